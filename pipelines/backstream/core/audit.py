@@ -1,0 +1,115 @@
+"""What an audit finds: checks with their outcome, and one verdict over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+from backstream.core.folders import read_json, write_json
+
+
+class Severity(StrEnum):
+    """How much a failed check weighs."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Outcome(StrEnum):
+    """What became of one check."""
+
+    PASS = "pass"
+    INFO = "info"
+    """Missed, and only worth a note."""
+    WARN = "warn"
+    FAIL = "fail"
+    ERROR = "error"
+    """Could not run: never a pass."""
+
+
+class Verdict(StrEnum):
+    """The gate's answer."""
+
+    PASS = "pass"
+    WARN = "warn"
+    FAIL = "fail"
+    ERROR = "error"
+
+    @property
+    def may_publish(self) -> bool:
+        """Whether the result may become visible."""
+        return self in (Verdict.PASS, Verdict.WARN)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One expectation and what it found.
+
+    `observed` is a sentence or number for people; `failing` names the first failing rows of the audit
+    frame as `{"source_partition": .., "window_start": ISO text}`; `unexpected` counts all of them of
+    `elements` looked at.
+    """
+
+    name: str
+    expectation: str
+    severity: Severity
+    outcome: Outcome
+    observed: str = ""
+    column: str | None = None
+    limit: str = ""
+    unexpected: int = 0
+    elements: int = 0
+    failing: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """All checks of a run, the verdict over them, and one sentence that says it."""
+
+    run_id: str
+    suite: str
+    verdict: Verdict
+    summary: str
+    checks: tuple[Check, ...]
+
+    def write(self, path: Path) -> None:
+        """Write as JSON by atomic rename."""
+        write_json(path, asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The audit in a file.
+
+        Raises:
+            LedgerError: when there is no such file.
+        """
+        content = read_json(path, "verdict")
+        return cls(**content | {"verdict": Verdict(content["verdict"]), "checks": _checks(content["checks"])})
+
+
+def verdict_over(checks: Sequence[Check]) -> Verdict:
+    """The gravest outcome: error over fail over warn; nothing checked at all is an error."""
+    outcomes = {check.outcome for check in checks}
+    if not checks or Outcome.ERROR in outcomes:
+        return Verdict.ERROR
+    if Outcome.FAIL in outcomes:
+        return Verdict.FAIL
+    return Verdict.WARN if Outcome.WARN in outcomes else Verdict.PASS
+
+
+def _checks(content: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
+    return tuple(
+        Check(
+            **dict(each)
+            | {
+                "severity": Severity(each["severity"]),
+                "outcome": Outcome(each["outcome"]),
+                "failing": tuple(each["failing"]),
+            }
+        )
+        for each in content
+    )

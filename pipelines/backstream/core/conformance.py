@@ -1,0 +1,244 @@
+"""Conformance cases: a recorded stream with its settings, and what real Flink did with it.
+
+One JSON object per line, `{"case": input, "flink": result}`, as described in `docs/semantics.md`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backstream.core.errors import BackstreamError, SpecError
+from backstream.core.generators import Strategy, StrategyKind
+from backstream.core.records import Clock, Record
+from backstream.core.watermarks import Emission, Topology
+from backstream.core.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec
+
+_KINDS = {
+    "none": StrategyKind.NONE,
+    "monotonous": StrategyKind.MONOTONOUS,
+    "bounded": StrategyKind.BOUNDED,
+    "punctuated": StrategyKind.PUNCTUATED,
+    "time_lag": StrategyKind.TIME_LAG,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A recorded stream and the settings under which it was played."""
+
+    name: str
+    records: tuple[Record, ...]
+    partitions: tuple[int, ...]
+    emission: Emission
+    clock: Clock
+    window: WindowSpec
+    allowed_lateness_ms: int
+    timers: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Firing:
+    """One firing, comparable. Those with the same `by` and kind are a set: their order is open in Flink."""
+
+    by: int
+    kind: str
+    start: int
+    end: int
+    key: str
+    records: tuple[int, ...]
+    wm: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What an engine makes of a case; None where it does not say."""
+
+    firings: list[Firing]
+    late: list[int]
+    record_wm: list[int] | None = None
+    watermarks: list[tuple[int, int]] | None = None
+    is_final: bool | None = None
+    timers: list[tuple[int, int, str, int, int]] | None = None
+
+
+Engine = Callable[[Case], Outcome]
+
+
+class UnsupportedCaseError(BackstreamError):
+    """The engine does not know how to play this case yet."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many cases agree with Flink, and a line for each that does not."""
+
+    agree: int = 0
+    differ: list[str] = field(default_factory=list)
+    unsupported: list[str] = field(default_factory=list)
+
+    @property
+    def cases(self) -> int:
+        """All of them."""
+        return self.agree + len(self.differ) + len(self.unsupported)
+
+    def __str__(self) -> str:
+        counts = f"agree: {self.agree}  differ: {len(self.differ)}  unsupported: {len(self.unsupported)}"
+        return f"cases: {self.cases}  {counts}"
+
+
+def compare(lines: Sequence[Mapping[str, Any]], engine: Engine) -> Tally:
+    """Play every case on an engine and hold it against Flink's result."""
+    tally = Tally()
+    for line in lines:
+        name, flink = line["case"].get("name", "?"), line["flink"]
+        try:
+            found = _difference(flink, engine(parse(line["case"])))
+        except UnsupportedCaseError as reason:
+            tally.unsupported.append(f"unsupported: {name}: {reason}")
+            continue
+        except BackstreamError as error:
+            found = None if "error" in flink else f"raised {type(error).__name__}: {error}"
+        if found:
+            tally.differ.append(f"differs: {name}: {found}")
+        else:
+            tally.agree += 1
+    return tally
+
+
+def read_lines(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """The cases in files, one JSON object per line.
+
+    Raises:
+        SpecError: when a file or a line cannot be read, naming it.
+    """
+    for path in paths:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            msg = f"cannot read conformance cases: {error}"
+            raise SpecError(msg) from error
+        for number, line in enumerate(text.splitlines(), start=1):
+            if line.strip():
+                yield _object(line, f"{path}:{number}")
+
+
+def _object(line: str, where: str) -> dict[str, Any]:
+    try:
+        content = json.loads(line)
+    except ValueError as error:
+        msg = f"conformance case is not JSON: {error} ({where})"
+        raise SpecError(msg) from error
+    if not isinstance(content, dict) or not {"case", "flink"} <= content.keys():
+        msg = f"conformance case must be an object with `case` and `flink` ({where})"
+        raise SpecError(msg)
+    return content
+
+
+def parse(case: Mapping[str, Any]) -> Case:
+    """A case from its JSON form.
+
+    Raises:
+        SpecError: when a setting is not allowed, as in Flink.
+    """
+    records = tuple(_record(each) for each in case["records"])
+    settings = case["strategy"]
+    strategy = Strategy(
+        _KINDS[settings["kind"]],
+        delay_ms=settings.get("delay_ms", 0),
+        interval_ms=settings.get("interval_ms", 200),
+        idle_timeout_ms=settings.get("idle_timeout_ms") or 0,
+    )
+    start_ms = case.get("start_ms", records[0].arrival_time_ms if records else 0)
+    end_ms = case.get("end_ms", records[-1].arrival_time_ms if records else start_ms)
+    emission = Emission(
+        strategy,
+        Topology(case.get("topology", "splits")),
+        releases_ended=case.get("partition_end") == "release",
+        loses_final_when_idle=case.get("end_of_input") == "raw",
+    )
+    return Case(
+        name=case.get("name", "?"),
+        records=records,
+        partitions=tuple(range(case["partitions"])),
+        emission=emission,
+        clock=Clock(start_ms, strategy.interval_ms, end_ms),
+        window=_window(case["window"]),
+        allowed_lateness_ms=case.get("allowed_lateness_ms", 0),
+        timers=case.get("timers"),
+    )
+
+
+def _record(each: Mapping[str, Any]) -> Record:
+    return Record(
+        each["arrival_ms"],
+        each["partition"],
+        each["key"],
+        each["ts"],
+        each["value"],
+        each.get("marker"),
+        tuple(each.get("delete_timers", ())),
+    )
+
+
+def _window(window: Mapping[str, Any]) -> WindowSpec:
+    offset_ms = window.get("offset_ms", 0)
+    match window["kind"]:
+        case "tumbling":
+            return Tumbling(window["size_ms"], offset_ms)
+        case "sliding":
+            return Sliding(window["size_ms"], window["slide_ms"], offset_ms)
+        case "cumulate":
+            return Cumulate(window["size_ms"], window["slide_ms"], offset_ms)
+        case "session":
+            return Session(window["gap_ms"])
+        case kind:
+            msg = f"window kind must be tumbling, sliding, cumulate or session, got {kind!r}"
+            raise SpecError(msg)
+
+
+def _difference(flink: Mapping[str, Any], ours: Outcome) -> str | None:
+    """The first thing that is not as in Flink, in words."""
+    if "error" in flink:
+        return f"Flink fails with {flink['error']!r}, we do not"
+    expected = [_firing(each) for each in flink["firings"]]
+    pairs: dict[str, tuple[Any, Any]] = {
+        "watermarks": ([(each["wm"], each["after"]) for each in flink["watermarks"]], ours.watermarks),
+        "watermark in force": (flink["record_wm"], ours.record_wm),
+        "order of firings": (_order(expected), _order(ours.firings)),
+        "firings": (sorted(expected), sorted(ours.firings)),
+        "late records": (sorted(flink["late"]), sorted(ours.late)),
+        "number of late records": (flink["num_late_dropped"], len(ours.late)),
+        "final watermark": (flink["final_watermark"], ours.is_final),
+        "timers": (sorted(_timer(each) for each in flink.get("timers", [])), ours.timers),
+    }
+    for what, (theirs, mine) in pairs.items():
+        if mine is not None and theirs != mine:
+            return f"{what}: {_first_difference(theirs, mine)}"
+    return None
+
+
+def _timer(each: Mapping[str, Any]) -> tuple[int, int, str, int, int]:
+    return each["by"], each["ts"], each["key"], each["wm"], each["after"]
+
+
+def _firing(each: Mapping[str, Any]) -> Firing:
+    records = tuple(sorted(each["records"]))
+    return Firing(each["by"], each["kind"], each["start"], each["end"], each["key"], records, each["wm"])
+
+
+def _order(firings: Sequence[Firing]) -> list[tuple[str, int, int]]:
+    """The order that Flink defines: which watermark or record, and then by window end or start."""
+    return [(each.kind, each.by, each.end) for each in firings]
+
+
+def _first_difference(theirs: Any, mine: Any) -> str:
+    if not isinstance(theirs, list):
+        return f"Flink {theirs}, we {mine}"
+    for number, (one, other) in enumerate(zip(theirs, mine, strict=False)):
+        if one != other:
+            return f"at {number} Flink {one}, we {other}"
+    return f"Flink has {len(theirs)}, we have {len(mine)}"

@@ -1,0 +1,45 @@
+"""The errors a person may see. Each says what is wrong, with the value, its unit and where it came from."""
+
+from __future__ import annotations
+
+
+class BackstreamError(Exception):
+    """Root of everything backstream raises on purpose."""
+
+
+class SpecError(BackstreamError, ValueError):
+    """What a person wrote (a definition, a range, an option) is wrong: a retry cannot help."""
+
+
+class PlanError(BackstreamError, ValueError):
+    """What was asked for cannot be planned, or a plan cannot be used: a retry cannot help."""
+
+
+class ContractError(BackstreamError, TypeError):
+    """A table or file does not have the columns and types it promised: a retry cannot help."""
+
+
+class ConflictError(BackstreamError):
+    """Someone else published into the range since it was planned."""
+
+
+class QualityError(BackstreamError):
+    """The gate said no; nothing was published."""
+
+
+class LedgerError(BackstreamError):
+    """The record of runs contradicts what is on disk."""
+
+
+class SetupError(BackstreamError):
+    """The machine lacks something a run needs, such as a Java runtime."""
+
+
+def problems(count_of: str, lines: list[str], where: str) -> str:
+    """One message for one or several problems: a single one fits the first line, several are listed."""
+    shown = 10  # more is not read, and one screen has to do
+    if len(lines) == 1:
+        return f"{lines[0]} ({where})"
+    listed = "".join(f"\n  {line}" for line in lines[:shown])
+    rest = f"\n  and {len(lines) - shown} more" if len(lines) > shown else ""
+    return f"{len(lines)} {count_of} in {where}{listed}{rest}"

@@ -1,0 +1,126 @@
+"""Where things lie: one home folder holds the data, the lake, and a folder per run."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backstream.core.errors import LedgerError
+
+HOME_VARIABLE = "BACKSTREAM_HOME"
+CATALOG_VARIABLE = "BACKSTREAM_CATALOG_URI"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The folder that holds all state of one installation."""
+
+    path: Path
+
+    @classmethod
+    def from_environment(cls) -> Home:
+        """`$BACKSTREAM_HOME`, else `.backstream` in the working directory."""
+        return cls(Path(os.environ.get(HOME_VARIABLE) or ".backstream").resolve())
+
+    @property
+    def data(self) -> Path:
+        """Recorded events."""
+        return self.path / "data"
+
+    @property
+    def warehouse(self) -> Path:
+        """Files of the lake's tables."""
+        return self.path / "warehouse"
+
+    @property
+    def catalog_uri(self) -> str:
+        """SQLAlchemy URI of the Iceberg catalog: `$BACKSTREAM_CATALOG_URI`, else SQLite in the home folder."""
+        return os.environ.get(CATALOG_VARIABLE) or f"sqlite:///{self.path / 'catalog.db'}?timeout=60"
+
+    def run(self, dataset: str, run_id: str) -> RunFolder:
+        """The folder of one run."""
+        return RunFolder(self.path / "runs" / dataset / run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """What one run leaves: its plan, a manifest per chunk, the audit, the verdict, the publication, the report."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        """The plan, JSON."""
+        return self.path / "plan.json"
+
+    def manifest(self, chunk_id: str) -> Path:
+        """What the job of one chunk produced, JSON."""
+        return self.path / "chunks" / f"{chunk_id}.json"
+
+    @property
+    def audit(self) -> Path:
+        """The audit frame, Parquet."""
+        return self.path / "audit.parquet"
+
+    @property
+    def verdict(self) -> Path:
+        """The gate's answer with every check, JSON."""
+        return self.path / "verdict.json"
+
+    @property
+    def publication(self) -> Path:
+        """What was committed, JSON; absent when nothing was."""
+        return self.path / "publication.json"
+
+    @property
+    def report(self) -> Path:
+        """The run report, one self-contained HTML file."""
+        return self.path / "report.html"
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write by atomic rename: readers see the old file or the new one."""
+    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write by atomic rename: readers see the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        LedgerError: when there is no such file or it holds no JSON object.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        msg = f"no {what} at {path}"
+        raise LedgerError(msg) from None
+    except ValueError as error:
+        msg = f"{what} at {path} is not JSON: {error}"
+        raise LedgerError(msg) from error
+    if not isinstance(content, dict):
+        msg = f"{what} at {path} must be a JSON object, got {type(content).__name__}"
+        raise LedgerError(msg)
+    return content
+
+
+def definitions_folder() -> Path:
+    """Where definitions are looked for: `$BACKSTREAM_DEFINITIONS`, else beside the package."""
+    return Path(os.environ.get("BACKSTREAM_DEFINITIONS") or Path(__file__).parents[2] / "definitions")
+
+
+def expectations_folder() -> Path:
+    """Where suites are looked for: `$BACKSTREAM_EXPECTATIONS`, else at the top of the checkout."""
+    return Path(os.environ.get("BACKSTREAM_EXPECTATIONS") or Path(__file__).parents[3] / "expectations")

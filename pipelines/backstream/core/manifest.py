@@ -1,0 +1,67 @@
+"""A manifest: what the job of one chunk leaves for those after it. Standard output is for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from backstream.core.folders import read_json, write_json
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """One Parquet file that the job wrote. `path` is absolute; `rows` is None where the writer did not say."""
+
+    path: str
+    size_bytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What one chunk produced.
+
+    `files` maps a table's suffix to the files staged for it; `fates` maps source partition to fate to
+    count, so that `events_read = sum of all of them`; `timings_s` maps a stage to seconds.
+    """
+
+    run_id: str
+    chunk_id: str
+    attempt: str
+    events_read: int
+    fates: Mapping[str, Mapping[str, int]]
+    files: Mapping[str, tuple[StagedFile, ...]]
+    timings_s: Mapping[str, float] = field(default_factory=dict)
+    finished_at: str = ""
+
+    def write(self, path: Path) -> None:
+        """Write by atomic rename: a chunk is done when its manifest is there."""
+        write_json(path, asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The manifest in a file.
+
+        Raises:
+            LedgerError: when there is no such file.
+        """
+        content: dict[str, Any] = read_json(path, "manifest")
+        files = {
+            suffix: tuple(StagedFile(**file) for file in staged)
+            for suffix, staged in content["files"].items()
+        }
+        return cls(**content | {"files": files})
+
+
+def total_fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:
+    """Fates per source partition over all chunks. `outside` is left out: the owning chunk counts the record."""
+    total: dict[str, dict[str, int]] = {}
+    for manifest in manifests:
+        for partition, fates in manifest.fates.items():
+            counts = total.setdefault(partition, {})
+            for fate, count in fates.items():
+                if fate != "outside":
+                    counts[fate] = counts.get(fate, 0) + count
+    return total

@@ -1,0 +1,186 @@
+"""A plan: what a run reads, in which chunks, against which state of the lake. Immutable, known by its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+from backstream.core.errors import PlanError
+from backstream.core.folders import RunFolder, read_json, write_json
+from backstream.core.intervals import Interval
+
+PLAN_VERSION = 1
+_HASH_LENGTH = 12
+
+
+class Mode(StrEnum):
+    """How time is treated."""
+
+    RECOMPUTE = "recompute"
+    """Only event time counts: watermarks -inf, then +inf; nothing is late."""
+    REPLAY = "replay"
+    """Arrival order is reproduced: the watermark in force at each record's arrival."""
+
+
+class Fidelity(StrEnum):
+    """What the arrival order of a run rests on."""
+
+    RECORDED = "recorded"
+    """Partition, arrival time and sequence were recorded."""
+    MODELLED = "modelled"
+    """Ties in arrival time were broken by rule: no sequence was recorded."""
+    ASSUMED = "assumed"
+    """No arrival time was recorded: only recompute is possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file of recorded events, as its footer describes it; None where the footer does not tell."""
+
+    path: str
+    rows: int
+    size_bytes: int
+    min_event_ms: int | None = None
+    max_event_ms: int | None = None
+    min_arrival_ms: int | None = None
+    max_arrival_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One unit of work: it owns the windows that start in `[start_ms, end_ms)`.
+
+    It reads the events of `[start_ms, read_until_ms)`; those from `end_ms` on are its halo.
+    `files` are positions in the plan's `inputs`; `expected_events` is an estimate from their footers.
+    """
+
+    chunk_id: str
+    start_ms: int
+    end_ms: int
+    read_until_ms: int
+    files: tuple[int, ...]
+    expected_events: int
+    reason: str = "requested"
+
+    @property
+    def interval(self) -> Interval:
+        """The windows' starts."""
+        return Interval(self.start_ms, self.end_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """A table of the lake as the job must write it: where, and each column's name, type, field id, need."""
+
+    name: str
+    location: str
+    columns: tuple[tuple[str, str, int, bool], ...]
+    day_column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything a run needs to know; a retry runs the same plan.
+
+    `definition` is the resolved definition (environment filled in), `definition_hash` that of the file's
+    content. `base_snapshots` maps each table to its snapshot when planned (None: empty).
+    `tables` maps a table's suffix to how it is written.
+    """
+
+    dataset: str
+    definition: Mapping[str, Any]
+    definition_hash: str
+    definition_path: str
+    code_version: str
+    mode: Mode
+    fidelity: Fidelity
+    since_ms: int
+    until_ms: int
+    clock_start_ms: int
+    clock_end_ms: int
+    home: str
+    inputs: tuple[InputFile, ...]
+    chunks: tuple[Chunk, ...]
+    tables: Mapping[str, PlannedTable] = field(default_factory=dict)
+    base_snapshots: Mapping[str, int | None] = field(default_factory=dict)
+    trigger: str = "cli"
+    reason: str = ""
+    plan_version: int = PLAN_VERSION
+
+    @property
+    def plan_hash(self) -> str:
+        """Hash of the whole content."""
+        canonical = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:_HASH_LENGTH]
+
+    @property
+    def run_id(self) -> str:
+        """What asked for the run, and the plan's hash: another plan is another run."""
+        return f"{re.sub(r'[^A-Za-z0-9_.]+', '-', self.trigger)}.{self.plan_hash}"
+
+    @property
+    def range(self) -> Interval:
+        """The backfill range."""
+        return Interval(self.since_ms, self.until_ms)
+
+    @property
+    def folder(self) -> RunFolder:
+        """Where the run leaves what it made."""
+        return RunFolder(Path(self.home) / "runs" / self.dataset / self.run_id)
+
+    def chunk(self, chunk_id: str) -> Chunk:
+        """One chunk by its id.
+
+        Raises:
+            PlanError: when the plan has no such chunk.
+        """
+        for chunk in self.chunks:
+            if chunk.chunk_id == chunk_id:
+                return chunk
+        msg = f"no chunk {chunk_id!r} in plan {self.run_id}, which has {len(self.chunks)}"
+        raise PlanError(msg)
+
+    def written(self) -> Path:
+        """Write the plan into its run folder and return the file; the same plan is the same file."""
+        write_json(self.folder.plan, asdict(self) | {"run_id": self.run_id, "plan_hash": self.plan_hash})
+        return self.folder.plan
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The plan in a file.
+
+        Raises:
+            LedgerError: when there is no such file.
+            PlanError: when another version wrote it, or its content does not match its hash.
+        """
+        content = read_json(path, "plan")
+        recorded = content.pop("plan_hash", None)
+        content.pop("run_id", None)
+        if content.get("plan_version") != PLAN_VERSION:
+            msg = f"plan version must be {PLAN_VERSION}, got {content.get('plan_version')!r} ({path})"
+            raise PlanError(msg)
+        plan = cls(**content | _typed(content))
+        if plan.plan_hash != recorded:
+            msg = f"plan was changed after it was made: hash {plan.plan_hash}, recorded {recorded} ({path})"
+            raise PlanError(msg)
+        return plan
+
+
+def _typed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a plan that JSON holds as plain objects, as their types."""
+    return {
+        "mode": Mode(content["mode"]),
+        "fidelity": Fidelity(content["fidelity"]),
+        "inputs": tuple(InputFile(**each) for each in content["inputs"]),
+        "chunks": tuple(Chunk(**each | {"files": tuple(each["files"])}) for each in content["chunks"]),
+        "tables": {
+            suffix: PlannedTable(**each | {"columns": tuple(tuple(column) for column in each["columns"])})
+            for suffix, each in content["tables"].items()
+        },
+    }

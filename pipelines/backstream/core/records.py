@@ -1,0 +1,51 @@
+"""Records of a recorded stream, in arrival order, and the clock that ticks while they arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One event as the log holds it. A list of records is in arrival order; its positions number them.
+
+    `marker` is for punctuated watermarks: a number is the watermark that follows the record, True means
+    event time minus the strategy's delay. `delete_timers_ms` is for process functions.
+    """
+
+    arrival_time_ms: int
+    source_partition: int
+    key: Hashable
+    event_time_ms: int
+    value: int = 1
+    marker: int | bool | None = None
+    delete_timers_ms: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Processing time of the stream's source: tick k, counted from 1, happens at `start_ms + k * interval_ms`.
+
+    A tick comes before a record that arrives at the same millisecond; none happens after `end_ms`.
+    An interval of 0 means that the clock never ticks.
+    """
+
+    start_ms: int
+    interval_ms: int
+    end_ms: int
+
+    def ticks_before(self, arrival_time_ms: int) -> int:
+        """How many ticks happened when a record arrives: `floor((arrival - start) / interval)`, 0 at least."""
+        if self.interval_ms == 0:
+            return 0
+        return max(0, (min(arrival_time_ms, self.end_ms) - self.start_ms) // self.interval_ms)
+
+    @property
+    def last_tick(self) -> int:
+        """Number of the last tick, which is also how many there are."""
+        return self.ticks_before(self.end_ms)
+
+    def tick_ms(self, tick: int) -> int:
+        """When a tick happens."""
+        return self.start_ms + tick * self.interval_ms

@@ -1,0 +1,35 @@
+"""The reference engine: plain Python, record by record. Slow, obvious, and the judge of the other one."""
+
+from __future__ import annotations
+
+from backstream.core.conformance import Case, Firing, Outcome, UnsupportedCaseError
+from backstream.core.panes import Pane, panes
+from backstream.core.watermarks import watermarks
+
+
+def play(case: Case) -> Outcome:
+    """What the reference makes of a conformance case."""
+    if case.timers:
+        msg = "timers of process functions"
+        raise UnsupportedCaseError(msg)
+    heard = watermarks(case.records, case.emission, case.clock, case.partitions)
+    result = panes(case.records, heard, case.window, case.allowed_lateness_ms)
+    return Outcome(
+        firings=[_firing(pane) for pane in result.panes],
+        late=result.dropped,
+        record_wm=heard.in_force_ms,
+        watermarks=[(event.watermark_ms, event.after) for event in heard.events],
+        is_final=heard.is_final,
+    )
+
+
+def _firing(pane: Pane) -> Firing:
+    return Firing(
+        pane.by,
+        pane.timing.value,
+        pane.window.start_ms,
+        pane.window.end_ms,
+        str(pane.key),
+        pane.records,
+        pane.watermark_ms,
+    )

@@ -1,0 +1,111 @@
+"""The tables of a dataset in the lake: names, columns, types. Iceberg and Spark schemas are made from these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; `type` as Iceberg spells it.
+
+    One of string, long, int, double, float, boolean, date, timestamptz, decimal(p,s).
+    """
+
+    name: str
+    type: str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table. `suffix` is empty for the published windows."""
+
+    suffix: str
+    columns: tuple[Column, ...]
+    day_column: str | None = None
+    """Timestamp column by whose UTC day the table is partitioned; None: not partitioned."""
+
+    def name(self, dataset: str) -> str:
+        """`flights`, `flights__metrics`, .."""
+        return f"{dataset}__{self.suffix}" if self.suffix else dataset
+
+
+WINDOWS, METRICS, PANES, FIRINGS = "", "metrics", "panes", "firings"
+DROPPED, QUARANTINE = "dropped", "quarantine"
+
+_WINDOW = (
+    Column("window_start", "timestamptz", required=True),
+    Column("window_end", "timestamptz", required=True),
+)
+_RUN = (Column("run_id", "string", required=True),)
+_ARRIVAL = (
+    Column("event_time", "timestamptz", required=True),
+    Column("arrival_time", "timestamptz", required=True),
+    Column("source_partition", "string", required=True),
+    Column("arrival_seq", "long", required=True),
+)
+
+METRICS_TABLE = Table(
+    METRICS,
+    (
+        *_WINDOW,
+        Column("source_partition", "string", required=True),
+        Column("events", "long", required=True),
+        Column("on_time", "long", required=True),
+        Column("late", "long", required=True),
+        Column("dropped", "long", required=True),
+        Column("expired", "long", required=True),
+        Column("first_arrival", "timestamptz"),
+        Column("last_arrival", "timestamptz"),
+        Column("watermark_at_firing_ms", "long"),
+        *_RUN,
+    ),
+)
+"""Per window and source partition: `events = on_time + late + dropped + expired`.
+
+`expired` counts records that missed this window but were taken by a later one (sliding windows only).
+"""
+
+QUARANTINE_TABLE = Table(
+    QUARANTINE,
+    (
+        Column("reason", "string", required=True),
+        Column("source_partition", "string"),
+        Column("event_time", "string"),
+        Column("arrival_time", "string"),
+        Column("record", "string", required=True),
+        Column("file", "string", required=True),
+        *_RUN,
+    ),
+)
+
+
+def windows_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
+    """The published windows: key columns, the window, one column per aggregate."""
+    return Table(WINDOWS, (*_WINDOW, *keys, *values, *_RUN), day_column="window_start")
+
+
+def panes_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
+    """First, live and final value of each aggregate side by side, per key and window (replay only)."""
+    three = (Column(f"{value.name}__{pane}", value.type) for value in values for pane in PANES_KEPT)
+    return Table(PANES, (*_WINDOW, *keys, *three, Column("late_firings", "long", required=True), *_RUN))
+
+
+def firings_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
+    """Every pane a window fired, in order (replay only, when the definition asks for all panes)."""
+    pane = (
+        Column("pane_index", "long", required=True),
+        Column("pane_timing", "string", required=True),
+        Column("watermark_ms", "long", required=True),
+    )
+    return Table(FIRINGS, (*_WINDOW, *keys, *pane, *values, *_RUN))
+
+
+def dropped_table(keys: Sequence[Column]) -> Table:
+    """The side output: records that no window took (replay only)."""
+    return Table(DROPPED, (*keys, *_ARRIVAL, Column("watermark_ms", "long", required=True), *_RUN))
+
+
+PANES_KEPT = ("first", "live", "final")

@@ -1,0 +1,1 @@
+"""TOML definitions: read, validated, and checked against the columns of their source."""

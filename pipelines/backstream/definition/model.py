@@ -1,0 +1,227 @@
+"""What a user may write in a definition, as a validated model; every key unknown to it is an error."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    model_validator,
+)
+
+from backstream.core.instants import DAY_MS, duration_ms, duration_text, instant_ms, instant_text
+from backstream.core.plan import Mode
+from backstream.core.windows import Sliding, Tumbling
+
+
+def _duration(value: object) -> int:
+    if not isinstance(value, str):
+        msg = f'must be a duration such as "1h", "30m" or "200ms", got {value!r}'
+        raise ValueError(msg)  # noqa: TRY004 - pydantic turns ValueError, not TypeError, into a finding
+    return duration_ms(value)
+
+
+def _positive(value_ms: int) -> int:
+    if value_ms <= 0:
+        msg = f"must be positive, got {value_ms} ms"
+        raise ValueError(msg)
+    return value_ms
+
+
+def _not_negative(value_ms: int) -> int:
+    if value_ms < 0:
+        msg = f"must not be negative, got {value_ms} ms"
+        raise ValueError(msg)
+    return value_ms
+
+
+def _instant(value: object) -> int:
+    return value if isinstance(value, int) else instant_ms(str(value), "it")
+
+
+Duration = Annotated[int, BeforeValidator(_duration), PlainSerializer(duration_text, when_used="json")]
+"""Written as text such as `1h`; milliseconds once read."""
+PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
+NonNegativeDuration = Annotated[Duration, AfterValidator(_not_negative)]
+Instant = Annotated[int, BeforeValidator(_instant), PlainSerializer(instant_text, when_used="json")]
+"""Written as ISO 8601 text; epoch milliseconds once read."""
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Source(_Section):
+    """Where the recorded events lie and which columns say when, where and in which order."""
+
+    format: Literal["parquet"] = "parquet"
+    path: str
+    event_time: str
+    arrival_time: str | None = None
+    partition: str | None = None
+    sequence: str | None = None
+    key: tuple[str, ...] = ()
+    deduplicate_on: tuple[str, ...] = ()
+    event_time_range: tuple[Instant, Instant] = (0, instant_ms("2100-01-01", "it"))
+    """Half-open; an event time outside is absurd, and its record goes to quarantine."""
+
+
+class TumblingWindow(_Section):
+    """`kind = "tumbling"`."""
+
+    kind: Literal["tumbling"]
+    size: PositiveDuration
+    offset: Duration = 0
+
+    def spec(self) -> Tumbling:
+        """The same as a formula."""
+        return Tumbling(self.size, self.offset)
+
+
+class SlidingWindow(_Section):
+    """`kind = "sliding"`."""
+
+    kind: Literal["sliding"]
+    size: PositiveDuration
+    slide: PositiveDuration
+    offset: Duration = 0
+
+    def spec(self) -> Sliding:
+        """The same as a formula."""
+        return Sliding(self.size, self.slide, self.offset)
+
+
+class WatermarkSection(_Section):
+    """When the stream believed that no earlier event was to come."""
+
+    strategy: Literal["none", "monotonous", "bounded_out_of_orderness"] = "none"
+    delay: NonNegativeDuration = 0
+    interval: NonNegativeDuration = 200
+    idle_timeout: NonNegativeDuration = 0
+    """0: a silent partition is never idle."""
+    topology: Literal["splits"] = "splits"
+    clock_start: Instant | None = None
+    """When the stream's source was opened; by default with the first arrival."""
+
+
+class Lateness(_Section):
+    """How long a fired window is kept for late events."""
+
+    allowed: NonNegativeDuration = 0
+
+
+class Backfill(_Section):
+    """How history is recomputed."""
+
+    schedule: str = "@daily"
+    chunk: PositiveDuration = DAY_MS
+    mode: Mode = Mode.RECOMPUTE
+    publish: Literal["first", "live", "final"] = "final"
+    panes: Literal["last", "all"] = "last"
+    """`all` keeps every pane a window fired in the table `__firings`; replay only."""
+    horizon: NonNegativeDuration = 2 * DAY_MS
+
+
+class Limits(_Section):
+    """A soft and a hard limit of one share, between 0 and 1."""
+
+    warn: float = Field(ge=0, le=1)
+    fail: float = Field(ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Limits:
+        if self.warn > self.fail:
+            msg = f"warn must not be above fail, got warn = {self.warn} and fail = {self.fail}"
+            raise ValueError(msg)
+        return self
+
+
+class Expected(_Section):
+    """What should have come: Parquet files with one row per expected event (a timetable, an order book)."""
+
+    path: str
+    event_time: str
+    partition: str | None = None
+
+
+class Quality(_Section):
+    """What the gate asks for."""
+
+    suite: Name = "window_audit"
+    late_ratio: Limits = Limits(warn=0.05, fail=0.25)
+    missing_ratio: Limits = Limits(warn=0.0, fail=0.25)
+    """Share of expected windows (per source partition) without any event."""
+    partitions: tuple[str, ...] | Literal["observed"] = "observed"
+    """Source partitions that must deliver; `observed`: those that delivered anything in the range."""
+    expected: Expected | None = None
+
+
+class Approval(_Section):
+    """When a person is asked before publication."""
+
+    when: Literal["never", "warn", "always", "restatement"] = "never"
+
+
+class Definition(_Section):
+    """One dataset: a source of recorded events, a window, a watermark, aggregates, and what may be published."""
+
+    name: Name
+    description: str = ""
+    source: Source
+    window: Annotated[TumblingWindow | SlidingWindow, Field(discriminator="kind")]
+    watermark: WatermarkSection = WatermarkSection()
+    lateness: Lateness = Lateness()
+    aggregates: dict[Name, str] = Field(min_length=1)
+    backfill: Backfill = Backfill()
+    quality: Quality = Quality()
+    approval: Approval = Approval()
+
+    @property
+    def unit_ms(self) -> int:
+        """The grid on which windows start."""
+        return self.window.slide if isinstance(self.window, SlidingWindow) else self.window.size
+
+    @property
+    def halo_ms(self) -> int:
+        """How far past a chunk's end its windows reach: `size - slide` for sliding windows, else 0."""
+        return max(0, self.window.size - self.unit_ms)
+
+    @property
+    def definition_hash(self) -> str:
+        """Hash of the content, not of the spelling."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Definition:
+        for complaint in self._complaints():
+            raise ValueError(complaint)
+        return self
+
+    def _complaints(self) -> list[str]:
+        unit_ms, chunk_ms = self.unit_ms, self.backfill.chunk
+        found = []
+        if abs(self.window.offset) >= unit_ms:
+            found.append(
+                f"window.offset must be smaller than {duration_text(unit_ms)}, got {duration_text(self.window.offset)}"
+            )
+        if chunk_ms % unit_ms:
+            found.append(
+                f"backfill.chunk must be a multiple of the window's {duration_text(unit_ms)}, got {duration_text(chunk_ms)}"
+            )
+        if chunk_ms % DAY_MS:
+            found.append(
+                f"backfill.chunk must be whole days (the lake's unit), got {duration_text(chunk_ms)}"
+            )
+        taken = {*self.source.key, "window_start", "window_end", "run_id"} & set(self.aggregates)
+        if taken:
+            found.append(f"aggregates.{min(taken)} has the name of a column that the result has already")
+        return found
