@@ -59,14 +59,12 @@ class Bounded:
     def __post_init__(self) -> None:
         self._max_ms = MIN_MS + self.delay_ms + 1  # so that the first watermark does not wrap below -inf
 
-    def on_event(self, record: Record) -> int | None:
+    def on_event(self, record: Record) -> None:
         """Remember the greatest event time."""
         self._max_ms = max(self._max_ms, record.event_time_ms)
-        return None
 
     def on_periodic_emit(self, now_ms: int) -> int | None:
         """Emit it, less the delay."""
-        del now_ms
         return self._max_ms - self.delay_ms - 1
 
 
@@ -84,9 +82,8 @@ class Punctuated:
             return wrapped(record.event_time_ms - self.delay_ms)
         return record.marker
 
-    def on_periodic_emit(self, now_ms: int) -> int | None:
+    def on_periodic_emit(self, now_ms: int) -> None:
         """Nothing."""
-        del now_ms
 
 
 @dataclass(slots=True)
@@ -95,9 +92,8 @@ class TimeLag:
 
     delay_ms: int
 
-    def on_event(self, record: Record) -> int | None:
+    def on_event(self, record: Record) -> None:
         """Nothing."""
-        del record
 
     def on_periodic_emit(self, now_ms: int) -> int | None:
         """Emit the clock, less the delay."""
@@ -108,13 +104,11 @@ class TimeLag:
 class Silent:
     """No watermark but the final one."""
 
-    def on_event(self, record: Record) -> int | None:
+    def on_event(self, record: Record) -> None:
         """Nothing."""
-        del record
 
-    def on_periodic_emit(self, now_ms: int) -> int | None:
+    def on_periodic_emit(self, now_ms: int) -> None:
         """Nothing."""
-        del now_ms
 
 
 def generator_factory(strategy: Strategy) -> Callable[[], Generator]:

@@ -42,9 +42,7 @@ def backfill_range(since_ms: int, until_ms: int) -> Interval:
         )
         raise SpecError(msg)
     if since_ms > until_ms:
-        msg = (
-            f"cannot backfill {instant_text(since_ms)} to {instant_text(until_ms)}: `since` is after `until`"
-        )
+        msg = f"cannot backfill {instant_text(since_ms)} to {instant_text(until_ms)}: `since` is after `until`"
         raise SpecError(msg)
     return Interval(since_ms, until_ms)
 

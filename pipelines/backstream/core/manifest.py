@@ -49,8 +49,7 @@ class Manifest:
         """
         content: dict[str, Any] = read_json(path, "manifest")
         files = {
-            suffix: tuple(StagedFile(**file) for file in staged)
-            for suffix, staged in content["files"].items()
+            suffix: tuple(StagedFile(**file) for file in staged) for suffix, staged in content["files"].items()
         }
         return cls(**content | {"files": files})
 

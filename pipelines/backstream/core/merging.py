@@ -232,5 +232,3 @@ class Gate:
         if watermark_ms > self._merged_ms:
             self._merged_ms = watermark_ms
             self.downstream.emit(watermark_ms)
-
-

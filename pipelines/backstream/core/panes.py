@@ -114,9 +114,7 @@ class _Operator:
     def _merged(self, key: Hashable, window: TimeWindow) -> TimeWindow:
         """The session that the record's own one becomes with all it touches."""
         windows = self.open[key]
-        touched = [
-            each for each in windows if each.start_ms <= window.end_ms and each.end_ms >= window.start_ms
-        ]
+        touched = [each for each in windows if each.start_ms <= window.end_ms and each.end_ms >= window.start_ms]
         union = TimeWindow(
             min(each.start_ms for each in [window, *touched]), max(each.end_ms for each in [window, *touched])
         )
@@ -163,9 +161,7 @@ class _Operator:
         self.result.panes.append(Pane(key, window, records, self.watermark_ms, timing, by, after))
 
 
-def panes(
-    records: Sequence[Record], heard: Watermarks, window: WindowSpec, allowed_lateness_ms: int
-) -> Panes:
+def panes(records: Sequence[Record], heard: Watermarks, window: WindowSpec, allowed_lateness_ms: int) -> Panes:
     """Play records and watermarks, in the order they came, through the window operator.
 
     Raises:

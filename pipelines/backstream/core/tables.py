@@ -34,6 +34,7 @@ class Table:
 
 WINDOWS, METRICS, PANES, FIRINGS = "", "metrics", "panes", "firings"
 DROPPED, QUARANTINE = "dropped", "quarantine"
+TABLES = (WINDOWS, METRICS, QUARANTINE, PANES, DROPPED, FIRINGS)
 
 _WINDOW = (
     Column("window_start", "timestamptz", required=True),

@@ -94,7 +94,5 @@ def _finding(error: ErrorDetails) -> str:
     if error["type"] == "value_error":
         sentence = str(error["ctx"]["error"])
         return sentence if key == "definition" else f"{key} {sentence}"
-    expected = (
-        error["msg"].replace("Input should be ", "must be ").replace("String should", "must").rstrip(".")
-    )
+    expected = error["msg"].replace("Input should be ", "must be ").replace("String should", "must").rstrip(".")
     return f"{key} {expected[0].lower()}{expected[1:]}, got {error['input']!r}"

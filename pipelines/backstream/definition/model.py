@@ -207,20 +207,15 @@ class Definition(_Section):
         return self
 
     def _complaints(self) -> list[str]:
-        unit_ms, chunk_ms = self.unit_ms, self.backfill.chunk
+        unit_ms, offset_ms, chunk_ms = self.unit_ms, self.window.offset, self.backfill.chunk
+        unit, chunk = duration_text(unit_ms), duration_text(chunk_ms)
         found = []
-        if abs(self.window.offset) >= unit_ms:
-            found.append(
-                f"window.offset must be smaller than {duration_text(unit_ms)}, got {duration_text(self.window.offset)}"
-            )
+        if abs(offset_ms) >= unit_ms:
+            found.append(f"window.offset must be smaller than {unit}, got {duration_text(offset_ms)}")
         if chunk_ms % unit_ms:
-            found.append(
-                f"backfill.chunk must be a multiple of the window's {duration_text(unit_ms)}, got {duration_text(chunk_ms)}"
-            )
+            found.append(f"backfill.chunk must be a multiple of the window's {unit}, got {chunk}")
         if chunk_ms % DAY_MS:
-            found.append(
-                f"backfill.chunk must be whole days (the lake's unit), got {duration_text(chunk_ms)}"
-            )
+            found.append(f"backfill.chunk must be whole days (the lake's unit), got {chunk}")
         taken = {*self.source.key, "window_start", "window_end", "run_id"} & set(self.aggregates)
         if taken:
             found.append(f"aggregates.{min(taken)} has the name of a column that the result has already")

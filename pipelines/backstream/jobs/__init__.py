@@ -1,0 +1,1 @@
+"""What spark-submit runs: arguments in, a manifest out."""

@@ -1,0 +1,1 @@
+"""DataFrame in, DataFrame out: one twin per formula of `core`."""

@@ -1,0 +1,82 @@
+"""Panes: what windows hold when they fire. Any SQL aggregate works; nothing here looks inside one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from backstream.core.fates import Fate
+from backstream.core.tables import PANES_KEPT
+from backstream.definition.aggregates import filtered
+from backstream.spark.fates import EXPIRED
+from backstream.spark.schemas import ARRIVAL_ORDER
+
+WINDOW = ("window_start_ms", "window_end_ms")
+
+_IN_PANE = {
+    "first": f"timing = '{Fate.ON_TIME}'",
+    "live": f"timing <> '{EXPIRED}'",
+    "final": "true",
+}
+
+
+def panes(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
+    """First, live and final value of each aggregate per key and window.
+
+    Args:
+        timed: one row per record and window, with `timing`.
+        keys: key columns.
+        aggregates: name to SQL aggregate call.
+
+    Returns:
+        Keys, window, `<name>__first` (null: nothing was on time), `<name>__live` (null: every record came
+        too late, so the stream published nothing), `<name>__final`, `late_firings`, and `<pane>_events`.
+    """
+    counts = {f"{pane}_events": f"count_if({_IN_PANE[pane]})" for pane in PANES_KEPT}
+    counts["late_firings"] = f"count_if(timing = '{Fate.LATE}')"
+    values = {
+        f"{name}__{pane}": filtered(aggregate, _IN_PANE[pane])
+        for name, aggregate in aggregates.items()
+        for pane in PANES_KEPT
+    }
+    wanted = [F.expr(expression).alias(name) for name, expression in {**counts, **values}.items()]
+    grouped = timed.groupBy(*keys, *WINDOW).agg(*wanted)
+    return grouped.withColumns({name: _if_fired(name) for name in values})
+
+
+def _if_fired(name: str) -> Column:
+    """An aggregate over nothing is no value, not even a count of 0: that pane did not exist."""
+    pane = name.rpartition("__")[2]
+    return F.when(F.col(f"{pane}_events") > 0, F.col(name))
+
+
+def recomputed(assigned: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
+    """The value of each aggregate per key and window over all its records."""
+    values = [F.expr(aggregate).alias(name) for name, aggregate in aggregates.items()]
+    return assigned.groupBy(*keys, *WINDOW).agg(*values)
+
+
+def on_time_firings(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
+    """The firing of each window that had a record before the watermark reached its end."""
+    on_time = timed.where(F.col("timing") == F.lit(Fate.ON_TIME))
+    return recomputed(on_time, keys, aggregates)
+
+
+def late_firings(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
+    """One firing per late record, with all that came before it: the order of arrival in `ARRIVAL_ORDER`.
+
+    Only windows that had a late record are ordered.
+    """
+    of_window = Window.partitionBy(*keys, *WINDOW)
+    is_late = F.col("timing") == F.lit(Fate.LATE)
+    # On-time records all precede the late ones: watermarks do not fall.
+    so_far = of_window.orderBy(is_late, *ARRIVAL_ORDER).rowsBetween(Window.unboundedPreceding, 0)
+    accepted = timed.where(F.col("timing") != F.lit(EXPIRED))
+    re_fired = accepted.withColumn("has_late", F.max(is_late).over(of_window)).where("has_late")
+    values = {name: F.expr(aggregate).over(so_far) for name, aggregate in aggregates.items()}
+    late_before = F.sum(is_late.cast("long")).over(so_far)
+    had_on_time = F.max((~is_late).cast("long")).over(of_window)
+    firings = re_fired.withColumns({**values, "pane_index": had_on_time + late_before - F.lit(1)})
+    return firings.where(is_late).select(*keys, *WINDOW, "pane_index", "watermark_ms", *ARRIVAL_ORDER, *aggregates)

@@ -1,0 +1,125 @@
+"""Recorded events as they lie in files, turned into normalised events; what cannot be read says why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StringType, TimestampNTZType, TimestampType
+
+from backstream.core.errors import ContractError
+from backstream.core.intervals import Interval
+from backstream.definition.aggregates import columns_used
+from backstream.definition.model import Definition, Source
+from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, Step
+
+REASON = "quarantine_reason"
+"""Why a record cannot be normalised; null: it can."""
+FILE = "source_file"
+RECORD = "record"
+WRITTEN_EVENT_TIME = "written_event_time"
+WRITTEN_ARRIVAL_TIME = "written_arrival_time"
+
+
+def rows_of(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """The rows of Parquet files, with `source_file`."""
+    return spark.read.parquet(*paths).withColumn(FILE, F.col("_metadata.file_path"))
+
+
+def with_record(rows: DataFrame) -> DataFrame:
+    """Add `record`, the whole row as JSON: for quarantine only, since it reads every column."""
+    return rows.withColumn(RECORD, F.to_json(F.struct(*(F.col(name) for name in rows.columns if name != FILE))))
+
+
+def normalised(definition: Definition) -> Step:
+    """Event and arrival time in ms, partition, sequence, the columns a run uses, and a reason if unreadable.
+
+    Raises:
+        ContractError: when a time column is of a type that names no instant.
+    """
+    source = definition.source
+    kept = [name for name in columns_used(definition) if name not in EVENT]
+
+    def step(rows: DataFrame) -> DataFrame:
+        event, arrival = _times(rows, source)
+        columns = {
+            "event_time_ms": F.unix_millis(event),
+            "arrival_time_ms": F.unix_millis(arrival),
+            "source_partition": F.col(source.partition).cast("string") if source.partition else F.lit("all"),
+            "arrival_seq": F.col(source.sequence).cast("long") if source.sequence else F.lit(0).cast("long"),
+            WRITTEN_EVENT_TIME: _written(source.event_time),
+            WRITTEN_ARRIVAL_TIME: _written(source.arrival_time),
+        }
+        passed_on = [F.col(name) for name in (*kept, FILE, RECORD) if name in rows.columns]
+        selected = rows.select(*(column.alias(name) for name, column in columns.items()), *passed_on)
+        return selected.withColumn(REASON, _reason(source))
+
+    return step
+
+
+def _times(rows: DataFrame, source: Source) -> tuple[Column, Column]:
+    event = _instant(rows, "source.event_time", source.event_time)
+    if source.arrival_time is None:
+        # Nobody recorded it; only the order among duplicates rests on it.
+        return event, event
+    return event, _instant(rows, "source.arrival_time", source.arrival_time)
+
+
+def _instant(rows: DataFrame, key: str, expression: str) -> Column:
+    kind: DataType = rows.select(F.expr(expression)).schema.fields[0].dataType
+    if isinstance(kind, TimestampType):
+        return F.expr(expression)
+    if isinstance(kind, StringType):
+        return F.try_to_timestamp(F.expr(expression))
+    hint = "timestamp_millis(..) or timestamp_seconds(..) says the unit"
+    if isinstance(kind, TimestampNTZType):
+        hint = "to_utc_timestamp(cast(.. as timestamp), 'America/New_York') says the zone"
+    msg = f"{key} must be an instant, got {kind.simpleString()} from {expression!r}\n\nhint: {hint}"
+    raise ContractError(msg)
+
+
+def _written(expression: str | None) -> Column:
+    return F.lit(None).cast("string") if expression is None else F.expr(expression).cast("string")
+
+
+def _reason(source: Source) -> Column:
+    first_ms, end_ms = source.event_time_range
+    event_ms = F.col("event_time_ms")
+    reasons = {
+        "null_event_time": F.col(WRITTEN_EVENT_TIME).isNull(),
+        "unparsable_event_time": event_ms.isNull(),
+        "absurd_event_time": (event_ms < F.lit(first_ms)) | (event_ms >= F.lit(end_ms)),
+        "null_source_partition": F.col("source_partition").isNull(),
+        "null_sequence": F.col("arrival_seq").isNull(),
+    }
+    if source.arrival_time is not None:
+        reasons["null_arrival_time"] = F.col(WRITTEN_ARRIVAL_TIME).isNull()
+        reasons["unparsable_arrival_time"] = F.col("arrival_time_ms").isNull()
+    return F.coalesce(*(F.when(is_so, F.lit(reason)) for reason, is_so in reasons.items()))
+
+
+def within(interval: Interval, owned_files: Sequence[str]) -> Step:
+    """The records a chunk reads: those of its interval, and the unreadable ones of the files it answers for.
+
+    A record without a readable time cannot be placed, so it belongs to the first chunk that reads its file.
+    """
+    event_ms = F.col("event_time_ms")
+    is_readable = F.col(REASON).isNull()
+    is_inside = (event_ms >= F.lit(interval.start_ms)) & (event_ms < F.lit(interval.end_ms))
+    is_ours = F.col(FILE).isin(list(owned_files)) if owned_files else F.expr("false")
+    return lambda events: events.where((is_readable & is_inside) | (~is_readable & is_ours))
+
+
+def deduplicated(columns: Sequence[str]) -> Step:
+    """Add `is_duplicate`: another row with the same columns and event time arrived before.
+
+    The event time is compared too, so that the answer does not depend on which chunk reads the row.
+    """
+    if not columns:
+        return lambda events: events.withColumn("is_duplicate", F.expr("false"))
+    by = [F.col(column) for column in columns]
+    is_readable = F.col(REASON).isNull()
+    same = Window.partitionBy("event_time_ms", is_readable, *by)
+    copies = same.orderBy(*ARRIVAL_ORDER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return lambda events: events.withColumn("is_duplicate", is_readable & (F.row_number().over(copies) > F.lit(1)))

@@ -1,0 +1,51 @@
+"""Columns that every step may rely on, and the check that a table has what it promised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, LongType, StringType
+
+from backstream.core.errors import ContractError
+
+Step = Callable[[DataFrame], DataFrame]
+"""A pipeline is a chain of these."""
+
+EVENT: Mapping[str, DataType] = {
+    "event_time_ms": LongType(),
+    "arrival_time_ms": LongType(),
+    "source_partition": StringType(),
+    "arrival_seq": LongType(),
+}
+"""A normalised event, before its key and value columns."""
+
+ARRIVAL_ORDER = ("arrival_time_ms", "arrival_seq", "source_partition")
+"""The total order in which records arrived; the partition breaks the last ties."""
+
+
+def conforming(name: str, columns: Mapping[str, DataType]) -> Step:
+    """Select exactly these columns, in this order, after comparing types; no job is run.
+
+    Raises:
+        ContractError: naming each column that is missing or of another type.
+    """
+
+    def step(frame: DataFrame) -> DataFrame:
+        found = {field.name: field.dataType for field in frame.schema.fields}
+        wrong = [
+            f"  {column}: expected {expected.simpleString()}, got {_type_name(found.get(column))}"
+            for column, expected in columns.items()
+            if found.get(column) != expected
+        ]
+        if wrong:
+            msg = "\n".join([f"table `{name}` breaks its contract:", *wrong[:10]])
+            raise ContractError(msg)
+        return frame.select(*(F.col(column) for column in columns))
+
+    return step
+
+
+def _type_name(found: DataType | None) -> str:
+    return found.simpleString() if found else "no such column"

@@ -1,0 +1,271 @@
+"""The watermark in force for each record: the stream is compressed by Spark, folded small, joined back.
+
+Within one tick of the source's clock a generator only keeps a maximum, so one row per partition and tick says
+as much as all the records (`compressed`). The watermarks that follow from those rows are few; each record then
+looks up the one in force by the number of ticks before its arrival: an equality, no sort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backstream.core.generators import StrategyKind
+from backstream.core.instants import MAX_MS, MIN_MS
+from backstream.core.records import Clock, Record
+from backstream.core.watermarks import Emission, Topology, WatermarkEvent, watermarks
+from backstream.spark.schemas import Step
+
+Longs = npt.NDArray[np.int64]
+
+_MARKER = pa.struct(
+    [("time_ms", pa.int64()), ("seq", pa.int64()), ("partition", pa.string()), ("rise_ms", pa.int64())]
+)
+_PERIODIC_MAXIMA = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The watermarks of a stream, as arrays of one row per rise, and the blocks in which records arrived.
+
+    A block is the stretch between two ticks; its number is that of the ticks before it. `visible_from` is the
+    first block whose records all see the rise. `marker_*` place a rise within the block before, after the record
+    with that arrival time, sequence and partition; they are empty where watermarks move only at ticks.
+    """
+
+    watermark_ms: Longs
+    visible_from: Longs
+    blocks: Longs
+    is_final: bool
+    marker_positions: Sequence[tuple[int, int, str] | None] = ()
+
+    def at_block(self, blocks: Longs) -> Longs:
+        """The watermark in force when each block begins; -inf before the first."""
+        position = np.searchsorted(self.visible_from, blocks, side="right")
+        return np.concatenate([np.array([MIN_MS]), self.watermark_ms])[position]
+
+    def first_reaching(self, event_times_ms: Longs) -> Longs:
+        """The number of the first rise to each event time; as many as there are rises: only +inf reaches it."""
+        return np.searchsorted(self.watermark_ms, event_times_ms, side="left")
+
+    def at_firing_ms(self, max_timestamps_ms: Longs) -> Longs:
+        """The watermark that a window firing on time sees."""
+        reached = np.concatenate([self.watermark_ms, np.array([MAX_MS])])
+        return reached[self.first_reaching(max_timestamps_ms)]
+
+
+def ticks_before(clock: Clock) -> Column:
+    """`Clock.ticks_before` of the column `arrival_time_ms`."""
+    if clock.interval_ms == 0:
+        return F.lit(0).cast("long")
+    # `div` is integer division; `/` would go through floating point.
+    elapsed_ms = f"least(arrival_time_ms, {clock.end_ms}L) - {clock.start_ms}L"
+    return F.expr(f"greatest({elapsed_ms}, 0L) div {clock.interval_ms}L")
+
+
+def compressed(events: DataFrame, emission: Emission, clock: Clock) -> DataFrame:
+    """One row per partition and block, with its greatest event time and last position; markers besides.
+
+    `events` has the columns of a normalised event, and `marker_ms` where the strategy is punctuated.
+    """
+    blocks = events.withColumn("block", ticks_before(clock))
+    position = F.struct("arrival_time_ms", "arrival_seq")
+    cells = blocks.groupBy("source_partition", "block").agg(
+        F.max("event_time_ms").alias("event_time_ms"), F.max(position).alias("position")
+    )
+    no_marker = F.lit(None).cast("long").alias("marker_ms")
+    cells = cells.select("source_partition", "block", "event_time_ms", "position.*", no_marker)
+    if emission.strategy.kind is not StrategyKind.PUNCTUATED:
+        return cells
+    markers = blocks.where(F.col("marker_ms").isNotNull())
+    return markers.select(*cells.columns).unionByName(cells)
+
+
+def heard(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequence[str]) -> Heard:
+    """The watermarks that follow from a compressed stream.
+
+    Args:
+        cells: what `compressed` yields.
+        emission: strategy and topology.
+        clock: when the source ticks.
+        partitions: all that the source reads, also those that never delivered.
+    """
+    blocks = np.unique(cells["block"].to_numpy())
+    strategy = emission.strategy
+    if strategy.kind is StrategyKind.NONE:
+        return Heard(_longs([]), _longs([]), blocks, is_final=True)
+    is_plain = not (emission.releases_ended or emission.loses_final_when_idle)
+    if is_plain and emission.topology is Topology.SPLITS and strategy.kind in _PERIODIC_MAXIMA:
+        watermark_ms, ticks = _merged(cells, emission, clock, partitions)
+        return Heard(watermark_ms, ticks, blocks, is_final=True)
+    return _folded(cells, emission, clock, partitions, blocks)
+
+
+def watermarked(spark: SparkSession, heard: Heard, clock: Clock, *, blocks: Longs | None = None) -> Step:
+    """Add `watermark_ms`, the watermark in force when the record arrived.
+
+    `blocks` limits the look-up table to those that can occur; by default all in which anything arrived.
+    """
+    if not len(heard.watermark_ms):
+        return lambda events: events.withColumn("watermark_ms", F.lit(MIN_MS))
+    wanted = heard.blocks if blocks is None else blocks
+    table = {"block": wanted, "block_watermark_ms": heard.at_block(wanted)}
+    in_force = spark.createDataFrame(pa.table(table))
+    markers = _markers(spark, heard)
+
+    def step(events: DataFrame) -> DataFrame:
+        joined = events.withColumn("block", ticks_before(clock)).join(F.broadcast(in_force), "block", how="left")
+        at_block = F.coalesce("block_watermark_ms", F.lit(MIN_MS))
+        if markers is None:
+            return joined.withColumn("watermark_ms", at_block).drop("block", "block_watermark_ms")
+        marked = joined.join(F.broadcast(markers), "block", how="left")
+        seen = F.array_max(F.transform(F.filter("markers", _comes_before_the_record), lambda each: each.rise_ms))
+        return marked.withColumn("watermark_ms", F.greatest(at_block, F.coalesce(seen, at_block))).drop(
+            "block", "block_watermark_ms", "markers"
+        )
+
+    return step
+
+
+def _comes_before_the_record(marker: Column) -> Column:
+    """Strictly: a record does not see the watermark it carries itself."""
+    return F.struct(marker.time_ms, marker.seq, marker.partition) < F.struct(
+        "arrival_time_ms", "arrival_seq", "source_partition"
+    )
+
+
+def _markers(spark: SparkSession, heard: Heard) -> DataFrame | None:
+    """Per block the rises inside it, or None where watermarks move only at ticks."""
+    rows = [
+        (int(visible) - 1, dict(zip(_MARKER.names, (*position, int(rise_ms)), strict=True)))
+        for rise_ms, visible, position in zip(
+            heard.watermark_ms, heard.visible_from, heard.marker_positions, strict=False
+        )
+        if position is not None
+    ]
+    if not rows:
+        return None
+    schema = pa.schema([("block", pa.int64()), ("markers", pa.list_(_MARKER))])
+    inside: dict[int, list[dict[str, int | str]]] = {}
+    for block, marker in rows:
+        inside.setdefault(block, []).append(marker)
+    table = pa.table({"block": list(inside), "markers": list(inside.values())}, schema)
+    return spark.createDataFrame(table)
+
+
+def _longs(values: Sequence[int]) -> Longs:
+    return np.array(values, dtype=np.int64)
+
+
+def _merged(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequence[str]) -> tuple[Longs, Longs]:
+    """Bounded generators in one source, without a loop over records: the rises and their ticks.
+
+    Per partition the running maximum is a step function of the tick, and idleness depends only on the last
+    tick with data. Both can change only at ticks with data and where a timeout runs out, so it is enough to
+    evaluate the merge there. It can fall when a partition resumes, hence the running maximum at the end.
+    """
+    delay_ms = emission.strategy.delay_ms if emission.strategy.kind is StrategyKind.BOUNDED else 0
+    steps = [_steps(cells, partition, clock) for partition in partitions]
+    wait = _idle_after(emission, clock)
+    ticks = _changes([seen for seen, _ in steps], wait, clock)
+    if not len(ticks):
+        return _longs([]), _longs([])
+    least_ms, greatest_ms = np.full(len(ticks), MAX_MS), np.full(len(ticks), MIN_MS)
+    is_all_idle = np.full(len(ticks), fill_value=True)
+    for seen, maxima_ms in steps:
+        position = np.searchsorted(seen, ticks, side="right")
+        floor_ms = _longs([MIN_MS + delay_ms + 1])
+        watermark_ms = np.concatenate([floor_ms, np.maximum(maxima_ms, floor_ms)])[position] - (delay_ms + 1)
+        is_idle = np.zeros(len(ticks), dtype=bool)
+        if wait is not None:
+            is_idle = ticks >= np.concatenate([_longs([0]), seen])[position] + wait
+        least_ms = np.where(is_idle, least_ms, np.minimum(least_ms, watermark_ms))
+        greatest_ms = np.maximum(greatest_ms, watermark_ms)
+        is_all_idle &= is_idle
+    running_ms = np.maximum.accumulate(np.where(is_all_idle, greatest_ms, least_ms))
+    rises = running_ms > np.concatenate([_longs([MIN_MS]), running_ms[:-1]])
+    return running_ms[rises], ticks[rises]
+
+
+def _steps(cells: pa.Table, partition: str, clock: Clock) -> tuple[Longs, Longs]:
+    """Ticks that see records of the partition, ascending, and the greatest event time seen by each."""
+    mine = cells.filter(pa.compute.equal(cells["source_partition"], partition)).sort_by("block")
+    seen = mine["block"].to_numpy() + 1
+    is_ticked = seen <= clock.last_tick
+    return seen[is_ticked], np.maximum.accumulate(mine["event_time_ms"].to_numpy()[is_ticked])
+
+
+def _idle_after(emission: Emission, clock: Clock) -> int | None:
+    """How many ticks after the last one that saw a record a partition is idle; None: never."""
+    if not emission.strategy.idle_timeout_ms or not clock.interval_ms:
+        return None
+    return emission.strategy.idle_timeout_ms // clock.interval_ms + 2
+
+
+def _changes(seen: Sequence[Longs], wait: int | None, clock: Clock) -> Longs:
+    """Every tick at which the merge can change: ticks with data, and where a timeout runs out."""
+    found = [*seen]
+    if wait is not None:
+        found += [np.concatenate([_longs([0]), each]) + wait for each in seen]
+    ticks = np.unique(np.concatenate([_longs([]), *found]))
+    return ticks[ticks <= clock.last_tick]
+
+
+def _folded(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequence[str], blocks: Longs) -> Heard:
+    """Every other strategy and topology: the reference plays the compressed stream."""
+    names = {partition: number for number, partition in enumerate(partitions)}
+    order = [("block", "ascending"), ("arrival_time_ms", "ascending"), ("arrival_seq", "ascending")]
+    # A cell stands behind a marker of the same position: it is the partition's last word in its block.
+    rows = sorted(cells.sort_by(order).to_pylist(), key=_position)
+    records = [
+        Record(
+            row["arrival_time_ms"],
+            names[row["source_partition"]],
+            "",
+            row["event_time_ms"],
+            1,
+            row["marker_ms"],
+        )
+        for row in rows
+    ]
+    played = watermarks(records, emission, clock, range(len(partitions)))
+    rises: list[WatermarkEvent] = []
+    visible_from: list[int] = []
+    positions: list[tuple[int, int, str] | None] = []
+    for event in played.events:
+        row = rows[event.after] if event.after >= 0 else None
+        # A tick comes before the records of its millisecond, so only a marker emits at its record's arrival.
+        if row and row["marker_ms"] is not None and row["arrival_time_ms"] == event.at_ms:
+            visible_from.append(row["block"] + 1)
+            positions.append(_position(row)[1:4])
+        elif event.watermark_ms == MAX_MS:
+            continue  # the end of input, which no record sees
+        else:
+            visible_from.append(clock.ticks_before(event.at_ms))
+            positions.append(None)
+        rises.append(event)
+    return Heard(
+        _longs([event.watermark_ms for event in rises]),
+        _longs(visible_from),
+        blocks,
+        is_final=played.is_final,
+        marker_positions=positions,
+    )
+
+
+def _position(row: dict[str, Any]) -> tuple[int, int, int, str, bool]:
+    """Where a compressed row stands in arrival order."""
+    return (
+        row["block"],
+        row["arrival_time_ms"],
+        row["arrival_seq"],
+        row["source_partition"],
+        row["marker_ms"] is None,
+    )

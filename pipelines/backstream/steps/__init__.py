@@ -1,0 +1,7 @@
+"""The steps of a run around its Spark job, shared by Airflow and the command line."""
+
+from backstream.steps.audit import audit_run
+from backstream.steps.outcome import publish_run, report_run, summary
+from backstream.steps.planning import plan_run
+
+__all__ = ["audit_run", "plan_run", "publish_run", "report_run", "summary"]

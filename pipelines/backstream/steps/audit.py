@@ -1,0 +1,64 @@
+"""The audit: what all chunks counted against what was expected; the answer is written before it is raised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pandas import DataFrame
+
+from backstream.core.audit import Audit, Verdict
+from backstream.core.errors import BackstreamError, QualityError
+from backstream.core.manifest import Manifest
+from backstream.core.plan import Plan
+from backstream.core.tables import METRICS, METRICS_TABLE
+from backstream.definition.load import parse
+from backstream.lake.ledger import Status, record_checks, record_run
+from backstream.lake.staging import require_complete
+from backstream.quality.gate import judge
+from backstream.steps.outcome import outcome_row, report_run
+from backstream.steps.state import home_of, manifests_of
+
+
+class AuditError(BackstreamError):
+    """A check could not run, so there is no answer: nothing is published, and a retry may help."""
+
+
+def audit_run(plan: Plan) -> Audit:
+    """Judge what the chunks of a plan produced; leaves audit frame, verdict and report.
+
+    Raises:
+        LedgerError: when a chunk has not finished.
+        QualityError: when the gate says no; nothing will be published.
+        AuditError: when a check could not run.
+    """
+    manifests = manifests_of(plan)
+    require_complete(plan, manifests)
+    definition = parse(plan.definition, f"plan {plan.run_id}")
+    audit, frame = judge(plan, definition, staged_metrics(manifests), manifests)
+    frame.to_parquet(plan.folder.audit, index=False)
+    audit.write(plan.folder.verdict)
+    record_checks(home_of(plan), plan.dataset, audit)
+    if audit.verdict.may_publish:
+        return audit
+    record_run(home_of(plan), outcome_row(plan, Status.REFUSED, audit, manifests))
+    _refuse(audit, report=str(report_run(plan)))
+    return audit
+
+
+def _refuse(audit: Audit, report: str) -> None:
+    if audit.verdict is Verdict.ERROR:
+        msg = f"the audit of {audit.run_id} could not be completed: {audit.summary}\n  report: {report}"
+        raise AuditError(msg)
+    msg = f"{audit.summary}: nothing was published\n\nhint: the report is at {report}"
+    raise QualityError(msg)
+
+
+def staged_metrics(manifests: Sequence[Manifest]) -> DataFrame:
+    """The window metrics that all chunks staged, one row per window and source partition."""
+    tables = [pq.read_table(file.path) for each in manifests for file in each.files.get(METRICS, ())]
+    if not tables:
+        return DataFrame(columns=[column.name for column in METRICS_TABLE.columns])
+    frame: DataFrame = pa.concat_tables(tables).to_pandas()
+    return frame

@@ -1,0 +1,161 @@
+"""Planning: which files, in which chunks, against which state of the lake; checked before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from backstream import __version__
+from backstream.core.errors import PlanError
+from backstream.core.folders import Home
+from backstream.core.instants import DAY_MS
+from backstream.core.intervals import Interval, backfill_range, require_aligned
+from backstream.core.plan import Chunk, Fidelity, InputFile, Mode, Plan
+from backstream.core.tables import (
+    METRICS_TABLE,
+    QUARANTINE_TABLE,
+    Table,
+    dropped_table,
+    firings_table,
+    panes_table,
+    windows_table,
+)
+from backstream.definition.aggregates import key_columns, require_columns, value_columns
+from backstream.definition.load import load, resolved
+from backstream.definition.model import Definition, Source
+from backstream.lake.catalog import opened
+from backstream.lake.schemas import prepared
+from backstream.quality.suites import load_suite
+from backstream.steps.inputs import arrival_bounds, inspected, source_files
+
+
+def plan_run(
+    definition_path: Path,
+    since_ms: int,
+    until_ms: int,
+    *,
+    mode: Mode | None = None,
+    trigger: str,
+    reason: str = "",
+    home: Home,
+) -> Plan:
+    """Make and write the plan of a run.
+
+    Args:
+        definition_path: the TOML file.
+        since_ms: first instant of the range; a UTC midnight.
+        until_ms: first instant after it; a UTC midnight.
+        mode: instead of the definition's.
+        trigger: what asked for the run, such as an Airflow run id.
+        reason: why, in the words of whoever asked.
+        home: where state lies.
+
+    Raises:
+        SpecError: when the definition or the range is wrong.
+        PlanError: when the source cannot be read, or the table in the lake does not fit.
+    """
+    where = str(definition_path)
+    interval = backfill_range(since_ms, until_ms)
+    for value_ms, name in ((since_ms, "since"), (until_ms, "until")):
+        require_aligned(value_ms, name, DAY_MS, 0, "UTC days, the unit in which ranges are replaced")
+    written = load(definition_path)
+    definition = resolved(written, home)
+    load_suite(definition.quality.suite)
+    inputs, types = inspected(source_files(definition.source, where), definition.source)
+    require_columns(definition, types, where)
+    chosen = mode or definition.backfill.mode
+    clock_start_ms, clock_end_ms = _clock(definition, inputs, chosen, where)
+    with opened(home) as catalog:
+        tables, base_snapshots = prepared(catalog, definition.name, _tables(definition, types, chosen))
+    plan = Plan(
+        dataset=definition.name,
+        definition=definition.model_dump(mode="json"),
+        definition_hash=written.definition_hash,
+        definition_path=where,
+        code_version=__version__,
+        mode=chosen,
+        fidelity=_fidelity(definition.source),
+        since_ms=since_ms,
+        until_ms=until_ms,
+        clock_start_ms=clock_start_ms,
+        clock_end_ms=clock_end_ms,
+        home=str(home.path),
+        inputs=inputs,
+        chunks=_chunks(definition, interval, inputs),
+        tables=tables,
+        base_snapshots=base_snapshots,
+        trigger=trigger,
+        reason=reason,
+    )
+    plan.written()
+    return plan
+
+
+def _fidelity(source: Source) -> Fidelity:
+    if source.arrival_time is None:
+        return Fidelity.ASSUMED
+    return Fidelity.RECORDED if source.partition and source.sequence else Fidelity.MODELLED
+
+
+def _clock(definition: Definition, inputs: Sequence[InputFile], mode: Mode, where: str) -> tuple[int, int]:
+    """When the stream's source was opened, and when its input ended: first and last arrival unless said."""
+    if mode is Mode.RECOMPUTE:
+        return 0, 0
+    if definition.source.arrival_time is None:
+        msg = (
+            f"cannot replay {definition.name}: source.arrival_time is missing, so no order is known ({where})\n\n"
+            "hint: use the mode recompute, or name the column that says when each record arrived"
+        )
+        raise PlanError(msg)
+    bounds = arrival_bounds(inputs)
+    if bounds is None:
+        msg = (
+            f"cannot replay {definition.name}: the files do not say when records arrived ({where})\n"
+            f"  source.arrival_time is {definition.source.arrival_time!r}\n\n"
+            "hint: it must be a timestamp column whose Parquet footers have min and max"
+        )
+        raise PlanError(msg)
+    first_ms, last_ms = bounds
+    start_ms = definition.watermark.clock_start
+    return (first_ms if start_ms is None else start_ms), last_ms
+
+
+def _tables(definition: Definition, types: Mapping[str, str], mode: Mode) -> list[Table]:
+    keys, values = key_columns(definition, types), value_columns(definition, types)
+    tables = [windows_table(keys, values), METRICS_TABLE, QUARANTINE_TABLE]
+    if mode is Mode.REPLAY:
+        tables += [panes_table(keys, values), dropped_table(keys)]
+        tables += [firings_table(keys, values)] if definition.backfill.panes == "all" else []
+    return tables
+
+
+def _chunks(definition: Definition, interval: Interval, inputs: Sequence[InputFile]) -> tuple[Chunk, ...]:
+    pieces = list(interval.cut(definition.backfill.chunk))
+    width = max(4, len(str(len(pieces))))
+    return tuple(_chunk(f"{number:0{width}}", piece, definition, inputs) for number, piece in enumerate(pieces))
+
+
+def _chunk(chunk_id: str, piece: Interval, definition: Definition, inputs: Sequence[InputFile]) -> Chunk:
+    """The chunk reads until its last window ends; a hole after that window is its own too."""
+    unit_ms = definition.unit_ms
+    last_start_ms = piece.end_ms - 1 - (piece.end_ms - 1 - definition.window.offset) % unit_ms
+    read_until_ms = last_start_ms + max(definition.window.size, unit_ms)
+    wanted = Interval(piece.start_ms, read_until_ms)
+    files = tuple(number for number, file in enumerate(inputs) if file.rows and _may_hold(file, wanted))
+    expected = sum(_estimate(inputs[number], piece) for number in files)
+    return Chunk(chunk_id, piece.start_ms, piece.end_ms, read_until_ms, files, expected)
+
+
+def _may_hold(file: InputFile, wanted: Interval) -> bool:
+    if file.min_event_ms is None or file.max_event_ms is None:
+        return True
+    return wanted.overlaps(Interval(file.min_event_ms, file.max_event_ms + 1))
+
+
+def _estimate(file: InputFile, piece: Interval) -> int:
+    """The file's rows, spread evenly over its event times."""
+    if file.min_event_ms is None or file.max_event_ms is None:
+        return file.rows
+    span_ms = file.max_event_ms + 1 - file.min_event_ms
+    overlap_ms = min(piece.end_ms, file.max_event_ms + 1) - max(piece.start_ms, file.min_event_ms)
+    return file.rows * max(0, overlap_ms) // span_ms
