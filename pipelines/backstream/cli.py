@@ -198,7 +198,7 @@ def _plan_text(planned: Plan) -> str:
 
 def _replay(planned: Plan) -> None:
     """All chunks in one Spark application, with a bar that moves as stages finish."""
-    from backstream.jobs.replay import STAGES, replay_chunk
+    from backstream.spark.run import STAGES, replay_chunk
     from backstream.spark.session import local
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())

@@ -65,11 +65,12 @@ class Outcome:
     timers: list[tuple[int, int, str, int, int]] | None = None
 
 
-Engine = Callable[[Case], Outcome]
-
-
 class UnsupportedCaseError(BackstreamError):
     """The engine does not know how to play this case yet."""
+
+
+Engine = Callable[[Sequence[Case]], Sequence[Outcome | BackstreamError]]
+"""Plays cases; what it answers for one that fails is the error, in the same place."""
 
 
 @dataclass(slots=True)
@@ -92,21 +93,34 @@ class Tally:
 
 def compare(lines: Sequence[Mapping[str, Any]], engine: Engine) -> Tally:
     """Play every case on an engine and hold it against Flink's result."""
+    parsed = [_parsed(line["case"]) for line in lines]
+    played = iter(engine([case for case in parsed if isinstance(case, Case)]))
     tally = Tally()
-    for line in lines:
-        name, flink = line["case"].get("name", "?"), line["flink"]
-        try:
-            found = _difference(flink, engine(parse(line["case"])))
-        except UnsupportedCaseError as reason:
-            tally.unsupported.append(f"unsupported: {name}: {reason}")
-            continue
-        except BackstreamError as error:
-            found = None if "error" in flink else f"raised {type(error).__name__}: {error}"
-        if found:
-            tally.differ.append(f"differs: {name}: {found}")
-        else:
-            tally.agree += 1
+    for line, case in zip(lines, parsed, strict=True):
+        ours = next(played) if isinstance(case, Case) else case
+        _count(tally, line["case"].get("name", "?"), line["flink"], ours)
     return tally
+
+
+def _parsed(case: Mapping[str, Any]) -> Case | BackstreamError:
+    try:
+        return parse(case)
+    except BackstreamError as error:
+        return error
+
+
+def _count(tally: Tally, name: str, flink: Mapping[str, Any], ours: Outcome | BackstreamError) -> None:
+    if isinstance(ours, UnsupportedCaseError):
+        tally.unsupported.append(f"unsupported: {name}: {ours}")
+        return
+    if isinstance(ours, BackstreamError):
+        found = None if "error" in flink else f"raised {type(ours).__name__}: {ours}"
+    else:
+        found = _difference(flink, ours)
+    if found:
+        tally.differ.append(f"differs: {name}: {found}")
+    else:
+        tally.agree += 1
 
 
 def read_lines(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:

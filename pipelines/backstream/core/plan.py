@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -84,7 +85,7 @@ class PlannedTable:
     day_column: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """Everything a run needs to know; a retry runs the same plan.
 
@@ -113,7 +114,7 @@ class Plan:
     reason: str = ""
     plan_version: int = PLAN_VERSION
 
-    @property
+    @cached_property
     def plan_hash(self) -> str:
         """Hash of the whole content."""
         canonical = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from backstream.core.conformance import Case, Firing, Outcome, UnsupportedCaseError
+from backstream.core.errors import BackstreamError
 from backstream.core.panes import Pane, panes
 from backstream.core.watermarks import watermarks
 
 
-def play(case: Case) -> Outcome:
-    """What the reference makes of a conformance case."""
+def play(cases: Sequence[Case]) -> list[Outcome | BackstreamError]:
+    """What the reference makes of conformance cases."""
+    return [_played(case) for case in cases]
+
+
+def _played(case: Case) -> Outcome | BackstreamError:
+    try:
+        return _outcome(case)
+    except BackstreamError as error:
+        return error
+
+
+def _outcome(case: Case) -> Outcome:
     if case.timers:
         msg = "timers of process functions"
         raise UnsupportedCaseError(msg)

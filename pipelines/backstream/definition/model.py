@@ -52,7 +52,8 @@ PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
 NonNegativeDuration = Annotated[Duration, AfterValidator(_not_negative)]
 Instant = Annotated[int, BeforeValidator(_instant), PlainSerializer(instant_text, when_used="json")]
 """Written as ISO 8601 text; epoch milliseconds once read."""
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)]
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length=100)]
+"""Two underscores in a row are kept for the side tables of a dataset."""
 
 
 class _Section(BaseModel):

@@ -22,9 +22,9 @@ from backstream.spark import read
 from backstream.spark.fates import fated, timed
 from backstream.spark.metrics import window_metrics
 from backstream.spark.panes import WINDOW, late_firings, on_time_firings, panes, recomputed
-from backstream.spark.schemas import Step
-from backstream.spark.watermarks import Heard, compressed, heard, watermarked
-from backstream.spark.windows import latest_window_ms, windowed
+from backstream.spark.schemas import Step, long
+from backstream.spark.watermarks import ClockColumns, Heard, compressed, heard, watermarked
+from backstream.spark.windows import WindowColumns, latest_window_ms, windowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,16 @@ class Work:
         return self.plan.mode is Mode.REPLAY
 
     @property
+    def window(self) -> WindowColumns:
+        """The window's parameters."""
+        return WindowColumns.of(self.definition.window.spec())
+
+    @property
+    def allowed_lateness_ms(self) -> Column:
+        """How long a fired window is kept."""
+        return long(self.definition.lateness.allowed)
+
+    @property
     def emission(self) -> Emission:
         """How the stream's watermarks came about."""
         section = self.definition.watermark
@@ -84,7 +94,7 @@ def stream(work: Work) -> Heard | None:
         return None
     rows = read.rows_of(work.spark, [file.path for file in work.plan.inputs])
     readable = rows.transform(read.normalised(work.definition)).where(F.col(read.REASON).isNull())
-    cells = compressed(readable, work.emission, work.clock).toArrow()
+    cells = compressed(readable, ClockColumns.of(work.clock)).toArrow()
     return heard(cells, work.emission, work.clock, _partitions(work.definition, cells))
 
 
@@ -105,9 +115,7 @@ def records(work: Work, watermarks: Heard | None) -> DataFrame:
         .transform(read.deduplicated(work.definition.source.deduplicate_on))
     )
     met = events.transform(_met(work, watermarks))
-    return met.transform(fated(work.definition.window.spec(), work.definition.lateness.allowed)).withColumn(
-        "fate", _final_fate(work)
-    )
+    return met.transform(fated(work.window, work.allowed_lateness_ms)).withColumn("fate", _final_fate(work))
 
 
 def _met(work: Work, watermarks: Heard | None) -> Step:
@@ -118,7 +126,7 @@ def _met(work: Work, watermarks: Heard | None) -> Step:
 
 def _final_fate(work: Work) -> Column:
     """What precedes the window's say: unreadable, another chunk's, seen before."""
-    start_ms, _ = latest_window_ms(work.definition.window.spec())
+    start_ms, _ = latest_window_ms(work.window)
     is_ours = (start_ms >= F.lit(work.chunk.start_ms)) & (start_ms < F.lit(work.chunk.end_ms))
     return (
         F.when(F.col(read.REASON).isNotNull(), F.lit(Fate.QUARANTINED))
@@ -133,11 +141,7 @@ def assigned(work: Work, known: DataFrame) -> DataFrame:
     start_ms = F.col("window_start_ms")
     is_owned = (start_ms >= F.lit(work.chunk.start_ms)) & (start_ms < F.lit(work.chunk.end_ms))
     usable = known.where(F.col(read.REASON).isNull() & ~F.col("is_duplicate"))
-    return (
-        usable.transform(windowed(work.definition.window.spec()))
-        .where(is_owned)
-        .transform(timed(work.definition.lateness.allowed))
-    )
+    return usable.transform(windowed(work.window)).where(is_owned).transform(timed(work.allowed_lateness_ms))
 
 
 def valued(work: Work, in_windows: DataFrame) -> DataFrame:

@@ -8,20 +8,19 @@ from pyspark.sql import functions as F
 from backstream.core.fates import Fate
 from backstream.core.instants import MAX_MS
 from backstream.spark.schemas import Step
-from backstream.spark.windows import FixedWindow, latest_window_ms
+from backstream.spark.windows import WindowColumns, latest_window_ms
 
 EXPIRED = "expired"
 """In one window: the record came when that window was gone."""
 
 
-def saturated_sum_ms(value_ms: Column, allowed_lateness_ms: int) -> Column:
+def saturated_sum_ms(value_ms: Column, allowed_lateness_ms: Column) -> Column:
     """`value + lateness`, +inf when that overflows: the cleanup time of a window."""
-    limit_ms = MAX_MS - allowed_lateness_ms
-    plain_ms = value_ms + F.lit(allowed_lateness_ms)
-    return F.when(value_ms > F.lit(limit_ms), F.lit(MAX_MS)).otherwise(plain_ms)
+    overflows = value_ms > F.lit(MAX_MS) - allowed_lateness_ms
+    return F.when(overflows, F.lit(MAX_MS)).otherwise(value_ms + allowed_lateness_ms)
 
 
-def fated(window: FixedWindow, allowed_lateness_ms: int) -> Step:
+def fated(window: WindowColumns, allowed_lateness_ms: Column) -> Step:
     """Add `fate`: what became of the record, judged by the latest of its windows.
 
     Needs `event_time_ms` and `watermark_ms`.
@@ -40,7 +39,7 @@ def fated(window: FixedWindow, allowed_lateness_ms: int) -> Step:
     return lambda events: events.withColumn("fate", fate)
 
 
-def timed(allowed_lateness_ms: int) -> Step:
+def timed(allowed_lateness_ms: Column) -> Step:
     """Add `timing` per record and window: on_time, late, or expired.
 
     Needs `window_end_ms` and `watermark_ms`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, LongType, StringType
 
@@ -49,3 +49,13 @@ def conforming(name: str, columns: Mapping[str, DataType]) -> Step:
 
 def _type_name(found: DataType | None) -> str:
     return found.simpleString() if found else "no such column"
+
+
+def integer_quotient(dividend: Column, divisor: Column) -> Column:
+    """Integer division; `/` would go through floating point. For dividends that are not negative."""
+    return F.call_function("div", dividend, divisor)
+
+
+def long(value: int | None) -> Column:
+    """A 64-bit literal; Spark would take a small number for 32 bits."""
+    return F.lit(value).cast("long")

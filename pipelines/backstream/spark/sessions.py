@@ -7,7 +7,8 @@ Python, and a recompute never gets there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
@@ -23,6 +24,18 @@ from backstream.core.windows import Session
 from backstream.spark.panes import WINDOW
 from backstream.spark.schemas import ARRIVAL_ORDER
 
+_FIRINGS = pa.list_(
+    pa.struct(
+        [
+            ("number", pa.int64()),
+            ("window_start_ms", pa.int64()),
+            ("window_end_ms", pa.int64()),
+            ("timing", pa.string()),
+            ("is_by", pa.bool_()),
+        ]
+    )
+)
+_GAP, _LATENESS = "gap_ms", "allowed_lateness_ms"
 _FIRING = StructType(
     [
         StructField("number", LongType()),
@@ -34,11 +47,18 @@ _FIRING = StructType(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class SessionColumns:
+    """A session's parameters as columns: literals in a run, a row's own where many streams are played at once."""
+
+    gap_ms: Column
+    allowed_lateness_ms: Column
+
+
 def sessions(
     events: DataFrame,
     keys: Sequence[str],
-    window: Session,
-    allowed_lateness_ms: int,
+    window: SessionColumns,
     aggregates: Mapping[str, str],
     *,
     is_offline: bool = False,
@@ -48,8 +68,7 @@ def sessions(
     Args:
         events: normalised events with `watermark_ms`.
         keys: key columns.
-        window: the session gap.
-        allowed_lateness_ms: how long a fired session is kept.
+        window: the session gap, and how long a fired session is kept.
         aggregates: name to SQL aggregate call.
         is_offline: no watermark but -inf and +inf exists, so nothing can be late.
 
@@ -62,16 +81,16 @@ def sessions(
     whole = _whole(clean, keys, window, aggregates)
     if is_offline:
         return clean, whole
-    folded = _folded(islands.where("not is_clean"), keys, window, allowed_lateness_ms)
+    folded = _folded(islands.where("not is_clean"), keys, window)
     records = clean.select(*events.columns, "fate").unionByName(folded.select(*events.columns, "fate"))
     return records, whole.unionByName(_fired(folded, keys, aggregates))
 
 
-def _islands(events: DataFrame, keys: Sequence[str], window: Session, *, is_offline: bool) -> DataFrame:
+def _islands(events: DataFrame, keys: Sequence[str], window: SessionColumns, *, is_offline: bool) -> DataFrame:
     """Add `island` per key and `is_clean`; two events exactly one gap apart touch."""
     of_key = Window.partitionBy(*keys).orderBy("event_time_ms")
     since_last_ms = F.col("event_time_ms") - F.lag("event_time_ms").over(of_key)
-    begins = F.coalesce(since_last_ms > F.lit(window.gap_ms), F.expr("true"))
+    begins = F.coalesce(since_last_ms > window.gap_ms, F.expr("true"))
     so_far = of_key.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     numbered = events.withColumn("begins", begins).withColumn(
         "island", F.sum(F.col("begins").cast("long")).over(so_far)
@@ -84,10 +103,12 @@ def _islands(events: DataFrame, keys: Sequence[str], window: Session, *, is_offl
     return numbered.drop("begins").withColumn("is_clean", F.min(in_time).over(of_island))
 
 
-def _whole(clean: DataFrame, keys: Sequence[str], window: Session, aggregates: Mapping[str, str]) -> DataFrame:
+def _whole(
+    clean: DataFrame, keys: Sequence[str], window: SessionColumns, aggregates: Mapping[str, str]
+) -> DataFrame:
     bounds = {
         "window_start_ms": F.min("event_time_ms"),
-        "window_end_ms": F.max("event_time_ms") + F.lit(window.gap_ms),
+        "window_end_ms": F.max(F.col("event_time_ms") + window.gap_ms),
         "watermark_ms": F.first(F.lit(None).cast("long")),
         "by_record": F.first(F.lit(None).cast("long")),
     }
@@ -101,41 +122,30 @@ def _values(aggregates: Mapping[str, str]) -> list[Column]:
     return [F.expr(aggregate).alias(name) for name, aggregate in aggregates.items()]
 
 
-def _folded(dirty: DataFrame, keys: Sequence[str], window: Session, allowed_lateness_ms: int) -> DataFrame:
+def _folded(dirty: DataFrame, keys: Sequence[str], window: SessionColumns) -> DataFrame:
     """Add `fate` and the `firings` each record took part in."""
+    told = dirty.withColumns({_GAP: window.gap_ms, _LATENESS: window.allowed_lateness_ms})
     schema = StructType(
-        [*dirty.schema.fields, StructField("fate", StringType()), StructField("firings", ArrayType(_FIRING))]
+        [*told.schema.fields, StructField("fate", StringType()), StructField("firings", ArrayType(_FIRING))]
     )
-    return dirty.groupBy(*keys, "island").applyInArrow(_fold(window, allowed_lateness_ms), schema)
+    return told.groupBy(*keys, "island").applyInArrow(_fold, schema)
 
 
-def _fold(window: Session, allowed_lateness_ms: int) -> Callable[[pa.Table], pa.Table]:
-    def fold(island: pa.Table) -> pa.Table:
-        ordered = island.sort_by([(column, "ascending") for column in ARRIVAL_ORDER])
-        event_times, in_force = ordered["event_time_ms"].to_pylist(), ordered["watermark_ms"].to_pylist()
-        records = [Record(0, 0, "", event_time_ms) for event_time_ms in event_times]
-        played = panes(records, _as_met(in_force), window, allowed_lateness_ms)
-        firings: list[list[dict[str, int | str | bool]]] = [[] for _ in records]
-        for number, pane in enumerate(played.panes):
-            for record in pane.records:
-                is_by = pane.timing is PaneTiming.LATE and pane.by == record
-                firing = dict(zip(_FIRING.names, (number, *pane.window, pane.timing.value, is_by), strict=True))
-                firings[record].append(firing)
-        fates = pa.array([fate.value for fate in played.fates], pa.string())
-        kind = pa.list_(
-            pa.struct(
-                [
-                    ("number", pa.int64()),
-                    ("window_start_ms", pa.int64()),
-                    ("window_end_ms", pa.int64()),
-                    ("timing", pa.string()),
-                    ("is_by", pa.bool_()),
-                ]
-            )
-        )
-        return ordered.append_column("fate", fates).append_column("firings", pa.array(firings, kind))
-
-    return fold
+def _fold(island: pa.Table) -> pa.Table:
+    """Play one island, by itself, as the stream met it."""
+    window, allowed_lateness_ms = Session(island[_GAP][0].as_py()), island[_LATENESS][0].as_py()
+    ordered = island.sort_by([(column, "ascending") for column in ARRIVAL_ORDER])
+    event_times, in_force = ordered["event_time_ms"].to_pylist(), ordered["watermark_ms"].to_pylist()
+    records = [Record(0, 0, "", event_time_ms) for event_time_ms in event_times]
+    played = panes(records, _as_met(in_force), window, allowed_lateness_ms)
+    firings: list[list[dict[str, int | str | bool]]] = [[] for _ in records]
+    for number, pane in enumerate(played.panes):
+        for record in pane.records:
+            is_by = pane.timing is PaneTiming.LATE and pane.by == record
+            firing = dict(zip(_FIRING.names, (number, *pane.window, pane.timing.value, is_by), strict=True))
+            firings[record].append(firing)
+    fates = pa.array([fate.value for fate in played.fates], pa.string())
+    return ordered.append_column("fate", fates).append_column("firings", pa.array(firings, _FIRINGS))
 
 
 def _as_met(in_force_ms: Sequence[int]) -> Watermarks:

@@ -21,7 +21,7 @@ from backstream.core.generators import StrategyKind
 from backstream.core.instants import MAX_MS, MIN_MS
 from backstream.core.records import Clock, Record
 from backstream.core.watermarks import Emission, Topology, WatermarkEvent, watermarks
-from backstream.spark.schemas import Step
+from backstream.spark.schemas import Step, integer_quotient, long
 
 Longs = npt.NDArray[np.int64]
 
@@ -61,28 +61,41 @@ class Heard:
         return reached[self.first_reaching(max_timestamps_ms)]
 
 
-def ticks_before(clock: Clock) -> Column:
+@dataclass(frozen=True, slots=True)
+class ClockColumns:
+    """A clock's parameters as columns: literals in a run, a row's own where many streams are played at once."""
+
+    start_ms: Column
+    interval_ms: Column
+    end_ms: Column
+
+    @classmethod
+    def of(cls, clock: Clock) -> ClockColumns:
+        """The parameters of one clock as literals."""
+        return cls(long(clock.start_ms), long(clock.interval_ms), long(clock.end_ms))
+
+
+def ticks_before(clock: ClockColumns) -> Column:
     """`Clock.ticks_before` of the column `arrival_time_ms`."""
-    if clock.interval_ms == 0:
-        return F.lit(0).cast("long")
-    # `div` is integer division; `/` would go through floating point.
-    elapsed_ms = f"least(arrival_time_ms, {clock.end_ms}L) - {clock.start_ms}L"
-    return F.expr(f"greatest({elapsed_ms}, 0L) div {clock.interval_ms}L")
+    elapsed_ms = F.least(F.col("arrival_time_ms"), clock.end_ms) - clock.start_ms
+    ticks = integer_quotient(F.greatest(elapsed_ms, long(0)), clock.interval_ms)
+    return F.when(clock.interval_ms == F.lit(0), long(0)).otherwise(ticks)
 
 
-def compressed(events: DataFrame, emission: Emission, clock: Clock) -> DataFrame:
+def compressed(events: DataFrame, clock: ClockColumns, stream: Sequence[str] = ()) -> DataFrame:
     """One row per partition and block, with its greatest event time and last position; markers besides.
 
-    `events` has the columns of a normalised event, and `marker_ms` where the strategy is punctuated.
+    `events` has the columns of a normalised event, and `marker_ms` where watermarks are punctuated.
+    `stream` names columns that tell several streams apart.
     """
     blocks = events.withColumn("block", ticks_before(clock))
     position = F.struct("arrival_time_ms", "arrival_seq")
-    cells = blocks.groupBy("source_partition", "block").agg(
+    cells = blocks.groupBy(*stream, "source_partition", "block").agg(
         F.max("event_time_ms").alias("event_time_ms"), F.max(position).alias("position")
     )
-    no_marker = F.lit(None).cast("long").alias("marker_ms")
-    cells = cells.select("source_partition", "block", "event_time_ms", "position.*", no_marker)
-    if emission.strategy.kind is not StrategyKind.PUNCTUATED:
+    no_marker = long(None).alias("marker_ms")
+    cells = cells.select(*stream, "source_partition", "block", "event_time_ms", "position.*", no_marker)
+    if "marker_ms" not in events.columns:
         return cells
     markers = blocks.where(F.col("marker_ms").isNotNull())
     return markers.select(*cells.columns).unionByName(cells)
@@ -108,28 +121,52 @@ def heard(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequenc
     return _folded(cells, emission, clock, partitions, blocks)
 
 
-def watermarked(spark: SparkSession, heard: Heard, clock: Clock, *, blocks: Longs | None = None) -> Step:
-    """Add `watermark_ms`, the watermark in force when the record arrived.
+def in_force_table(heard: Heard, blocks: Longs | None = None) -> pa.Table:
+    """The watermark at the beginning of each block; by default of all in which anything arrived."""
+    wanted = heard.blocks if blocks is None else blocks
+    return pa.table({"block": wanted, "block_watermark_ms": heard.at_block(wanted)})
 
-    `blocks` limits the look-up table to those that can occur; by default all in which anything arrived.
-    """
+
+def marker_table(heard: Heard) -> pa.Table:
+    """Per block the rises inside it; empty where watermarks move only at ticks."""
+    inside: dict[int, list[dict[str, int | str]]] = {}
+    rises = zip(heard.watermark_ms, heard.visible_from, heard.marker_positions, strict=False)
+    for rise_ms, visible, position in rises:
+        if position is not None:
+            marker = dict(zip(_MARKER.names, (*position, int(rise_ms)), strict=True))
+            inside.setdefault(int(visible) - 1, []).append(marker)
+    schema = pa.schema([("block", pa.int64()), ("markers", pa.list_(_MARKER))])
+    return pa.table({"block": list(inside), "markers": list(inside.values())}, schema)
+
+
+def watermarked(spark: SparkSession, heard: Heard, clock: Clock) -> Step:
+    """Add `watermark_ms`, the watermark in force when the record arrived."""
     if not len(heard.watermark_ms):
         return lambda events: events.withColumn("watermark_ms", F.lit(MIN_MS))
-    wanted = heard.blocks if blocks is None else blocks
-    table = {"block": wanted, "block_watermark_ms": heard.at_block(wanted)}
-    in_force = spark.createDataFrame(pa.table(table))
-    markers = _markers(spark, heard)
+    return looked_up(spark, in_force_table(heard), marker_table(heard), ClockColumns.of(clock))
+
+
+def looked_up(
+    spark: SparkSession,
+    in_force: pa.Table,
+    markers: pa.Table,
+    clock: ClockColumns,
+    stream: Sequence[str] = (),
+) -> Step:
+    """Add `watermark_ms` from the tables of one stream, or of several that the columns `stream` tell apart."""
+    by = [*stream, "block"]
+    at_block = F.broadcast(spark.createDataFrame(in_force))
+    inside = F.broadcast(spark.createDataFrame(markers)) if markers.num_rows else None
 
     def step(events: DataFrame) -> DataFrame:
-        joined = events.withColumn("block", ticks_before(clock)).join(F.broadcast(in_force), "block", how="left")
-        at_block = F.coalesce("block_watermark_ms", F.lit(MIN_MS))
-        if markers is None:
-            return joined.withColumn("watermark_ms", at_block).drop("block", "block_watermark_ms")
-        marked = joined.join(F.broadcast(markers), "block", how="left")
-        seen = F.array_max(F.transform(F.filter("markers", _comes_before_the_record), lambda each: each.rise_ms))
-        return marked.withColumn("watermark_ms", F.greatest(at_block, F.coalesce(seen, at_block))).drop(
-            "block", "block_watermark_ms", "markers"
-        )
+        joined = events.withColumn("block", ticks_before(clock)).join(at_block, by, how="left")
+        begun_ms = F.coalesce("block_watermark_ms", F.lit(MIN_MS))
+        if inside is None:
+            return joined.withColumn("watermark_ms", begun_ms).drop("block", "block_watermark_ms")
+        seen = F.transform(F.filter("markers", _comes_before_the_record), lambda each: each.rise_ms)
+        latest_ms = F.greatest(begun_ms, F.coalesce(F.array_max(seen), begun_ms))
+        marked = joined.join(inside, by, how="left").withColumn("watermark_ms", latest_ms)
+        return marked.drop("block", "block_watermark_ms", "markers")
 
     return step
 
@@ -139,25 +176,6 @@ def _comes_before_the_record(marker: Column) -> Column:
     return F.struct(marker.time_ms, marker.seq, marker.partition) < F.struct(
         "arrival_time_ms", "arrival_seq", "source_partition"
     )
-
-
-def _markers(spark: SparkSession, heard: Heard) -> DataFrame | None:
-    """Per block the rises inside it, or None where watermarks move only at ticks."""
-    rows = [
-        (int(visible) - 1, dict(zip(_MARKER.names, (*position, int(rise_ms)), strict=True)))
-        for rise_ms, visible, position in zip(
-            heard.watermark_ms, heard.visible_from, heard.marker_positions, strict=False
-        )
-        if position is not None
-    ]
-    if not rows:
-        return None
-    schema = pa.schema([("block", pa.int64()), ("markers", pa.list_(_MARKER))])
-    inside: dict[int, list[dict[str, int | str]]] = {}
-    for block, marker in rows:
-        inside.setdefault(block, []).append(marker)
-    table = pa.table({"block": list(inside), "markers": list(inside.values())}, schema)
-    return spark.createDataFrame(table)
 
 
 def _longs(values: Sequence[int]) -> Longs:

@@ -1,0 +1,1 @@
+"""The lake: Iceberg tables over staged Parquet files, committed by PyIceberg. No Spark here."""

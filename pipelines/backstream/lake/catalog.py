@@ -1,0 +1,117 @@
+"""The catalog of the lake: where the tables are known, and the errors of reaching it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog, SqlCatalogBaseTable
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
+from pyiceberg.table import Table
+from sqlalchemy.engine import create_engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from backstream.core.errors import LedgerError, SetupError
+from backstream.core.folders import Home
+
+CATALOG_NAME = "backstream"
+NAMESPACE = "backstream"
+_OPENINGS = 8
+_PAUSE_S = 0.05
+
+
+def open_catalog(home: Home) -> SqlCatalog:
+    """The catalog of a home, made when it is missing; several processes may do so at once.
+
+    The caller closes it; `opened` does.
+
+    Raises:
+        SetupError: when the URI is not one, or its database driver is not installed.
+        LedgerError: when the database cannot be reached.
+    """
+    home.warehouse.mkdir(parents=True, exist_ok=True)
+    shown = shown_uri(home.catalog_uri)
+    try:
+        return _settled(home)
+    except (ModuleNotFoundError, NoSuchModuleError) as error:
+        msg = f"no database driver for the catalog {shown}\n  {error}"
+        raise SetupError(msg) from error
+    except SQLAlchemyError as error:
+        msg = f"cannot open the catalog {shown}\n  {_cause(error)}"
+        raise LedgerError(msg) from error
+
+
+@contextmanager
+def opened(home: Home) -> Iterator[SqlCatalog]:
+    """The catalog for the length of a block; what its database refuses becomes a `LedgerError`."""
+    catalog = open_catalog(home)
+    try:
+        yield catalog
+    except SQLAlchemyError as error:
+        msg = f"the catalog failed: {shown_uri(home.catalog_uri)}\n  {_cause(error)}"
+        raise LedgerError(msg) from error
+    finally:
+        catalog.close()
+
+
+def loaded(catalog: Catalog, name: str) -> Table:
+    """A table of the lake as it is now.
+
+    Raises:
+        LedgerError: when there is no such table.
+    """
+    try:
+        return catalog.load_table((NAMESPACE, name))
+    except NoSuchTableError:
+        msg = f"no table `{name}` in the lake ({shown_uri(catalog.properties['uri'])})"
+        raise LedgerError(msg) from None
+
+
+def shown_uri(uri: str) -> str:
+    """The URI as it may be shown: without its password.
+
+    Raises:
+        SetupError: when it is not a database URI.
+    """
+    try:
+        return make_url(uri).render_as_string(hide_password=True)
+    except ArgumentError:
+        msg = "the catalog's URI must be one such as sqlite:///catalog.db (BACKSTREAM_CATALOG_URI)"
+        raise SetupError(msg) from None  # the value may hold a password
+
+
+def _settled(home: Home) -> SqlCatalog:
+    """Try again while another process is making the same tables: the database says they exist already."""
+    for opening in range(1, _OPENINGS):
+        try:
+            return _with_namespace(home)
+        except DBAPIError as error:
+            if not _was_overtaken(error):
+                raise
+            time.sleep(random.uniform(0, _PAUSE_S * opening))  # noqa: S311 - jitter, not a secret
+    return _with_namespace(home)
+
+
+def _with_namespace(home: Home) -> SqlCatalog:
+    # A connection per use: none is left open, and none is shared with a forked process.
+    engine = create_engine(home.catalog_uri, poolclass=NullPool)
+    SqlCatalogBaseTable.metadata.create_all(engine)
+    catalog = SqlCatalog(CATALOG_NAME, uri=home.catalog_uri, warehouse=f"file://{home.warehouse}")
+    catalog.engine.dispose()
+    catalog.engine = engine
+    with suppress(NamespaceAlreadyExistsError):
+        catalog.create_namespace(NAMESPACE)
+    return catalog
+
+
+def _was_overtaken(error: DBAPIError) -> bool:
+    return isinstance(error, IntegrityError) or "already exists" in str(error.orig)
+
+
+def _cause(error: SQLAlchemyError) -> str:
+    """What the database itself said, without the statement and its parameters."""
+    return str(error.orig if isinstance(error, DBAPIError) else error).strip().replace("\n", "\n  ")

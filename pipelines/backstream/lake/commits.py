@@ -1,0 +1,78 @@
+"""One commit, one snapshot: what leaves the table and what enters it become true together."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update.snapshot import _OverwriteFiles
+
+from backstream.core.errors import ConflictError, LedgerError
+
+ATTEMPTS = 8
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+
+Result = TypeVar("Result")
+
+
+class _OneSnapshot(_OverwriteFiles):
+    """PyIceberg's overwrite, without what makes it forget our rules (docs/decisions/0002)."""
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        """Manifests that only list files removed long ago say nothing, yet would be carried for ever."""
+        kept = super()._existing_manifests()
+        return [each for each in kept if each.has_added_files() or each.has_existing_files()]
+
+    def _refresh_for_retry(self) -> None:
+        """PyIceberg's own retry, if a table asks for it: it would not look at who came between."""
+        msg = "another commit came between"
+        raise CommitFailedException(msg)
+
+
+def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
+    """The result of an attempt that reads the table's state anew each time, as often as others get between.
+
+    Raises:
+        ConflictError: when others got between at every attempt.
+    """
+    for number in range(ATTEMPTS):
+        try:
+            return attempt()
+        except CommitFailedException:
+            longest_s = min(_FIRST_PAUSE_S * 2**number, _LONGEST_PAUSE_S)
+            time.sleep(random.uniform(0, longest_s))  # noqa: S311 - jitter, not a secret
+    msg = f"could not {what}: other commits came between at all {ATTEMPTS} attempts\n\nhint: try again"
+    raise ConflictError(msg)
+
+
+def committed(
+    table: Table,
+    operation: Operation,
+    added: Sequence[DataFile],
+    removed: Sequence[DataFile],
+    properties: dict[str, str],
+) -> Snapshot:
+    """The one snapshot that takes files out of a table and puts others in.
+
+    Raises:
+        CommitFailedException: when the table is not what it was when it was loaded; nothing was changed.
+        LedgerError: when the commit succeeded and its snapshot cannot be found.
+    """
+    with table.transaction() as transaction:
+        producer = _OneSnapshot(operation, transaction, table.io, snapshot_properties=properties)
+        for file in removed:
+            producer.delete_data_file(file)
+        for file in added:
+            producer.append_data_file(file)
+        producer.commit()
+    if (snapshot := table.snapshot_by_id(producer.snapshot_id)) is None:
+        msg = f"snapshot {producer.snapshot_id} of table `{table.name()[-1]}` is not there after its commit"
+        raise LedgerError(msg)
+    return snapshot

@@ -1,0 +1,41 @@
+"""Staged files as a table's metadata describes them: location, partition, counts and bounds."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Table
+
+from backstream.core.manifest import StagedFile
+from backstream.lake.schemas import location_of
+
+
+def described(table: Table, file: StagedFile) -> DataFile:
+    """The entry that makes a checked file part of a table.
+
+    PyIceberg's own function refuses Parquet columns that are optional where the table requires a value, and
+    Spark writes nearly all columns so; the checks have counted the nulls instead.
+    """
+    schema, spec = table.schema(), table.spec()
+    statistics = data_file_statistics_from_parquet_metadata(
+        parquet_metadata=pq.read_metadata(file.path),
+        stats_columns=compute_statistics_plan(schema, table.properties),
+        parquet_column_mapping=parquet_path_to_id_mapping(schema),
+    )
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=location_of(file.path),
+        file_format=FileFormat.PARQUET,
+        partition=statistics.partition(spec, schema),
+        file_size_in_bytes=file.size_bytes,
+        spec_id=spec.spec_id,
+        sort_order_id=None,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )

@@ -1,0 +1,199 @@
+"""The ledger: who ran what, on which plan, with which verdict; two tables that all datasets share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+
+from backstream.core.audit import Audit, Verdict
+from backstream.core.folders import Home
+from backstream.core.instants import epoch_ms, moment
+from backstream.core.plan import Plan
+from backstream.core.tables import Column, Table
+from backstream.lake.catalog import opened
+from backstream.lake.commits import with_retries
+from backstream.lake.filters import equal
+from backstream.lake.schemas import ensured
+
+_RUNS, _CHECKS = "runs", "checks"
+_SECOND_MS = 1_000
+
+RUNS_TABLE = Table(
+    "",
+    (
+        Column("run_id", "string", required=True),
+        Column("dataset", "string", required=True),
+        Column("status", "string", required=True),
+        Column("verdict", "string"),
+        Column("mode", "string", required=True),
+        Column("since", "timestamptz", required=True),
+        Column("until", "timestamptz", required=True),
+        Column("trigger", "string", required=True),
+        Column("reason", "string", required=True),
+        Column("definition_hash", "string", required=True),
+        Column("plan_hash", "string", required=True),
+        Column("code_version", "string", required=True),
+        Column("rows", "long"),
+        Column("events_read", "long"),
+        Column("started_at", "timestamptz", required=True),
+        Column("finished_at", "timestamptz", required=True),
+        Column("seconds", "double", required=True),
+    ),
+)
+CHECKS_TABLE = Table(
+    "",
+    (
+        Column("run_id", "string", required=True),
+        Column("dataset", "string", required=True),
+        Column("suite", "string", required=True),
+        Column("verdict", "string", required=True),
+        Column("name", "string", required=True),
+        Column("expectation", "string", required=True),
+        Column("severity", "string", required=True),
+        Column("outcome", "string", required=True),
+        Column("observed", "string", required=True),
+        Column("column", "string"),
+        Column("limit", "string", required=True),
+        Column("unexpected", "long", required=True),
+        Column("elements", "long", required=True),
+    ),
+)
+
+
+class Status(StrEnum):
+    """How a run ended."""
+
+    PUBLISHED = "published"
+    ALREADY_PUBLISHED = "already_published"
+    REFUSED = "refused"
+    """By the gate, or because another run came first."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """The outcome of one run. None: the run did not come so far."""
+
+    run_id: str
+    dataset: str
+    status: Status
+    verdict: Verdict | None
+    mode: str
+    since_ms: int
+    until_ms: int
+    trigger: str
+    reason: str
+    definition_hash: str
+    plan_hash: str
+    code_version: str
+    rows: int | None
+    events_read: int | None
+    started_at_ms: int
+    finished_at_ms: int
+
+    @property
+    def seconds(self) -> float:
+        """How long the run took."""
+        return (self.finished_at_ms - self.started_at_ms) / _SECOND_MS
+
+
+def run_row(
+    plan: Plan,
+    status: Status,
+    span_ms: tuple[int, int],
+    verdict: Verdict | None = None,
+    rows: int | None = None,
+    events_read: int | None = None,
+) -> RunRow:
+    """The row of a plan's run; `span_ms` says when it started and finished."""
+    return RunRow(
+        run_id=plan.run_id,
+        dataset=plan.dataset,
+        status=status,
+        verdict=verdict,
+        mode=plan.mode.value,
+        since_ms=plan.since_ms,
+        until_ms=plan.until_ms,
+        trigger=plan.trigger,
+        reason=plan.reason,
+        definition_hash=plan.definition_hash,
+        plan_hash=plan.plan_hash,
+        code_version=plan.code_version,
+        rows=rows,
+        events_read=events_read,
+        started_at_ms=span_ms[0],
+        finished_at_ms=span_ms[1],
+    )
+
+
+def record_run(home: Home, row: RunRow) -> bool:
+    """Append a run's outcome; False when this outcome of this run was recorded before."""
+    return _recorded(home, _RUNS, RUNS_TABLE, ("run_id", "status"), [_stored(row)])
+
+
+def record_checks(home: Home, dataset: str, audit: Audit) -> bool:
+    """Append each check of an audit; False when this verdict on this run was recorded before."""
+    common = {
+        "run_id": audit.run_id,
+        "dataset": dataset,
+        "suite": audit.suite,
+        "verdict": audit.verdict.value,
+    }
+    kept = [column.name for column in CHECKS_TABLE.columns if column.name not in common]
+    stored = [common | {name: getattr(check, name) for name in kept} for check in audit.checks]
+    return _recorded(home, _CHECKS, CHECKS_TABLE, ("run_id", "verdict"), stored)
+
+
+def runs(home: Home, dataset: str | None = None) -> list[RunRow]:
+    """The recorded runs, of all datasets or of one, newest first."""
+    with opened(home) as catalog:
+        scan = ensured(catalog, _RUNS, RUNS_TABLE).scan(
+            row_filter=equal(dataset=dataset) if dataset else AlwaysTrue()
+        )
+        found = [_run(each) for each in scan.to_arrow().to_pylist()]
+    return sorted(found, key=lambda row: (row.finished_at_ms, row.run_id), reverse=True)
+
+
+def _recorded(
+    home: Home, name: str, wanted: Table, key: tuple[str, str], stored: Sequence[Mapping[str, Any]]
+) -> bool:
+    if not stored:
+        return False
+    with opened(home) as catalog:
+
+        def attempt() -> bool:
+            table = ensured(catalog, name, wanted)
+            same = equal(**{column: stored[0][column] for column in key})
+            if table.scan(row_filter=same, limit=1).to_arrow().num_rows:
+                return False
+            table.append(pa.Table.from_pylist(list(stored), schema=table.schema().as_arrow()))
+            return True
+
+        return with_retries(f"record in table `{name}`", attempt)
+
+
+def _stored(row: RunRow) -> dict[str, Any]:
+    renamed = {
+        "since": moment(row.since_ms),
+        "until": moment(row.until_ms),
+        "started_at": moment(row.started_at_ms),
+        "finished_at": moment(row.finished_at_ms),
+    }
+    return {
+        column.name: renamed.get(column.name, getattr(row, column.name, None)) for column in RUNS_TABLE.columns
+    }
+
+
+def _run(stored: Mapping[str, Any]) -> RunRow:
+    content = dict(stored)
+    del content["seconds"]
+    for name in ("since", "until", "started_at", "finished_at"):
+        content[f"{name}_ms"] = epoch_ms(content.pop(name))
+    content["status"] = Status(content["status"])
+    content["verdict"] = Verdict(content["verdict"]) if content["verdict"] else None
+    return RunRow(**content)

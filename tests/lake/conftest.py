@@ -1,0 +1,169 @@
+"""A lake in a temporary folder, and a stand-in for the Spark job: rows in, staged files and manifests out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.table import Table as IcebergTable
+
+from backstream.core.folders import CATALOG_VARIABLE, Home
+from backstream.core.instants import DAY_MS, instant_ms
+from backstream.core.intervals import Interval
+from backstream.core.manifest import Manifest, StagedFile
+from backstream.core.plan import Chunk, Fidelity, Mode, Plan
+from backstream.core.publication import Publication
+from backstream.core.tables import Column, Table, windows_table
+from backstream.lake.catalog import NAMESPACE, opened
+from backstream.lake.publish import publish
+from backstream.lake.read import rows
+from backstream.lake.schemas import prepared
+
+WINDOWS_TABLE = windows_table(
+    [Column("carrier", "string", required=True)],
+    [Column("departures", "long"), Column("mean_delay_min", "double")],
+)
+METRICS_TABLE = Table(
+    "metrics",
+    (
+        Column("source_partition", "string", required=True),
+        Column("events", "long", required=True),
+        Column("run_id", "string", required=True),
+    ),
+)
+ARROW_TYPES = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "timestamptz": pa.timestamp("us", tz="UTC"),
+}
+
+
+@dataclass(frozen=True)
+class Lake:
+    """The lake under test."""
+
+    home: Home
+
+    def plan(self, since: str, until: str, trigger: str = "test", tables: Sequence[Table] = ()) -> Plan:
+        """A plan of daily chunks, the last one shorter where the range ends within a day."""
+        interval = Interval(instant_ms(since, "since"), instant_ms(until, "until"))
+        with opened(self.home) as catalog:
+            planned, bases = prepared(catalog, "flights", tables or [WINDOWS_TABLE, METRICS_TABLE])
+        chunks = tuple(
+            Chunk(f"c{number}", day.start_ms, day.end_ms, day.end_ms, (), 0)
+            for number, day in enumerate(interval.cut(DAY_MS), start=1)
+        )
+        return Plan(
+            dataset="flights",
+            definition={},
+            definition_hash="d1",
+            definition_path="flights.toml",
+            code_version="0.1.0",
+            mode=Mode.RECOMPUTE,
+            fidelity=Fidelity.RECORDED,
+            since_ms=interval.start_ms,
+            until_ms=interval.end_ms,
+            clock_start_ms=interval.start_ms,
+            clock_end_ms=interval.end_ms,
+            home=str(self.home.path),
+            inputs=(),
+            chunks=chunks,
+            tables=planned,
+            base_snapshots=bases,
+            trigger=trigger,
+        )
+
+    def staged(
+        self, plan: Plan, windows: Mapping[str, int], metrics: Sequence[tuple[str, int]] = ()
+    ) -> list[Manifest]:
+        """The manifests of a plan whose job counted so many departures (of one carrier) per window start."""
+        starts_ms = {instant_ms(start, "window start"): departures for start, departures in windows.items()}
+        manifests = []
+        for chunk in plan.chunks:
+            owned = {ms: count for ms, count in starts_ms.items() if chunk.start_ms <= ms < chunk.end_ms}
+            manifests.append(self.manifest(plan, chunk, owned, metrics if chunk is plan.chunks[0] else ()))
+        return manifests
+
+    def manifest(
+        self, plan: Plan, chunk: Chunk, windows: Mapping[int, int], metrics: Sequence[tuple[str, int]]
+    ) -> Manifest:
+        """What the job of one chunk leaves: a file per table that has rows."""
+        content: dict[str, dict[str, Sequence[Any]]] = {
+            "": {
+                "window_start": [ms * 1_000 for ms in windows],
+                "window_end": [(ms + 3_600_000) * 1_000 for ms in windows],
+                "carrier": ["UA"] * len(windows),
+                "departures": list(windows.values()),
+                "mean_delay_min": [0.5] * len(windows),
+                "run_id": [plan.run_id] * len(windows),
+            },
+            "metrics": {
+                "source_partition": [partition for partition, _ in metrics],
+                "events": [events for _, events in metrics],
+                "run_id": [plan.run_id] * len(metrics),
+            },
+        }
+        files = {
+            suffix: (self.file(plan, chunk.chunk_id, suffix, content[suffix]),)
+            if len(content[suffix]["run_id"])
+            else ()
+            for suffix in plan.tables
+        }
+        events = sum(windows.values())
+        return Manifest(plan.run_id, chunk.chunk_id, "0", events, {"EWR": {"on_time": events}}, files)
+
+    def file(
+        self,
+        plan: Plan,
+        chunk_id: str,
+        suffix: str,
+        content: Mapping[str, Sequence[Any]],
+        field_ids: Mapping[str, int | None] | None = None,
+    ) -> StagedFile:
+        """One staged file, with the field ids of the planned table unless others (None: no id) are given."""
+        table = plan.tables[suffix]
+        fields = []
+        for name, kind, planned_id, _ in table.columns:
+            field_id = (field_ids or {}).get(name, planned_id)
+            metadata = None if field_id is None else {b"PARQUET:field_id": str(field_id).encode()}
+            fields.append(pa.field(name, ARROW_TYPES[kind], metadata=metadata))
+        path = Path(table.location) / "data" / plan.run_id / f"{chunk_id}-0" / "part-0.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({name: content[name] for name in content}, schema=pa.schema(fields)), path)
+        return StagedFile(str(path), path.stat().st_size, len(content["run_id"]))
+
+    def publish(self, since: str, until: str, windows: Mapping[str, int], trigger: str = "test") -> Publication:
+        """Plan, stage and publish at once."""
+        plan = self.plan(since, until, trigger)
+        return publish(plan, self.staged(plan, windows))
+
+    def departures(self, since: str = "2000-01-01", until: str = "2100-01-01") -> dict[str, int]:
+        """What a reader sees: departures per window start."""
+        interval = Interval(instant_ms(since, "since"), instant_ms(until, "until"))
+        return {
+            _text(row["window_start"]): row["departures"]
+            for row in rows(self.home, "flights", interval).to_pylist()
+        }
+
+    def table(self, name: str = "flights") -> IcebergTable:
+        """The table as PyIceberg knows it."""
+        with opened(self.home) as catalog:
+            return catalog.load_table((NAMESPACE, name))
+
+
+def _text(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%MZ")
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """An empty lake."""
+    monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
+    return Lake(Home(tmp_path / "home"))

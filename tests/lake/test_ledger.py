@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from backstream.core.audit import Audit, Check, Outcome, Severity, Verdict
+from backstream.lake.ledger import RunRow, Status, record_checks, record_run, run_row, runs
+from backstream.lake.read import rows
+
+if TYPE_CHECKING:
+    from tests.lake.conftest import Lake
+
+MORNING = RunRow(
+    run_id="cli.abc",
+    dataset="flights",
+    status=Status.PUBLISHED,
+    verdict=Verdict.PASS,
+    mode="replay",
+    since_ms=1359676800000,
+    until_ms=1359763200000,
+    trigger="cli",
+    reason="requested",
+    definition_hash="d1",
+    plan_hash="p1",
+    code_version="0.1.0",
+    rows=744,
+    events_read=24951,
+    started_at_ms=1_700_000_000_000,
+    finished_at_ms=1_700_000_012_500,
+)
+
+
+def test_a_ledger_nobody_wrote_to_is_empty(lake: Lake) -> None:
+    assert runs(lake.home) == []
+
+
+def test_runs_come_back_as_recorded_newest_first(lake: Lake) -> None:
+    evening = replace(
+        MORNING,
+        run_id="cli.def",
+        status=Status.FAILED,
+        verdict=None,
+        rows=None,
+        finished_at_ms=1_700_000_999_000,
+    )
+    other = replace(MORNING, run_id="cli.ghi", dataset="clicks", finished_at_ms=1_700_000_500_000)
+    for row in (MORNING, evening, other):
+        record_run(lake.home, row)
+
+    assert runs(lake.home) == [evening, other, MORNING]
+    assert runs(lake.home, "flights") == [evening, MORNING]
+    assert runs(lake.home, "nothing") == []
+
+
+def test_the_same_outcome_of_a_run_is_recorded_once(lake: Lake) -> None:
+    assert record_run(lake.home, MORNING)
+    assert not record_run(lake.home, replace(MORNING, finished_at_ms=1_700_000_020_000))
+    again = replace(MORNING, status=Status.ALREADY_PUBLISHED, finished_at_ms=1_700_000_030_000)
+    assert record_run(lake.home, again)
+
+    assert runs(lake.home) == [again, MORNING]
+
+
+def test_the_table_of_runs_is_readable_without_us(lake: Lake) -> None:
+    record_run(lake.home, MORNING)
+
+    (row,) = rows(lake.home, "runs").select(["since", "until", "seconds", "verdict"]).to_pylist()
+
+    assert (row["since"].isoformat(), row["until"].isoformat(), row["seconds"], row["verdict"]) == (
+        "2013-02-01T00:00:00+00:00",
+        "2013-02-02T00:00:00+00:00",
+        12.5,
+        "pass",
+    )
+
+
+def test_a_row_takes_from_the_plan_what_the_plan_knows(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-02", "cli")
+
+    row = run_row(plan, Status.REFUSED, (1_000, 3_000), Verdict.FAIL, events_read=7)
+
+    assert row == RunRow(
+        run_id=plan.run_id,
+        dataset="flights",
+        status=Status.REFUSED,
+        verdict=Verdict.FAIL,
+        mode="recompute",
+        since_ms=1359676800000,
+        until_ms=1359763200000,
+        trigger="cli",
+        reason="",
+        definition_hash="d1",
+        plan_hash=plan.plan_hash,
+        code_version="0.1.0",
+        rows=None,
+        events_read=7,
+        started_at_ms=1_000,
+        finished_at_ms=3_000,
+    )
+    assert row.seconds == 2.0
+
+
+def test_each_check_of_an_audit_is_one_row_once(lake: Lake) -> None:
+    checks = (
+        Check("complete", "column_min", Severity.CRITICAL, Outcome.PASS, "1.0", "completeness", ">= 1"),
+        Check("late", "column_max", Severity.WARNING, Outcome.WARN, "0.07", limit="<= 0.05", unexpected=3),
+    )
+    audit = Audit("cli.abc", "window_audit", Verdict.WARN, "late events", checks)
+
+    assert record_checks(lake.home, "flights", audit)
+    assert not record_checks(lake.home, "flights", audit)
+
+    found = rows(lake.home, "checks").select(
+        ["run_id", "dataset", "verdict", "name", "severity", "outcome", "column", "unexpected"]
+    )
+    assert found.to_pylist() == [
+        {
+            "run_id": "cli.abc",
+            "dataset": "flights",
+            "verdict": "warn",
+            "name": "complete",
+            "severity": "critical",
+            "outcome": "pass",
+            "column": "completeness",
+            "unexpected": 0,
+        },
+        {
+            "run_id": "cli.abc",
+            "dataset": "flights",
+            "verdict": "warn",
+            "name": "late",
+            "severity": "warning",
+            "outcome": "warn",
+            "column": None,
+            "unexpected": 3,
+        },
+    ]
+
+
+def test_an_audit_without_checks_leaves_no_row(lake: Lake) -> None:
+    assert not record_checks(lake.home, "flights", Audit("cli.abc", "s", Verdict.ERROR, "nothing ran", ()))

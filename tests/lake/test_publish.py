@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from pyiceberg.table.snapshots import Operation
+
+from backstream.core.errors import ContractError, LedgerError, PlanError
+from backstream.lake.catalog import opened
+from backstream.lake.history import lineage, said
+from backstream.lake.publish import append_side_tables, publish
+from backstream.lake.read import rows
+from backstream.lake.staging import checked_files
+
+if TYPE_CHECKING:
+    from tests.lake.conftest import Lake
+
+
+def test_a_first_publication_makes_its_rows_visible(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-03")
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3, "2013-02-01T06:00Z": 4, "2013-02-02T05:00Z": 5})
+
+    done = publish(plan, manifests)
+
+    assert (done.rows, done.replaced_rows, done.files, done.already) == (3, 0, 2, False)
+    assert done.run_id == plan.run_id
+    assert lake.departures() == {"2013-02-01T05:00Z": 3, "2013-02-01T06:00Z": 4, "2013-02-02T05:00Z": 5}
+
+
+def test_exactly_the_range_is_replaced_and_its_neighbours_stay(lake: Lake) -> None:
+    lake.publish(
+        "2013-02-01",
+        "2013-02-04",
+        {"2013-02-01T23:00Z": 1, "2013-02-02T00:00Z": 2, "2013-02-02T23:00Z": 3, "2013-02-03T00:00Z": 4},
+    )
+
+    done = lake.publish("2013-02-02", "2013-02-03", {"2013-02-02T12:00Z": 20})
+
+    assert (done.rows, done.replaced_rows) == (1, 2)
+    assert lake.departures() == {"2013-02-01T23:00Z": 1, "2013-02-02T12:00Z": 20, "2013-02-03T00:00Z": 4}
+
+
+def test_windows_before_1970_are_replaced_like_any_other(lake: Lake) -> None:
+    lake.publish("1969-12-30", "1970-01-02", {"1969-12-30T23:00Z": 1, "1969-12-31T23:00Z": 2, "1970-01-01": 3})
+
+    lake.publish("1969-12-31", "1970-01-01", {"1969-12-31T00:00Z": 20})
+
+    assert lake.departures("1969-01-01", "1971-01-01") == {
+        "1969-12-30T23:00Z": 1,
+        "1969-12-31T00:00Z": 20,
+        "1970-01-01T00:00Z": 3,
+    }
+
+
+def test_no_rows_empty_the_range(lake: Lake) -> None:
+    lake.publish("2013-02-01", "2013-02-03", {"2013-02-01T05:00Z": 3, "2013-02-02T05:00Z": 5})
+
+    done = lake.publish("2013-02-01", "2013-02-02", {})
+
+    assert (done.rows, done.replaced_rows, done.files) == (0, 1, 0)
+    assert lake.departures() == {"2013-02-02T05:00Z": 5}
+
+
+def test_no_rows_in_an_empty_table_are_published_too(lake: Lake) -> None:
+    done = lake.publish("2013-02-01", "2013-02-02", {})
+
+    assert (done.rows, done.replaced_rows, done.files) == (0, 0, 0)
+    assert lake.departures() == {}
+    assert len(lake.table().snapshots()) == 1
+
+
+def test_the_same_run_again_is_already_published_and_writes_nothing(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-02")
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3}, metrics=[("EWR", 3)])
+    first = publish(plan, manifests)
+
+    again = publish(plan, manifests)
+
+    assert again == replace(first, already=True)
+    assert len(lake.table().snapshots()) == 1
+    assert len(lake.table("flights__metrics").snapshots()) == 1
+
+
+def test_the_same_run_is_still_known_after_others_replaced_it(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-02")
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3})
+    publish(plan, manifests)
+    lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 30}, trigger="later")
+
+    assert publish(plan, manifests).already
+    assert lake.departures() == {"2013-02-01T05:00Z": 30}
+
+
+def test_a_publication_is_one_snapshot_that_says_who_made_it(lake: Lake) -> None:
+    lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 3})
+    plan = lake.plan("2013-02-01", "2013-02-02", "restate")
+    publish(plan, lake.staged(plan, {"2013-02-01T06:00Z": 30, "2013-02-01T07:00Z": 40}))
+
+    first, second = sorted(lake.table().snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
+
+    assert second.parent_snapshot_id == first.snapshot_id
+    assert second.summary is not None
+    assert second.summary.operation is Operation.OVERWRITE
+    properties = second.summary.additional_properties
+    assert {key: value for key, value in properties.items() if key.startswith("backstream.")} == {
+        "backstream.run_id": plan.run_id,
+        "backstream.since_ms": "1359676800000",
+        "backstream.until_ms": "1359763200000",
+        "backstream.rows": "2",
+        "backstream.replaced_rows": "1",
+        "backstream.files": "1",
+        "backstream.plan_hash": plan.plan_hash,
+        "backstream.definition_hash": "d1",
+        "backstream.mode": "recompute",
+    }
+
+
+def test_manifests_do_not_pile_up_when_a_range_is_published_again_and_again(lake: Lake) -> None:
+    for count in range(10):
+        lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": count}, trigger=f"run{count}")
+
+    snapshot = lake.table().current_snapshot()
+
+    assert snapshot is not None
+    # One lists the file added, one the file removed.
+    assert len(snapshot.manifests(lake.table().io)) == 2
+    assert lake.departures() == {"2013-02-01T05:00Z": 9}
+
+
+def test_side_tables_are_appended_once_per_run_and_named_in_the_publication(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-02")
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3}, metrics=[("EWR", 2), ("JFK", 1)])
+
+    done = publish(plan, manifests)
+
+    metrics = lake.table("flights__metrics").current_snapshot()
+    windows = lake.table("flights").current_snapshot()
+    assert metrics is not None
+    assert windows is not None
+    assert done.snapshots == {"": windows.snapshot_id, "metrics": metrics.snapshot_id}
+    assert rows(lake.home, "flights__metrics").select(["source_partition", "events"]).to_pylist() == [
+        {"source_partition": "EWR", "events": 2},
+        {"source_partition": "JFK", "events": 1},
+    ]
+
+
+def test_a_run_that_died_after_its_side_tables_appends_them_only_once(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-02")
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3}, metrics=[("EWR", 3)])
+    with opened(lake.home) as catalog:
+        append_side_tables(
+            catalog, plan, {suffix: checked_files(plan, suffix, manifests) for suffix in plan.tables}
+        )
+    assert lake.departures() == {}
+
+    done = publish(plan, manifests)
+
+    assert not done.already
+    assert lake.departures() == {"2013-02-01T05:00Z": 3}
+    assert rows(lake.home, "flights__metrics").num_rows == 1
+
+
+def test_a_range_of_part_of_a_day_is_refused(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-02T12:00Z")
+
+    with pytest.raises(PlanError) as caught:
+        publish(plan, lake.staged(plan, {"2013-02-01T05:00Z": 2}))
+
+    assert str(caught.value) == (
+        "until 2013-02-02T12:00Z is not a boundary of the table's days in UTC (1d)\n"
+        "\n"
+        "hint: use 2013-02-02T00:00Z or 2013-02-03T00:00Z"
+    )
+
+
+def test_chunks_without_a_manifest_are_named(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-05")
+    _, second, _, fourth = lake.staged(plan, {"2013-02-02T05:00Z": 2})
+
+    with pytest.raises(LedgerError) as caught:
+        publish(plan, [fourth, second])
+
+    assert str(caught.value) == f"run {plan.run_id} of 4 chunks: 2 left no manifest (c1, c3)"
+    assert lake.departures() == {}
+
+
+def test_a_chunk_with_two_manifests_is_named(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-02")
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2})
+
+    with pytest.raises(LedgerError) as caught:
+        publish(plan, manifests * 2)
+
+    assert str(caught.value) == f"run {plan.run_id} of 1 chunks: 1 left more than one manifest (c1)"
+
+
+def test_a_chunk_that_is_not_in_the_plan_is_named(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-02")
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2})
+
+    with pytest.raises(LedgerError) as caught:
+        publish(plan, [*manifests, replace(manifests[0], chunk_id="c9")])
+
+    assert str(caught.value) == f"run {plan.run_id} of 1 chunks: 1 left a manifest but are not in the plan (c9)"
+
+
+def test_a_manifest_of_another_run_is_refused(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-02")
+    other = lake.plan("2013-02-01", "2013-02-02", "other")
+
+    with pytest.raises(LedgerError) as caught:
+        publish(plan, lake.staged(other, {"2013-02-01T05:00Z": 2}))
+
+    assert str(caught.value) == f"the manifest of chunk c1 is of run {other.run_id}, expected {plan.run_id}"
+
+
+def test_a_record_without_a_fate_stops_the_publication(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-02")
+    (manifest,) = lake.staged(plan, {"2013-02-01T05:00Z": 2})
+    fates = {"EWR": {"on_time": 2, "late": 1}, "JFK": {"outside": 4}}
+
+    with pytest.raises(ContractError) as caught:
+        publish(plan, [replace(manifest, events_read=8, fates=fates)])
+
+    assert str(caught.value) == f"chunk c1 of run {plan.run_id} read 8 events, its fates count 7"
+    assert lake.departures() == {}
+
+
+def test_a_manifest_that_does_not_mention_a_table_is_refused(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-02")
+    (manifest,) = lake.staged(plan, {"2013-02-01T05:00Z": 2})
+
+    with pytest.raises(ContractError) as caught:
+        publish(plan, [replace(manifest, files={"": manifest.files[""], "panes": ()})])
+
+    assert str(caught.value) == (
+        "the manifest of chunk c1 must list the files of each planned table\n"
+        "  `flights__metrics` is missing\n"
+        "  'panes' is not planned"
+    )
+
+
+def test_a_table_that_was_made_anew_since_the_plan_is_refused(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-02")
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2})
+    with lake.table().update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("departures")
+
+    with pytest.raises(ContractError) as caught:
+        publish(plan, manifests)
+
+    assert str(caught.value) == (
+        "table `flights` is not the one this run was planned for\n"
+        "  departures: planned as long, field 4, found no such column\n"
+        "\n"
+        "hint: plan the range again"
+    )
+
+
+def test_every_snapshot_of_the_lineage_names_its_run(lake: Lake) -> None:
+    first = lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 1})
+    second = lake.publish("2013-02-02", "2013-02-03", {"2013-02-02T05:00Z": 2})
+
+    named = [said(snapshot, "backstream.run_id") for snapshot in lineage(lake.table())]
+
+    assert named == [second.run_id, first.run_id]
