@@ -1,0 +1,36 @@
+.DEFAULT_GOAL := help
+.PHONY: help setup demo lint test bench
+
+# bin/setup links .tools/java when the Java that Spark would take by itself is missing or too old.
+java := test ! -x .tools/java/bin/java || export JAVA_HOME="$$PWD/.tools/java";
+ARGS ?=
+EXIT ?=
+
+##@ Use
+
+demo: setup ## Replay February 2013 of real flights in a real Airflow (EXIT=1: end by itself)
+	@$(java) BACKSTREAM_DEMO_EXIT=$(EXIT) .venv/bin/python -m demo
+
+bench: setup ## Measure, and print one table of ratios
+	@$(java) .venv/bin/python -m benchmarks $(ARGS)
+
+##@ Develop
+
+lint: setup ## Style, format, types and layers
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-logo
+
+test: lint ## The whole suite, lint included (ARGS="-k word" is handed to pytest)
+	@$(java) .venv/bin/pytest $(ARGS)
+
+##@ Prepare
+
+setup: ## A Java runtime, uv and the locked environment; the others call it first
+	@bin/setup
+
+help: ## This list
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

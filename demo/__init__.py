@@ -1,0 +1,1 @@
+"""The demonstration: real flights, a real Airflow, one real backfill."""

@@ -1,0 +1,87 @@
+"""Both engines against recordings of real Apache Flink 2.3.0."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from backstream.core import reference
+from backstream.core.conformance import compare, read_lines
+
+CASES = Path(__file__).parent / "flink"
+FAMILIES = {path.stem: path for path in sorted(CASES.glob("*.jsonl"))}
+WITHOUT_TIMERS = sorted(FAMILIES.keys() - {"timers"})
+
+
+def test_all_635_recordings_are_here() -> None:
+    assert len(list(read_lines(list(FAMILIES.values())))) == 635
+
+
+@pytest.mark.parametrize("family", WITHOUT_TIMERS)
+def test_the_reference_does_what_flink_did(family: str) -> None:
+    tally = compare(list(read_lines([FAMILIES[family]])), reference.play)
+
+    assert (tally.differ, tally.unsupported) == ([], [])
+    assert tally.agree > 40
+
+
+def test_spark_does_what_flink_did(spark: SparkSession) -> None:
+    from backstream.spark.conformance import engine
+
+    tally = compare(list(read_lines([FAMILIES[family] for family in WITHOUT_TIMERS])), engine(spark))
+
+    assert tally.differ == []
+    # Times and a lateness next to the limits of 64 bits: no calendar gets there.
+    assert sorted(line.split(":")[1].strip() for line in tally.unsupported) == [
+        "edge/huge_delay_at_start_is_long_min",
+        "edge/lateness_long_max_session_fails",
+        "edge/timestamp_long_min_fails",
+        "edge/timestamp_long_min_plus_1",
+        "edge/timestamp_long_min_session",
+        "edge/timestamp_near_long_max",
+        "edge/timestamp_near_long_max_offline",
+    ]
+
+
+def test_timers_are_named_as_unsupported() -> None:
+    tally = compare(list(read_lines([FAMILIES["timers"]])), reference.play)
+
+    assert str(tally) == "cases: 49  agree: 0  differ: 0  unsupported: 49"
+    assert tally.unsupported[0] == "unsupported: timers/duplicates_coalesce: timers of process functions"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        (["firings", 0, "records"], [0], "firings: at"),
+        (["firings", 0, "wm"], 123, "firings: at"),
+        (["late"], [0], "late records: at 0 Flink 0, we 9"),
+        (["record_wm", 3], -7, "watermark in force: at 3 Flink -7, we 0"),
+        (["watermarks", 0, "after"], 1, "watermarks: at 0 Flink (-2, 1), we (-2, 0)"),
+        (["num_late_dropped"], 2, "number of late records: Flink 2, we 1"),
+    ],
+)
+def test_a_recording_that_was_tampered_with_differs(path: list[str | int], value: object, says: str) -> None:
+    line = next(each for each in read_lines([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
+    tampered = json.loads(json.dumps(line))
+    place = tampered["flink"]
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+
+    tally = compare([line, tampered], reference.play)
+
+    assert (tally.agree, len(tally.differ)) == (1, 1)
+    assert tally.differ[0].startswith(f"differs: edge/table_x1ms: {says}")
+
+
+def test_firings_out_of_order_differ() -> None:
+    line = next(each for each in read_lines([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
+    line["flink"]["firings"].reverse()
+
+    tally = compare([line], reference.play)
+
+    assert tally.differ[0].startswith("differs: edge/table_x1ms: order of firings: at 0")

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def make(*arguments: str) -> list[str]:
+    """What make prints."""
+    told = subprocess.run(
+        ["make", "--no-print-directory", *arguments],
+        cwd=REPOSITORY,
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin"},  # without the variables of a make that may run this test
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return told.stdout.splitlines()
+
+
+def test_make_alone_lists_what_it_can_do_by_sections() -> None:
+    assert make() == [
+        "",
+        "Use",
+        "  make demo     Replay February 2013 of real flights in a real Airflow (EXIT=1: end by itself)",
+        "  make bench    Measure, and print one table of ratios",
+        "",
+        "Develop",
+        "  make lint     Style, format, types and layers",
+        '  make test     The whole suite, lint included (ARGS="-k word" is handed to pytest)',
+        "",
+        "Prepare",
+        "  make setup    A Java runtime, uv and the locked environment; the others call it first",
+        "  make help     This list",
+    ]
+
+
+def test_make_test_prepares_lints_and_runs_the_whole_suite() -> None:
+    *lines, last = make("--dry-run", "test")
+    assert lines == [
+        "bin/setup",
+        ".venv/bin/ruff check",
+        ".venv/bin/ruff format --check",
+        ".venv/bin/mypy",
+        ".venv/bin/lint-imports --no-logo",
+    ]
+    assert last.split(";")[-1].strip() == ".venv/bin/pytest"
+
+
+def test_make_demo_passes_on_that_it_is_to_end_by_itself() -> None:
+    *_, last = make("--dry-run", "demo", "EXIT=1")
+    assert last.split(";")[-1].strip() == "BACKSTREAM_DEMO_EXIT=1 .venv/bin/python -m demo"
+
+
+def test_continuous_integration_calls_the_one_test_command() -> None:
+    script = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")
+    assert script.splitlines()[-1] == "make test"
