@@ -14,7 +14,7 @@ from backstream.core.generators import Strategy, StrategyKind
 from backstream.core.instants import MAX_MS, MIN_MS
 from backstream.core.panes import panes
 from backstream.core.records import Clock, Record
-from backstream.core.watermarks import Emission, Topology, watermarks
+from backstream.core.watermarks import Emission, Topology, Watermarks, watermarks
 from backstream.core.windows import Tumbling
 
 
@@ -47,9 +47,7 @@ def test_a_partition_that_never_delivers_holds_everything() -> None:
 
 def test_an_idle_partition_lets_the_others_go_on() -> None:
     # A timeout of 5 is noticed at the seventh tick: the stop watch starts one tick late and must be exceeded.
-    heard = watermarks(
-        stream((0, 0, 100), (50, 0, 200)), bounded(idle_timeout_ms=5), Clock(0, 1, 60), [0, 1]
-    )
+    heard = watermarks(stream((0, 0, 100), (50, 0, 200)), bounded(idle_timeout_ms=5), Clock(0, 1, 60), [0, 1])
 
     assert heard.in_force_ms == [MIN_MS, 99]
     assert heard.events[0].at_ms == 7
@@ -139,7 +137,7 @@ def test_quiet_ticks_may_be_skipped(records: list[Record], emission: Emission) -
     assert skipping.statuses == slow.statuses
 
 
-def _every_tick(records: list[Record], emission: Emission, clock: Clock) -> object:
+def _every_tick(records: list[Record], emission: Emission, clock: Clock) -> Watermarks:
     import backstream.core.watermarks as module
 
     effective = module._effective_ticks  # noqa: SLF001 - the one shortcut that this test takes away

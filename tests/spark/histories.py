@@ -1,0 +1,168 @@
+"""Small recorded histories, and what the reference interpreter makes of them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from backstream.core.fates import Fate
+from backstream.core.generators import Strategy, StrategyKind
+from backstream.core.instants import DAY_MS, epoch_ms, moment
+from backstream.core.intervals import Interval
+from backstream.core.panes import Panes, PaneTiming, panes
+from backstream.core.records import Clock, Record
+from backstream.core.watermarks import Emission, watermarks
+from backstream.core.windows import Sliding, window_start_ms
+from backstream.definition.model import Definition
+
+Row = tuple[int, int, str, int, str, int]
+"""Event time, arrival time (both ms), partition, sequence, key, value."""
+
+DAY_ONE_MS = epoch_ms(datetime(2024, 3, 1, tzinfo=UTC))
+
+
+def random_history(seed: int, rows: int = 400, days: int = 3) -> list[Row]:
+    """A stream of three partitions with late events, silent stretches and rows that came twice."""
+    chance = random.Random(seed)  # noqa: S311 - a test's history, not a secret
+    arrivals = sorted(DAY_ONE_MS + chance.randrange(days * DAY_MS) for _ in range(rows))
+    sequences: Counter[str] = Counter()
+    history: list[Row] = []
+    for arrival_ms in arrivals:
+        hour = arrival_ms // 3_600_000 % 24
+        partition = chance.choice("AB" if hour < 8 else "ABC")
+        lateness_ms = chance.choice([0, 60_000, 1_800_000, 5_400_000, 20_000_000]) * chance.random()
+        event_ms = arrival_ms - int(lateness_ms)
+        history.append(
+            (event_ms, arrival_ms, partition, sequences[partition], chance.choice("xyz"), chance.randrange(9))
+        )
+        sequences[partition] += 1
+        if chance.random() < 0.05:
+            history.append(history[-1])
+    return history
+
+
+def write_history(folder: Path, history: Sequence[Row]) -> None:
+    """One Parquet file per day of arrival."""
+    by_day: dict[int, list[Row]] = {}
+    for row in history:
+        by_day.setdefault(row[1] // DAY_MS, []).append(row)
+    for day, rows in by_day.items():
+        columns = list(zip(*rows, strict=True))
+        instants = pa.timestamp("us", "UTC")
+        table = pa.table(
+            {
+                "happened_at": pa.array([moment(value) for value in columns[0]], instants),
+                "arrived_at": pa.array([moment(value) for value in columns[1]], instants),
+                "origin": pa.array(columns[2]),
+                "seq": pa.array(columns[3], pa.int64()),
+                "key": pa.array(columns[4]),
+                "value": pa.array(columns[5], pa.int64()),
+            }
+        )
+        target = folder / f"arrival_day={moment(day * DAY_MS):%Y-%m-%d}" / "part-0.parquet"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, target)
+
+
+def definition_of(folder: Path, **sections: Mapping[str, Any]) -> dict[str, Any]:
+    """A definition over such a history, as TOML would hold it."""
+    return {
+        "name": "events",
+        "source": {
+            "path": str(folder),
+            "event_time": "happened_at",
+            "arrival_time": "arrived_at",
+            "partition": "origin",
+            "sequence": "seq",
+            "key": ["key"],
+            "deduplicate_on": ["origin", "seq"],
+        },
+        "aggregates": {"events": "count(*)", "total": "sum(value)"},
+        "watermark": {
+            "strategy": "bounded_out_of_orderness",
+            "delay": "10m",
+            "interval": "30s",
+            "idle_timeout": "1h",
+        },
+        "lateness": {"allowed": "1h"},
+        **sections,
+    }
+
+
+class Expected:
+    """What the reference makes of a history: fates per partition, and panes per key and window of a range."""
+
+    def __init__(self, history: Sequence[Row], definition: Definition, interval: Interval) -> None:
+        """Play the whole history, then keep what belongs to the range."""
+        self.interval, self.window = interval, definition.window.spec()
+        arrived = sorted(history, key=lambda row: (row[1], row[3], row[2]))
+        self.unique = list(dict.fromkeys(arrived))
+        partitions = sorted({row[2] for row in arrived})
+        section = definition.watermark
+        strategy = Strategy(StrategyKind(section.strategy), section.delay, section.interval, section.idle_timeout)
+        clock = Clock(arrived[0][1], section.interval, arrived[-1][1])
+        records = [Record(row[1], partitions.index(row[2]), row[4], row[0], row[5]) for row in arrived]
+        heard = watermarks(records, Emission(strategy), clock, range(len(partitions)))
+        first_at = {row: position for position, row in reversed(list(enumerate(arrived)))}
+        kept = [records[first_at[row]] for row in self.unique]
+        met = [heard.in_force_ms[first_at[row]] for row in self.unique]
+        from backstream.spark.sessions import _as_met
+
+        self.panes: Panes = panes(kept, _as_met(met), self.window, definition.lateness.allowed)
+        self.duplicates = Counter(row[2] for row in arrived) - Counter(row[2] for row in self.unique)
+        self.arrived = arrived
+
+    def fates(self) -> dict[str, dict[str, int]]:
+        """Source partition to fate to count, of the records whose latest window starts in the range."""
+        counted: dict[str, Counter[str]] = {}
+        for row, fate in zip(self.unique, self.panes.fates, strict=True):
+            if self._owns(row):
+                counted.setdefault(row[2], Counter())[fate.value] += 1
+        seen: set[Row] = set()
+        for row in self.arrived:
+            if row in seen and self._owns(row):
+                counted.setdefault(row[2], Counter())[Fate.DUPLICATE.value] += 1
+            seen.add(row)
+        return {partition: dict(sorted(counts.items())) for partition, counts in sorted(counted.items())}
+
+    def _owns(self, row: Row) -> bool:
+        every_ms = self.window.slide_ms if isinstance(self.window, Sliding) else self.window.size_ms
+        start_ms = window_start_ms(row[0], self.window.offset_ms, every_ms)
+        return self.interval.start_ms <= start_ms < self.interval.end_ms
+
+    def values(
+        self,
+    ) -> dict[tuple[str, int], tuple[tuple[int, int] | None, tuple[int, int] | None, tuple[int, int]]]:
+        """Key and window start to (events, total) of the first, the live and the final pane."""
+        final: dict[tuple[str, int], list[int]] = {}
+        for number, row in enumerate(self.unique):
+            for window in self.window.assign(row[0]):
+                if self.interval.start_ms <= window.start_ms < self.interval.end_ms:
+                    final.setdefault((row[4], window.start_ms), []).append(number)
+        first: dict[tuple[str, int], tuple[int, int]] = {}
+        live: dict[tuple[str, int], tuple[int, int]] = {}
+        for pane in self.panes.panes:
+            place = (str(pane.key), pane.window.start_ms)
+            live[place] = self._value(pane.records)
+            if pane.timing is PaneTiming.ON_TIME:
+                first[place] = live[place]
+        return {
+            place: (first.get(place), live.get(place), self._value(numbers))
+            for place, numbers in sorted(final.items())
+        }
+
+    def _value(self, numbers: Sequence[int]) -> tuple[int, int]:
+        return len(numbers), sum(self.unique[number][5] for number in numbers)
+
+
+def days(start: int, end: int) -> Interval:
+    """Whole days of the history, counted from its first."""
+    first_ms = epoch_ms(moment(DAY_ONE_MS) + timedelta(days=start))
+    return Interval(first_ms, first_ms + (end - start) * DAY_MS)

@@ -1,0 +1,167 @@
+"""A run's chunks on Spark against the reference interpreter, on histories with all that goes wrong in one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.histories import Expected, Row, days, definition_of, random_history, write_history
+
+from backstream.core.folders import Home
+from backstream.core.manifest import Manifest, total_fates
+from backstream.core.plan import Mode, Plan
+from backstream.definition.load import parse
+from backstream.spark.chunk import Work, assigned, records, stream, valued
+from backstream.spark.run import replay_chunk
+from backstream.steps.planning import plan_run
+
+WINDOWS = {
+    "tumbling": {"kind": "tumbling", "size": "1h"},
+    "tumbling with an offset": {"kind": "tumbling", "size": "2h", "offset": "-15m"},
+    "sliding": {"kind": "sliding", "size": "3h", "slide": "1h"},
+    "sliding with holes": {"kind": "sliding", "size": "20m", "slide": "1h", "offset": "10m"},
+    "sliding, size no multiple": {"kind": "sliding", "size": "150m", "slide": "1h"},
+}
+
+
+def toml_value(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml_value(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def planned(folder: Path, definition: dict[str, Any], mode: Mode, *, since: int, until: int) -> Plan:
+    path = folder / "events.toml"
+    path.write_text("".join(f"{key} = {toml_value(value)}\n" for key, value in definition.items()))
+    interval = days(since, until)
+    home = Home(folder / "home")
+    return plan_run(path, interval.start_ms, interval.end_ms, mode=mode, trigger="test", home=home)
+
+
+def rows(manifests: list[Manifest], suffix: str) -> list[dict[str, Any]]:
+    tables = [pq.read_table(file.path) for each in manifests for file in each.files[suffix]]
+    return pa.concat_tables(tables).to_pylist() if tables else []
+
+
+def in_ms(row: dict[str, Any]) -> tuple[str, int]:
+    return row["key"], int(row["window_start"].timestamp() * 1000)
+
+
+def pane(row: dict[str, Any], name: str) -> tuple[int, int] | None:
+    events = row[f"events__{name}"]
+    return None if events is None else (events, row[f"total__{name}"])
+
+
+CUTS = [*((kind, "1d") for kind in WINDOWS), ("sliding", "3d")]
+
+
+@pytest.mark.parametrize(("kind", "chunk"), CUTS)
+def test_a_replay_gives_what_the_reference_gives_however_it_is_cut(
+    spark: SparkSession, tmp_path: Path, kind: str, chunk: str
+) -> None:
+    window = WINDOWS[kind]
+    history = random_history(seed=len(window["size"]) + len(window))
+    write_history(tmp_path / "data", history)
+    content = definition_of(tmp_path / "data", window=window, backfill={"chunk": chunk})
+    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
+    expected = Expected(history, parse(content, "test"), plan.range)
+
+    manifests = [replay_chunk(spark, plan, each) for each in plan.chunks]
+
+    assert {name: dict(sorted(each.items())) for name, each in sorted(total_fates(manifests).items())} == (
+        expected.fates()
+    )
+    found = {
+        in_ms(row): tuple(pane(row, name) for name in ("first", "live", "final"))
+        for row in rows(manifests, "panes")
+    }
+    assert dict(sorted(found.items())) == expected.values()
+    published = {in_ms(row): (row["events"], row["total"]) for row in rows(manifests, "")}
+    assert dict(sorted(published.items())) == {place: final for place, (_, _, final) in expected.values().items()}
+    for row in rows(manifests, "metrics"):
+        assert row["events"] == row["on_time"] + row["late"] + row["dropped"] + row["expired"]
+
+
+def test_some_records_of_these_histories_have_every_fate(tmp_path: Path) -> None:
+    content = definition_of(tmp_path, window=WINDOWS["sliding with holes"])
+    fates = Expected(random_history(seed=7), parse(content, "test"), days(0, 3)).fates()
+
+    assert set().union(*fates.values()) == {"on_time", "late", "dropped", "unassigned", "duplicate"}
+
+
+@pytest.mark.parametrize("kind", ["tumbling with an offset", "sliding with holes"])
+def test_a_recompute_knows_nothing_late(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    history = random_history(seed=5)
+    write_history(tmp_path / "data", history)
+    content = definition_of(tmp_path / "data", window=WINDOWS[kind])
+    plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
+    expected = Expected(history, parse(content, "test"), plan.range)
+
+    manifests = [replay_chunk(spark, plan, each) for each in plan.chunks]
+
+    fates = set().union(*(counts for counts in total_fates(manifests).values()))
+    assert fates <= {"on_time", "duplicate", "unassigned"}
+    published = {in_ms(row): (row["events"], row["total"]) for row in rows(manifests, "")}
+    assert dict(sorted(published.items())) == {place: final for place, (_, _, final) in expected.values().items()}
+
+
+def test_every_pane_is_kept_when_the_definition_asks_for_all(spark: SparkSession, tmp_path: Path) -> None:
+    history = random_history(seed=11)
+    write_history(tmp_path / "data", history)
+    content = definition_of(tmp_path / "data", window=WINDOWS["sliding"], backfill={"panes": "all", "chunk": "3d"})
+    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
+    expected = Expected(history, parse(content, "test"), plan.range)
+
+    firings = rows([replay_chunk(spark, plan, each) for each in plan.chunks], "firings")
+
+    found: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
+    for row in sorted(firings, key=lambda row: (*in_ms(row), row["pane_index"])):
+        found.setdefault(in_ms(row), []).append((row["pane_timing"], row["events"], row["total"]))
+    reference: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
+    for each in expected.panes.panes:
+        if plan.range.start_ms <= each.window.start_ms < plan.range.end_ms:
+            place = (str(each.key), each.window.start_ms)
+            reference.setdefault(place, []).append((each.timing.value, *expected._value(each.records)))  # noqa: SLF001
+    assert found == dict(sorted(reference.items()))
+
+
+def test_a_chunk_that_is_done_is_not_run_again(spark: SparkSession, tmp_path: Path) -> None:
+    write_history(tmp_path / "data", random_history(seed=3, rows=50))
+    plan = planned(
+        tmp_path, definition_of(tmp_path / "data", window=WINDOWS["tumbling"]), Mode.REPLAY, since=0, until=1
+    )
+
+    first = replay_chunk(spark, plan, plan.chunks[0])
+    again = replay_chunk(spark, plan, plan.chunks[0])
+
+    assert again.attempt == first.attempt
+
+
+def test_no_python_runs_in_the_plan_of_a_replay(spark: SparkSession, tmp_path: Path) -> None:
+    write_history(tmp_path / "data", random_history(seed=3, rows=50))
+    plan = planned(
+        tmp_path, definition_of(tmp_path / "data", window=WINDOWS["sliding"]), Mode.REPLAY, since=0, until=1
+    )
+    work = Work.of(spark, plan, plan.chunks[0])
+
+    known = records(work, stream(work))
+    values = valued(work, assigned(work, known))
+
+    physical = values._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001 - the only way to read it
+    assert "HashAggregate" in physical
+    assert not re.search(r"BatchEvalPython|ArrowEvalPython|MapInPandas|FlatMapGroups|PythonUDF", physical)
+    # Nothing is sorted by all records: a sort is part of a window over the copies of one row, or none.
+    assert "rangepartitioning" not in physical
+
+
+def test_the_history_is_played_in_arrival_order() -> None:
+    history: list[Row] = random_history(seed=1)
+
+    assert [row[1] for row in history] == sorted(row[1] for row in history)
