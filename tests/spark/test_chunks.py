@@ -151,7 +151,7 @@ def test_no_python_runs_in_the_plan_of_a_replay(spark: SparkSession, tmp_path: P
     )
     work = Work.of(spark, plan, plan.chunks[0])
 
-    known = records(work, stream(work))
+    known, _ = records(work, stream(work))
     values = valued(work, assigned(work, known))
 
     physical = values._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001 - the only way to read it

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from backstream.core.fates import Fate
@@ -105,17 +105,23 @@ def _partitions(definition: Definition, cells: pa.Table) -> list[str]:
     return sorted(named | set(cells["source_partition"].unique().to_pylist()))
 
 
-def records(work: Work, watermarks: Heard | None) -> DataFrame:
-    """Every record the chunk reads, with `watermark_ms` and its one `fate`."""
-    interval = Interval(work.chunk.start_ms, work.chunk.read_until_ms)
+def records(work: Work, watermarks: Heard | None) -> tuple[DataFrame, Observation]:
+    """Every record the chunk reads, with `watermark_ms` and its one `fate`; and a count of them.
+
+    The count `events_read` is taken as they are read, before anything is decided about them, so that the sum of
+    fates has something to agree with.
+    """
+    interval, counted = Interval(work.chunk.start_ms, work.chunk.read_until_ms), Observation()
     events = (
         read.rows_of(work.spark, work.paths)
         .transform(read.normalised(work.definition))
         .transform(read.within(interval, work.owned_files))
+        .observe(counted, F.count(F.lit(1)).alias("events_read"))
         .transform(read.deduplicated(work.definition.source.deduplicate_on))
     )
     met = events.transform(_met(work, watermarks))
-    return met.transform(fated(work.window, work.allowed_lateness_ms)).withColumn("fate", _final_fate(work))
+    known = met.transform(fated(work.window, work.allowed_lateness_ms)).withColumn("fate", _final_fate(work))
+    return known, counted
 
 
 def _met(work: Work, watermarks: Heard | None) -> Step:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -60,14 +61,14 @@ def replay_chunk(
         return Manifest.read(done)
     attempt = Attempt(plan.run_id, chunk.chunk_id, uuid.uuid4().hex[:8])
     watch = _Stopwatch(tell)
-    fates, files = _run(Work.of(spark, plan, chunk), attempt, watch) if chunk.files else ({}, {})
+    made = _run(Work.of(spark, plan, chunk), attempt, watch) if chunk.files else _Made(0, {}, {})
     manifest = Manifest(
         run_id=plan.run_id,
         chunk_id=chunk.chunk_id,
         attempt=attempt.attempt,
-        events_read=sum(sum(counts.values()) for counts in fates.values()),
-        fates=fates,
-        files={suffix: files.get(suffix, ()) for suffix in plan.tables},
+        events_read=made.events_read,
+        fates=made.fates,
+        files={suffix: made.files.get(suffix, ()) for suffix in plan.tables},
         timings_s=watch.seconds,
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
@@ -79,11 +80,20 @@ _Fates = dict[str, dict[str, int]]
 _Files = dict[str, tuple[StagedFile, ...]]
 
 
-def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> tuple[_Fates, _Files]:
+class _Made(NamedTuple):
+    """What a chunk yields; `events_read` is counted apart from the fates, which have to add up to it."""
+
+    events_read: int
+    fates: _Fates
+    files: _Files
+
+
+def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
     """The input is read once; what several results rest on is kept until they are written."""
     with watch.stage("watermarks"):
         watermarks = stages.stream(work)
-    known = stages.records(work, watermarks).persist(StorageLevel.MEMORY_AND_DISK)
+    found, counted = stages.records(work, watermarks)
+    known = found.persist(StorageLevel.MEMORY_AND_DISK)
     in_windows = stages.assigned(work, known)
     values = stages.valued(work, in_windows).persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -95,7 +105,7 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> tuple[_Fates, _File
                 continue
             with watch.stage(suffix or "windows"):
                 files[suffix] = staged(rows, work.plan.tables[suffix], attempt)
-        return fates, files
+        return _Made(counted.get["events_read"], fates, files)
     finally:
         values.unpersist()
         known.unpersist()

@@ -1,0 +1,195 @@
+"""The audit frames: what was expected beside what was produced, per window, per source partition, per run.
+
+A check is a question to one of these small tables, so no check has to read the events again. No cell is
+null: row-wise expectations skip nulls, and a check that skips a row has not been made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from backstream.core.errors import ContractError
+from backstream.core.fates import Fate, unaccounted
+from backstream.core.manifest import Manifest, total_fates
+from backstream.core.plan import Plan
+from backstream.definition.model import Definition, TumblingWindow
+from backstream.quality.expected import CELL, CELL_TYPES, expected_cells, instants_ms
+
+COUNTS = ["events", "on_time", "late", "dropped", "expired"]
+WINDOW_COLUMNS = [
+    "source_partition",
+    "window_start",
+    "window_end",
+    "is_expected",
+    "is_present",
+    "in_range",
+    "is_aligned",
+    "is_count_known",
+    "expected_events",
+    *COUNTS,
+    "unaccounted",
+    "surplus",
+    "late_ratio",
+    "completeness",
+    "copies",
+]
+"""Columns of the audit frame. Instants are UTC timestamps; ratios lie in 0 to 1, completeness also above.
+
+`is_count_known`: whether `expected_events` is a count from a timetable; without one it is 0.
+`unaccounted`: events that are neither on time, late, dropped nor expired.
+`surplus`: events beyond the expected ones. `copies`: rows of the metrics for this one cell.
+"""
+PARTITION_COLUMNS = [
+    "source_partition",
+    "is_delivered",
+    "windows_expected",
+    "windows_missing",
+    "missing_ratio",
+    "expected_events",
+    *COUNTS,
+    "late_ratio",
+    "records",
+    "unmatched",
+]
+"""`records`: with a fate in a window, by the manifests. `unmatched`: how many of them no window holds."""
+RUN_COLUMNS = [
+    "windows",
+    "windows_expected",
+    "windows_missing",
+    "missing_ratio",
+    "events",
+    "late_ratio",
+    "records_read",
+    "unaccounted",
+    "chunks_missing",
+]
+"""One row. `unaccounted`: records read that have no fate, or more than one."""
+
+_IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
+
+
+def audit_frame(plan: Plan, definition: Definition, metrics: pd.DataFrame) -> pd.DataFrame:
+    """The expected grid beside the produced windows: one row per cell of either, in order of time.
+
+    Args:
+        plan: gives the range.
+        definition: gives the window, and what is expected.
+        metrics: the run's rows of the metrics table; several rows of one cell are summed and counted.
+
+    Returns:
+        `WINDOW_COLUMNS`, without nulls.
+
+    Raises:
+        SpecError, ContractError: when what is expected cannot be read, or the metrics lack a column.
+    """
+    produced = _produced(metrics)
+    expected = expected_cells(plan, definition, sorted(produced["source_partition"].unique()))
+    cells = expected.merge(produced, how="outer", on=CELL, indicator="origin")
+    cells = cells.sort_values(CELL[::-1], ignore_index=True)
+    cells["is_expected"] = cells["origin"] != "right_only"
+    return _judged(_filled(cells, definition), plan, definition)[WINDOW_COLUMNS]
+
+
+def _produced(metrics: pd.DataFrame) -> pd.DataFrame:
+    """One row per cell that the metrics know."""
+    needed = ["source_partition", "window_start", "window_end", *COUNTS]
+    absent = [f"\n  {name}: got no such column" for name in needed if name not in metrics.columns]
+    if absent:
+        msg = f"window metrics break their contract:{''.join(absent)}"
+        raise ContractError(msg)
+    rows = metrics[["source_partition", *COUNTS]].astype(dict.fromkeys(COUNTS, "int64"))
+    rows["window_start_ms"] = instants_ms(metrics["window_start"])
+    rows["window_end_ms"] = instants_ms(metrics["window_end"])
+    rows["copies"] = 1
+    rows = rows.astype(CELL_TYPES)
+    how = dict.fromkeys(COUNTS, "sum") | {"copies": "sum", "window_end_ms": "max"}
+    return rows.groupby(CELL, as_index=False).agg(how)
+
+
+def _filled(cells: pd.DataFrame, definition: Definition) -> pd.DataFrame:
+    """Zeros where one side knows nothing."""
+    whole = ["expected_events", *COUNTS, "copies"]
+    cells[whole] = cells[whole].fillna(0).astype("int64")
+    end_ms = cells["window_end_ms"].fillna(cells["window_start_ms"] + definition.window.size)
+    cells["window_end_ms"] = end_ms.astype("int64")
+    return cells
+
+
+def _judged(cells: pd.DataFrame, plan: Plan, definition: Definition) -> pd.DataFrame:
+    """Add what checks ask for."""
+    start_ms, end_ms = cells["window_start_ms"], cells["window_end_ms"]
+    off_grid = (start_ms - definition.window.offset) % definition.unit_ms
+    cells["window_start"], cells["window_end"] = _instants(start_ms), _instants(end_ms)
+    cells["is_present"] = cells["events"] > 0
+    cells["in_range"] = start_ms.between(plan.since_ms, plan.until_ms, inclusive="left")
+    cells["is_aligned"] = (off_grid == 0) & (end_ms - start_ms == definition.window.size)
+    cells["is_count_known"] = definition.quality.expected is not None
+    cells["unaccounted"] = cells["events"] - cells[COUNTS[1:]].sum(axis=1)
+    cells["late_ratio"] = _ratio(cells["late"] + cells["dropped"], cells["events"])
+    is_counted = cells["is_count_known"] & cells["is_expected"]
+    cells["surplus"] = (cells["events"] - cells["expected_events"]).clip(lower=0).where(is_counted, 0)
+    is_whole = (cells["is_present"] | ~cells["is_expected"]).astype("float64")
+    cells["completeness"] = _ratio(cells["events"], cells["expected_events"]).where(is_counted, is_whole)
+    return cells
+
+
+def partitions_frame(windows: pd.DataFrame, manifests: Sequence[Manifest], definition: Definition) -> pd.DataFrame:
+    """One row per source partition that was expected, produced a window, or is named by a manifest.
+
+    Returns:
+        `PARTITION_COLUMNS`. `unmatched` is 0 for sliding windows, where one record counts several times.
+    """
+    fates = total_fates(list(manifests))
+    records = {name: sum(counts.get(fate, 0) for fate in _IN_A_WINDOW) for name, counts in fates.items()}
+    names = sorted({*windows["source_partition"], *records})
+    rows = _summed(windows, windows["source_partition"]).reindex(names, fill_value=0)
+    rows["is_delivered"] = (rows["windows_expected"] == 0) | (rows["events"] > 0)
+    rows["records"] = [records.get(name, 0) for name in names]
+    held = rows[["on_time", "late", "dropped"]].sum(axis=1)
+    is_once = isinstance(definition.window, TumblingWindow)
+    rows["unmatched"] = rows["records"] - held if is_once else 0
+    return _with_ratios(rows).rename_axis("source_partition").reset_index()[PARTITION_COLUMNS]
+
+
+def run_frame(plan: Plan, windows: pd.DataFrame, manifests: Sequence[Manifest]) -> pd.DataFrame:
+    """The run as one row of `RUN_COLUMNS`."""
+    row = _with_ratios(_summed(windows, pd.Series("run", index=windows.index)).reindex(["run"], fill_value=0))
+    row["windows"] = len(windows)
+    row["records_read"] = sum(each.events_read for each in manifests)
+    row["unaccounted"] = sum(abs(_without_fate(each)) for each in manifests)
+    finished = {each.chunk_id for each in manifests}
+    row["chunks_missing"] = sum(chunk.chunk_id not in finished for chunk in plan.chunks)
+    return row.reset_index(drop=True)[RUN_COLUMNS]
+
+
+def _without_fate(manifest: Manifest) -> int:
+    totals = {partition: sum(fates.values()) for partition, fates in manifest.fates.items()}
+    return unaccounted(manifest.events_read, totals)
+
+
+def _summed(windows: pd.DataFrame, by: Any) -> pd.DataFrame:
+    """Counts of the windows, per group."""
+    counted = windows[["expected_events", *COUNTS]].assign(
+        windows_expected=windows["is_expected"].astype("int64"),
+        windows_missing=(windows["is_expected"] & ~windows["is_present"]).astype("int64"),
+    )
+    return counted.groupby(by).sum()
+
+
+def _with_ratios(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.assign(
+        missing_ratio=_ratio(rows["windows_missing"], rows["windows_expected"]),
+        late_ratio=_ratio(rows["late"] + rows["dropped"], rows["events"]),
+    )
+
+
+def _ratio(part: Any, whole: Any) -> Any:
+    """Share, 0 of nothing."""
+    return (part / whole.where(whole > 0, 1)).where(whole > 0, 0.0).astype("float64")
+
+
+def _instants(values_ms: Any) -> Any:
+    return pd.to_datetime(values_ms, unit="ms", utc=True).dt.as_unit("ms")

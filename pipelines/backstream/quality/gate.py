@@ -1,0 +1,136 @@
+"""The gate: every check of a suite asked of the audit frames, and one verdict over the answers.
+
+Great Expectations answers; the verdict is ours. Its own `success` knows no severity and counts a check that
+could not run as an ordinary miss, where here such a check is an error and never lets anything through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from backstream.core.audit import Audit, Check, Outcome, Severity, verdict_over
+from backstream.core.instants import epoch_ms, instant_text
+from backstream.core.manifest import Manifest
+from backstream.core.plan import Plan
+from backstream.definition.model import Definition
+from backstream.quality.frame import audit_frame, partitions_frame, run_frame
+from backstream.quality.gx import Answer, answer, batches
+from backstream.quality.suites import Entry, load_suite, parameters
+from backstream.quality.summary import summary_over
+from backstream.quality.words import limit_text, rows_text, value_text
+
+MOST_NAMED = 20
+"""Failing rows named per check; the rest is a count."""
+
+_NAMED_BY = {"windows": ["source_partition", "window_start"], "partitions": ["source_partition"], "run": []}
+_MISSED = {Severity.CRITICAL: Outcome.FAIL, Severity.WARNING: Outcome.WARN, Severity.INFO: Outcome.INFO}
+
+
+def judge(
+    plan: Plan,
+    definition: Definition,
+    metrics: pd.DataFrame,
+    manifests: Sequence[Manifest],
+    suites_folder: Path | None = None,
+) -> tuple[Audit, pd.DataFrame]:
+    """Judge a run by the suite its definition names.
+
+    Args:
+        plan: what was to be done.
+        definition: the suite, the limits, and what is expected.
+        metrics: the run's rows of the metrics table (columns of `core.tables.METRICS_TABLE`).
+        manifests: what the finished chunks left.
+        suites_folder: where suites are looked for; by default where the installation keeps them.
+
+    Returns:
+        The audit, and the audit frame (`quality.frame.WINDOW_COLUMNS`).
+
+    Raises:
+        SpecError: when the suite is wrong or what is expected cannot be read; nothing was judged.
+        ContractError: when the metrics or the expected events lack a column.
+    """
+    suite = load_suite(definition.quality.suite, suites_folder)
+    windows = audit_frame(plan, definition, metrics)
+    frames = {
+        "windows": windows,
+        "partitions": partitions_frame(windows, manifests, definition),
+        "run": run_frame(plan, windows, manifests),
+    }
+    asked, limits = batches(frames), parameters(definition)
+    checks = tuple(_check(entry, frames[entry.frame], asked[entry.frame], limits) for entry in suite.entries)
+    summary = summary_over(checks, windows, plan, definition)
+    return Audit(plan.run_id, suite.name, verdict_over(checks), summary, checks), windows
+
+
+def _check(entry: Entry, frame: pd.DataFrame, batch: Any, limits: Mapping[str, float]) -> Check:
+    """One expectation asked of its frame."""
+    kwargs = entry.resolved(limits)
+    found = answer(batch, entry.type, kwargs, _NAMED_BY[entry.frame])
+    return Check(
+        name=entry.description,
+        expectation=entry.type,
+        severity=entry.severity,
+        outcome=_outcome(found, entry.severity),
+        observed=_observed(found, entry, frame),
+        column=kwargs.get("column"),
+        limit=limit_text(kwargs, entry.frame),
+        unexpected=found.unexpected,
+        elements=found.elements,
+        failing=_named(found, entry),
+    )
+
+
+def _outcome(found: Answer, severity: Severity) -> Outcome:
+    if found.error:
+        return Outcome.ERROR
+    return Outcome.PASS if found.is_met else _MISSED[severity]
+
+
+def _observed(found: Answer, entry: Entry, frame: pd.DataFrame) -> str:
+    """What was found, in words: the value of a run, else how many rows miss and how far the worst is off."""
+    column = entry.kwargs.get("column")
+    if found.error:
+        return f"could not run: {found.error}"
+    if found.observed is not None:
+        return value_text(_plain(found.observed), column)
+    if entry.frame == "run" and column:
+        return f"{column.replace('_', ' ')}: {value_text(_plain(frame[column].iloc[0]), column)}"
+    counted = rows_text(found.unexpected, found.elements, entry.frame)
+    worst = _ordered(found, column)[:1]
+    if column and worst and _is_measured(worst[0], column):
+        return f"{counted}, the worst {value_text(_plain(worst[0][column]), column)}"
+    return counted
+
+
+def _named(found: Answer, entry: Entry) -> tuple[Mapping[str, Any], ...]:
+    """The first failing rows, by name and value: the worst first where there is a measure, else by time."""
+    column = entry.kwargs.get("column")
+    names = [*_NAMED_BY[entry.frame], *([column] if column else [])]
+    if not _NAMED_BY[entry.frame]:
+        return ()
+    rows = _ordered(found, column)[:MOST_NAMED]
+    return tuple({name: _plain(row[name]) for name in names if name in row} for row in rows)
+
+
+def _ordered(found: Answer, column: str | None) -> list[Mapping[str, Any]]:
+    rows = list(found.failing)
+    if column and rows and _is_measured(rows[0], column):
+        rows.sort(key=lambda row: abs(row[column]), reverse=column != "completeness")
+    return rows
+
+
+def _is_measured(row: Mapping[str, Any], column: str | None) -> bool:
+    """Whether the value of a failing row is a number, and not one of yes and no."""
+    value = _plain(row.get(column)) if column else None
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> Any:
+    """A cell as JSON holds it: instants as text, numbers as Python's own."""
+    if isinstance(value, pd.Timestamp):
+        return instant_text(epoch_ms(value.to_pydatetime()))
+    return value.item() if hasattr(value, "item") else value

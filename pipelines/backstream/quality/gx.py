@@ -1,0 +1,111 @@
+"""The one place that touches Great Expectations: is an expectation well formed, and what does a frame answer.
+
+Nothing is imported from it at module level: it takes seconds, and a scheduler must not pay for them.
+The context is ephemeral (a plain one searches parent folders for a project), one per audit and never shared
+between threads, and draws no progress bars.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a frame answered: `failing` rows by name and value; `error` says why there is no answer."""
+
+    is_met: bool
+    error: str = ""
+    observed: Any = None
+    elements: int = 0
+    unexpected: int = 0
+    failing: tuple[Mapping[str, Any], ...] = field(default=())
+
+
+def refusal(type_name: str, kwargs: Mapping[str, Any]) -> str | None:
+    """Why an expectation cannot be built, None if it can."""
+    _library()
+    from great_expectations.compatibility.pydantic import ValidationError
+    from great_expectations.exceptions.exceptions import ExpectationNotFoundError, GreatExpectationsError
+
+    try:
+        _expectation(type_name, kwargs)
+    except ExpectationNotFoundError:
+        return f"type {type_name!r} is not one of Great Expectations'"
+    except ValidationError as error:
+        finding = error.errors()[0]
+        key = ".".join(str(part) for part in finding["loc"] if part != "__root__")
+        return f"kwargs{'.' if key else ''}{key} of {type_name}: {finding['msg']}"
+    except GreatExpectationsError as error:
+        return f"{type_name}: {error}"
+    return None
+
+
+def batches(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+    """The frames as Great Expectations takes them, by name, in a context of their own."""
+    library = _library()
+    from great_expectations.data_context.types.base import ProgressBarsConfig
+
+    context = library.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    source = context.data_sources.add_pandas("audit")
+    return {
+        name: source.add_dataframe_asset(name)
+        .add_batch_definition_whole_dataframe("all")
+        .get_batch(batch_parameters={"dataframe": frame})
+        for name, frame in frames.items()
+    }
+
+
+def answer(batch: Any, type_name: str, kwargs: Mapping[str, Any], named_by: list[str]) -> Answer:
+    """What a frame answers to one expectation; whatever is raised on the way is the answer's error.
+
+    Args:
+        batch: one of `batches`.
+        type_name: such as `expect_column_values_to_be_between`.
+        kwargs: its arguments, parameters filled in.
+        named_by: columns that name a row.
+    """
+    result_format = {"result_format": "COMPLETE", "unexpected_index_column_names": named_by}
+    try:
+        result = batch.validate(_expectation(type_name, kwargs), result_format=result_format)
+    except Exception as error:  # noqa: BLE001 - a check that cannot run is an outcome, whatever the library raises
+        return Answer(is_met=False, error=f"{type(error).__name__}: {error}")
+    raised = _raised(result.exception_info)
+    if raised or not result.result:
+        return Answer(is_met=False, error=raised or "no result")
+    return Answer(
+        is_met=bool(result.success),
+        observed=result.result.get("observed_value"),
+        elements=int(result.result.get("element_count", 0)),
+        unexpected=int(result.result.get("unexpected_count", 0)),
+        failing=tuple(result.result.get("unexpected_index_list") or ()),
+    )
+
+
+def _expectation(type_name: str, kwargs: Mapping[str, Any]) -> Any:
+    _library()
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+    return ExpectationConfiguration(type=type_name, kwargs=dict(kwargs)).to_domain_obj()
+
+
+def _raised(info: Any) -> str:
+    """The message of an exception, which the library keeps per check or per metric; empty if none."""
+    for each in (info, *info.values()):
+        if isinstance(each, dict) and each.get("raised_exception"):
+            return str(each.get("exception_message") or "unknown exception")
+    return ""
+
+
+def _library() -> Any:
+    """The library, imported with warnings off: it imports modules that Python is about to remove."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import great_expectations
+    return great_expectations

@@ -1,0 +1,206 @@
+"""Suites of expectations, read strictly: what Great Expectations skips with a log line is an error here.
+
+A suite is a file `expectations/<name>.json` in Great Expectations' own schema. Beyond that schema, every
+entry must say in a `description` what it asks for (the check's name for people, unique in its suite) and how
+much a miss weighs in a `severity`. `meta.frame` names the table that is asked: `windows` (one row per source
+partition and window; the default), `partitions` (one row per source partition) or `run` (one row).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backstream.core.audit import Severity
+from backstream.core.errors import SpecError, problems
+from backstream.core.folders import expectations_folder
+from backstream.definition.model import Definition
+from backstream.quality.frame import PARTITION_COLUMNS, RUN_COLUMNS, WINDOW_COLUMNS
+
+FRAMES = {"windows": WINDOW_COLUMNS, "partitions": PARTITION_COLUMNS, "run": RUN_COLUMNS}
+"""The tables a check may ask, and their columns."""
+
+_SUITE_KEYS = {"name", "expectations", "meta", "notes", "suite_parameters"}
+_ENTRY_KEYS = {"type", "kwargs", "description", "severity", "meta", "notes"}
+_COLUMN_KEYS = ("column", "column_A", "column_B", "column_list")
+_MARK = "$PARAMETER"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One expectation of a suite: which type, about which frame, with which arguments."""
+
+    position: int
+    type: str
+    description: str
+    severity: Severity
+    frame: str
+    kwargs: Mapping[str, Any]
+
+    def resolved(self, parameters: Mapping[str, float]) -> dict[str, Any]:
+        """The arguments with the run's parameters filled in."""
+        return {
+            key: parameters[value[_MARK]] if _is_parameter(value) else value for key, value in self.kwargs.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The checks of a run, in the order of their file."""
+
+    name: str
+    entries: tuple[Entry, ...]
+
+
+def parameters(definition: Definition) -> dict[str, float]:
+    """What a suite may name as `{"$PARAMETER": ..}`: the limits of a definition, shares between 0 and 1."""
+    late, missing = definition.quality.late_ratio, definition.quality.missing_ratio
+    return {
+        "late_ratio_warn": late.warn,
+        "late_ratio_fail": late.fail,
+        "missing_ratio_warn": missing.warn,
+        "missing_ratio_fail": missing.fail,
+        "present_ratio_warn": _complement(missing.warn),
+        "present_ratio_fail": _complement(missing.fail),
+    }
+
+
+PARAMETER_NAMES = (
+    "late_ratio_warn",
+    "late_ratio_fail",
+    "missing_ratio_warn",
+    "missing_ratio_fail",
+    "present_ratio_warn",
+    "present_ratio_fail",
+)
+
+
+def available_suites(folder: Path | None = None) -> tuple[str, ...]:
+    """Names of the suites there are, sorted."""
+    return tuple(sorted(path.stem for path in (folder or expectations_folder()).glob("*.json")))
+
+
+def load_suite(name: str, folder: Path | None = None) -> Suite:
+    """The suite of a name, every entry checked.
+
+    Raises:
+        SpecError: when there is no such suite, it holds nothing, or an entry is wrong: each finding with
+            the position of its entry (from 1) and the value, and the file.
+    """
+    path = (folder or expectations_folder()) / f"{name}.json"
+    content = _content(path, name)
+    entries = content["expectations"]
+    findings = [
+        f"expectation {position}: {finding}"
+        for position, entry in enumerate(entries, 1)
+        for finding in _findings(entry)
+    ]
+    findings += _repeated(entries)
+    if findings:
+        raise SpecError(problems("problems", findings, str(path)))
+    return Suite(name, tuple(_entry(position, entry) for position, entry in enumerate(entries, 1)))
+
+
+def _content(path: Path, name: str) -> Mapping[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        known = ", ".join(available_suites(path.parent)) or "none"
+        msg = f"no suite {name!r} in {path.parent}, which has: {known}"
+        raise SpecError(msg) from None
+    except ValueError as error:
+        msg = f"suite is not JSON: {error} ({path})"
+        raise SpecError(msg) from error
+    wrong = _wrong_suite(content, name)
+    if wrong:
+        msg = f"{wrong} ({path})"
+        raise SpecError(msg)
+    return dict(content)
+
+
+def _wrong_suite(content: Any, name: str) -> str | None:
+    """What is wrong with the suite as a whole."""
+    if not isinstance(content, dict):
+        return f"suite must be a JSON object, got {type(content).__name__}"
+    unknown = sorted(set(content) - _SUITE_KEYS)
+    if unknown:
+        return f"suite has an unknown key {unknown[0]!r}"
+    if content.get("name") != name:
+        return f"suite must have the name of its file, got {content.get('name')!r}"
+    if not isinstance(content.get("expectations"), list) or not content["expectations"]:
+        return "suite must hold at least one expectation, got none"
+    return None
+
+
+def _findings(entry: Any) -> list[str]:
+    """What is wrong with one entry; its arguments are looked at only if the rest is sound."""
+    if not isinstance(entry, dict):
+        return [f"must be a JSON object, got {type(entry).__name__}"]
+    found = [f"{key!r} is not a known key" for key in sorted(set(entry) - _ENTRY_KEYS)]
+    if not isinstance(entry.get("description"), str) or not entry["description"].strip():
+        found.append(f"description must say what is asked for, got {entry.get('description')!r}")
+    if entry.get("severity") not in list(Severity):
+        found.append(f"severity must be critical, warning or info, got {entry.get('severity')!r}")
+    frame = _frame(entry)
+    if frame not in FRAMES:
+        found.append(f"meta.frame must be windows, partitions or run, got {frame!r}")
+    if not isinstance(entry.get("kwargs"), dict):
+        found.append(f"kwargs must be a JSON object, got {entry.get('kwargs')!r}")
+    return found or [*_wrong_arguments(entry["kwargs"], frame), *_refused(entry)]
+
+
+def _wrong_arguments(kwargs: Mapping[str, Any], frame: str) -> list[str]:
+    """Columns that the frame does not have, and parameters that no definition gives."""
+    found = []
+    for key, value in kwargs.items():
+        if _is_parameter(value):
+            if value[_MARK] not in PARAMETER_NAMES:
+                found.append(f"{key} names an unknown parameter {value[_MARK]!r}")
+        elif _MARK in json.dumps(value):
+            found.append(f"{key} must be a parameter as a whole, got {json.dumps(value)}")
+        elif key in _COLUMN_KEYS:
+            named = value if isinstance(value, list) else [value]
+            found += [f"frame {frame} has no column {name!r}" for name in named if name not in FRAMES[frame]]
+    return found
+
+
+def _refused(entry: Mapping[str, Any]) -> list[str]:
+    """What Great Expectations itself has against the entry."""
+    from backstream.quality.gx import refusal
+
+    reason = refusal(str(entry.get("type")), entry["kwargs"])
+    return [reason] if reason else []
+
+
+def _repeated(entries: Sequence[Any]) -> list[str]:
+    descriptions = [entry.get("description") for entry in entries if isinstance(entry, dict)]
+    twice = sorted({text for text in descriptions if isinstance(text, str) and descriptions.count(text) > 1})
+    return [f"description must be unique in its suite, got {text!r} more than once" for text in twice]
+
+
+def _entry(position: int, entry: Mapping[str, Any]) -> Entry:
+    return Entry(
+        position=position,
+        type=entry["type"],
+        description=entry["description"],
+        severity=Severity(entry["severity"]),
+        frame=_frame(entry),
+        kwargs=entry["kwargs"],
+    )
+
+
+def _frame(entry: Mapping[str, Any]) -> Any:
+    meta = entry.get("meta", {})
+    return meta.get("frame", "windows") if isinstance(meta, dict) else meta
+
+
+def _is_parameter(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) == {_MARK} and isinstance(value[_MARK], str)
+
+
+def _complement(share: float) -> float:
+    """1 - share, a hair below: a share of exactly the limit passes, whatever floating point makes of it."""
+    return max(0.0, 1 - share - 1e-9)

@@ -1,0 +1,69 @@
+"""Numbers, limits and dates of an audit as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+ROW_NAMES = {
+    "windows": ("window", "windows"),
+    "partitions": ("source partition", "source partitions"),
+    "run": ("run", "runs"),
+}
+"""What one row, and what several rows of a frame are called."""
+
+_CERTAIN = 1e-6  # closer to 1 than any share of a real table: every row is meant
+
+
+def percent_text(share: float) -> str:
+    """`0.0579` as `5.8 %`; no decimal where it would be 0, and nothing is rounded to none or to all."""
+    rounded = round(share, 3)
+    if rounded in (0, 1) and share != rounded:
+        return {0: "< 0.1 %", 1: "> 99.9 %" if share < 1 else "> 100 %"}[int(rounded)]
+    return f"{share * 100:.1f}".removesuffix(".0") + " %"
+
+
+def value_text(value: Any, column: str | None) -> str:
+    """A value in the unit of its column."""
+    if (column and column.endswith("_ratio")) or column == "completeness":
+        return percent_text(float(value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def limit_text(kwargs: Mapping[str, Any], frame: str) -> str:
+    """What an expectation asks for: `at most 5 %`, `at least 75 % of windows`, `every window`."""
+    column = kwargs.get("column")
+    bounds = [
+        f"{word} {value_text(kwargs[key], column)}"
+        for key, word in (("min_value", "at least"), ("max_value", "at most"))
+        if kwargs.get(key) is not None
+    ]
+    one, many = ROW_NAMES[frame]
+    if "mostly" in kwargs:
+        is_all = kwargs["mostly"] > 1 - _CERTAIN
+        bounds.append(f"every {one}" if is_all else f"at least {percent_text(kwargs['mostly'])} of {many}")
+    return ", ".join(bounds)
+
+
+def rows_text(failing: int, whole: int, frame: str) -> str:
+    """How many rows meet a check: `all 1,484 windows do`, `35 of 1,484 windows do not`."""
+    one, many = ROW_NAMES[frame]
+    rows = f"{whole:,} {one if whole == 1 else many}"
+    if not whole:
+        return f"there is no {one}"
+    if not failing:
+        return f"the one {one} does" if whole == 1 else f"all {rows} do"
+    return f"{failing:,} of {rows} {'does' if failing == 1 else 'do'} not"
+
+
+def days_text(first: datetime, last: datetime) -> str:
+    """The UTC days from the first to the last instant: `8-9 February 2013`."""
+    start, end = f"{first.day} {first:%B %Y}", f"{last.day} {last:%B %Y}"
+    if first.date() == last.date():
+        return end
+    if (first.year, first.month) == (last.year, last.month):
+        return f"{first.day}-{end}"
+    return f"{first.day} {first:%B}-{end}" if first.year == last.year else f"{start}-{end}"

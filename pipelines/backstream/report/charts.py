@@ -1,0 +1,194 @@
+"""Charts as inline SVG: a heat map, stacked bars with limits, one bar of shares.
+
+Nothing here knows what is drawn: callers say positions, CSS classes and words. Colours are the page's CSS
+classes, so that a chart follows light and dark. Every text is escaped. Cells and bars carry a `<title>`,
+which browsers show on hover; the chart as a whole is one image with a description for those who do not see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+_SVG = Markup('<svg class="chart {}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
+_RECT = Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}"{}')
+_TITLED = Markup("><title>{}</title></rect>")
+_TEXT = Markup('<text class="{}" x="{}" y="{}"{}>{}</text>')
+_LINE = Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>')
+_MIDDLE, _END = Markup(' text-anchor="middle"'), Markup(' text-anchor="end"')
+_NONE = Markup("")
+_SMALL = 4  # SVG units; a smaller cell needs its gap for itself
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What an axis measures, and its ticks: position (in cells, bars or values) and label."""
+
+    title: str
+    ticks: tuple[tuple[float, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of a heat map."""
+
+    column: int
+    row: int
+    level: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeatGrid:
+    """A heat map; the first row is on top."""
+
+    label: str
+    columns: int
+    rows: int
+    x: Axis
+    y: Axis
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of stacked parts, from the bottom: CSS class and height in units of the y axis."""
+
+    parts: tuple[tuple[str, float], ...]
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A horizontal line: where, CSS class, and what a legend calls it (lines lie too close for labels)."""
+
+    at: float
+    style: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class BarChart:
+    """Stacked bars over one axis; `top` is the highest value of the y axis."""
+
+    label: str
+    x: Axis
+    y: Axis
+    top: float
+    bars: tuple[Bar, ...]
+    lines: tuple[Line, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The area inside the axes, in SVG units."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+    @property
+    def bottom(self) -> float:
+        """Where the x axis lies."""
+        return self.top + self.height
+
+
+def heat_map(grid: HeatGrid, frame: Frame) -> Markup:
+    """The grid as SVG, its cells filling the frame."""
+    width, height = frame.width / grid.columns, frame.height / grid.rows
+    gap = 1.0 if min(width, height) > _SMALL else 0.4
+    cells = _joined(
+        _rect(
+            cell.level,
+            (frame.left + cell.column * width, frame.top + cell.row * height, width - gap, height - gap),
+            cell.title,
+        )
+        for cell in grid.cells
+    )
+    x_ticks = _joined(
+        _text("tick", frame.left + at * width, frame.bottom + 13, label) for at, label in grid.x.ticks
+    )
+    y_ticks = _joined(
+        _text("tick", frame.left - 5, frame.top + at * height + 3.5, label, _END) for at, label in grid.y.ticks
+    )
+    return _svg("heat", frame, grid.label, cells + x_ticks + y_ticks + _axis_titles(grid.x, grid.y, frame))
+
+
+def bar_chart(chart: BarChart, frame: Frame) -> Markup:
+    """The bars as SVG, with grid lines at the ticks of the y axis."""
+    step = frame.width / max(1, len(chart.bars))
+    scale = frame.height / chart.top
+    grid = _joined(
+        _line("grid", frame.left, frame.bottom - at * scale, frame.left + frame.width)
+        + _text("tick", frame.left - 5, frame.bottom - at * scale + 3.5, label, _END)
+        for at, label in chart.y.ticks
+    )
+    bars = _joined(_bar(bar, frame.left + at * step, step, frame, scale) for at, bar in enumerate(chart.bars))
+    x_ticks = _joined(
+        _text("tick", frame.left + at * step, frame.bottom + 13, label) for at, label in chart.x.ticks
+    )
+    right = frame.left + frame.width
+    lines = _joined(_line(line.style, frame.left, frame.bottom - line.at * scale, right) for line in chart.lines)
+    return _svg("bars", frame, chart.label, grid + bars + x_ticks + lines + _axis_titles(chart.x, chart.y, frame))
+
+
+def share_bar(parts: Sequence[tuple[str, float, str]], label: str) -> Markup:
+    """One horizontal bar: CSS class, share and title of each part. A part that exists is always visible."""
+    full, least, at = 1_000.0, 3.0, 0.0
+    widths = [max(least, share * full) if share else 0.0 for _, share, _ in parts]
+    drawn = []
+    for (style, _, title), width in zip(parts, widths, strict=True):
+        scaled = width * full / (sum(widths) or full)
+        if width:
+            drawn.append(_rect(style, (at, 0, max(1.0, scaled - 1.5), 22), title))
+        at += scaled
+    return _SVG.format("shares", 1_000, 22, label, _joined(drawn)).replace(
+        Markup("<svg "), Markup('<svg preserveAspectRatio="none" ')
+    )
+
+
+def _bar(bar: Bar, left: float, step: float, frame: Frame, scale: float) -> Markup:
+    """Its parts stacked, under one area that shows the title wherever the pointer is above it."""
+    gap, base, drawn = min(1.5, step * 0.2), frame.bottom, _NONE
+    for style, value in bar.parts:
+        height = min(value * scale, base - frame.top)
+        drawn += _rect(style, (left, base - height, step - gap, height)) if height > 0 else _NONE
+        base -= height
+    return drawn + _rect("hover", (left, frame.top, step, frame.height), bar.title)
+
+
+def _axis_titles(x: Axis, y: Axis, frame: Frame) -> Markup:
+    middle = frame.top + frame.height / 2
+    turned = Markup(' text-anchor="middle" transform="rotate(-90 {} {})"').format(10, _number(middle))
+    below = _text("axis", frame.left + frame.width / 2, frame.bottom + 30, x.title)
+    return below + _text("axis", 10, middle, y.title, turned)
+
+
+def _svg(kind: str, frame: Frame, label: str, content: Markup) -> Markup:
+    width, height = _number(frame.left + frame.width + 8), _number(frame.bottom + 36)
+    return _SVG.format(kind, width, height, label, content)
+
+
+def _rect(style: str, box: tuple[float, float, float, float], title: str | None = None) -> Markup:
+    end = Markup("/>") if title is None else _TITLED.format(title)
+    return _RECT.format(style, *(_number(value) for value in box), end)
+
+
+def _text(style: str, x: float, y: float, text: str, attributes: Markup = _MIDDLE) -> Markup:
+    return _TEXT.format(style, _number(x), _number(y), attributes, text)
+
+
+def _line(style: str, left: float, y: float, right: float) -> Markup:
+    return _LINE.format(style, _number(left), _number(y), _number(right), _number(y))
+
+
+def _joined(parts: Iterable[Markup]) -> Markup:
+    return _NONE.join(parts)
+
+
+def _number(value: float) -> str:
+    """Two decimals at most: the page is sent over networks."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")

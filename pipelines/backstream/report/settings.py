@@ -1,0 +1,90 @@
+"""What was asked for, in sentences: mode, watermark, lateness, fidelity, publication."""
+
+from __future__ import annotations
+
+from backstream.core.audit import Audit, Outcome, Verdict
+from backstream.core.plan import Fidelity, Mode, Plan
+from backstream.core.publication import Publication
+from backstream.definition.model import Definition, WatermarkSection
+from backstream.report.words import counted, duration_words
+
+_MODES = {
+    Mode.RECOMPUTE: "recompute: only event time counts, so nothing is late",
+    Mode.REPLAY: "replay: records are taken in the order in which they arrived, late ones are late again",
+}
+_FIDELITY = {
+    Fidelity.RECORDED: "recorded: arrival times and their order come from the record",
+    Fidelity.MODELLED: "modelled: arrival times come from the record, ties were broken by rule",
+    Fidelity.ASSUMED: "assumed: no arrival time was recorded, so only a recompute is possible",
+}
+_PUBLISHED = {
+    "first": "first: what each window held when it fired on time",
+    "live": "live: what the stream itself had published in the end",
+    "final": "final: all events of each window, however late",
+}
+
+
+def asked(plan: Plan, definition: Definition) -> tuple[tuple[str, str], ...]:
+    """The settings of a run, as name and sentence."""
+    rows = [
+        ("Mode", _MODES[plan.mode]),
+        ("Arrival order", _FIDELITY[plan.fidelity]),
+        ("Published value", _PUBLISHED[definition.backfill.publish]),
+    ]
+    if plan.mode is Mode.REPLAY:
+        rows[1:1] = [
+            ("Watermark", _watermark(definition.watermark)),
+            ("Allowed lateness", _lateness(definition)),
+        ]
+    return tuple(rows)
+
+
+def _watermark(section: WatermarkSection) -> str:
+    """What the stream believed about events still to come."""
+    if section.strategy == "none":
+        return "none: every window waits for the end of the input"
+    delay = duration_words(section.delay)
+    kinds = {
+        "monotonous": "monotonous: each source partition delivers in order of event time",
+        "bounded_out_of_orderness": f"bounded out-of-orderness: an event may come {delay} out of order",
+    }
+    parts = [kinds[section.strategy]]
+    parts.append(f"computed every {duration_words(section.interval)}" if section.interval else "computed always")
+    parts.append("the slowest source partition decides")
+    if section.idle_timeout:
+        parts.append(f"one that is silent for {duration_words(section.idle_timeout)} no longer counts")
+    return "; ".join(parts)
+
+
+def _lateness(definition: Definition) -> str:
+    allowed = definition.lateness.allowed
+    if not allowed:
+        return "none: an event that comes after its window fired is dropped"
+    return f"{duration_words(allowed)}: until then a late event fires its window again, after that it is dropped"
+
+
+def not_published(plan: Plan, audit: Audit | None, unfinished: int) -> str:
+    """Why a run without publication has none."""
+    if audit is None and unfinished:
+        return f"{counted(unfinished, 'chunk')} of {len(plan.chunks):,} did not finish, so nothing was judged"
+    if audit is None:
+        return "the run ended before anything was judged"
+    if audit.verdict is Verdict.FAIL:
+        return f"the gate said no, not met is: {_first(audit, Outcome.FAIL)}"
+    if audit.verdict is Verdict.ERROR:
+        return f"what cannot be checked is not published: {_first(audit, Outcome.ERROR)}"
+    return "the gate let it through, but no publication is recorded (yet)"
+
+
+def _first(audit: Audit, outcome: Outcome) -> str:
+    """The first check of an outcome, and how many more there are."""
+    names = [check.name for check in audit.checks if check.outcome is outcome]
+    more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    return f"{names[0]}{more}" if names else "nothing was checked"
+
+
+def published_text(publication: Publication) -> str:
+    """What a publication did, in a few words."""
+    replaced = counted(publication.replaced_rows, "row")
+    first = f"{counted(publication.rows, 'row')} published, replacing {replaced}"
+    return f"{first} (by an earlier attempt of this run)" if publication.already else first

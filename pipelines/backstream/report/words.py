@@ -1,0 +1,96 @@
+"""Numbers, instants and settings as people read them. All instants are UTC and said to be."""
+
+from __future__ import annotations
+
+from backstream.core.errors import SpecError
+from backstream.core.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, instant_ms, instant_text, moment
+
+_UNITS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"), (1, "ms"))
+_BYTES = ("bytes", "kB", "MB", "GB", "TB")
+_MINUTE_S, _TEN_S = 60, 10
+_KILO = 1_000
+
+
+def count_text(count: int) -> str:
+    """`1,484`."""
+    return f"{count:,}"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """`1 file`, `1,484 files`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def share_text(part: float, whole: float) -> str:
+    """`94.2 %`; nothing is rounded to none or to all, and of nothing there is no share."""
+    if not whole:
+        return "-"
+    share = round(part / whole, 3)
+    if share in (0, 1) and part not in (0, whole):
+        return "< 0.1 %" if share == 0 else f"{'>' if part < whole else '<'} {99.9 if part < whole else 100.1} %"
+    return f"{share * 100:.1f}".removesuffix(".0") + " %"
+
+
+def limit_text(share: float) -> str:
+    """A limit as a definition holds it: `5 %`."""
+    return f"{share * 100:g} %"
+
+
+def bytes_text(size: int) -> str:
+    """`12.3 MB`, in powers of 1,000."""
+    value, unit = float(size), 0
+    while value >= _KILO and unit < len(_BYTES) - 1:
+        value, unit = value / _KILO, unit + 1
+    return f"{value:,.1f} {_BYTES[unit]}" if unit else f"{size:,} bytes"
+
+
+def seconds_text(seconds: float) -> str:
+    """`0.4 s`, `16 s`, `2 min 5 s`."""
+    if seconds < _TEN_S:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    return f"{whole} s" if whole < _MINUTE_S else f"{whole // _MINUTE_S:,} min {whole % _MINUTE_S} s"
+
+
+def duration_words(value_ms: int) -> str:
+    """`1 h 30 min`."""
+    rest, parts = value_ms, []
+    for unit_ms, name in _UNITS:
+        count, rest = divmod(rest, unit_ms)
+        parts += [f"{count:,} {name}"] if count else []
+    return " ".join(parts) or "0 s"
+
+
+def at_text(value_ms: int) -> str:
+    """`2013-02-08 21:00 UTC`, finer only where it has to be."""
+    return f"{instant_text(value_ms).removesuffix('Z').replace('T', ' ')} UTC"
+
+
+def minute_text(value_ms: int) -> str:
+    """`2013-02-08 21:00`, where the zone is said elsewhere."""
+    return at_text(value_ms).removesuffix(" UTC")
+
+
+def iso_text(text: str) -> str:
+    """An ISO 8601 instant in the words of this page; any other text as it is."""
+    try:
+        return at_text(instant_ms(text, "instant") // SECOND_MS * SECOND_MS)
+    except SpecError:
+        return text
+
+
+def day_text(value_ms: int) -> str:
+    """`8 Feb 2013`, the UTC day of an instant."""
+    at = moment(value_ms)
+    return f"{at.day} {at:%b %Y}"
+
+
+def short_day_text(value_ms: int) -> str:
+    """`8 Feb`."""
+    at = moment(value_ms)
+    return f"{at.day} {at:%b}"
+
+
+def sentence(text: str) -> str:
+    """The text with a capital letter and a full stop."""
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}." if text else ""

@@ -1,0 +1,103 @@
+"""One day of hourly windows of two source partitions, as rows that a test can change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from backstream.core.audit import Audit, Outcome
+from backstream.core.instants import HOUR_MS, instant_ms
+from backstream.core.manifest import Manifest
+from backstream.core.plan import Chunk, Fidelity, Mode, Plan
+from backstream.definition.load import parse
+from backstream.definition.model import Definition
+from backstream.quality.gate import judge
+
+SINCE_MS, UNTIL_MS = instant_ms("2026-03-01", "since"), instant_ms("2026-03-02", "until")
+PLAN = Plan(
+    dataset="clicks",
+    definition={},
+    definition_hash="d",
+    definition_path="clicks.toml",
+    code_version="1",
+    mode=Mode.REPLAY,
+    fidelity=Fidelity.RECORDED,
+    since_ms=SINCE_MS,
+    until_ms=UNTIL_MS,
+    clock_start_ms=SINCE_MS,
+    clock_end_ms=UNTIL_MS,
+    home="home",
+    inputs=(),
+    chunks=(Chunk("0000", SINCE_MS, UNTIL_MS, UNTIL_MS, (), 2_400),),
+)
+
+
+def definition(timetable: Path, **quality: Any) -> Definition:
+    limits = {"late_ratio": {"warn": 0.05, "fail": 0.25}, "missing_ratio": {"warn": 0.0, "fail": 0.25}}
+    expected = {"path": str(timetable), "event_time": "due", "partition": "gate"}
+    return parse(
+        {
+            "name": "clicks",
+            "source": {"path": "data", "event_time": "at", "partition": "gate"},
+            "window": {"kind": "tumbling", "size": "1h"},
+            "watermark": {"strategy": "bounded_out_of_orderness", "delay": "10m"},
+            "aggregates": {"clicks": "count(*)"},
+            "quality": limits | {"expected": expected} | quality,
+        },
+        "test",
+    )
+
+
+Row = dict[str, Any]
+MINUTE_MS = 60_000
+
+
+def good() -> list[Row]:
+    """24 windows of 50 events in each of two source partitions; one event of each window is late."""
+    return [
+        {
+            "source_partition": source_partition,
+            "start_ms": start_ms,
+            "end_ms": start_ms + HOUR_MS,
+            "events": 50,
+            "on_time": 49,
+            "late": 1,
+            "dropped": 0,
+        }
+        for source_partition in ("a", "b")
+        for start_ms in range(SINCE_MS, UNTIL_MS, HOUR_MS)
+    ]
+
+
+def metrics(rows: list[Row]) -> pd.DataFrame:
+    names = ["source_partition", "start_ms", "end_ms", "events", "on_time", "late", "dropped"]
+    frame = pd.DataFrame(rows, columns=names).assign(expired=0)
+    frame["window_start"] = pd.to_datetime(frame.pop("start_ms"), unit="ms", utc=True)
+    frame["window_end"] = pd.to_datetime(frame.pop("end_ms"), unit="ms", utc=True)
+    return frame
+
+
+def fates_of(rows: list[Row]) -> Manifest:
+    """The manifest of a chunk that lost nothing."""
+    fates: dict[str, dict[str, int]] = {}
+    for row in rows:
+        counts = fates.setdefault(row["source_partition"], {"on_time": 0, "late": 0, "dropped": 0})
+        for fate in counts:
+            counts[fate] += row[fate]
+    return Manifest("run", "0000", "1", sum(sum(each.values()) for each in fates.values()), fates, {})
+
+
+def judged(rows: list[Row], asked: Definition) -> Audit:
+    audit, _ = judge(PLAN, asked, metrics(rows), [fates_of(rows)])
+    return audit
+
+
+def failing(audit: Audit) -> dict[str, list[str]]:
+    """The checks that did not pass, with the first rows that each names."""
+    return {
+        check.name: [" ".join(str(value) for value in row.values()) for row in check.failing[:2]]
+        for check in audit.checks
+        if check.outcome is not Outcome.PASS
+    }

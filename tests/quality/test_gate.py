@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from tests.quality.example_run import PLAN, definition, failing, fates_of, good, judged, metrics
+from tests.quality.mutations import HALF, WINDOW_LATE, changed, deleted, everywhere
+
+from backstream.core.audit import Audit, Outcome, Verdict
+from backstream.core.manifest import Manifest
+from backstream.quality.gate import judge
+
+
+def test_a_good_run_passes_every_check(timetable: Path) -> None:
+    audit, frame = judge(PLAN, definition(timetable), metrics(good()), [fates_of(good())])
+
+    assert failing(audit) == {}
+    assert audit.verdict is Verdict.PASS
+    assert audit.summary == (
+        "all 48 windows have events; 2 % of 2,400 events came late, 0 % were dropped (delay 10m)"
+    )
+    assert len(frame) == 48
+
+
+def test_five_records_that_no_window_holds_are_found_and_their_source_partition_is_named(
+    timetable: Path,
+) -> None:
+    lossy = changed(events=45, on_time=44)(good())
+
+    audit, _ = judge(PLAN, definition(timetable), metrics(lossy), [fates_of(good())])
+
+    assert failing(audit) == {"every record with a fate is in its window": ["b 5"]}
+    assert audit.verdict is Verdict.FAIL
+    assert audit.summary == (
+        "not met: every record with a fate is in its window (b); all 48 windows have events; "
+        "2 % of 2,395 events came late, 0 % were dropped (delay 10m)"
+    )
+
+
+def test_records_lost_before_any_window_are_found(timetable: Path) -> None:
+    whole = fates_of(good())
+    lossy = Manifest("run", "0000", "1", whole.events_read + 123, whole.fates, {})
+
+    audit, _ = judge(PLAN, definition(timetable), metrics(good()), [lossy])
+
+    assert failing(audit) == {"every record read has exactly one fate": []}
+    assert [check.observed for check in audit.checks if check.outcome is Outcome.FAIL] == ["unaccounted: 123"]
+
+
+def test_a_chunk_that_never_finished_is_found(timetable: Path) -> None:
+    audit, _ = judge(PLAN, definition(timetable), metrics(good()), [])
+
+    assert "every chunk of the plan was finished" in failing(audit)
+    assert audit.verdict is Verdict.FAIL
+
+
+def test_a_run_with_no_window_to_judge_fails() -> None:
+    audit, frame = judge(PLAN, definition(Path(), expected=None), metrics([]), [fates_of([])])
+
+    assert failing(audit) == {"there is a window to judge": []}
+    assert audit.verdict is Verdict.FAIL
+    assert audit.summary == "not met: there is a window to judge; no window was expected"
+    assert len(frame) == 0
+
+
+def test_limits_that_are_met_exactly_are_kept(timetable: Path) -> None:
+    rows = everywhere(on_time=35, late=15)(good())
+    limits = {"missing_ratio": {"warn": 0.375, "fail": 0.375}, "late_ratio": {"warn": 0.3, "fail": 0.3}}
+
+    audit = judged(rows[12:30] + rows[36:], definition(timetable, **limits))
+
+    assert list(failing(audit)) == [HALF]
+
+
+def test_the_worst_window_comes_first_and_at_most_twenty_are_named(timetable: Path) -> None:
+    rows = everywhere(on_time=30, late=20)(good())
+
+    audit = judged(changed(on_time=10, late=40)(rows), definition(timetable))
+
+    (check,) = [check for check in audit.checks if check.name == WINDOW_LATE]
+    assert check.failing[0] == {
+        "source_partition": "b",
+        "window_start": "2026-03-01T06:00Z",
+        "late_ratio": 0.8,
+    }
+    assert (len(check.failing), check.unexpected, check.elements) == (20, 48, 48)
+    assert (check.observed, check.limit) == ("48 of 48 windows do not, the worst 80 %", "at most 25 %")
+
+
+def test_missing_windows_are_told_in_one_sentence(timetable: Path) -> None:
+    audit = judged(good()[:5] + good()[8:], definition(timetable))
+
+    assert audit.summary == (
+        "3 of 48 windows have no event (a, 1 March 2026); "
+        "2 % of 2,250 events came late, 0 % were dropped (delay 10m)"
+    )
+
+
+def test_a_check_that_raises_is_an_error_and_never_a_pass(timetable: Path, tmp_path: Path) -> None:
+    entry = {
+        "type": "expect_column_values_to_be_between",
+        "description": "partitions are between 1 and 2",
+        "severity": "info",
+        "kwargs": {"column": "source_partition", "min_value": 1, "max_value": 2},
+    }
+    (tmp_path / "window_audit.json").write_text(json.dumps({"name": "window_audit", "expectations": [entry]}))
+
+    audit, _ = judge(PLAN, definition(timetable), metrics(good()), [fates_of(good())], tmp_path)
+
+    (check,) = audit.checks
+    assert check.outcome is Outcome.ERROR
+    assert check.observed.startswith("could not run: ")
+    assert audit.verdict is Verdict.ERROR
+    assert audit.summary.startswith("could not check: partitions are between 1 and 2; all 48 windows")
+
+
+def test_an_audit_survives_its_file(timetable: Path, tmp_path: Path) -> None:
+    audit = judged(deleted(good()), definition(timetable))
+
+    audit.write(tmp_path / "verdict.json")
+
+    assert Audit.read(tmp_path / "verdict.json") == audit
+
+
+def test_judging_needs_no_network(timetable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> NoReturn:
+        raise AssertionError
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    monkeypatch.setattr(socket, "getaddrinfo", refused)
+
+    assert judged(good(), definition(timetable)).verdict is Verdict.PASS
+
+
+def test_importing_the_gate_does_not_import_great_expectations() -> None:
+    code = "import sys, backstream.quality.gate; print('great_expectations' in sys.modules)"
+
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert found.stdout == "False\n"

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backstream.core.errors import SpecError
+from backstream.core.folders import expectations_folder
+from backstream.definition.load import parse
+from backstream.quality.suites import PARAMETER_NAMES, available_suites, load_suite, parameters
+
+ENTRY: dict[str, Any] = {
+    "type": "expect_column_values_to_be_between",
+    "description": "windows are on time",
+    "severity": "critical",
+    "kwargs": {"column": "late_ratio", "max_value": {"$PARAMETER": "late_ratio_fail"}},
+}
+
+
+def suite_of(folder: Path, *entries: Any, **extra: Any) -> Path:
+    content = {"name": "mine", "expectations": list(entries)} | extra
+    (folder / "mine.json").write_text(json.dumps(content))
+    return folder
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(SpecError) as raised:
+        load_suite("mine", folder)
+    return str(raised.value).replace(str(folder), "FOLDER")
+
+
+def test_every_suite_of_the_checkout_loads_whole() -> None:
+    for name in available_suites():
+        content = json.loads((expectations_folder() / f"{name}.json").read_text())
+
+        assert len(load_suite(name).entries) == len(content["expectations"]) > 0
+
+
+def test_the_suite_of_the_checkout_is_in_the_schema_of_great_expectations() -> None:
+    content = json.loads((expectations_folder() / "window_audit.json").read_text())
+    load_suite("window_audit")  # imports the library with its own import warnings off
+    from great_expectations import ExpectationSuite
+
+    assert len(ExpectationSuite(**content).expectations) == len(content["expectations"])
+
+
+def test_a_suite_is_found_by_its_name() -> None:
+    assert "window_audit" in available_suites()
+
+
+def test_a_sound_entry_becomes_a_check_with_its_limits_filled_in(tmp_path: Path) -> None:
+    (entry,) = load_suite("mine", suite_of(tmp_path, ENTRY)).entries
+
+    assert (entry.position, entry.frame, entry.severity) == (1, "windows", "critical")
+    assert entry.resolved({"late_ratio_fail": 0.25}) == {"column": "late_ratio", "max_value": 0.25}
+
+
+def test_the_parameters_of_a_definition_are_those_that_suites_may_name() -> None:
+    definition = parse(
+        {
+            "name": "clicks",
+            "source": {"path": "data", "event_time": "at"},
+            "window": {"kind": "tumbling", "size": "1h"},
+            "aggregates": {"clicks": "count(*)"},
+            "quality": {"missing_ratio": {"warn": 0.1, "fail": 1.0}},
+        },
+        "test",
+    )
+
+    found = parameters(definition)
+
+    assert tuple(found) == PARAMETER_NAMES
+    assert found["present_ratio_fail"] == 0.0
+    assert 0.9 - 1e-8 < found["present_ratio_warn"] < 0.9
+
+
+def test_a_suite_that_does_not_exist_is_refused_with_those_that_do(tmp_path: Path) -> None:
+    suite_of(tmp_path, ENTRY)
+
+    with pytest.raises(SpecError) as raised:
+        load_suite("yours", tmp_path)
+
+    assert str(raised.value) == f"no suite 'yours' in {tmp_path}, which has: mine"
+
+
+def test_a_misspelt_type_is_refused(tmp_path: Path) -> None:
+    misspelt = ENTRY | {"type": "expect_column_values_to_be_betwen"}
+
+    assert refusal(suite_of(tmp_path, ENTRY | {"description": "first"}, misspelt)) == (
+        "expectation 2: type 'expect_column_values_to_be_betwen' is not one of Great Expectations'"
+        " (FOLDER/mine.json)"
+    )
+
+
+def test_a_bad_severity_is_refused(tmp_path: Path) -> None:
+    assert refusal(suite_of(tmp_path, ENTRY | {"severity": "urgent"})) == (
+        "expectation 1: severity must be critical, warning or info, got 'urgent' (FOLDER/mine.json)"
+    )
+
+
+def test_a_missing_description_is_refused(tmp_path: Path) -> None:
+    assert refusal(suite_of(tmp_path, {key: ENTRY[key] for key in ENTRY if key != "description"})) == (
+        "expectation 1: description must say what is asked for, got None (FOLDER/mine.json)"
+    )
+
+
+def test_a_parameter_that_no_definition_gives_is_refused(tmp_path: Path) -> None:
+    kwargs = {"column": "late_ratio", "max_value": {"$PARAMETER": "late_ratio_fail * 2"}}
+
+    assert refusal(suite_of(tmp_path, ENTRY | {"kwargs": kwargs})) == (
+        "expectation 1: max_value names an unknown parameter 'late_ratio_fail * 2' (FOLDER/mine.json)"
+    )
+
+
+def test_a_parameter_inside_an_argument_is_refused(tmp_path: Path) -> None:
+    kwargs = {"column": "late_ratio", "value_set": [{"$PARAMETER": "late_ratio_fail"}]}
+    nested = ENTRY | {"type": "expect_column_values_to_be_in_set", "kwargs": kwargs}
+
+    assert refusal(suite_of(tmp_path, nested)) == (
+        'expectation 1: value_set must be a parameter as a whole, got [{"$PARAMETER": "late_ratio_fail"}]'
+        " (FOLDER/mine.json)"
+    )
+
+
+def test_a_column_that_the_frame_does_not_have_is_refused(tmp_path: Path) -> None:
+    of_the_run = ENTRY | {"meta": {"frame": "run"}, "kwargs": {"column": "copies", "max_value": 1}}
+
+    assert refusal(suite_of(tmp_path, of_the_run)) == (
+        "expectation 1: frame run has no column 'copies' (FOLDER/mine.json)"
+    )
+
+
+def test_a_frame_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    assert refusal(suite_of(tmp_path, ENTRY | {"meta": {"frame": "days"}})) == (
+        "expectation 1: meta.frame must be windows, partitions or run, got 'days' (FOLDER/mine.json)"
+    )
+
+
+def test_an_argument_that_the_expectation_does_not_take_is_refused(tmp_path: Path) -> None:
+    kwargs = {"column": "late_ratio", "max_value": 1, "most": 0.9}
+
+    assert refusal(suite_of(tmp_path, ENTRY | {"kwargs": kwargs})) == (
+        "expectation 1: kwargs.most of expect_column_values_to_be_between: extra fields not permitted"
+        " (FOLDER/mine.json)"
+    )
+
+
+def test_all_problems_are_listed_at_once(tmp_path: Path) -> None:
+    wrong = suite_of(tmp_path, ENTRY | {"severity": None, "id": "7"}, "late")
+
+    assert refusal(wrong) == (
+        "3 problems in FOLDER/mine.json\n"
+        "  expectation 1: 'id' is not a known key\n"
+        "  expectation 1: severity must be critical, warning or info, got None\n"
+        "  expectation 2: must be a JSON object, got str"
+    )
+
+
+def test_two_checks_of_one_name_are_refused(tmp_path: Path) -> None:
+    assert refusal(suite_of(tmp_path, ENTRY, ENTRY)) == (
+        "description must be unique in its suite, got 'windows are on time' more than once (FOLDER/mine.json)"
+    )
+
+
+def test_an_empty_suite_is_refused(tmp_path: Path) -> None:
+    assert refusal(suite_of(tmp_path)) == ("suite must hold at least one expectation, got none (FOLDER/mine.json)")
+
+
+def test_a_suite_under_another_name_than_its_file_is_refused(tmp_path: Path) -> None:
+    assert refusal(suite_of(tmp_path, ENTRY, name="yours")) == (
+        "suite must have the name of its file, got 'yours' (FOLDER/mine.json)"
+    )
+
+
+def test_a_suite_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
+    assert refusal(suite_of(tmp_path, ENTRY, expectation=[])) == (
+        "suite has an unknown key 'expectation' (FOLDER/mine.json)"
+    )
+
+
+def test_a_suite_that_is_not_json_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text("{")
+
+    assert refusal(tmp_path) == (
+        "suite is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
+        " (FOLDER/mine.json)"
+    )
+
+
+def test_a_suite_that_is_a_list_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text("[]")
+
+    assert refusal(tmp_path) == "suite must be a JSON object, got list (FOLDER/mine.json)"

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests.report.example_run import (
+    BROKEN,
+    DEFINITION,
+    LATE,
+    MISSING,
+    PASSED,
+    PLAN,
+    PUBLICATION,
+    WITH_A_GAP,
+    audit,
+    frame_of,
+    manifests,
+    metrics,
+    warned,
+)
+from tests.report.page import table_row, text
+
+from backstream.core.audit import Verdict
+from backstream.core.instants import instant_ms
+from backstream.core.manifest import Manifest
+from backstream.core.plan import InputFile, Mode
+from backstream.definition.load import parse
+from backstream.quality.frame import audit_frame
+from backstream.report.run_report import render
+
+
+def test_a_refused_run_says_that_nothing_was_published_and_why() -> None:
+    html = render(PLAN, manifests(), audit(Verdict.FAIL, LATE), frame_of(WITH_A_GAP), None, DEFINITION)
+
+    assert "Nothing was published: the gate said no, not met is: late share of windows." in text(html)
+    assert "0 rows published" in text(html)
+
+
+def test_a_run_whose_check_could_not_run_says_so() -> None:
+    html = render(PLAN, manifests(), audit(Verdict.ERROR, BROKEN), frame_of(WITH_A_GAP), None, DEFINITION)
+
+    assert "Nothing was published: what cannot be checked is not published: watermark." in text(html)
+
+
+def test_a_run_that_ended_before_its_audit_has_a_report() -> None:
+    html = render(PLAN, manifests()[:1], None, None, None, DEFINITION)
+    seen = text(html)
+
+    assert "No verdict clicks 1 Mar 2026 to 4 Mar 2026 1 chunk of 2 did not finish, so nothing was judged." in seen
+    assert "Nothing was checked: the run ended before its audit." in seen
+    assert table_row(html, "0001")[-1] == "did not finish"
+    assert "1,867 records read, none judged" in seen
+
+
+def test_a_run_of_which_nothing_finished_has_a_report() -> None:
+    seen = text(render(PLAN, [], None, None, None, DEFINITION))
+
+    assert "2 chunks of 2 did not finish, so nothing was judged." in seen
+    assert "No chunk finished, so no record was counted." in seen
+
+
+def test_a_run_that_waits_for_approval_says_that_nothing_is_published_yet() -> None:
+    html = render(PLAN, manifests(), audit(Verdict.WARN, MISSING), frame_of(WITH_A_GAP), None, DEFINITION)
+
+    assert "Nothing was published: the gate let it through, but no publication is recorded (yet)." in text(html)
+
+
+def test_a_run_without_events_shows_only_missing_windows() -> None:
+    empty = metrics().iloc[:0]
+
+    html = render(PLAN, [], audit(Verdict.FAIL, MISSING), frame_of(empty), None, DEFINITION)
+
+    assert html.count('<rect class="c0"') == 192
+    assert "No event came, so none was late." in text(html)
+
+
+def test_a_run_without_any_window_says_so() -> None:
+    observed = parse(DEFINITION.model_dump(mode="json") | {"quality": {"partitions": "observed"}}, "test")
+    nothing = frame_of(metrics().iloc[:0], observed)
+
+    html = render(PLAN, [], audit(Verdict.FAIL, MISSING), nothing, None, observed)
+
+    assert "There is no window to show: none was expected and none came." in text(html)
+
+
+def test_a_recompute_has_no_chapter_about_lateness() -> None:
+    plan = replace(PLAN, mode=Mode.RECOMPUTE)
+
+    html = render(plan, manifests(), audit(Verdict.PASS, PASSED), frame_of(metrics()), PUBLICATION, DEFINITION)
+
+    assert "How late events came" not in html
+    assert "recompute: only event time counts, so nothing is late" in text(html)
+    assert "No gap: every expected window has events." in text(html)
+
+
+@pytest.mark.parametrize(
+    ("until", "grids"), [("2026-03-02", "strip"), ("2028-03-01", "strip"), ("2026-03-29", "days")]
+)
+def test_ranges_of_a_day_a_month_and_years_each_have_a_heat_map_and_stay_small(until: str, grids: str) -> None:
+    plan = replace(PLAN, until_ms=instant_ms(until, "until"))
+    frame = audit_frame(plan, DEFINITION, WITH_A_GAP)
+
+    html = render(plan, manifests(), audit(Verdict.FAIL, MISSING), frame, None, DEFINITION)
+
+    assert ("hour of day (UTC)" in html) == (grids == "days")
+    assert '<svg class="chart heat"' in html
+    assert len(html) < 500_000
+
+
+def test_an_audit_frame_read_back_from_its_file_gives_the_same_page(tmp_path: Path) -> None:
+    frame_of(WITH_A_GAP).to_parquet(tmp_path / "audit.parquet")
+    read = pd.read_parquet(tmp_path / "audit.parquet")
+
+    assert (
+        render(PLAN, manifests(), audit(Verdict.WARN, PASSED, MISSING), read, PUBLICATION, DEFINITION) == warned()
+    )
+
+
+def test_the_page_refers_to_nothing_outside_itself_and_runs_nothing() -> None:
+    html = warned()
+
+    for forbidden in ("http://", "https://", "<script", "<link", "<iframe", " src=", "@import", "javascript:"):
+        assert forbidden not in html
+    assert set(re.findall(r"url\(([^)]*)\)", html)) == {"#hatch"}
+
+
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}'
+
+
+def test_hostile_names_and_values_are_harmless() -> None:
+    plan = replace(
+        PLAN,
+        dataset=HOSTILE,
+        reason=HOSTILE,
+        trigger=HOSTILE,
+        definition_path=HOSTILE,
+        code_version=HOSTILE,
+        inputs=(InputFile(HOSTILE, 1, 1),),
+        chunks=(replace(PLAN.chunks[0], chunk_id=HOSTILE, reason=HOSTILE),),
+    )
+    came = WITH_A_GAP.assign(source_partition=HOSTILE)
+    check = replace(
+        MISSING,
+        name=HOSTILE,
+        observed=HOSTILE,
+        limit=HOSTILE,
+        failing=({"source_partition": HOSTILE, "window_start": HOSTILE},),
+    )
+    run = Manifest("r", HOSTILE, "1", 1, {HOSTILE: {"on_time": 1}}, {}, {HOSTILE: 1.0}, HOSTILE)
+    published = replace(PUBLICATION, dataset=HOSTILE, published_at=HOSTILE, snapshots={HOSTILE: 1})
+
+    html = render(
+        plan,
+        [run],
+        replace(audit(Verdict.WARN, check), summary=HOSTILE, suite=HOSTILE),
+        frame_of(came),
+        published,
+        DEFINITION,
+    )
+
+    assert "<script" not in html
+    assert "<img" not in html
+    assert "49" not in re.findall(r"alert\(1\)&gt;(..)", html)
+    assert html.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 10
+    text(html)
+
+
+def test_a_very_long_name_does_not_blow_the_page_up() -> None:
+    came = metrics().assign(source_partition="n" * 5_000)
+
+    html = render(PLAN, [], audit(Verdict.WARN, MISSING), frame_of(came), None, DEFINITION)
+
+    assert len(html) < 500_000
