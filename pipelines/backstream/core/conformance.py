@@ -14,6 +14,7 @@ from typing import Any
 from backstream.core.errors import BackstreamError, SpecError
 from backstream.core.generators import Strategy, StrategyKind
 from backstream.core.records import Clock, Record
+from backstream.core.timers import Repeating
 from backstream.core.watermarks import Emission, Topology
 from backstream.core.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec
 
@@ -37,7 +38,7 @@ class Case:
     clock: Clock
     window: WindowSpec
     allowed_lateness_ms: int
-    timers: Mapping[str, Any] | None = None
+    timers: Repeating | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -182,7 +183,7 @@ def parse(case: Mapping[str, Any]) -> Case:
         clock=Clock(start_ms, strategy.interval_ms, end_ms),
         window=_window(case["window"]),
         allowed_lateness_ms=case.get("allowed_lateness_ms", 0),
-        timers=case.get("timers"),
+        timers=_process_function(case.get("timers")),
     )
 
 
@@ -196,6 +197,12 @@ def _record(each: Mapping[str, Any]) -> Record:
         each.get("marker"),
         tuple(each.get("delete_timers", ())),
     )
+
+
+def _process_function(timers: Mapping[str, Any] | None) -> Repeating | None:
+    if timers is None:
+        return None
+    return Repeating(timers["delays_ms"], timers.get("on_timer_period_ms", 0), timers.get("max_repeat", 0))
 
 
 def _window(window: Mapping[str, Any]) -> WindowSpec:

@@ -36,10 +36,14 @@ class SetupError(BackstreamError):
 
 
 def problems(count_of: str, lines: list[str], where: str) -> str:
-    """One message for one or several problems: a single one fits the first line, several are listed."""
+    """One message for one or several problems: a single one says `where` on its first line, several are listed.
+
+    A problem may go on after its first line with a hint, which only a single one has room for.
+    """
     shown = 10  # more is not read, and one screen has to do
     if len(lines) == 1:
-        return f"{lines[0]} ({where})"
-    listed = "".join(f"\n  {line}" for line in lines[:shown])
+        first, line_break, rest = lines[0].partition("\n")
+        return f"{first} ({where}){line_break}{rest}"
+    listed = "".join("\n  " + line.partition("\n")[0] for line in lines[:shown])
     rest = f"\n  and {len(lines) - shown} more" if len(lines) > shown else ""
     return f"{len(lines)} {count_of} in {where}{listed}{rest}"

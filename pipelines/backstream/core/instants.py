@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 
 from backstream.core.errors import SpecError
@@ -62,9 +63,9 @@ def instant_ms(text: str, name: str) -> int:
     Raises:
         SpecError: when it is no instant, or a local time that names no zone.
     """
+    with suppress(ValueError):
+        return epoch_ms(datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC))
     try:
-        if len(text) == len("2013-02-01"):
-            return epoch_ms(datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC))
         parsed = datetime.fromisoformat(text)
     except ValueError:
         msg = f"{name} must be an instant such as 2013-02-01 or 2013-02-01T05:00Z, got {text!r}"
@@ -100,6 +101,6 @@ def instant_text(value_ms: int) -> str:
         at = moment(value_ms)
     except OverflowError:
         return f"{value_ms} ms"
-    if value_ms % SECOND_MS:
-        return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value_ms % SECOND_MS:03d}Z"
-    return at.strftime("%Y-%m-%dT%H:%MZ" if value_ms % MINUTE_MS == 0 else "%Y-%m-%dT%H:%M:%SZ")
+    units = {MINUTE_MS: "minutes", SECOND_MS: "seconds", 1: "milliseconds"}
+    exact = next(name for unit_ms, name in units.items() if value_ms % unit_ms == 0)
+    return at.isoformat(timespec=exact).replace("+00:00", "Z")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+ONLY_PARTITION = "all"
+"""What the one partition of a source that names none is called."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

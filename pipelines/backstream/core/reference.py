@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from backstream.core.conformance import Case, Firing, Outcome, UnsupportedCaseError
+from backstream.core.conformance import Case, Firing, Outcome
 from backstream.core.errors import BackstreamError
 from backstream.core.panes import Pane, panes
-from backstream.core.watermarks import watermarks
+from backstream.core.timers import timer_firings
+from backstream.core.watermarks import Watermarks, watermarks
 
 
 def play(cases: Sequence[Case]) -> list[Outcome | BackstreamError]:
@@ -23,9 +25,6 @@ def _played(case: Case) -> Outcome | BackstreamError:
 
 
 def _outcome(case: Case) -> Outcome:
-    if case.timers:
-        msg = "timers of process functions"
-        raise UnsupportedCaseError(msg)
     heard = watermarks(case.records, case.emission, case.clock, case.partitions)
     result = panes(case.records, heard, case.window, case.allowed_lateness_ms)
     return Outcome(
@@ -34,7 +33,15 @@ def _outcome(case: Case) -> Outcome:
         record_wm=heard.in_force_ms,
         watermarks=[(event.watermark_ms, event.after) for event in heard.events],
         is_final=heard.is_final,
+        timers=_timers(case, heard),
     )
+
+
+def _timers(case: Case, heard: Watermarks) -> list[tuple[int, int, str, int, int]] | None:
+    if case.timers is None:
+        return None
+    fired = timer_firings(case.records, heard, replace(case.timers))  # anew: it counts repeats
+    return sorted((each.by, each.timestamp_ms, str(each.key), each.watermark_ms, each.after) for each in fired)
 
 
 def _firing(pane: Pane) -> Firing:

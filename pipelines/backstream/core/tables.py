@@ -110,3 +110,31 @@ def dropped_table(keys: Sequence[Column]) -> Table:
 
 
 PANES_KEPT = ("first", "live", "final")
+
+RESULT_COLUMNS = frozenset(
+    column.name
+    for table in (windows_table((), ()), panes_table((), ()), firings_table((), ()), dropped_table(()))
+    for column in table.columns
+)
+"""Columns beside a definition's own in the tables of its result: no key or aggregate may have their names."""
+
+WORKING_COLUMNS = frozenset(
+    (
+        "event_time_ms",
+        "arrival_time_ms",
+        "source_partition",
+        "arrival_seq",
+        "watermark_ms",
+        "window_start_ms",
+        "window_end_ms",
+        "fate",
+        "timing",
+        "is_duplicate",
+        "quarantine_reason",
+        "source_file",
+        "record",
+        "written_event_time",
+        "written_arrival_time",
+    )
+)
+"""Columns that a run adds to the records: a source column of such a name would be hidden by it."""

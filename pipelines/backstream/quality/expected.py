@@ -12,14 +12,13 @@ from backstream.core.errors import ContractError, SpecError
 from backstream.core.instants import moment
 from backstream.core.intervals import Interval
 from backstream.core.plan import Plan
+from backstream.core.records import ONLY_PARTITION
 from backstream.definition.model import Definition, Expected
 
 CELL = ["source_partition", "window_start_ms"]
 """What identifies one cell of the grid."""
 CELL_TYPES = {"source_partition": "object", "window_start_ms": "int64"}
 """Said explicitly: an empty column has no type of its own, and two sides of a join must agree."""
-ONLY_PARTITION = "all"
-"""What reading calls the source partition of a source that has none."""
 
 
 def expected_cells(plan: Plan, definition: Definition, observed: Sequence[str]) -> pd.DataFrame:

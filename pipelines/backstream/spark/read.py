@@ -10,6 +10,7 @@ from pyspark.sql.types import DataType, StringType, TimestampNTZType, TimestampT
 
 from backstream.core.errors import ContractError
 from backstream.core.intervals import Interval
+from backstream.core.records import ONLY_PARTITION
 from backstream.definition.aggregates import columns_used
 from backstream.definition.model import Definition, Source
 from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, Step
@@ -46,7 +47,7 @@ def normalised(definition: Definition) -> Step:
         columns = {
             "event_time_ms": F.unix_millis(event),
             "arrival_time_ms": F.unix_millis(arrival),
-            "source_partition": F.col(source.partition).cast("string") if source.partition else F.lit("all"),
+            "source_partition": F.col(source.partition).cast("string") if source.partition else F.lit(ONLY_PARTITION),
             "arrival_seq": F.col(source.sequence).cast("long") if source.sequence else F.lit(0).cast("long"),
             WRITTEN_EVENT_TIME: _written(source.event_time),
             WRITTEN_ARRIVAL_TIME: _written(source.arrival_time),
