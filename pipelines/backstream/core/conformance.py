@@ -163,12 +163,12 @@ def parse(case: Mapping[str, Any]) -> Case:
     settings = case["strategy"]
     strategy = Strategy(
         _KINDS[settings["kind"]],
-        delay_ms=settings.get("delay_ms", 0),
-        interval_ms=settings.get("interval_ms", 200),
+        delay_ms=_or_default(settings.get("delay_ms"), 0),
+        interval_ms=_or_default(settings.get("interval_ms"), 200),
         idle_timeout_ms=settings.get("idle_timeout_ms") or 0,
     )
-    start_ms = case.get("start_ms", records[0].arrival_time_ms if records else 0)
-    end_ms = case.get("end_ms", records[-1].arrival_time_ms if records else start_ms)
+    start_ms = _or_default(case.get("start_ms"), records[0].arrival_time_ms if records else 0)
+    end_ms = _or_default(case.get("end_ms"), records[-1].arrival_time_ms if records else start_ms)
     emission = Emission(
         strategy,
         Topology(case.get("topology", "splits")),
@@ -178,13 +178,17 @@ def parse(case: Mapping[str, Any]) -> Case:
     return Case(
         name=case.get("name", "?"),
         records=records,
-        partitions=tuple(range(case["partitions"])),
+        partitions=tuple(range(case.get("partitions", 1 + max((r.source_partition for r in records), default=0)))),
         emission=emission,
         clock=Clock(start_ms, strategy.interval_ms, end_ms),
         window=_window(case["window"]),
-        allowed_lateness_ms=case.get("allowed_lateness_ms", 0),
+        allowed_lateness_ms=_or_default(case.get("allowed_lateness_ms"), 0),
         timers=_process_function(case.get("timers")),
     )
+
+
+def _or_default(value: int | None, default: int) -> int:
+    return default if value is None else value
 
 
 def _record(each: Mapping[str, Any]) -> Record:
@@ -193,7 +197,7 @@ def _record(each: Mapping[str, Any]) -> Record:
         each["partition"],
         each["key"],
         each["ts"],
-        each["value"],
+        each.get("value", 1),
         each.get("marker"),
         tuple(each.get("delete_timers", ())),
     )
