@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from backstream.core import reference
 from backstream.core.conformance import compare, read_lines
+from backstream.core.errors import SpecError
 
 CASES = Path(__file__).parent / "flink"
 FAMILIES = {path.stem: path for path in sorted(CASES.glob("*.jsonl"))}
@@ -87,3 +88,28 @@ def test_firings_out_of_order_differ() -> None:
     tally = compare([line], reference.play)
 
     assert tally.differ[0].startswith("differs: edge/table_x1ms: order of firings: at 0")
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "says"),
+    [
+        ("strategy", {"kind": "aligned"}, "watermark strategy 'aligned'"),
+        ("window", {"kind": "global"}, "window kind 'global'"),
+        ("topology", "join", "topology 'join'"),
+    ],
+)
+def test_a_case_of_a_kind_that_is_not_known_is_named_as_unsupported(
+    section: str, value: object, says: str
+) -> None:
+    line = next(each for each in read_lines([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
+    line["case"][section] = value
+
+    tally = compare([line], reference.play)
+
+    assert tally.unsupported == [f"unsupported: edge/table_x1ms: {says}"]
+
+
+def test_a_case_without_records_is_refused_by_name() -> None:
+    with pytest.raises(SpecError) as refused:
+        compare([{"case": {"name": "mine"}, "flink": {}}], reference.play)
+    assert str(refused.value) == "conformance case 'mine' is not of the form it must have: KeyError('records')"

@@ -108,6 +108,9 @@ def _parsed(case: Mapping[str, Any]) -> Case | BackstreamError:
         return parse(case)
     except BackstreamError as error:
         return error
+    except (KeyError, TypeError, AttributeError) as error:
+        msg = f"conformance case {case.get('name', '?')!r} is not of the form it must have: {error!r}"
+        raise SpecError(msg) from error
 
 
 def _count(tally: Tally, name: str, flink: Mapping[str, Any], ours: Outcome | BackstreamError) -> None:
@@ -158,11 +161,12 @@ def parse(case: Mapping[str, Any]) -> Case:
 
     Raises:
         SpecError: when a setting is not allowed, as in Flink.
+        UnsupportedCaseError: when a strategy, topology or window is of a kind that is not known here.
     """
     records = tuple(_record(each) for each in case["records"])
     settings = case["strategy"]
     strategy = Strategy(
-        _KINDS[settings["kind"]],
+        _strategy_kind(settings["kind"]),
         delay_ms=_or_default(settings.get("delay_ms"), 0),
         interval_ms=_or_default(settings.get("interval_ms"), 200),
         idle_timeout_ms=settings.get("idle_timeout_ms") or 0,
@@ -171,7 +175,7 @@ def parse(case: Mapping[str, Any]) -> Case:
     end_ms = _or_default(case.get("end_ms"), records[-1].arrival_time_ms if records else start_ms)
     emission = Emission(
         strategy,
-        Topology(case.get("topology", "splits")),
+        _topology(case.get("topology", "splits")),
         releases_ended=case.get("partition_end") == "release",
         loses_final_when_idle=case.get("end_of_input") == "raw",
     )
@@ -185,6 +189,20 @@ def parse(case: Mapping[str, Any]) -> Case:
         allowed_lateness_ms=_or_default(case.get("allowed_lateness_ms"), 0),
         timers=_process_function(case.get("timers")),
     )
+
+
+def _strategy_kind(name: str) -> StrategyKind:
+    if name not in _KINDS:
+        msg = f"watermark strategy {name!r}"
+        raise UnsupportedCaseError(msg)
+    return _KINDS[name]
+
+
+def _topology(name: str) -> Topology:
+    if name not in set(Topology):
+        msg = f"topology {name!r}"
+        raise UnsupportedCaseError(msg)
+    return Topology(name)
 
 
 def _or_default(value: int | None, default: int) -> int:
@@ -221,8 +239,8 @@ def _window(window: Mapping[str, Any]) -> WindowSpec:
         case "session":
             return Session(window["gap_ms"])
         case kind:
-            msg = f"window kind must be tumbling, sliding, cumulate or session, got {kind!r}"
-            raise SpecError(msg)
+            msg = f"window kind {kind!r}"
+            raise UnsupportedCaseError(msg)
 
 
 def _difference(flink: Mapping[str, Any], ours: Outcome) -> str | None:

@@ -117,8 +117,7 @@ class Plan:
     @cached_property
     def plan_hash(self) -> str:
         """Hash of the whole content."""
-        canonical = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()[:_HASH_LENGTH]
+        return _hash(asdict(self))
 
     @property
     def run_id(self) -> str:
@@ -166,11 +165,16 @@ class Plan:
         if content.get("plan_version") != PLAN_VERSION:
             msg = f"plan version must be {PLAN_VERSION}, got {content.get('plan_version')!r} ({path})"
             raise PlanError(msg)
-        plan = cls(**content | _typed(content))
-        if plan.plan_hash != recorded:
-            msg = f"plan was changed after it was made: hash {plan.plan_hash}, recorded {recorded} ({path})"
+        if _hash(content) != recorded:
+            msg = f"plan was changed after it was made: hash {_hash(content)}, recorded {recorded} ({path})"
             raise PlanError(msg)
-        return plan
+        return cls(**content | _typed(content))
+
+
+def _hash(content: Mapping[str, Any]) -> str:
+    """The same for a plan and for what its file holds."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:_HASH_LENGTH]
 
 
 def _typed(content: Mapping[str, Any]) -> dict[str, Any]:
