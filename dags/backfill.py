@@ -1,0 +1,11 @@
+"""One Airflow DAG per definition: its schedule, Airflow's native Backfill and runs started by hand.
+
+A definition that is broken has no DAG here; `broken_definitions.py` shows what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from backstream.orchestration.dag import backfill_dags
+
+for dag in backfill_dags():
+    globals()[dag.dag_id] = dag

@@ -1,0 +1,141 @@
+"""A real Airflow on this machine: scheduler, DAG processor and API server as processes, on free ports.
+
+Its whole state lies in one folder and survives a restart; nothing of it runs on when it is left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from demo.airflow_api import AirflowApi
+from demo.processes import Service, StackError, end, locked, owned, remember
+from demo.settings import USER, Place, Secrets, Spark, airflow_command, environment, write_spark_defaults
+
+SERVICES = ("api-server", "scheduler", "dag-processor")
+POOL = "spark"
+
+_MIGRATION_LIMIT_S = 300.0
+_HEALTH_LIMIT_S = 180.0
+_POLL_S = 0.25
+
+
+class Stack:
+    """Use as a context: entering begins to set up the database, `start` brings up the rest, leaving ends all."""
+
+    def __init__(self, home: Path, spark: Spark | None = None) -> None:
+        self.place = Place.with_free_ports(home.resolve())
+        self.spark = spark or Spark.of_this_machine()
+        self.password = ""
+        self._env: dict[str, str] = {}
+        self._services: list[Service] = []
+        self._migration: Service | None = None
+        self._lock: IO[str] | None = None
+
+    @property
+    def login(self) -> str:
+        """User and password of the user interface."""
+        return f"{USER} / {self.password}"
+
+    @property
+    def logs(self) -> Path:
+        """Where the processes' output goes."""
+        return self.place.airflow / "processes"
+
+    def __enter__(self) -> Self:
+        """Take the state folder and begin to set up its database.
+
+        Raises:
+            StackError: when another stack uses the folder.
+        """
+        self._lock = locked(self.place.airflow / "stack.lock")
+        end(self.place.home, self._roster)  # what a stack that was killed has left behind
+        write_spark_defaults(self.place)
+        known = Secrets.kept_in(self.place.airflow)
+        self.password = known.password
+        self._env = environment(self.place, known, self.spark)
+        if not self._migrated.exists():
+            self._migration = self._service("db-migrate", ["db", "migrate"])
+        return self
+
+    def start(self) -> AirflowApi:
+        """Bring the services up and return a client that is logged in, once all of them are healthy.
+
+        Raises:
+            StackError: naming the process that died or is not healthy in time, with the end of its log.
+        """
+        self._finish_migration()
+        for name in SERVICES:
+            self._services.append(self._service(name, [name]))
+        api = AirflowApi(self.place.url, USER, self.password)
+        self.wait_until("is healthy", lambda: _all_healthy(api))
+        api.log_in()
+        api.set_pool(POOL, self.spark.chunks_at_once)
+        return api
+
+    def wait_until(self, what: str, done: Callable[[], bool], limit_s: float = _HEALTH_LIMIT_S) -> None:
+        """Ask again and again, as long as every process is alive.
+
+        Raises:
+            StackError: when a process died, or the time is over.
+        """
+        until = time.monotonic() + limit_s
+        while not done():
+            self.require_alive()
+            if time.monotonic() > until:
+                tails = "\n".join(service.tail() for service in self._services)
+                msg = f"waited {limit_s:.0f} s for Airflow until it {what}\n{tails}"
+                raise StackError(msg)
+            time.sleep(_POLL_S)
+
+    def require_alive(self) -> None:
+        """Check that every process runs.
+
+        Raises:
+            StackError: with the end of the log of one that does not.
+        """
+        for service in self._services:
+            service.require_alive()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End every process of the stack, and give the state folder back."""
+        end(self.place.home, self._roster)
+        if self._lock:
+            self._lock.close()
+
+    def left_over(self) -> int:
+        """How many processes of the stack run: 0 once it was left."""
+        return len(owned(self.place.home, self._roster))
+
+    @property
+    def _migrated(self) -> Path:
+        """Says that the database is that of the installed Airflow: asking Airflow itself takes seconds."""
+        return self.place.airflow / f"database-of-{version('apache-airflow')}"
+
+    @property
+    def _roster(self) -> Path:
+        """The processes started, for the next stack to end should this one be killed."""
+        return self.place.airflow / "processes.txt"
+
+    def _service(self, name: str, arguments: list[str]) -> Service:
+        service = Service.started(name, airflow_command(*arguments), self.logs, self._env)
+        remember(service, self._roster)
+        return service
+
+    def _finish_migration(self) -> None:
+        if self._migration:
+            self._migration.require_success(_MIGRATION_LIMIT_S)
+            self._migration = None
+            self._migrated.touch()
+
+
+def _all_healthy(api: AirflowApi) -> bool:
+    health = api.health()
+    parts = ("metadatabase", "scheduler", "dag_processor")
+    return all((health.get(part) or {}).get("status") == "healthy" for part in parts)

@@ -1,0 +1,1 @@
+"""What the DAG files call. Nothing here imports Spark, pandas or Great Expectations before a task runs."""

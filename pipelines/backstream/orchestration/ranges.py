@@ -1,0 +1,61 @@
+"""Which range a run works on, whatever started it: a schedule, Airflow's native Backfill or a person's form."""
+
+from __future__ import annotations
+
+import calendar
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from backstream.core.errors import SpecError
+from backstream.core.instants import SECOND_MS, instant_ms, instant_text
+from backstream.core.intervals import Interval, backfill_range
+
+DataInterval = tuple[datetime | None, datetime | None]
+"""Start and end of a run's data interval; both None when Airflow gave it none."""
+
+
+def resolve_range(params: Mapping[str, Any], data_interval: DataInterval) -> Interval:
+    """The range asked for by name, else the run's data interval.
+
+    Airflow checks the form before it starts a run; runs started in other ways are checked only here.
+
+    Args:
+        params: the run's parameters; `since` and `until` are ISO 8601 text, or absent, empty or None.
+        data_interval: what the run's timetable says it covers.
+
+    Raises:
+        SpecError: when only one end is named, an end is no instant or names no zone, the range is empty or
+            reversed, or neither the parameters nor the data interval name one.
+    """
+    since, until = params.get("since") or None, params.get("until") or None
+    if since and until:
+        return backfill_range(instant_ms(str(since), "since"), instant_ms(str(until), "until"))
+    if since or until:
+        given, missing = ("since", "until") if since else ("until", "since")
+        msg = f"a range needs both ends: {given} is {since or until}, {missing} is not given"
+        raise SpecError(msg)
+    return _interval_of_the_run(data_interval)
+
+
+def _interval_of_the_run(data_interval: DataInterval) -> Interval:
+    start, end = data_interval
+    if start is None or end is None:
+        msg = (
+            "no range: the run has no data interval, and since and until are not given\n\n"
+            "hint: give both, such as since=2013-02-01T00:00:00Z until=2013-03-01T00:00:00Z"
+        )
+        raise SpecError(msg)
+    start_ms, end_ms = _epoch_ms(start), _epoch_ms(end)
+    if start_ms == end_ms:
+        msg = (
+            f"no range: the run's data interval is empty, it starts and ends at {instant_text(start_ms)}"
+            "\n\nhint: give since and until, or a timetable with data intervals (CronDataIntervalTimetable)"
+        )
+        raise SpecError(msg)
+    return backfill_range(start_ms, end_ms)
+
+
+def _epoch_ms(moment: datetime) -> int:
+    """Epoch milliseconds by the calendar: Airflow's datetimes are pendulum's, whose differences do not floor."""
+    return calendar.timegm(moment.utctimetuple()) * SECOND_MS + moment.microsecond // 1_000

@@ -1,0 +1,110 @@
+"""The one task that runs Spark: a `spark-submit` of the replay job for one chunk."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
+
+from backstream.core.errors import BackstreamError, SetupError
+from backstream.core.manifest import Manifest
+from backstream.core.plan import Plan
+
+CONNECTION_ID = "backstream_spark"
+POOL = "spark"
+JOB_MODULE = "backstream.jobs.replay"
+
+
+class ReplayOperator(SparkSubmitOperator):
+    """`spark-submit` of the replay job; done when the chunk's manifest is there, whatever Spark printed.
+
+    It says by itself where Spark, Python and the job are, so that neither the search path nor the working
+    folder of a worker matters, and refuses to run without its connection: the operator it is built on would
+    silently turn to YARN.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Fill in what is the same for every chunk."""
+        spark_home = _spark_home()
+        fixed: dict[str, Any] = {
+            "conn_id": CONNECTION_ID,
+            "application": str(_file_of(JOB_MODULE)),
+            "spark_binary": str(spark_home / "bin" / "spark-submit"),
+            "env_vars": {
+                "SPARK_HOME": str(spark_home),
+                "PYSPARK_PYTHON": sys.executable,
+                "PYSPARK_DRIVER_PYTHON": sys.executable,
+            },
+        }
+        super().__init__(**(fixed | kwargs))
+
+    def execute(self, context: Any) -> None:
+        """Run the job and check that it left what it owes.
+
+        Raises:
+            AirflowFailException: when the connection to Spark does not exist.
+            BackstreamError: when Spark failed, or left no manifest.
+        """
+        self._require_connection()
+        self.log.info("replaying %s", self.name)
+        try:
+            super().execute(context)
+        except Exception as error:
+            msg = f"replay of {self.name} failed\n{error}"
+            raise BackstreamError(msg) from error
+        done = self._manifest()
+        self.log.info("replayed %s: %s", self.name, _counts(done))
+
+    def _require_connection(self) -> None:
+        try:
+            BaseHook.get_connection(CONNECTION_ID)
+        except AirflowNotFoundException:
+            msg = (
+                f"no Airflow connection {CONNECTION_ID!r}: it says which Spark runs the chunks\n\n"
+                f"hint: airflow connections add {CONNECTION_ID} --conn-type spark --conn-host 'local[*]'"
+            )
+            raise AirflowFailException(msg) from None
+
+    def _manifest(self) -> Manifest:
+        """What the job left.
+
+        Raises:
+            LedgerError: when it left nothing.
+        """
+        arguments = [str(each) for each in self.application_args or []]
+        options = dict(zip(arguments[::2], arguments[1::2], strict=True))
+        planned = Plan.read(Path(options["--plan"]))
+        return Manifest.read(planned.folder.manifest(options["--chunk"]))
+
+
+def _counts(done: Manifest) -> str:
+    """Events read, and how many met which fate."""
+    fates: dict[str, int] = {}
+    for counts in done.fates.values():
+        for fate, count in counts.items():
+            fates[fate] = fates.get(fate, 0) + count
+    met = ", ".join(f"{count:,} {fate}" for fate, count in fates.items() if count)
+    return f"{done.events_read:,} events read" + (f" ({met})" if met else "")
+
+
+def _spark_home() -> Path:
+    """The folder of the installed PySpark, found without importing it."""
+    return _file_of("pyspark").parent
+
+
+def _file_of(module: str) -> Path:
+    """The file of a module, found without importing it.
+
+    Raises:
+        SetupError: when it is not installed.
+    """
+    found = importlib.util.find_spec(module)
+    if found is None or found.origin is None:
+        msg = f"no module {module} in this environment ({sys.executable})\n\nhint: uv sync --locked --all-extras"
+        raise SetupError(msg)
+    return Path(found.origin)

@@ -1,0 +1,1 @@
+"""Pages inside Airflow, behind Airflow's own access checks."""

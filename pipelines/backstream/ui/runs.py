@@ -1,0 +1,98 @@
+"""What the run folders tell: which runs there were, how each was judged, where its report lies."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backstream.core.errors import LedgerError
+from backstream.core.folders import Home, RunFolder, read_json
+from backstream.core.intervals import Interval
+
+DAG_PREFIX = "backfill_"
+
+_DAG_ID = re.compile(re.escape(DAG_PREFIX) + r"([a-z][a-z0-9_]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One plan and what became of it; `verdict` is empty before the audit, `rows` None without publication."""
+
+    dataset: str
+    trigger: str
+    plan_hash: str
+    mode: str
+    interval: Interval
+    planned_at_s: float
+    verdict: str
+    rows: int | None
+    has_report: bool
+
+    @property
+    def dag_id(self) -> str:
+        """The DAG whose runs these are."""
+        return DAG_PREFIX + self.dataset
+
+
+def report_of(home: Home, dag_id: str, trigger: str, plan_hash: str | None = None) -> Path | None:
+    """The report of a DAG run: of the plan with that hash, else of the newest it made; None without one.
+
+    What comes in from a request is compared with contents and is never part of a path.
+    """
+    for folder in _folders(home, dag_id):
+        plan = _plan_of(folder)
+        if plan.get("trigger") == trigger and plan_hash in (None, plan.get("plan_hash")):
+            return folder.report if folder.report.is_file() else None
+    return None
+
+
+def newest_runs(home: Home, dag_ids: set[str], limit: int = 200) -> list[Run]:
+    """The runs of these DAGs, the newest first."""
+    found = [
+        run for dag_id in dag_ids for folder in _folders(home, dag_id)[:limit] if (run := _run(folder)) is not None
+    ]
+    return sorted(found, key=lambda run: run.planned_at_s, reverse=True)[:limit]
+
+
+def _folders(home: Home, dag_id: str) -> list[RunFolder]:
+    """The run folders of a DAG's dataset, by the time of their plan, the newest first."""
+    named = _DAG_ID.fullmatch(dag_id)
+    runs = home.path / "runs" / named[1] if named else None
+    if runs is None or not runs.is_dir():
+        return []
+    folders = [RunFolder(child) for child in runs.iterdir()]
+    planned = [folder for folder in folders if folder.plan.is_file()]
+    return sorted(planned, key=lambda folder: folder.plan.stat().st_mtime, reverse=True)
+
+
+def _run(folder: RunFolder) -> Run | None:
+    """What became of the plan in a folder; None when the plan cannot be read."""
+    plan = _plan_of(folder)
+    try:
+        interval = Interval(int(plan["since_ms"]), int(plan["until_ms"]))
+        names = {name: str(plan[name]) for name in ("dataset", "trigger", "plan_hash", "mode")}
+    except (KeyError, ValueError):
+        return None
+    published = _content(folder.publication, "publication")
+    return Run(
+        **names,
+        interval=interval,
+        planned_at_s=folder.plan.stat().st_mtime,
+        verdict=str(_content(folder.verdict, "verdict").get("verdict", "")),
+        rows=int(published["rows"]) if "rows" in published else None,
+        has_report=folder.report.is_file(),
+    )
+
+
+def _plan_of(folder: RunFolder) -> dict[str, Any]:
+    return _content(folder.plan, "plan")
+
+
+def _content(path: Path, what: str) -> dict[str, Any]:
+    """What the file says; nothing when it is not there or cannot be read: a page shows the other runs."""
+    try:
+        return read_json(path, what)
+    except LedgerError:
+        return {}

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+FLIGHTS = CHECKOUT / "pipelines" / "definitions" / "flights.toml"
+DAG_FILES = sorted((CHECKOUT / "dags").glob("*.py"))
+
+Ask = Callable[..., Any]
+
+SPELLINGS = {
+    "bad duration": ('size = "1h"', 'size = "one hour"'),
+    "unknown key": ("[lateness]", "[laetness]"),
+    "bad schedule": ('schedule = "0 0 1 * *"', 'schedule = "monthly"'),
+}
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of definitions: each holds the sound one as `flights.toml`, most a broken one beside it."""
+    sound = FLIGHTS.read_text(encoding="utf-8")
+    made = {"checkout": FLIGHTS.parent}
+    for name, (old, new) in SPELLINGS.items():
+        assert sound.count(old) == 1
+        broken = sound.replace('name = "flights"', 'name = "broken"').replace(old, new)
+        made[name] = _folder(tmp_path_factory, {"flights.toml": sound, "broken.toml": broken})
+    several = {"flights.toml": sound, "a.toml": "name =", "twin.toml": sound}
+    made["several"] = _folder(tmp_path_factory, several)
+    lines = [line for line in sound.splitlines() if not line.startswith("event_time_range")]
+    ended = "\n".join(lines).replace("[source]", '[source]\nevent_time_range = ["2010-01-01", "2012-01-01"]')
+    made["ended"] = _folder(tmp_path_factory, {"flights.toml": ended})
+    return made
+
+
+@pytest.fixture(scope="session")
+def found(ask: Ask, folders: dict[str, Path]) -> dict[str, Any]:
+    """What Airflow finds in this checkout's DAG files, for each of the folders."""
+    return dict(zip(folders, ask("dags", CHECKOUT / "dags", *folders.values()), strict=True))
+
+
+@pytest.fixture(scope="session")
+def flights(found: dict[str, Any]) -> Any:
+    """The DAG of the checkout's own definition."""
+    return found["checkout"]["dags"]["backfill_flights"]
+
+
+def _folder(factory: pytest.TempPathFactory, files: dict[str, str]) -> Path:
+    folder = factory.mktemp("definitions")
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_every_dag_file_is_imported_without_an_error_or_a_warning(found: dict[str, Any]) -> None:
+    assert (found["checkout"]["errors"], found["checkout"]["warnings"]) == ({}, {})
+
+
+def test_each_definition_has_one_dag(found: dict[str, Any]) -> None:
+    names = sorted(path.stem for path in FLIGHTS.parent.glob("*.toml"))
+    assert sorted(found["checkout"]["dags"]) == [f"backfill_{name}" for name in names]
+
+
+def test_parsing_imports_nothing_heavy(found: dict[str, Any]) -> None:
+    assert found["checkout"]["heavy"] == []
+
+
+def test_a_run_is_planned_replayed_audited_published_and_reported(flights: Any) -> None:
+    # The plan's file goes to every task after it, so the plan is before all of them.
+    assert flights["chain"] == {
+        "plan": ["audit", "publish", "replay", "report"],
+        "replay": ["audit"],
+        "audit": ["publish"],
+        "publish": ["report"],
+        "report": [],
+    }
+
+
+def test_only_the_chunks_are_mapped_and_only_they_take_slots_of_the_spark_pool(flights: Any) -> None:
+    assert flights["mapped"] == ["replay"]
+    assert {task for task, pool in flights["pools"].items() if pool == "spark"} == {"replay"}
+
+
+def test_the_schedule_gives_whole_data_intervals_and_never_catches_up_by_itself(flights: Any) -> None:
+    assert flights["schedule"] == ["CronDataIntervalTimetable", "0 0 1 * *", "UTC"]
+    assert (flights["catchup"], flights["max_active_runs"]) == (False, 1)
+    assert flights["tags"] == ["backfill", "backstream", "flights"]
+
+
+def test_the_form_asks_for_range_mode_and_reason_and_needs_none_of_them(flights: Any) -> None:
+    assert flights["defaults"] == {"since": None, "until": None, "mode": "as defined", "reason": ""}
+    assert flights["params"]["since"]["format"] == "date-time"
+    assert flights["params"]["until"]["format"] == "date-time"
+    assert flights["params"]["mode"]["enum"] == ["as defined", "recompute", "replay"]
+
+
+def test_every_task_says_what_it_does(flights: Any) -> None:
+    assert [task for task, doc in flights["docs"].items() if not doc] == []
+
+
+def test_a_source_that_has_ended_is_not_scheduled_beyond_its_end(found: dict[str, Any]) -> None:
+    assert found["ended"]["dags"]["backfill_flights"]["first_and_last"] == [
+        "2010-01-01T00:00:00+00:00",
+        "2012-01-01T00:00:00+00:00",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        (
+            "bad duration",
+            'window.size must be a duration such as "1h", "30m" or "200ms", got \'one hour\' (FILE)',
+        ),
+        ("unknown key", "laetness is not a known key (FILE)"),
+        (
+            "bad schedule",
+            "backfill.schedule must be a cron expression such as @daily, got 'monthly' (FILE)",
+        ),
+    ],
+)
+def test_a_broken_definition_is_an_import_error_and_takes_no_other_dag_down(
+    found: dict[str, Any], folders: dict[str, Path], broken: str, complaint: str
+) -> None:
+    assert list(found[broken]["dags"]) == ["backfill_flights"]
+    assert [Path(file).name for file in found[broken]["errors"]] == ["broken_definitions.py"]
+    (error,) = found[broken]["errors"].values()
+    said = complaint.replace("FILE", str(folders[broken] / "broken.toml"))
+    assert error.splitlines()[-1] == f"backstream.core.errors.SpecError: {said}"
+
+
+def test_all_broken_definitions_are_named_at_once(found: dict[str, Any], folders: dict[str, Path]) -> None:
+    (error,) = found["several"]["errors"].values()
+    folder = folders["several"]
+    assert error.splitlines()[-3:] == [
+        "backstream.core.errors.SpecError: 2 definitions are broken",
+        f"  definition is not TOML: Invalid value (at end of document) ({folder / 'a.toml'})",
+        f"  name is taken by {folder / 'flights.toml'}, got 'flights' ({folder / 'twin.toml'})",
+    ]
+    assert list(found["several"]["dags"]) == ["backfill_flights"]
+
+
+@pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: str(path.name))
+def test_a_dag_file_imports_only_airflow_and_our_orchestration(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    modules += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    allowed = ("__future__", "airflow", "backstream.orchestration")
+    assert [name for name in modules if name and not name.startswith(allowed)] == []
+
+
+@pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: str(path.name))
+def test_a_dag_file_is_seen_by_airflow_and_has_no_logic(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert "airflow" in text.lower()  # Airflow skips a file that does not say both
+    assert "dag" in text.lower()
+    assert ast.get_docstring(ast.parse(text))
+    logic = (ast.FunctionDef, ast.ClassDef, ast.If, ast.Try, ast.While)
+    assert [type(node).__name__ for node in ast.walk(ast.parse(text)) if isinstance(node, logic)] == []

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def seen(ask: Ask) -> Any:
+    """What the tasks did, in a process of their own."""
+    return ask("tasks")
+
+
+def test_what_no_retry_heals_fails_for_good_and_everything_else_is_tried_again(seen: Any) -> None:
+    assert {name: kind for name, (kind, _) in seen["errors"].items()} == {
+        "BackstreamError": "BackstreamError",
+        "SpecError": "AirflowFailException",
+        "PlanError": "AirflowFailException",
+        "ContractError": "AirflowFailException",
+        "ConflictError": "AirflowFailException",
+        "QualityError": "AirflowFailException",
+        "LedgerError": "LedgerError",
+        "SetupError": "SetupError",
+    }
+    messages = {message for _, message in seen["errors"].values()}
+    assert messages == {"12 of 744 windows are incomplete\n  first: .."}
+
+
+def test_the_form_may_leave_the_mode_to_the_definition(seen: Any) -> None:
+    assert seen["modes"] == [
+        "None",
+        "None",
+        "<Mode.REPLAY: 'replay'>",
+        "<Mode.RECOMPUTE: 'recompute'>",
+        "mode must be 'as defined', 'recompute' or 'replay', got 'fast'",
+    ]
+
+
+def test_without_its_connection_a_chunk_is_not_sent_to_whatever_yarn_there_may_be(seen: Any) -> None:
+    kind, message = seen["without connection"]
+    assert kind == "AirflowFailException"
+    assert message == (
+        "no Airflow connection 'backstream_spark': it says which Spark runs the chunks\n\n"
+        "hint: airflow connections add backstream_spark --conn-type spark --conn-host 'local[*]'"
+    )
+
+
+def test_spark_and_the_job_are_called_by_absolute_paths(seen: Any) -> None:
+    spark_submit, *options, application = seen["submitted"]["command"][:-4]
+    assert options == ["--master", "local[2]", "--name", "flights 0000"]
+    assert Path(spark_submit).parts[-3:] == ("pyspark", "bin", "spark-submit")
+    assert Path(application).parts[-3:] == ("backstream", "jobs", "replay.py")
+    assert all(Path(path).is_absolute() and Path(path).is_file() for path in (spark_submit, application))
+    assert seen["submitted"]["command"][-4:] == ["--plan", "/nowhere/plan.json", "--chunk", "0000"]
+
+
+def test_spark_is_told_where_it_is_and_to_use_the_python_of_the_task(seen: Any) -> None:
+    spark_home = Path(seen["submitted"]["command"][0]).parents[1]
+    assert seen["submitted"]["environment"] == {
+        "SPARK_HOME": str(spark_home),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+def test_spark_is_found_without_being_imported(seen: Any) -> None:
+    assert seen["heavy"] == []

@@ -1,0 +1,60 @@
+"""Run by the tests as a process of its own: loads the plugin as Airflow does and visits it without a login."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+VISITED = (
+    "/runs",
+    "/report?dag_id=backfill_flights&run_id=x",
+    "/docs",
+    "/openapi.json",
+    "/redoc",
+    "/../../etc/passwd",
+)
+
+
+def loaded() -> dict[str, Any]:
+    """What Airflow finds when it loads plugins, and whether that has built our application."""
+    from airflow import plugins_manager
+
+    apps, _ = plugins_manager.get_fastapi_plugins()
+    views, _ = plugins_manager._get_ui_plugins()  # noqa: SLF001 - what the UI is told
+    errors = plugins_manager.get_import_errors()
+    return {
+        "errors": errors,
+        "prefixes": {app["url_prefix"]: type(app["app"]).__name__ for app in apps if app["name"] == "backstream"},
+        "views": [view for view in views if "backstream" in view["href"]],
+        "is_built": "backstream.ui.app" in sys.modules,
+    }
+
+
+def visited() -> dict[str, Any]:
+    """What somebody gets who is not logged in, and which checks stand before each route."""
+    from backstream.ui.app import application
+    from backstream.ui.lazy import LazyApplication
+
+    return {
+        "anonymous": asyncio.run(_anonymous(LazyApplication())),
+        "checks": {route.path: len(route.dependant.dependencies) for route in _routes(application())},
+        "methods": sorted({method for route in _routes(application()) for method in route.methods}),
+    }
+
+
+def _routes(app: Any) -> list[Any]:
+    return list(app.routes)
+
+
+async def _anonymous(app: Any) -> dict[str, Any]:
+    import httpx
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://airflow") as client:
+        answers = {path: await client.get(path) for path in VISITED}
+    return {path: [answer.status_code, dict(answer.headers)] for path, answer in answers.items()}
+
+
+if __name__ == "__main__":
+    print(json.dumps({"loaded": loaded(), "visited": visited()}))  # noqa: T201 - the answer

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The plugin as Airflow loads it, in a process of its own: importing Airflow here would set up its logging."""
+    home = tmp_path_factory.mktemp("airflow")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+    plugins = {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__PLUGINS_FOLDER": str(CHECKOUT / "plugins")}
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("ask.py")],
+        env=inherited | plugins,
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_airflow_loads_the_plugin_and_nothing_is_wrong_with_it(seen: Any) -> None:
+    assert seen["loaded"]["errors"] == {}
+    assert seen["loaded"]["prefixes"] == {"/backstream": "LazyApplication"}
+
+
+def test_every_process_loads_the_plugin_so_it_builds_nothing(seen: Any) -> None:
+    assert seen["loaded"]["is_built"] is False
+
+
+def test_there_is_a_page_in_the_navigation_and_a_tab_on_each_dag_run(seen: Any) -> None:
+    views = seen["loaded"]["views"]
+    assert [(view["name"], view["destination"], view["href"]) for view in views] == [
+        ("Backfills", "nav", "backstream/runs"),
+        ("Report", "dag_run", "backstream/report?dag_id={DAG_ID}&run_id={RUN_ID}"),
+    ]
+
+
+@pytest.mark.parametrize("path", ["/runs", "/report?dag_id=backfill_flights&run_id=x"])
+def test_who_is_not_logged_in_sees_nothing(seen: Any, path: str) -> None:
+    assert seen["visited"]["anonymous"][path][0] == 401
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/redoc", "/../../etc/passwd"])
+def test_there_is_nothing_beside_the_guarded_routes(seen: Any, path: str) -> None:
+    assert seen["visited"]["anonymous"][path][0] == 404
+
+
+def test_every_route_asks_airflow_for_the_user_and_for_the_dag(seen: Any) -> None:
+    # One check for the whole application, one for the DAG; the list needs the user as well.
+    assert seen["visited"]["checks"] == {"/runs": 3, "/report": 2}
+
+
+def test_no_route_changes_anything(seen: Any) -> None:
+    assert seen["visited"]["methods"] == ["GET"]
+
+
+def test_no_page_may_run_a_script_or_load_anything(seen: Any) -> None:
+    policies = {headers["content-security-policy"] for _, headers in seen["visited"]["anonymous"].values()}
+    assert policies == {
+        (
+            "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
+            "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+        )
+    }
