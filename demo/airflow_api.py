@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -12,9 +13,16 @@ from backstream.core.errors import BackstreamError
 
 FINISHED = ("success", "failed")
 
+_ATTEMPTS = 10
+_PAUSE_S = 1.0
+
 
 class ApiError(BackstreamError):
-    """Airflow's API refused a call."""
+    """Airflow's API refused a call, with this HTTP status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class AirflowApi:
@@ -85,7 +93,14 @@ class AirflowApi:
             "reprocess_behavior": "completed",
             "max_active_runs": 1,
         }
-        self._call("POST", "/api/v2/backfills", json=request)
+        try:
+            self._call("POST", "/api/v2/backfills", json=request)
+        except ApiError as error:
+            if error.status != httpx.codes.CONFLICT:
+                raise
+            # An attempt that failed halfway has left one of its own.
+            self.settle(dag_id)
+            self._call("POST", "/api/v2/backfills", json=request)
         at = {"logical_date_gte": date.isoformat(), "logical_date_lte": date.isoformat()}
         runs = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns", params=at)["dag_runs"]
         return str(runs[0]["dag_run_id"])
@@ -112,15 +127,19 @@ class AirflowApi:
         return [each if isinstance(each, dict) else {"event": each} for each in content["content"]]
 
     def _call(self, method: str, path: str, **options: Any) -> Any:
-        """The answer's JSON.
+        """The answer's JSON. A server in trouble is asked again: SQLite may refuse whoever writes second.
 
         Raises:
             ApiError: when it is not a success.
         """
-        answer = self._http.request(method, path, **options)
+        for _ in range(_ATTEMPTS):
+            answer = self._http.request(method, path, **options)
+            if not answer.is_server_error:
+                break
+            time.sleep(_PAUSE_S)
         if not answer.is_success:
             msg = f"Airflow answered {answer.status_code} to {method} {path}\n  {answer.text[:500]}"
-            raise ApiError(msg)
+            raise ApiError(msg, answer.status_code)
         return answer.json() if answer.content else {}
 
 

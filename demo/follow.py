@@ -67,7 +67,7 @@ class Followed:
             if task["state"] == "success" and key not in self.told:
                 self.told.add(key)
                 said = self._said(task)
-                self.console.print(f"{_name(task):<10} {escape(said)}  [dim]{task['duration'] or 0:.1f} s[/]")
+                self.console.print(f"  {_name(task):<8} {escape(said)}  [dim]{task['duration'] or 0:.1f} s[/]")
 
     def _said(self, task: Task) -> str:
         own = [entry["event"] for entry in self.api.log(task) if "backstream" in str(entry.get("logger"))]
@@ -113,6 +113,8 @@ def _name(task: Task) -> str:
 
 
 def _lines(entry: dict[str, Any]) -> list[str]:
-    """A log entry as lines: what happened, and the errors that it carries."""
+    """A log entry as lines: what happened, and the errors that it carries; nothing for Airflow's own marks."""
+    if str(entry["event"]).startswith("::"):
+        return []
     errors = [f"{each['exc_type']}: {each['exc_value']}" for each in entry.get("error_detail") or []]
     return [line for text in (str(entry["event"]), *errors) for line in text.splitlines()]

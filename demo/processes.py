@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -16,7 +18,7 @@ import psutil
 from backstream.core.errors import BackstreamError
 from demo.settings import STATE_VARIABLE
 
-_GRACE_S = 12.0
+_POLL_S = 0.1
 _TAIL_LINES = 15
 
 
@@ -48,6 +50,12 @@ class Service:
                 start_new_session=True,
             )
         return cls(name, process, log)
+
+    def has(self, process: psutil.Process) -> bool:
+        """Whether the process is of this service."""
+        with suppress(OSError):  # it has ended meanwhile
+            return os.getsid(process.pid) == self.process.pid
+        return False
 
     def require_alive(self) -> None:
         """Check that it runs.
@@ -97,6 +105,8 @@ def owned(state: Path, roster: Path) -> list[psutil.Process]:
 def _is_owned(process: psutil.Process, state: Path, sessions: set[int]) -> bool:
     """By its session; one that left it, by its environment, which Airflow's servers overwrite with a title."""
     try:
+        if process.status() == psutil.STATUS_ZOMBIE:  # has ended, and only waits for its parent to notice
+            return False
         return os.getsid(process.pid) in sessions or process.environ().get(STATE_VARIABLE) == str(state)
     except (psutil.Error, OSError):  # ended meanwhile, or another user's
         return False
@@ -118,20 +128,47 @@ def _is_another(pid: int, began: float) -> bool:
         return False
 
 
-def end(state: Path, roster: Path) -> None:
-    """End the stack's processes, running tasks and their Spark included; what does not go is killed."""
-    # All at once: a scheduler that is asked alone waits until its running tasks have finished.
-    started = owned(state, roster)
-    for process in started:
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let a second Ctrl-C pass: whoever is impatient would be left with processes that run on."""
+    before = {asked: signal.signal(asked, signal.SIG_IGN) for asked in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for asked, handler in before.items():
+            signal.signal(asked, handler)
+
+
+def end(state: Path, roster: Path, last: Service | None = None, grace_s: float = 8.0) -> None:
+    """End the stack's processes, running tasks and their Spark included; what is deaf to that is killed.
+
+    Args:
+        state: the folder that holds the stack's state.
+        roster: where its services are noted.
+        last: the one that the others report to while they end.
+        grace_s: how long is waited before anything is killed.
+    """
+    # All others at once: a scheduler that is asked alone waits until its running tasks have finished.
+    _end_all(lambda: [each for each in owned(state, roster) if not last or not last.has(each)], grace_s)
+    _end_all(lambda: owned(state, roster), grace_s)
+    roster.unlink(missing_ok=True)
+
+
+def _end_all(those: Callable[[], list[psutil.Process]], grace_s: float) -> None:
+    for process in those():
         with suppress(psutil.NoSuchProcess):
             process.terminate()
-    psutil.wait_procs(started, timeout=_GRACE_S)
-    left = owned(state, roster)
-    for process in left:
+    _wait_until_gone(those, grace_s)
+    for process in those():
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(left, timeout=_GRACE_S)
-    roster.unlink(missing_ok=True)
+    _wait_until_gone(those, grace_s)
+
+
+def _wait_until_gone(those: Callable[[], list[psutil.Process]], limit_s: float) -> None:
+    until = time.monotonic() + limit_s
+    while those() and time.monotonic() < until:
+        time.sleep(_POLL_S)
 
 
 def locked(path: Path) -> IO[str]:

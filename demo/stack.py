@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import IO, Self
 
 from demo.airflow_api import AirflowApi
-from demo.processes import Service, StackError, end, locked, owned, remember
+from demo.processes import Service, StackError, end, locked, owned, remember, undisturbed
 from demo.settings import USER, Place, Secrets, Spark, airflow_command, environment, write_spark_defaults
 
 SERVICES = ("api-server", "scheduler", "dag-processor")
+"""The first is the one that running tasks report to."""
 POOL = "spark"
 
 _MIGRATION_LIMIT_S = 300.0
@@ -105,7 +106,8 @@ class Stack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End every process of the stack, and give the state folder back."""
-        end(self.place.home, self._roster)
+        with undisturbed():
+            end(self.place.home, self._roster, last=self._services[0] if self._services else None)
         if self._lock:
             self._lock.close()
 

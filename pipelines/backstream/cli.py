@@ -118,7 +118,7 @@ def report(
 
 @app.command()
 def conformance(
-    files: Annotated[list[Path], typer.Argument(help="Files of cases, one JSON object per line")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of cases, one JSON object per line")],
     engine: Annotated[str, typer.Option(help="reference (plain Python) or spark")] = "reference",
 ) -> None:
     """Hold an engine against recordings of real Apache Flink, case by case.
@@ -139,7 +139,10 @@ def conformance(
 
 @app.command()
 def schema() -> None:
-    """Print the JSON schema of a definition, for editors that complete and check TOML."""
+    """Print the JSON schema of a definition, for editors that complete and check TOML.
+
+    Example: `backstream schema > definition.schema.json`
+    """
     from backstream.definition.load import json_schema
 
     print(json_schema())
@@ -172,13 +175,14 @@ def _planned(definition: str, since: str, until: str, mode: Mode | None, reason:
 def _definition_path(definition: str) -> Path:
     """The file itself, or the definition of that name."""
     path = Path(definition)
-    if path.exists() or path.suffix == ".toml":
+    if path.is_file() or path.suffix == ".toml":
         return path
     folder = definitions_folder()
     known = sorted(each.stem for each in folder.glob("*.toml"))
     if definition in known:
         return folder / f"{definition}.toml"
-    msg = f"no definition {definition!r}: neither a file, nor a name in {folder}\n  there are: {', '.join(known)}"
+    there_are = f"\n  there are: {', '.join(known) or 'none'}"
+    msg = f"no definition {definition!r}: neither a file, nor a name in {folder}{there_are}"
     raise SpecError(msg)
 
 
@@ -199,8 +203,9 @@ def _plan_text(planned: Plan) -> str:
 def _replay(planned: Plan) -> None:
     """All chunks in one Spark application, with a bar that moves as stages finish."""
     from backstream.spark.run import STAGES, replay_chunk
-    from backstream.spark.session import local
+    from backstream.spark.session import local, require_java
 
+    require_java()  # before there is a bar on the screen
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
     with Progress(TextColumn("{task.description:<28}"), *columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("starting Spark", total=len(planned.chunks) * len(STAGES))
@@ -241,6 +246,11 @@ def _errors_in_words() -> Iterator[None]:
     except BackstreamError as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2 if isinstance(error, QualityError) else 1) from None
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"error: {error.strerror}: {error.filename}", file=sys.stderr)
+        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

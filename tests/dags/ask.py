@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 HEAVY = ("pyspark", "pandas", "great_expectations", "numpy", "pyarrow", "pyiceberg")
@@ -53,6 +54,7 @@ def tasks() -> dict[str, Any]:
         "modes": [_mode(choice) for choice in ("as defined", "", "replay", "recompute", "fast")],
         "without connection": _raised(lambda: _operator().execute({})),
         "submitted": _submitted(),
+        "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3)},  # noqa: B023 - called at once
         "heavy": _heavy(),
     }
 
@@ -83,11 +85,19 @@ def _mode(choice: str) -> str:
         return str(error)
 
 
-def _operator() -> Any:
+def _operator(**options: Any) -> Any:
     from backstream.orchestration.replay import ReplayOperator
 
     arguments = ["--plan", "/nowhere/plan.json", "--chunk", "0000"]
-    return ReplayOperator(task_id="replay", name="flights 0000", application_args=arguments)
+    return ReplayOperator(task_id="replay", name="flights 0000", application_args=arguments, **options)
+
+
+def _ended_with(status: int) -> None:
+    """Execute the task with a `spark-submit` that says something and ends with a status."""
+    binary = Path(f"spark-submit-{status}").resolve()
+    binary.write_text(f"#!/bin/sh\necho a job of status {status}\nexit {status}\n", encoding="utf-8")
+    binary.chmod(0o755)
+    _operator(spark_binary=str(binary)).execute({})
 
 
 def _submitted() -> dict[str, Any]:

@@ -29,6 +29,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         assert sound.count(old) == 1
         broken = sound.replace('name = "flights"', 'name = "broken"').replace(old, new)
         made[name] = _folder(tmp_path_factory, {"flights.toml": sound, "broken.toml": broken})
+    made["none"] = tmp_path_factory.mktemp("definitions") / "none"
+    made["unreadable"] = _folder(tmp_path_factory, {"flights.toml": sound})
+    (made["unreadable"] / "folder.toml").mkdir()
     several = {"flights.toml": sound, "a.toml": "name =", "twin.toml": sound}
     made["several"] = _folder(tmp_path_factory, several)
     lines = [line for line in sound.splitlines() if not line.startswith("event_time_range")]
@@ -142,6 +145,23 @@ def test_all_broken_definitions_are_named_at_once(found: dict[str, Any], folders
         f"  name is taken by {folder / 'flights.toml'}, got 'flights' ({folder / 'twin.toml'})",
     ]
     assert list(found["several"]["dags"]) == ["backfill_flights"]
+
+
+def test_a_definition_that_cannot_be_read_takes_no_other_dag_down(
+    found: dict[str, Any], folders: dict[str, Path]
+) -> None:
+    (error,) = found["unreadable"]["errors"].values()
+    assert str(folders["unreadable"] / "folder.toml") in error.splitlines()[-1]
+    assert list(found["unreadable"]["dags"]) == ["backfill_flights"]
+
+
+def test_a_folder_of_definitions_that_does_not_exist_is_an_import_error(
+    found: dict[str, Any], folders: dict[str, Path]
+) -> None:
+    (error,) = found["none"]["errors"].values()
+    said = f"no folder of definitions at {folders['none']}"
+    assert error.splitlines()[-1] == f"backstream.core.errors.SpecError: {said}"
+    assert found["none"]["dags"] == {}
 
 
 @pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: str(path.name))

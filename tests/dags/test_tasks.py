@@ -50,6 +50,18 @@ def test_without_its_connection_a_chunk_is_not_sent_to_whatever_yarn_there_may_b
     )
 
 
+@pytest.mark.parametrize(("status", "kind"), [("1", "BackstreamError"), ("3", "AirflowFailException")])
+def test_a_job_says_by_its_exit_status_whether_another_attempt_may_help(seen: Any, status: str, kind: str) -> None:
+    raised, message = seen["ended"][status]
+    assert raised == kind
+    first, *_, last = message.splitlines()
+    assert (first, last) == ("replay of flights 0000 failed", f"a job of status {status}")
+
+
+def test_a_job_that_leaves_no_manifest_has_not_succeeded(seen: Any) -> None:
+    assert seen["ended"]["0"] == ["LedgerError", "no plan at /nowhere/plan.json"]
+
+
 def test_spark_and_the_job_are_called_by_absolute_paths(seen: Any) -> None:
     spark_submit, *options, application = seen["submitted"]["command"][:-4]
     assert options == ["--master", "local[2]", "--name", "flights 0000"]

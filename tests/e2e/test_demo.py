@@ -41,6 +41,7 @@ class Demo:
 
     @property
     def text(self) -> str:
+        """What it has printed so far."""
         return self.output.read_text(encoding="utf-8")
 
     def value(self, name: str) -> str:
@@ -50,6 +51,7 @@ class Demo:
         return found[1]
 
     def wait_for(self, words: str) -> None:
+        """Wait until it has printed the words, as long as it lives."""
         until = time.monotonic() + LIMIT_S
         while words not in self.text:
             assert self.process.poll() is None, self.text

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 from demo.processes import Service, StackError, end, locked, owned, remember
 from demo.settings import Place, Secrets, Spark, environment, free_ports
@@ -50,10 +50,10 @@ def test_everything_a_service_started_ends_with_it_also_what_is_deaf_or_an_orpha
     service = Service.started("scheduler", python(code), tmp_path, os.environ)
     remember(service, roster)
     service.require_success(30)  # it leaves an orphan in its session
-    (orphan,) = owned(tmp_path, roster)
-    end(tmp_path, roster)
-    assert not psutil.pid_exists(orphan.pid)
+    assert len(owned(tmp_path, roster)) == 1
+    end(tmp_path, roster, grace_s=1.0)
     assert owned(tmp_path, roster) == []
+    assert not roster.exists()
 
 
 def test_what_has_left_its_session_is_known_by_its_environment(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_what_has_left_its_session_is_known_by_its_environment(tmp_path: Path) -
     with subprocess.Popen(python(SLEEP), env=env, start_new_session=True) as stray:
         assert [process.pid for process in owned(tmp_path, tmp_path / "none.txt")] == [stray.pid]
         end(tmp_path, tmp_path / "none.txt")
-    assert not psutil.pid_exists(stray.pid)
+    assert stray.returncode == -signal.SIGTERM
 
 
 def test_a_number_that_has_passed_to_another_process_is_not_ours_to_end(tmp_path: Path) -> None:

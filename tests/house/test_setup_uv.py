@@ -179,7 +179,7 @@ def test_a_new_clone_is_synchronised_from_the_lock_with_the_python_found(machine
     assert (done.returncode, done.stdout) == (0, "")
     assert machine.calls == [
         "uv --version",
-        f"uv sync --locked --all-extras --python {machine.folder}/bin/python3",
+        f"uv sync --locked --all-extras --compile-bytecode --python {machine.folder}/bin/python3",
     ]
     assert done.stderr == "downloads: never, venv: .venv\n"
 
@@ -200,7 +200,7 @@ def test_a_clone_behind_its_lock_is_synchronised_with_the_python_it_has(machine:
     assert machine.setup().returncode == 0
     assert machine.calls[1:] == [
         "uv sync --locked --all-extras --check --quiet",
-        "uv sync --locked --all-extras",
+        "uv sync --locked --all-extras --compile-bytecode",
     ]
 
 

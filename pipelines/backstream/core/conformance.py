@@ -99,7 +99,10 @@ def compare(lines: Sequence[Mapping[str, Any]], engine: Engine) -> Tally:
     tally = Tally()
     for line, case in zip(lines, parsed, strict=True):
         ours = next(played) if isinstance(case, Case) else case
-        _count(tally, line["case"].get("name", "?"), line["flink"], ours)
+        try:
+            _count(tally, line["case"].get("name", "?"), line["flink"], ours)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise _malformed(line["case"], error) from error
     return tally
 
 
@@ -109,8 +112,11 @@ def _parsed(case: Mapping[str, Any]) -> Case | BackstreamError:
     except BackstreamError as error:
         return error
     except (KeyError, TypeError, AttributeError) as error:
-        msg = f"conformance case {case.get('name', '?')!r} is not of the form it must have: {error!r}"
-        raise SpecError(msg) from error
+        raise _malformed(case, error) from error
+
+
+def _malformed(case: Mapping[str, Any], error: Exception) -> SpecError:
+    return SpecError(f"conformance case {case.get('name', '?')!r} is not of the form it must have: {error!r}")
 
 
 def _count(tally: Tally, name: str, flink: Mapping[str, Any], ours: Outcome | BackstreamError) -> None:
@@ -137,7 +143,8 @@ def read_lines(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            msg = f"cannot read conformance cases: {error}"
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            msg = f"cannot read conformance cases at {path}: {reason}"
             raise SpecError(msg) from error
         for number, line in enumerate(text.splitlines(), start=1):
             if line.strip():
@@ -150,10 +157,11 @@ def _object(line: str, where: str) -> dict[str, Any]:
     except ValueError as error:
         msg = f"conformance case is not JSON: {error} ({where})"
         raise SpecError(msg) from error
-    if not isinstance(content, dict) or not {"case", "flink"} <= content.keys():
-        msg = f"conformance case must be an object with `case` and `flink` ({where})"
+    parts = [content.get(part) for part in ("case", "flink")] if isinstance(content, dict) else [None]
+    if not all(isinstance(part, dict) for part in parts):
+        msg = f"conformance case must be an object with the objects `case` and `flink` ({where})"
         raise SpecError(msg)
-    return content
+    return dict(content)
 
 
 def parse(case: Mapping[str, Any]) -> Case:

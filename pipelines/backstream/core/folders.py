@@ -92,8 +92,11 @@ def write_text(path: Path, text: str) -> None:
     """Write by atomic rename: readers see the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from backstream.core.errors import SpecError, problems
-from backstream.core.tables import Column
+from backstream.core.tables import WORKING_COLUMNS, Column
 from backstream.definition.model import Definition
 
 _LONG = "long"
 _INTEGRAL = {"TINYINT", "SMALLINT", "INT", "BIGINT"}
+_FLOATING = {"FLOAT", "DOUBLE"}
 _ICEBERG_TYPES = {
     "TINYINT": "int",
     "SMALLINT": "int",
@@ -31,7 +33,21 @@ _ICEBERG_TYPES = {
     "TIMESTAMPLTZ": "timestamptz",
 }
 _MAX_PRECISION = 38
-_ORDER_DEPENDENT = (exp.First, exp.Last, exp.AnyValue)
+_PLAIN_DECIMAL = (10, 0)
+"""What Spark takes `decimal` without numbers for."""
+_ORDER_DEPENDENT = (
+    exp.First,
+    exp.FirstValue,
+    exp.Last,
+    exp.LastValue,
+    exp.AnyValue,
+    exp.ArrayAgg,
+    exp.ArrayUniqueAgg,
+    exp.GroupConcat,
+)
+_MEANS = (exp.Avg, exp.Stddev, exp.StddevSamp, exp.StddevPop, exp.Variance)
+_NO_COLUMN = "which is not a column"
+_SHOWN = 20
 
 
 def key_columns(definition: Definition, source: Mapping[str, str]) -> tuple[Column, ...]:
@@ -45,8 +61,8 @@ def key_columns(definition: Definition, source: Mapping[str, str]) -> tuple[Colu
         SpecError: when a key is of a type that no table can hold.
     """
     return tuple(
-        Column(key, _iceberg_type(exp.DataType.build(source[key], dialect="spark"), f"source.key {key!r}"))
-        for key in definition.source.key
+        Column(name, _key_type(f"source.key {name!r} of {definition.name}", source[name]))
+        for name in definition.source.key
     )
 
 
@@ -57,7 +73,7 @@ def value_columns(definition: Definition, source: Mapping[str, str]) -> tuple[Co
         SpecError: when the type cannot be told.
     """
     return tuple(
-        Column(name, _aggregate_type(f"aggregates.{name}", call, source))
+        Column(name, _aggregate_type(f"aggregates.{name} of {definition.name}", call, source))
         for name, call in definition.aggregates.items()
     )
 
@@ -69,26 +85,39 @@ def require_columns(definition: Definition, source: Mapping[str, str], where: st
         SpecError: naming each key of the definition, its value, and the columns there are.
     """
     found = [*_missing_columns(definition, source), *_wrong_aggregates(definition, source)]
+    found = found or _hidden_columns(definition)
     if found:
-        raise SpecError(problems("problems", found, where) + f"\n\nhint: the source has {', '.join(source)}")
+        is_column_sought = any(_NO_COLUMN in line for line in found)
+        hint = f"\n\nhint: the source has {_listed(source)}" if is_column_sought else ""
+        raise SpecError(problems("problems", found, where) + hint)
 
 
 def columns_used(definition: Definition) -> list[str]:
     """The source columns that a run has to read, besides those that say when and where."""
     named = {*definition.source.key, *definition.source.deduplicate_on}
     for call in definition.aggregates.values():
-        named |= _names(_parsed("aggregate", call))
+        named |= _names(_parsed(call))
+    return sorted(named)
+
+
+def columns_named(definition: Definition) -> list[str]:
+    """Every source column that a definition names, those that say when and where included."""
+    plan = definition.source
+    named = {*columns_used(definition), *(name for name in (plan.partition, plan.sequence) if name)}
+    for expression in (plan.event_time, plan.arrival_time):
+        named |= _names(_parsed(expression)) if expression else set()
     return sorted(named)
 
 
 def filtered(call: str, condition: str) -> str:
     """The aggregate call over the rows that meet a condition, as SQL; a cast around it stays around it."""
-    parsed = _parsed("aggregate", call)
+    parsed = _parsed(call)
     inner = parsed.this if isinstance(parsed, exp.Cast) else parsed
     where = exp.Where(this=sqlglot.parse_one(condition, dialect="spark"))
     narrowed = exp.Filter(this=inner.copy(), expression=where)
     if isinstance(parsed, exp.Cast):
-        return exp.cast(narrowed, parsed.to.copy()).sql(dialect="spark")
+        parsed.set("this", narrowed)  # so that try_cast stays one
+        return parsed.sql(dialect="spark")
     return narrowed.sql(dialect="spark")
 
 
@@ -98,101 +127,149 @@ def _missing_columns(definition: Definition, source: Mapping[str, str]) -> list[
     named += [("key", column) for column in plan.key]
     named += [("deduplicate_on", column) for column in plan.deduplicate_on]
     found = [
-        f"source.{key} names {column!r}, which is not a column"
-        for key, column in named
-        if column and column not in source
+        f"source.{key} names {column!r}, {_NO_COLUMN}" for key, column in named if column and column not in source
     ]
     for key, expression in (("event_time", plan.event_time), ("arrival_time", plan.arrival_time)):
-        if expression:
-            found += _unknown(f"source.{key}", _parsed(f"source.{key}", expression), source)
+        found += _unknown(f"source.{key}", expression, source) if expression else []
     return found
+
+
+def _hidden_columns(definition: Definition) -> list[str]:
+    """Columns with a name that a run gives to one of its own; what says partition and order may have theirs."""
+    plan = definition.source
+    own = {"source_partition": plan.partition, "arrival_seq": plan.sequence}
+    return [
+        f"column {name!r} cannot be used, since a run has its own of that name"
+        for name in columns_used(definition)
+        if name.lower() in WORKING_COLUMNS and own.get(name) != name
+    ]
 
 
 def _wrong_aggregates(definition: Definition, source: Mapping[str, str]) -> list[str]:
     found = []
     for name, call in definition.aggregates.items():
         key = f"aggregates.{name}"
-        parsed = _parsed(key, call)
-        inner = parsed.this if isinstance(parsed, exp.Cast) else parsed
-        if not isinstance(inner, exp.AggFunc):
-            found.append(f"{key} must be one aggregate call such as count(*) or avg(x), got {call!r}")
-        elif inner.find(exp.Window, exp.Select):
-            found.append(f"{key} must not use OVER or a sub-query, got {call!r}")
-        elif inner.find(*_ORDER_DEPENDENT):
-            found.append(f"{key} depends on the order of rows, which no recomputation keeps, got {call!r}")
-        elif definition.backfill.panes == "all" and inner.find(exp.Distinct):
-            found.append(f'{key} cannot be distinct with backfill.panes = "all", got {call!r}')
-        else:
-            found += _unknown(key, parsed, source)
+        unknown = _unknown(key, call, source)
+        complaint = None if unknown else _complaint(_parsed(call), definition)
+        found += [f"{key} {complaint}, got {call!r}"] if complaint else unknown
     return found
 
 
-def _unknown(key: str, parsed: exp.Expr, source: Mapping[str, str]) -> list[str]:
-    return [
-        f"{key} names {name!r}, which is not a column, in {parsed.sql(dialect='spark')!r}"
-        for name in sorted(_names(parsed) - set(source))
-    ]
+def _complaint(parsed: exp.Expr, definition: Definition) -> str | None:
+    """Why this is no aggregate that a run can compute."""
+    inner = parsed.this if isinstance(parsed, exp.Cast) else parsed
+    if not isinstance(inner, exp.AggFunc) or inner.this is None:
+        return "must be one aggregate call such as count(*) or avg(x)"
+    if inner.find(exp.Window, exp.Select):
+        return "must not use OVER or a sub-query"
+    if any(each is not inner for each in inner.find_all(exp.AggFunc)):
+        return "must not hold an aggregate within another"
+    if isinstance(inner, _ORDER_DEPENDENT):
+        return "depends on the order of rows, which no recomputation keeps"
+    if definition.backfill.panes == "all" and inner.find(exp.Distinct):
+        return 'cannot be distinct with backfill.panes = "all"'
+    return None
+
+
+def _unknown(key: str, text: str, source: Mapping[str, str]) -> list[str]:
+    try:
+        names = _names(_parsed(text))
+    except SpecError as error:
+        return [f"{key} {error}"]
+    return [f"{key} names {name!r}, {_NO_COLUMN}, in {text!r}" for name in sorted(names - set(source))]
 
 
 def _names(parsed: exp.Expr) -> set[str]:
     return {column.name for column in parsed.find_all(exp.Column) if not isinstance(column.this, exp.Star)}
 
 
-def _parsed(key: str, text: str) -> exp.Expr:
+def _listed(source: Mapping[str, str]) -> str:
+    more = len(source) - _SHOWN
+    return ", ".join(list(source)[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _parsed(text: str) -> exp.Expr:
+    """The expression. What is raised names no key: that is said by whoever knows it."""
     try:
         return sqlglot.parse_one(text, dialect="spark")
-    except sqlglot.ParseError as error:
-        reason = error.errors[0]["description"] if error.errors else str(error)
-        msg = f"{key} is not SQL: {reason}, got {text!r}"
+    except SqlglotError as error:
+        msg = f"is not SQL: {_reason(error)}, got {text!r}"
         raise SpecError(msg) from None
+
+
+def _reason(error: SqlglotError) -> str:
+    if not isinstance(error, ParseError):
+        return "a quotation has no end"
+    # Which of sqlglot's own classes lacks what is nothing to a reader.
+    return str(error.errors[0]["description"]).partition(" for <class")[0] if error.errors else "it is empty"
 
 
 def _aggregate_type(key: str, call: str, source: Mapping[str, str]) -> str:
     """Spark's result types of the aggregates that people use; others say theirs with a cast."""
-    parsed = _parsed(key, call)
+    parsed = _parsed(call)
     if isinstance(parsed, exp.Cast):
         return _iceberg_type(parsed.to, key)
     if isinstance(parsed, exp.Count | exp.CountIf | exp.ApproxDistinct):
         return _LONG
     argument = _typed(parsed.this, source)
-    if isinstance(parsed, exp.Min | exp.Max) and argument:
+    if argument and isinstance(parsed, exp.Min | exp.Max) and isinstance(parsed.this, exp.Column | exp.Cast):
         return _iceberg_type(argument, key)
-    if isinstance(parsed, exp.Sum) and argument:
-        return _sum_type(argument, key, call)
-    is_decimal = argument is not None and argument.this is exp.DataType.Type.DECIMAL
-    if isinstance(parsed, exp.Avg | exp.Stddev | exp.StddevSamp | exp.StddevPop | exp.Variance) and not is_decimal:
-        return "double"
+    if argument and isinstance(parsed, (exp.Sum, *_MEANS)):
+        _require_number(key, call, argument)
+        found = _sum_type(argument) if isinstance(parsed, exp.Sum) else _mean_type(argument)
+        if found:
+            return found
     msg = f"cannot tell the type of {key}: {call!r}\n\nhint: say it, as in cast({call} as double)"
     raise SpecError(msg)
 
 
 def _typed(argument: exp.Expr, source: Mapping[str, str]) -> exp.DataType | None:
+    """The type of an aggregate's argument; None where it is not known for certain to be Spark's."""
     # A cast tells the annotator each column's type without a schema to qualify names against.
     typed = argument.copy().transform(
         lambda node: exp.cast(node, source[node.name], dialect="spark") if isinstance(node, exp.Column) else node
     )
-    annotated = annotate_types(typed, dialect="spark")
-    kind = annotated.type
-    if kind is None or kind.this in (exp.DataType.Type.UNKNOWN, exp.DataType.Type.NULL):
+    if isinstance(typed, exp.Cast):
+        said: exp.DataType = typed.to
+        return said
+    kind: exp.DataType | None = annotate_types(typed, dialect="spark").type
+    # Spark takes 1.5 for a decimal, and has rules of its own for the precision of decimals.
+    is_decimal_near = any(node.is_number and not node.is_int for node in typed.find_all(exp.Literal))
+    if kind is None or is_decimal_near or kind.this.value in ("UNKNOWN", "NULL", "DECIMAL"):
         return None
     return kind
 
 
-def _sum_type(argument: exp.DataType, key: str, call: str) -> str:
-    if argument.this.value in _INTEGRAL:
-        return _LONG
-    if argument.this.value in ("FLOAT", "DOUBLE"):
-        return "double"
-    if argument.this is exp.DataType.Type.DECIMAL:
-        precision, scale = (int(part.name) for part in argument.expressions)
+def _require_number(key: str, call: str, argument: exp.DataType) -> None:
+    if argument.this.value not in {*_INTEGRAL, *_FLOATING, "DECIMAL"}:
+        kind = argument.sql(dialect="spark").lower()
+        msg = f"{key} must be over numbers, got {call!r} over a {kind}"
+        raise SpecError(msg)
+
+
+def _sum_type(argument: exp.DataType) -> str:
+    if argument.this.value == "DECIMAL":
+        precision, scale = _precision(argument)
         return f"decimal({min(_MAX_PRECISION, precision + 10)},{scale})"
-    msg = f"{key} cannot sum a {argument.sql(dialect='spark').lower()}, got {call!r}"
-    raise SpecError(msg)
+    return _LONG if argument.this.value in _INTEGRAL else "double"
+
+
+def _mean_type(argument: exp.DataType) -> str | None:
+    return None if argument.this.value == "DECIMAL" else "double"
+
+
+def _key_type(key: str, kind: str) -> str:
+    return _iceberg_type(exp.DataType.build(kind, dialect="spark"), key)
+
+
+def _precision(kind: exp.DataType) -> tuple[int, int]:
+    precision, scale = ([int(part.name) for part in kind.expressions] + [*_PLAIN_DECIMAL])[:2]
+    return precision, scale
 
 
 def _iceberg_type(kind: exp.DataType, key: str) -> str:
-    if kind.this is exp.DataType.Type.DECIMAL and len(kind.expressions) == 2:  # noqa: PLR2004 - precision and scale
-        precision, scale = (int(part.name) for part in kind.expressions)
+    if kind.this.value == "DECIMAL":
+        precision, scale = _precision(kind)
         return f"decimal({precision},{scale})"
     try:
         return _ICEBERG_TYPES[kind.this.value]

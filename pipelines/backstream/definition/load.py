@@ -15,7 +15,8 @@ from pydantic_core import ErrorDetails
 
 from backstream.core.errors import SpecError, problems
 from backstream.core.folders import HOME_VARIABLE, Home
-from backstream.definition.model import Definition
+from backstream.core.instants import duration_text
+from backstream.definition.model import DURATION_PATTERN, Definition
 
 
 def load(path: Path) -> Definition:
@@ -29,6 +30,9 @@ def load(path: Path) -> Definition:
     except FileNotFoundError:
         msg = f"no definition at {path}"
         raise SpecError(msg) from None
+    except OSError as error:
+        msg = f"cannot read the definition at {path}: {error.strerror}"
+        raise SpecError(msg) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         msg = f"definition is not TOML: {error} ({path})"
         raise SpecError(msg) from error
@@ -50,6 +54,8 @@ def parse(content: Mapping[str, Any], where: str) -> Definition:
 def resolved(definition: Definition, home: Home) -> Definition:
     """The definition with `${NAME}` in its paths filled in from the environment; `BACKSTREAM_HOME` is the home.
 
+    Paths become absolute, since jobs run in other working directories.
+
     Raises:
         SpecError: when a variable is not set.
     """
@@ -57,9 +63,12 @@ def resolved(definition: Definition, home: Home) -> Definition:
 
     def filled(path: str, key: str) -> str:
         try:
-            return Template(path).substitute(values)
-        except (KeyError, ValueError) as error:
+            return str(Path(Template(path).substitute(values)).resolve())
+        except KeyError as error:
             msg = f"{key} names a variable that is not set: {error} in {path!r} ({definition.name})"
+            raise SpecError(msg) from None
+        except ValueError:
+            msg = f"{key} has a $ that begins no ${{NAME}}: {path!r} ({definition.name})\n\nhint: write $$ for a $"
             raise SpecError(msg) from None
 
     source = definition.source.model_copy(update={"path": filled(definition.source.path, "source.path")})
@@ -73,20 +82,37 @@ def resolved(definition: Definition, home: Home) -> Definition:
 
 def json_schema() -> str:
     """JSON schema of a definition, for editors."""
-    return json.dumps(Definition.model_json_schema(mode="validation"), indent=2)
+    schema = Definition.model_json_schema(mode="validation")
+    for section in schema["$defs"].values():
+        for key in section.get("properties", {}).values():
+            if key.get("pattern") == DURATION_PATTERN and "default" in key:
+                key["default"] = duration_text(key["default"])
+    return json.dumps(schema, indent=2)
 
 
 _SENTENCES = {
     "missing": "is missing",
     "extra_forbidden": "is not a known key",
     "union_tag_not_found": "needs a kind: tumbling or sliding",
+    "too_short": "must hold at least one",
 }
+_RULES = {
+    "dict_type": "be a table",
+    "model_type": "be a table",
+    "model_attributes_type": "be a table",
+    "tuple_type": "be a list",
+    "string_type": "be text",
+    "float_type": "be a number",
+    "float_parsing": "be a number",
+    "string_pattern_mismatch": "be lower-case words, joined by single underscores",
+}
+_NO_KEYS = {"tumbling", "sliding", "[key]"}
+"""What pydantic names besides the keys of a file: a window's kind, and that not a value but its name is wrong."""
 
 
 def _finding(error: ErrorDetails) -> str:
     """One line: the key, the rule, the value."""
-    kinds = {"tumbling", "sliding"}
-    key = ".".join(str(part) for part in error["loc"] if part not in kinds) or "definition"
+    key = ".".join(str(part) for part in error["loc"] if part not in _NO_KEYS) or "definition"
     if error["type"] in _SENTENCES:
         return f"{key} {_SENTENCES[error['type']]}"
     if error["type"] == "union_tag_invalid":
@@ -94,5 +120,7 @@ def _finding(error: ErrorDetails) -> str:
     if error["type"] == "value_error":
         sentence = str(error["ctx"]["error"])
         return sentence if key == "definition" else f"{key} {sentence}"
+    if error["type"] in _RULES:
+        return f"{key} must {_RULES[error['type']]}, got {error['input']!r}"
     expected = error["msg"].replace("Input should be ", "must be ").replace("String should", "must").rstrip(".")
     return f"{key} {expected[0].lower()}{expected[1:]}, got {error['input']!r}"

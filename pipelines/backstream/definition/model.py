@@ -13,19 +13,29 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    WithJsonSchema,
     model_validator,
 )
 
+from backstream.core.errors import SpecError
 from backstream.core.instants import DAY_MS, duration_ms, duration_text, instant_ms, instant_text
 from backstream.core.plan import Mode
+from backstream.core.tables import RESULT_COLUMNS
 from backstream.core.windows import Sliding, Tumbling
+
+LONGEST_MS = 36_500 * DAY_MS
+"""No duration is longer than a century, so that sums of instants and durations stay far within 64 bits."""
 
 
 def _duration(value: object) -> int:
     if not isinstance(value, str):
         msg = f'must be a duration such as "1h", "30m" or "200ms", got {value!r}'
         raise ValueError(msg)  # noqa: TRY004 - pydantic turns ValueError, not TypeError, into a finding
-    return duration_ms(value)
+    value_ms = duration_ms(value)
+    if abs(value_ms) > LONGEST_MS:
+        msg = f"must be at most {duration_text(LONGEST_MS)}, got {value}"
+        raise ValueError(msg)
+    return value_ms
 
 
 def _positive(value_ms: int) -> int:
@@ -43,14 +53,37 @@ def _not_negative(value_ms: int) -> int:
 
 
 def _instant(value: object) -> int:
-    return value if isinstance(value, int) else instant_ms(str(value), "it")
+    try:
+        return instant_ms(str(value), "")  # the finding begins with the key
+    except SpecError as error:
+        raise ValueError(str(error).lstrip()) from None
 
 
-Duration = Annotated[int, BeforeValidator(_duration), PlainSerializer(duration_text, when_used="json")]
+def _forwards(span_ms: tuple[int, int]) -> tuple[int, int]:
+    if span_ms[0] >= span_ms[1]:
+        msg = f"must begin before it ends, got {instant_text(span_ms[0])} to {instant_text(span_ms[1])}"
+        raise ValueError(msg)
+    return span_ms
+
+
+def _partitions(value: object) -> object:
+    if value == "observed" or (isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)):
+        return value
+    msg = f'must be "observed" or a list of source partitions, got {value!r}'
+    raise ValueError(msg)
+
+
+DURATION_PATTERN = r"^-?(\d+(ms|s|m|h|d))+$"
+_AS_DURATION = WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN}, mode="validation")
+_AS_TEXT = WithJsonSchema({"type": "string"}, mode="validation")
+
+Duration = Annotated[
+    int, BeforeValidator(_duration), PlainSerializer(duration_text, when_used="json"), _AS_DURATION
+]
 """Written as text such as `1h`; milliseconds once read."""
 PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
 NonNegativeDuration = Annotated[Duration, AfterValidator(_not_negative)]
-Instant = Annotated[int, BeforeValidator(_instant), PlainSerializer(instant_text, when_used="json")]
+Instant = Annotated[int, BeforeValidator(_instant), PlainSerializer(instant_text, when_used="json"), _AS_TEXT]
 """Written as ISO 8601 text; epoch milliseconds once read."""
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length=100)]
 """Two underscores in a row are kept for the side tables of a dataset."""
@@ -71,7 +104,10 @@ class Source(_Section):
     sequence: str | None = None
     key: tuple[str, ...] = ()
     deduplicate_on: tuple[str, ...] = ()
-    event_time_range: tuple[Instant, Instant] = (0, instant_ms("2100-01-01", "it"))
+    event_time_range: Annotated[tuple[Instant, Instant], AfterValidator(_forwards)] = Field(
+        default=(0, instant_ms("2100-01-01", "end")),
+        json_schema_extra={"default": ["1970-01-01T00:00Z", "2100-01-01T00:00Z"]},
+    )
     """Half-open; an event time outside is absurd, and its record goes to quarantine."""
 
 
@@ -160,7 +196,7 @@ class Quality(_Section):
     late_ratio: Limits = Limits(warn=0.05, fail=0.25)
     missing_ratio: Limits = Limits(warn=0.0, fail=0.25)
     """Share of expected windows (per source partition) without any event."""
-    partitions: tuple[str, ...] | Literal["observed"] = "observed"
+    partitions: Annotated[tuple[str, ...] | Literal["observed"], BeforeValidator(_partitions)] = "observed"
     """Source partitions that must deliver; `observed`: those that delivered anything in the range."""
     expected: Expected | None = None
 
@@ -217,7 +253,13 @@ class Definition(_Section):
             found.append(f"backfill.chunk must be a multiple of the window's {unit}, got {chunk}")
         if chunk_ms % DAY_MS:
             found.append(f"backfill.chunk must be whole days (the lake's unit), got {chunk}")
-        taken = {*self.source.key, "window_start", "window_end", "run_id"} & set(self.aggregates)
-        if taken:
-            found.append(f"aggregates.{min(taken)} has the name of a column that the result has already")
+        return found + self._name_complaints()
+
+    def _name_complaints(self) -> list[str]:
+        key = self.source.key
+        twice = sorted({name for name in key if key.count(name) > 1})
+        found = [f"source.key must name each column once, got {name!r} more than once" for name in twice]
+        taken = "has the name of a column that the result has already"
+        found += [f"source.key {name!r} {taken}" for name in sorted(RESULT_COLUMNS & set(key))]
+        found += [f"aggregates.{name} {taken}" for name in sorted({*key, *RESULT_COLUMNS} & set(self.aggregates))]
         return found

@@ -12,14 +12,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from backstream.core.errors import BackstreamError
+from backstream.core.errors import BackstreamError, ContractError, PlanError, SpecError
 from backstream.core.plan import Plan
 from backstream.spark.run import replay_chunk
 from backstream.spark.session import submitted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the chunks named on the command line; the exit status is 0 when all are done."""
+    """Run the chunks named on the command line.
+
+    The exit status is 0 when all are done, 3 after an error that no retry heals, 1 after another.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--plan", type=Path, required=True, help="plan.json of the run")
     parser.add_argument("--chunk", action="append", required=True, help="chunk id; may be repeated")
@@ -33,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"chunk {chunk.chunk_id} ({chunk.interval}): {manifest.events_read:,} events read")  # noqa: T201 - people read the log
     except BackstreamError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - people read the log
-        return 1
+        return 3 if isinstance(error, (SpecError, PlanError, ContractError)) else 1
     return 0
 
 

@@ -39,7 +39,7 @@ Defined in `{path}`.
 
 def backfill_dags(folder: Path | None = None) -> list[DAG]:
     """One DAG per sound definition in the folder; those of broken ones are left to `require_sound`."""
-    return _built(folder)[0]
+    return _built(folder or definitions_folder())[0]
 
 
 def require_sound(folder: Path | None = None) -> None:
@@ -48,8 +48,12 @@ def require_sound(folder: Path | None = None) -> None:
     Airflow hides all DAGs of a file that has an import error, so the file that calls this holds none.
 
     Raises:
-        SpecError: naming each broken definition with key and value.
+        SpecError: naming each broken definition with key and value, or the folder when there is none.
     """
+    folder = folder or definitions_folder()
+    if not folder.is_dir():
+        msg = f"no folder of definitions at {folder}"
+        raise SpecError(msg)
     complaints = _built(folder)[1]
     if len(complaints) == 1:
         raise SpecError(complaints[0])
@@ -155,12 +159,12 @@ def _timetable(definition: Definition, definition_path: Path) -> CronDataInterva
     return CronDataIntervalTimetable(schedule, timezone="UTC")
 
 
-def _built(folder: Path | None) -> tuple[list[DAG], list[str]]:
+def _built(folder: Path) -> tuple[list[DAG], list[str]]:
     """The DAGs that could be built, and what is wrong with the other definitions."""
     built: dict[str, DAG] = {}
     takers: dict[str, Path] = {}
     complaints = []
-    for path in sorted((folder or definitions_folder()).glob("*.toml")):
+    for path in sorted(folder.glob("*.toml")):
         try:
             name = load(path).name
             if name in takers:
@@ -169,4 +173,6 @@ def _built(folder: Path | None) -> tuple[list[DAG], list[str]]:
             built[name], takers[name] = backfill_dag(path), path
         except SpecError as error:
             complaints.append(str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not hide the DAGs of the others
+            complaints.append(f"{type(error).__name__}: {error} ({path})")
     return list(built.values()), complaints

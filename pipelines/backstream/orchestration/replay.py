@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from backstream.core.errors import BackstreamError, SetupError
 from backstream.core.manifest import Manifest
@@ -18,6 +18,8 @@ from backstream.core.plan import Plan
 CONNECTION_ID = "backstream_spark"
 POOL = "spark"
 JOB_MODULE = "backstream.jobs.replay"
+HOPELESS_STATUS = 3
+"""The job's exit status for an error that no retry heals."""
 
 
 class ReplayOperator(SparkSubmitOperator):
@@ -47,18 +49,25 @@ class ReplayOperator(SparkSubmitOperator):
         """Run the job and check that it left what it owes.
 
         Raises:
-            AirflowFailException: when the connection to Spark does not exist.
-            BackstreamError: when Spark failed, or left no manifest.
+            AirflowFailException: when the connection to Spark does not exist, or the job says that no retry helps.
+            BackstreamError: when Spark failed in another way, or left no manifest.
         """
         self._require_connection()
         self.log.info("replaying %s", self.name)
         try:
             super().execute(context)
-        except Exception as error:
+        except (AirflowException, RuntimeError, OSError) as error:
             msg = f"replay of {self.name} failed\n{error}"
-            raise BackstreamError(msg) from error
+            if self._exit_status() == HOPELESS_STATUS:
+                raise AirflowFailException(msg) from None
+            raise BackstreamError(msg) from None
         done = self._manifest()
         self.log.info("replayed %s: %s", self.name, _counts(done))
+
+    def _exit_status(self) -> int | None:
+        """How spark-submit ended; None when it was never started."""
+        submitted = self._hook._submit_sp if self._hook else None  # noqa: SLF001 - told nowhere else
+        return submitted.returncode if submitted else None
 
     def _require_connection(self) -> None:
         try:

@@ -41,7 +41,7 @@ def failing_for_good() -> Iterator[None]:
     try:
         yield
     except HOPELESS as error:
-        raise AirflowFailException(str(error)) from error
+        raise AirflowFailException(str(error)) from None
 
 
 def plan(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -104,7 +104,7 @@ def report(plan_path: str) -> str:
     steps = _steps()
     with failing_for_good():
         path: Path = steps.report_run(Plan.read(Path(plan_path)))
-    log.info("report %s", path)
+    log.info("wrote %s", path)
     return str(path)
 
 

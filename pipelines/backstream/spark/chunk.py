@@ -55,7 +55,7 @@ class Work:
                 break
             before.update(chunk.files)
         mine = (number for number in self.chunk.files if number not in before)
-        return [f"file://{self.plan.inputs[number].path}" for number in mine]
+        return [read.file_uri(self.plan.inputs[number].path) for number in mine]
 
     @property
     def is_replay(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StringType, TimestampNTZType, TimestampType
+from pyspark.sql.types import DataType, IntegralType, StringType, TimestampNTZType, TimestampType
 
 from backstream.core.errors import ContractError
 from backstream.core.intervals import Interval
@@ -22,15 +23,27 @@ RECORD = "record"
 WRITTEN_EVENT_TIME = "written_event_time"
 WRITTEN_ARRIVAL_TIME = "written_arrival_time"
 
+_WILDCARD = re.compile(r"[{}\[\]*?\\]")
+"""Characters that Spark would expand to whatever paths there are."""
+_QUOTED_IN_URI = re.compile(r"""[\x00-\x20\x7f-\xa0\s"#%<>?\[\\\]^`{|}]""")
+
 
 def rows_of(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     """The rows of Parquet files, with `source_file`."""
-    return spark.read.parquet(*paths).withColumn(FILE, F.col("_metadata.file_path"))
+    literal = [_WILDCARD.sub(r"\\\g<0>", path) for path in paths]
+    return spark.read.parquet(*literal).withColumn(FILE, F.col("_metadata.file_path"))
+
+
+def file_uri(path: str) -> str:
+    """What `source_file` says for an absolute path: Java's `URI` leaves more characters alone than Python's."""
+    quoted = _QUOTED_IN_URI.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), path)
+    return f"file:{quoted}"
 
 
 def with_record(rows: DataFrame) -> DataFrame:
     """Add `record`, the whole row as JSON: for quarantine only, since it reads every column."""
-    return rows.withColumn(RECORD, F.to_json(F.struct(*(F.col(name) for name in rows.columns if name != FILE))))
+    whole = F.struct(*(F.col(name) for name in rows.columns if name != FILE))
+    return rows.withColumn(RECORD, F.to_json(whole, {"ignoreNullFields": "false"}))
 
 
 def normalised(definition: Definition) -> Step:
@@ -47,8 +60,10 @@ def normalised(definition: Definition) -> Step:
         columns = {
             "event_time_ms": F.unix_millis(event),
             "arrival_time_ms": F.unix_millis(arrival),
-            "source_partition": F.col(source.partition).cast("string") if source.partition else F.lit(ONLY_PARTITION),
-            "arrival_seq": F.col(source.sequence).cast("long") if source.sequence else F.lit(0).cast("long"),
+            "source_partition": F.col(source.partition).cast("string")
+            if source.partition
+            else F.lit(ONLY_PARTITION),
+            "arrival_seq": F.col(source.sequence).try_cast("long") if source.sequence else F.lit(0).cast("long"),
             WRITTEN_EVENT_TIME: _written(source.event_time),
             WRITTEN_ARRIVAL_TIME: _written(source.arrival_time),
         }
@@ -73,10 +88,13 @@ def _instant(rows: DataFrame, key: str, expression: str) -> Column:
         return F.expr(expression)
     if isinstance(kind, StringType):
         return F.try_to_timestamp(F.expr(expression))
-    hint = "timestamp_millis(..) or timestamp_seconds(..) says the unit"
+    hint = ""
+    if isinstance(kind, IntegralType):
+        hint = f"\n\nhint: timestamp_millis({expression}) or timestamp_seconds({expression}) says the unit"
     if isinstance(kind, TimestampNTZType):
-        hint = "to_utc_timestamp(cast(.. as timestamp), 'America/New_York') says the zone"
-    msg = f"{key} must be an instant, got {kind.simpleString()} from {expression!r}\n\nhint: {hint}"
+        utc = f"to_utc_timestamp(cast({expression} as timestamp), 'America/New_York')"
+        hint = f"\n\nhint: {utc} says the zone"
+    msg = f"{key} must be an instant, got {kind.simpleString()} from {expression!r}{hint}"
     raise ContractError(msg)
 
 

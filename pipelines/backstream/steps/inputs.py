@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pyarrow.parquet as pq
 from backstream.core.errors import PlanError
 from backstream.core.instants import epoch_ms
 from backstream.core.plan import InputFile
-from backstream.definition.model import Source
+from backstream.definition.aggregates import columns_named
+from backstream.definition.model import Definition, Source
 
 
 def source_files(source: Source, where: str) -> list[Path]:
@@ -38,16 +40,70 @@ def _is_data(path: Path, root: Path) -> bool:
     return path.is_file() and not any(part.startswith((".", "_")) for part in parts)
 
 
-def inspected(files: Sequence[Path], source: Source) -> tuple[tuple[InputFile, ...], dict[str, str]]:
-    """Each file's rows, bytes and time bounds, and the columns with their Spark SQL types.
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What the footers say: the files, each column's Spark SQL type, and which files lack a column of others."""
+
+    inputs: tuple[InputFile, ...]
+    types: Mapping[str, str]
+    lacking: Mapping[str, tuple[Path, ...]]
+
+
+def inspected(files: Sequence[Path], source: Source) -> Inspected:
+    """Each file's rows, bytes and time bounds, and the columns of all of them. No row is read.
 
     Raises:
-        PlanError: when a file is not Parquet.
+        PlanError: when a file is not Parquet, or has a column that Spark cannot read beside the others.
     """
     footers = [(path, _footer(path)) for path in files]
     inputs = tuple(_described(path, footer, source) for path, footer in footers)
-    schema: pa.Schema = footers[0][1].schema.to_arrow_schema()
-    return inputs, {field.name: _spark_type(field.type) for field in schema}
+    schemas = {path: footer.schema.to_arrow_schema() for path, footer in footers}
+    types = _types(schemas)
+    lacking = {name: tuple(path for path, schema in schemas.items() if name not in schema.names) for name in types}
+    return Inspected(inputs, types, {name: paths for name, paths in lacking.items() if paths})
+
+
+def require_everywhere(definition: Definition, lacking: Mapping[str, Sequence[Path]], where: str) -> None:
+    """Check that every file has the columns that a definition names: they would be null, and nobody would know.
+
+    Raises:
+        PlanError: naming the first such column, and the first file without it.
+    """
+    for name in columns_named(definition):
+        if name in lacking:
+            msg = f"column {name!r} is not in all files of the source ({where})\n  {len(lacking[name])} lack it"
+            msg += f", the first: {lacking[name][0]}"
+            raise PlanError(msg)
+
+
+def _types(schemas: Mapping[Path, pa.Schema]) -> dict[str, str]:
+    found: dict[str, tuple[str, Path]] = {}
+    known: list[pa.Schema] = []
+    for path, schema in schemas.items():
+        if any(schema.equals(each) for each in known):
+            continue
+        known.append(schema)
+        for field in schema:
+            _require_microseconds(field, path)
+            kind, first_path = found.setdefault(field.name, (_spark_type(field.type), path))
+            if _spark_type(field.type) != kind:
+                raise _two_types(field, (kind, first_path), path)
+    return {name: kind for name, (kind, _) in found.items()}
+
+
+def _require_microseconds(field: pa.Field, path: Path) -> None:
+    if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
+        msg = (
+            f"column {field.name!r} has nanoseconds, which Spark cannot read ({path})\n\n"
+            "hint: write microseconds; pyarrow does with coerce_timestamps='us'"
+        )
+        raise PlanError(msg)
+
+
+def _two_types(field: pa.Field, first: tuple[str, Path], path: Path) -> PlanError:
+    """Spark reads all files by one schema."""
+    facts = f"\n  {first[0]} in {first[1]}\n  {_spark_type(field.type)} in {path}"
+    return PlanError(f"column {field.name!r} must be of one type in all files, got two{facts}")
 
 
 def _footer(path: Path) -> Any:
@@ -101,15 +157,19 @@ def _spark_type(kind: pa.DataType) -> str:
     """How Spark names an Arrow type; `binary` for what no aggregate or key can use."""
     if pa.types.is_timestamp(kind):
         return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_dictionary(kind):
+        return _spark_type(kind.value_type)  # pandas' categories; in the file they are plain
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     return _SPARK_TYPES.get(kind, "binary")
 
 
 def arrival_bounds(inputs: Iterable[InputFile]) -> tuple[int, int] | None:
-    """First and last arrival over all files; None when some file does not tell."""
+    """First and last arrival over all files, 0 and 0 when they have no rows; None when some file does not tell."""
     bounds = [(file.min_arrival_ms, file.max_arrival_ms) for file in inputs if file.rows]
     known = [(low, high) for low, high in bounds if low is not None and high is not None]
-    if not known or len(known) < len(bounds):
+    if not bounds:
+        return 0, 0
+    if len(known) < len(bounds):
         return None
     return min(low for low, _ in known), max(high for _, high in known)

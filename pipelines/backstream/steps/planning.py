@@ -26,7 +26,7 @@ from backstream.definition.model import Definition, Source
 from backstream.lake.catalog import opened
 from backstream.lake.schemas import prepared
 from backstream.quality.suites import load_suite
-from backstream.steps.inputs import arrival_bounds, inspected, source_files
+from backstream.steps.inputs import arrival_bounds, inspected, require_everywhere, source_files
 
 
 def plan_run(
@@ -61,12 +61,13 @@ def plan_run(
     written = load(definition_path)
     definition = resolved(written, home)
     load_suite(definition.quality.suite)
-    inputs, types = inspected(source_files(definition.source, where), definition.source)
-    require_columns(definition, types, where)
+    source = inspected(source_files(definition.source, where), definition.source)
+    require_columns(definition, source.types, where)
+    require_everywhere(definition, source.lacking, where)
     chosen = mode or definition.backfill.mode
-    clock_start_ms, clock_end_ms = _clock(definition, inputs, chosen, where)
+    clock_start_ms, clock_end_ms = _clock(definition, source.inputs, chosen, where)
     with opened(home) as catalog:
-        tables, base_snapshots = prepared(catalog, definition.name, _tables(definition, types, chosen))
+        tables, base_snapshots = prepared(catalog, definition.name, _tables(definition, source.types, chosen))
     plan = Plan(
         dataset=definition.name,
         definition=definition.model_dump(mode="json"),
@@ -80,8 +81,8 @@ def plan_run(
         clock_start_ms=clock_start_ms,
         clock_end_ms=clock_end_ms,
         home=str(home.path),
-        inputs=inputs,
-        chunks=_chunks(definition, interval, inputs),
+        inputs=source.inputs,
+        chunks=_chunks(definition, interval, source.inputs),
         tables=tables,
         base_snapshots=base_snapshots,
         trigger=trigger,

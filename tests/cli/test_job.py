@@ -1,0 +1,46 @@
+"""What spark-submit runs, where it says no before there is a Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.steps.history import at, planned, write_clicks, write_definition
+
+from backstream.core.plan import Plan
+from backstream.jobs.replay import main
+
+
+def plan_of_a_day(folder: Path) -> Plan:
+    write_clicks(folder / "data/a.parquet", [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
+    return planned(folder, write_definition(folder))
+
+
+def test_a_job_without_a_plan_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["--plan", f"{tmp_path}/plan.json", "--chunk", "0000"])
+
+    assert (status, capsys.readouterr().err) == (1, f"LedgerError: no plan at {tmp_path}/plan.json\n")
+
+
+def test_a_job_refuses_a_plan_that_was_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = plan_of_a_day(tmp_path)
+    file = plan.folder.plan
+    file.write_text(file.read_text().replace('"mode": "recompute"', '"mode": "replay"'))
+
+    status = main(["--plan", str(file), "--chunk", "0000"])
+
+    said = capsys.readouterr().err
+    assert status == 1
+    assert said.startswith("PlanError: plan was changed after it was made: hash ")
+    assert said.endswith(f", recorded {plan.plan_hash} ({file})\n")
+
+
+def test_a_job_refuses_a_chunk_that_is_not_in_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = plan_of_a_day(tmp_path)
+
+    status = main(["--plan", str(plan.folder.plan), "--chunk", "0000", "--chunk", "0001"])
+
+    assert (status, capsys.readouterr().err) == (
+        1,
+        f"PlanError: no chunk '0001' in plan {plan.run_id}, which has 1\n",
+    )

@@ -1,0 +1,81 @@
+"""A definition to write otherwise, and what is said against it then."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from backstream.core.errors import SpecError
+from backstream.definition.load import parse
+from backstream.definition.model import Definition
+
+CLICKS = """\
+name = "clicks"
+
+[source]
+path = "/data/clicks"
+event_time = "happened_at"
+key = ["page"]
+
+[window]
+kind = "tumbling"
+size = "1h"
+
+[aggregates]
+clicks = "count(*)"
+"""
+
+Lines = Mapping[str, str | None]
+"""What is written otherwise than in `CLICKS`: dotted key to TOML value; None leaves the key out."""
+
+
+def written(lines: Lines) -> dict[str, Any]:
+    """`CLICKS` with some lines written otherwise."""
+    content = tomllib.loads(CLICKS)
+    for dotted, text in lines.items():
+        *sections, key = dotted.split(".")
+        place = content
+        for section in sections:
+            place = place.setdefault(section, {})
+        if text is None:
+            del place[key]
+        else:
+            place |= tomllib.loads(f"{key} = {text}")
+    return content
+
+
+def refusal(lines: Lines) -> str:
+    """What is said against such a definition; it comes from the file `clicks.toml`."""
+    with pytest.raises(SpecError) as refused:
+        parse(written(lines), "clicks.toml")
+    return str(refused.value)
+
+
+SOURCE = {
+    "happened_at": "timestamp",
+    "arrived_at": "timestamp",
+    "page": "string",
+    "seq": "bigint",
+    "hits": "int",
+    "seconds": "double",
+    "ratio": "float",
+    "price": "decimal(10,2)",
+    "day": "date",
+    "is_bot": "boolean",
+    "body": "binary",
+    "timing": "string",
+}
+"""Columns of a source, with their Spark SQL types."""
+
+
+def definition(lines: Lines) -> Definition:
+    """Such a definition, read."""
+    return parse(written(lines), "clicks.toml")
+
+
+def aggregating(call: str) -> Definition:
+    """`CLICKS` with this one aggregate."""
+    return definition({"aggregates": f'{{ total = "{call}" }}'})

@@ -1,0 +1,105 @@
+"""A definition as a plan keeps it, as a hash names it, and as an editor checks it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.definition.clicks import Lines, written
+
+from backstream.core.folders import definitions_folder
+from backstream.core.instants import HOUR_MS, MINUTE_MS
+from backstream.definition.load import json_schema, parse
+
+EVERYTHING: Lines = {
+    "window": '{ kind = "sliding", size = "90m", slide = "30m", offset = "-10m" }',
+    "watermark": '{ strategy = "monotonous", idle_timeout = "1m30s" }',
+    "watermark.clock_start": '"2013-02-01T05:00:00.001Z"',
+    "source.event_time_range": '["1969-07-20T20:17:40Z", "2100-01-01"]',
+    "quality.partitions": '["EWR", "JFK"]',
+    "quality.expected": '{ path = "timetable", event_time = "at" }',
+    "backfill": '{ chunk = "7d", mode = "replay", panes = "all" }',
+}
+
+
+@pytest.mark.parametrize("lines", [{}, EVERYTHING])
+def test_a_definition_comes_back_the_same_from_a_plan(lines: Lines) -> None:
+    clicks = parse(written(lines), "clicks.toml")
+
+    kept = json.loads(json.dumps(clicks.model_dump(mode="json")))
+
+    assert parse(kept, "plan") == clicks
+    assert parse(kept, "plan").definition_hash == clicks.definition_hash
+
+
+def test_durations_and_instants_are_kept_as_a_person_writes_them() -> None:
+    kept = parse(written(EVERYTHING), "clicks.toml").model_dump(mode="json")
+
+    assert kept["window"] == {"kind": "sliding", "size": "1h30m", "slide": "30m", "offset": "-10m"}
+    assert kept["watermark"]["clock_start"] == "2013-02-01T05:00:00.001Z"
+    assert kept["source"]["event_time_range"] == ["1969-07-20T20:17:40Z", "2100-01-01T00:00Z"]
+
+
+def definition_hash(lines: Lines) -> str:
+    return parse(written(lines), "clicks.toml").definition_hash
+
+
+def test_the_hash_does_not_depend_on_spelling() -> None:
+    plain = definition_hash({})
+
+    assert definition_hash({"window.size": '"60m"'}) == plain
+    assert definition_hash({"lateness.allowed": '"0s"', "backfill.chunk": '"24h"'}) == plain
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        {"window.size": '"61m"', "backfill.chunk": '"61d"'},
+        {"description": '"clicks per page"'},
+        {"aggregates.clicks": '"count(1)"'},
+        {"aggregates.visitors": '"count(distinct visitor)"'},
+        {"source.key": "[]"},
+        {"quality.late_ratio": "{ warn = 0.05, fail = 0.26 }"},
+    ],
+)
+def test_the_hash_depends_on_every_value(lines: Lines) -> None:
+    assert definition_hash(lines) != definition_hash({})
+
+
+def test_windows_reach_past_a_chunk_only_where_they_overlap() -> None:
+    tumbling = parse(written({}), "clicks.toml")
+    sliding = parse(written({"window": '{ kind = "sliding", size = "90m", slide = "30m" }'}), "clicks.toml")
+    with_holes = parse(written({"window": '{ kind = "sliding", size = "10m", slide = "30m" }'}), "clicks.toml")
+
+    assert (tumbling.unit_ms, tumbling.halo_ms) == (HOUR_MS, 0)
+    assert (sliding.unit_ms, sliding.halo_ms) == (30 * MINUTE_MS, HOUR_MS)
+    assert (with_holes.unit_ms, with_holes.halo_ms) == (30 * MINUTE_MS, 0)
+
+
+def fits_schema(content: Mapping[str, Any]) -> bool:
+    """Whether an editor that knows the schema has nothing to say against it."""
+    jsonschema = importlib.import_module("jsonschema")  # by name: it ships no types
+    return bool(jsonschema.Draft202012Validator(json.loads(json_schema())).is_valid(content))
+
+
+def test_an_editor_with_the_schema_takes_what_a_person_writes_and_nothing_else() -> None:
+    assert fits_schema(tomllib.loads((definitions_folder() / "flights.toml").read_text()))
+    assert fits_schema(written(EVERYTHING))
+    assert not fits_schema(written({"window.size": "60"}))
+    assert not fits_schema(written({"window.size": '"1 hour"'}))
+    assert not fits_schema(written({"widnow": '"1h"'}))
+
+
+def test_the_schema_shows_defaults_as_a_person_writes_them() -> None:
+    sections = json.loads(json_schema())["$defs"]
+
+    assert sections["Backfill"]["properties"]["chunk"]["default"] == "1d"
+    assert sections["WatermarkSection"]["properties"]["interval"]["default"] == "200ms"
+    assert sections["Source"]["properties"]["event_time_range"]["default"] == [
+        "1970-01-01T00:00Z",
+        "2100-01-01T00:00Z",
+    ]

@@ -1,0 +1,159 @@
+"""Reading a definition: its keys, its file, and the variables in its paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.definition.clicks import Lines, refusal, written
+
+from backstream.core.errors import SpecError
+from backstream.core.folders import Home
+from backstream.core.instants import DAY_MS, HOUR_MS
+from backstream.definition.load import load, parse, resolved
+
+
+def test_a_definition_is_read_with_durations_in_milliseconds_and_defaults_for_what_it_leaves_out() -> None:
+    clicks = parse(written({}), "clicks.toml")
+
+    assert (clicks.name, clicks.window.size, clicks.aggregates) == ("clicks", HOUR_MS, {"clicks": "count(*)"})
+    assert (clicks.watermark.strategy, clicks.watermark.interval) == ("none", 200)
+    assert (clicks.backfill.mode, clicks.backfill.chunk, clicks.quality.suite) == (
+        "recompute",
+        DAY_MS,
+        "window_audit",
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ({"widnow": '"1h"'}, "widnow is not a known key"),
+        ({"window.gap": '"1h"'}, "window.gap is not a known key"),
+        ({"window.slide": '"30m"'}, "window.slide is not a known key"),
+        (
+            {"quality.expected": '{ path = "x", event_time = "y", zone = "UTC" }'},
+            "quality.expected.zone is not a known key",
+        ),
+    ],
+)
+def test_a_key_that_is_not_known_is_named_with_its_section(lines: Lines, said: str) -> None:
+    assert refusal(lines) == f"{said} (clicks.toml)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ({"name": None}, "name is missing"),
+        ({"source.path": None}, "source.path is missing"),
+        ({"source.event_time": None}, "source.event_time is missing"),
+        ({"window": None}, "window is missing"),
+        ({"window.size": None}, "window.size is missing"),
+        ({"window.kind": None}, "window needs a kind: tumbling or sliding"),
+        ({"window.kind": '"sliding"'}, "window.slide is missing"),
+        ({"aggregates": None}, "aggregates is missing"),
+        ({"aggregates.clicks": None}, "aggregates must hold at least one"),
+        ({"quality.late_ratio": "{ warn = 0.1 }"}, "quality.late_ratio.fail is missing"),
+    ],
+)
+def test_what_is_missing_is_named(lines: Lines, said: str) -> None:
+    assert refusal(lines) == f"{said} (clicks.toml)"
+
+
+def test_several_problems_are_told_at_once() -> None:
+    assert refusal({"source.path": None, "window.size": '"1 hour"', "laetness": "1"}) == (
+        "3 problems in clicks.toml"
+        "\n  source.path is missing"
+        '\n  window.size must be a duration such as "1h", "30m" or "200ms", got \'1 hour\''
+        "\n  laetness is not a known key"
+    )
+
+
+def test_of_very_many_problems_ten_are_told() -> None:
+    lines = refusal({f"key_{number}": "1" for number in range(12)}).splitlines()
+
+    assert (lines[0], len(lines), lines[-1]) == ("12 problems in clicks.toml", 12, "  and 2 more")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as refused:
+        load(tmp_path / "clicks.toml")
+
+    assert str(refused.value) == f"no definition at {tmp_path}/clicks.toml"
+
+
+def test_a_folder_is_no_definition(tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as refused:
+        load(tmp_path)
+
+    assert str(refused.value) == f"cannot read the definition at {tmp_path}: Is a directory"
+
+
+def test_a_file_that_is_not_toml_is_named_with_the_place(tmp_path: Path) -> None:
+    file = tmp_path / "clicks.toml"
+    file.write_text('name = "clicks"\nsize = 1h\n')
+
+    with pytest.raises(SpecError) as refused:
+        load(file)
+
+    assert str(refused.value) == (
+        "definition is not TOML: Expected newline or end of document after a statement "
+        f"(at line 2, column 9) ({file})"
+    )
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "clicks.toml"
+    file.write_bytes(b"\xff\xfe")
+
+    with pytest.raises(SpecError) as refused:
+        load(file)
+
+    assert str(refused.value) == (
+        f"definition is not TOML: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte ({file})"
+    )
+
+
+def test_variables_in_paths_are_filled_in_and_paths_become_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUCKET", "north")
+    monkeypatch.chdir(tmp_path)
+    lines = {
+        "source.path": '"${BACKSTREAM_HOME}/data/${BUCKET}"',
+        "quality.expected": '{ path = "timetable", event_time = "at" }',
+    }
+
+    filled = resolved(parse(written(lines), "clicks.toml"), Home(tmp_path / "home"))
+
+    assert filled.source.path == f"{tmp_path}/home/data/north"
+    assert filled.quality.expected is not None
+    assert filled.quality.expected.path == f"{tmp_path}/timetable"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            {"source.path": '"${CLICKS}/data"'},
+            "source.path names a variable that is not set: 'CLICKS' in '${CLICKS}/data' (clicks)",
+        ),
+        (
+            {"quality.expected": '{ path = "${CLICKS}", event_time = "at" }'},
+            "quality.expected.path names a variable that is not set: 'CLICKS' in '${CLICKS}' (clicks)",
+        ),
+        (
+            {"source.path": '"/data/$1"'},
+            "source.path has a $ that begins no ${NAME}: '/data/$1' (clicks)\n\nhint: write $$ for a $",
+        ),
+    ],
+)
+def test_a_variable_that_is_not_set_is_named(
+    lines: Lines, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("CLICKS", raising=False)
+
+    with pytest.raises(SpecError) as refused:
+        resolved(parse(written(lines), "clicks.toml"), Home(tmp_path))
+
+    assert str(refused.value) == said
