@@ -92,7 +92,6 @@ def _knows_dag(api: AirflowApi, parsed_after: datetime) -> bool:
 
 def _backfill(api: AirflowApi, stack: Stack, home: Home) -> bool:
     """Have Airflow backfill the month; whether it was published."""
-    api.settle(DAG_ID)
     api.unpause(DAG_ID)
     run_id = api.backfill(DAG_ID, FEBRUARY, {"mode": "replay"})
     _say("backfill", f"asked of Airflow for {FEBRUARY:%B %Y}, mode replay: run {run_id}")

@@ -104,8 +104,8 @@ def test_a_time_that_is_none_is_refused_by_every_command(command: str, since: st
             "2013-02-01T00:00-05:00",
             "2013-03-01",
             (
-                "since 2013-02-01T05:00Z is not a boundary of UTC days, the unit in which ranges are replaced (1d)\n"
-                "\n"
+                "since 2013-02-01T05:00Z is not a boundary of UTC days, "
+                "the unit in which ranges are replaced (1d)\n\n"
                 "hint: use 2013-02-01T00:00Z or 2013-02-02T00:00Z\n"
             ),
         ),

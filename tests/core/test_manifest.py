@@ -39,6 +39,17 @@ def test_a_manifest_is_replaced_whole_and_leaves_no_draft(tmp_path: Path) -> Non
     assert [each.name for each in tmp_path.iterdir()] == ["0000.json"]
 
 
+def test_who_reads_a_manifest_while_it_is_replaced_reads_the_old_one_to_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "0000.json"
+    MANIFEST.write(file)
+    old = file.read_text()
+
+    with file.open() as reader:
+        replace(MANIFEST, events_read=7).write(file)
+
+        assert reader.read() == old
+
+
 def test_a_text_that_cannot_be_written_leaves_the_old_file_as_it_was(tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     write_text(file, "old")

@@ -333,10 +333,18 @@ def test_a_plan_describes_its_files_by_their_footers(days: Days) -> None:
     assert (empty.rows, empty.min_event_ms, unknown.rows, unknown.min_event_ms) == (0, None, 1, None)
 
 
-def test_events_of_several_row_groups_are_bounded_by_all_of_them(tmp_path: Path) -> None:
-    rows: list[Mapping[str, datetime | str | int]] = [
-        dict(zip(COLUMNS, (at(text), at(text), "A", number, "home"), strict=True))
-        for number, text in enumerate(["2 05:00", "1 03:00", "3 07:00"])
+def test_a_file_of_one_instant_is_read_by_the_chunk_that_holds_it(tmp_path: Path) -> None:
+    write_clicks(tmp_path / "data/a.parquet", [(at("2 00:00"), at("2 00:01"), "A", 0, "home")])
+
+    plan = planned(tmp_path, write_definition(tmp_path), until="2024-03-04")
+
+    assert [each.files for each in plan.chunks] == [(), (0,), ()]
+
+
+def test_events_of_several_row_groups_are_bounded_by_all_that_have_any(tmp_path: Path) -> None:
+    times = [at("2 05:00"), at("1 03:00"), None, at("3 07:00")]
+    rows: list[Mapping[str, datetime | str | int | None]] = [
+        dict(zip(COLUMNS, (time, time, "A", number, "home"), strict=True)) for number, time in enumerate(times)
     ]
     table = pa.Table.from_pylist(rows, pa.schema(list(COLUMNS.items())))
     (tmp_path / "data").mkdir()

@@ -125,12 +125,18 @@ def _bounds(footer: Any, column: str | None) -> tuple[int | None, int | None]:
     if column not in positions or not footer.num_row_groups:
         return None, None
     groups = [footer.row_group(number).column(positions[column]) for number in range(footer.num_row_groups)]
-    told = [group.statistics for group in groups if group.num_values]
+    told = [group.statistics for group in groups if group.num_values and not _is_null(group)]
     if not told or not all(each is not None and each.has_min_max for each in told):
         return None, None
     values = [_epoch_ms(value) for each in told for value in (each.min, each.max)]
     known = [value for value in values if value is not None]
     return (min(known), max(known)) if len(known) == len(values) else (None, None)
+
+
+def _is_null(group: Any) -> bool:
+    """Whether a row group has nothing but nulls in the column, and so nothing to tell."""
+    found = group.statistics
+    return found is not None and found.has_null_count and found.null_count == group.num_values
 
 
 def _epoch_ms(value: object) -> int | None:
