@@ -15,6 +15,7 @@ FINISHED = ("success", "failed")
 
 _ATTEMPTS = 10
 _PAUSE_S = 1.0
+_TIMEOUT_S = 90.0  # longer than a process waits for SQLite's lock
 
 
 class ApiError(BackstreamError):
@@ -26,7 +27,7 @@ class AirflowApi:
 
     def __init__(self, url: str, user: str, password: str) -> None:
         # Not by the user's proxy: the server is on this machine.
-        self._http = httpx.Client(base_url=url, timeout=60, trust_env=False)
+        self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S, trust_env=False)
         self._credentials = {"username": user, "password": password}
 
     def health(self) -> dict[str, Any]:
@@ -71,10 +72,7 @@ class AirflowApi:
         self._call("PATCH", f"/api/v2/dags/{dag_id}", json={"is_paused": False})
 
     def backfill(self, dag_id: str, date: datetime, conf: dict[str, str]) -> str:
-        """Have Airflow backfill the one run of a date, also when it ran before; return the run's id.
-
-        What an interrupted demo left unfinished is ended first: Airflow allows one active Backfill per DAG.
-        """
+        """Have Airflow backfill the one run of a date, also when it ran before; return the run's id."""
         request = {
             "dag_id": dag_id,
             "from_date": date.isoformat(),
@@ -84,25 +82,27 @@ class AirflowApi:
             "max_active_runs": 1,
         }
         for attempts_left in reversed(range(_ATTEMPTS)):
-            self._settle(dag_id)
-            answer = self._http.post("/api/v2/backfills", json=request)
+            answer = self._answer("POST", "/api/v2/backfills", json=request)
             # On SQLite it may fail halfway, when another process writes, and leave a Backfill without runs.
             halfway = answer.is_server_error or answer.status_code == httpx.codes.CONFLICT
             if not halfway or not attempts_left:
                 _require_success(answer)
                 break
             time.sleep(_PAUSE_S)
+            self.settle()
         at = {"logical_date_gte": date.isoformat(), "logical_date_lte": date.isoformat()}
         runs = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns", params=at)["dag_runs"]
         return str(runs[0]["dag_run_id"])
 
-    def _settle(self, dag_id: str) -> None:
-        for each in self._call("GET", "/api/v2/backfills", params={"dag_id": dag_id})["backfills"]:
-            if each["completed_at"] is None:
-                self._call("PUT", f"/api/v2/backfills/{each['id']}/cancel")
-        for run in self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns", params={"limit": 100})["dag_runs"]:
-            if run["state"] not in FINISHED:
-                self._call("PATCH", _run(dag_id, run["dag_run_id"]), json={"state": "failed"})
+    def settle(self) -> None:
+        """End what is unfinished: cancel Backfills, of which a DAG may have one at a time, and fail runs."""
+        for dag in self._call("GET", "/api/v2/dags", params={"limit": 100})["dags"]:
+            for each in self._call("GET", "/api/v2/backfills", params={"dag_id": dag["dag_id"]})["backfills"]:
+                if each["completed_at"] is None:
+                    self._call("PUT", f"/api/v2/backfills/{each['id']}/cancel")
+        unfinished = {"state": ["queued", "running"], "limit": 100}
+        for run in self._call("GET", "/api/v2/dags/~/dagRuns", params=unfinished)["dag_runs"]:
+            self._call("PATCH", _run(run["dag_id"], run["dag_run_id"]), json={"state": "failed"})
 
     def run_state(self, dag_id: str, run_id: str) -> str:
         """Such as running, success or failed."""
@@ -132,12 +132,19 @@ class AirflowApi:
             ApiError: when it is not a success.
         """
         for _ in range(_ATTEMPTS):
-            answer = self._http.request(method, path, **options)
+            answer = self._answer(method, path, **options)
             if not answer.is_server_error:
                 break
             time.sleep(_PAUSE_S)
         _require_success(answer)
         return answer.json() if answer.content else {}
+
+    def _answer(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            return self._http.request(method, path, **options)
+        except httpx.HTTPError as error:
+            msg = f"no answer from Airflow to {method} {path}: {error or type(error).__name__}"
+            raise ApiError(msg) from error
 
 
 def _require_success(answer: httpx.Response) -> None:

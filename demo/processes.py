@@ -139,22 +139,8 @@ def undisturbed() -> Iterator[None]:
             signal.signal(asked, handler)
 
 
-def end(state: Path, roster: Path, last: Service | None = None, grace_s: float = 8.0) -> None:
-    """End the stack's processes, running tasks and their Spark included; what is deaf to that is killed.
-
-    Args:
-        state: the folder that holds the stack's state.
-        roster: where its services are noted.
-        last: the one that the others report to while they end.
-        grace_s: how long is waited before anything is killed.
-    """
-    # All others at once: a scheduler that is asked alone waits until its running tasks have finished.
-    _end_all(lambda: [each for each in owned(state, roster) if not last or not last.has(each)], grace_s)
-    _end_all(lambda: owned(state, roster), grace_s)
-    roster.unlink(missing_ok=True)
-
-
-def _end_all(those: Callable[[], list[psutil.Process]], grace_s: float) -> None:
+def end(those: Callable[[], list[psutil.Process]], grace_s: float = 5.0) -> None:
+    """End processes, all at once; what is deaf to being asked is killed."""
     for process in those():
         with suppress(psutil.NoSuchProcess):
             process.terminate()

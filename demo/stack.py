@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from demo.airflow_api import AirflowApi
+import psutil
+
+from demo.airflow_api import AirflowApi, ApiError
 from demo.processes import Service, StackError, end, locked, owned, remember, undisturbed
 from demo.settings import USER, Place, Secrets, Spark, airflow_command, environment, write_spark_defaults
 
-SERVICES = ("api-server", "scheduler", "dag-processor")
-"""The first is the one that running tasks report to."""
+API_SERVER = "api-server"
+OTHERS = ("scheduler", "dag-processor")
 POOL = "spark"
 
 _MIGRATION_LIMIT_S = 300.0
@@ -35,6 +38,7 @@ class Stack:
         self._env: dict[str, str] = {}
         self._services: list[Service] = []
         self._migration: Service | None = None
+        self._api: AirflowApi | None = None
         self._lock: IO[str] | None = None
 
     @property
@@ -54,7 +58,7 @@ class Stack:
             StackError: when another stack uses the folder.
         """
         self._lock = locked(self.place.airflow / "stack.lock")
-        end(self.place.home, self._roster)  # what a stack that was killed has left behind
+        end(self._processes)  # what a stack that was killed has left behind
         write_spark_defaults(self.place)
         known = Secrets.kept_in(self.place.airflow)
         self.password = known.password
@@ -70,12 +74,20 @@ class Stack:
             StackError: naming the process that died or is not healthy in time, with the end of its log.
         """
         self._finish_migration()
-        for name in SERVICES:
-            self._services.append(self._service(name, [name]))
         api = AirflowApi(self.place.url, USER, self.password)
-        self.wait_until("is healthy", lambda: _all_healthy(api))
+        self._services.append(self._service(API_SERVER, [API_SERVER]))
+        if self._unsettled.exists():
+            # Before there is a scheduler: it would go on with the unfinished, and on SQLite both would block.
+            self.wait_until("has its database", lambda: _healthy(api, "metadatabase"))
+            api.log_in()
+            api.settle()
+        self._unsettled.touch()
+        for name in OTHERS:
+            self._services.append(self._service(name, [name]))
+        self.wait_until("is healthy", lambda: _healthy(api, "metadatabase", "scheduler", "dag_processor"))
         api.log_in()
         api.set_pool(POOL, self.spark.chunks_at_once)
+        self._api = api
         return api
 
     def wait_until(self, what: str, done: Callable[[], bool], limit_s: float = _HEALTH_LIMIT_S) -> None:
@@ -105,20 +117,38 @@ class Stack:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End every process of the stack, and give the state folder back."""
+        """End every process of the stack, and give the state folder back; unfinished runs become failed ones."""
         with undisturbed():
-            end(self.place.home, self._roster, last=self._services[0] if self._services else None)
+            self._end_all()
         if self._lock:
             self._lock.close()
 
+    def _end_all(self) -> None:
+        if self._api:
+            server = self._services[0]
+            end(lambda: [each for each in self._processes() if not server.has(each)])
+            with suppress(ApiError):  # then the next start does it
+                self._api.settle()
+                self._unsettled.unlink()
+        end(self._processes)
+        self._roster.unlink(missing_ok=True)
+
+    def _processes(self) -> list[psutil.Process]:
+        return owned(self.place.home, self._roster)
+
     def left_over(self) -> int:
         """How many processes of the stack run: 0 once it was left."""
-        return len(owned(self.place.home, self._roster))
+        return len(self._processes())
 
     @property
     def _migrated(self) -> Path:
         """Says that the database is that of the installed Airflow: asking Airflow itself takes seconds."""
         return self.place.airflow / f"database-of-{version('apache-airflow')}"
+
+    @property
+    def _unsettled(self) -> Path:
+        """Says that Airflow may have left something unfinished."""
+        return self.place.airflow / "unsettled"
 
     @property
     def _roster(self) -> Path:
@@ -137,7 +167,6 @@ class Stack:
             self._migrated.touch()
 
 
-def _all_healthy(api: AirflowApi) -> bool:
+def _healthy(api: AirflowApi, *parts: str) -> bool:
     health = api.health()
-    parts = ("metadatabase", "scheduler", "dag_processor")
     return all((health.get(part) or {}).get("status") == "healthy" for part in parts)
