@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -24,6 +24,10 @@ from backstream.core.errors import BackstreamError, QualityError, SpecError
 from backstream.core.folders import Home, definitions_folder
 from backstream.core.instants import duration_text, instant_ms
 from backstream.core.plan import Mode, Plan
+
+if TYPE_CHECKING:
+    from backstream.core.advice import Advice
+    from backstream.steps.advise import Question
 
 app = typer.Typer(
     name="backstream",
@@ -114,6 +118,37 @@ def report(
         latest = _latest_run(definition, since, until, mode)
         steps.report_run(latest)
         print(steps.summary(latest))
+
+
+@app.command()
+def advise(
+    definition: DefinitionArgument,
+    since: SinceOption,
+    until: UntilOption,
+    keep: Annotated[float, typer.Option(help="Share of the records that must not be dropped")] = 0.999,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the whole curve to this file")] = None,
+) -> None:
+    """Learn the watermark's delay from history: what would every delay have lost, and how long do results wait?
+
+    Reads the recording twice, whatever the number of delays, and is exact for each of them: the counts are those
+    that a replay with that delay would give, with the definition's windows, allowed lateness, interval, idle
+    timeout and topology. Recommends the smallest delay that keeps the share.  Nothing is planned or published.
+
+    dropped: came when the window was gone.  late: came after it had fired, which then fired again.
+    kept: not dropped.  wait: from a window's end until the watermark lets it fire.
+
+    Example: `backstream advise flights --since 2013-02-01 --until 2013-03-01 --keep 0.99`
+    """
+    from backstream.core.folders import write_text
+    from backstream.steps.advise import question, summary
+
+    with _errors_in_words():
+        since_ms, until_ms = instant_ms(since, "--since"), instant_ms(until, "--until")
+        asked = question(_definition_path(definition), since_ms, until_ms, keep, Home.from_environment())
+        advice = _advised(asked)
+        if json:
+            write_text(json, advice.json_text())
+        print(summary(asked, advice))
 
 
 @app.command()
@@ -220,6 +255,24 @@ def _replay(planned: Plan) -> None:
             progress.update(bar, completed=(number + 1) * len(STAGES))
         progress.update(bar, description="replayed")
         spark.stop()
+
+
+def _advised(asked: Question) -> Advice:
+    """In a Spark of its own, with a bar that moves as the passes over the data end."""
+    from backstream.spark.session import local, require_java
+    from backstream.steps.advise import STAGES, advise
+
+    require_java()  # before there is a bar on the screen
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(TextColumn("{task.description:<28}"), *columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("starting Spark", total=len(STAGES))
+        spark = local(f"backstream advise {asked.definition.name}")
+        advice = advise(
+            spark, asked, lambda stage: progress.update(bar, description=stage, completed=STAGES.index(stage))
+        )
+        progress.update(bar, description="weighed", completed=len(STAGES))
+        spark.stop()
+    return advice
 
 
 def _latest_run(definition: str, since: str, until: str, mode: Mode | None) -> Plan:

@@ -1,0 +1,170 @@
+"""Every delay at once on Spark against the reference interpreter, one delay after the other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, median
+from typing import NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.histories import Row, days, random_history, write_history
+
+from backstream.core.fates import Fate
+from backstream.core.folders import Home
+from backstream.core.generators import Strategy, StrategyKind
+from backstream.core.instants import HOUR_MS, MINUTE_MS
+from backstream.core.panes import panes
+from backstream.core.records import Clock, Record
+from backstream.core.watermarks import watermarks
+from backstream.core.windows import Cumulate, Session, Sliding, Tumbling, window_start_ms
+from backstream.definition.model import Definition
+from backstream.spark.advise import observed
+from backstream.steps.advise import Question, question
+
+DEFINITION = """\
+name = "events"
+window = {window}
+watermark = {{strategy = "monotonous", {watermark}}}
+lateness = {{allowed = "{lateness}"}}
+quality = {{partitions = {partitions}}}
+aggregates = {{events = "count(*)"}}
+
+[source]
+path = "{folder}/data"
+event_time = "happened_at"
+arrival_time = "arrived_at"
+partition = "origin"
+sequence = "seq"
+key = ["key"]
+deduplicate_on = ["origin", "seq"]
+"""
+RANGE = days(1, 2)
+DELAYS_MS = [0, 1, *(minutes * MINUTE_MS for minutes in (1, 5, 13, 40, 90, 200, 300)), 30 * HOUR_MS]
+
+
+class Stream(NamedTuple):
+    """A source and its windows, as TOML."""
+
+    window: str = '{kind = "tumbling", size = "1h"}'
+    watermark: str = 'interval = "30s", idle_timeout = "1h"'
+    lateness: str = "1h"
+    partitions: str = '"observed"'
+
+
+STREAMS = {
+    "idle": Stream(),
+    "never idle": Stream(watermark='interval = "30s"'),
+    "no lateness": Stream('{kind = "tumbling", size = "2h", offset = "-15m"}', lateness="0s"),
+    "sliding": Stream('{kind = "sliding", size = "150m", slide = "1h"}'),
+    "holes": Stream('{kind = "sliding", size = "20m", slide = "1h", offset = "10m"}'),
+    "cumulate": Stream('{kind = "cumulate", size = "4h", step = "1h"}'),
+    "subtasks": Stream(watermark='interval = "30s", idle_timeout = "1h", topology = "subtasks"'),
+    "operator": Stream(watermark='interval = "30s", idle_timeout = "20m", topology = "operator"'),
+    "partitions that end": Stream(watermark='interval = "30s", partition_end = "release"'),
+    "a partition that never delivers": Stream(partitions='["A", "B", "C", "Z"]'),
+    "one that never delivers, for ever": Stream(watermark='interval = "30s"', partitions='["A", "Z"]'),
+    "after each record": Stream(watermark='interval = "30s", idle_timeout = "1h", emission = "record"'),
+    "between batches": Stream(watermark='interval = "20m", emission = "micro_batch"'),
+    "few ticks": Stream(watermark='interval = "5h", idle_timeout = "1h"'),
+}
+
+
+def asked(folder: Path, history: Sequence[Row], stream: Stream) -> Question:
+    write_history(folder / "data", history)
+    file = folder / "events.toml"
+    file.write_text(DEFINITION.format(folder=folder, **stream._asdict()))
+    return question(file, RANGE.start_ms, RANGE.end_ms, 0.99, Home(folder / "home"))
+
+
+class Told(NamedTuple):
+    """What a delay did to the records of the range, and how long results waited."""
+
+    records: int
+    dropped: int
+    late: int
+    behind: int
+    mean_wait_ms: int
+    median_wait_ms: int
+
+
+def replayed(history: Sequence[Row], definition: Definition, delay_ms: int) -> Told:
+    """The reference's answer for one delay."""
+    arrived = sorted(history, key=lambda row: (row[1], row[3], row[2]))
+    section, window = definition.watermark, definition.window.spec()
+    assert not isinstance(window, Session)
+    named = () if definition.quality.partitions == "observed" else definition.quality.partitions
+    partitions = sorted({*named, *(row[2] for row in arrived)})
+    strategy = Strategy(StrategyKind.BOUNDED, delay_ms, section.interval, section.idle_timeout)
+    clock = Clock(arrived[0][1], section.interval, arrived[-1][1])
+    records = [Record(row[1], partitions.index(row[2]), "", row[0]) for row in arrived]
+    emission = replace(section.spec(), strategy=strategy)
+    heard = watermarks(records, emission, clock, range(len(partitions)))
+    fates = panes(records, heard, window, definition.lateness.allowed).fates
+    once = [number for number, row in enumerate(arrived) if arrived.index(row) == number]
+    ours = [number for number in once if in_range(latest_start_ms(window, arrived[number][0]))]
+    ends_ms = {
+        each.end_ms for number in once for each in window.assign(arrived[number][0]) if in_range(each.start_ms)
+    }
+    waits_ms = [
+        next(rise.at_ms for rise in heard.events if rise.watermark_ms >= end_ms - 1) - end_ms for end_ms in ends_ms
+    ]
+    counts = Counter(fates[number] for number in ours)
+    behind = sum(arrived[number][0] <= heard.in_force_ms[number] for number in ours)
+    told = (len(ours), counts[Fate.DROPPED], counts[Fate.LATE], behind)
+    return Told(*told, round(fmean(waits_ms)), round(median(waits_ms)))
+
+
+def latest_start_ms(window: Tumbling | Sliding | Cumulate, event_time_ms: int) -> int:
+    every_ms = window.slide_ms if isinstance(window, Sliding) else window.size_ms
+    return window_start_ms(event_time_ms, window.offset_ms, every_ms)
+
+
+def in_range(start_ms: int) -> bool:
+    return RANGE.start_ms <= start_ms < RANGE.end_ms
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_one_pass_gives_for_every_delay_what_a_replay_gives(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    history = random_history(seed=len(name), rows=800)
+    wanted = asked(tmp_path, history, STREAMS[name])
+
+    found = observed(spark, wanted.recorded)
+
+    edges_ms = {each + more for each in found.overdue.delays_ms[::25] for more in (0, 1)}
+    for delay_ms in sorted({*DELAYS_MS, *edges_ms}):
+        dropped, overdue = found.dropped.affected(delay_ms), found.overdue.affected(delay_ms)
+        wait = found.firings.wait(delay_ms)
+        counts = (found.overdue.records, dropped, overdue - dropped, found.behind.affected(delay_ms))
+        assert Told(*counts, wait.mean_ms, wait.median_ms) == replayed(history, wanted.definition, delay_ms)
+
+
+def test_these_streams_lose_records_and_the_timeout_matters(spark: SparkSession, tmp_path: Path) -> None:
+    history = random_history(seed=4, rows=800)
+    idle, never = (asked(tmp_path / name, history, STREAMS[name]).recorded for name in ("idle", "never idle"))
+
+    with_timeout, without = observed(spark, idle), observed(spark, never)
+
+    lost = [[each.dropped.affected(delay_ms) for delay_ms in DELAYS_MS[:8]] for each in (with_timeout, without)]
+    assert all(more > less for more, less in zip(*lost, strict=True))
+    assert lost[0] == sorted(lost[0], reverse=True)
+
+
+def test_too_many_critical_delays_are_counted_in_steps(spark: SparkSession, tmp_path: Path) -> None:
+    history = random_history(seed=2, rows=800)
+    wanted = asked(tmp_path, history, STREAMS["idle"]).recorded
+
+    exact, stepped = observed(spark, wanted), observed(spark, wanted, most=300)
+
+    step_ms = stepped.dropped.step_ms
+    assert step_ms > 1
+    assert len(stepped.dropped.delays_ms) < len(exact.dropped.delays_ms)
+    kinds = [(exact.dropped, stepped.dropped), (exact.overdue, stepped.overdue), (exact.behind, stepped.behind)]
+    for delay_ms in range(0, 10 * HOUR_MS, step_ms):
+        assert all(one.affected(delay_ms) == other.affected(delay_ms) for one, other in kinds)
+    assert exact.firings == stepped.firings
