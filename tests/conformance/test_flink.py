@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from backstream.core import reference
-from backstream.core.conformance import compare, read_lines
+from backstream.core.conformance import Outcome, compare, parse, read_lines
 from backstream.core.errors import SpecError
+from backstream.core.instants import MAX_MS
 
 CASES = Path(__file__).parent / "flink"
 FAMILIES = {path.stem: path for path in sorted(CASES.glob("*.jsonl"))}
-WITHOUT_TIMERS = sorted(FAMILIES.keys() - {"timers"})
 
 
 def test_all_635_recordings_are_here() -> None:
@@ -32,28 +32,10 @@ def test_the_reference_does_what_flink_did(family: str) -> None:
 def test_spark_does_what_flink_did(spark: SparkSession) -> None:
     from backstream.spark.conformance import engine
 
-    tally = compare(list(read_lines([FAMILIES[family] for family in WITHOUT_TIMERS])), engine(spark))
+    tally = compare(list(read_lines(list(FAMILIES.values()))), engine(spark))
 
-    assert tally.differ == []
-    # Times and a lateness next to the limits of 64 bits: no calendar gets there.
-    assert sorted(line.split(":")[1].strip() for line in tally.unsupported) == [
-        "edge/huge_delay_at_start_is_long_min",
-        "edge/lateness_long_max_session_fails",
-        "edge/timestamp_long_min_fails",
-        "edge/timestamp_long_min_plus_1",
-        "edge/timestamp_long_min_session",
-        "edge/timestamp_near_long_max",
-        "edge/timestamp_near_long_max_offline",
-    ]
-
-
-def test_spark_names_timers_as_unsupported(spark: SparkSession) -> None:
-    from backstream.spark.conformance import engine
-
-    tally = compare(list(read_lines([FAMILIES["timers"]])), engine(spark))
-
-    assert str(tally) == "cases: 49  agree: 0  differ: 0  unsupported: 49"
-    assert tally.unsupported[0] == "unsupported: timers/duplicates_coalesce: timers of process functions"
+    assert (tally.differ, tally.unsupported) == ([], [])
+    assert tally.agree == 635
 
 
 @pytest.mark.parametrize(
@@ -113,3 +95,40 @@ def test_a_case_without_records_is_refused_by_name() -> None:
     with pytest.raises(SpecError) as refused:
         compare([{"case": {"name": "mine"}, "flink": {}}], reference.play)
     assert str(refused.value) == "conformance case 'mine' is not of the form it must have: KeyError('records')"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"allowed_lateness_ms": -1}, "allowed lateness must not be negative, got -1 ms"),
+        ({"partitions": 0}, "partition must be 0 to -1, got 0"),
+        (
+            {"records": [{"arrival_ms": at, "partition": 0, "key": "a", "ts": at} for at in (5, 4)]},
+            "records must be in arrival order, got 4 ms after a later one",
+        ),
+    ],
+)
+def test_a_case_that_cannot_be_played_is_an_error_on_every_engine(settings: dict[str, object], says: str) -> None:
+    line = next(each for each in read_lines([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
+    line["case"] |= settings
+
+    tally = compare([line], reference.play)
+
+    assert tally.differ == [f"differs: edge/table_x1ms: raised SpecError: {says}"]
+
+
+def without_records(kind: str) -> dict[str, object]:
+    """Nothing but ticks, every 200 ms from 1970 to 2023."""
+    window = {"kind": "tumbling", "size_ms": 5}
+    return {"name": kind, "records": [], "strategy": {"kind": kind}, "window": window, "end_ms": 1_700_000_000_000}
+
+
+def test_years_without_a_record_are_over_at_once_on_both_engines(spark: SparkSession) -> None:
+    from backstream.spark.conformance import engine
+
+    cases = [parse(without_records(kind)) for kind in ("bounded", "punctuated", "none", "time_lag")]
+
+    for play in (reference.play, engine(spark)):
+        *quiet, refused = play(cases)
+        assert [outcome.watermarks for outcome in quiet if isinstance(outcome, Outcome)] == [[(MAX_MS, -1)]] * 3
+        assert str(refused).startswith("a time lag moves the watermark at every tick: 8,500,000,000 rises")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,11 +11,11 @@ from hypothesis import strategies as st
 
 from backstream.core.errors import SpecError
 from backstream.core.fates import Fate
-from backstream.core.generators import Strategy, StrategyKind
+from backstream.core.generators import Strategy, StrategyKind, generator_factory
 from backstream.core.instants import MAX_MS, MIN_MS
 from backstream.core.panes import panes
 from backstream.core.records import Clock, Record
-from backstream.core.watermarks import Emission, Topology, Watermarks, watermarks
+from backstream.core.watermarks import Emission, EmissionModel, Topology, Watermarks, played, watermarks
 from backstream.core.windows import Tumbling
 
 
@@ -23,7 +24,7 @@ def stream(*arrivals: tuple[int, int, int]) -> list[Record]:
     return [Record(arrival, partition, "a", event) for arrival, partition, event in arrivals]
 
 
-def bounded(**settings: int) -> Emission:
+def bounded(**settings: Any) -> Emission:
     return Emission(Strategy(StrategyKind.BOUNDED, **{"interval_ms": 1, **settings}))
 
 
@@ -138,11 +139,97 @@ def test_quiet_ticks_may_be_skipped(records: list[Record], emission: Emission) -
 
 
 def _every_tick(records: list[Record], emission: Emission, clock: Clock) -> Watermarks:
-    import backstream.core.watermarks as module
+    new = generator_factory(emission.strategy)
+    return played(records, emission, clock, range(3), lambda _: new(), lambda first, last: range(first, last + 1))
 
-    effective = module._effective_ticks  # noqa: SLF001 - the one shortcut that this test takes away
-    try:
-        module._effective_ticks = lambda done, until, *_, **__: iter(range(done + 1, until + 1))  # noqa: SLF001
-        return watermarks(records, emission, clock, range(3))
-    finally:
-        module._effective_ticks = effective  # noqa: SLF001
+
+YEARS_MS = 1_700_000_000_000
+
+
+def time_lag(**settings: Any) -> Emission:
+    return Emission(Strategy(StrategyKind.TIME_LAG, **settings))
+
+
+def test_a_time_lag_over_years_is_refused_before_it_is_listed() -> None:
+    with pytest.raises(SpecError) as refused:
+        watermarks([], time_lag(), Clock(0, 200, YEARS_MS), [0])
+    assert str(refused.value) == (
+        "a time lag moves the watermark at every tick: 8,500,000,000 rises are too many to list, "
+        "1,000,000 at most\n\nhint: a longer interval, or an earlier end of the clock"
+    )
+
+
+def test_a_time_lag_that_falls_idle_may_be_silent_for_years() -> None:
+    records = stream((0, 0, 5), (YEARS_MS, 0, YEARS_MS))
+
+    heard = watermarks(records, time_lag(idle_timeout_ms=1_000, delay_ms=7), Clock(0, 200, YEARS_MS), [0])
+
+    # Idle from tick 1 + floor(1000 / 200) + 2 on: the seventh is the last that emits.
+    assert [event.watermark_ms for event in heard.events] == [*(200 * tick - 7 for tick in range(1, 8)), MAX_MS]
+    assert heard.in_force_ms == [MIN_MS, 1_393]
+
+
+class Counting:
+    """Says how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def on_event(self, record: Record) -> None:
+        """Nothing."""
+
+    def on_periodic_emit(self, now_ms: int) -> int | None:
+        """One more."""
+        self.asked += 1
+        return self.asked
+
+
+class SteadyCounting(Counting):
+    """The same, for which quiet ticks may be skipped."""
+
+    is_steady = True
+
+
+def test_a_users_generator_is_called_at_every_tick_unless_it_is_steady() -> None:
+    records = stream((0, 0, 5), (1_000, 0, 5))
+
+    def heard_from(new_generator: type[Counting]) -> list[int]:
+        heard = watermarks(records, bounded(interval_ms=10), Clock(0, 10, 1_000), [0], new_generator)
+        return [event.watermark_ms for event in heard.events]
+
+    assert heard_from(Counting) == [*range(1, 101), MAX_MS]
+    assert heard_from(SteadyCounting) == [1, 2, MAX_MS]
+
+
+def test_a_users_generator_is_refused_where_it_would_be_called_for_ever() -> None:
+    with pytest.raises(SpecError) as refused:
+        watermarks([], bounded(interval_ms=200), Clock(0, 200, YEARS_MS), [0], Counting)
+    assert str(refused.value) == (
+        "a watermark generator cannot be called at 8,500,000,000 ticks, 200,000,000 at most\n\n"
+        "hint: a longer interval, an idle timeout, or `is_steady = True` in its class"
+    )
+
+    idle = bounded(interval_ms=200, idle_timeout_ms=1_000)
+    heard = watermarks([], idle, Clock(0, 200, YEARS_MS), [0], Counting)
+    assert [event.watermark_ms for event in heard.events] == [*range(1, 7), MAX_MS]
+
+
+@given(streams(), st.sampled_from(Topology), st.sampled_from([0, 30]), st.sampled_from(EmissionModel))
+def test_a_record_never_sees_its_own_watermark(
+    records: list[Record], topology: Topology, idle_timeout_ms: int, model: EmissionModel
+) -> None:
+    strategy = Strategy(StrategyKind.MONOTONOUS, interval_ms=7, idle_timeout_ms=idle_timeout_ms)
+    emission = Emission(strategy, topology, model=model)
+
+    heard = watermarks(records, emission, clock_of(records, emission), range(3))
+
+    seen_ms = MIN_MS
+    for record, met_ms in zip(records, heard.in_force_ms, strict=True):
+        assert met_ms <= max(seen_ms - 1, MIN_MS)
+        seen_ms = max(seen_ms, record.event_time_ms)
+
+
+def test_an_emission_model_needs_a_greatest_event_time() -> None:
+    with pytest.raises(SpecError) as refused:
+        Emission(Strategy(StrategyKind.TIME_LAG), model=EmissionModel.RECORD)
+    assert str(refused.value) == "emission per record needs monotonous or bounded watermarks, got time_lag"

@@ -13,6 +13,7 @@ from tests.definition.clicks import Lines, written
 
 from backstream.core.folders import definitions_folder
 from backstream.core.instants import HOUR_MS, MINUTE_MS
+from backstream.core.windows import Sliding, Tumbling
 from backstream.definition.load import json_schema, parse
 
 EVERYTHING: Lines = {
@@ -70,14 +71,18 @@ def test_the_hash_depends_on_every_value(lines: Lines) -> None:
     assert definition_hash(lines) != definition_hash({})
 
 
-def test_windows_reach_past_a_chunk_only_where_they_overlap() -> None:
-    tumbling = parse(written({}), "clicks.toml")
-    sliding = parse(written({"window": '{ kind = "sliding", size = "90m", slide = "30m" }'}), "clicks.toml")
-    with_holes = parse(written({"window": '{ kind = "sliding", size = "10m", slide = "30m" }'}), "clicks.toml")
-
-    assert (tumbling.unit_ms, tumbling.halo_ms) == (HOUR_MS, 0)
-    assert (sliding.unit_ms, sliding.halo_ms) == (30 * MINUTE_MS, HOUR_MS)
-    assert (with_holes.unit_ms, with_holes.halo_ms) == (30 * MINUTE_MS, 0)
+@pytest.mark.parametrize(
+    ("window", "cells"),
+    [
+        ('{ kind = "tumbling", size = "90m", offset = "5m" }', Tumbling(90 * MINUTE_MS, 5 * MINUTE_MS)),
+        ('{ kind = "sliding", size = "90m", slide = "30m" }', Sliding(90 * MINUTE_MS, 30 * MINUTE_MS)),
+        ('{ kind = "cumulate", size = "1h", step = "5m" }', Tumbling(HOUR_MS)),
+        ('{ kind = "session", gap = "5m" }', Tumbling(HOUR_MS)),
+    ],
+)
+def test_counts_are_kept_for_windows_on_a_grid_whatever_the_kind(window: str, cells: Tumbling | Sliding) -> None:
+    chunk = '"3d"'  # a multiple of all of these
+    assert parse(written({"window": window, "backfill.chunk": chunk}), "clicks.toml").cells == cells
 
 
 def fits_schema(content: Mapping[str, Any]) -> bool:

@@ -10,13 +10,18 @@ from tests.definition.clicks import Lines, refusal, written
 from backstream.core.errors import SpecError
 from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS, HOUR_MS
+from backstream.core.windows import Tumbling
 from backstream.definition.load import load, parse, resolved
 
 
 def test_a_definition_is_read_with_durations_in_milliseconds_and_defaults_for_what_it_leaves_out() -> None:
     clicks = parse(written({}), "clicks.toml")
 
-    assert (clicks.name, clicks.window.size, clicks.aggregates) == ("clicks", HOUR_MS, {"clicks": "count(*)"})
+    assert (clicks.name, clicks.window.spec(), clicks.aggregates) == (
+        "clicks",
+        Tumbling(HOUR_MS),
+        {"clicks": "count(*)"},
+    )
     assert (clicks.watermark.strategy, clicks.watermark.interval) == ("none", 200)
     assert (clicks.backfill.mode, clicks.backfill.chunk, clicks.quality.suite) == (
         "recompute",
@@ -49,7 +54,7 @@ def test_a_key_that_is_not_known_is_named_with_its_section(lines: Lines, said: s
         ({"source.event_time": None}, "source.event_time is missing"),
         ({"window": None}, "window is missing"),
         ({"window.size": None}, "window.size is missing"),
-        ({"window.kind": None}, "window needs a kind: tumbling or sliding"),
+        ({"window.kind": None}, "window needs a kind: tumbling, sliding, session or cumulate"),
         ({"window.kind": '"sliding"'}, "window.slide is missing"),
         ({"aggregates": None}, "aggregates is missing"),
         ({"aggregates.clicks": None}, "aggregates must hold at least one"),

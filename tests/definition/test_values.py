@@ -42,7 +42,10 @@ def test_a_duration_is_within_what_makes_sense(lines: Lines, said: str) -> None:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ({"window.kind": '"session"'}, "window.kind must be tumbling or sliding, got 'session'"),
+        (
+            {"window.kind": '"hopping"'},
+            "window.kind must be tumbling, sliding, session or cumulate, got 'hopping'",
+        ),
         ({"source.format": '"csv"'}, "source.format must be 'parquet', got 'csv'"),
         (
             {"backfill.mode": '"stream"'},
@@ -54,7 +57,10 @@ def test_a_duration_is_within_what_makes_sense(lines: Lines, said: str) -> None:
         ),
         (
             {"watermark.strategy": '"bounded"'},
-            "watermark.strategy must be 'none', 'monotonous' or 'bounded_out_of_orderness', got 'bounded'",
+            (
+                "watermark.strategy must be 'none', 'monotonous', 'bounded_out_of_orderness', 'punctuated', "
+                "'time_lag' or 'custom', got 'bounded'"
+            ),
         ),
         (
             {"quality.partitions": '"all"'},

@@ -13,17 +13,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.core.fates import Fate
-from backstream.core.generators import Strategy, StrategyKind
-from backstream.core.instants import DAY_MS, epoch_ms, moment
+from backstream.core.instants import DAY_MS, MIN_MS, epoch_ms, moment
 from backstream.core.intervals import Interval
 from backstream.core.panes import Panes, PaneTiming, panes
 from backstream.core.records import Clock, Record
-from backstream.core.watermarks import Emission, watermarks
+from backstream.core.watermarks import watermarks
 from backstream.core.windows import Sliding, window_start_ms
 from backstream.definition.model import Definition
+from backstream.spark.session_fold import as_met
 
 Row = tuple[int, int, str, int, str, int]
 """Event time, arrival time (both ms), partition, sequence, key, value."""
+
+Place = tuple[str, int, int]
+"""Key, window start and end (ms)."""
+Value = tuple[int, int]
+"""Number of events, and the sum of their values."""
+
+MARKER = "value = 3"
+"""SQL that is true for the records that carry a watermark, where it is punctuated."""
 
 DAY_ONE_MS = epoch_ms(datetime(2024, 3, 1, tzinfo=UTC))
 
@@ -101,21 +109,24 @@ class Expected:
 
     def __init__(self, history: Sequence[Row], definition: Definition, interval: Interval) -> None:
         """Play the whole history, then keep what belongs to the range."""
-        self.interval, self.window = interval, definition.window.spec()
+        self.interval, self.window, self.cells = interval, definition.window.spec(), definition.cells
+        if definition.time != "event":
+            history = [(row[1], *row[1:]) for row in history]
         arrived = sorted(history, key=lambda row: (row[1], row[3], row[2]))
         self.unique = list(dict.fromkeys(arrived))
         partitions = sorted({row[2] for row in arrived})
-        section = definition.watermark
-        strategy = Strategy(StrategyKind(section.strategy), section.delay, section.interval, section.idle_timeout)
-        clock = Clock(arrived[0][1], section.interval, arrived[-1][1])
-        records = [Record(row[1], partitions.index(row[2]), row[4], row[0], row[5]) for row in arrived]
-        heard = watermarks(records, Emission(strategy), clock, range(len(partitions)))
+        clock = Clock(arrived[0][1], definition.watermark.interval, arrived[-1][1])
+        is_marked = definition.watermark.marker == MARKER
+        records = [
+            Record(row[1], partitions.index(row[2]), row[4], row[0], row[5], is_marked and row[5] == 3)
+            for row in arrived
+        ]
+        heard = watermarks(records, definition.watermark.spec(), clock, range(len(partitions)))
         first_at = {row: position for position, row in reversed(list(enumerate(arrived)))}
         kept = [records[first_at[row]] for row in self.unique]
         met = [heard.in_force_ms[first_at[row]] for row in self.unique]
-        from backstream.spark.sessions import _as_met
-
-        self.panes: Panes = panes(kept, _as_met(met), self.window, definition.lateness.allowed)
+        self.panes: Panes = panes(kept, as_met(met), self.window, definition.lateness.allowed)
+        self.offline: Panes = panes(kept, as_met([MIN_MS] * len(kept)), self.window, 0)
         self.duplicates = Counter(row[2] for row in arrived) - Counter(row[2] for row in self.unique)
         self.arrived = arrived
 
@@ -133,32 +144,29 @@ class Expected:
         return {partition: dict(sorted(counts.items())) for partition, counts in sorted(counted.items())}
 
     def _owns(self, row: Row) -> bool:
-        every_ms = self.window.slide_ms if isinstance(self.window, Sliding) else self.window.size_ms
-        start_ms = window_start_ms(row[0], self.window.offset_ms, every_ms)
+        every_ms = self.cells.slide_ms if isinstance(self.cells, Sliding) else self.cells.size_ms
+        start_ms = window_start_ms(row[0], self.cells.offset_ms, every_ms)
         return self.interval.start_ms <= start_ms < self.interval.end_ms
 
-    def values(
-        self,
-    ) -> dict[tuple[str, int], tuple[tuple[int, int] | None, tuple[int, int] | None, tuple[int, int]]]:
-        """Key and window start to (events, total) of the first, the live and the final pane."""
-        final: dict[tuple[str, int], list[int]] = {}
-        for number, row in enumerate(self.unique):
-            for window in self.window.assign(row[0]):
-                if self.interval.start_ms <= window.start_ms < self.interval.end_ms:
-                    final.setdefault((row[4], window.start_ms), []).append(number)
-        first: dict[tuple[str, int], tuple[int, int]] = {}
-        live: dict[tuple[str, int], tuple[int, int]] = {}
-        for pane in self.panes.panes:
-            place = (str(pane.key), pane.window.start_ms)
-            live[place] = self._value(pane.records)
-            if pane.timing is PaneTiming.ON_TIME:
-                first[place] = live[place]
-        return {
-            place: (first.get(place), live.get(place), self._value(numbers))
-            for place, numbers in sorted(final.items())
-        }
+    def values(self) -> dict[Place, tuple[Value | None, Value | None, Value | None]]:
+        """Key, window start and end to the first, the live and the final pane."""
+        first, live = self._fired(self.panes)
+        _, final = self._fired(self.offline)
+        return {place: (first.get(place), live.get(place), final.get(place)) for place in sorted({*live, *final})}
 
-    def _value(self, numbers: Sequence[int]) -> tuple[int, int]:
+    def _fired(self, panes: Panes) -> tuple[dict[Place, Value], dict[Place, Value]]:
+        """Of each window of the range the value of its first firing, if that was on time, and of its last."""
+        first: dict[Place, Value] = {}
+        last: dict[Place, Value] = {}
+        for pane in panes.panes:
+            if self.interval.start_ms <= pane.window.start_ms < self.interval.end_ms:
+                place = (str(pane.key), *pane.window)
+                if pane.timing is PaneTiming.ON_TIME and place not in last:
+                    first[place] = self._value(pane.records)
+                last[place] = self._value(pane.records)
+        return first, last
+
+    def _value(self, numbers: Sequence[int]) -> Value:
         return len(numbers), sum(self.unique[number][5] for number in numbers)
 
 

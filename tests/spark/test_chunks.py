@@ -10,22 +10,30 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.histories import Expected, Row, days, definition_of, random_history, write_history
+from tests.spark.histories import MARKER, Expected, Place, Row, days, definition_of, random_history, write_history
 
 from backstream.core.folders import Home
+from backstream.core.instants import HOUR_MS
 from backstream.core.manifest import Manifest, total_fates
 from backstream.core.plan import Mode, Plan
+from backstream.core.windows import Sliding
 from backstream.definition.load import parse
-from backstream.spark.chunk import Work, assigned, records, stream, valued
+from backstream.spark.fixed import FixedWindows
+from backstream.spark.lateness import lateness
 from backstream.spark.run import replay_chunk
+from backstream.spark.work import Work
 from backstream.steps.planning import plan_run
 
+BOUNDED = {"strategy": "bounded_out_of_orderness", "delay": "10m", "interval": "30s"}
 WINDOWS = {
     "tumbling": {"kind": "tumbling", "size": "1h"},
     "tumbling with an offset": {"kind": "tumbling", "size": "2h", "offset": "-15m"},
     "sliding": {"kind": "sliding", "size": "3h", "slide": "1h"},
     "sliding with holes": {"kind": "sliding", "size": "20m", "slide": "1h", "offset": "10m"},
     "sliding, size no multiple": {"kind": "sliding", "size": "150m", "slide": "1h"},
+    "session": {"kind": "session", "gap": "40m"},
+    "session of days": {"kind": "session", "gap": "4h"},
+    "cumulate": {"kind": "cumulate", "size": "6h", "step": "2h"},
 }
 
 
@@ -50,8 +58,9 @@ def rows(manifests: list[Manifest], suffix: str) -> list[dict[str, Any]]:
     return pa.concat_tables(tables).to_pylist() if tables else []
 
 
-def in_ms(row: dict[str, Any]) -> tuple[str, int]:
-    return row["key"], int(row["window_start"].timestamp() * 1000)
+def in_ms(row: dict[str, Any]) -> Place:
+    start, end = (int(row[name].timestamp() * 1000) for name in ("window_start", "window_end"))
+    return row["key"], start, end
 
 
 def pane(row: dict[str, Any], name: str) -> tuple[int, int] | None:
@@ -67,7 +76,7 @@ def test_a_replay_gives_what_the_reference_gives_however_it_is_cut(
     spark: SparkSession, tmp_path: Path, kind: str, chunk: str
 ) -> None:
     window = WINDOWS[kind]
-    history = random_history(seed=len(window["size"]) + len(window))
+    history = random_history(seed=len(kind))
     write_history(tmp_path / "data", history)
     content = definition_of(tmp_path / "data", window=window, backfill={"chunk": chunk})
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
@@ -84,9 +93,57 @@ def test_a_replay_gives_what_the_reference_gives_however_it_is_cut(
     }
     assert dict(sorted(found.items())) == expected.values()
     published = {in_ms(row): (row["events"], row["total"]) for row in rows(manifests, "")}
-    assert dict(sorted(published.items())) == {place: final for place, (_, _, final) in expected.values().items()}
+    assert dict(sorted(published.items())) == {
+        place: final for place, (_, _, final) in expected.values().items() if final
+    }
     for row in rows(manifests, "metrics"):
         assert row["events"] == row["on_time"] + row["late"] + row["dropped"] + row["expired"]
+
+
+STREAMS: dict[str, dict[str, Any]] = {
+    "punctuated": {"watermark": {"strategy": "punctuated", "marker": MARKER, "delay": "20m"}},
+    "time lag, idle": {
+        "watermark": {"strategy": "time_lag", "delay": "30m", "interval": "1m", "idle_timeout": "1h"}
+    },
+    "custom": {
+        "watermark": {
+            "strategy": "custom",
+            "generator": "backstream.examples.generators:SmoothedLag",
+            "options": {"records": 5},
+            "interval": "1m",
+        }
+    },
+    "after each record": {"watermark": {**BOUNDED, "emission": "record"}},
+    "micro batches": {"watermark": {**BOUNDED, "emission": "micro_batch", "interval": "30m"}},
+    "gate with idleness": {"watermark": {**BOUNDED, "topology": "subtasks", "idle_timeout": "1h"}},
+    "operator": {"watermark": {**BOUNDED, "topology": "operator", "idle_timeout": "1h"}},
+    "ended partitions": {"watermark": {**BOUNDED, "partition_end": "release"}},
+    "ingestion time": {"time": "ingestion", "watermark": BOUNDED},
+    "processing time": {"time": "processing", "watermark": {"strategy": "none"}},
+}
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_every_kind_of_stream_is_replayed_as_the_reference_plays_it(
+    spark: SparkSession, tmp_path: Path, stream: str
+) -> None:
+    history = random_history(seed=len(stream), rows=150)
+    write_history(tmp_path / "data", history)
+    window = WINDOWS["sliding"] if stream == "after each record" else WINDOWS["tumbling"]
+    content = definition_of(tmp_path / "data", window=window, backfill={"chunk": "3d"}, **STREAMS[stream])
+    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
+    expected = Expected(history, parse(content, "test"), plan.range)
+
+    manifests = [replay_chunk(spark, plan, each) for each in plan.chunks]
+
+    assert {name: dict(sorted(each.items())) for name, each in sorted(total_fates(manifests).items())} == (
+        expected.fates()
+    )
+    found = {
+        in_ms(row): tuple(pane(row, name) for name in ("first", "live", "final"))
+        for row in rows(manifests, "panes")
+    }
+    assert dict(sorted(found.items())) == expected.values()
 
 
 def test_some_records_of_these_histories_have_every_fate(tmp_path: Path) -> None:
@@ -96,7 +153,7 @@ def test_some_records_of_these_histories_have_every_fate(tmp_path: Path) -> None
     assert set().union(*fates.values()) == {"on_time", "late", "dropped", "unassigned", "duplicate"}
 
 
-@pytest.mark.parametrize("kind", ["tumbling with an offset", "sliding with holes"])
+@pytest.mark.parametrize("kind", ["tumbling with an offset", "sliding with holes", "session"])
 def test_a_recompute_knows_nothing_late(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     history = random_history(seed=5)
     write_history(tmp_path / "data", history)
@@ -109,7 +166,9 @@ def test_a_recompute_knows_nothing_late(spark: SparkSession, tmp_path: Path, kin
     fates = set().union(*(counts for counts in total_fates(manifests).values()))
     assert fates <= {"on_time", "duplicate", "unassigned"}
     published = {in_ms(row): (row["events"], row["total"]) for row in rows(manifests, "")}
-    assert dict(sorted(published.items())) == {place: final for place, (_, _, final) in expected.values().items()}
+    assert dict(sorted(published.items())) == {
+        place: final for place, (_, _, final) in expected.values().items() if final
+    }
 
 
 def test_every_pane_is_kept_when_the_definition_asks_for_all(spark: SparkSession, tmp_path: Path) -> None:
@@ -121,13 +180,13 @@ def test_every_pane_is_kept_when_the_definition_asks_for_all(spark: SparkSession
 
     firings = rows([replay_chunk(spark, plan, each) for each in plan.chunks], "firings")
 
-    found: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
+    found: dict[Place, list[tuple[str, int, int]]] = {}
     for row in sorted(firings, key=lambda row: (*in_ms(row), row["pane_index"])):
         found.setdefault(in_ms(row), []).append((row["pane_timing"], row["events"], row["total"]))
-    reference: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
+    reference: dict[Place, list[tuple[str, int, int]]] = {}
     for each in expected.panes.panes:
         if plan.range.start_ms <= each.window.start_ms < plan.range.end_ms:
-            place = (str(each.key), each.window.start_ms)
+            place = (str(each.key), *each.window)
             reference.setdefault(place, []).append((each.timing.value, *expected._value(each.records)))  # noqa: SLF001
     assert found == dict(sorted(reference.items()))
 
@@ -151,8 +210,10 @@ def test_no_python_runs_in_the_plan_of_a_replay(spark: SparkSession, tmp_path: P
     )
     work = Work.of(spark, plan, plan.chunks[0])
 
-    known, _ = records(work, stream(work))
-    values = valued(work, assigned(work, known))
+    window = Sliding(3 * HOUR_MS, HOUR_MS)
+    results = FixedWindows(work, window, lateness(work, window))
+    known, _ = results.records()
+    values = results.values(known)
 
     physical = values._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001 - the only way to read it
     assert "HashAggregate" in physical

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from backstream.core.errors import BackstreamError, SpecError
 from backstream.core.generators import Strategy, StrategyKind
 from backstream.core.records import Clock, Record
 from backstream.core.timers import Repeating
-from backstream.core.watermarks import Emission, Topology
+from backstream.core.watermarks import Emission, EmissionModel, Topology
 from backstream.core.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec
 
 _KINDS = {
@@ -179,6 +180,9 @@ def parse(case: Mapping[str, Any]) -> Case:
         interval_ms=_or_default(settings.get("interval_ms"), 200),
         idle_timeout_ms=settings.get("idle_timeout_ms") or 0,
     )
+    partitions = case.get("partitions", 1 + max((r.source_partition for r in records), default=0))
+    lateness_ms = _or_default(case.get("allowed_lateness_ms"), 0)
+    _require_playable(records, partitions, lateness_ms)
     start_ms = _or_default(case.get("start_ms"), records[0].arrival_time_ms if records else 0)
     end_ms = _or_default(case.get("end_ms"), records[-1].arrival_time_ms if records else start_ms)
     emission = Emission(
@@ -186,17 +190,32 @@ def parse(case: Mapping[str, Any]) -> Case:
         _topology(case.get("topology", "splits")),
         releases_ended=case.get("partition_end") == "release",
         loses_final_when_idle=case.get("end_of_input") == "raw",
+        model=_emission_model(case.get("emission", "tick")),
     )
     return Case(
         name=case.get("name", "?"),
         records=records,
-        partitions=tuple(range(case.get("partitions", 1 + max((r.source_partition for r in records), default=0)))),
+        partitions=tuple(range(partitions)),
         emission=emission,
         clock=Clock(start_ms, strategy.interval_ms, end_ms),
         window=_window(case["window"]),
-        allowed_lateness_ms=_or_default(case.get("allowed_lateness_ms"), 0),
+        allowed_lateness_ms=lateness_ms,
         timers=_process_function(case.get("timers")),
     )
+
+
+def _require_playable(records: Sequence[Record], partitions: int, lateness_ms: int) -> None:
+    if lateness_ms < 0:
+        msg = f"allowed lateness must not be negative, got {lateness_ms} ms"
+        raise SpecError(msg)
+    for record in records:
+        if not 0 <= record.source_partition < partitions:
+            msg = f"partition must be 0 to {partitions - 1}, got {record.source_partition}"
+            raise SpecError(msg)
+    for before, after in pairwise(records):
+        if after.arrival_time_ms < before.arrival_time_ms:
+            msg = f"records must be in arrival order, got {after.arrival_time_ms} ms after a later one"
+            raise SpecError(msg)
 
 
 def _strategy_kind(name: str) -> StrategyKind:
@@ -211,6 +230,13 @@ def _topology(name: str) -> Topology:
         msg = f"topology {name!r}"
         raise UnsupportedCaseError(msg)
     return Topology(name)
+
+
+def _emission_model(name: str) -> EmissionModel:
+    if name not in set(EmissionModel):
+        msg = f"emission model {name!r}"
+        raise UnsupportedCaseError(msg)
+    return EmissionModel(name)
 
 
 def _or_default(value: int | None, default: int) -> int:

@@ -10,9 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from backstream.core.generators import Generator, Strategy, StrategyKind
+from backstream.core.generators import Generator, Strategy
 from backstream.core.instants import MIN_MS
 from backstream.core.records import Record
+
+NewGenerator = Callable[[int | None], Generator]
+"""Makes the generator of a partition; None: the one that no partition has for its own."""
 
 
 class Downstream(Protocol):
@@ -58,22 +61,24 @@ class _Split:
 class SplitSource:
     """One source that reads several partitions, each with its own generator from the start.
 
-    The source has one more generator, for an output that no record uses. It matters twice: a time lag emits
-    there too, and the source counts as idle only when that output is idle as well.
+    The source has one more generator, for an output that no record uses. It matters twice: what needs no record to
+    emit, such as a time lag, emits there too; and the source counts as idle only when that output is idle as well.
     """
 
     strategy: Strategy
     partitions: Sequence[int]
-    new_generator: Callable[[], Generator]
+    new_generator: NewGenerator
     downstream: Downstream
     _splits: dict[int, _Split] = field(default_factory=dict)
+    _main: Generator = field(init=False)
     _merged_ms: int = MIN_MS
     _are_splits_idle: bool = True
     _is_main_idle: bool = True
 
     def __post_init__(self) -> None:
         for partition in self.partitions:
-            self._splits[partition] = _Split(self.new_generator(), _Idleness(self.strategy))
+            self._splits[partition] = _Split(self.new_generator(partition), _Idleness(self.strategy))
+        self._main = self.new_generator(None)
 
     def on_record(self, record: Record, seen_by_tick: int) -> None:
         """A record was handed on."""
@@ -121,11 +126,11 @@ class SplitSource:
         if _Idleness(self.strategy).is_over(tick):
             self._is_main_idle = True
             self._announce_idleness()
-        elif self.strategy.kind is StrategyKind.TIME_LAG:
+            return
+        watermark_ms = self._main.on_periodic_emit(now_ms)
+        if watermark_ms is not None:
             self._is_main_idle = False
-            self.downstream.emit(now_ms - self.strategy.delay_ms)
-        elif self.strategy.kind not in (StrategyKind.PUNCTUATED, StrategyKind.NONE):
-            self._is_main_idle = False  # its generator emits -inf
+            self.downstream.emit(watermark_ms)
 
     def _announce_idleness(self) -> None:
         if self._are_splits_idle and self._is_main_idle:
@@ -137,12 +142,12 @@ class OperatorSource:
     """One generator behind a source, for all partitions together."""
 
     strategy: Strategy
-    new_generator: Callable[[], Generator]
+    new_generator: NewGenerator
     downstream: Downstream
     _split: _Split = field(init=False)
 
     def __post_init__(self) -> None:
-        self._split = _Split(self.new_generator(), _Idleness(self.strategy))
+        self._split = _Split(self.new_generator(None), _Idleness(self.strategy))
 
     def on_record(self, record: Record, seen_by_tick: int) -> None:
         """A record was handed on."""

@@ -51,6 +51,13 @@ class InputFile:
     max_event_ms: int | None = None
     min_arrival_ms: int | None = None
     max_arrival_ms: int | None = None
+    modified_ms: int = 0
+
+    def may_hold(self, interval: Interval) -> bool:
+        """Whether an event of the interval may be in the file."""
+        if self.min_event_ms is None or self.max_event_ms is None:
+            return self.rows > 0
+        return self.rows > 0 and interval.overlaps(Interval(self.min_event_ms, self.max_event_ms + 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from backstream.core.conformance import Case, Firing, Outcome
 from backstream.core.errors import BackstreamError
@@ -40,7 +41,7 @@ def _outcome(case: Case) -> Outcome:
 def _timers(case: Case, heard: Watermarks) -> list[tuple[int, int, str, int, int]] | None:
     if case.timers is None:
         return None
-    fired = timer_firings(case.records, heard, replace(case.timers))  # anew: it counts repeats
+    fired = timer_firings(case.records, heard, partial(replace, case.timers))  # anew per key: it counts repeats
     return sorted((each.by, each.timestamp_ms, str(each.key), each.watermark_ms, each.after) for each in fired)
 
 

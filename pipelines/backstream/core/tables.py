@@ -60,13 +60,14 @@ METRICS_TABLE = Table(
         Column("expired", "long", required=True),
         Column("first_arrival", "timestamptz"),
         Column("last_arrival", "timestamptz"),
-        Column("watermark_at_firing_ms", "long"),
+        Column("fired_at", "timestamptz"),
         *_RUN,
     ),
 )
 """Per window and source partition: `events = on_time + late + dropped + expired`.
 
-`expired` counts records that missed this window but were taken by a later one (sliding windows only).
+`expired` counts records that missed this window but were taken by a later one (sliding windows only). `fired_at`
+is by the clock of the stream's source; null in a recompute, and where only the end of input fired the window.
 """
 
 QUARANTINE_TABLE = Table(
@@ -99,14 +100,14 @@ def firings_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
     pane = (
         Column("pane_index", "long", required=True),
         Column("pane_timing", "string", required=True),
-        Column("watermark_ms", "long", required=True),
+        Column("fired_at", "timestamptz"),
     )
     return Table(FIRINGS, (*_WINDOW, *keys, *pane, *values, *_RUN))
 
 
 def dropped_table(keys: Sequence[Column]) -> Table:
-    """The side output: records that no window took (replay only)."""
-    return Table(DROPPED, (*keys, *_ARRIVAL, Column("watermark_ms", "long", required=True), *_RUN))
+    """The side output: records that no window took, and since when the last of theirs was gone (replay only)."""
+    return Table(DROPPED, (*keys, *_ARRIVAL, Column("gone_at", "timestamptz"), *_RUN))
 
 
 PANES_KEPT = ("first", "live", "final")

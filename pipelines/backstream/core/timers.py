@@ -7,7 +7,8 @@ what `on_timer` registers within reach of that watermark fires with it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -43,7 +44,10 @@ class KeyTimers:
 
 
 class ProcessFunction(Protocol):
-    """What a user writes: called per record, and per timer that fires, for one key at a time."""
+    """What a user writes: called per record, and per timer that fires.
+
+    Each key has a function of its own, so whatever it remembers is state of that key.
+    """
 
     def on_record(self, record: Record, timers: KeyTimers) -> None:
         """A record of the key arrived."""
@@ -52,26 +56,29 @@ class ProcessFunction(Protocol):
         """A timer of the key fired."""
 
 
-def timer_firings(records: Sequence[Record], heard: Watermarks, function: ProcessFunction) -> list[TimerFiring]:
-    """Play records and watermarks through a process function.
+def timer_firings(
+    records: Sequence[Record], heard: Watermarks, new_function: Callable[[], ProcessFunction]
+) -> list[TimerFiring]:
+    """Play records and watermarks through a process function per key.
 
     Returns:
         Firings in order: by watermark, then by timestamp. The order of equal timestamps of several keys is open.
     """
-    timers: dict[Hashable, KeyTimers] = {}
+    functions: dict[Hashable, ProcessFunction] = defaultdict(new_function)
+    timers: dict[Hashable, KeyTimers] = defaultdict(KeyTimers)
     fired: list[TimerFiring] = []
-    events = list(enumerate(heard.events))
+    events = deque(enumerate(heard.events))
     for number in range(-1, len(records)):
         if number >= 0:
             record = records[number]
-            function.on_record(record, timers.setdefault(record.key, KeyTimers()))
+            functions[record.key].on_record(record, timers[record.key])
         while events and events[0][1].after == number:
-            by, event = events.pop(0)
+            by, event = events.popleft()
             while due := _next_due(timers, event.watermark_ms):
                 timestamp_ms, key = due
                 timers[key].delete(timestamp_ms)
                 fired.append(TimerFiring(key, timestamp_ms, event.watermark_ms, by, number))
-                function.on_timer(key, timestamp_ms, timers[key])
+                functions[key].on_timer(key, timestamp_ms, timers[key])
     return fired
 
 
@@ -92,7 +99,7 @@ class Repeating:
     delays_ms: Sequence[int]
     period_ms: int = 0
     most_repeats: int = 0
-    _repeats: dict[Hashable, int] = field(default_factory=dict, init=False)
+    _repeats: int = field(default=0, init=False)
 
     def on_record(self, record: Record, timers: KeyTimers) -> None:
         """Set a timer at each delay after the event; take back those that the record names."""
@@ -103,7 +110,6 @@ class Repeating:
 
     def on_timer(self, key: Hashable, timestamp_ms: int, timers: KeyTimers) -> None:
         """Set the timer again one period later, as often as allowed."""
-        repeats = self._repeats.get(key, 0)
-        if self.period_ms and repeats < self.most_repeats:
-            self._repeats[key] = repeats + 1
+        if self.period_ms and self._repeats < self.most_repeats:
+            self._repeats += 1
             timers.register(wrapped(timestamp_ms + self.period_ms))

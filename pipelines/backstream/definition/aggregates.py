@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import exp
@@ -276,3 +277,60 @@ def _iceberg_type(kind: exp.DataType, key: str) -> str:
     except KeyError:
         msg = f"{key} has the type {kind.sql(dialect='spark').lower()}, which a result column cannot hold"
         raise SpecError(msg) from None
+
+
+_MERGED_BY: Mapping[type[exp.Expr], str] = {
+    exp.Count: "sum",
+    exp.CountIf: "sum",
+    exp.Sum: "sum",
+    exp.Min: "min",
+    exp.Max: "max",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """An aggregate in steps, as SQL: over rows, over what rows gave, and what that comes to.
+
+    `call` is the aggregate itself, without a cast around it; `merged_by` names an aggregate for each of `partial`.
+    """
+
+    call: str
+    partial: tuple[str, ...]
+    merged_by: tuple[str, ...]
+
+    def value(self, merged: Sequence[str]) -> str:
+        """The value of `call` over the columns that hold the merged parts."""
+        if len(merged) > 1:
+            total, count = merged
+            return f"{total} / nullif({count}, 0)"
+        is_count = self.call.startswith("COUNT")
+        return f"coalesce({merged[0]}, 0)" if is_count else merged[0]
+
+
+def parts(call: str) -> Parts | None:
+    """The steps of an aggregate that can be computed from parts; None for one that needs all its rows at once."""
+    inner = _uncast(_parsed(call))
+    if inner.find(exp.Distinct):
+        return None
+    said = inner.sql(dialect="spark")
+    if type(inner) is exp.Avg:
+        argument = inner.this.sql(dialect="spark")
+        # Spark's own avg adds up doubles, whatever the numbers are.
+        return Parts(said, (f"sum(cast({argument} as double))", f"count({argument})"), ("sum", "sum"))
+    merged_by = _MERGED_BY.get(type(inner))
+    return Parts(said, (said,), (merged_by,)) if merged_by else None
+
+
+def recast(call: str, value: str) -> str:
+    """The value with the cast around it that the aggregate call has, if it has one."""
+    parsed = _parsed(call)
+    if not isinstance(parsed, exp.Cast):
+        return value
+    parsed.set("this", _parsed(value))  # so that try_cast stays one
+    return parsed.sql(dialect="spark")
+
+
+def _uncast(parsed: exp.Expr) -> exp.Expr:
+    inner: exp.Expr = parsed.this if isinstance(parsed, exp.Cast) else parsed
+    return inner

@@ -90,10 +90,11 @@ def json_schema() -> str:
     return json.dumps(schema, indent=2)
 
 
+_WINDOW_KINDS = "tumbling, sliding, session or cumulate"
 _SENTENCES = {
     "missing": "is missing",
     "extra_forbidden": "is not a known key",
-    "union_tag_not_found": "needs a kind: tumbling or sliding",
+    "union_tag_not_found": f"needs a kind: {_WINDOW_KINDS}",
     "too_short": "must hold at least one",
 }
 _RULES = {
@@ -106,7 +107,7 @@ _RULES = {
     "float_parsing": "be a number",
     "string_pattern_mismatch": "be lower-case words, joined by single underscores",
 }
-_NO_KEYS = {"tumbling", "sliding", "[key]"}
+_NO_KEYS = {"tumbling", "sliding", "session", "cumulate", "[key]"}
 """What pydantic names besides the keys of a file: a window's kind, and that not a value but its name is wrong."""
 
 
@@ -116,7 +117,7 @@ def _finding(error: ErrorDetails) -> str:
     if error["type"] in _SENTENCES:
         return f"{key} {_SENTENCES[error['type']]}"
     if error["type"] == "union_tag_invalid":
-        return f"{key}.kind must be tumbling or sliding, got {error['ctx']['tag']!r}"
+        return f"{key}.kind must be {_WINDOW_KINDS}, got {error['ctx']['tag']!r}"
     if error["type"] == "value_error":
         sentence = str(error["ctx"]["error"])
         return sentence if key == "definition" else f"{key} {sentence}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Literal
+from enum import StrEnum
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -18,10 +19,12 @@ from pydantic import (
 )
 
 from backstream.core.errors import SpecError
-from backstream.core.instants import DAY_MS, duration_ms, duration_text, instant_ms, instant_text
+from backstream.core.generators import Strategy, StrategyKind
+from backstream.core.instants import DAY_MS, HOUR_MS, duration_ms, duration_text, instant_ms, instant_text
 from backstream.core.plan import Mode
 from backstream.core.tables import RESULT_COLUMNS
-from backstream.core.windows import Sliding, Tumbling
+from backstream.core.watermarks import Emission, EmissionModel, Topology
+from backstream.core.windows import Cumulate, Session, Sliding, Tumbling
 
 LONGEST_MS = 36_500 * DAY_MS
 """No duration is longer than a century, so that sums of instants and durations stay far within 64 bits."""
@@ -136,17 +139,84 @@ class SlidingWindow(_Section):
         return Sliding(self.size, self.slide, self.offset)
 
 
+class SessionWindow(_Section):
+    """`kind = "session"`: per key, events less than or exactly a gap apart belong together."""
+
+    kind: Literal["session"]
+    gap: PositiveDuration
+
+    def spec(self) -> Session:
+        """The same as a formula."""
+        return Session(self.gap)
+
+
+class CumulateWindow(_Section):
+    """`kind = "cumulate"`: windows that share a start and grow by a step until they have their size."""
+
+    kind: Literal["cumulate"]
+    size: PositiveDuration
+    step: PositiveDuration
+    offset: Duration = 0
+
+    def spec(self) -> Cumulate:
+        """The same as a formula."""
+        return Cumulate(self.size, self.step, self.offset)
+
+
+GENERATOR_PATTERN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
+
+
 class WatermarkSection(_Section):
     """When the stream believed that no earlier event was to come."""
 
-    strategy: Literal["none", "monotonous", "bounded_out_of_orderness"] = "none"
+    strategy: StrategyKind = StrategyKind.NONE
     delay: NonNegativeDuration = 0
     interval: NonNegativeDuration = 200
+    """How often a watermark is emitted; with `emission = "micro_batch"` how often a batch begins."""
+    emission: EmissionModel = EmissionModel.TICK
     idle_timeout: NonNegativeDuration = 0
     """0: a silent partition is never idle."""
-    topology: Literal["splits"] = "splits"
+    topology: Topology = Topology.SPLITS
+    partition_end: Literal["hold", "release"] = "hold"
+    """`release`: a partition leaves the merge after its last record, as in a bounded source."""
+    marker: str | None = None
+    """For punctuated watermarks, and custom ones that ask for it. SQL over the source's columns: true where a
+    record's event time less the delay is a watermark, or an instant that is one itself."""
+    generator: Annotated[str, Field(pattern=GENERATOR_PATTERN)] | None = None
+    """For custom watermarks: `package.module:Class`."""
+    options: dict[str, Any] = {}
+    """Keyword arguments of the custom generator's class."""
     clock_start: Instant | None = None
     """When the stream's source was opened; by default with the first arrival."""
+
+    def spec(self) -> Emission:
+        """The same as the engines know it."""
+        generator = (self.generator or "", self.options)
+        strategy = Strategy(self.strategy, self.delay, self.interval, self.idle_timeout, *generator)
+        return Emission(strategy, self.topology, self.partition_end == "release", model=self.emission)
+
+    @model_validator(mode="after")
+    def _complete(self) -> WatermarkSection:
+        for name, kind, allowed in _OWN_KEYS:
+            is_said = getattr(self, name) is not None
+            if is_said != (self.strategy is kind) and not (is_said and self.strategy is allowed):
+                says = "has no meaning" if is_said else "is missing"
+                msg = f"{name} {says} with strategy = {self.strategy.value!r}"
+                raise ValueError(msg)
+        if self.options and self.strategy is not StrategyKind.CUSTOM:
+            msg = f"options have no meaning with strategy = {self.strategy.value!r}"
+            raise ValueError(msg)
+        if self.emission is not EmissionModel.TICK and self.strategy not in _MAXIMA:
+            msg = f"emission = {self.emission.value!r} needs monotonous or bounded_out_of_orderness watermarks"
+            raise ValueError(msg)
+        return self
+
+
+_OWN_KEYS = (
+    ("marker", StrategyKind.PUNCTUATED, StrategyKind.CUSTOM),
+    ("generator", StrategyKind.CUSTOM, StrategyKind.CUSTOM),
+)
+_MAXIMA = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
 
 
 class Lateness(_Section):
@@ -165,6 +235,17 @@ class Backfill(_Section):
     panes: Literal["last", "all"] = "last"
     """`all` keeps every pane a window fired in the table `__firings`; replay only."""
     horizon: NonNegativeDuration = 2 * DAY_MS
+
+
+class TimeKind(StrEnum):
+    """Which clock the windows are cut by."""
+
+    EVENT = "event"
+    """When it happened."""
+    INGESTION = "ingestion"
+    """When it arrived, with watermarks over the arrivals."""
+    PROCESSING = "processing"
+    """When it arrived; windows fire by that clock, so nothing is ever late."""
 
 
 class Limits(_Section):
@@ -213,7 +294,8 @@ class Definition(_Section):
     name: Name
     description: str = ""
     source: Source
-    window: Annotated[TumblingWindow | SlidingWindow, Field(discriminator="kind")]
+    window: Annotated[TumblingWindow | SlidingWindow | SessionWindow | CumulateWindow, Field(discriminator="kind")]
+    time: TimeKind = TimeKind.EVENT
     watermark: WatermarkSection = WatermarkSection()
     lateness: Lateness = Lateness()
     aggregates: dict[Name, str] = Field(min_length=1)
@@ -222,14 +304,30 @@ class Definition(_Section):
     approval: Approval = Approval()
 
     @property
-    def unit_ms(self) -> int:
-        """The grid on which windows start."""
-        return self.window.slide if isinstance(self.window, SlidingWindow) else self.window.size
+    def cells(self) -> Tumbling | Sliding:
+        """The windows that counts are kept for: of sessions the hours, of cumulating windows the full ones."""
+        spec = self.window.spec()
+        if isinstance(spec, Session):
+            return Tumbling(HOUR_MS)
+        return Tumbling(spec.size_ms, spec.offset_ms) if isinstance(spec, Cumulate) else spec
 
     @property
-    def halo_ms(self) -> int:
-        """How far past a chunk's end its windows reach: `size - slide` for sliding windows, else 0."""
-        return max(0, self.window.size - self.unit_ms)
+    def timed_source(self) -> Source:
+        """The source with the time that windows are cut by as its event time."""
+        if self.time is TimeKind.EVENT:
+            return self.source
+        return self.source.model_copy(update={"event_time": self.source.arrival_time})
+
+    @property
+    def read_by(self) -> dict[str, Any]:
+        """All that decides how a row of the source is read as an event."""
+        return self.source.model_dump(mode="json") | {"time": self.time.value}
+
+    @property
+    def unit_ms(self) -> int:
+        """The grid on which the windows of `cells` start."""
+        cells = self.cells
+        return cells.slide_ms if isinstance(cells, Sliding) else cells.size_ms
 
     @property
     def definition_hash(self) -> str:
@@ -244,15 +342,25 @@ class Definition(_Section):
         return self
 
     def _complaints(self) -> list[str]:
-        unit_ms, offset_ms, chunk_ms = self.unit_ms, self.window.offset, self.backfill.chunk
+        window, chunk_ms = self.window, self.backfill.chunk
+        if not isinstance(window, SessionWindow):
+            unit_ms = window.slide if isinstance(window, SlidingWindow) else window.size
+            if abs(window.offset) >= unit_ms:
+                unit, offset = duration_text(unit_ms), duration_text(window.offset)
+                return [f"window.offset must be smaller than {unit}, got {offset}"]
+        if isinstance(window, CumulateWindow) and window.size % window.step:
+            size, step = duration_text(window.size), duration_text(window.step)
+            return [f"window.size must be a multiple of window.step = {step}, got {size}"]
+        unit_ms, found = self.unit_ms, []
         unit, chunk = duration_text(unit_ms), duration_text(chunk_ms)
-        found = []
-        if abs(offset_ms) >= unit_ms:
-            found.append(f"window.offset must be smaller than {unit}, got {duration_text(offset_ms)}")
         if chunk_ms % unit_ms:
             found.append(f"backfill.chunk must be a multiple of the window's {unit}, got {chunk}")
         if chunk_ms % DAY_MS:
             found.append(f"backfill.chunk must be whole days (the lake's unit), got {chunk}")
+        if self.time is TimeKind.PROCESSING and self.watermark.strategy is not StrategyKind.NONE:
+            found.append('watermark.strategy must be "none" with time = "processing", which knows no lateness')
+        if self.time is not TimeKind.EVENT and self.source.arrival_time is None:
+            found.append(f"source.arrival_time is missing, which time = {self.time.value!r} is about")
         return found + self._name_complaints()
 
     def _name_complaints(self) -> list[str]:

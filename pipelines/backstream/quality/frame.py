@@ -15,7 +15,8 @@ from backstream.core.errors import ContractError
 from backstream.core.fates import Fate, unaccounted
 from backstream.core.manifest import Manifest, total_fates
 from backstream.core.plan import Plan
-from backstream.definition.model import Definition, TumblingWindow
+from backstream.core.windows import Tumbling
+from backstream.definition.model import Definition
 from backstream.quality.expected import CELL, CELL_TYPES, expected_cells, instants_ms
 
 COUNTS = ["events", "on_time", "late", "dropped", "expired"]
@@ -113,7 +114,7 @@ def _filled(cells: pd.DataFrame, definition: Definition) -> pd.DataFrame:
     """Zeros where one side knows nothing."""
     whole = ["expected_events", *COUNTS, "copies"]
     cells[whole] = cells[whole].fillna(0).astype("int64")
-    end_ms = cells["window_end_ms"].fillna(cells["window_start_ms"] + definition.window.size)
+    end_ms = cells["window_end_ms"].fillna(cells["window_start_ms"] + definition.cells.size_ms)
     cells["window_end_ms"] = end_ms.astype("int64")
     return cells
 
@@ -121,11 +122,11 @@ def _filled(cells: pd.DataFrame, definition: Definition) -> pd.DataFrame:
 def _judged(cells: pd.DataFrame, plan: Plan, definition: Definition) -> pd.DataFrame:
     """Add what checks ask for."""
     start_ms, end_ms = cells["window_start_ms"], cells["window_end_ms"]
-    off_grid = (start_ms - definition.window.offset) % definition.unit_ms
+    off_grid = (start_ms - definition.cells.offset_ms) % definition.unit_ms
     cells["window_start"], cells["window_end"] = _instants(start_ms), _instants(end_ms)
     cells["is_present"] = cells["events"] > 0
     cells["in_range"] = start_ms.between(plan.since_ms, plan.until_ms, inclusive="left")
-    cells["is_aligned"] = (off_grid == 0) & (end_ms - start_ms == definition.window.size)
+    cells["is_aligned"] = (off_grid == 0) & (end_ms - start_ms == definition.cells.size_ms)
     cells["is_count_known"] = definition.quality.expected is not None
     cells["unaccounted"] = cells["events"] - cells[COUNTS[1:]].sum(axis=1)
     cells["late_ratio"] = _ratio(cells["late"] + cells["dropped"], cells["events"])
@@ -149,7 +150,7 @@ def partitions_frame(windows: pd.DataFrame, manifests: Sequence[Manifest], defin
     rows["is_delivered"] = (rows["windows_expected"] == 0) | (rows["events"] > 0)
     rows["records"] = [records.get(name, 0) for name in names]
     held = rows[["on_time", "late", "dropped"]].sum(axis=1)
-    is_once = isinstance(definition.window, TumblingWindow)
+    is_once = isinstance(definition.cells, Tumbling)
     rows["unmatched"] = rows["records"] - held if is_once else 0
     return _with_ratios(rows).rename_axis("source_partition").reset_index()[PARTITION_COLUMNS]
 

@@ -13,7 +13,8 @@ from backstream.core.instants import duration_text
 from backstream.core.manifest import Manifest, total_fates
 from backstream.core.plan import Plan
 from backstream.core.publication import Publication
-from backstream.definition.model import Definition, TumblingWindow
+from backstream.core.windows import Tumbling
+from backstream.definition.model import CumulateWindow, Definition, SessionWindow, SlidingWindow
 from backstream.report.words import count_text, counted, duration_words, minute_text, share_text
 
 FATES = tuple(fate for fate in Fate if fate is not Fate.OUTSIDE)
@@ -145,7 +146,7 @@ def _row(name: str, counts: dict[str, int], held: dict[str, int] | None) -> Reco
 
 
 def _held(frame: pd.DataFrame | None, definition: Definition) -> dict[str, int] | None:
-    if frame is None or not isinstance(definition.window, TumblingWindow):
+    if frame is None or not isinstance(definition.cells, Tumbling):
         return None
     sums = frame.groupby("source_partition")["events"].sum()
     return {str(name): int(count) for name, count in sums.items()}
@@ -229,9 +230,13 @@ def aggregate_texts(definition: Definition) -> tuple[str, ...]:
 def window_text(definition: Definition) -> str:
     """`tumbling, 1 h`."""
     window = definition.window
+    if isinstance(window, SessionWindow):
+        return f"session, closed by a gap of more than {duration_words(window.gap)}"
     parts = [window.kind, duration_words(window.size)]
-    if not isinstance(window, TumblingWindow):
+    if isinstance(window, SlidingWindow):
         parts.append(f"a new one every {duration_words(window.slide)}")
+    if isinstance(window, CumulateWindow):
+        parts.append(f"in steps of {duration_words(window.step)}")
     if window.offset:
         parts.append(f"offset {duration_text(window.offset)}")
     return ", ".join(parts)

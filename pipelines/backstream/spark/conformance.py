@@ -9,27 +9,33 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from backstream.core.conformance import Case, Engine, Firing, Outcome, UnsupportedCaseError
-from backstream.core.errors import BackstreamError
+from backstream.core.errors import BackstreamError, PlanError
 from backstream.core.fates import Fate
 from backstream.core.generators import StrategyKind
-from backstream.core.instants import MAX_MS
-from backstream.core.panes import PaneTiming
+from backstream.core.instants import MAX_MS, MIN_MS, wrapped
+from backstream.core.panes import PaneTiming, panes
 from backstream.core.records import Record
+from backstream.core.watermarks import EmissionModel, Watermarks
 from backstream.core.windows import Cumulate, Session, Sliding, Tumbling
 from backstream.spark.fates import fated, timed
+from backstream.spark.heard import Heard
+from backstream.spark.islands import SessionColumns
 from backstream.spark.panes import WINDOW, late_firings, on_time_firings
 from backstream.spark.schemas import long
-from backstream.spark.sessions import SessionColumns, sessions
+from backstream.spark.sessions import sessions
+from backstream.spark.timers import Played, firings_of_streams
 from backstream.spark.watermarks import (
     ClockColumns,
-    Heard,
     compressed,
     heard,
     in_force_table,
@@ -39,9 +45,18 @@ from backstream.spark.watermarks import (
 from backstream.spark.windows import WindowColumns, step_ms, windowed
 
 _SAFE_MS = 2**60
-"""Event times beyond this may overflow in window arithmetic; no calendar reaches it."""
+"""Times beyond this may overflow in window arithmetic; no calendar reaches it."""
 _STREAM = ("case",)
 _KEYS = ("case", "key")
+_TIMER = ("by", "timestamp_ms", "key", "watermark_ms", "after")
+_EXTREME = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("case", "arrival_seq", "watermark_ms", *WINDOW, "by_record")),
+        *((name, pa.string()) for name in ("key", "fate", "error")),
+        ("records", pa.list_(pa.int64())),
+    ]
+)
+"""What a fold of extreme sessions yields: rows of three sorts."""
 _NUMBERS = {"records": "sort_array(collect_list(arrival_seq))"}
 _STRINGS = ("source_partition", "key", "kind")
 _LONGS = (
@@ -58,8 +73,16 @@ _LONGS = (
     "offset_ms",
     "gap_ms",
     "allowed_lateness_ms",
+    "value",
 )
-_SCHEMA = pa.schema([(name, pa.int64()) for name in _LONGS] + [(name, pa.string()) for name in _STRINGS])
+_SCHEMA = pa.schema(
+    [
+        *((name, pa.int64()) for name in _LONGS),
+        *((name, pa.string()) for name in _STRINGS),
+        ("may_overflow", pa.bool_()),
+        ("delete_timers_ms", pa.list_(pa.int64())),
+    ]
+)
 
 
 @dataclass(slots=True)
@@ -68,6 +91,8 @@ class _Seen:
 
     met: dict[int, Row] = field(default_factory=dict)
     firings: list[Row] = field(default_factory=list)
+    timers: list[Row] = field(default_factory=list)
+    error: str | None = None
 
 
 def engine(spark: SparkSession) -> Engine:
@@ -82,36 +107,72 @@ def engine(spark: SparkSession) -> Engine:
     return play
 
 
-def _refusal(case: Case) -> UnsupportedCaseError | None:
-    extreme = max((abs(record.event_time_ms) for record in case.records), default=0)
-    if case.timers:
-        return UnsupportedCaseError("timers of process functions")
-    if extreme > _SAFE_MS:
-        return UnsupportedCaseError(f"event times near the limits of 64 bits ({extreme} ms)")
-    if isinstance(case.window, Session) and case.allowed_lateness_ms > _SAFE_MS:
-        lateness_ms = case.allowed_lateness_ms
-        return UnsupportedCaseError(f"sessions with a lateness near the limits of 64 bits ({lateness_ms} ms)")
+def _refusal(case: Case) -> BackstreamError | None:
+    arrivals = [*(record.arrival_time_ms for record in case.records), case.clock.start_ms, case.clock.end_ms]
+    if max(map(abs, arrivals)) > 2 * _SAFE_MS:
+        return UnsupportedCaseError("arrivals near the limits of 64 bits")
+    try:
+        if any(record.event_time_ms == MIN_MS for record in case.records):
+            case.window.assign(MIN_MS)
+    except BackstreamError as error:
+        return error
     return None
 
 
-def _played(spark: SparkSession, cases: Mapping[int, Case]) -> dict[int, Outcome]:
+def _may_overflow(case: Case) -> bool:
+    window = case.window
+    if isinstance(window, Session):
+        lengths_ms = [window.gap_ms]
+    else:
+        lengths_ms = [window.size_ms, step_ms(window), abs(window.offset_ms)]
+    times_ms = (abs(record.event_time_ms) for record in case.records)
+    return max(case.allowed_lateness_ms, *lengths_ms, *times_ms) > _SAFE_MS
+
+
+def _played(spark: SparkSession, cases: Mapping[int, Case]) -> dict[int, Outcome | BackstreamError]:
     rows = [_row(number, case, *each) for number, case in cases.items() for each in enumerate(case.records)]
     events = spark.createDataFrame(pa.Table.from_pylist(rows, _SCHEMA))
     clock = ClockColumns(F.col("start_ms"), F.col("interval_ms"), F.col("end_ms"))
-    cells = compressed(events, clock, _STREAM).toArrow()
-    watermarks = {number: _heard(cells, number, case) for number, case in cases.items()}
+    cells = _compressed(events, clock, cases)
+    tried = {number: _heard(cells, number, case) for number, case in cases.items()}
+    watermarks = {number: each for number, each in tried.items() if isinstance(each, Heard)}
+    failed = {number: each for number, each in tried.items() if isinstance(each, BackstreamError)}
     tables = _stacked({number: in_force_table(each) for number, each in watermarks.items()})
     markers = _stacked({number: marker_table(each) for number, each in watermarks.items()})
     known = events.transform(looked_up(spark, tables, markers, clock, _STREAM))
     seen: dict[int, _Seen] = defaultdict(_Seen)
-    for kind in sorted({_kind(case) for case in cases.values()}):
-        _collect(known.where(F.col("kind") == F.lit(kind)), kind, seen)
-    return {number: _outcome(case, watermarks[number], seen[number]) for number, case in cases.items()}
+    cases = {number: case for number, case in cases.items() if number in watermarks}
+    for kind, may_overflow in sorted({(_kind(case), _may_overflow(case)) for case in cases.values()}):
+        mine = (F.col("kind") == F.lit(kind)) & (F.col("may_overflow") == F.lit(may_overflow))
+        _collect(known.where(mine), kind, seen, may_overflow=may_overflow)
+    _collect_timers(known, cases, watermarks, seen)
+    outcomes = {number: _outcome(cases[number], each, seen[number]) for number, each in watermarks.items()}
+    return outcomes | failed
 
 
-def _heard(cells: pa.Table, number: int, case: Case) -> Heard:
+def _compressed(events: DataFrame, clock: ClockColumns, cases: Mapping[int, Case]) -> pa.Table:
+    """All streams, compressed; those with a watermark after each record keep more of it."""
+    per_record = {
+        number: case.emission for number, case in cases.items() if case.emission.model is EmissionModel.RECORD
+    }
+    is_per_record = F.col("case").isin(list(per_record)) if per_record else F.expr("false")
+    cells = compressed(events.where(~is_per_record), clock, _STREAM).toArrow()
+    if not per_record:
+        return cells
+    # Of the emission, only whether idleness exists decides what is kept; more than needed does no harm.
+    wary = max(per_record.values(), key=lambda emission: emission.strategy.idle_timeout_ms)
+    kept = compressed(events.where(is_per_record), clock, _STREAM, wary).toArrow()
+    return pa.concat_tables([cells, kept.select(cells.column_names).cast(cells.schema)])
+
+
+def _heard(cells: pa.Table, number: int, case: Case) -> Heard | BackstreamError:
     mine = cells.filter(pa.compute.equal(cells["case"], number))
-    return heard(mine, case.emission, case.clock, [str(partition) for partition in case.partitions])
+    try:
+        found = heard(mine, case.emission, case.clock, [str(partition) for partition in case.partitions])
+        found.all_rises_ms()  # firings are numbered by them
+    except BackstreamError as error:
+        return error
+    return found
 
 
 def _stacked(tables: Mapping[int, pa.Table]) -> pa.Table:
@@ -128,10 +189,10 @@ def _kind(case: Case) -> str:
     return type(case.window).__name__
 
 
-def _row(number: int, case: Case, seq: int, record: Record) -> dict[str, int | str | None]:
+def _row(number: int, case: Case, seq: int, record: Record) -> dict[str, Any]:
     marker = record.marker if case.emission.strategy.kind is StrategyKind.PUNCTUATED else None
     if marker is True:
-        marker = record.event_time_ms - case.emission.strategy.delay_ms
+        marker = wrapped(record.event_time_ms - case.emission.strategy.delay_ms)
     window = case.window
     gap = {"gap_ms": window.gap_ms} if isinstance(window, Session) else {}
     size = {} if isinstance(window, Session) else {"size_ms": window.size_ms, "offset_ms": window.offset_ms}
@@ -145,6 +206,9 @@ def _row(number: int, case: Case, seq: int, record: Record) -> dict[str, int | s
         "marker_ms": None if marker is False else marker,
         "key": str(record.key),
         "kind": _kind(case),
+        "may_overflow": _may_overflow(case),
+        "value": record.value,
+        "delete_timers_ms": record.delete_timers_ms,
         "start_ms": case.clock.start_ms,
         "interval_ms": case.clock.interval_ms,
         "end_ms": case.clock.end_ms,
@@ -155,27 +219,31 @@ def _row(number: int, case: Case, seq: int, record: Record) -> dict[str, int | s
     }
 
 
-def _collect(known: DataFrame, kind: str, seen: dict[int, _Seen]) -> None:
+def _collect(known: DataFrame, kind: str, seen: dict[int, _Seen], *, may_overflow: bool) -> None:
     """Play the cases of one window kind, and sort what comes back by case."""
-    records, firings = _session_firings(known) if kind == Session.__name__ else _firings(known, kind)
+    if kind == Session.__name__:
+        if may_overflow:
+            _collect_extreme_sessions(known, seen)
+            return
+        window = SessionColumns(F.col("gap_ms"), F.col("allowed_lateness_ms"))
+        records, firings = sessions(known, _KEYS, window, _NUMBERS)
+    else:
+        records, firings = _firings(known, kind, may_overflow=may_overflow)
     for row in records.select("case", "arrival_seq", "watermark_ms", "fate").collect():
         seen[row["case"]].met[row.arrival_seq] = row
     for row in firings.collect():
         seen[row["case"]].firings.append(row)
 
 
-def _session_firings(known: DataFrame) -> tuple[DataFrame, DataFrame]:
-    window = SessionColumns(F.col("gap_ms"), F.col("allowed_lateness_ms"))
-    return sessions(known, _KEYS, window, _NUMBERS)
-
-
-def _firings(known: DataFrame, kind: str) -> tuple[DataFrame, DataFrame]:
+def _firings(known: DataFrame, kind: str, *, may_overflow: bool) -> tuple[DataFrame, DataFrame]:
     """Records with their fate; firings, where `by_record` is null for those that a watermark caused."""
     kinds = {each.__name__: each for each in (Tumbling, Sliding, Cumulate)}
-    window = WindowColumns(kinds[kind], F.col("size_ms"), F.col("step_ms"), F.col("offset_ms"))
+    size_ms, every_ms, offset_ms = F.col("size_ms"), F.col("step_ms"), F.col("offset_ms")
+    window = WindowColumns(kinds[kind], size_ms, every_ms, offset_ms, may_overflow)
     allowed_lateness_ms = F.col("allowed_lateness_ms")
     judged = known.transform(fated(window, allowed_lateness_ms))
-    assigned = judged.transform(windowed(window)).transform(timed(allowed_lateness_ms))
+    in_windows = judged.transform(windowed(window))
+    assigned = in_windows.transform(timed(allowed_lateness_ms, may_overflow=may_overflow))
     columns = [*_KEYS, *WINDOW, "watermark_ms", "by_record", "records"]
     nothing = {"watermark_ms": long(None), "by_record": long(None)}
     on_time = on_time_firings(assigned, _KEYS, _NUMBERS).withColumns(nothing)
@@ -184,28 +252,88 @@ def _firings(known: DataFrame, kind: str) -> tuple[DataFrame, DataFrame]:
     return judged, on_time.select(*columns).unionByName(late.select(*columns))
 
 
-def _outcome(case: Case, watermarks: Heard, seen: _Seen) -> Outcome:
+def _collect_extreme_sessions(known: DataFrame, seen: dict[int, _Seen]) -> None:
+    """Sessions next to the limits of 64 bits: every key is folded whole, and what fails is told, not raised."""
+    told = known.select(*_KEYS, "arrival_seq", "event_time_ms", "watermark_ms", "gap_ms", "allowed_lateness_ms")
+    for row in told.groupBy(*_KEYS).applyInArrow(_extreme_sessions, from_arrow_schema(_EXTREME)).collect():
+        if row.error is not None:
+            seen[row["case"]].error = row.error
+        elif row.fate is not None:
+            seen[row["case"]].met[row.arrival_seq] = row
+        else:
+            seen[row["case"]].firings.append(row)
+
+
+def _extreme_sessions(key: pa.Table) -> pa.Table:
+    """Rows of three sorts: a record with its fate, a firing, or the error of the whole stream."""
+    same = {"case": key["case"][0].as_py(), "key": key["key"][0].as_py()}
+    rows = key.sort_by("arrival_seq").to_pylist()
+    records = [Record(0, 0, "", row["event_time_ms"]) for row in rows]
+    try:
+        window = Session(rows[0]["gap_ms"])
+        played = panes(records, _as_met(rows), window, rows[0]["allowed_lateness_ms"])
+    except BackstreamError as error:
+        return pa.Table.from_pylist([{**same, "error": str(error)}], _EXTREME)
+    told = [{**row, **same, "fate": fate.value} for row, fate in zip(rows, played.fates, strict=True)]
+    for pane in played.panes:
+        by_record = rows[pane.by]["arrival_seq"] if pane.timing is PaneTiming.LATE else None
+        firing = dict(zip(WINDOW, pane.window, strict=True)) | {"watermark_ms": pane.watermark_ms}
+        numbers = [rows[number]["arrival_seq"] for number in pane.records]
+        told.append({**same, **firing, "by_record": by_record, "records": numbers})
+    return pa.Table.from_pylist(told, _EXTREME)
+
+
+def _as_met(rows: Sequence[Mapping[str, int]]) -> Watermarks:
+    """The watermarks that a key's records met. Those in between change nothing before the next record."""
+    heard = Watermarks()
+    for number, row in enumerate(rows):
+        heard.at(number - 1, 0)
+        heard.emit(row["watermark_ms"])
+    heard.at(len(rows) - 1, 0)
+    heard.emit(MAX_MS)
+    return heard
+
+
+def _collect_timers(
+    known: DataFrame, cases: Mapping[int, Case], watermarks: Mapping[int, Heard], seen: dict[int, _Seen]
+) -> None:
+    streams = {
+        number: Played(watermarks[number].all_rises_ms(), partial(replace, case.timers))
+        for number, case in cases.items()
+        if case.timers
+    }
+    if streams:
+        timed_cases = known.where(F.col("case").isin(list(streams)))
+        for row in firings_of_streams(timed_cases, "case", ["key"], streams).collect():
+            seen[row["case"]].timers.append(row)
+
+
+def _outcome(case: Case, watermarks: Heard, seen: _Seen) -> Outcome | BackstreamError:
+    if seen.error is not None:
+        return PlanError(seen.error)
+    record_wm = [seen.met[number].watermark_ms for number in range(len(case.records))]
+    rises_ms = watermarks.all_rises_ms().tolist()
     return Outcome(
-        firings=sorted(_labelled(seen.firings, watermarks), key=_stream_order(case)),
+        firings=sorted(_labelled(seen.firings, rises_ms), key=_stream_order(case)),
         late=[number for number, row in sorted(seen.met.items()) if row.fate == Fate.DROPPED],
-        record_wm=[seen.met[number].watermark_ms for number in range(len(case.records))],
+        record_wm=record_wm,
+        # A rise comes after the last record that met a lower watermark.
+        watermarks=[(rise_ms, bisect_left(record_wm, rise_ms) - 1) for rise_ms in rises_ms],
         is_final=watermarks.is_final,
+        timers=sorted(tuple(row[name] for name in _TIMER) for row in seen.timers) if case.timers else None,
     )
 
 
-def _labelled(rows: Sequence[Row], watermarks: Heard) -> Iterator[Firing]:
+def _labelled(rows: Sequence[Row], rises_ms: Sequence[int]) -> Iterator[Firing]:
     """Firings with the watermark that caused them; one that no watermark ever reaches did not happen."""
-    events = [int(value) for value in watermarks.watermark_ms]
-    if watermarks.is_final and events[-1:] != [MAX_MS]:
-        events.append(MAX_MS)
     for row in rows:
         window, records = (row.window_start_ms, row.window_end_ms), tuple(row.records)
         if row.by_record is not None:
             yield Firing(row.by_record, PaneTiming.LATE, *window, row.key, records, row.watermark_ms)
             continue
-        by = bisect_left(events, row.window_end_ms - 1)
-        if by < len(events):
-            yield Firing(by, PaneTiming.ON_TIME, *window, row.key, records, events[by])
+        by = bisect_left(rises_ms, wrapped(row.window_end_ms - 1))
+        if by < len(rises_ms):
+            yield Firing(by, PaneTiming.ON_TIME, *window, row.key, records, rises_ms[by])
 
 
 def _stream_order(case: Case) -> Callable[[Firing], tuple[int, bool, int, int]]:
@@ -217,7 +345,7 @@ def _stream_order(case: Case) -> Callable[[Firing], tuple[int, bool, int, int]]:
 
     def position(firing: Firing) -> tuple[int, bool, int, int]:
         if firing.kind == PaneTiming.ON_TIME:
-            return firing.wm, False, 0, firing.end
+            return firing.wm, False, 0, wrapped(firing.end - 1)
         return firing.wm, True, firing.by, -firing.end if descends else firing.end
 
     return position

@@ -1,39 +1,103 @@
-"""What a chunk counts: the fate of every record it read, and of every window per source partition."""
+"""What a chunk counts: the fate of every record it read, and of every window per source partition.
+
+Both come from one small table: records with the same fate, in the same slice of event time and of the same source
+partition, are one row of it.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from backstream.core.fates import Fate
+from backstream.core.intervals import Interval
+from backstream.core.windows import Sliding, Tumbling
 from backstream.spark.fates import EXPIRED
 from backstream.spark.panes import WINDOW
+from backstream.spark.slices import SLICE, late_columns, sliced, timing_in
+from backstream.spark.thresholds import JudgedBy
+from backstream.spark.windows import WindowColumns, latest_window_ms, windowed
+
+IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
 
-def fate_counts(records: DataFrame) -> dict[str, dict[str, int]]:
-    """Source partition to fate to number of records. Runs a job."""
-    partition = F.coalesce("source_partition", F.lit("unknown")).alias("source_partition")
-    counted = records.groupBy(partition, "fate").count().collect()
-    counts: dict[str, dict[str, int]] = {}
-    for row in sorted(counted):
-        counts.setdefault(row["source_partition"], {})[row["fate"]] = row["count"]
-    return counts
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The small table of a chunk, `rows`, and what it is cut by. Worth keeping: several results rest on it."""
+
+    rows: DataFrame
+    cells: Tumbling | Sliding
+    owned: Interval
+    judged: JudgedBy | None
+
+    def fates(self) -> dict[str, dict[str, int]]:
+        """Source partition to fate to number of records. Runs a job.
+
+        A record whose latest window another chunk owns is `outside`.
+        """
+        start_ms, _ = latest_window_ms(WindowColumns.of(self.cells))
+        is_ours = (F.col("fate") == F.lit(Fate.QUARANTINED)) | is_within(start_ms, self.owned)
+        fate = F.when(is_ours, F.col("fate")).otherwise(F.lit(Fate.OUTSIDE)).alias("fate")
+        counted = self.rows.groupBy("source_partition", fate).agg(F.sum("events").alias("events")).collect()
+        found: dict[str, dict[str, int]] = {}
+        for row in sorted(counted):
+            found.setdefault(row["source_partition"], {})[row["fate"]] = row["events"]
+        return found
+
+    def metrics(self) -> DataFrame:
+        """One row per window and source partition: how many events it has, and what became of them there.
+
+        `events = on_time + late + dropped + expired`; `expired` ones were taken by a later window.
+        """
+        in_windows = self.rows.where(F.col("fate").isin(*IN_A_WINDOW)).transform(
+            windowed(WindowColumns.of(self.cells))
+        )
+        timing = F.col("fate") if isinstance(self.cells, Tumbling) else timing_in(self.judged)
+        owned = in_windows.where(is_within(F.col("window_start_ms"), self.owned)).withColumn("timing", timing)
+        is_gone = F.col("timing").isin(EXPIRED, Fate.DROPPED)
+        is_dropped = F.col("fate") == F.lit(Fate.DROPPED)
+        counts = {
+            "events": F.expr("true"),
+            "on_time": F.col("timing") == F.lit(Fate.ON_TIME),
+            "late": F.col("timing") == F.lit(Fate.LATE),
+            "dropped": is_gone & is_dropped,
+            "expired": is_gone & ~is_dropped,
+        }
+        wanted = [
+            F.sum(F.when(each, F.col("events")).otherwise(F.lit(0))).alias(name) for name, each in counts.items()
+        ]
+        arrivals = {"first_arrival": F.min("first_arrival_ms"), "last_arrival": F.max("last_arrival_ms")}
+        wanted += [F.timestamp_millis(each).alias(name) for name, each in arrivals.items()]
+        grouped = owned.groupBy(*WINDOW, "source_partition").agg(*wanted)
+        nothing = F.lit(None).cast("timestamp")
+        return grouped.withColumn(
+            "fired_at", self.judged.fired_at(F.col("window_end_ms")) if self.judged else nothing
+        )
 
 
-def window_metrics(timed: DataFrame) -> DataFrame:
-    """One row per window and source partition: how many events it has, and what became of them there.
+def is_within(value_ms: Column, interval: Interval) -> Column:
+    """Whether an instant lies in `[start, end)`."""
+    return (value_ms >= F.lit(interval.start_ms)) & (value_ms < F.lit(interval.end_ms))
 
-    `events = on_time + late + dropped + expired`; `expired` ones were taken by a later window.
+
+def counted(records: DataFrame, cells: Tumbling | Sliding, owned: Interval, judged: JudgedBy | None) -> Counts:
+    """Count records by slice, source partition and fate.
+
+    Args:
+        records: normalised events with `fate`.
+        cells: the windows that metrics are kept for.
+        owned: the starts of the windows that the chunk answers for.
+        judged: how lateness is told; None: nothing is late.
     """
-    timing, is_dropped = F.col("timing"), F.col("fate") == F.lit(Fate.DROPPED)
-    is_expired = timing == F.lit(EXPIRED)
-    counts: dict[str, Column] = {
-        "events": F.count(F.lit(1)),
-        "on_time": F.count_if(timing == F.lit(Fate.ON_TIME)),
-        "late": F.count_if(timing == F.lit(Fate.LATE)),
-        "dropped": F.count_if(is_expired & is_dropped),
-        "expired": F.count_if(is_expired & ~is_dropped),
-        "first_arrival": F.timestamp_millis(F.min("arrival_time_ms")),
-        "last_arrival": F.timestamp_millis(F.max("arrival_time_ms")),
-    }
-    return timed.groupBy(*WINDOW, "source_partition").agg(*(each.alias(name) for name, each in counts.items()))
+    partition = F.coalesce("source_partition", F.lit("unknown")).alias("source_partition")
+    # With one window per record its fate says all; else a late record is late for some of its windows only.
+    late = judged if isinstance(cells, Sliding) else None
+    slices = records.transform(sliced(cells, late))
+    rows = slices.groupBy(F.col(SLICE).alias("event_time_ms"), partition, "fate", *late_columns(late)).agg(
+        F.count(F.lit(1)).alias("events"),
+        F.min("arrival_time_ms").alias("first_arrival_ms"),
+        F.max("arrival_time_ms").alias("last_arrival_ms"),
+    )
+    return Counts(rows, cells, owned, judged)

@@ -11,22 +11,23 @@ from backstream.core.fates import Fate
 from backstream.core.tables import PANES_KEPT
 from backstream.definition.aggregates import filtered
 from backstream.spark.fates import EXPIRED
+from backstream.spark.partials import Partials
 from backstream.spark.schemas import ARRIVAL_ORDER
 
 WINDOW = ("window_start_ms", "window_end_ms")
 
-_IN_PANE = {
-    "first": f"timing = '{Fate.ON_TIME}'",
-    "live": f"timing <> '{EXPIRED}'",
-    "final": "true",
-}
+EVENTS = "slice__events"
+"""How many records a row of partial aggregates stands for."""
+IS_ON_TIME, IS_ACCEPTED = "is_on_time", "is_accepted"
+"""Whether a record came before its window fired; and whether before that was gone."""
+_IN_PANE = {"first": IS_ON_TIME, "live": IS_ACCEPTED, "final": "true"}
 
 
 def panes(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
     """First, live and final value of each aggregate per key and window.
 
     Args:
-        timed: one row per record and window, with `timing`.
+        timed: one row per record and window, with `is_on_time` and `is_accepted`.
         keys: key columns.
         aggregates: name to SQL aggregate call.
 
@@ -34,16 +35,35 @@ def panes(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) 
         Keys, window, `<name>__first` (null: nothing was on time), `<name>__live` (null: every record came
         too late, so the stream published nothing), `<name>__final`, `late_firings`, and `<pane>_events`.
     """
-    counts = {f"{pane}_events": f"count_if({_IN_PANE[pane]})" for pane in PANES_KEPT}
-    counts["late_firings"] = f"count_if(timing = '{Fate.LATE}')"
     values = {
         f"{name}__{pane}": filtered(aggregate, _IN_PANE[pane])
         for name, aggregate in aggregates.items()
         for pane in PANES_KEPT
     }
+    # A count of events that the definition asks for too is computed once: Spark sees that they are the same.
+    counts = {f"{pane}_events": filtered("count(*)", _IN_PANE[pane]) for pane in PANES_KEPT}
     wanted = [F.expr(expression).alias(name) for name, expression in {**counts, **values}.items()]
     grouped = timed.groupBy(*keys, *WINDOW).agg(*wanted)
-    return grouped.withColumns({name: _if_fired(name) for name in values})
+    # Every late record that was accepted fired its window once more.
+    late_firings = F.col("live_events") - F.col("first_events")
+    return grouped.withColumns({name: _if_fired(name) for name in values} | {"late_firings": late_firings})
+
+
+def merged_panes(timed: DataFrame, keys: Sequence[str], parts: Partials) -> DataFrame:
+    """`panes` of rows that hold partial aggregates of many records each."""
+    counts = [
+        F.expr(f"coalesce(sum({EVENTS}) FILTER (WHERE {condition}), 0)").alias(f"{pane}_events")
+        for pane, condition in _IN_PANE.items()
+    ]
+    merged = [column for pane, condition in _IN_PANE.items() for column in parts.merged_where(condition, pane)]
+    totals = timed.groupBy(*keys, *WINDOW).agg(*counts, *merged)
+    values = {f"{name}__{pane}": value for pane in PANES_KEPT for name, value in parts.values_of(pane).items()}
+    fired = {
+        column: F.when(F.col(f"{column.rpartition('__')[2]}_events") > 0, value)
+        for column, value in values.items()
+    }
+    late_firings = F.col("live_events") - F.col("first_events")
+    return totals.withColumns(fired | {"late_firings": late_firings})
 
 
 def _if_fired(name: str) -> Column:
@@ -67,7 +87,7 @@ def on_time_firings(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[s
 def late_firings(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
     """One firing per late record, with all that came before it: the order of arrival in `ARRIVAL_ORDER`.
 
-    Only windows that had a late record are ordered.
+    Only windows that had a late record are ordered. `watermark_ms`, what the record met, is kept if it is there.
     """
     of_window = Window.partitionBy(*keys, *WINDOW)
     is_late = F.col("timing") == F.lit(Fate.LATE)
@@ -79,4 +99,5 @@ def late_firings(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str,
     late_before = F.sum(is_late.cast("long")).over(so_far)
     had_on_time = F.max((~is_late).cast("long")).over(of_window)
     firings = re_fired.withColumns({**values, "pane_index": had_on_time + late_before - F.lit(1)})
-    return firings.where(is_late).select(*keys, *WINDOW, "pane_index", "watermark_ms", *ARRIVAL_ORDER, *aggregates)
+    met = [name for name in ("watermark_ms",) if name in timed.columns]
+    return firings.where(is_late).select(*keys, *WINDOW, "pane_index", *met, *ARRIVAL_ORDER, *aggregates)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, IntegralType, StringType, TimestampNTZType, TimestampType
+from pyspark.sql.types import BooleanType, DataType, IntegralType, StringType, TimestampNTZType, TimestampType
 
 from backstream.core.errors import ContractError
 from backstream.core.intervals import Interval
@@ -20,6 +20,8 @@ REASON = "quarantine_reason"
 """Why a record cannot be normalised; null: it can."""
 FILE = "source_file"
 RECORD = "record"
+MARKER = "marker_ms"
+"""The watermark that a record carries, where watermarks are punctuated; null: none."""
 WRITTEN_EVENT_TIME = "written_event_time"
 WRITTEN_ARRIVAL_TIME = "written_arrival_time"
 
@@ -52,7 +54,7 @@ def normalised(definition: Definition) -> Step:
     Raises:
         ContractError: when a time column is of a type that names no instant.
     """
-    source = definition.source
+    source, marker = definition.timed_source, definition.watermark.marker
     kept = [name for name in columns_used(definition) if name not in EVENT]
 
     def step(rows: DataFrame) -> DataFrame:
@@ -66,12 +68,20 @@ def normalised(definition: Definition) -> Step:
             "arrival_seq": F.col(source.sequence).try_cast("long") if source.sequence else F.lit(0).cast("long"),
             WRITTEN_EVENT_TIME: _written(source.event_time),
             WRITTEN_ARRIVAL_TIME: _written(source.arrival_time),
+            **({MARKER: _marker_ms(rows, marker, event, definition.watermark.delay)} if marker else {}),
         }
         passed_on = [F.col(name) for name in (*kept, FILE, RECORD) if name in rows.columns]
         selected = rows.select(*(column.alias(name) for name, column in columns.items()), *passed_on)
         return selected.withColumn(REASON, _reason(source))
 
     return step
+
+
+def _marker_ms(rows: DataFrame, marker: str, event: Column, delay_ms: int) -> Column:
+    """The watermark that a record carries: where the marker is true, its event time less the delay."""
+    if isinstance(rows.select(F.expr(marker)).schema.fields[0].dataType, BooleanType):
+        return F.when(F.expr(marker), F.unix_millis(event) - F.lit(delay_ms))
+    return F.unix_millis(_instant(rows, "watermark.marker", marker))
 
 
 def _times(rows: DataFrame, source: Source) -> tuple[Column, Column]:

@@ -6,22 +6,25 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from backstream.core.fates import Fate
 from backstream.core.manifest import Manifest, StagedFile
 from backstream.core.plan import Chunk, Plan
 from backstream.core.tables import DROPPED, FIRINGS, METRICS, PANES, QUARANTINE, TABLES, WINDOWS
-from backstream.spark import chunk as stages
-from backstream.spark.chunk import Work
-from backstream.spark.metrics import fate_counts
+from backstream.core.windows import Session
+from backstream.spark.fixed import FixedWindows
+from backstream.spark.lateness import lateness, played
+from backstream.spark.metrics import Counts
+from backstream.spark.sessioned import SessionWindows
 from backstream.spark.stage import Attempt, staged
-from backstream.spark.watermarks import Heard
+from backstream.spark.work import Work, quarantined
 
 STAGES = ("watermarks", "fates", *(suffix or "windows" for suffix in TABLES))
 """What a chunk goes through, in order; a recompute skips some."""
@@ -80,6 +83,10 @@ _Fates = dict[str, dict[str, int]]
 _Files = dict[str, tuple[StagedFile, ...]]
 
 
+Keep = Callable[[DataFrame], DataFrame]
+"""Keeps a frame until the chunk is done."""
+
+
 class _Made(NamedTuple):
     """What a chunk yields; `events_read` is counted apart from the fates, which have to add up to it."""
 
@@ -88,43 +95,91 @@ class _Made(NamedTuple):
     files: _Files
 
 
+Results = FixedWindows | SessionWindows
+
+
 def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
-    """The input is read once; what several results rest on is kept until they are written."""
-    with watch.stage("watermarks"):
-        watermarks = stages.stream(work)
-    found, counted = stages.records(work, watermarks)
-    known = found.persist(StorageLevel.MEMORY_AND_DISK)
-    in_windows = stages.assigned(work, known)
-    values = stages.valued(work, in_windows).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    """What several results rest on is kept until they are written."""
+    with _kept() as keep:
+        with watch.stage("watermarks"):
+            results = _results(work, keep)
         with watch.stage("fates"):
-            fates = fate_counts(known)
-        files: _Files = {}
-        for suffix, rows in _results(work, known, in_windows, values, watermarks):
-            if suffix == QUARANTINE and not _total(fates, Fate.QUARANTINED):
-                continue
+            known, tally = results.records()
+            if work.definition.source.deduplicate_on:
+                known = keep(known)  # finding copies compares all records
+            counts = results.counts(known)
+            counts = replace(counts, rows=keep(counts.rows))
+            fates = counts.fates()
+        found: _Files = {}
+        values = keep(results.values(known)) if work.is_replay else results.values(known)
+        for suffix, rows in _tables(work, results, Kept(known, counts, values), _kinds(fates)):
             with watch.stage(suffix or "windows"):
-                files[suffix] = staged(rows, work.plan.tables[suffix], attempt)
-        return _Made(counted.get["events_read"], fates, files)
+                found[suffix] = staged(_with_instants(rows), work.plan.tables[suffix], attempt)
+        return _Made(tally.get["events_read"], fates, found)
+
+
+def _results(work: Work, keep: Keep) -> Results:
+    window = work.definition.window.spec()
+    if isinstance(window, Session):
+        return SessionWindows(work, window, played(work) if work.is_replay else None, keep)
+    return FixedWindows(work, window, lateness(work, window))
+
+
+class Kept(NamedTuple):
+    """What a chunk's tables are made of."""
+
+    known: DataFrame
+    counts: Counts
+    values: DataFrame
+
+
+@contextmanager
+def _kept() -> Iterator[Keep]:
+    """What is kept in memory or on disk is given back at the end."""
+    frames: list[DataFrame] = []
+
+    def keep(frame: DataFrame) -> DataFrame:
+        frames.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+        return frames[-1]
+
+    try:
+        yield keep
     finally:
-        values.unpersist()
-        known.unpersist()
+        for frame in frames:
+            frame.unpersist()
 
 
-def _results(
-    work: Work, known: DataFrame, in_windows: DataFrame, values: DataFrame, watermarks: Heard | None
-) -> Iterator[tuple[str, DataFrame]]:
-    """What each table of the plan gets."""
-    yield WINDOWS, stages.published(work, values)
-    yield METRICS, stages.metrics(work, in_windows, watermarks)
-    yield QUARANTINE, stages.quarantined(work)
-    if watermarks is None:
+def _tables(work: Work, results: Results, kept: Kept, fates: set[str]) -> Iterator[tuple[str, DataFrame]]:
+    """What each table of the plan gets; none of those that would be empty."""
+    yield WINDOWS, _published(work, kept.values)
+    yield METRICS, kept.counts.metrics()
+    if Fate.QUARANTINED in fates:
+        yield QUARANTINE, quarantined(work)
+    if not work.is_replay:
         return
-    yield PANES, values
-    yield DROPPED, stages.dropped(known)
+    yield PANES, kept.values
+    if Fate.DROPPED in fates:
+        yield DROPPED, results.dropped(kept.known)
     if FIRINGS in work.plan.tables:
-        yield FIRINGS, stages.firings(work, in_windows, watermarks)
+        yield FIRINGS, results.firings(kept.known)
 
 
-def _total(fates: _Fates, fate: Fate) -> int:
-    return sum(counts.get(fate, 0) for counts in fates.values())
+def _published(work: Work, values: DataFrame) -> DataFrame:
+    """The rows of the published table: of a replay, the pane that the definition publishes."""
+    if not work.is_replay:
+        return values
+    pane = work.definition.backfill.publish
+    existing = values.where(F.col(f"{pane}_events") > F.lit(0))
+    return existing.withColumns({name: F.col(f"{name}__{pane}") for name in work.definition.aggregates})
+
+
+def _with_instants(rows: DataFrame) -> DataFrame:
+    """Milliseconds stay inside; people get instants."""
+    names = ("window_start", "window_end", "event_time", "arrival_time")
+    inside = [name for name in names if f"{name}_ms" in rows.columns]
+    return rows.withColumns({name: F.timestamp_millis(f"{name}_ms") for name in inside})
+
+
+def _kinds(fates: _Fates) -> set[str]:
+    """The fates that some record had."""
+    return {fate for counts in fates.values() for fate, count in counts.items() if count}

@@ -1,58 +1,164 @@
 """Sessions: islands of touching events per key; only islands that lateness can have split are folded in order.
 
-An island whose every record came while the watermark was at least two milliseconds behind it fired exactly once,
-whole. The others are played, each on its own, by the reference: that is the one place where rows go through
-Python, and a recompute never gets there.
+An island that fired exactly once, whole, is told by a few numbers per gap-wide bucket of it (`islands`). The
+others are played record by record: that is the one place where rows go through Python, and a recompute never gets
+there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from backstream.core.fates import Fate
-from backstream.core.instants import MAX_MS
-from backstream.core.panes import PaneTiming, panes
-from backstream.core.records import Record
-from backstream.core.watermarks import WatermarkEvent, Watermarks
-from backstream.core.windows import Session
+from backstream.core.intervals import Interval
+from backstream.core.tables import PANES_KEPT
+from backstream.definition.aggregates import filtered
+from backstream.spark.islands import (
+    EVENTS,
+    IS_CLEAN,
+    LAST,
+    START,
+    SessionColumns,
+    end_ms,
+    islands,
+    with_islands,
+)
 from backstream.spark.panes import WINDOW
-from backstream.spark.schemas import ARRIVAL_ORDER
+from backstream.spark.partials import Partials, partials
+from backstream.spark.schemas import ARRIVAL_ORDER, long
+from backstream.spark.session_rows import (
+    GAP,
+    IN_WINDOW,
+    LATENESS,
+    POSITION,
+    Columns,
+    fated,
+    in_firings,
+    in_windows,
+)
 
-_FIRINGS = pa.list_(
-    pa.struct(
-        [
-            ("number", pa.int64()),
-            ("window_start_ms", pa.int64()),
-            ("window_end_ms", pa.int64()),
-            ("timing", pa.string()),
-            ("is_by", pa.bool_()),
-        ]
-    )
-)
-_GAP, _LATENESS = "gap_ms", "allowed_lateness_ms"
-_FIRING = StructType(
-    [
-        StructField("number", LongType()),
-        StructField("window_start_ms", LongType()),
-        StructField("window_end_ms", LongType()),
-        StructField("timing", StringType()),
-        StructField("is_by", BooleanType()),
-    ]
-)
+FEW_BUCKETS = 500_000
+"""Up to as many buckets of islands are sent to every task, so that their records can be picked out in passing."""
 
 
 @dataclass(frozen=True, slots=True)
-class SessionColumns:
-    """A session's parameters as columns: literals in a run, a row's own where many streams are played at once."""
+class Sessions:
+    """The sessions of a stretch of events, and what their results are made of.
 
-    gap_ms: Column
-    allowed_lateness_ms: Column
+    `islands` is worth keeping (`persist`) while several results are taken: each rests on it.
+    """
+
+    events: DataFrame
+    keys: Sequence[str]
+    window: SessionColumns
+    aggregates: Mapping[str, str]
+    islands: DataFrame
+    parts: Partials | None
+    is_replay: bool
+    owned: Interval | None
+    is_broadcast: bool = False
+
+
+def found(
+    events: DataFrame,
+    keys: Sequence[str],
+    window: SessionColumns,
+    aggregates: Mapping[str, str],
+    *,
+    is_replay: bool,
+    owned: Interval | None = None,
+    is_skewed: bool = False,
+) -> Sessions:
+    """The sessions of these events; no job is run.
+
+    Args:
+        events: normalised events, no duplicates, with `watermark_ms` in a replay. They reach beyond `owned` as far
+            as `session_halo.halo` says.
+        keys: key columns.
+        window: the session gap, and how long a fired session is kept.
+        aggregates: name to SQL aggregate call.
+        is_replay: False: no watermark but -inf and +inf exists, so nothing can be late.
+        owned: only windows that start in here count; None: all.
+        is_skewed: a few keys have most of the events.
+    """
+    parts = partials(events, aggregates)
+    of_key = islands(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
+    return Sessions(events, keys, window, aggregates, of_key, parts, is_replay, owned)
+
+
+def with_known_size(these: Sessions) -> Sessions:
+    """Choose how records of islands are picked out. Runs a job; what it computes is there if `islands` is kept."""
+    buckets = F.sum((end_ms() - F.col(START)) / F.col(GAP) + F.lit(1))
+    ((count,),) = _special(these).agg(F.coalesce(buckets, F.lit(0.0))).collect()
+    return replace(these, is_broadcast=count <= FEW_BUCKETS)
+
+
+def is_owned(owned: Interval | None, start_ms: Column) -> Column:
+    """Whether a chunk owns what starts there: of `[start, end)`, every session that starts inside."""
+    if owned is None:
+        return F.expr("true")
+    return (start_ms >= long(owned.start_ms)) & (start_ms < long(owned.end_ms))
+
+
+def recomputed(these: Sessions) -> DataFrame:
+    """The value of each aggregate per key and session: keys, window, aggregates."""
+    return _whole(these).select(*these.keys, *WINDOW, *these.aggregates)
+
+
+def panes(these: Sessions) -> DataFrame:
+    """First, live and final value of each aggregate per key and window.
+
+    A window that fired and was extended later has a row of its own, with `live` and without `final`; the session
+    as it is with all events has one with `final`, and without the others where the stream never fired it so.
+
+    Returns:
+        The columns of `spark.panes.panes`.
+
+    Raises:
+        PlanError: from within the job, when the lateness overflows in a merge of sessions, as it does in Flink.
+    """
+    columns = [*these.keys, *WINDOW, *_pane_counts(), *(name for name, _, _ in _pane_values(these))]
+    whole = _whole(these).withColumns(
+        {
+            **dict.fromkeys((f"{pane}_events" for pane in PANES_KEPT), F.col(EVENTS)),
+            "late_firings": long(0),
+            **{column: F.col(name) for column, name, _ in _pane_values(these)},
+        }
+    )
+    if not these.is_replay:
+        return whole.select(*columns)
+    return whole.select(*columns).unionByName(_dirty_panes(these).select(*columns))
+
+
+def records(these: Sessions) -> DataFrame:
+    """Every record with its `fate`, and `is_owned`: whether its session, all events known, is the chunk's."""
+    columns = [*these.events.columns, "fate", "is_owned"]
+    known = _known(these)
+    is_ours = is_owned(these.owned, F.coalesce(START, "event_time_ms"))
+    plain = known.where(F.coalesce(IS_CLEAN, F.expr("true")))
+    plain = plain.withColumns({"fate": F.lit(Fate.ON_TIME), "is_owned": is_ours}).select(*columns)
+    if not these.is_replay:
+        return plain
+    met = _folded(_dirty(these), these, fated).withColumn("is_owned", is_ours)
+    return plain.unionByName(met.select(*columns))
+
+
+def firings(these: Sessions) -> DataFrame:
+    """Every pane that each window fired, in order.
+
+    Returns:
+        Keys, window, `pane_index`, `pane_timing`, `watermark_ms` (null where a watermark caused the firing: it is
+        the first that reaches the end of the window), aggregates.
+    """
+    columns = [*these.keys, *WINDOW, "pane_index", "pane_timing", "watermark_ms", *these.aggregates]
+    on_time = {"pane_index": long(0), "pane_timing": F.lit(Fate.ON_TIME), "watermark_ms": long(None)}
+    whole = _whole(these).withColumns(on_time).select(*columns)
+    return whole.unionByName(_dirty_firings(these).select(*columns)) if these.is_replay else whole
 
 
 def sessions(
@@ -73,100 +179,118 @@ def sessions(
         is_offline: no watermark but -inf and +inf exists, so nothing can be late.
 
     Returns:
-        The records; and the firings: keys, window, `watermark_ms` and `by_record` (the late record's
-        `arrival_seq`; both null when a watermark caused the firing), aggregates.
+        The records, with `refusal`: on the record at which the stream fails, why (later ones of its session have
+        no fate); and the firings: keys, window, `watermark_ms` and `by_record` (the late record's `arrival_seq`;
+        both null when a watermark caused the firing), aggregates.
     """
-    islands = _islands(events, keys, window, is_offline=is_offline)
-    clean = islands.where("is_clean").withColumn("fate", F.lit(Fate.ON_TIME))
-    whole = _whole(clean, keys, window, aggregates)
+    these = found(events, keys, window, aggregates, is_replay=not is_offline)
+    columns = [*events.columns, "fate", "refusal"]
+    on_time = {"fate": F.lit(Fate.ON_TIME), "refusal": F.lit(None).cast("string")}
+    clean = _known(these).where(F.coalesce(IS_CLEAN, F.expr("true")))
+    clean = clean.withColumns(on_time).select(*columns)
+    fired = [*keys, *WINDOW, "watermark_ms", "by_record", *aggregates]
+    whole = _whole(these).withColumns({"watermark_ms": long(None), "by_record": long(None)}).select(*fired)
     if is_offline:
         return clean, whole
-    folded = _folded(islands.where("not is_clean"), keys, window)
-    records = clean.select(*events.columns, "fate").unionByName(folded.select(*events.columns, "fate"))
-    return records, whole.unionByName(_fired(folded, keys, aggregates))
+    met = _folded(_dirty(these), these, fated).select(*columns)
+    return clean.unionByName(met), whole.unionByName(_dirty_firings(these).select(*fired))
 
 
-def _islands(events: DataFrame, keys: Sequence[str], window: SessionColumns, *, is_offline: bool) -> DataFrame:
-    """Add `island` per key and `is_clean`; two events exactly one gap apart touch."""
-    of_key = Window.partitionBy(*keys).orderBy("event_time_ms")
-    since_last_ms = F.col("event_time_ms") - F.lag("event_time_ms").over(of_key)
-    begins = F.coalesce(since_last_ms > window.gap_ms, F.expr("true"))
-    so_far = of_key.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    numbered = events.withColumn("begins", begins).withColumn(
-        "island", F.sum(F.col("begins").cast("long")).over(so_far)
+def _whole(these: Sessions) -> DataFrame:
+    """Islands that fired once, whole: keys, window, `EVENTS`, aggregates."""
+    if these.parts:
+        values = (START, end_ms().alias(WINDOW[1]), EVENTS, *these.parts.values)
+        whole = these.islands.where(IS_CLEAN).select(*these.keys, *values)
+    else:
+        clean = with_islands(these.events, these.islands.where(IS_CLEAN), these.keys, these.window, how="inner")
+        ends = F.max(F.col("event_time_ms") + these.window.gap_ms).alias(WINDOW[1])
+        whole = clean.groupBy(*these.keys, START).agg(
+            ends, F.count(F.lit(1)).alias(EVENTS), *_values(these.aggregates)
+        )
+    return whole.withColumnRenamed(START, WINDOW[0]).where(is_owned(these.owned, F.col(WINDOW[0])))
+
+
+def _special(these: Sessions) -> DataFrame:
+    """Islands whose records need more than their own time to be judged: dirty, or across a boundary."""
+    is_special = ~F.col(IS_CLEAN)
+    for boundary_ms in (these.owned.start_ms, these.owned.end_ms) if these.owned else ():
+        is_special |= (F.col(START) < long(boundary_ms)) & (F.col(LAST) >= long(boundary_ms))
+    return these.islands.where(is_special)
+
+
+def _known(these: Sessions) -> DataFrame:
+    """All events, with `START` and `IS_CLEAN` of special islands."""
+    return with_islands(these.events, _sent(these, _special(these)), these.keys, these.window, how="left")
+
+
+def _dirty(these: Sessions) -> DataFrame:
+    """The events of islands that lateness touched, with `START`."""
+    touched = _sent(these, these.islands.where(~F.col(IS_CLEAN)))
+    if these.owned:
+        reaches = (F.col(START) < long(these.owned.end_ms)) & (F.col(LAST) >= long(these.owned.start_ms))
+        touched = touched.where(reaches)
+    return with_islands(these.events, touched, these.keys, these.window, how="inner")
+
+
+def _sent(these: Sessions, special: DataFrame) -> DataFrame:
+    return special.hint("broadcast") if these.is_broadcast else special
+
+
+def _folded(dirty: DataFrame, these: Sessions, columns: Columns) -> DataFrame:
+    """Play dirty islands, each on its own, and add what the fold says."""
+    # A hot key's islands are spread over the tasks; within one, a window function leaves them sorted.
+    order = Window.partitionBy(*these.keys, START).orderBy(*ARRIVAL_ORDER)
+    told = dirty.withColumns(
+        {
+            GAP: these.window.gap_ms,
+            LATENESS: these.window.allowed_lateness_ms,
+            POSITION: F.row_number().over(order),
+        }
     )
-    if is_offline:
-        return numbered.drop("begins").withColumn("is_clean", F.expr("true"))
-    # One millisecond more than `not late`: an event exactly at the bound can miss a session that has just fired.
-    in_time = F.col("watermark_ms") < F.col("event_time_ms") - F.lit(1)
-    of_island = Window.partitionBy(*keys, "island")
-    return numbered.drop("begins").withColumn("is_clean", F.min(in_time).over(of_island))
+    schema = StructType([*told.schema.fields])
+    for name, kind in columns.types.items():
+        schema.add(name, kind)
+    return told.mapInArrow(columns, schema)
 
 
-def _whole(
-    clean: DataFrame, keys: Sequence[str], window: SessionColumns, aggregates: Mapping[str, str]
-) -> DataFrame:
-    bounds = {
-        "window_start_ms": F.min("event_time_ms"),
-        "window_end_ms": F.max(F.col("event_time_ms") + window.gap_ms),
-        "watermark_ms": F.first(F.lit(None).cast("long")),
-        "by_record": F.first(F.lit(None).cast("long")),
+def _dirty_panes(these: Sessions) -> DataFrame:
+    """`panes` of the windows in dirty islands."""
+    members = _folded(_dirty(these), these, in_windows)
+    counts = [F.count_if(f"session__in_{pane}").alias(f"{pane}_events") for pane in PANES_KEPT]
+    values = [
+        F.expr(filtered(these.aggregates[name], f"session__in_{pane}")).alias(column)
+        for column, name, pane in _pane_values(these)
+    ]
+    late = F.max("session__late_firings").alias("late_firings")
+    grouped = members.groupBy(*these.keys, *_window_of_members()).agg(*counts, late, *values)
+    existing = {
+        column: F.when(F.col(f"{pane}_events") > long(0), F.col(column)) for column, _, pane in _pane_values(these)
     }
-    grouped = clean.groupBy(*keys, "island").agg(
-        *(column.alias(name) for name, column in bounds.items()), *_values(aggregates)
-    )
-    return grouped.drop("island")
+    return grouped.withColumns(existing).where(is_owned(these.owned, F.col(WINDOW[0])))
+
+
+def _dirty_firings(these: Sessions) -> DataFrame:
+    """`firings` of dirty islands, with `by_record`."""
+    members = _folded(_dirty(these), these, in_firings)
+    names = ("pane_index", "pane_timing", "by_record")
+    firing = [F.col(f"session__{name}").alias(name) for name in names]
+    met = F.col("session__met_ms").alias("watermark_ms")
+    grouped = members.groupBy(*these.keys, *_window_of_members(), *firing, met).agg(*_values(these.aggregates))
+    return grouped.where(is_owned(these.owned, F.col(WINDOW[0])))
+
+
+def _window_of_members() -> list[Column]:
+    return [F.col(member).alias(name) for member, name in zip(IN_WINDOW, WINDOW, strict=True)]
 
 
 def _values(aggregates: Mapping[str, str]) -> list[Column]:
     return [F.expr(aggregate).alias(name) for name, aggregate in aggregates.items()]
 
 
-def _folded(dirty: DataFrame, keys: Sequence[str], window: SessionColumns) -> DataFrame:
-    """Add `fate` and the `firings` each record took part in."""
-    told = dirty.withColumns({_GAP: window.gap_ms, _LATENESS: window.allowed_lateness_ms})
-    schema = StructType(
-        [*told.schema.fields, StructField("fate", StringType()), StructField("firings", ArrayType(_FIRING))]
-    )
-    return told.groupBy(*keys, "island").applyInArrow(_fold, schema)
+def _pane_counts() -> list[str]:
+    return [*(f"{pane}_events" for pane in PANES_KEPT), "late_firings"]
 
 
-def _fold(island: pa.Table) -> pa.Table:
-    """Play one island, by itself, as the stream met it."""
-    window, allowed_lateness_ms = Session(island[_GAP][0].as_py()), island[_LATENESS][0].as_py()
-    ordered = island.sort_by([(column, "ascending") for column in ARRIVAL_ORDER])
-    event_times, in_force = ordered["event_time_ms"].to_pylist(), ordered["watermark_ms"].to_pylist()
-    records = [Record(0, 0, "", event_time_ms) for event_time_ms in event_times]
-    played = panes(records, _as_met(in_force), window, allowed_lateness_ms)
-    firings: list[list[dict[str, int | str | bool]]] = [[] for _ in records]
-    for number, pane in enumerate(played.panes):
-        for record in pane.records:
-            is_by = pane.timing is PaneTiming.LATE and pane.by == record
-            firing = dict(zip(_FIRING.names, (number, *pane.window, pane.timing.value, is_by), strict=True))
-            firings[record].append(firing)
-    fates = pa.array([fate.value for fate in played.fates], pa.string())
-    return ordered.append_column("fate", fates).append_column("firings", pa.array(firings, _FIRINGS))
-
-
-def _as_met(in_force_ms: Sequence[int]) -> Watermarks:
-    """The watermarks that an island's records met. Those in between change nothing before the next record."""
-    heard, met_ms = Watermarks(), None
-    for number, watermark_ms in enumerate(in_force_ms):
-        if watermark_ms != met_ms:
-            heard.events.append(WatermarkEvent(watermark_ms, number - 1, 0))
-            met_ms = watermark_ms
-    if met_ms != MAX_MS:
-        heard.events.append(WatermarkEvent(MAX_MS, len(in_force_ms) - 1, 0))
-    return heard
-
-
-def _fired(folded: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
-    """The firings that folded records took part in, aggregated like any other."""
-    members = folded.withColumn("firing", F.explode("firings"))
-    members = members.withColumn("firing_by", F.when(F.col("firing.is_by"), F.col("arrival_seq")))
-    members = members.withColumn("met_ms", F.when(F.col("firing.is_by"), F.col("watermark_ms")))
-    members = members.withColumns({name: F.col(f"firing.{name}") for name in ("number", *WINDOW)})
-    grouped = members.groupBy(*keys, "island", "number", *WINDOW).agg(
-        F.max("met_ms").alias("watermark_ms"), F.max("firing_by").alias("by_record"), *_values(aggregates)
-    )
-    return grouped.drop("island", "number")
+def _pane_values(these: Sessions) -> list[tuple[str, str, str]]:
+    """Column, aggregate and pane of each value that `panes` yields."""
+    return [(f"{name}__{pane}", name, pane) for name in these.aggregates for pane in PANES_KEPT]

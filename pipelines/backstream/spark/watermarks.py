@@ -7,58 +7,50 @@ looks up the one in force by the number of ticks before its arrival: an equality
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from backstream.core.generators import StrategyKind
-from backstream.core.instants import MAX_MS, MIN_MS
+from backstream.core.instants import MAX_MS, MIN_MS, wrapped
 from backstream.core.records import Clock, Record
-from backstream.core.watermarks import Emission, Topology, WatermarkEvent, watermarks
+from backstream.core.watermarks import (
+    MOST_EVENTS,
+    Emission,
+    EmissionModel,
+    Topology,
+    WatermarkEvent,
+    Watermarks,
+    new_built_in,
+    played,
+)
+from backstream.spark.heard import Heard, Longs, longs
+from backstream.spark.in_order import merged_in_order
 from backstream.spark.schemas import Step, integer_quotient, long
 
-Longs = npt.NDArray[np.int64]
+__all__ = [
+    "ClockColumns",
+    "Heard",
+    "Longs",
+    "arrivals",
+    "as_met",
+    "compressed",
+    "heard",
+    "looked_up",
+    "watermarked",
+]
 
 _MARKER = pa.struct(
     [("time_ms", pa.int64()), ("seq", pa.int64()), ("partition", pa.string()), ("rise_ms", pa.int64())]
 )
+_MOST_IN_BLOCK = 1_000
+"""More rises than this in one block are not searched one by one."""
 _PERIODIC_MAXIMA = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """The watermarks of a stream, as arrays of one row per rise, and the blocks in which records arrived.
-
-    A block is the stretch between two ticks; its number is that of the ticks before it. `visible_from` is the
-    first block whose records all see the rise. `marker_*` place a rise within the block before, after the record
-    with that arrival time, sequence and partition; they are empty where watermarks move only at ticks.
-    """
-
-    watermark_ms: Longs
-    visible_from: Longs
-    blocks: Longs
-    is_final: bool
-    marker_positions: Sequence[tuple[int, int, str] | None] = ()
-
-    def at_block(self, blocks: Longs) -> Longs:
-        """The watermark in force when each block begins; -inf before the first."""
-        position = np.searchsorted(self.visible_from, blocks, side="right")
-        return np.concatenate([np.array([MIN_MS]), self.watermark_ms])[position]
-
-    def first_reaching(self, event_times_ms: Longs) -> Longs:
-        """The number of the first rise to each event time; as many as there are rises: only +inf reaches it."""
-        return np.searchsorted(self.watermark_ms, event_times_ms, side="left")
-
-    def at_firing_ms(self, max_timestamps_ms: Longs) -> Longs:
-        """The watermark that a window firing on time sees."""
-        reached = np.concatenate([self.watermark_ms, np.array([MAX_MS])])
-        return reached[self.first_reaching(max_timestamps_ms)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +74,14 @@ def ticks_before(clock: ClockColumns) -> Column:
     return F.when(clock.interval_ms == F.lit(0), long(0)).otherwise(ticks)
 
 
-def compressed(events: DataFrame, clock: ClockColumns, stream: Sequence[str] = ()) -> DataFrame:
+def compressed(
+    events: DataFrame, clock: ClockColumns, stream: Sequence[str] = (), emission: Emission | None = None
+) -> DataFrame:
     """One row per partition and block, with its greatest event time and last position; markers besides.
 
     `events` has the columns of a normalised event, and `marker_ms` where watermarks are punctuated.
-    `stream` names columns that tell several streams apart.
+    `stream` names columns that tell several streams apart. With an `emission` per record, the records that raise
+    their partition's greatest event time are kept as markers.
     """
     blocks = events.withColumn("block", ticks_before(clock))
     position = F.struct("arrival_time_ms", "arrival_seq")
@@ -95,10 +90,26 @@ def compressed(events: DataFrame, clock: ClockColumns, stream: Sequence[str] = (
     )
     no_marker = long(None).alias("marker_ms")
     cells = cells.select(*stream, "source_partition", "block", "event_time_ms", "position.*", no_marker)
-    if "marker_ms" not in events.columns:
+    if emission is not None and emission.model is EmissionModel.RECORD:
+        blocks = blocks.withColumn("marker_ms", _risen_ms(emission, stream))
+    elif "marker_ms" not in events.columns:
         return cells
     markers = blocks.where(F.col("marker_ms").isNotNull())
     return markers.select(*cells.columns).unionByName(cells)
+
+
+def _risen_ms(emission: Emission, stream: Sequence[str]) -> Column:
+    """The watermark that a record raises its partition's to, else null.
+
+    With an idle timeout the first record of a block counts too: it may end idleness, whatever its event time.
+    """
+    arrived = Window.partitionBy(*stream, "source_partition").orderBy("arrival_time_ms", "arrival_seq")
+    so_far = arrived.rowsBetween(Window.unboundedPreceding, -1)
+    event_ms = F.col("event_time_ms")
+    is_kept = event_ms > F.coalesce(F.max(event_ms).over(so_far), F.lit(MIN_MS))
+    if emission.strategy.idle_timeout_ms:
+        is_kept |= F.coalesce(F.lag("block").over(arrived) != F.col("block"), F.expr("true"))
+    return F.when(is_kept, event_ms - F.lit(emission.delay_ms) - F.lit(1))
 
 
 def heard(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequence[str]) -> Heard:
@@ -113,8 +124,11 @@ def heard(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequenc
     blocks = np.unique(cells["block"].to_numpy())
     strategy = emission.strategy
     if strategy.kind is StrategyKind.NONE:
-        return Heard(_longs([]), _longs([]), blocks, is_final=True)
+        return Heard(longs([]), longs([]), blocks, is_final=True)
+    if emission.model is EmissionModel.MICRO_BATCH:
+        return _batched(cells, emission, clock, blocks)
     is_plain = not (emission.releases_ended or emission.loses_final_when_idle)
+    is_plain = is_plain and emission.model is EmissionModel.TICK
     if is_plain and emission.topology is Topology.SPLITS and strategy.kind in _PERIODIC_MAXIMA:
         watermark_ms, ticks = _merged(cells, emission, clock, partitions)
         return Heard(watermark_ms, ticks, blocks, is_final=True)
@@ -143,6 +157,8 @@ def watermarked(spark: SparkSession, heard: Heard, clock: Clock) -> Step:
     """Add `watermark_ms`, the watermark in force when the record arrived."""
     if not len(heard.watermark_ms):
         return lambda events: events.withColumn("watermark_ms", F.lit(MIN_MS))
+    if heard.most_in_block() > _MOST_IN_BLOCK:
+        return merged_in_order(spark, heard, clock)
     return looked_up(spark, in_force_table(heard), marker_table(heard), ClockColumns.of(clock))
 
 
@@ -178,10 +194,6 @@ def _comes_before_the_record(marker: Column) -> Column:
     )
 
 
-def _longs(values: Sequence[int]) -> Longs:
-    return np.array(values, dtype=np.int64)
-
-
 def _merged(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequence[str]) -> tuple[Longs, Longs]:
     """Bounded generators in one source, without a loop over records: the rises and their ticks.
 
@@ -194,21 +206,21 @@ def _merged(cells: pa.Table, emission: Emission, clock: Clock, partitions: Seque
     wait = _idle_after(emission, clock)
     ticks = _changes([seen for seen, _ in steps], wait, clock)
     if not len(ticks):
-        return _longs([]), _longs([])
+        return longs([]), longs([])
     least_ms, greatest_ms = np.full(len(ticks), MAX_MS), np.full(len(ticks), MIN_MS)
     is_all_idle = np.full(len(ticks), fill_value=True)
     for seen, maxima_ms in steps:
         position = np.searchsorted(seen, ticks, side="right")
-        floor_ms = _longs([MIN_MS + delay_ms + 1])
-        watermark_ms = np.concatenate([floor_ms, np.maximum(maxima_ms, floor_ms)])[position] - (delay_ms + 1)
+        floor_ms = longs([MIN_MS + delay_ms + 1])
+        watermark_ms = np.concatenate([floor_ms, np.maximum(maxima_ms, floor_ms)])[position] - delay_ms - 1
         is_idle = np.zeros(len(ticks), dtype=bool)
         if wait is not None:
-            is_idle = ticks >= np.concatenate([_longs([0]), seen])[position] + wait
+            is_idle = ticks >= np.concatenate([longs([0]), seen])[position] + wait
         least_ms = np.where(is_idle, least_ms, np.minimum(least_ms, watermark_ms))
         greatest_ms = np.maximum(greatest_ms, watermark_ms)
         is_all_idle &= is_idle
     running_ms = np.maximum.accumulate(np.where(is_all_idle, greatest_ms, least_ms))
-    rises = running_ms > np.concatenate([_longs([MIN_MS]), running_ms[:-1]])
+    rises = running_ms > np.concatenate([longs([MIN_MS]), running_ms[:-1]])
     return running_ms[rises], ticks[rises]
 
 
@@ -231,18 +243,53 @@ def _changes(seen: Sequence[Longs], wait: int | None, clock: Clock) -> Longs:
     """Every tick at which the merge can change: ticks with data, and where a timeout runs out."""
     found = [*seen]
     if wait is not None:
-        found += [np.concatenate([_longs([0]), each]) + wait for each in seen]
-    ticks = np.unique(np.concatenate([_longs([]), *found]))
+        found += [np.concatenate([longs([0]), each]) + wait for each in seen]
+    ticks = np.unique(np.concatenate([longs([]), *found]))
     return ticks[ticks <= clock.last_tick]
+
+
+def _batched(cells: pa.Table, emission: Emission, clock: Clock, blocks: Longs) -> Heard:
+    """One maximum over all partitions, which a tick tells one batch late: as if each had arrived a block later."""
+    together = cells.set_column(
+        cells.schema.get_field_index("source_partition"), "source_partition", pa.repeat("all", cells.num_rows)
+    )
+    later = together.set_column(
+        together.schema.get_field_index("block"), "block", pa.compute.add(together["block"], 1)
+    )
+    never_idle = replace(emission, strategy=replace(emission.strategy, idle_timeout_ms=0))
+    watermark_ms, ticks = _merged(later, never_idle, clock, ["all"])
+    return Heard(watermark_ms, ticks, blocks, is_final=True)
+
+
+@dataclass(slots=True)
+class _Climbing(Watermarks):
+    """Watermarks that follow the clock, noted by where each climb ends."""
+
+    climbs: dict[int, int] = field(default_factory=dict)
+    """Number of an event to how many rises it ends."""
+
+    def climb(self, ticks: range, clock: Clock, delay_ms: int) -> None:
+        """Note the last tick, and how many came before it."""
+        self.at(self._after, clock.tick_ms(ticks[-1]))
+        self.emit(wrapped(self._at_ms - delay_ms))
+        self.climbs[len(self.events) - 1] = len(ticks)
 
 
 def _folded(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequence[str], blocks: Longs) -> Heard:
     """Every other strategy and topology: the reference plays the compressed stream."""
+    rows, records = arrivals(cells, partitions)
+    heard = _Climbing()
+    new = new_built_in(emission)
+    played(records, emission, clock, range(len(partitions)), lambda _: new(), heard=heard)
+    return as_met(heard, rows, clock, blocks, heard.climbs)
+
+
+def arrivals(cells: pa.Table, partitions: Sequence[str]) -> tuple[list[dict[str, Any]], list[Record]]:
+    """Compressed rows in arrival order, and the records that stand for them."""
     names = {partition: number for number, partition in enumerate(partitions)}
-    order = [("block", "ascending"), ("arrival_time_ms", "ascending"), ("arrival_seq", "ascending")]
     # A cell stands behind a marker of the same position: it is the partition's last word in its block.
-    rows = sorted(cells.sort_by(order).to_pylist(), key=_position)
-    records = [
+    rows = sorted(cells.to_pylist(), key=_position)
+    return rows, [
         Record(
             row["arrival_time_ms"],
             names[row["source_partition"]],
@@ -253,12 +300,23 @@ def _folded(cells: pa.Table, emission: Emission, clock: Clock, partitions: Seque
         )
         for row in rows
     ]
-    played = watermarks(records, emission, clock, range(len(partitions)))
+
+
+def as_met(
+    played: Watermarks,
+    rows: Sequence[dict[str, Any]],
+    clock: Clock,
+    blocks: Longs,
+    climbs: Mapping[int, int] | None = None,
+) -> Heard:
+    """What was heard while compressed rows were played, as records meet it."""
     rises: list[WatermarkEvent] = []
     visible_from: list[int] = []
     positions: list[tuple[int, int, str] | None] = []
-    for event in played.events:
+    steps: list[int] = []
+    for number, event in enumerate(played.events):
         row = rows[event.after] if event.after >= 0 else None
+        count = (climbs or {}).get(number, 1)
         # A tick comes before the records of its millisecond, so only a marker emits at its record's arrival.
         if row and row["marker_ms"] is not None and row["arrival_time_ms"] == event.at_ms:
             visible_from.append(row["block"] + 1)
@@ -266,16 +324,23 @@ def _folded(cells: pa.Table, emission: Emission, clock: Clock, partitions: Seque
         elif event.watermark_ms == MAX_MS:
             continue  # the end of input, which no record sees
         else:
-            visible_from.append(clock.ticks_before(event.at_ms))
+            visible_from.append(clock.ticks_before(event.at_ms) - count + 1)
             positions.append(None)
         rises.append(event)
-    return Heard(
-        _longs([event.watermark_ms for event in rises]),
-        _longs(visible_from),
+        steps.append(count)
+    first_ms = [
+        event.watermark_ms - (count - 1) * clock.interval_ms for event, count in zip(rises, steps, strict=True)
+    ]
+    heard = Heard(
+        longs(first_ms),
+        longs(visible_from),
         blocks,
         is_final=played.is_final,
         marker_positions=positions,
+        steps=longs(steps) if climbs else None,
+        step_ms=clock.interval_ms,
     )
+    return heard.listed() if sum(steps) <= MOST_EVENTS else heard
 
 
 def _position(row: dict[str, Any]) -> tuple[int, int, int, str, bool]:

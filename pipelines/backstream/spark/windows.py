@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from backstream.core.instants import MIN_MS
 from backstream.core.windows import Cumulate, Sliding, Tumbling
-from backstream.spark.schemas import Step, integer_quotient
+from backstream.spark.schemas import Step, integer_quotient, long
 
 FixedWindow = Tumbling | Sliding | Cumulate
 """Windows that depend on the event time alone; sessions depend on other events."""
@@ -18,19 +19,20 @@ FixedWindow = Tumbling | Sliding | Cumulate
 class WindowColumns:
     """A window's parameters as columns: literals in a run, a row's own where many streams are played at once.
 
-    `step_ms` is the slide, a cumulating window's step, or a tumbling window's size.
+    `step_ms` is the slide, a cumulating window's step, or a tumbling window's size. `may_overflow`: times lie so
+    close to the limits of 64 bits that sums wrap around there, as Java's do; no calendar needs it.
     """
 
     kind: type[FixedWindow]
     size_ms: Column
     step_ms: Column
     offset_ms: Column
+    may_overflow: bool = False
 
     @classmethod
     def of(cls, window: FixedWindow) -> WindowColumns:
         """The parameters of one window as literals."""
-        values = (window.size_ms, step_ms(window), window.offset_ms)
-        return cls(type(window), *(F.lit(value).cast("long") for value in values))
+        return cls(type(window), long(window.size_ms), long(step_ms(window)), long(window.offset_ms))
 
 
 def step_ms(window: FixedWindow) -> int:
@@ -38,6 +40,24 @@ def step_ms(window: FixedWindow) -> int:
     if isinstance(window, Tumbling):
         return window.size_ms
     return window.slide_ms if isinstance(window, Sliding) else window.step_ms
+
+
+def wrapped_sum(one: Column, other: Column) -> Column:
+    """`one + other` as a Java `long` holds it; under ANSI rules Spark's own sum fails when it overflows."""
+    return F.coalesce(F.try_add(one, other), F.try_add(_far(one), _far(other)))
+
+
+def wrapped_difference(one: Column, other: Column) -> Column:
+    """`one - other` as a Java `long` holds it."""
+    return F.coalesce(F.try_subtract(one, other), F.try_subtract(_far(one), _far(other)))
+
+
+def _far(value: Column) -> Column:
+    """The value 2^63 away, across zero: two such steps are the 2^64 by which a sum wraps around.
+
+    By bits, since Spark would put the constants of two additions together, and they overflow.
+    """
+    return value.bitwiseXOR(F.lit(MIN_MS))
 
 
 def window_start_ms(event_time_ms: Column, offset_ms: Column, size_ms: Column) -> Column:
@@ -57,6 +77,8 @@ def latest_window_ms(window: WindowColumns) -> tuple[Column, Column]:
 
 def windowed(window: WindowColumns) -> Step:
     """One row per record and window that holds it, with `window_start_ms` and `window_end_ms`."""
+    if window.may_overflow:
+        return lambda events: _exploded(events, window)
     start_ms, end_ms = latest_window_ms(window)
 
     def step(events: DataFrame) -> DataFrame:
@@ -87,3 +109,33 @@ def _cumulated(latest: DataFrame, window: WindowColumns) -> DataFrame:
     return exploded.withColumn("window_end_ms", F.col("window_start_ms") + F.col("steps") * window.step_ms).drop(
         "steps"
     )
+
+
+def wrapped_windows(window: WindowColumns) -> Column:
+    """All windows that hold `event_time_ms`, as an array of `start_ms` and `end_ms` in Java arithmetic."""
+    every_ms = window.step_ms if window.kind is Sliding else window.size_ms
+    into_ms = F.pmod(wrapped_difference(F.col("event_time_ms"), window.offset_ms), every_ms)
+    latest_ms = wrapped_difference(F.col("event_time_ms"), into_ms)
+    none, first = long(0), integer_quotient(into_ms, window.step_ms) + F.lit(1)
+    steps = {
+        Tumbling: F.array(none),
+        Sliding: F.sequence(none, integer_quotient(window.size_ms - F.lit(1) - into_ms, window.step_ms)),
+        Cumulate: F.sequence(first, integer_quotient(window.size_ms, window.step_ms)),
+    }
+
+    def bounds(step: Column) -> Column:
+        start_ms = wrapped_difference(latest_ms, step * window.step_ms) if window.kind is Sliding else latest_ms
+        size_ms = step * window.step_ms if window.kind is Cumulate else window.size_ms
+        return F.struct(start_ms.alias("start_ms"), wrapped_sum(start_ms, size_ms).alias("end_ms"))
+
+    # Flink's loop over slides compares wrapped times: where only one of the two wraps, no window holds the event.
+    is_held = latest_ms > wrapped_difference(F.col("event_time_ms"), window.size_ms)
+    is_in_hole = (into_ms >= window.size_ms) | ~is_held if window.kind is Sliding else F.expr("false")
+    return F.transform(F.when(~is_in_hole, steps[window.kind]), bounds)
+
+
+def _exploded(events: DataFrame, window: WindowColumns) -> DataFrame:
+    each = events.withColumn("window", F.explode(wrapped_windows(window)))
+    return each.withColumns(
+        {"window_start_ms": F.col("window.start_ms"), "window_end_ms": F.col("window.end_ms")}
+    ).drop("window")

@@ -116,7 +116,9 @@ def _footer(path: Path) -> Any:
 
 def _described(path: Path, footer: Any, source: Source) -> InputFile:
     event, arrival = (_bounds(footer, column) for column in (source.event_time, source.arrival_time))
-    return InputFile(str(path), footer.num_rows, path.stat().st_size, *event, *arrival)
+    found = path.stat()
+    modified_ms = found.st_mtime_ns // 1_000_000
+    return InputFile(str(path), footer.num_rows, found.st_size, *event, *arrival, modified_ms)
 
 
 def _bounds(footer: Any, column: str | None) -> tuple[int | None, int | None]:

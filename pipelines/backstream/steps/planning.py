@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from backstream import __version__
+from backstream.core.arrivals import BucketGrid, IndexFolder, is_told_by_index
 from backstream.core.errors import PlanError
 from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS
@@ -20,12 +21,14 @@ from backstream.core.tables import (
     panes_table,
     windows_table,
 )
+from backstream.core.windows import Session
 from backstream.definition.aggregates import key_columns, require_columns, value_columns
 from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition, Source
 from backstream.lake.catalog import opened
 from backstream.lake.schemas import prepared
 from backstream.quality.suites import load_suite
+from backstream.spark.index import ArrivalIndex
 from backstream.steps.inputs import arrival_bounds, inspected, require_everywhere, source_files
 
 
@@ -61,7 +64,7 @@ def plan_run(
     written = load(definition_path)
     definition = resolved(written, home)
     load_suite(definition.quality.suite)
-    source = inspected(source_files(definition.source, where), definition.source)
+    source = inspected(source_files(definition.source, where), definition.timed_source)
     require_columns(definition, source.types, where)
     require_everywhere(definition, source.lacking, where)
     chosen = mode or definition.backfill.mode
@@ -82,7 +85,7 @@ def plan_run(
         clock_end_ms=clock_end_ms,
         home=str(home.path),
         inputs=source.inputs,
-        chunks=_chunks(definition, interval, source.inputs),
+        chunks=_chunks(definition, interval, source.inputs, _indexed(definition, source.inputs, chosen, home)),
         tables=tables,
         base_snapshots=base_snapshots,
         trigger=trigger,
@@ -130,27 +133,51 @@ def _tables(definition: Definition, types: Mapping[str, str], mode: Mode) -> lis
     return tables
 
 
-def _chunks(definition: Definition, interval: Interval, inputs: Sequence[InputFile]) -> tuple[Chunk, ...]:
+def _indexed(definition: Definition, inputs: Sequence[InputFile], mode: Mode, home: Home) -> ArrivalIndex:
+    """What earlier runs found in the files; empty before the first, and where no index is kept."""
+    window, emission = definition.window.spec(), definition.watermark.spec()
+    if isinstance(window, Session) or mode is Mode.RECOMPUTE or not is_told_by_index(emission):
+        return ArrivalIndex.empty()
+    buckets = BucketGrid.of(window, emission, definition.lateness.allowed)
+    return ArrivalIndex.of(IndexFolder.of(home.path, definition.name, definition.read_by, buckets), inputs)
+
+
+def _chunks(
+    definition: Definition, interval: Interval, inputs: Sequence[InputFile], index: ArrivalIndex
+) -> tuple[Chunk, ...]:
     pieces = list(interval.cut(definition.backfill.chunk))
     width = max(4, len(str(len(pieces))))
-    return tuple(_chunk(f"{number:0{width}}", piece, definition, inputs) for number, piece in enumerate(pieces))
+    # What cannot be read is found by whoever reads its file, so the index says nothing about such files.
+    unknown = {file.path for file in index.missing(inputs)} | index.unplaced()
+
+    def chunk(number: int, piece: Interval) -> Chunk:
+        wanted = _read_by(piece, definition)
+        counted = index.events_in(wanted)
+        files = tuple(
+            position
+            for position, file in enumerate(inputs)
+            if (file.may_hold(wanted) if file.path in unknown else file.path in counted)
+        )
+        expected = sum(
+            _estimate(inputs[each], piece) if inputs[each].path in unknown else counted[inputs[each].path]
+            for each in files
+        )
+        return Chunk(f"{number:0{width}}", piece.start_ms, piece.end_ms, wanted.end_ms, files, expected)
+
+    return tuple(chunk(number, piece) for number, piece in enumerate(pieces))
 
 
-def _chunk(chunk_id: str, piece: Interval, definition: Definition, inputs: Sequence[InputFile]) -> Chunk:
-    """The chunk reads until its last window ends; a hole after that window is its own too."""
+def _read_by(piece: Interval, definition: Definition) -> Interval:
+    """The event times that a chunk reads: until its last window ends; a hole after that window is its own too.
+
+    Of sessions only the least is known beforehand, a gap on both sides; the job reads on until they close.
+    """
+    window = definition.window.spec()
+    if isinstance(window, Session):
+        return Interval(piece.start_ms - window.gap_ms, piece.end_ms + window.gap_ms)
     unit_ms = definition.unit_ms
-    last_start_ms = piece.end_ms - 1 - (piece.end_ms - 1 - definition.window.offset) % unit_ms
-    read_until_ms = last_start_ms + max(definition.window.size, unit_ms)
-    wanted = Interval(piece.start_ms, read_until_ms)
-    files = tuple(number for number, file in enumerate(inputs) if file.rows and _may_hold(file, wanted))
-    expected = sum(_estimate(inputs[number], piece) for number in files)
-    return Chunk(chunk_id, piece.start_ms, piece.end_ms, read_until_ms, files, expected)
-
-
-def _may_hold(file: InputFile, wanted: Interval) -> bool:
-    if file.min_event_ms is None or file.max_event_ms is None:
-        return True
-    return wanted.overlaps(Interval(file.min_event_ms, file.max_event_ms + 1))
+    last_start_ms = piece.end_ms - 1 - (piece.end_ms - 1 - window.offset_ms) % unit_ms
+    return Interval(piece.start_ms, last_start_ms + max(window.size_ms, unit_ms))
 
 
 def _estimate(file: InputFile, piece: Interval) -> int:

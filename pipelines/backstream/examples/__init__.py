@@ -1,0 +1,1 @@
+"""Examples to read, use and copy."""

@@ -1,0 +1,96 @@
+"""Extending the arrival index: input files that it does not know are read once, by one small Spark job."""
+
+from __future__ import annotations
+
+import fcntl
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backstream.core.arrivals import BucketGrid, IndexFolder
+from backstream.core.plan import InputFile
+from backstream.definition.model import Definition
+from backstream.spark import read
+from backstream.spark.index import ArrivalIndex, write_batch
+from backstream.spark.schemas import integer_quotient, long
+
+
+def indexed(
+    spark: SparkSession, definition: Definition, inputs: Sequence[InputFile], folder: IndexFolder
+) -> ArrivalIndex:
+    """The index of these files, after reading those that are new to it. Runs a job if there are any."""
+    known = ArrivalIndex.of(folder, inputs)
+    if not known.missing(inputs):
+        return known
+    with _alone(folder):
+        fresh = ArrivalIndex.of(folder, inputs).missing(inputs)  # another chunk may have read them meanwhile
+        if fresh:
+            write_batch(folder, _batch(spark, definition, fresh, folder.grid), uuid.uuid4().hex)
+    return ArrivalIndex.of(folder, inputs)
+
+
+def bucketed(events: DataFrame, grid: BucketGrid) -> DataFrame:
+    """Normalised events, with `source_file`, as rows of the index: one per file, partition and two buckets."""
+    buckets = {
+        "event_bucket": event_bucket(F.col("event_time_ms"), grid),
+        "arrival_bucket": _floored(F.col("arrival_time_ms"), grid.arrival_width_ms),
+    }
+    return (
+        events.withColumns(buckets)
+        .groupBy(read.FILE, "source_partition", *buckets)
+        .agg(
+            F.count(F.lit(1)).alias("events"),
+            F.min("event_time_ms").alias("first_event_ms"),
+            F.max("event_time_ms").alias("last_event_ms"),
+            F.min("arrival_time_ms").alias("first_arrival_ms"),
+            F.max("arrival_time_ms").alias("last_arrival_ms"),
+        )
+    )
+
+
+def event_bucket(event_time_ms: Column, grid: BucketGrid) -> Column:
+    """Twin of `BucketGrid.bucket`: 2 n between the first cut number n and its second, 2 n + 1 after that one."""
+    since_ms = event_time_ms - long(grid.first_cut_ms)
+    within_ms = F.pmod(since_ms, long(grid.step_ms))
+    number = integer_quotient(since_ms - within_ms, long(grid.step_ms))
+    return number * long(2) + (within_ms >= long(grid.second_cut_ms)).cast("long")
+
+
+def _floored(value_ms: Column, width_ms: int) -> Column:
+    return integer_quotient(value_ms - F.pmod(value_ms, long(width_ms)), long(width_ms))
+
+
+def _placed(events: DataFrame) -> DataFrame:
+    """Records that cannot be read have no place in time: of each file they make one row of nulls."""
+    names = ("source_partition", "event_time_ms", "arrival_time_ms")
+    return events.withColumns({name: F.when(F.col(read.REASON).isNull(), F.col(name)) for name in names})
+
+
+def _batch(spark: SparkSession, definition: Definition, files: Sequence[InputFile], grid: BucketGrid) -> pa.Table:
+    rows = read.rows_of(spark, [file.path for file in files])
+    found = bucketed(rows.transform(read.normalised(definition)).transform(_placed), grid).toArrow()
+    by_uri = {read.file_uri(file.path): file for file in files}
+    owners = [by_uri[uri] for uri in found[read.FILE].to_pylist()]
+    # A file without a record is known all the same.
+    empty = [file for file in files if file not in set(owners)]
+    stated = found.append_column("path", pa.array([file.path for file in owners], pa.string()))
+    stated = stated.append_column("size_bytes", pa.array([file.size_bytes for file in owners], pa.int64()))
+    stated = stated.append_column("modified_ms", pa.array([file.modified_ms for file in owners], pa.int64()))
+    nothing = {name: pa.nulls(len(empty), stated.schema.field(name).type) for name in stated.column_names}
+    nothing["path"] = pa.array([file.path for file in empty], pa.string())
+    nothing["size_bytes"] = pa.array([file.size_bytes for file in empty], pa.int64())
+    nothing["modified_ms"] = pa.array([file.modified_ms for file in empty], pa.int64())
+    return pa.concat_tables([stated, pa.table(nothing, stated.schema)])
+
+
+@contextmanager
+def _alone(folder: IndexFolder) -> Iterator[None]:
+    """Parallel chunks of a run wait for the first instead of reading the same files. Results do not need it."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    with folder.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

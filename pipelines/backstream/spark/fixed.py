@@ -1,0 +1,139 @@
+"""What a chunk yields for windows that depend on an event's time alone: tumbling, sliding, cumulating ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from backstream.core.fates import Fate
+from backstream.core.intervals import Interval
+from backstream.definition.aggregates import columns_used
+from backstream.spark import panes as grouped
+from backstream.spark import values
+from backstream.spark import work as reading
+from backstream.spark.fates import EXPIRED, saturated_sum_ms
+from backstream.spark.lateness import Lateness, has_holes
+from backstream.spark.metrics import Counts, counted, is_within
+from backstream.spark.panes import WINDOW
+from backstream.spark.read import REASON
+from backstream.spark.schemas import EVENT, long
+from backstream.spark.thresholds import JudgedBy
+from backstream.spark.values import Grouping
+from backstream.spark.watermarks import watermarked
+from backstream.spark.windows import FixedWindow, WindowColumns, latest_window_ms, windowed
+from backstream.spark.work import Work
+
+MANY_EVENTS = 1_000_000
+"""From here on it pays to look at a sample of the events before they are grouped."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWindows:
+    """The results of one chunk; no job is run before one of them is taken."""
+
+    work: Work
+    window: FixedWindow
+    lateness: Lateness | None
+    """None in a recompute."""
+
+    def records(self) -> tuple[DataFrame, Observation]:
+        """Every record the chunk reads, with the `fate` that its stream gave it; and a count of them.
+
+        Whose record it is, is not asked here: the halo's are judged like all others.
+        """
+        chunk, late = self.work.chunk, self.lateness
+        events, tally = reading.records(self.work, Interval(chunk.start_ms, chunk.read_until_ms))
+        if late is not None and late.heard is not None and has_holes(self.window):
+            events = events.transform(watermarked(self.work.spark, late.heard, self.work.clock))
+        return events.withColumn("fate", self._fate()), tally
+
+    def counts(self, known: DataFrame) -> Counts:
+        """Fates and metrics."""
+        judged = self.lateness.judged if self.lateness else None
+        return counted(known, self.work.definition.cells, self.work.chunk.interval, judged)
+
+    def values(self, known: DataFrame) -> DataFrame:
+        """Per key and window the value to publish, and in a replay first, live and final beside it."""
+        definition = self.work.definition
+        keys, aggregates = definition.source.key, definition.aggregates
+        events = self._usable(known, columns_used(definition))
+        grouping = Grouping(self.window, keys, aggregates, self.work.chunk.interval)
+        if self.work.chunk.expected_events >= MANY_EVENTS:
+            grouping = replace(grouping, shape=values.shape_of(events, grouping))
+        if self.lateness is None:
+            return values.recomputed(events, grouping)
+        return values.panes(events, grouping, self.lateness.judged)
+
+    def firings(self, known: DataFrame) -> DataFrame:
+        """Every pane that each window fired, in order."""
+        definition, judged = self.work.definition, self._judged()
+        keys, aggregates = definition.source.key, definition.aggregates
+        in_windows = self._timed(known, columns_used(definition))
+        first = grouped.on_time_firings(in_windows, keys, aggregates).withColumns(
+            {
+                "pane_index": long(0),
+                "pane_timing": F.lit(Fate.ON_TIME),
+                "fired_at": judged.fired_at(F.col("window_end_ms")),
+            }
+        )
+        later = grouped.late_firings(in_windows, keys, aggregates).withColumns(
+            {"pane_timing": F.lit(Fate.LATE), "fired_at": F.timestamp_millis("arrival_time_ms")}
+        )
+        columns = [*keys, *WINDOW, "pane_index", "pane_timing", "fired_at", *aggregates]
+        return first.select(*columns).unionByName(later.select(*columns))
+
+    def dropped(self, known: DataFrame) -> DataFrame:
+        """The side output: records that came when their last window was gone, and since when it was."""
+        start_ms, end_ms = latest_window_ms(self._columns)
+        behind = known.where(
+            (F.col("fate") == F.lit(Fate.DROPPED)) & is_within(start_ms, self.work.chunk.interval)
+        )
+        return behind.withColumn("gone_at", self._judged().gone_at(end_ms))
+
+    @property
+    def _columns(self) -> WindowColumns:
+        return WindowColumns.of(self.window)
+
+    def _judged(self) -> JudgedBy:
+        assert self.lateness is not None  # noqa: S101 - only a replay gets here
+        return self.lateness.judged
+
+    def _fate(self) -> Column:
+        """Unreadable, seen before, or judged by the latest of its windows."""
+        _, end_ms = latest_window_ms(self._columns)
+        fate = F.lit(Fate.ON_TIME)
+        if self.lateness is not None:
+            is_fired, is_gone = self._judged().is_fired(end_ms), self._judged().is_gone(end_ms)
+            fate = F.when(~is_fired, fate).when(~is_gone, F.lit(Fate.LATE)).otherwise(F.lit(Fate.DROPPED))
+        if has_holes(self.window):
+            fate = F.when(F.col("event_time_ms") >= end_ms, self._fate_in_hole()).otherwise(fate)
+        return (
+            F.when(F.col(REASON).isNotNull(), F.lit(Fate.QUARANTINED))
+            .when(F.col("is_duplicate"), F.lit(Fate.DUPLICATE))
+            .otherwise(fate)
+        )
+
+    def _fate_in_hole(self) -> Column:
+        if self.lateness is None:
+            return F.lit(Fate.UNASSIGNED)
+        # Flink reports a record without a window as late once its own time and the lateness have passed.
+        gone_ms = saturated_sum_ms(F.col("event_time_ms"), long(self.work.definition.lateness.allowed))
+        is_gone = gone_ms <= F.col("watermark_ms")
+        return F.when(is_gone, F.lit(Fate.DROPPED)).otherwise(F.lit(Fate.UNASSIGNED))
+
+    def _usable(self, known: DataFrame, columns: Sequence[str]) -> DataFrame:
+        """The records that can be in a window. The halo's are in here."""
+        needed = list(dict.fromkeys([*EVENT, *self.work.definition.source.key, *columns]))
+        return known.where(F.col(REASON).isNull() & ~F.col("is_duplicate")).select(*needed)
+
+    def _timed(self, known: DataFrame, columns: Sequence[str]) -> DataFrame:
+        """One row per record and window that the chunk owns, with `timing`."""
+        in_windows = self._usable(known, columns).transform(windowed(self._columns))
+        owned = in_windows.where(is_within(F.col("window_start_ms"), self.work.chunk.interval))
+        end_ms = F.col("window_end_ms")
+        is_fired, is_gone = self._judged().is_fired(end_ms), self._judged().is_gone(end_ms)
+        late = F.when(~is_gone, F.lit(Fate.LATE)).otherwise(F.lit(EXPIRED))
+        return owned.withColumn("timing", F.when(~is_fired, F.lit(Fate.ON_TIME)).otherwise(late))

@@ -1,0 +1,116 @@
+"""Reading the arrival index. No Spark: planning asks it too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from backstream.core.arrivals import IndexFolder
+from backstream.core.intervals import Interval
+from backstream.core.plan import InputFile
+
+_FILE = ["path", "size_bytes", "modified_ms"]
+_SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("size_bytes", pa.int64()),
+        ("modified_ms", pa.int64()),
+        ("source_partition", pa.string()),
+        ("event_bucket", pa.int64()),
+        ("arrival_bucket", pa.int64()),
+        ("events", pa.int64()),
+        ("first_event_ms", pa.int64()),
+        ("last_event_ms", pa.int64()),
+        ("first_arrival_ms", pa.int64()),
+        ("last_arrival_ms", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalIndex:
+    """The rows of some input files. Records that cannot be read are a row of their file without buckets."""
+
+    rows: pa.Table
+
+    @classmethod
+    def of(cls, folder: IndexFolder, inputs: Sequence[InputFile]) -> ArrivalIndex:
+        """What the index knows of these files. One that two batches hold counts once."""
+        wanted, tables = {_identity(file) for file in inputs}, []
+        known: set[tuple[str, int, int]] = set()
+        for batch in folder.batches():
+            table = pq.read_table(batch, schema=_SCHEMA)
+            fresh = _files_of(table) & wanted - known
+            tables.append(_only(table, fresh))
+            known |= fresh
+        return cls(pa.concat_tables(tables)) if tables else cls.empty()
+
+    @classmethod
+    def empty(cls) -> ArrivalIndex:
+        """Knows no file."""
+        return cls(_SCHEMA.empty_table())
+
+    def missing(self, inputs: Iterable[InputFile]) -> list[InputFile]:
+        """The files that the index does not know."""
+        known = _files_of(self.rows)
+        return [file for file in inputs if file.rows and _identity(file) not in known]
+
+    def partitions(self) -> set[str]:
+        """The source partitions that delivered."""
+        return {each for each in self.rows["source_partition"].unique().to_pylist() if each is not None}
+
+    def unplaced(self) -> set[str]:
+        """Paths of the files with records that lie at no known time."""
+        rows = self.rows.filter(pc.is_null(self.rows["source_partition"]))
+        return set(rows["path"].to_pylist())
+
+    def events_in(self, interval: Interval) -> dict[str, int]:
+        """File path to the number of its events that may lie in an interval of event time; none of no events."""
+        rows = self.rows
+        is_inside = pc.and_(
+            pc.less(rows["first_event_ms"], interval.end_ms),
+            pc.greater_equal(rows["last_event_ms"], interval.start_ms),
+        )
+        sums = rows.filter(is_inside).group_by("path").aggregate([("events", "sum")])
+        return dict(zip(sums["path"].to_pylist(), sums["events_sum"].to_pylist(), strict=True))
+
+    def arrival_bounds(self) -> tuple[int, int] | None:
+        """First and last arrival; None when nothing readable has arrived."""
+        if not self.rows.num_rows:
+            return None
+        low, high = pc.min(self.rows["first_arrival_ms"]).as_py(), pc.max(self.rows["last_arrival_ms"]).as_py()
+        return None if low is None else (low, high)
+
+
+def write_batch(folder: IndexFolder, rows: pa.Table, name: str) -> None:
+    """Add a batch by atomic rename."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    draft = folder.path / f".{name}.draft"
+    pq.write_table(rows.select(_SCHEMA.names).cast(_SCHEMA), draft)
+    draft.replace(folder.path / f"batch-{name}.parquet")
+
+
+def _identity(file: InputFile) -> tuple[str, int, int]:
+    return file.path, file.size_bytes, file.modified_ms
+
+
+def _files_of(table: pa.Table) -> set[tuple[str, int, int]]:
+    files = table.select(_FILE).group_by(_FILE).aggregate([])
+    return set(zip(*(files[name].to_pylist() for name in _FILE), strict=True))
+
+
+def _only(table: pa.Table, files: set[tuple[str, int, int]]) -> pa.Table:
+    if files == _files_of(table):
+        return table
+    columns = [table[name].to_pylist() for name in _FILE]
+    return table.filter(pa.array([row in files for row in zip(*columns, strict=True)], pa.bool_()))
+
+
+def longs(column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """A column of 64-bit integers as an array."""
+    return np.asarray(column.to_numpy(), dtype=np.int64)

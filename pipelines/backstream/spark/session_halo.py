@@ -1,0 +1,87 @@
+"""How far a chunk reads beyond itself, so that each of its sessions is there whole. No session is ever cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from backstream.core.intervals import Interval
+from backstream.spark.islands import LAST, START, SessionColumns, islands
+from backstream.spark.schemas import long
+
+EventsBetween = Callable[[int, int], DataFrame]
+"""Events with event times in `[start, end)` ms; only `event_time_ms` and the keys are read."""
+
+
+def halo(
+    events_between: EventsBetween,
+    keys: Sequence[str],
+    gap_ms: int,
+    owned: Interval,
+    *,
+    is_replay: bool,
+) -> Interval:
+    """The smallest stretch of event time to read for the windows that start in `owned`.
+
+    A recompute looks back by one gap: that tells whether a session began before. In a replay a session can have
+    fired in parts, and what starts in here may be a part of one that began long before, so every island that
+    reaches in is read from its first event to its last. Runs a job or more; each looks twice as far.
+    """
+    if not is_replay:
+        since_ms = owned.start_ms - gap_ms
+        begins_here = F.col(START) >= long(owned.start_ms)
+        last_ms = _reach(events_between, keys, gap_ms, Interval(since_ms, owned.end_ms), begins_here)
+        return Interval(since_ms, _past(last_ms, owned.end_ms))
+    ahead = Interval(owned.end_ms - gap_ms, owned.end_ms)
+    last_ms = _reach(events_between, keys, gap_ms, ahead, F.expr("true"))
+    back = Interval(1 - owned.start_ms - gap_ms, 1 - owned.start_ms)
+    first_ms = _reach(_mirrored(events_between), keys, gap_ms, back, F.expr("true"))
+    return Interval(1 - _past(first_ms, 1 - owned.start_ms), _past(last_ms, owned.end_ms))
+
+
+def _past(last_ms: int | None, boundary_ms: int) -> int:
+    return boundary_ms if last_ms is None else last_ms + 1
+
+
+def _mirrored(events_between: EventsBetween) -> EventsBetween:
+    """The same events with time running backwards, so that looking back is looking ahead."""
+
+    def between(start_ms: int, end_ms: int) -> DataFrame:
+        events = events_between(1 - end_ms, 1 - start_ms)
+        return events.withColumn("event_time_ms", -F.col("event_time_ms"))
+
+    return between
+
+
+def _reach(
+    events_between: EventsBetween, keys: Sequence[str], gap_ms: int, before: Interval, is_ours: Column
+) -> int | None:
+    """The last event of all islands that cross the end of `before`; None: none crosses it.
+
+    Args:
+        events_between: where events come from.
+        keys: key columns.
+        gap_ms: the session gap.
+        before: what is read to know the islands that come to the boundary; at least one gap.
+        is_ours: which islands count, by `START`.
+    """
+    window = SessionColumns.of(gap_ms, 0)
+    furthest_ms: int | None = None
+    seen_until_ms, ahead_ms = before.end_ms, 4 * gap_ms
+    events = events_between(before.start_ms, seen_until_ms + ahead_ms).select(*keys, "event_time_ms")
+    while True:
+        crosses = (F.col(START) < long(seen_until_ms)) & (F.col(LAST) >= long(seen_until_ms))
+        # Its lineage is cut, since each round would otherwise read again what those before it have read.
+        crossing = islands(events, keys, window, is_replay=False).where(crosses & is_ours).localCheckpoint()
+        seen_until_ms += ahead_ms
+        is_open = F.col(LAST) >= long(seen_until_ms - gap_ms)
+        ((last_ms, is_any_open),) = crossing.agg(F.max(LAST), F.bool_or(is_open)).collect()
+        furthest_ms = furthest_ms if last_ms is None else last_ms
+        if not is_any_open:
+            return furthest_ms
+        ahead_ms *= 2
+        ends = crossing.where(is_open).select(*keys, F.col(LAST).alias("event_time_ms"))
+        events = ends.unionByName(events_between(seen_until_ms, seen_until_ms + ahead_ms).select(*ends.columns))
+        is_ours = F.expr("true")

@@ -1,0 +1,149 @@
+"""Rows of dirty islands through the fold: the one place where rows of a run go through Python.
+
+The rows of many islands come as one sorted stream of batches, since a call per island costs more than the island.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from backstream.core.errors import PlanError
+from backstream.core.panes import PaneTiming
+from backstream.spark.session_fold import Firing, Folded, folded
+
+GAP, LATENESS, POSITION = "session__gap_ms", "session__lateness_ms", "session__position"
+"""What the fold needs beside a record's own columns; an island's first record has the position 1."""
+IN_WINDOW = ("session__window_start_ms", "session__window_end_ms")
+
+FATES: Mapping[str, str] = {"fate": "string", "refusal": "string"}
+WINDOWS: Mapping[str, str] = {
+    **dict.fromkeys(IN_WINDOW, "long"),
+    **dict.fromkeys(("session__in_first", "session__in_live", "session__in_final"), "boolean"),
+    "session__late_firings": "long",
+}
+FIRINGS: Mapping[str, str] = {
+    **dict.fromkeys(IN_WINDOW, "long"),
+    "session__pane_index": "long",
+    "session__pane_timing": "string",
+    "session__met_ms": "long",
+    "session__by_record": "long",
+}
+_ARROW = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
+_NEEDED = ("event_time_ms", "watermark_ms", "arrival_seq")
+
+Batches = Iterator[pa.RecordBatch]
+
+
+class Island(NamedTuple):
+    """One island among rows of several: its first row, what the rows say, and what became of them."""
+
+    begin: int
+    event_times_ms: Sequence[int]
+    in_force_ms: Sequence[int]
+    arrival_seqs: Sequence[int]
+    gap_ms: int
+    fold: Folded
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What is added to the records: names and SQL types, and the values that an island gives.
+
+    `rows_of` yields the number of a row, counted within the island, and the values that go beside it.
+    """
+
+    types: Mapping[str, str]
+    rows_of: Callable[[Island], Iterator[tuple[Any, ...]]]
+
+    def __call__(self, batches: Batches) -> Batches:
+        """The batches of whole islands, each in arrival order, with the columns."""
+        for rows in _whole_islands(batches):
+            made = [
+                (island.begin + number, *values)
+                for island in _islands(rows)
+                for number, *values in self.rows_of(island)
+            ]
+            if not made:
+                continue
+            numbers, *added = zip(*made, strict=True)
+            table = rows.take(pa.array(numbers, pa.int64()))
+            for (name, kind), column in zip(self.types.items(), added, strict=True):
+                table = table.append_column(name, pa.array(column, _ARROW[kind]))
+            yield from table.to_batches()
+
+
+def _fates(island: Island) -> Iterator[tuple[int, str | None, str | None]]:
+    fates, refusal = island.fold.fates, island.fold.refusal
+    for number in range(len(island.event_times_ms)):
+        yield number, fates[number] if number < len(fates) else None, refusal if number == len(fates) else None
+
+
+def _windows(island: Island) -> Iterator[tuple[int, int, int, bool, bool, bool, int]]:
+    """Each window that fired, and the island's own: where every record is in the end."""
+    final = min(island.event_times_ms), max(island.event_times_ms) + island.gap_ms
+    fired: dict[tuple[int, int], list[Firing]] = {final: []}
+    if island.fold.refusal:
+        raise PlanError(island.fold.refusal)
+    for firing in island.fold.firings:
+        fired.setdefault(firing[:2], []).append(firing)
+    for window, firings in fired.items():
+        is_first = bool(firings) and firings[0].by is None
+        first = firings[0].size if is_first else 0
+        live = firings[-1].members[: firings[-1].size] if firings else []
+        late_firings = len(firings) - is_first
+        for place, number in enumerate(live):
+            yield number, *window, place < first, True, window == final, late_firings
+        if window == final:
+            for number in set(range(len(island.event_times_ms))).difference(live):
+                yield number, *window, False, False, True, late_firings
+
+
+def _firings(island: Island) -> Iterator[tuple[int, int, int, int, str, int | None, int | None]]:
+    before: dict[tuple[int, int], int] = {}
+    for firing in island.fold.firings:
+        window, by = firing[:2], firing.by
+        index = before.get(window, 0)
+        before[window] = index + 1
+        cause: tuple[str, int | None, int | None] = (PaneTiming.ON_TIME.value, None, None)
+        if by is not None:
+            cause = PaneTiming.LATE.value, island.in_force_ms[by], island.arrival_seqs[by]
+        for number in firing.members[: firing.size]:
+            yield number, *window, index, *cause
+
+
+fated = Columns(FATES, _fates)
+"""Every record with its fate; null from the one on at which the stream failed, which says why in `refusal`."""
+in_windows = Columns(WINDOWS, _windows)
+"""A row per record and window it is in, with the panes that hold it there. Fails as the stream did."""
+in_firings = Columns(FIRINGS, _firings)
+"""A row per record and firing it is in, up to where the stream failed, if it did."""
+
+
+def _whole_islands(batches: Batches) -> Iterator[pa.Table]:
+    """Tables that begin with an island and end with one; an island may come in several batches."""
+    pending: list[pa.RecordBatch] = []
+    for batch in batches:
+        begins = np.flatnonzero(batch[POSITION].to_numpy() == 1)
+        cut = int(begins[-1]) if len(begins) else 0
+        if len(begins) and (pending or cut):
+            yield pa.Table.from_batches([*pending, batch.slice(0, cut)]).combine_chunks()
+            pending = []
+        pending.append(batch.slice(cut))
+    if pending:
+        yield pa.Table.from_batches(pending).combine_chunks()
+
+
+def _islands(rows: pa.Table) -> Iterator[Island]:
+    begins = np.flatnonzero(rows[POSITION].to_numpy() == 1).tolist()
+    columns = [rows[name].to_pylist() for name in _NEEDED]
+    gaps, latenesses = rows[GAP].to_pylist(), rows[LATENESS].to_pylist()
+    for begin, end in pairwise([*begins, rows.num_rows]):
+        event_times_ms, in_force_ms, arrival_seqs = (column[begin:end] for column in columns)
+        fold = folded(event_times_ms, in_force_ms, gaps[begin], latenesses[begin])
+        yield Island(begin, event_times_ms, in_force_ms, arrival_seqs, gaps[begin], fold)

@@ -1,0 +1,107 @@
+"""What a chunk yields for session windows, which depend on the other events of their key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from backstream.core.fates import Fate
+from backstream.core.intervals import Interval
+from backstream.core.windows import Session
+from backstream.spark import sessions
+from backstream.spark import work as reading
+from backstream.spark.heard import Heard
+from backstream.spark.islands import SessionColumns
+from backstream.spark.metrics import Counts, counted, is_within
+from backstream.spark.read import REASON
+from backstream.spark.session_halo import halo
+from backstream.spark.sessions import Sessions
+from backstream.spark.watermarks import watermarked
+from backstream.spark.work import Work
+
+
+@dataclass(frozen=True)
+class SessionWindows:
+    """The results of one chunk.
+
+    A chunk owns the sessions that start in it, and the fate of the records that happened in it. What it reads
+    reaches beyond it as far as its sessions do.
+    """
+
+    work: Work
+    window: Session
+    heard: Heard | None
+    """The stream's watermarks; None in a recompute."""
+    keep: Callable[[DataFrame], DataFrame]
+    """Keeps a frame until the chunk is done."""
+
+    def records(self) -> tuple[DataFrame, Observation]:
+        """Every record the chunk reads, with its `fate`; and a count of them."""
+        events, tally = self._read
+        is_unreadable = F.col(REASON).isNotNull()
+        unused = events.where(is_unreadable | F.col("is_duplicate"))
+        fate = F.when(is_unreadable, F.lit(Fate.QUARANTINED)).otherwise(F.lit(Fate.DUPLICATE))
+        in_time = self._usable.withColumn("fate", F.lit(Fate.ON_TIME))
+        met = sessions.records(self._sessions) if self.heard else in_time
+        return met.select(*events.columns, "fate").unionByName(unused.withColumn("fate", fate)), tally
+
+    def counts(self, known: DataFrame) -> Counts:
+        """Fates, and metrics per hour."""
+        return counted(known, self.work.definition.cells, self.work.chunk.interval, None)
+
+    def values(self, _: DataFrame) -> DataFrame:
+        """Per key and session the value to publish, and in a replay first, live and final beside it."""
+        return sessions.panes(self._sessions) if self.heard else sessions.recomputed(self._sessions)
+
+    def firings(self, _: DataFrame) -> DataFrame:
+        """Every pane that each session fired, in order; when, is not known."""
+        return sessions.firings(self._sessions).withColumn("fired_at", F.lit(None).cast("timestamp"))
+
+    def dropped(self, known: DataFrame) -> DataFrame:
+        """The side output: records that no session took."""
+        is_ours = is_within(F.col("event_time_ms"), self.work.chunk.interval)
+        behind = known.where((F.col("fate") == F.lit(Fate.DROPPED)) & is_ours)
+        return behind.withColumn("gone_at", F.lit(None).cast("timestamp"))
+
+    @cached_property
+    def _read(self) -> tuple[DataFrame, Observation]:
+        definition, owned = self.work.definition, self.work.chunk.interval
+        reach = halo(
+            self._between, definition.source.key, self.window.gap_ms, owned, is_replay=self.work.is_replay
+        )
+        events, tally = reading.records(self.work, Interval(min(reach.start_ms, owned.start_ms), reach.end_ms))
+        if self.heard:
+            events = events.transform(watermarked(self.work.spark, self.heard, self.work.clock))
+        # All that follows rests on it, and finding copies compares all records.
+        return (self.keep(events) if definition.source.deduplicate_on else events), tally
+
+    @property
+    def _usable(self) -> DataFrame:
+        events, _ = self._read
+        return events.where(F.col(REASON).isNull() & ~F.col("is_duplicate"))
+
+    @cached_property
+    def _sessions(self) -> Sessions:
+        definition = self.work.definition
+        these = sessions.found(
+            self._usable,
+            definition.source.key,
+            SessionColumns.of(self.window.gap_ms, definition.lateness.allowed),
+            definition.aggregates,
+            is_replay=self.work.is_replay,
+            owned=self.work.chunk.interval,
+        )
+        if not self.work.is_replay:
+            return these
+        return sessions.with_known_size(replace(these, islands=self.keep(these.islands)))
+
+    def _between(self, start_ms: int, end_ms: int) -> DataFrame:
+        interval = Interval(start_ms, end_ms)
+        # Where no file can hold an event, any one does: nothing of it is in the interval.
+        paths = self.work.paths_of(interval) or self.work.paths[:1]
+        events = reading.readable(self.work, paths)
+        return events.where(is_within(F.col("event_time_ms"), interval))

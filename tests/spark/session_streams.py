@@ -1,0 +1,135 @@
+"""Streams for tests of sessions, and what the reference interpreter makes of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from backstream.core.instants import MIN_MS
+from backstream.core.panes import Panes, PaneTiming, panes
+from backstream.core.records import Record
+from backstream.core.windows import Session
+from backstream.spark.session_fold import as_met
+
+SCHEMA = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("stream", "event_time_ms", "arrival_time_ms", "arrival_seq")),
+        *((name, pa.int64()) for name in ("watermark_ms", "value", "gap_ms", "allowed_lateness_ms")),
+        *((name, pa.string()) for name in ("source_partition", "key")),
+    ]
+)
+Value = tuple[int, int] | None
+"""Count and total of a pane; None: there was none."""
+Place = tuple[str, int, int]
+"""Key and window."""
+
+
+class Event(NamedTuple):
+    """A record with the watermark it met."""
+
+    event_time_ms: int
+    watermark_ms: int
+    key: str
+    value: int
+
+
+class Stream(NamedTuple):
+    """Records in arrival order, and the session they are played with."""
+
+    events: list[Event]
+    gap_ms: int
+    allowed_lateness_ms: int
+
+
+def random_stream(chance: random.Random, length: int = 60) -> Stream:
+    """Bursts with pauses of about a gap; most records in time, some late, a few far too late."""
+    gap_ms = chance.choice([5, 40, 60])
+    is_hostile, base_ms = chance.random() < 0.5, chance.choice([-900, 0, 1_700_000_000_000])
+    now_ms, seen_ms, watermark_ms = base_ms, base_ms, MIN_MS
+    events = []
+    for _ in range(chance.randrange(1, length)):
+        now_ms += chance.choice([0, 1, 3, chance.randrange(gap_ms + 2), gap_ms, gap_ms + 1])
+        far_ms = chance.randrange(6 * gap_ms) if is_hostile or chance.random() < 0.05 else 0
+        event_ms = now_ms - chance.choice([0, 0, chance.randrange(4), far_ms])
+        events.append(Event(event_ms, watermark_ms, chance.choice("xyz"), chance.randrange(9)))
+        seen_ms = max(seen_ms, event_ms)
+        if chance.random() < 0.4:
+            watermark_ms = max(watermark_ms, seen_ms - chance.choice([1, 3, gap_ms]) - 1)
+    return Stream(events, gap_ms, chance.choice([0, 0, 3, gap_ms, 20 * gap_ms]))
+
+
+def rows(streams: Sequence[Stream]) -> pa.Table:
+    """Normalised events of all the streams, with their session's parameters."""
+    return pa.Table.from_pylist(
+        [
+            {
+                "stream": number,
+                "event_time_ms": event.event_time_ms,
+                "arrival_time_ms": seq // 3,  # some arrive together: their sequence decides
+                "arrival_seq": seq,
+                "watermark_ms": event.watermark_ms,
+                "value": event.value,
+                "gap_ms": stream.gap_ms,
+                "allowed_lateness_ms": stream.allowed_lateness_ms,
+                "source_partition": "A",
+                "key": event.key,
+            }
+            for number, stream in enumerate(streams)
+            for seq, event in enumerate(stream.events)
+        ],
+        SCHEMA,
+    )
+
+
+class Expected:
+    """What the reference makes of a stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        """Play it, as recorded and offline."""
+        self.stream = stream
+        self.played = self._panes([event.watermark_ms for event in stream.events])
+        self.offline = self._panes([MIN_MS for _ in stream.events])
+
+    def _panes(self, in_force_ms: Sequence[int]) -> Panes:
+        records = [Record(0, 0, event.key, event.event_time_ms) for event in self.stream.events]
+        return panes(records, as_met(in_force_ms), Session(self.stream.gap_ms), self.stream.allowed_lateness_ms)
+
+    def final(self) -> dict[Place, Value]:
+        """Each session with all events."""
+        return {(str(each.key), *each.window): self._value(each.records) for each in self.offline.panes}
+
+    def values(self) -> dict[Place, tuple[Value, Value, Value, int]]:
+        """First, live and final of each window, and how often it fired late."""
+        final = self.final()
+        first: dict[Place, Value] = {}
+        live: dict[Place, Value] = {}
+        late: dict[Place, int] = {}
+        for pane in self.played.panes:
+            place = (str(pane.key), *pane.window)
+            live[place] = self._value(pane.records)
+            if pane.timing is PaneTiming.ON_TIME:
+                first[place] = live[place]
+            late[place] = late.get(place, 0) + (pane.timing is PaneTiming.LATE)
+        return {
+            place: (first.get(place), live.get(place), final.get(place), late.get(place, 0))
+            for place in {*final, *live}
+        }
+
+    def firings(self) -> dict[Place, list[tuple[str, int | None, Value]]]:
+        """Each window's firings in order: timing, the watermark a late record met, value."""
+        fired: dict[Place, list[tuple[str, int | None, Value]]] = {}
+        for pane in self.played.panes:
+            met_ms = pane.watermark_ms if pane.timing is PaneTiming.LATE else None
+            place = (str(pane.key), *pane.window)
+            fired.setdefault(place, []).append((pane.timing.value, met_ms, self._value(pane.records)))
+        return fired
+
+    def fates(self) -> list[str]:
+        """The fate of each record."""
+        return [fate.value for fate in self.played.fates]
+
+    def _value(self, numbers: Sequence[int]) -> tuple[int, int]:
+        return len(numbers), sum(self.stream.events[number].value for number in numbers)

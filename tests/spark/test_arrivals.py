@@ -1,0 +1,113 @@
+"""The arrival index: every input file is read once, and what it says of them is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.histories import DAY_ONE_MS, Row, days, definition_of, random_history, write_history
+
+from backstream.core.arrivals import BucketGrid, IndexFolder
+from backstream.core.folders import Home
+from backstream.core.instants import DAY_MS
+from backstream.core.plan import Mode, Plan
+from backstream.definition.load import parse
+from backstream.spark.arrivals import indexed
+from backstream.spark.index import ArrivalIndex
+from backstream.spark.run import replay_chunk
+from backstream.steps.planning import plan_run
+
+WINDOW = {"kind": "sliding", "size": "150m", "slide": "1h", "offset": "7m"}
+
+
+def history() -> list[Row]:
+    return random_history(seed=23, rows=120)
+
+
+def content(folder: Path) -> dict[str, Any]:
+    return definition_of(folder / "data", window=WINDOW)
+
+
+def planned(folder: Path, since: int, until: int, event_time: str = "happened_at") -> Plan:
+    path, whole = folder / "events.toml", content(folder)
+    whole["source"]["event_time"] = event_time
+    sections = {name: value for name, value in whole.items() if isinstance(value, dict)}
+    lines = [f'name = "{whole["name"]}"']
+    for name, section in sections.items():
+        lines += [f"[{name}]", *(f"{key} = {value!r}" for key, value in section.items())]
+    path.write_text("\n".join(lines))
+    span = days(since, until)
+    home = Home(folder / "home")
+    return plan_run(path, span.start_ms, span.end_ms, mode=Mode.REPLAY, trigger="test", home=home)
+
+
+def folder_of(folder: Path) -> IndexFolder:
+    definition = parse(content(folder), "test")
+    window = definition.window.spec()
+    assert not hasattr(window, "gap_ms")
+    buckets = BucketGrid.of(window, definition.watermark.spec(), definition.lateness.allowed)
+    return IndexFolder.of(folder / "home", definition.name, definition.read_by, buckets)
+
+
+def paths_in(batch: Path) -> set[str]:
+    return {Path(path).parent.name for path in pq.read_table(batch)["path"].to_pylist()}
+
+
+def test_a_file_is_read_once_and_a_new_one_when_it_is_there(spark: SparkSession, tmp_path: Path) -> None:
+    first, later = history(), [row for row in history() if row[1] >= DAY_ONE_MS + 2 * DAY_MS]
+    write_history(tmp_path / "data", [row for row in first if row not in later])
+    folder = folder_of(tmp_path)
+
+    for chunk in (plan := planned(tmp_path, 0, 2)).chunks:
+        replay_chunk(spark, plan, chunk)
+    (batch,) = folder.batches()
+    write_history(tmp_path / "data", first)
+    plan = planned(tmp_path, 0, 3)
+    replay_chunk(spark, plan, plan.chunks[-1])
+
+    (fresh,) = set(folder.batches()) - {batch}
+    days_of = [f"arrival_day=2024-03-0{day}" for day in (1, 2, 3)]
+    # Both earlier files were written anew, so they are other files now; in the index they are there twice.
+    assert (paths_in(batch), paths_in(fresh)) == (set(days_of[:2]), set(days_of))
+    assert sum(ArrivalIndex.of(folder, plan.inputs).rows["events"].to_pylist()) == len(first)
+
+
+def test_rows_are_in_the_buckets_that_the_grid_says(spark: SparkSession, tmp_path: Path) -> None:
+    write_history(tmp_path / "data", history())
+    plan, folder = planned(tmp_path, 0, 1), folder_of(tmp_path)
+
+    rows = indexed(spark, parse(plan.definition, "test"), plan.inputs, folder).rows.to_pylist()
+
+    grid = folder.grid
+    assert sum(row["events"] for row in rows) == len(history())
+    for row in rows:
+        for event_ms in (row["first_event_ms"], row["last_event_ms"]):
+            number, within_ms = divmod(event_ms - grid.first_cut_ms, grid.step_ms)
+            assert row["event_bucket"] == 2 * number + (within_ms >= grid.second_cut_ms)
+        for arrival_ms in (row["first_arrival_ms"], row["last_arrival_ms"]):
+            assert row["arrival_bucket"] == arrival_ms // grid.arrival_width_ms
+
+
+@pytest.mark.parametrize("event_time", ["happened_at", "happened_at + interval 0 seconds"])
+def test_a_plan_knows_from_the_index_which_files_to_read_and_how_many_events_come(
+    spark: SparkSession, tmp_path: Path, event_time: str
+) -> None:
+    rows = [row for row in history() if row[1] - row[0] < DAY_MS]
+    write_history(tmp_path / "data", rows)
+    before = planned(tmp_path, 2, 3, event_time)
+    replay_chunk(spark, before, before.chunks[0])
+
+    (chunk,) = planned(tmp_path, 2, 3, event_time).chunks
+
+    first_ms = DAY_ONE_MS + 2 * DAY_MS
+    inside = [row for row in rows if first_ms <= row[0] < chunk.read_until_ms]
+    read = {before.inputs[number].path for number in chunk.files}
+    assert len(read) < len(before.inputs)
+    assert {f"arrival_day=2024-03-{1 + (row[1] - DAY_ONE_MS) // DAY_MS:02}" for row in inside} == {
+        Path(path).parent.name for path in read
+    }
+    # Whole buckets are counted, and there are two per slide.
+    assert len(inside) <= chunk.expected_events <= len(inside) + 10

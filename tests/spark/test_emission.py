@@ -1,0 +1,222 @@
+"""When watermarks move: after each record, and between micro-batches as in real Structured Streaming."""
+
+from __future__ import annotations
+
+import os
+import random
+from bisect import bisect_left
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from tests.spark.test_parity import random_case, told
+
+from backstream.core import reference
+from backstream.core.conformance import Outcome, parse
+from backstream.core.errors import SpecError
+from backstream.core.fates import Fate
+from backstream.core.generators import Strategy, StrategyKind
+from backstream.core.instants import MAX_MS, MIN_MS
+from backstream.core.panes import panes
+from backstream.core.records import Clock, Record
+from backstream.core.watermarks import Emission, EmissionModel, Topology, watermarks
+from backstream.core.windows import Tumbling
+from backstream.spark import watermarks as on_spark
+from backstream.spark.conformance import engine
+from backstream.spark.generators import heard_by
+from backstream.spark.watermarks import watermarked
+
+
+def case_of(chance: random.Random, number: int) -> dict[str, Any]:
+    """A random stream whose watermark moves at other times than ticks."""
+    case = random_case(chance, number)
+    case["strategy"]["kind"] = chance.choice(["monotonous", "bounded"])
+    case["emission"] = chance.choice(["record", "record", "micro_batch"])
+    return case
+
+
+def test_spark_agrees_with_the_reference_whenever_watermarks_move(spark: SparkSession) -> None:
+    chance = random.Random(11)  # noqa: S311 - cases, not secrets
+    cases = [parse(case_of(chance, number)) for number in range(300)]
+
+    ours, theirs = engine(spark)(cases), reference.play(cases)
+
+    pairs = zip(map(told, cases, ours), map(told, cases, theirs), strict=True)
+    assert [(mine, judge) for mine, judge in pairs if mine != judge] == []
+
+
+def test_the_first_record_after_a_silence_ends_idleness_though_it_is_old(spark: SparkSession) -> None:
+    #  arrival      0    10   1000  1001      1002  1003
+    #  partition    0    1    1     0         1     0
+    #  event time   100  100  500   50 (old)  600   60
+    # Partition 0 is idle from tick 5 on. Its old record wakes it, so that 600 is held back by its 99.
+    arrivals = [(0, 0, 100), (10, 1, 100), (1_000, 1, 500), (1_001, 0, 50), (1_002, 1, 600), (1_003, 0, 60)]
+    case = {
+        "name": "mine",
+        "strategy": {"kind": "monotonous", "interval_ms": 100, "idle_timeout_ms": 300},
+        "emission": "record",
+        "window": {"kind": "tumbling", "size_ms": 10},
+        "records": [
+            {"arrival_ms": at, "partition": partition, "key": "a", "ts": event_ms}
+            for at, partition, event_ms in arrivals
+        ],
+    }
+
+    for play in (reference.play, engine(spark)):
+        [outcome] = play([parse(case)])
+        assert isinstance(outcome, Outcome)
+        assert outcome.watermarks == [(99, 1), (499, 2), (MAX_MS, 5)]
+
+
+@pytest.mark.parametrize("interval_ms", [0, 500])
+@pytest.mark.parametrize("most", [0, 1_000])
+def test_many_rises_between_ticks_are_found_by_sorting(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, interval_ms: int, most: int
+) -> None:
+    monkeypatch.setattr(on_spark, "_MOST_IN_BLOCK", most)
+    chance = random.Random(3)  # noqa: S311 - a test's stream, not a secret
+    arrivals = sorted(1_700_000_000_000 + chance.randrange(5_000) for _ in range(400))
+    records = [Record(at, chance.randrange(2), "", at - chance.randrange(300)) for at in arrivals]
+    table = pa.table(
+        {
+            "arrival_time_ms": arrivals,
+            "arrival_seq": list(range(len(records))),
+            "source_partition": [str(each.source_partition) for each in records],
+            "event_time_ms": [each.event_time_ms for each in records],
+        }
+    )
+    clock = Clock(arrivals[0] - 700, interval_ms, arrivals[-1])
+    strategy = Strategy(StrategyKind.BOUNDED, 20, interval_ms, idle_timeout_ms=600)
+    emission = Emission(strategy, model=EmissionModel.RECORD)
+    events = spark.createDataFrame(table)
+
+    # Without ticks a silent partition would never be idle, and hold everything back.
+    silent = ["2"] if interval_ms else []
+    heard = heard_by(events, emission, clock, silent)
+    met = events.transform(watermarked(spark, heard, clock)).orderBy("arrival_seq").collect()
+
+    theirs = watermarks(records, emission, clock, range(2 + len(silent)))
+    assert [row.watermark_ms for row in met] == theirs.in_force_ms
+    assert heard.all_rises_ms().tolist() == [event.watermark_ms for event in theirs.events]
+    assert heard.most_in_block() > 3
+
+
+def cells_of(records: list[Record], clock: Clock) -> pa.Table:
+    """What `compressed` yields where nothing but ticks moves watermarks."""
+    cells: dict[tuple[str, int], dict[str, Any]] = {}
+    for number, record in enumerate(records):
+        at = (str(record.source_partition), clock.ticks_before(record.arrival_time_ms))
+        event_ms = max(record.event_time_ms, cells.get(at, {}).get("event_time_ms", MIN_MS))
+        position = {"arrival_time_ms": record.arrival_time_ms, "arrival_seq": number, "marker_ms": None}
+        cells[at] = {"source_partition": at[0], "block": at[1], "event_time_ms": event_ms, **position}
+    return pa.Table.from_pylist(list(cells.values()))
+
+
+@pytest.mark.parametrize("topology", list(Topology))
+@pytest.mark.parametrize("releases_ended", [False, True])
+@pytest.mark.parametrize("most", [0, 1_000_000])
+def test_a_time_lag_is_heard_without_listing_its_ticks(
+    monkeypatch: pytest.MonkeyPatch, topology: Topology, most: int, *, releases_ended: bool
+) -> None:
+    monkeypatch.setattr(on_spark, "MOST_EVENTS", most)
+    chance = random.Random(8)  # noqa: S311 - a test's streams, not secrets
+    for _ in range(150):
+        arrivals = sorted(chance.randrange(chance.choice([50, 900])) * 10 for _ in range(chance.randint(1, 12)))
+        records = [Record(at, chance.randrange(2), "", at) for at in arrivals]
+        interval_ms = chance.choice([10, 70])
+        strategy = Strategy(StrategyKind.TIME_LAG, 35, interval_ms, chance.choice([0, 0, 30, 400]))
+        emission = Emission(strategy, topology, releases_ended)
+        clock = Clock(arrivals[0], interval_ms, arrivals[-1] + chance.choice([0, 2_000]))
+        partitions = sorted({each.source_partition for each in records} | {2})
+
+        ours = on_spark.heard(cells_of(records, clock), emission, clock, [str(each) for each in partitions])
+
+        theirs = watermarks(records, emission, clock, partitions)
+        rises = [event.watermark_ms for event in theirs.events]
+        assert ours.all_rises_ms().tolist() == rises
+        blocks = np.array([clock.ticks_before(record.arrival_time_ms) for record in records])
+        assert ours.at_block(blocks).tolist() == theirs.in_force_ms
+        asked = np.array([chance.randrange(-100, 12_000) for _ in range(20)])
+        numbers = [bisect_left(rises, each) for each in asked.tolist()]
+        visible = [clock.ticks_before(event.at_ms) for event in theirs.events[:-1]] + [MAX_MS]
+        assert ours.block_reaching(asked).tolist() == [visible[number] for number in numbers]
+        assert ours.listed().first_reaching(asked).tolist() == numbers
+        assert ours.at_firing_ms(asked).tolist() == [rises[bisect_left(rises, each)] for each in asked.tolist()]
+
+
+def test_years_of_a_time_lag_take_no_time() -> None:
+    emission, clock = Emission(Strategy(StrategyKind.TIME_LAG, delay_ms=7)), Clock(0, 200, 1_700_000_000_000)
+    records = [Record(0, 0, "", 0), Record(1_699_999_999_999, 0, "", 0)]
+
+    heard = on_spark.heard(cells_of(records, clock), emission, clock, ["0"])
+
+    assert heard.at_block(np.array([0, 1, 8_499_999_999])).tolist() == [MIN_MS, 193, 1_699_999_999_793]
+    assert heard.at_firing_ms(np.array([1_000_000_000])).tolist() == [1_000_000_193]
+    with pytest.raises(SpecError, match="8,500,000,000 rises are too many to list"):
+        heard.all_rises_ms()
+
+
+BATCHES = [[1_000, 2_000], [25_000], [3_000, 26_000], [4_000, 50_000], [5_000, 27_000, 51_000], [6_000, 7_000]]
+"""Event times of consecutive batches. 3000 is behind the watermark that the third batch fires by, and not late."""
+
+
+def structured_streaming(spark: SparkSession, folder: Path, *, delay_ms: int) -> list[dict[str, Any]]:
+    """What each micro-batch reports that a windowed count over these files did."""
+    (folder / "in").mkdir()
+    for number, batch in enumerate(BATCHES):
+        file = folder / "in" / f"{number}.parquet"
+        pq.write_table(pa.table({"event_time_ms": pa.array(batch, pa.int64())}), file)
+        os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))  # files are read in this order
+    files = spark.readStream.schema("event_time_ms long").option("maxFilesPerTrigger", 1).parquet(f"{folder}/in")
+    counted = (
+        files.withColumn("at", F.timestamp_millis("event_time_ms"))
+        .withWatermark("at", f"{delay_ms} milliseconds")
+        # Each event a group of its own, so that rows dropped are events dropped.
+        .groupBy(F.window("at", "10 seconds"), "event_time_ms")
+        .count()
+    )
+    query = (
+        counted.writeStream.outputMode("append")
+        .trigger(availableNow=True)
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .format("noop")
+        .start()
+    )
+    query.awaitTermination()
+    return [progress["stateOperators"][0] for progress in query.recentProgress]
+
+
+@pytest.mark.parametrize("delay_ms", [0, 20_000])
+def test_micro_batches_drop_what_structured_streaming_drops(
+    spark: SparkSession, tmp_path: Path, delay_ms: int
+) -> None:
+    reported = structured_streaming(spark, tmp_path, delay_ms=delay_ms)
+
+    strategy = Strategy(StrategyKind.BOUNDED, delay_ms, interval_ms=100)
+    emission = Emission(strategy, model=EmissionModel.MICRO_BATCH)
+    arrivals = [(100 * number, event_ms) for number, batch in enumerate(BATCHES) for event_ms in batch]
+    records = [Record(at, number % 2, "a", event_ms) for number, (at, event_ms) in enumerate(arrivals)]
+    heard = watermarks(records, emission, Clock(0, 100, 600), [0, 1, 2])
+    fates = panes(records, heard, Tumbling(10_000), allowed_lateness_ms=0).fates
+    dropped = [0] * len(BATCHES)
+    for record, fate in zip(records, fates, strict=True):
+        dropped[record.arrival_time_ms // 100] += fate is Fate.DROPPED
+    assert [each["numRowsDroppedByWatermark"] for each in reported[: len(BATCHES)]] == dropped
+    assert sum(dropped) == (4 if delay_ms == 0 else 2)
+
+
+def test_after_each_record_comes_its_watermark_and_never_before_it() -> None:
+    #  arrival     0   0   1   1
+    #  event time  10  30  20  40
+    records = [Record(at, 0, "a", event) for at, event in [(0, 10), (0, 30), (1, 20), (1, 40)]]
+    strategy = Strategy(StrategyKind.BOUNDED, delay_ms=5, interval_ms=0)
+
+    heard = watermarks(records, Emission(strategy, model=EmissionModel.RECORD), Clock(0, 0, 1), [0])
+
+    assert heard.in_force_ms == [MIN_MS, 4, 24, 24]
+    assert [(event.watermark_ms, event.after) for event in heard.events] == [(4, 0), (24, 1), (34, 3), (MAX_MS, 3)]

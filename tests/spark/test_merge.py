@@ -1,0 +1,97 @@
+"""When windows fire, told from the arrival index, against the reference that plays every record."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from backstream.core.arrivals import BucketGrid
+from backstream.core.generators import Strategy, StrategyKind
+from backstream.core.instants import MAX_MS
+from backstream.core.intervals import Interval
+from backstream.core.records import Clock, Record
+from backstream.core.watermarks import Emission, Topology, watermarks
+from backstream.core.windows import Cumulate, Sliding, Tumbling
+from backstream.spark import merge
+from backstream.spark.index import ArrivalIndex
+from backstream.spark.thresholds import WindowGrid
+from backstream.spark.windows import FixedWindow
+
+PARTITIONS = ("a", "b", "c")
+
+
+def stream(chance: random.Random) -> list[Record]:
+    """Bursts and silences, most events a little late and some very late; some partitions may never deliver."""
+    delivering = chance.sample(range(len(PARTITIONS)), chance.randint(1, len(PARTITIONS)))
+    arrival_ms, records = chance.randint(-50, 50), []
+    for _ in range(chance.randint(0, 60)):
+        arrival_ms += chance.choice([0, 1, 2, 5, 5, 60, 400])
+        event_ms = arrival_ms - chance.choice([0, 0, 3, 10, 80]) + chance.choice([0, 0, 0, 30])
+        records.append(Record(arrival_ms, chance.choice(delivering), "", event_ms))
+    return records
+
+
+def index_of(records: Sequence[Record], buckets: BucketGrid) -> ArrivalIndex:
+    """Row by row, as Spark groups them."""
+    rows: dict[tuple[str, int, int], list[int]] = {}
+    for record in records:
+        number, within_ms = divmod(record.event_time_ms - buckets.first_cut_ms, buckets.step_ms)
+        place = 2 * number + (within_ms >= buckets.second_cut_ms)
+        width = record.arrival_time_ms // buckets.arrival_width_ms
+        rows.setdefault((PARTITIONS[record.source_partition], place, width), []).append(record.arrival_time_ms)
+    names = ("source_partition", "event_bucket", "arrival_bucket")
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    table = {name: pa.array(column) for name, column in zip(names, columns, strict=True)}
+    if not rows:
+        table["source_partition"] = pa.array([], pa.string())
+    table |= {
+        "first_arrival_ms": pa.array([min(each) for each in rows.values()], pa.int64()),
+        "last_arrival_ms": pa.array([max(each) for each in rows.values()], pa.int64()),
+    }
+    return ArrivalIndex(pa.table(table))
+
+
+def random_emission(chance: random.Random) -> Emission:
+    topology = chance.choice(list(Topology))
+    kind = chance.choice([StrategyKind.BOUNDED, StrategyKind.MONOTONOUS])
+    idle_timeout_ms = 0 if topology is Topology.SUBTASKS else chance.choice([0, 7, 25, 100])
+    return Emission(
+        Strategy(kind, chance.choice([0, 4, 33]), chance.choice([1, 5, 20]), idle_timeout_ms), topology
+    )
+
+
+def random_window(chance: random.Random) -> FixedWindow:
+    windows: list[FixedWindow] = [
+        Tumbling(10),
+        Tumbling(30, -7),
+        Sliding(40, 15, 3),
+        Sliding(5, 20),
+        Cumulate(30, 10, 4),
+    ]
+    return chance.choice(windows)
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_the_index_tells_when_each_window_fires_and_is_gone(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - a test's stream, not a secret
+    records, emission, window = stream(chance), random_emission(chance), random_window(chance)
+    lateness_ms = chance.choice([0, 3, 10, 45])
+    last_ms = records[-1].arrival_time_ms if records else 100
+    clock = Clock(chance.randint(-60, 60), emission.strategy.interval_ms, last_ms)
+    grid = WindowGrid.of(window, Interval(-100, max(last_ms, 0) + 100))
+    buckets = BucketGrid.of(window, emission, lateness_ms)
+    heard = watermarks(records, emission, clock, range(len(PARTITIONS)))
+
+    found = merge.thresholds(index_of(records, buckets), buckets, grid, emission, clock, lateness_ms, PARTITIONS)
+
+    def reached(event_time_ms: int) -> int:
+        """When a watermark first reached it; `MAX_MS`: only the last one did."""
+        ticks = (event.at_ms for event in heard.events[:-1] if event.watermark_ms >= event_time_ms)
+        return next(ticks, MAX_MS)
+
+    ends_ms = grid.ends_ms.tolist()
+    assert found.fired.arrival_time_ms.tolist() == [reached(end_ms - 1) for end_ms in ends_ms]
+    assert found.gone.arrival_time_ms.tolist() == [reached(end_ms - 1 + lateness_ms) for end_ms in ends_ms]

@@ -1,0 +1,204 @@
+"""Sessions on Spark against the reference interpreter, with aggregates that merge and with one that does not."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from tests.spark.session_streams import Expected, Place, Stream, Value, random_stream, rows
+
+from backstream.spark.islands import SessionColumns
+from backstream.spark.sessions import (
+    Sessions,
+    firings,
+    found,
+    panes,
+    recomputed,
+    records,
+    sessions,
+    with_known_size,
+)
+
+MERGING = {"events": "count(*)", "total": "sum(value)"}
+NOT_MERGING = {**MERGING, "kinds": "count(distinct value)"}
+MET = (
+    "key string, event_time_ms long, watermark_ms long, arrival_time_ms long, arrival_seq long, "
+    "source_partition string"
+)
+KEYS = ("stream", "key")
+PYTHON = r"BatchEvalPython|ArrowEvalPython|MapInPandas|MapInArrow|FlatMapGroups|PythonUDF"
+
+
+def streams_of(seed: int, many: int = 120) -> list[Stream]:
+    chance = random.Random(seed)  # noqa: S311 - cases, not secrets
+    return [random_stream(chance) for _ in range(many)]
+
+
+def of_row() -> SessionColumns:
+    return SessionColumns(F.col("gap_ms"), F.col("allowed_lateness_ms"))
+
+
+def played(
+    spark: SparkSession, streams: list[Stream], aggregates: Mapping[str, str], *, is_replay: bool = True
+) -> Sessions:
+    return found(spark.createDataFrame(rows(streams)), KEYS, of_row(), aggregates, is_replay=is_replay)
+
+
+def by_stream(frame: DataFrame, many: int) -> list[list[dict[str, Any]]]:
+    found_rows: list[list[dict[str, Any]]] = [[] for _ in range(many)]
+    for row in frame.collect():
+        found_rows[row["stream"]].append(row.asDict())
+    return found_rows
+
+
+def place(row: dict[str, Any]) -> Place:
+    return row["key"], row["window_start_ms"], row["window_end_ms"]
+
+
+def pane(row: dict[str, Any], name: str) -> Value:
+    events = row[f"events__{name}"]
+    assert row[f"{name}_events"] == (events or 0)
+    return None if events is None else (events, row[f"total__{name}"])
+
+
+def keyed(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    assert len(dict(pairs)) == len(pairs)
+    return dict(pairs)
+
+
+@pytest.mark.parametrize("aggregates", [MERGING, NOT_MERGING], ids=["merging", "not merging"])
+def test_first_live_and_final_are_what_the_reference_says(spark: SparkSession, aggregates: dict[str, str]) -> None:
+    streams = streams_of(seed=2_013)
+
+    made = by_stream(panes(played(spark, streams, aggregates)), len(streams))
+
+    told = [
+        keyed(
+            [
+                (place(row), (*(pane(row, name) for name in ("first", "live", "final")), row["late_firings"]))
+                for row in rows_of
+            ]
+        )
+        for rows_of in made
+    ]
+    expected = [Expected(stream).values() for stream in streams]
+    assert told == expected
+    is_alike = [first == live == final for each in expected for first, live, final, _ in each.values()]
+    assert 300 < sum(is_alike) < len(is_alike) - 300
+
+
+def test_every_record_has_the_fate_that_the_reference_gives_it(spark: SparkSession) -> None:
+    streams = streams_of(seed=2_014)
+
+    made = by_stream(records(played(spark, streams, MERGING)), len(streams))
+
+    fates = [[row["fate"] for row in sorted(each, key=lambda row: row["arrival_seq"])] for each in made]
+    assert fates == [Expected(stream).fates() for stream in streams]
+    assert {fate for each in fates for fate in each} == {"on_time", "late", "dropped"}
+
+
+@pytest.mark.parametrize("aggregates", [MERGING, NOT_MERGING], ids=["merging", "not merging"])
+def test_every_firing_comes_in_its_order(spark: SparkSession, aggregates: dict[str, str]) -> None:
+    streams = streams_of(seed=2_015)
+
+    made = by_stream(firings(played(spark, streams, aggregates)), len(streams))
+
+    told: list[dict[Place, list[tuple[str, int | None, Value]]]] = []
+    for each in made:
+        told.append({})
+        for row in sorted(each, key=lambda row: row["pane_index"]):
+            fired = told[-1].setdefault(place(row), [])
+            assert row["pane_index"] == len(fired)
+            fired.append((row["pane_timing"], row["watermark_ms"], (row["events"], row["total"])))
+    assert told == [Expected(stream).firings() for stream in streams]
+
+
+@pytest.mark.parametrize("aggregates", [MERGING, NOT_MERGING], ids=["merging", "not merging"])
+def test_a_recompute_knows_nothing_late(spark: SparkSession, aggregates: dict[str, str]) -> None:
+    streams = streams_of(seed=2_016)
+    these = played(spark, streams, aggregates, is_replay=False)
+
+    made = by_stream(recomputed(these), len(streams))
+
+    told = [keyed([(place(row), (row["events"], row["total"])) for row in each]) for each in made]
+    assert told == [Expected(stream).final() for stream in streams]
+    assert {row["fate"] for row in records(these).collect()} == {"on_time"}
+
+
+def test_skew_and_a_known_size_change_the_plan_and_nothing_else(spark: SparkSession) -> None:
+    events = spark.createDataFrame(rows(streams_of(seed=2_017, many=40)))
+    plain = found(events, KEYS, of_row(), MERGING, is_replay=True)
+    other = with_known_size(found(events, KEYS, of_row(), MERGING, is_replay=True, is_skewed=True))
+
+    assert other.is_broadcast
+    for result in (panes, records, firings):
+        assert sorted(map(str, result(other).collect())) == sorted(map(str, result(plain).collect()))
+
+
+def test_keys_that_are_null_are_one_key(spark: SparkSession) -> None:
+    stream = Stream([*streams_of(seed=1, many=1)[0].events], 40, 3)
+    events = spark.createDataFrame(rows([stream])).withColumn("key", F.lit(None).cast("string"))
+
+    these = found(events, ["key"], SessionColumns.of(40, 3), MERGING, is_replay=True)
+
+    as_one = Stream([event._replace(key="None") for event in stream.events], 40, 3)
+    made = {(str(row["key"]), *row[1:3]): row["events__final"] for row in panes(these).collect()}
+    expected = {at: final and final[0] for at, (_, _, final, _) in Expected(as_one).values().items()}
+    assert made == expected
+    assert records(these).count() == len(stream.events)
+
+
+def test_an_event_at_the_bound_may_miss_a_session_that_has_just_fired(spark: SparkSession) -> None:
+    #  gap 10       0         10
+    #  watermark  9 when the second arrives: [0, 10) has fired and is gone, though the two events touch
+    events = spark.createDataFrame([("x", 0, -5, 0, 0, "A"), ("x", 10, 9, 1, 1, "A")], MET)
+
+    made = panes(found(events, ["key"], SessionColumns.of(10, 0), {"n": "count(*)"}, is_replay=True)).collect()
+
+    values = {tuple(row[1:3]): (row["n__first"], row["n__live"], row["n__final"]) for row in made}
+    assert values == {(0, 10): (1, 1, None), (10, 20): (1, 1, None), (0, 20): (None, None, 2)}
+
+
+def test_a_bucket_before_1970_is_no_wider_than_the_gap(spark: SparkSession) -> None:
+    #  gap 10     -9 .. 9     18 apart, yet both next to 0
+    events = spark.createDataFrame([("x", -9), ("x", 9)], "key string, event_time_ms long")
+
+    these = found(events, ["key"], SessionColumns.of(10, 0), {"n": "count(*)"}, is_replay=False)
+
+    assert sorted(tuple(row[1:3]) for row in recomputed(these).collect()) == [(-9, 1), (9, 19)]
+
+
+def test_why_a_stream_fails_is_on_the_record_at_which_it_does(spark: SparkSession) -> None:
+    rows_of = [("x", at, met, seq, seq, "A") for seq, (at, met) in enumerate([(0, -99), (4, 1), (5, 1)])]
+    events = spark.createDataFrame([*rows_of, ("y", 7, 1, 9, 9, "A")], MET)
+
+    known, fired = sessions(events, ["key"], SessionColumns.of(10, 2**63 - 1), {"n": "count(*)"})
+
+    told = {(row["key"], row["event_time_ms"]): (row["fate"], row["refusal"]) for row in known.collect()}
+    why = (
+        "session cannot merge to end before the watermark: lateness overflows\n"
+        "  session 0 to 14 ms\n"
+        "  watermark 1 ms, allowed lateness 9223372036854775807 ms"
+    )
+    assert told.pop(("x", 4)) == (None, why)
+    assert told == {("x", 0): ("on_time", None), ("x", 5): (None, None), ("y", 7): ("on_time", None)}
+    assert [row["key"] for row in fired.collect()] == ["y"]
+
+
+def physical(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001 - the only way to read it
+
+
+def test_no_python_runs_in_a_recompute_nor_where_no_lateness_is(spark: SparkSession) -> None:
+    streams = streams_of(seed=1, many=2)
+    offline = played(spark, streams, MERGING, is_replay=False)
+    replayed = played(spark, streams, MERGING)
+
+    for frame in (recomputed(offline), records(offline), panes(offline), replayed.islands):
+        assert not re.search(PYTHON, physical(frame))
+    assert len(re.findall(PYTHON, physical(panes(replayed)))) == 1

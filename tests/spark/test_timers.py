@@ -1,0 +1,144 @@
+"""Timers of a user's own process function on Spark, against the reference."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
+from tests.spark.test_parity import random_case
+
+from backstream.core import reference
+from backstream.core.conformance import Outcome, parse
+from backstream.core.errors import BackstreamError
+from backstream.core.generators import Strategy, StrategyKind
+from backstream.core.instants import MAX_MS
+from backstream.core.records import Clock, Record
+from backstream.core.timers import KeyTimers, timer_firings
+from backstream.core.watermarks import Emission, watermarks
+from backstream.spark import timers as on_spark
+from backstream.spark.conformance import engine
+from backstream.spark.watermarks import ClockColumns, compressed, heard, watermarked
+
+
+@dataclass
+class Inactivity:
+    """Fires when a key was silent for a while: every record takes the timer back and sets a new one."""
+
+    silence_ms: int = 60
+    pending_ms: int | None = None
+    seen: list[int] = field(default_factory=list)
+
+    def on_record(self, record: Record, timers: KeyTimers) -> None:
+        """Set a timer."""
+        if self.pending_ms is not None and record.value != 3:
+            timers.delete(self.pending_ms)
+        self.seen.append(record.event_time_ms)
+        self.pending_ms = max(self.seen) + self.silence_ms
+        timers.register(self.pending_ms)
+
+    def on_timer(self, key: object, timestamp_ms: int, timers: KeyTimers) -> None:
+        """React to it."""
+        if len(self.seen) > 2 and len(self.seen) < 6:
+            self.seen.append(timestamp_ms)
+            timers.register(timestamp_ms + 7 * len(self.seen))
+
+
+class Failing:
+    """Fails at its first timer."""
+
+    def on_record(self, record: Record, timers: KeyTimers) -> None:
+        """Set a timer."""
+        timers.register(record.event_time_ms)
+
+    def on_timer(self, key: object, timestamp_ms: int, timers: KeyTimers) -> None:
+        """React to it."""
+        msg = "no such rate"
+        raise LookupError(msg)
+
+
+EMISSION = Emission(Strategy(StrategyKind.BOUNDED, delay_ms=20, interval_ms=10, idle_timeout_ms=40))
+
+
+def random_stream(seed: int) -> list[Record]:
+    chance = random.Random(seed)  # noqa: S311 - a test's stream, not a secret
+    arrivals = sorted(chance.randrange(2_000) for _ in range(150))
+    return [
+        Record(at, chance.randrange(2), chance.choice("abc"), at - chance.randrange(90), chance.randrange(5))
+        for at in arrivals
+    ]
+
+
+def as_table(records: list[Record]) -> pa.Table:
+    return pa.table(
+        {
+            "arrival_time_ms": [each.arrival_time_ms for each in records],
+            "arrival_seq": list(range(len(records))),
+            "source_partition": [str(each.source_partition) for each in records],
+            "event_time_ms": [each.event_time_ms for each in records],
+            "user": [each.key for each in records],
+            "value": [each.value for each in records],
+        }
+    )
+
+
+def with_timers(chance: random.Random, case: dict[str, Any]) -> dict[str, Any]:
+    """The case with the recordings' process function: at fixed delays, set again, some taken back."""
+    delays_ms = [chance.choice([-100, 0, 1, 50, 2**63 - 10]) for _ in range(chance.randint(1, 3))]
+    again = {"on_timer_period_ms": chance.choice([0, 5, 70]), "max_repeat": chance.choice([0, 2, 5])}
+    for record in case["records"]:
+        if chance.random() < 0.3:
+            record["delete_timers"] = [record["ts"] + chance.choice([0, 1, 50])]
+    return case | {"timers": {"delays_ms": delays_ms, **again}}
+
+
+def fired(outcomes: Sequence[Outcome | BackstreamError]) -> list[list[tuple[int, int, str, int, int]]]:
+    return [outcome.timers or [] for outcome in outcomes if isinstance(outcome, Outcome)]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_users_function_fires_as_on_the_reference(spark: SparkSession, seed: int) -> None:
+    records = random_stream(seed)
+    clock = Clock(0, 10, records[-1].arrival_time_ms)
+    events = spark.createDataFrame(as_table(records))
+    known = heard(compressed(events, ClockColumns.of(clock)).toArrow(), EMISSION, clock, ["0", "1"])
+
+    met = events.transform(watermarked(spark, known, clock))
+    ours = on_spark.timer_firings(met, ["user"], Inactivity, known).collect()
+
+    theirs = timer_firings(records, watermarks(records, EMISSION, clock, [0, 1]), Inactivity)
+    assert len(theirs) > 20
+    assert sorted(tuple(row) for row in ours) == sorted(
+        (each.watermark_ms, each.key, each.timestamp_ms, each.by, each.after) for each in theirs
+    )
+    assert max(row.watermark_ms for row in ours) == MAX_MS
+
+
+def test_both_engines_fire_the_same_timers_on_random_streams(spark: SparkSession) -> None:
+    chance = random.Random(21)  # noqa: S311 - cases, not secrets
+    cases = [parse(with_timers(chance, random_case(chance, number))) for number in range(120)]
+
+    ours, theirs = fired(engine(spark)(cases)), fired(reference.play(cases))
+
+    assert ours == theirs
+    assert (len(theirs), sum(map(len, theirs)) > 1_000) == (len(cases), True)
+
+
+def test_several_keys_are_given_as_a_tuple_and_a_failure_names_them(spark: SparkSession) -> None:
+    records = [Record(0, 0, "a", 5), Record(30, 0, "a", 50)]
+    clock = Clock(0, 10, 30)
+    events = spark.createDataFrame(as_table(records))
+    known = heard(compressed(events, ClockColumns.of(clock)).toArrow(), EMISSION, clock, ["0"])
+
+    met = events.transform(watermarked(spark, known, clock))
+    with pytest.raises(PythonException) as failed:
+        on_spark.timer_firings(met, ["user", "value"], Failing, known).collect()
+    assert (
+        "process function Failing failed at the timer of 5 ms, key ('a', 1): LookupError('no such rate')"
+        in str(failed.value)
+    )
