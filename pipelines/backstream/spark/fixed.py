@@ -20,14 +20,12 @@ from backstream.spark.metrics import Counts, counted, is_within
 from backstream.spark.panes import WINDOW
 from backstream.spark.read import REASON
 from backstream.spark.schemas import EVENT, long
+from backstream.spark.slices import slice_width_ms
 from backstream.spark.thresholds import JudgedBy
 from backstream.spark.values import Grouping
 from backstream.spark.watermarks import watermarked
 from backstream.spark.windows import FixedWindow, WindowColumns, latest_window_ms, windowed
 from backstream.spark.work import Work
-
-MANY_EVENTS = 1_000_000
-"""From here on it pays to look at a sample of the events before they are grouped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +59,9 @@ class FixedWindows:
         keys, aggregates = definition.source.key, definition.aggregates
         events = self._usable(known, columns_used(definition))
         grouping = Grouping(self.window, keys, aggregates, self.work.chunk.interval)
-        if self.work.chunk.expected_events >= MANY_EVENTS:
-            grouping = replace(grouping, shape=values.shape_of(events, grouping))
+        if self.work.chunk.expected_events >= values.MANY_EVENTS:
+            shape = values.shape_of(events, keys, slice_width_ms(self.window))
+            grouping = replace(grouping, shape=shape)
         if self.lateness is None:
             return values.recomputed(events, grouping)
         return values.panes(events, grouping, self.lateness.judged)

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from backstream.core.errors import BackstreamError, SpecError
+from backstream.core.errors import BackstreamError, PlanError, SpecError
 from backstream.core.generators import Generator, Guarded, StrategyKind, generator_factory
 from backstream.core.instants import MIN_MS
 from backstream.core.records import Clock, Record
@@ -65,9 +65,13 @@ def heard_by(
 
     Raises:
         SpecError: when a user's generator cannot be made, or fails at a record or tick.
+        PlanError: when punctuated watermarks lack their markers.
     """
     if new_generator is None and emission.strategy.kind is StrategyKind.CUSTOM:
         new_generator = generator_factory(emission.strategy)
+    if emission.strategy.kind is StrategyKind.PUNCTUATED and "marker_ms" not in events.columns:
+        msg = "punctuated watermarks need the column `marker_ms`"
+        raise PlanError(msg)
     if new_generator is None:
         cells = compressed(events, ClockColumns.of(clock), (), emission).toArrow()
         return heard(cells, emission, clock, _partitions(expected, cells))

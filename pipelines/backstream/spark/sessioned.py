@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from backstream.core.fates import Fate
 from backstream.core.intervals import Interval
 from backstream.core.windows import Session
-from backstream.spark import sessions
+from backstream.spark import sessions, values
 from backstream.spark import work as reading
 from backstream.spark.heard import Heard
 from backstream.spark.islands import SessionColumns
@@ -87,6 +87,9 @@ class SessionWindows:
     @cached_property
     def _sessions(self) -> Sessions:
         definition = self.work.definition
+        is_skewed = False
+        if self.work.chunk.expected_events >= values.MANY_EVENTS:
+            is_skewed = values.shape_of(self._usable, definition.source.key, self.window.gap_ms).has_hot_key
         these = sessions.found(
             self._usable,
             definition.source.key,
@@ -94,6 +97,7 @@ class SessionWindows:
             definition.aggregates,
             is_replay=self.work.is_replay,
             owned=self.work.chunk.interval,
+            is_skewed=is_skewed,
         )
         if not self.work.is_replay:
             return these

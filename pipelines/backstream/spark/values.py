@@ -15,10 +15,12 @@ from backstream.spark.metrics import is_within
 from backstream.spark.panes import EVENTS, IS_ACCEPTED, IS_ON_TIME, WINDOW
 from backstream.spark.partials import Partials, partials
 from backstream.spark.schemas import EVENT
-from backstream.spark.slices import SLICE, late_columns, slice_width_ms, sliced
+from backstream.spark.slices import SLICE, late_columns, sliced
 from backstream.spark.thresholds import JudgedBy
 from backstream.spark.windows import FixedWindow, WindowColumns, window_start_ms, windowed
 
+MANY_EVENTS = 1_000_000
+"""From here on it pays to look at a sample of the events before they are grouped."""
 _SAMPLE = 50_000
 _WORTHWHILE = 10
 """Counting before the exchange pays where it makes a tenth of the rows or less."""
@@ -50,13 +52,13 @@ class Grouping:
     shape: Shape = Shape()
 
 
-def shape_of(events: DataFrame, grouping: Grouping) -> Shape:
-    """Look at the first events. Runs a small job."""
-    if not grouping.keys:
+def shape_of(events: DataFrame, keys: Sequence[str], width_ms: int) -> Shape:
+    """Look at the first events: how many fall into one stretch of a key. Runs a small job."""
+    if not keys:
         return Shape()
-    slice_ms = window_start_ms(F.col("event_time_ms"), F.lit(0), F.lit(slice_width_ms(grouping.window)))
-    groups = events.limit(_SAMPLE).groupBy(*grouping.keys, slice_ms.alias(SLICE)).count()
-    of_key = groups.groupBy(*grouping.keys).agg(F.count(F.lit(1)).alias("groups"), F.sum("count").alias("rows"))
+    stretch_ms = window_start_ms(F.col("event_time_ms"), F.lit(0), F.lit(width_ms))
+    groups = events.limit(_SAMPLE).groupBy(*keys, stretch_ms.alias(SLICE)).count()
+    of_key = groups.groupBy(*keys).agg(F.count(F.lit(1)).alias("groups"), F.sum("count").alias("rows"))
     ((found, rows, most),) = of_key.agg(F.sum("groups"), F.sum("rows"), F.max("rows")).collect()
     return Shape(found * _WORTHWHILE <= rows, most > rows * _HOT) if rows else Shape()
 

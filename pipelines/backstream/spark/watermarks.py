@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from backstream.core.errors import PlanError
 from backstream.core.generators import StrategyKind
 from backstream.core.instants import MAX_MS, MIN_MS, wrapped
 from backstream.core.records import Clock, Record
@@ -120,7 +121,11 @@ def heard(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequenc
         emission: strategy and topology.
         clock: when the source ticks.
         partitions: all that the source reads, also those that never delivered.
+
+    Raises:
+        PlanError: when what the watermarks rest on is not in the compressed stream.
     """
+    _require_kept(cells, emission)
     blocks = np.unique(cells["block"].to_numpy())
     strategy = emission.strategy
     if strategy.kind is StrategyKind.NONE:
@@ -133,6 +138,16 @@ def heard(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequenc
         watermark_ms, ticks = _merged(cells, emission, clock, partitions)
         return Heard(watermark_ms, ticks, blocks, is_final=True)
     return _folded(cells, emission, clock, partitions, blocks)
+
+
+def _require_kept(cells: pa.Table, emission: Emission) -> None:
+    """Compressed by ticks, a stream has lost what some emissions rest on: every first record of a partition rises."""
+    is_per_record = emission.model is EmissionModel.RECORD and cells.num_rows > 0
+    has_lost = is_per_record and cells["marker_ms"].null_count == cells.num_rows
+    if has_lost or emission.strategy.kind is StrategyKind.CUSTOM:
+        what = "custom watermarks" if emission.strategy.kind is StrategyKind.CUSTOM else "watermarks per record"
+        msg = f"{what} do not follow from a stream compressed by ticks; `generators.heard_by` keeps what they need"
+        raise PlanError(msg)
 
 
 def in_force_table(heard: Heard, blocks: Longs | None = None) -> pa.Table:

@@ -1,0 +1,86 @@
+"""However a range is cut, the rows are the same; and a chunk reads no more than it needs, and no less."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.histories import DAY_ONE_MS, Row, definition_of, random_history, write_history
+from tests.spark.test_chunks import planned, rows
+
+from backstream.core.instants import DAY_MS, HOUR_MS
+from backstream.core.manifest import Manifest, total_fates
+from backstream.core.plan import Mode
+from backstream.spark.run import replay_chunk
+
+TABLES = ("", "panes", "metrics", "dropped")
+
+
+def random_window(chance: random.Random) -> dict[str, str]:
+    kinds: list[dict[str, str]] = [
+        {"kind": "tumbling", "size": "6h", "offset": f"{chance.randrange(-300, 300)}m"},
+        {"kind": "sliding", "size": f"{chance.randrange(70, 900)}m", "slide": "1h", "offset": "13m"},
+        {"kind": "sliding", "size": "30m", "slide": "2h", "offset": f"{chance.randrange(-90, 90)}m"},
+        {"kind": "session", "gap": f"{chance.randrange(20, 200)}m"},
+        {"kind": "cumulate", "size": "1d", "step": "4h", "offset": f"{chance.randrange(0, 600)}m"},
+    ]
+    return chance.choice(kinds)
+
+
+def random_watermark(chance: random.Random) -> dict[str, Any]:
+    bounded = {"strategy": "bounded_out_of_orderness", "delay": f"{chance.randrange(90)}m", "interval": "30s"}
+    kinds: list[dict[str, Any]] = [
+        {"strategy": "none"},
+        {"strategy": "monotonous", "interval": "10s"},
+        bounded | {"idle_timeout": "2h"},
+        bounded | {"topology": "subtasks", "idle_timeout": "2h"},
+        bounded | {"emission": "record"},
+        {"strategy": "time_lag", "delay": "45m", "interval": "1m"},
+    ]
+    return chance.choice(kinds)
+
+
+def sorted_rows(manifests: list[Manifest], suffix: str) -> list[str]:
+    found = ({name: value for name, value in row.items() if name != "run_id"} for row in rows(manifests, suffix))
+    return sorted(str(sorted(row.items())) for row in found)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_days_one_by_one_give_what_all_days_at_once_give(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - a test's history, not a secret
+    write_history(tmp_path / "data", random_history(seed=seed, rows=150))
+    sections = {"window": random_window(chance), "watermark": random_watermark(chance)}
+    whole: list[list[Manifest]] = []
+    for chunk in ("1d", "3d"):
+        content = definition_of(tmp_path / "data", backfill={"chunk": chunk}, **sections)
+        plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
+        whole.append([replay_chunk(spark, plan, each) for each in plan.chunks])
+
+    cut, uncut = whole
+
+    assert (len(cut), len(uncut)) == (3, 1)
+    assert total_fates(cut) == total_fates(uncut)
+    for suffix in TABLES:
+        found = sorted_rows(cut, suffix)
+        assert found == sorted_rows(uncut, suffix)
+        assert found or suffix == "dropped"
+
+
+@pytest.mark.parametrize(("short_by_ms", "events"), [(0, 2), (1, 1)])
+def test_a_chunk_that_read_one_millisecond_less_would_miss_an_event(
+    spark: SparkSession, tmp_path: Path, short_by_ms: int, events: int
+) -> None:
+    last_ms = DAY_ONE_MS + DAY_MS + 2 * HOUR_MS - 1  # of the window that starts at 23:00
+    history: list[Row] = [(at, at, "A", seq, "x", 1) for seq, at in enumerate((DAY_ONE_MS + DAY_MS - 1, last_ms))]
+    write_history(tmp_path / "data", history)
+    content = definition_of(tmp_path / "data", window={"kind": "sliding", "size": "3h", "slide": "1h"})
+    plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=1)
+    chunk = plan.chunks[0]
+
+    manifest = replay_chunk(spark, plan, replace(chunk, read_until_ms=chunk.read_until_ms - short_by_ms))
+
+    assert max(row["events"] for row in rows([manifest], "")) == events
