@@ -1,1 +1,1 @@
-"""Measurements, as ratios within one run."""
+"""Measurements: backstream against what one would write by hand, and against other engines; ratios first."""

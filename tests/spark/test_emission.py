@@ -18,7 +18,7 @@ from tests.spark.test_parity import random_case, told
 
 from backstream.core import reference
 from backstream.core.conformance import Outcome, parse
-from backstream.core.errors import SpecError
+from backstream.core.errors import PlanError, SpecError
 from backstream.core.fates import Fate
 from backstream.core.generators import Strategy, StrategyKind
 from backstream.core.instants import MAX_MS, MIN_MS
@@ -147,6 +147,31 @@ def test_a_time_lag_is_heard_without_listing_its_ticks(
         assert ours.block_reaching(asked).tolist() == [visible[number] for number in numbers]
         assert ours.listed().first_reaching(asked).tolist() == numbers
         assert ours.at_firing_ms(asked).tolist() == [rises[bisect_left(rises, each)] for each in asked.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "what"),
+    [
+        (StrategyKind.CUSTOM, EmissionModel.TICK, "custom watermarks"),
+        (StrategyKind.BOUNDED, EmissionModel.RECORD, "watermarks per record"),
+    ],
+)
+def test_a_stream_that_was_compressed_too_far_is_refused(
+    kind: StrategyKind, model: EmissionModel, what: str
+) -> None:
+    clock = Clock(0, 200, 10)
+    with pytest.raises(PlanError) as refused:
+        on_spark.heard(cells_of([Record(0, 0, "", 0)], clock), Emission(Strategy(kind), model=model), clock, ["0"])
+    assert str(refused.value) == (
+        f"{what} do not follow from a stream compressed by ticks; `generators.heard_by` keeps what they need"
+    )
+
+
+def test_punctuated_watermarks_without_markers_are_refused(spark: SparkSession) -> None:
+    events = spark.createDataFrame(cells_of([Record(0, 0, "", 0)], Clock(0, 200, 10)).drop_columns("marker_ms"))
+    with pytest.raises(PlanError) as refused:
+        heard_by(events, Emission(Strategy(StrategyKind.PUNCTUATED)), Clock(0, 200, 10))
+    assert str(refused.value) == "punctuated watermarks need the column `marker_ms`"
 
 
 def test_years_of_a_time_lag_take_no_time() -> None:

@@ -16,17 +16,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from backstream.core.conformance import Case, Engine, Firing, Outcome, UnsupportedCaseError
 from backstream.core.errors import BackstreamError, PlanError
 from backstream.core.fates import Fate
 from backstream.core.generators import StrategyKind
-from backstream.core.instants import MAX_MS, MIN_MS, wrapped
-from backstream.core.panes import PaneTiming, panes
+from backstream.core.instants import MIN_MS, wrapped
+from backstream.core.panes import PaneTiming
 from backstream.core.records import Record
-from backstream.core.watermarks import EmissionModel, Watermarks
+from backstream.core.watermarks import EmissionModel
 from backstream.core.windows import Cumulate, Session, Sliding, Tumbling
+from backstream.spark.extremes import extreme_sessions
 from backstream.spark.fates import fated, timed
 from backstream.spark.heard import Heard
 from backstream.spark.islands import SessionColumns
@@ -49,14 +49,6 @@ _SAFE_MS = 2**60
 _STREAM = ("case",)
 _KEYS = ("case", "key")
 _TIMER = ("by", "timestamp_ms", "key", "watermark_ms", "after")
-_EXTREME = pa.schema(
-    [
-        *((name, pa.int64()) for name in ("case", "arrival_seq", "watermark_ms", *WINDOW, "by_record")),
-        *((name, pa.string()) for name in ("key", "fate", "error")),
-        ("records", pa.list_(pa.int64())),
-    ]
-)
-"""What a fold of extreme sessions yields: rows of three sorts."""
 _NUMBERS = {"records": "sort_array(collect_list(arrival_seq))"}
 _STRINGS = ("source_partition", "key", "kind")
 _LONGS = (
@@ -253,45 +245,13 @@ def _firings(known: DataFrame, kind: str, *, may_overflow: bool) -> tuple[DataFr
 
 
 def _collect_extreme_sessions(known: DataFrame, seen: dict[int, _Seen]) -> None:
-    """Sessions next to the limits of 64 bits: every key is folded whole, and what fails is told, not raised."""
-    told = known.select(*_KEYS, "arrival_seq", "event_time_ms", "watermark_ms", "gap_ms", "allowed_lateness_ms")
-    for row in told.groupBy(*_KEYS).applyInArrow(_extreme_sessions, from_arrow_schema(_EXTREME)).collect():
+    for row in extreme_sessions(known).collect():
         if row.error is not None:
             seen[row["case"]].error = row.error
         elif row.fate is not None:
             seen[row["case"]].met[row.arrival_seq] = row
         else:
             seen[row["case"]].firings.append(row)
-
-
-def _extreme_sessions(key: pa.Table) -> pa.Table:
-    """Rows of three sorts: a record with its fate, a firing, or the error of the whole stream."""
-    same = {"case": key["case"][0].as_py(), "key": key["key"][0].as_py()}
-    rows = key.sort_by("arrival_seq").to_pylist()
-    records = [Record(0, 0, "", row["event_time_ms"]) for row in rows]
-    try:
-        window = Session(rows[0]["gap_ms"])
-        played = panes(records, _as_met(rows), window, rows[0]["allowed_lateness_ms"])
-    except BackstreamError as error:
-        return pa.Table.from_pylist([{**same, "error": str(error)}], _EXTREME)
-    told = [{**row, **same, "fate": fate.value} for row, fate in zip(rows, played.fates, strict=True)]
-    for pane in played.panes:
-        by_record = rows[pane.by]["arrival_seq"] if pane.timing is PaneTiming.LATE else None
-        firing = dict(zip(WINDOW, pane.window, strict=True)) | {"watermark_ms": pane.watermark_ms}
-        numbers = [rows[number]["arrival_seq"] for number in pane.records]
-        told.append({**same, **firing, "by_record": by_record, "records": numbers})
-    return pa.Table.from_pylist(told, _EXTREME)
-
-
-def _as_met(rows: Sequence[Mapping[str, int]]) -> Watermarks:
-    """The watermarks that a key's records met. Those in between change nothing before the next record."""
-    heard = Watermarks()
-    for number, row in enumerate(rows):
-        heard.at(number - 1, 0)
-        heard.emit(row["watermark_ms"])
-    heard.at(len(rows) - 1, 0)
-    heard.emit(MAX_MS)
-    return heard
 
 
 def _collect_timers(

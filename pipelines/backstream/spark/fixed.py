@@ -21,7 +21,7 @@ from backstream.spark.panes import WINDOW
 from backstream.spark.read import REASON
 from backstream.spark.schemas import EVENT, long
 from backstream.spark.slices import slice_width_ms
-from backstream.spark.thresholds import JudgedBy
+from backstream.spark.thresholds import JudgedBy, WindowGrid
 from backstream.spark.values import Grouping
 from backstream.spark.watermarks import watermarked
 from backstream.spark.windows import FixedWindow, WindowColumns, latest_window_ms, windowed
@@ -58,7 +58,8 @@ class FixedWindows:
         definition = self.work.definition
         keys, aggregates = definition.source.key, definition.aggregates
         events = self._usable(known, columns_used(definition))
-        grouping = Grouping(self.window, keys, aggregates, self.work.chunk.interval)
+        grid = WindowGrid.of(self.window, self.work.chunk.interval)
+        grouping = Grouping(self.window, grid, keys, aggregates)
         if self.work.chunk.expected_events >= values.MANY_EVENTS:
             shape = values.shape_of(events, keys, slice_width_ms(self.window))
             grouping = replace(grouping, shape=shape)
@@ -75,7 +76,7 @@ class FixedWindows:
             {
                 "pane_index": long(0),
                 "pane_timing": F.lit(Fate.ON_TIME),
-                "fired_at": judged.fired_at(F.col("window_end_ms")),
+                "fired_at": judged.fired_at(judged.grid.number(F.col("window_end_ms"))),
             }
         )
         later = grouped.late_firings(in_windows, keys, aggregates).withColumns(
@@ -90,7 +91,7 @@ class FixedWindows:
         behind = known.where(
             (F.col("fate") == F.lit(Fate.DROPPED)) & is_within(start_ms, self.work.chunk.interval)
         )
-        return behind.withColumn("gone_at", self._judged().gone_at(end_ms))
+        return behind.withColumn("gone_at", self._judged().gone_at(self._judged().grid.number(end_ms)))
 
     @property
     def _columns(self) -> WindowColumns:
@@ -105,7 +106,8 @@ class FixedWindows:
         _, end_ms = latest_window_ms(self._columns)
         fate = F.lit(Fate.ON_TIME)
         if self.lateness is not None:
-            is_fired, is_gone = self._judged().is_fired(end_ms), self._judged().is_gone(end_ms)
+            number = self._judged().grid.number(end_ms)
+            is_fired, is_gone = self._judged().is_fired(number), self._judged().is_gone(number)
             fate = F.when(~is_fired, fate).when(~is_gone, F.lit(Fate.LATE)).otherwise(F.lit(Fate.DROPPED))
         if has_holes(self.window):
             fate = F.when(F.col("event_time_ms") >= end_ms, self._fate_in_hole()).otherwise(fate)
@@ -132,7 +134,7 @@ class FixedWindows:
         """One row per record and window that the chunk owns, with `timing`."""
         in_windows = self._usable(known, columns).transform(windowed(self._columns))
         owned = in_windows.where(is_within(F.col("window_start_ms"), self.work.chunk.interval))
-        end_ms = F.col("window_end_ms")
-        is_fired, is_gone = self._judged().is_fired(end_ms), self._judged().is_gone(end_ms)
+        number = self._judged().grid.number(F.col("window_end_ms"))
+        is_fired, is_gone = self._judged().is_fired(number), self._judged().is_gone(number)
         late = F.when(~is_gone, F.lit(Fate.LATE)).otherwise(F.lit(EXPIRED))
         return owned.withColumn("timing", F.when(~is_fired, F.lit(Fate.ON_TIME)).otherwise(late))

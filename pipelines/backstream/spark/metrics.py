@@ -73,7 +73,8 @@ class Counts:
         grouped = owned.groupBy(*WINDOW, "source_partition").agg(*wanted)
         nothing = F.lit(None).cast("timestamp")
         return grouped.withColumn(
-            "fired_at", self.judged.fired_at(F.col("window_end_ms")) if self.judged else nothing
+            "fired_at",
+            self.judged.fired_at(self.judged.grid.number(F.col("window_end_ms"))) if self.judged else nothing,
         )
 
 

@@ -23,16 +23,16 @@ IS_ON_TIME, IS_ACCEPTED = "is_on_time", "is_accepted"
 _IN_PANE = {"first": IS_ON_TIME, "live": IS_ACCEPTED, "final": "true"}
 
 
-def panes(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
+def panes(timed: DataFrame, by: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
     """First, live and final value of each aggregate per key and window.
 
     Args:
         timed: one row per record and window, with `is_on_time` and `is_accepted`.
-        keys: key columns.
+        by: the columns that name a key and a window.
         aggregates: name to SQL aggregate call.
 
     Returns:
-        Keys, window, `<name>__first` (null: nothing was on time), `<name>__live` (null: every record came
+        `by`, `<name>__first` (null: nothing was on time), `<name>__live` (null: every record came
         too late, so the stream published nothing), `<name>__final`, `late_firings`, and `<pane>_events`.
     """
     values = {
@@ -43,20 +43,20 @@ def panes(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) 
     # A count of events that the definition asks for too is computed once: Spark sees that they are the same.
     counts = {f"{pane}_events": filtered("count(*)", _IN_PANE[pane]) for pane in PANES_KEPT}
     wanted = [F.expr(expression).alias(name) for name, expression in {**counts, **values}.items()]
-    grouped = timed.groupBy(*keys, *WINDOW).agg(*wanted)
+    grouped = timed.groupBy(*by).agg(*wanted)
     # Every late record that was accepted fired its window once more.
     late_firings = F.col("live_events") - F.col("first_events")
     return grouped.withColumns({name: _if_fired(name) for name in values} | {"late_firings": late_firings})
 
 
-def merged_panes(timed: DataFrame, keys: Sequence[str], parts: Partials) -> DataFrame:
+def merged_panes(timed: DataFrame, by: Sequence[str], parts: Partials) -> DataFrame:
     """`panes` of rows that hold partial aggregates of many records each."""
     counts = [
         F.expr(f"coalesce(sum({EVENTS}) FILTER (WHERE {condition}), 0)").alias(f"{pane}_events")
         for pane, condition in _IN_PANE.items()
     ]
     merged = [column for pane, condition in _IN_PANE.items() for column in parts.merged_where(condition, pane)]
-    totals = timed.groupBy(*keys, *WINDOW).agg(*counts, *merged)
+    totals = timed.groupBy(*by).agg(*counts, *merged)
     values = {f"{name}__{pane}": value for pane in PANES_KEPT for name, value in parts.values_of(pane).items()}
     fired = {
         column: F.when(F.col(f"{column.rpartition('__')[2]}_events") > 0, value)
@@ -72,16 +72,16 @@ def _if_fired(name: str) -> Column:
     return F.when(F.col(f"{pane}_events") > 0, F.col(name))
 
 
-def recomputed(assigned: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
+def recomputed(assigned: DataFrame, by: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
     """The value of each aggregate per key and window over all its records."""
     values = [F.expr(aggregate).alias(name) for name, aggregate in aggregates.items()]
-    return assigned.groupBy(*keys, *WINDOW).agg(*values)
+    return assigned.groupBy(*by).agg(*values)
 
 
 def on_time_firings(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
     """The firing of each window that had a record before the watermark reached its end."""
     on_time = timed.where(F.col("timing") == F.lit(Fate.ON_TIME))
-    return recomputed(on_time, keys, aggregates)
+    return recomputed(on_time, [*keys, *WINDOW], aggregates)
 
 
 def late_firings(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:

@@ -30,6 +30,19 @@ def slice_width_ms(window: FixedWindow) -> int:
     return window.step_ms if isinstance(window, Cumulate) else window.size_ms
 
 
+def ends_ms(window: FixedWindow, time_ms: Column) -> tuple[Column, Column]:
+    """The first and the last end of the windows that hold an instant; in a hole, the last is not after it."""
+    size_ms, offset_ms = long(window.size_ms), long(window.offset_ms)
+    if isinstance(window, Sliding):
+        slide_ms = long(window.slide_ms)
+        first_ms = window_start_ms(time_ms, offset_ms + size_ms, slide_ms) + slide_ms
+        return first_ms, window_start_ms(time_ms, offset_ms, slide_ms) + size_ms
+    width_ms = long(slice_width_ms(window))
+    return window_start_ms(time_ms, offset_ms, width_ms) + width_ms, window_start_ms(
+        time_ms, offset_ms, size_ms
+    ) + size_ms
+
+
 def late_columns(judged: JudgedBy | None) -> list[str]:
     """What `sliced` adds for records that some window may be late for: their place in arrival order, else null."""
     return [_LATE.format(name) for name in judged.position] if judged else []
@@ -48,24 +61,18 @@ def sliced(window: FixedWindow, judged: JudgedBy | None) -> Step:
         slices = events.withColumn(SLICE, slice_ms)
         if judged is None:
             return slices
-        is_late = judged.is_fired(_earliest_end_ms(window, judged))
+        earliest_ms, _ = ends_ms(window, F.col(SLICE))
+        is_late = judged.is_fired(F.greatest(judged.grid.number(earliest_ms), F.lit(0)))
         return slices.withColumns({_LATE.format(name): F.when(is_late, F.col(name)) for name in judged.position})
 
     return step
-
-
-def _earliest_end_ms(window: FixedWindow, judged: JudgedBy) -> Column:
-    """The end of the first window that holds the slice and that the chunk owns."""
-    slide_ms = window.slide_ms if isinstance(window, Sliding) else slice_width_ms(window)
-    last_end_ms = window_start_ms(F.col(SLICE), long(window.offset_ms + window.size_ms), long(slide_ms))
-    return F.greatest(last_end_ms + long(slide_ms), long(judged.thresholds.grid.first_end_ms))
 
 
 def timing_in(judged: JudgedBy | None) -> Column:
     """Of a slice's records in the window that ends at `window_end_ms`: on_time, late, or expired."""
     if judged is None:
         return F.lit(Fate.ON_TIME)
-    end_ms, place = F.col("window_end_ms"), [F.col(name) for name in late_columns(judged)]
-    is_fired, is_gone = judged.is_fired(end_ms, place), judged.is_gone(end_ms, place)
+    number, place = judged.grid.number(F.col("window_end_ms")), [F.col(name) for name in late_columns(judged)]
+    is_fired, is_gone = judged.is_fired(number, place), judged.is_gone(number, place)
     late = F.when(is_gone, F.lit(EXPIRED)).when(is_fired, F.lit(Fate.LATE)).otherwise(F.lit(Fate.ON_TIME))
     return F.when(place[0].isNull(), F.lit(Fate.ON_TIME)).otherwise(late)

@@ -109,33 +109,36 @@ class JudgedBy:
         are_ticks = self.thresholds.fired.are_ticks and self.thresholds.gone.are_ticks
         return ARRIVAL_ORDER[:1] if are_ticks else ARRIVAL_ORDER
 
-    def is_fired(self, window_end_ms: Column, position: Sequence[Column] | None = None) -> Column:
-        """Whether the record meets a window that has fired; null for a window outside the grid.
+    @property
+    def grid(self) -> WindowGrid:
+        """The windows that are numbered."""
+        return self.thresholds.grid
+
+    def is_fired(self, number: Column, position: Sequence[Column] | None = None) -> Column:
+        """Whether the record meets a window that has fired; null for a number outside the grid.
 
         Args:
-            window_end_ms: the window.
+            number: the window's in the grid.
             position: values of `position` instead of the record's own columns.
         """
-        return self._is_after("fired", window_end_ms, position)
+        return self._is_after("fired", number, position)
 
-    def is_gone(self, window_end_ms: Column, position: Sequence[Column] | None = None) -> Column:
-        """Whether the record meets a window that is gone; null for a window outside the grid."""
-        return self._is_after("gone", window_end_ms, position)
+    def is_gone(self, number: Column, position: Sequence[Column] | None = None) -> Column:
+        """Whether the record meets a window that is gone; null for a number outside the grid."""
+        return self._is_after("gone", number, position)
 
-    def fired_at(self, window_end_ms: Column) -> Column:
+    def fired_at(self, number: Column) -> Column:
         """When the window fired on time by the source's clock; null: only the end of input fired it."""
-        return self._instant("fired", window_end_ms)
+        return self._instant("fired", number)
 
-    def gone_at(self, window_end_ms: Column) -> Column:
+    def gone_at(self, number: Column) -> Column:
         """When the window was forgotten by the source's clock."""
-        return self._instant("gone", window_end_ms)
+        return self._instant("gone", number)
 
-    def _instant(self, name: str, window_end_ms: Column) -> Column:
-        at_ms = F.get(self._arrays[f"{name}_ms"], self.thresholds.grid.number(window_end_ms))
-        return F.timestamp_millis(F.nullif(at_ms, long(MAX_MS)))
+    def _instant(self, name: str, number: Column) -> Column:
+        return F.timestamp_millis(F.nullif(F.get(self._arrays[f"{name}_ms"], number), long(MAX_MS)))
 
-    def _is_after(self, name: str, window_end_ms: Column, position: Sequence[Column] | None) -> Column:
-        number = self.thresholds.grid.number(window_end_ms)
+    def _is_after(self, name: str, number: Column, position: Sequence[Column] | None) -> Column:
         time_ms, *rest = position or [F.col(column) for column in ARRIVAL_ORDER]
         at_ms = F.get(self._arrays[f"{name}_ms"], number)
         if getattr(self.thresholds, name).are_ticks:

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backstream.core.intervals import Interval
-from backstream.core.windows import Tumbling
+from backstream.core.windows import Cumulate, Tumbling
 from backstream.spark import panes as grouped
 from backstream.spark.metrics import is_within
 from backstream.spark.panes import EVENTS, IS_ACCEPTED, IS_ON_TIME, WINDOW
 from backstream.spark.partials import Partials, partials
-from backstream.spark.schemas import EVENT
-from backstream.spark.slices import SLICE, late_columns, sliced
-from backstream.spark.thresholds import JudgedBy
-from backstream.spark.windows import FixedWindow, WindowColumns, window_start_ms, windowed
+from backstream.spark.schemas import long
+from backstream.spark.slices import SLICE, ends_ms, late_columns, sliced
+from backstream.spark.thresholds import JudgedBy, WindowGrid
+from backstream.spark.windows import FixedWindow, window_start_ms
 
+NUMBER = "window_number"
+"""A window's number in the grid: half as wide as its times, and grouped by."""
 MANY_EVENTS = 1_000_000
 """From here on it pays to look at a sample of the events before they are grouped."""
 _SAMPLE = 50_000
@@ -40,15 +42,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """What is asked of the windows.
-
-    `owned`: only windows that start in here count; None: all. `shape` changes the plan, never the result.
-    """
+    """What is asked of the windows of a grid. `shape` changes the plan, never the result."""
 
     window: FixedWindow
+    grid: WindowGrid
     keys: Sequence[str]
     aggregates: Mapping[str, str]
-    owned: Interval | None = None
     shape: Shape = Shape()
 
 
@@ -65,40 +64,34 @@ def shape_of(events: DataFrame, keys: Sequence[str], width_ms: int) -> Shape:
 
 def recomputed(events: DataFrame, grouping: Grouping) -> DataFrame:
     """The value of each aggregate per key and window over all its events: keys, window, aggregates."""
-    parts = _parts(events, grouping)
+    parts, by = _parts(events, grouping), [*grouping.keys, NUMBER]
     if parts is None:
-        return grouped.recomputed(_sent(_assigned(events, grouping), grouping), grouping.keys, grouping.aggregates)
-    of_windows = _of_slices(events, grouping, parts, None).groupBy(*grouping.keys, *WINDOW).agg(*parts.merged)
-    return of_windows.select(*grouping.keys, *WINDOW, *parts.values)
+        sent = _sent(_numbered(events, "event_time_ms", grouping), grouping)
+        return _placed(grouped.recomputed(sent, by, grouping.aggregates), grouping)
+    of_windows = _of_slices(events, grouping, parts, None).groupBy(*by).agg(*parts.merged)
+    return _placed(of_windows.select(*by, *parts.values), grouping)
 
 
 def panes(events: DataFrame, grouping: Grouping, judged: JudgedBy) -> DataFrame:
     """First, live and final value of each aggregate per key and window: the columns of `spark.panes.panes`."""
-    parts = _parts(events, grouping)
-    end_ms = F.col("window_end_ms")
+    parts, by, number = _parts(events, grouping), [*grouping.keys, NUMBER], F.col(NUMBER)
     if parts is None:
-        assigned = _assigned(events, grouping)
-        told = assigned.withColumns({IS_ON_TIME: ~judged.is_fired(end_ms), IS_ACCEPTED: ~judged.is_gone(end_ms)})
-        return grouped.panes(_sent(told.drop(*EVENT), grouping), grouping.keys, grouping.aggregates)
+        timing = {IS_ON_TIME: ~judged.is_fired(number), IS_ACCEPTED: ~judged.is_gone(number)}
+        told = _numbered(events, "event_time_ms", grouping).withColumns(timing)
+        return _placed(grouped.panes(_sent(told, grouping), by, grouping.aggregates), grouping)
     place = [F.col(name) for name in late_columns(judged)]
     is_early = place[0].isNull()
-    told = _of_slices(events, grouping, parts, judged).withColumns(
-        {
-            IS_ON_TIME: is_early | ~judged.is_fired(end_ms, place),
-            IS_ACCEPTED: is_early | ~judged.is_gone(end_ms, place),
-        }
-    )
-    return grouped.merged_panes(told, grouping.keys, parts)
+    timing = {
+        IS_ON_TIME: is_early | ~judged.is_fired(number, place),
+        IS_ACCEPTED: is_early | ~judged.is_gone(number, place),
+    }
+    told = _of_slices(events, grouping, parts, judged).withColumns(timing)
+    return _placed(grouped.merged_panes(told, by, parts), grouping)
 
 
 def _parts(events: DataFrame, grouping: Grouping) -> Partials | None:
     """Where an event is in several windows it is counted once, in a slice, if its aggregates can be merged."""
     return None if isinstance(grouping.window, Tumbling) else partials(events, grouping.aggregates)
-
-
-def _assigned(events: DataFrame, grouping: Grouping) -> DataFrame:
-    """One row per event and window."""
-    return events.transform(windowed(WindowColumns.of(grouping.window))).where(_is_owned(grouping))
 
 
 def _of_slices(events: DataFrame, grouping: Grouping, parts: Partials, judged: JudgedBy | None) -> DataFrame:
@@ -110,25 +103,42 @@ def _of_slices(events: DataFrame, grouping: Grouping, parts: Partials, judged: J
     keys, shape = [F.col(key) for key in grouping.keys], grouping.shape
     if keys and not shape.is_reduced and not shape.has_hot_key:
         slices = slices.repartition(*keys)
-    slice_ms = F.col(SLICE).alias("event_time_ms")
-    counted = slices.groupBy(*keys, slice_ms, *late_columns(judged)).agg(
+    counted = slices.groupBy(*keys, SLICE, *late_columns(judged)).agg(
         F.count(F.lit(1)).alias(EVENTS), *parts.partial
     )
-    return counted.transform(windowed(WindowColumns.of(grouping.window))).where(_is_owned(grouping))
+    return _numbered(counted, SLICE, grouping)
 
 
-def _sent(assigned: DataFrame, grouping: Grouping) -> DataFrame:
+def _numbered(rows: DataFrame, time_ms: str, grouping: Grouping) -> DataFrame:
+    """One row per row and window of the grid that holds its time, with the window's number."""
+    window, grid, time = grouping.window, grouping.grid, F.col(time_ms)
+    if isinstance(window, Tumbling):
+        first_ms = grid.first_end_ms - grid.step_ms
+        inside = rows.where(is_within(time, Interval(first_ms, first_ms + grid.count * grid.step_ms)))
+        return inside.withColumn(NUMBER, grid.number(time - long(first_ms) + long(grid.first_end_ms)))
+    earliest_ms, latest_ms = ends_ms(window, time)
+    first = F.greatest(grid.number(earliest_ms), F.lit(0))
+    last = F.least(grid.number(latest_ms), F.lit(grid.count - 1))
+    some = rows.where((latest_ms > time) & (first <= last))
+    return some.withColumn(NUMBER, F.explode(F.sequence(first, last)))
+
+
+def _placed(of_windows: DataFrame, grouping: Grouping) -> DataFrame:
+    """The window's start and end in place of its number."""
+    window, grid = grouping.window, grouping.grid
+    end_ms = F.col(NUMBER) * long(grid.step_ms) + long(grid.first_end_ms)
+    start_ms = end_ms - long(window.size_ms)
+    if isinstance(window, Cumulate):
+        start_ms = window_start_ms(end_ms - long(1), long(window.offset_ms), long(window.size_ms))
+    return of_windows.withColumns(dict(zip(WINDOW, (start_ms, end_ms), strict=True))).drop(NUMBER)
+
+
+def _sent(numbered: DataFrame, grouping: Grouping) -> DataFrame:
     """Rows as they are sent to be grouped.
 
     Spark counts before the exchange, which is wasted where nearly every row is a group of its own: then raw rows
     are exchanged, and grouped once.
     """
     if grouping.shape.is_reduced:
-        return assigned
-    return assigned.repartition(*(F.col(name) for name in (*grouping.keys, *WINDOW)))
-
-
-def _is_owned(grouping: Grouping) -> Column:
-    if grouping.owned is None:
-        return F.expr("true")
-    return is_within(F.col("window_start_ms"), grouping.owned)
+        return numbered
+    return numbered.repartition(*(F.col(name) for name in (*grouping.keys, NUMBER)))

@@ -141,7 +141,7 @@ def heard(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequenc
 
 
 def _require_kept(cells: pa.Table, emission: Emission) -> None:
-    """Compressed by ticks, a stream has lost what some emissions rest on: every first record of a partition rises."""
+    """Compressed by ticks, a stream has lost what some emissions rest on: a partition's first record is a rise."""
     is_per_record = emission.model is EmissionModel.RECORD and cells.num_rows > 0
     has_lost = is_per_record and cells["marker_ms"].null_count == cells.num_rows
     if has_lost or emission.strategy.kind is StrategyKind.CUSTOM:

@@ -1,0 +1,134 @@
+"""What is compared with what, and what is asked of each ratio."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from benchmarks.peers.registry import PEERS
+from benchmarks.results import Results
+
+
+class Section(StrEnum):
+    """What can be measured by itself."""
+
+    TUMBLING = "tumbling"
+    SLIDING = "sliding"
+    SESSION = "session"
+    SCALE = "scale"
+    CHUNKS = "chunks"
+
+
+class Asked(StrEnum):
+    """How a ratio is put, and what its limit means."""
+
+    AT_MOST = "at most"
+    """Job over base must not exceed the limit."""
+    FASTER = "faster"
+    """Base over job must reach the limit."""
+    NOTHING = "-"
+    """Job over base is told, whatever it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One line of the table: a job against its base, by name; `measure` is what a measured round calls it."""
+
+    section: Section
+    what: str
+    job: str
+    against: str
+    base: str
+    asked: Asked
+    limit: float = 0.0
+    measure: str = "seconds"
+
+
+class Ratio(NamedTuple):
+    """The median of the ratios of each round, and the least and greatest of them."""
+
+    median: float
+    low: float
+    high: float
+
+
+_REPLAY, _RECOMPUTE = "tumbling, replay", "tumbling, recompute"
+_HAND = "hand-written groupBy(key, F.window)"
+_SLIDING, _SESSION = "sliding 1 h every 5 min", "session 30 min"
+
+
+def _at_most(
+    limit: float, section: Section, what: str, job: str, against: str, base: str, measure: str = "seconds"
+) -> Comparison:
+    return Comparison(section, what, job, against, base, Asked.AT_MOST, limit, measure)
+
+
+def _replay_faster(limit: float, against: str, base: str) -> Comparison:
+    return Comparison(Section.TUMBLING, "replay, tumbling 1 min", _REPLAY, against, base, Asked.FASTER, limit)
+
+
+def _recompute_told(against: str, base: str) -> Comparison:
+    what = "recompute, tumbling 1 min"
+    return Comparison(Section.TUMBLING, what, _RECOMPUTE, against, base, Asked.NOTHING)
+
+
+def _four_times(limit: float, what: str, job: str, measure: str = "seconds") -> Comparison:
+    return _at_most(limit, Section.SCALE, what, job, "a quarter of the rows", f"quarter: {job}", measure)
+
+
+def _of_window(limit: float, section: Section, way: str, window: str, against: str, base: str) -> Comparison:
+    return _at_most(limit, section, f"{way}, {window}", f"{section}, {way}", against, f"{section}, {base}")
+
+
+COMPARISONS = (
+    _of_window(0.8, Section.TUMBLING, "recompute", "tumbling 1 min", _HAND, "by hand"),
+    _of_window(0.35, Section.SLIDING, "recompute", _SLIDING, "hand-written F.window, sliding", "by hand"),
+    _of_window(0.55, Section.SESSION, "recompute", _SESSION, "hand-written F.session_window", "by hand"),
+    _of_window(1.0, Section.TUMBLING, "replay", "tumbling 1 min", _HAND, "by hand"),
+    _of_window(1.6, Section.SLIDING, "replay", _SLIDING, "our recompute of it", "recompute"),
+    _of_window(2.0, Section.SESSION, "replay", _SESSION, "our recompute of it", "recompute"),
+    _replay_faster(4.0, "Structured Streaming, default state store", "structured-streaming, default"),
+    _replay_faster(4.0, "Structured Streaming, RocksDB state store", "structured-streaming, rocksdb"),
+    _replay_faster(2.0, "Flink, streaming", "flink, streaming"),
+    _recompute_told("Flink, batch", "flink, batch"),
+    _recompute_told("DuckDB", "duckdb"),
+    _recompute_told("Polars", "polars"),
+    _four_times(4.4, "recompute, four times the rows", _RECOMPUTE),
+    _four_times(4.4, "replay, four times the rows", _REPLAY),
+    _four_times(1.1, "replay, four times the rows: MB sent to the driver", _REPLAY, "collected_mb"),
+    _at_most(
+        1.2, Section.CHUNKS, "replay of 30 days in 30 chunks", "30 days in 30 chunks", "uncut", "30 days uncut"
+    ),
+)
+
+
+def wanted(sections: Sequence[Section], peers: set[str]) -> list[Comparison]:
+    """The comparisons of some sections, without those against other peers than the given."""
+    names = {peer.name for peer in PEERS}
+    chosen = [each for each in COMPARISONS if each.section in sections]
+    return [each for each in chosen if each.base not in names or each.base in peers]
+
+
+def ratio(comparison: Comparison, results: Results) -> Ratio | None:
+    """The ratio in each round, summed up; None when one of the two was not measured.
+
+    Both run in every round, so a machine that is busy for a while is busy for both.
+    """
+    pair = [results.runs.get(name) for name in (comparison.job, comparison.base)]
+    if pair[0] is None or pair[1] is None:
+        return None
+    rounds = zip(pair[0].values(comparison.measure), pair[1].values(comparison.measure), strict=True)
+    each = [base / job if comparison.asked is Asked.FASTER else job / base for job, base in rounds]
+    return Ratio(statistics.median(each), min(each), max(each))
+
+
+def is_met(comparison: Comparison, found: Ratio) -> bool | None:
+    """Whether the median keeps the limit; None when nothing is asked."""
+    if comparison.asked is Asked.NOTHING:
+        return None
+    if comparison.asked is Asked.FASTER:
+        return found.median >= comparison.limit
+    return found.median <= comparison.limit

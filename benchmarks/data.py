@@ -1,0 +1,143 @@
+"""The recorded stream that is measured: made by Spark, the same on every machine, written once.
+
+Every column is a hash of the row's number, so a row does not depend on how Spark cuts the work.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backstream.core.instants import DAY_MS, HOUR_MS, SECOND_MS, epoch_ms
+
+FIRST_DAY_MS = epoch_ms(datetime(2024, 3, 1, tzinfo=UTC))
+KEYS = 100_000
+PARTITIONS = 8
+IDLE_HOURS: Mapping[int, tuple[tuple[float, float], ...]] = {
+    5: ((11, 11.5), (18, 20)),
+    6: ((0, 4),),
+    7: ((2, 6), (22, 24)),
+}
+"""When a source partition is silent, as hours of each day: one begins late, one ends early, one has short gaps."""
+
+VERSION = 1
+"""Rises when other rows come out, so that nobody measures with a stream of yesterday's kind."""
+
+_ALWAYS_AWAKE = PARTITIONS - len(IDLE_HOURS)
+# A hash has 64 bits; a double holds 53 of them exactly.
+_UNUSED_BITS, _RANGE = 11, float(2**53)
+# Lateness is `1 s / (1.0001 - chance)`: one record in x is late by more than x seconds, none by more than 10,000.
+_LONGEST_SHARE = 1.0001
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A recorded stream: how many events, over how many days, in how many files."""
+
+    rows: int
+    days: int = 1
+    files: int = 24
+
+    @property
+    def name(self) -> str:
+        """The folder it is kept in."""
+        return f"events-v{VERSION}-{self.rows}-in-{self.days}d-{self.files}-files"
+
+
+def events(spark: SparkSession, stream: Stream) -> DataFrame:
+    """The stream in arrival order, one Spark partition per file.
+
+    Returns:
+        `event_time`, `arrival_time` (instants, whole ms), `source_partition` (text), `arrival_seq`, `key` (zipf of
+        exponent 1), `value` (0 to 999).
+    """
+    numbered = spark.range(0, stream.rows, 1, stream.files)
+    span_ms = F.lit(float(stream.days * DAY_MS))
+    since_first_ms = F.floor((F.col("id") + _chance(0)) / F.lit(float(stream.rows)) * span_ms)
+    lateness_ms = F.floor(F.lit(float(SECOND_MS)) / (F.lit(_LONGEST_SHARE) - _chance(3)))
+    made = numbered.withColumn("arrival_time_ms", F.lit(FIRST_DAY_MS) + since_first_ms)
+    return made.select(
+        F.timestamp_millis(F.col("arrival_time_ms") - lateness_ms).alias("event_time"),
+        F.timestamp_millis("arrival_time_ms").alias("arrival_time"),
+        _source_partition(F.col("arrival_time_ms")).cast("string").alias("source_partition"),
+        F.col("id").alias("arrival_seq"),
+        (F.floor(F.pow(F.lit(float(KEYS + 1)), _chance(4))) - F.lit(1)).alias("key"),
+        F.floor(_chance(5) * F.lit(1000)).alias("value"),
+    )
+
+
+def parquet(spark: SparkSession, stream: Stream, folder: Path) -> Path:
+    """The stream as Parquet files whose order by name and by age is that of arrival; made when absent."""
+    target = folder / stream.name / "parquet"
+    return _once(target, lambda new: _write_parquet(spark, stream, new))
+
+
+def csv(spark: SparkSession, stream: Stream, folder: Path) -> Path:
+    """The stream as two CSV files in arrival order, every second record in each: key, value, event time in ms.
+
+    Two readers that each play one file are then always at the same moment of the stream.
+    """
+    source = parquet(spark, stream, folder)
+    return _once(folder / stream.name / "csv", lambda new: _write_csv(spark.read.parquet(str(source)), new))
+
+
+def _chance(number: int) -> Column:
+    """In [0, 1), by the row's number and that of the draw."""
+    return F.shiftrightunsigned(F.xxhash64("id", F.lit(number)), _UNUSED_BITS) / F.lit(_RANGE)
+
+
+def _source_partition(arrival_time_ms: Column) -> Column:
+    """Skewed: the first has a third of all. A record drawn for one that is silent goes to one that never is."""
+    drawn = F.floor(F.pow(_chance(1), F.lit(2)) * F.lit(PARTITIONS))
+    of_day_ms = F.pmod(arrival_time_ms, F.lit(DAY_MS))
+    is_idle = F.expr("false")
+    for partition, stretches in IDLE_HOURS.items():
+        for begin, end in stretches:
+            is_inside = of_day_ms.between(int(begin * HOUR_MS), int(end * HOUR_MS) - 1)
+            is_idle = is_idle | ((drawn == F.lit(partition)) & is_inside)
+    return F.when(is_idle, F.floor(_chance(2) * F.lit(_ALWAYS_AWAKE))).otherwise(drawn)
+
+
+def _write_parquet(spark: SparkSession, stream: Stream, target: Path) -> None:
+    events(spark, stream).write.parquet(str(target))
+    files = sorted(target.glob("part-*.parquet"))
+    last_s = files[-1].stat().st_mtime
+    for behind, file in enumerate(reversed(files)):
+        # Structured Streaming takes files by age.
+        os.utime(file, (last_s - behind, last_s - behind))
+
+
+def _write_csv(rows: DataFrame, target: Path) -> None:
+    target.mkdir(parents=True)
+    columns = [F.col("key"), F.col("value"), F.unix_millis("event_time").alias("event_time_ms")]
+    for half in (0, 1):
+        mine = rows.where(F.pmod("arrival_seq", F.lit(2)) == F.lit(half)).repartition(1)
+        part = target / f"_half-{half}"
+        mine.sortWithinPartitions("arrival_seq").select(*columns).write.csv(str(part))
+        next(part.glob("part-*.csv")).rename(target / f"half-{half}.csv")
+        shutil.rmtree(part)
+
+
+def _once(target: Path, write: Callable[[Path], None]) -> Path:
+    if not target.exists():
+        with _renamed_when_done(target) as new:
+            write(new)
+    return target
+
+
+@contextmanager
+def _renamed_when_done(target: Path) -> Iterator[Path]:
+    """What was cut short is never taken for the whole."""
+    new = target.with_name(f"_{target.name}")
+    shutil.rmtree(new, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    yield new
+    new.rename(target)

@@ -1,0 +1,153 @@
+"""All that the benchmark asks of backstream."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backstream.core.arrivals import BucketGrid
+from backstream.core.folders import Home
+from backstream.core.generators import Strategy, StrategyKind
+from backstream.core.instants import DAY_MS, MINUTE_MS
+from backstream.core.intervals import Interval
+from backstream.core.manifest import Manifest
+from backstream.core.plan import Mode, Plan
+from backstream.core.records import Clock
+from backstream.core.watermarks import Emission
+from backstream.core.windows import Session
+from backstream.spark import merge, sessions, values
+from backstream.spark.arrivals import bucketed
+from backstream.spark.generators import heard_by
+from backstream.spark.index import ArrivalIndex
+from backstream.spark.islands import SessionColumns
+from backstream.spark.read import FILE
+from backstream.spark.run import replay_chunk
+from backstream.spark.slices import slice_width_ms
+from backstream.spark.thresholds import JudgedBy, WindowGrid
+from backstream.spark.values import Grouping, shape_of
+from backstream.spark.watermarks import watermarked
+from backstream.spark.windows import FixedWindow
+from backstream.steps import plan_run
+from benchmarks.data import FIRST_DAY_MS, PARTITIONS
+
+KEYS = ["key"]
+AGGREGATES = {"events": "count(*)", "total": "sum(value)"}
+DELAY_MS = MINUTE_MS
+IDLE_TIMEOUT_MS = 10 * MINUTE_MS
+ALLOWED_LATENESS_MS = 5 * MINUTE_MS
+EMISSION = Emission(Strategy(StrategyKind.BOUNDED, DELAY_MS, 200, IDLE_TIMEOUT_MS))
+SOURCE_PARTITIONS = [str(number) for number in range(PARTITIONS)]
+CLOCK = Clock(FIRST_DAY_MS, 200, FIRST_DAY_MS + DAY_MS)
+
+_DEFINITION = """\
+name = "benchmark"
+
+[source]
+path = "{path}"
+event_time = "event_time"
+arrival_time = "arrival_time"
+partition = "source_partition"
+sequence = "arrival_seq"
+key = ["key"]
+
+[window]
+kind = "tumbling"
+size = "1m"
+
+[watermark]
+strategy = "bounded_out_of_orderness"
+delay = "1m"
+idle_timeout = "10m"
+
+[lateness]
+allowed = "5m"
+
+[backfill]
+chunk = "{chunk_days}d"
+
+[aggregates]
+events = "count(*)"
+total = "sum(value)"
+"""
+
+
+def recompute(rows: DataFrame, window: FixedWindow | Session) -> DataFrame:
+    """Per key and window `events` and `total`, by event time alone."""
+    normalised = _normalised(rows)
+    if isinstance(window, Session):
+        return sessions.recomputed(_sessions(normalised, window, is_replay=False))
+    return values.recomputed(normalised, _grouping(normalised, window))
+
+
+def replay(rows: DataFrame, window: FixedWindow | Session) -> DataFrame:
+    """What a stream with bounded watermarks, idleness and allowed lateness had made of the same rows.
+
+    Finding the watermarks is part of it, and happens here.
+
+    Returns:
+        Per key and window how many records met which fate, and `events__final` and `total__final` beside the
+        values first and live.
+    """
+    normalised = _normalised(rows)
+    if isinstance(window, Session):
+        return sessions.panes(_sessions(_met(normalised), window, is_replay=True))
+    grouping = _grouping(normalised, window)
+    return values.panes(normalised, grouping, _judged(normalised, grouping))
+
+
+def _grouping(normalised: DataFrame, window: FixedWindow) -> Grouping:
+    """The windows of the day and of the one before it, where the first events and windows began."""
+    grid = WindowGrid.of(window, Interval(FIRST_DAY_MS - DAY_MS, FIRST_DAY_MS + DAY_MS))
+    return Grouping(window, grid, KEYS, AGGREGATES, shape_of(normalised, KEYS, slice_width_ms(window)))
+
+
+def _judged(normalised: DataFrame, grouping: Grouping) -> JudgedBy:
+    """When each window fired and was gone, from a first pass over the stream."""
+    grid, buckets = grouping.grid, BucketGrid.of(grouping.window, EMISSION, ALLOWED_LATENESS_MS)
+    index = ArrivalIndex(bucketed(normalised.withColumn(FILE, F.lit("all")), buckets).toArrow())
+    found = merge.thresholds(index, buckets, grid, EMISSION, CLOCK, ALLOWED_LATENESS_MS, SOURCE_PARTITIONS)
+    return found.bound(normalised.sparkSession)
+
+
+def _met(normalised: DataFrame) -> DataFrame:
+    """Add the watermark that each record met, which sessions need."""
+    heard = heard_by(normalised, EMISSION, CLOCK, SOURCE_PARTITIONS)
+    return normalised.transform(watermarked(normalised.sparkSession, heard, CLOCK))
+
+
+def _sessions(events: DataFrame, window: Session, *, is_replay: bool) -> sessions.Sessions:
+    columns = SessionColumns.of(window.gap_ms, ALLOWED_LATENESS_MS)
+    these = sessions.found(events, KEYS, columns, AGGREGATES, is_replay=is_replay)
+    if not is_replay:
+        return these
+    return sessions.with_known_size(replace(these, islands=these.islands.persist(StorageLevel.MEMORY_AND_DISK)))
+
+
+def planned(parquet: Path, days: int, chunk_days: int, mode: Mode, home: Path) -> Plan:
+    """The real plan of a run over tumbling windows, by the real planner."""
+    home.mkdir(parents=True, exist_ok=True)
+    definition = home / "benchmark.toml"
+    definition.write_text(_DEFINITION.format(path=parquet, chunk_days=chunk_days))
+    until_ms = FIRST_DAY_MS + days * DAY_MS
+    return plan_run(definition, FIRST_DAY_MS, until_ms, mode=mode, trigger="benchmark", home=Home(home))
+
+
+def run_chunks(spark: SparkSession, plan: Plan) -> list[Manifest]:
+    """Every chunk of the plan, one after the other in this application."""
+    return [replay_chunk(spark, plan, chunk) for chunk in plan.chunks]
+
+
+def _normalised(rows: DataFrame) -> DataFrame:
+    """Integer milliseconds, from the same columns that everybody else reads."""
+    return rows.select(
+        F.unix_millis("event_time").alias("event_time_ms"),
+        F.unix_millis("arrival_time").alias("arrival_time_ms"),
+        "source_partition",
+        "arrival_seq",
+        "key",
+        "value",
+    )

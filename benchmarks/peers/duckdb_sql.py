@@ -1,0 +1,39 @@
+"""The tumbling job by DuckDB on Parquet, in an environment of its own; a JSON line on stdout.
+
+python duckdb_sql.py --input FOLDER --threads 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+import duckdb  # type: ignore[import-not-found]
+
+_JOB = """
+CREATE OR REPLACE TEMP TABLE counted AS
+SELECT key, time_bucket(INTERVAL '1 minute', event_time) AS window_start, count(*) AS events, sum(value) AS total
+FROM read_parquet('{input}/*.parquet')
+GROUP BY ALL
+"""
+
+
+def main() -> None:
+    """Run the job twice, the first time to warm up, and tell of the second."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--input", required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    options = parser.parse_args()
+    duckdb.execute(f"SET threads = {options.threads}; SET preserve_insertion_order = false; SET TimeZone = 'UTC'")
+    for _ in range(2):
+        begin = time.perf_counter()
+        duckdb.execute(_JOB.format(input=options.input))
+        seconds = time.perf_counter() - begin
+    windows, events, total = duckdb.execute("SELECT count(*), sum(events), sum(total) FROM counted").fetchone()
+    facts = {"seconds": seconds, "version": duckdb.__version__}
+    print(json.dumps({**facts, "windows": windows, "events": int(events), "total": int(total)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""What was measured, where: kept as JSON, so that a page can be made from it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+import pyspark
+from pyspark.sql import SparkSession
+
+_GIBIBYTE = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The measured rounds of one job.
+
+    Each round maps a measure to a number: `seconds`, and where it is known `rss_mb` (peak of all processes),
+    `heap_mb` (peak of the JVM), `spilled_mb`, `collected_mb` (sent to the driver), `dropped` (behind a stream's
+    watermark: records, in Structured Streaming groups), `batches`.
+    """
+
+    engine: str
+    reads: str
+    settings: str
+    rounds: list[dict[str, float]] = field(default_factory=list)
+
+    def values(self, measure: str) -> list[float]:
+        """One number per round."""
+        return [each[measure] for each in self.rounds]
+
+    def median(self, measure: str) -> float | None:
+        """None when the measure is unknown for this job."""
+        if any(measure not in each for each in self.rounds):
+            return None
+        return statistics.median(self.values(measure))
+
+    def peak(self, measure: str) -> float | None:
+        """The greatest of all rounds; None when the measure is unknown for this job."""
+        if any(measure not in each for each in self.rounds):
+            return None
+        return max(self.values(measure))
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """One run of the benchmark. `failed` maps a peer to the reason why it was not measured."""
+
+    rows: int
+    rounds: int
+    heap: str
+    measured_on: str
+    machine: Mapping[str, str]
+    runs: dict[str, Runs] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    disagreements: list[str] = field(default_factory=list)
+
+    def write(self, path: Path) -> None:
+        """Write as JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """What was written.
+
+        Raises:
+            FileNotFoundError: when nothing was.
+        """
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        runs = {name: Runs(**each) for name, each in content["runs"].items()}
+        return cls(**content | {"runs": runs})
+
+
+def today() -> str:
+    """The date, for readers."""
+    return datetime.now(UTC).date().isoformat()
+
+
+def machine(spark: SparkSession) -> dict[str, str]:
+    """What a reader must know of it."""
+    jvm: Any = spark.sparkContext._gateway.jvm  # type: ignore[union-attr]  # noqa: SLF001 - PySpark has no public way to the JVM
+    return {
+        "processor": f"{_processor()}, {os.cpu_count()} cores",
+        "memory": f"{psutil.virtual_memory().total / _GIBIBYTE:.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}",
+        "java": str(jvm.System.getProperty("java.version")),
+        "python": platform.python_version(),
+        "spark": pyspark.__version__,
+    }
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,150 @@
+"""The Spark jobs of a round: what one would write by hand, and the same by backstream; one session for all."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from backstream.core.instants import HOUR_MS, MINUTE_MS
+from backstream.core.manifest import total_fates
+from backstream.core.plan import Mode
+from backstream.core.windows import Session, Sliding, Tumbling
+from backstream.spark.windows import FixedWindow
+from benchmarks import data, ours
+from benchmarks.data import Stream
+
+CHUNKED_DAYS = 30
+WINDOWS: dict[str, FixedWindow | Session] = {
+    "tumbling": Tumbling(MINUTE_MS),
+    "sliding": Sliding(HOUR_MS, 5 * MINUTE_MS),
+    "session": Session(30 * MINUTE_MS),
+}
+_SHARES = {"": 1, "quarter: ": 4}
+_CUTS = {"30 days in 30 chunks": 1, "30 days uncut": CHUNKED_DAYS}
+_BY_HAND = {
+    "tumbling": lambda: F.window("event_time", "1 minute"),
+    "sliding": lambda: F.window("event_time", "1 hour", "5 minutes"),
+    "session": lambda: F.session_window("event_time", "30 minutes"),
+}
+
+
+class Sums(NamedTuple):
+    """What a job's result adds up to; jobs that compute the same must agree."""
+
+    windows: int
+    events: int
+    total: int
+
+
+class Job(Protocol):
+    """Something to be timed."""
+
+    @property
+    def name(self) -> str:
+        """What results know it by."""
+
+    def run(self) -> None:
+        """Do all of it, once."""
+
+    def checked(self) -> Sums:
+        """Do it once, and say what came out."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameJob:
+    """A DataFrame, made and thrown away row by row. `sums` names its columns of events and total."""
+
+    name: str
+    frame: Callable[[], DataFrame]
+    sums: tuple[str, str]
+
+    def run(self) -> None:
+        """Make it."""
+        _to_nowhere(self.frame())
+
+    def checked(self) -> Sums:
+        """Make it, and add up in passing."""
+        events, total = self.sums
+        watched = Observation()
+        counts = (F.count(F.lit(1)).alias("windows"), F.sum(events).alias("events"), F.sum(total).alias("total"))
+        _to_nowhere(self.frame().observe(watched, *counts))
+        return Sums(**{name: int(value or 0) for name, value in watched.get.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkedJob:
+    """A run over days of recorded events, planned and with its results staged as for the lake."""
+
+    name: str
+    spark: SparkSession
+    parquet: Path
+    chunk_days: int
+
+    def run(self) -> None:
+        """Plan and run every chunk."""
+        self.checked()
+
+    def checked(self) -> Sums:
+        """Plan and run every chunk; rows of the published table and fates are what any cut must agree on."""
+        scratch = self.spark.conf.get("spark.local.dir", None)
+        with tempfile.TemporaryDirectory(prefix="backstream-benchmark-", dir=scratch) as home:
+            plan = ours.planned(self.parquet, CHUNKED_DAYS, self.chunk_days, Mode.REPLAY, Path(home))
+            manifests = ours.run_chunks(self.spark, plan)
+        fates = total_fates(manifests).values()
+        windows = sum(file.rows for manifest in manifests for file in manifest.files[""])
+        return Sums(windows, sum(sum(each.values()) for each in fates), 0)
+
+
+def names() -> list[str]:
+    """Of all jobs."""
+    return [*(f"{prefix}{name}" for prefix in _SHARES for name in _frame_job_names()), *_CUTS]
+
+
+def jobs(spark: SparkSession, rows: int, folder: Path, wanted: set[str]) -> list[Job]:
+    """The wanted jobs, their input made where it is not there yet."""
+    found: list[Job] = []
+    for prefix, parts in _SHARES.items():
+        if wanted & {f"{prefix}{name}" for name in _frame_job_names()}:
+            path = data.parquet(spark, Stream(max(1, rows // parts)), folder)
+            found += [job for job in _frame_jobs(spark, path, prefix) if job.name in wanted]
+    if _CUTS.keys() & wanted:
+        path = data.parquet(spark, Stream(rows, CHUNKED_DAYS, 6 * CHUNKED_DAYS), folder)
+        found += [ChunkedJob(name, spark, path, days) for name, days in _CUTS.items() if name in wanted]
+    return found
+
+
+def _frame_job_names() -> list[str]:
+    return [f"{window}, {way}" for window in WINDOWS for way in ("by hand", "recompute", "replay")]
+
+
+def _frame_jobs(spark: SparkSession, path: Path, prefix: str) -> Iterator[FrameJob]:
+    for kind, window in WINDOWS.items():
+        for name, way, sums in (
+            ("by hand", partial(by_hand, kind=kind), ("events", "total")),
+            ("recompute", partial(ours.recompute, window=window), ("events", "total")),
+            ("replay", partial(ours.replay, window=window), ("events__final", "total__final")),
+        ):
+            yield FrameJob(f"{prefix}{kind}, {name}", partial(_made, spark, str(path), way), sums)
+
+
+def _made(spark: SparkSession, path: str, way: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    return way(spark.read.parquet(path))
+
+
+def by_hand(rows: DataFrame, kind: str) -> DataFrame:
+    """What one would write."""
+    values = (F.count("*").alias("events"), F.sum("value").alias("total"))
+    return rows.groupBy("key", _BY_HAND[kind]()).agg(*values)
+
+
+def _to_nowhere(frame: DataFrame) -> None:
+    writer: Any = frame.write.format("noop").mode("overwrite")
+    writer.save()
+    frame.sparkSession.catalog.clearCache()  # what a job kept for itself is nothing to the next one

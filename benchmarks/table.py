@@ -1,0 +1,125 @@
+"""The table, for a terminal and for the page: ratios first, then what each job took."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.comparisons import Asked, Comparison, Ratio, is_met, ratio
+from benchmarks.results import Results, Runs
+
+RATIO_COLUMNS = ("job", "against", "ratio", "in the rounds", "asked", "met")
+ENGINE_COLUMNS = ("engine", "reads", "settings")
+JOB_COLUMNS = ("job", "engine", "seconds", "events/s", "peak RSS", "JVM heap", "spill", "to driver")
+_BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
+_UNKNOWN = "-"
+
+Row = tuple[str, ...]
+
+
+def ratio_rows(results: Results, comparisons: Sequence[Comparison]) -> list[Row]:
+    """One row of text per comparison; one that was not measured says so."""
+    return [_ratio_row(each, ratio(each, results)) for each in comparisons]
+
+
+def _ratio_row(comparison: Comparison, found: Ratio | None) -> Row:
+    asked = _asked(comparison)
+    if found is None:
+        return (comparison.what, comparison.against, "not measured", _UNKNOWN, asked, _UNKNOWN)
+    unit = " x faster" if comparison.asked is Asked.FASTER else " x"
+    met = {True: "yes", False: "no", None: _UNKNOWN}[is_met(comparison, found)]
+    spread = f"{found.low:.2f} to {found.high:.2f}"
+    return (comparison.what, comparison.against, f"{found.median:.2f}{unit}", spread, asked, met)
+
+
+def _asked(comparison: Comparison) -> str:
+    if comparison.asked is Asked.NOTHING:
+        return _UNKNOWN
+    if comparison.asked is Asked.FASTER:
+        return f"at least {comparison.limit:g} x faster"
+    return f"at most {comparison.limit:g} x"
+
+
+def job_rows(results: Results) -> list[Row]:
+    """One row of text per job: medians of time, peaks of memory."""
+    return [_job_row(name, runs, results.rows) for name, runs in results.runs.items()]
+
+
+def _job_row(name: str, runs: Runs, rows: int) -> Row:
+    seconds = runs.median("seconds") or 0.0
+    events = rows // 4 if name.startswith("quarter") else rows
+    memory = (_size(runs.peak(measure)) for measure in ("rss_mb", "heap_mb", "spilled_mb", "collected_mb"))
+    return (name, runs.engine, f"{seconds:.2f}", f"{events / seconds:,.0f}", *memory)
+
+
+def engine_rows(results: Results) -> list[Row]:
+    """One row of text per engine and its settings."""
+    told = ((runs.engine, runs.reads, runs.settings) for runs in results.runs.values())
+    return list(dict.fromkeys(told))
+
+
+def _size(megabytes: float | None) -> str:
+    return _UNKNOWN if megabytes is None else f"{megabytes:,.0f} MB" if megabytes >= 1 else f"{megabytes:.2f} MB"
+
+
+def shown(results: Results, comparisons: Sequence[Comparison], console: Console) -> None:
+    """Print the tables, and what went wrong."""
+    title = f"{results.rows:,} events, median of {results.rounds} rounds"
+    console.print(_table(title, RATIO_COLUMNS, ratio_rows(results, comparisons), left=2))
+    console.print(_table("per job: median time, peak memory", JOB_COLUMNS, job_rows(results), left=2))
+    console.print(_table("engines", ENGINE_COLUMNS, engine_rows(results), left=3))
+    for line in results.disagreements:
+        console.print(f"results differ: {line}", markup=False)
+    for name, reason in results.failed.items():
+        console.print(f"{name} was not measured: {reason}", markup=False)
+
+
+def _table(title: str, columns: Row, rows: Sequence[Row], left: int) -> Table:
+    table = Table(title=title)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number < left else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def markdown(results: Results, comparisons: Sequence[Comparison]) -> str:
+    """All of it, for the page."""
+    machine = [f"* {name}: {value}" for name, value in results.machine.items()]
+    parts = [
+        f"Measured on {results.measured_on}: {results.rows:,} events, median of {results.rounds} rounds.",
+        _markdown_table(RATIO_COLUMNS, ratio_rows(results, comparisons), left=2),
+        "Per job: median time, peak memory over the rounds.",
+        _markdown_table(JOB_COLUMNS, job_rows(results), left=2),
+        _markdown_table(ENGINE_COLUMNS, engine_rows(results), left=3),
+        "The machine:\n\n" + "\n".join(machine),
+    ]
+    return "\n\n".join(parts)
+
+
+def _markdown_table(columns: Row, rows: Sequence[Row], left: int) -> str:
+    rule = ["---" if number < left else "--:" for number in range(len(columns))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (columns, rule, *rows))
+
+
+def with_figures(page: str, figures: str) -> str:
+    """The page with its figures replaced.
+
+    Raises:
+        ValueError: when it has no place for them.
+    """
+    if page.count(_BEGIN) != 1 or page.count(_END) != 1:
+        msg = f"the page must have {_BEGIN} and {_END} once each"
+        raise ValueError(msg)
+    between = re.compile(f"{re.escape(_BEGIN)}.*{re.escape(_END)}", re.DOTALL)
+    return between.sub(lambda _: f"{_BEGIN}\n{figures}\n{_END}", page)
+
+
+def write_page(page: Path, results: Results, comparisons: Sequence[Comparison]) -> None:
+    """Put the figures into the page."""
+    text = page.read_text(encoding="utf-8")
+    page.write_text(with_figures(text, markdown(results, comparisons)), encoding="utf-8")

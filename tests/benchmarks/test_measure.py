@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.comparisons import COMPARISONS, Section, wanted
+from benchmarks.measure import Benchmark, disagreements
+from benchmarks.peers.environment import PeerError, environment
+from benchmarks.peers.registry import half_in_mb, of_families, run
+from benchmarks.results import Results, machine, today
+from benchmarks.spark_jobs import Sums
+from benchmarks.table import ratio_rows
+from pyspark.sql import SparkSession
+
+from benchmarks import spark_jobs
+
+ROWS = 2_000
+
+
+def test_a_tiny_benchmark_measures_every_ratio_of_its_section(spark: SparkSession, tmp_path: Path) -> None:
+    said: list[str] = []
+    comparisons = wanted([Section.TUMBLING], set())
+    names = {name for each in comparisons for name in (each.job, each.base)}
+    results = Results(ROWS, 1, "1g", today(), machine(spark))
+    jobs = spark_jobs.jobs(spark, ROWS, tmp_path, names)
+
+    Benchmark(spark, results, jobs, said.append).measure()
+
+    assert results.disagreements == []
+    assert list(results.runs) == ["tumbling, by hand", "tumbling, recompute", "tumbling, replay"]
+    assert [row[2] for row in ratio_rows(results, comparisons) if row[2] == "not measured"] == []
+    for runs in results.runs.values():
+        (measured,) = runs.rounds
+        assert measured.keys() == {"seconds", "rss_mb", "heap_mb", "spilled_mb", "collected_mb"}
+        assert measured["rss_mb"] > 50
+        assert measured["heap_mb"] > 1
+        assert 0 < measured["collected_mb"] < 10
+    assert said[0] == "warm-up: tumbling, by hand"
+
+
+def test_every_job_that_is_compared_exists() -> None:
+    compared = {each.job for each in COMPARISONS} | {each.base for each in wanted(list(Section), set())}
+
+    assert compared - set(spark_jobs.names()) == set()
+
+
+def test_jobs_that_compute_the_same_must_add_up_to_the_same() -> None:
+    same, other = Sums(3, 10, 55), Sums(4, 10, 55)
+
+    assert disagreements({"tumbling, by hand": same, "duckdb": same, "session, by hand": other}) == []
+    assert disagreements({"tumbling, by hand": same, "duckdb": other}) == [
+        f"duckdb: {other}, tumbling, by hand: {same}"
+    ]
+
+
+def test_a_peer_tells_its_result_in_its_last_line() -> None:
+    told = run(
+        "a peer",
+        [sys.executable, "-c", "import time; time.sleep(0.3); print('noise'); print('{\"seconds\": 1.5}')"],
+    )
+
+    assert told["seconds"] == 1.5
+    assert 1 < told["rss_mb"] < 500
+
+
+def test_a_peer_that_fails_is_quoted() -> None:
+    with pytest.raises(PeerError) as caught:
+        run("a peer", [sys.executable, "-c", "print('no memory left'); raise SystemExit(3)"])
+
+    assert str(caught.value) == "a peer ended with status 3\n  no memory left"
+
+
+def test_a_peer_without_an_environment_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    requirements = tmp_path / "requirements-none.txt"
+    requirements.write_text("no-package-has-this-name==1.0\n")
+
+    with pytest.raises(PeerError) as caught:
+        environment(requirements, tmp_path)
+
+    first, *facts, empty, hint = str(caught.value).splitlines()
+    assert first == f"no environment could be made from {requirements}"
+    assert "no-package-has-this-name" in "".join(facts)
+    assert (empty, hint[:5]) == ("", "hint:")
+    assert not list(tmp_path.glob("requirements-none-*/complete"))
+
+
+def test_peers_are_chosen_by_family() -> None:
+    assert [peer.name for peer in of_families({"flink", "duckdb"})] == [
+        "flink, streaming",
+        "flink, batch",
+        "duckdb",
+    ]
+
+
+def test_half_of_a_heap() -> None:
+    assert [half_in_mb(heap) for heap in ("6g", "900m")] == [3072, 450]
+    with pytest.raises(ValueError, match=r"^heap must be a whole number with g or m, such as 6g, got '6\.5g'$"):
+        half_in_mb("6.5g")
