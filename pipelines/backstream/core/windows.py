@@ -79,7 +79,10 @@ class Sliding:
         """Every window that holds the event time, latest first (the order in which Flink visits them)."""
         _require_timestamp(event_time_ms)
         last_ms = window_start_ms(event_time_ms, self.offset_ms, self.slide_ms)
-        starts_ms = range(last_ms, event_time_ms - self.size_ms, -self.slide_ms)
+        if last_ms <= wrapped(event_time_ms - self.size_ms):
+            return []
+        into_ms = wrapped(event_time_ms - last_ms)
+        starts_ms = (last_ms - back_ms for back_ms in range(0, self.size_ms - into_ms, self.slide_ms))
         return [TimeWindow(wrapped(start_ms), wrapped(start_ms + self.size_ms)) for start_ms in starts_ms]
 
 
@@ -102,7 +105,7 @@ class Cumulate:
         """Every window that holds the event time, shortest first."""
         _require_timestamp(event_time_ms)
         start_ms = window_start_ms(event_time_ms, self.offset_ms, self.size_ms)
-        first = (event_time_ms - start_ms) // self.step_ms + 1
+        first = wrapped(event_time_ms - start_ms) // self.step_ms + 1
         steps = range(first, self.size_ms // self.step_ms + 1)
         return [TimeWindow(start_ms, wrapped(start_ms + step * self.step_ms)) for step in steps]
 
