@@ -15,13 +15,14 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from backstream.core.instants import MAX_MS, MIN_MS
 from backstream.core.intervals import Interval
 from backstream.core.records import Clock
 from backstream.core.windows import Cumulate, Sliding
+from backstream.spark.arrays import as_arrays
 from backstream.spark.heard import Heard
 from backstream.spark.schemas import ARRIVAL_ORDER, integer_quotient, long
 from backstream.spark.windows import FixedWindow
@@ -154,16 +155,11 @@ class JudgedBy:
         columns: dict[str, pa.Array] = {}
         for name in ("fired", "gone"):
             places: Positions = getattr(self.thresholds, name)
-            columns[f"{name}_ms"] = _one_row(pa.array(places.arrival_time_ms))
+            columns[f"{name}_ms"] = pa.array(places.arrival_time_ms)
             if places.arrival_seq is not None:
-                columns[f"{name}_seq"] = _one_row(pa.array(places.arrival_seq))
-                columns[f"{name}_partition"] = _one_row(pa.array(list(places.source_partition), pa.string()))
-        row: DataFrame = self._spark.createDataFrame(pa.table(columns)).coalesce(1)
-        return {name: row.select(name).scalar() for name in columns}
-
-
-def _one_row(values: pa.Array) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+                columns[f"{name}_seq"] = pa.array(places.arrival_seq)
+                columns[f"{name}_partition"] = pa.array(list(places.source_partition), pa.string())
+        return as_arrays(self._spark, columns)
 
 
 def _positions(heard: Heard, event_times_ms: Longs, clock: Clock) -> Positions:

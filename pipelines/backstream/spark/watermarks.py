@@ -30,6 +30,7 @@ from backstream.core.watermarks import (
     new_built_in,
     played,
 )
+from backstream.spark.arrays import as_arrays
 from backstream.spark.heard import Heard, Longs, longs
 from backstream.spark.in_order import merged_in_order
 from backstream.spark.schemas import Step, integer_quotient, long
@@ -51,6 +52,8 @@ _MARKER = pa.struct(
 )
 _MOST_IN_BLOCK = 1_000
 """More rises than this in one block are not searched one by one."""
+_MOST_LISTED = 5_000_000
+"""Up to so many ticks, which are 40 MB, a watermark each is sent to every task."""
 _PERIODIC_MAXIMA = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
 
 
@@ -85,9 +88,12 @@ def compressed(
     their partition's greatest event time are kept as markers.
     """
     blocks = events.withColumn("block", ticks_before(clock))
-    position = F.struct("arrival_time_ms", "arrival_seq")
+    # Spark sorts to find the greatest struct; where the order within a block decides nothing, none is looked for.
+    last = F.max(F.struct("arrival_time_ms", "arrival_seq"))
+    if emission is not None and _is_merged(emission):
+        last = F.struct(F.max("arrival_time_ms").alias("arrival_time_ms"), long(0).alias("arrival_seq"))
     cells = blocks.groupBy(*stream, "source_partition", "block").agg(
-        F.max("event_time_ms").alias("event_time_ms"), F.max(position).alias("position")
+        F.max("event_time_ms").alias("event_time_ms"), last.alias("position")
     )
     no_marker = long(None).alias("marker_ms")
     cells = cells.select(*stream, "source_partition", "block", "event_time_ms", "position.*", no_marker)
@@ -132,12 +138,17 @@ def heard(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequenc
         return Heard(longs([]), longs([]), blocks, is_final=True)
     if emission.model is EmissionModel.MICRO_BATCH:
         return _batched(cells, emission, clock, blocks)
-    is_plain = not (emission.releases_ended or emission.loses_final_when_idle)
-    is_plain = is_plain and emission.model is EmissionModel.TICK
-    if is_plain and emission.topology is Topology.SPLITS and strategy.kind in _PERIODIC_MAXIMA:
+    if _is_merged(emission):
         watermark_ms, ticks = _merged(cells, emission, clock, partitions)
         return Heard(watermark_ms, ticks, blocks, is_final=True)
     return _folded(cells, emission, clock, partitions, blocks)
+
+
+def _is_merged(emission: Emission) -> bool:
+    """Whether the greatest event time per partition and tick says all, so that numpy can merge them."""
+    is_plain = not (emission.releases_ended or emission.loses_final_when_idle)
+    is_ticked = emission.model is EmissionModel.TICK and emission.topology is Topology.SPLITS
+    return is_plain and is_ticked and emission.strategy.kind in _PERIODIC_MAXIMA
 
 
 def _require_kept(cells: pa.Table, emission: Emission) -> None:
@@ -174,7 +185,17 @@ def watermarked(spark: SparkSession, heard: Heard, clock: Clock) -> Step:
         return lambda events: events.withColumn("watermark_ms", F.lit(MIN_MS))
     if heard.most_in_block() > _MOST_IN_BLOCK:
         return merged_in_order(spark, heard, clock)
+    if clock.last_tick <= _MOST_LISTED and not any(heard.marker_positions):
+        return _listed(spark, heard, clock)
     return looked_up(spark, in_force_table(heard), marker_table(heard), ClockColumns.of(clock))
+
+
+def _listed(spark: SparkSession, heard: Heard, clock: Clock) -> Step:
+    """The watermark of every block as one array, the one row of a scalar subquery: quicker than a join."""
+    watermarks_ms = heard.at_block(np.arange(clock.last_tick + 1, dtype=np.int64))
+    of_block = as_arrays(spark, {"watermark_ms": pa.array(watermarks_ms)})["watermark_ms"]
+    block = ticks_before(ClockColumns.of(clock)).cast("int")
+    return lambda events: events.withColumn("watermark_ms", F.get(of_block, block))
 
 
 def looked_up(
