@@ -19,18 +19,20 @@ from backstream.core.plan import Mode, Plan
 from backstream.core.records import Clock
 from backstream.core.watermarks import Emission
 from backstream.core.windows import Session
-from backstream.spark import merge, sessions, values
-from backstream.spark.arrivals import bucketed
-from backstream.spark.generators import heard_by
-from backstream.spark.index import ArrivalIndex
-from backstream.spark.islands import SessionColumns
 from backstream.spark.read import FILE
 from backstream.spark.run import replay_chunk
-from backstream.spark.slices import slice_width_ms
-from backstream.spark.thresholds import JudgedBy, WindowGrid
-from backstream.spark.values import Grouping, shape_of
-from backstream.spark.watermarks import watermarked
-from backstream.spark.windows import FixedWindow
+from backstream.spark.sessions import sessions
+from backstream.spark.sessions.islands import SessionColumns
+from backstream.spark.streams import merge
+from backstream.spark.streams.arrivals import bucketed
+from backstream.spark.streams.generators import heard_by
+from backstream.spark.streams.index import ArrivalIndex
+from backstream.spark.streams.thresholds import JudgedBy, WindowGrid
+from backstream.spark.streams.watermarks import watermarked
+from backstream.spark.windows import values
+from backstream.spark.windows.assignment import FixedWindow
+from backstream.spark.windows.slices import slice_width_ms
+from backstream.spark.windows.values import Grouping, shape_of
 from backstream.steps import plan_run
 from benchmarks.data import FIRST_DAY_MS, PARTITIONS
 

@@ -16,7 +16,7 @@ from backstream.core.instants import HOUR_MS, MINUTE_MS
 from backstream.core.manifest import total_fates
 from backstream.core.plan import Mode
 from backstream.core.windows import Session, Sliding, Tumbling
-from backstream.spark.windows import FixedWindow
+from backstream.spark.windows.assignment import FixedWindow
 from benchmarks import data, ours
 from benchmarks.data import Stream
 

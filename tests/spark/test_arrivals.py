@@ -15,9 +15,9 @@ from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS
 from backstream.core.plan import Mode, Plan
 from backstream.definition.load import parse
-from backstream.spark.arrivals import indexed
-from backstream.spark.index import ArrivalIndex
 from backstream.spark.run import replay_chunk
+from backstream.spark.streams.arrivals import indexed
+from backstream.spark.streams.index import ArrivalIndex
 from backstream.steps.planning import plan_run
 
 WINDOW = {"kind": "sliding", "size": "150m", "slide": "1h", "offset": "7m"}

@@ -18,9 +18,9 @@ from backstream.core.manifest import Manifest, total_fates
 from backstream.core.plan import Mode, Plan
 from backstream.core.windows import Sliding
 from backstream.definition.load import parse
-from backstream.spark.fixed import FixedWindows
-from backstream.spark.lateness import lateness
 from backstream.spark.run import replay_chunk
+from backstream.spark.streams.lateness import lateness
+from backstream.spark.windows.results import FixedWindows
 from backstream.spark.work import Work
 from backstream.steps.planning import plan_run
 

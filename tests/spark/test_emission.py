@@ -26,10 +26,10 @@ from backstream.core.panes import panes
 from backstream.core.records import Clock, Record
 from backstream.core.watermarks import Emission, EmissionModel, Topology, watermarks
 from backstream.core.windows import Tumbling
-from backstream.spark import watermarks as on_spark
 from backstream.spark.conformance import engine
-from backstream.spark.generators import heard_by
-from backstream.spark.watermarks import watermarked
+from backstream.spark.streams import watermarks as on_spark
+from backstream.spark.streams.generators import heard_by
+from backstream.spark.streams.watermarks import watermarked
 
 
 def case_of(chance: random.Random, number: int) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from backstream.core.instants import MIN_MS
 from backstream.core.records import Clock, Record
 from backstream.core.watermarks import Emission, Topology, watermarks
 from backstream.examples.generators import SmoothedLag
-from backstream.spark import generators
-from backstream.spark.generators import heard_by
-from backstream.spark.watermarks import Heard, watermarked
+from backstream.spark.streams import generators
+from backstream.spark.streams.generators import heard_by
+from backstream.spark.streams.watermarks import Heard, watermarked
 
 HOSTILE = '''
 class Moody:

@@ -15,10 +15,10 @@ from backstream.core.intervals import Interval
 from backstream.core.records import Clock, Record
 from backstream.core.watermarks import Emission, Topology, watermarks
 from backstream.core.windows import Cumulate, Sliding, Tumbling
-from backstream.spark import merge
-from backstream.spark.index import ArrivalIndex
-from backstream.spark.thresholds import WindowGrid
-from backstream.spark.windows import FixedWindow
+from backstream.spark.streams import merge
+from backstream.spark.streams.index import ArrivalIndex
+from backstream.spark.streams.thresholds import WindowGrid
+from backstream.spark.windows.assignment import FixedWindow
 
 PARTITIONS = ("a", "b", "c")
 

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.spark.session_streams import Expected, Place, Stream, Value, random_stream, rows
 
-from backstream.spark.islands import SessionColumns
-from backstream.spark.sessions import (
+from backstream.spark.sessions.islands import SessionColumns
+from backstream.spark.sessions.sessions import (
     Sessions,
     firings,
     found,

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from tests.spark.session_streams import Stream, random_stream, rows
 
 from backstream.core.intervals import Interval
-from backstream.spark.islands import SessionColumns
-from backstream.spark.session_halo import EventsBetween, halo
-from backstream.spark.sessions import Sessions, firings, found, panes, recomputed, records
+from backstream.spark.sessions.halo import EventsBetween, halo
+from backstream.spark.sessions.islands import SessionColumns
+from backstream.spark.sessions.sessions import Sessions, firings, found, panes, recomputed, records
 
 AGGREGATES = {"events": "count(*)", "total": "sum(value)"}
 ORDER = ("event_time_ms", "arrival_seq", "key", "fate")

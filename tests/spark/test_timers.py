@@ -21,9 +21,9 @@ from backstream.core.instants import MAX_MS
 from backstream.core.records import Clock, Record
 from backstream.core.timers import KeyTimers, timer_firings
 from backstream.core.watermarks import Emission, watermarks
-from backstream.spark import timers as on_spark
 from backstream.spark.conformance import engine
-from backstream.spark.watermarks import ClockColumns, compressed, heard, watermarked
+from backstream.spark.streams import timers as on_spark
+from backstream.spark.streams.watermarks import ClockColumns, compressed, heard, watermarked
 
 
 @dataclass

@@ -21,8 +21,14 @@ from backstream.core.watermarks import Emission
 from backstream.definition.model import Definition
 from backstream.spark import read
 from backstream.spark.schemas import EVENT, Step, long
-from backstream.spark.watermarks import ClockColumns, Heard, compressed, heard, watermarked
-from backstream.spark.windows import FixedWindow, WindowColumns, latest_window_ms, step_ms, window_start_ms
+from backstream.spark.streams.watermarks import ClockColumns, Heard, compressed, heard, watermarked
+from backstream.spark.windows.assignment import (
+    FixedWindow,
+    WindowColumns,
+    latest_window_ms,
+    step_ms,
+    window_start_ms,
+)
 
 MOST_ROWS = 1_000_000
 """Of a histogram on the driver. A spread of critical delays over a quarter of an hour, at every millisecond of it,

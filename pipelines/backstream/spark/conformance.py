@@ -27,14 +27,12 @@ from backstream.core.records import Record
 from backstream.core.watermarks import EmissionModel
 from backstream.core.windows import Cumulate, Session, Sliding, Tumbling
 from backstream.spark.extremes import extreme_sessions
-from backstream.spark.fates import fated, timed
-from backstream.spark.heard import Heard
-from backstream.spark.islands import SessionColumns
-from backstream.spark.panes import WINDOW, late_firings, on_time_firings
 from backstream.spark.schemas import long
-from backstream.spark.sessions import sessions
-from backstream.spark.timers import Played, firings_of_streams
-from backstream.spark.watermarks import (
+from backstream.spark.sessions.islands import SessionColumns
+from backstream.spark.sessions.sessions import sessions
+from backstream.spark.streams.heard import Heard
+from backstream.spark.streams.timers import Played, firings_of_streams
+from backstream.spark.streams.watermarks import (
     ClockColumns,
     compressed,
     heard,
@@ -42,7 +40,9 @@ from backstream.spark.watermarks import (
     looked_up,
     marker_table,
 )
-from backstream.spark.windows import WindowColumns, step_ms, windowed
+from backstream.spark.windows.assignment import WindowColumns, step_ms, windowed
+from backstream.spark.windows.fates import fated, timed
+from backstream.spark.windows.panes import WINDOW, late_firings, on_time_firings
 
 _SAFE_MS = 2**60
 """Times beyond this may overflow in window arithmetic; no calendar reaches it."""

@@ -14,7 +14,7 @@ from backstream.core.panes import PaneTiming, panes
 from backstream.core.records import Record
 from backstream.core.watermarks import Watermarks
 from backstream.core.windows import Session
-from backstream.spark.panes import WINDOW
+from backstream.spark.windows.panes import WINDOW
 
 _KEYS = ("case", "key")
 _ROWS = pa.schema(

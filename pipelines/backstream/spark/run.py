@@ -19,11 +19,11 @@ from backstream.core.manifest import Manifest, StagedFile
 from backstream.core.plan import Chunk, Plan
 from backstream.core.tables import DROPPED, FIRINGS, METRICS, PANES, QUARANTINE, TABLES, WINDOWS
 from backstream.core.windows import Session
-from backstream.spark.fixed import FixedWindows
-from backstream.spark.lateness import lateness, played
-from backstream.spark.metrics import Counts
-from backstream.spark.sessioned import SessionWindows
+from backstream.spark.sessions.results import SessionWindows
 from backstream.spark.stage import Attempt, staged
+from backstream.spark.streams.lateness import lateness, played
+from backstream.spark.windows.metrics import Counts
+from backstream.spark.windows.results import FixedWindows
 from backstream.spark.work import Work, quarantined
 
 STAGES = ("watermarks", "fates", *(suffix or "windows" for suffix in TABLES))

@@ -23,7 +23,7 @@ from backstream.definition.aggregates import require_columns
 from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition, TimeKind
 from backstream.spark.advise import Recorded, observed
-from backstream.spark.windows import FixedWindow, step_ms
+from backstream.spark.windows.assignment import FixedWindow, step_ms
 from backstream.steps.inputs import arrival_bounds, inspected, require_everywhere, source_files
 
 STAGES = ("watermarks", "critical delays")

@@ -28,7 +28,7 @@ from backstream.definition.model import Definition, Source
 from backstream.lake.catalog import opened
 from backstream.lake.schemas import prepared
 from backstream.quality.suites import load_suite
-from backstream.spark.index import ArrivalIndex
+from backstream.spark.streams.index import ArrivalIndex
 from backstream.steps.inputs import arrival_bounds, inspected, require_everywhere, source_files
 
 

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 
 from backstream.core.fates import Fate
 from backstream.core.windows import Cumulate, Sliding
-from backstream.spark.fates import EXPIRED
 from backstream.spark.schemas import Step, long
-from backstream.spark.thresholds import JudgedBy
-from backstream.spark.windows import FixedWindow, window_start_ms
+from backstream.spark.streams.thresholds import JudgedBy
+from backstream.spark.windows.assignment import FixedWindow, window_start_ms
+from backstream.spark.windows.fates import EXPIRED
 
 SLICE = "slice_ms"
 """The slice's first millisecond."""

@@ -19,8 +19,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from backstream.core.errors import SpecError
 from backstream.core.records import Record
 from backstream.core.timers import KeyTimers, ProcessFunction
-from backstream.spark.heard import Heard, Longs
 from backstream.spark.schemas import ARRIVAL_ORDER, long
+from backstream.spark.streams.heard import Heard, Longs
 
 _NEEDED = ("event_time_ms", "watermark_ms", *ARRIVAL_ORDER)
 _OPTIONAL = ("value", "delete_timers_ms")

@@ -9,12 +9,12 @@ from backstream.core.arrivals import BucketGrid, IndexFolder, is_told_by_index
 from backstream.core.intervals import Interval
 from backstream.core.windows import Sliding
 from backstream.definition.model import Definition
-from backstream.spark import merge
-from backstream.spark.arrivals import indexed
-from backstream.spark.generators import heard_by
-from backstream.spark.heard import Heard
-from backstream.spark.thresholds import JudgedBy, Thresholds, WindowGrid
-from backstream.spark.windows import FixedWindow
+from backstream.spark.streams import merge
+from backstream.spark.streams.arrivals import indexed
+from backstream.spark.streams.generators import heard_by
+from backstream.spark.streams.heard import Heard
+from backstream.spark.streams.thresholds import JudgedBy, Thresholds, WindowGrid
+from backstream.spark.windows.assignment import FixedWindow
 from backstream.spark.work import Work, readable
 
 

@@ -23,9 +23,9 @@ from backstream.core.intervals import Interval
 from backstream.core.records import Clock
 from backstream.core.windows import Cumulate, Sliding
 from backstream.spark.arrays import as_arrays
-from backstream.spark.heard import Heard
 from backstream.spark.schemas import ARRIVAL_ORDER, integer_quotient, long
-from backstream.spark.windows import FixedWindow
+from backstream.spark.streams.heard import Heard
+from backstream.spark.windows.assignment import FixedWindow
 
 Longs = npt.NDArray[np.int64]
 

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 from backstream.core.fates import Fate
 from backstream.core.intervals import Interval
 from backstream.core.windows import Sliding, Tumbling
-from backstream.spark.fates import EXPIRED
-from backstream.spark.panes import WINDOW
-from backstream.spark.slices import SLICE, late_columns, sliced, timing_in
-from backstream.spark.thresholds import JudgedBy
-from backstream.spark.windows import WindowColumns, latest_window_ms, windowed
+from backstream.spark.streams.thresholds import JudgedBy
+from backstream.spark.windows.assignment import WindowColumns, latest_window_ms, windowed
+from backstream.spark.windows.fates import EXPIRED
+from backstream.spark.windows.panes import WINDOW
+from backstream.spark.windows.slices import SLICE, late_columns, sliced, timing_in
 
 IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from backstream.core.instants import MIN_MS
 from backstream.core.records import Clock
-from backstream.spark.heard import Heard, longs
 from backstream.spark.schemas import ARRIVAL_ORDER, Step, integer_quotient, long
+from backstream.spark.streams.heard import Heard, longs
 
 _PLACE = pa.struct([("time_ms", pa.int64()), ("seq", pa.int64()), ("partition", pa.string())])
 _STRETCHES = 4_096

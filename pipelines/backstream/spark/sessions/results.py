@@ -12,15 +12,16 @@ from pyspark.sql import functions as F
 from backstream.core.fates import Fate
 from backstream.core.intervals import Interval
 from backstream.core.windows import Session
-from backstream.spark import sessions, values
 from backstream.spark import work as reading
-from backstream.spark.heard import Heard
-from backstream.spark.islands import SessionColumns
-from backstream.spark.metrics import Counts, counted, is_within
 from backstream.spark.read import REASON
-from backstream.spark.session_halo import halo
-from backstream.spark.sessions import Sessions
-from backstream.spark.watermarks import watermarked
+from backstream.spark.sessions import sessions
+from backstream.spark.sessions.halo import halo
+from backstream.spark.sessions.islands import SessionColumns
+from backstream.spark.sessions.sessions import Sessions
+from backstream.spark.streams.heard import Heard
+from backstream.spark.streams.watermarks import watermarked
+from backstream.spark.windows import values
+from backstream.spark.windows.metrics import Counts, counted, is_within
 from backstream.spark.work import Work
 
 

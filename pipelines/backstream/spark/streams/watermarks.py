@@ -31,9 +31,9 @@ from backstream.core.watermarks import (
     played,
 )
 from backstream.spark.arrays import as_arrays
-from backstream.spark.heard import Heard, Longs, longs
-from backstream.spark.in_order import merged_in_order
 from backstream.spark.schemas import Step, integer_quotient, long
+from backstream.spark.streams.heard import Heard, Longs, longs
+from backstream.spark.streams.in_order import merged_in_order
 
 __all__ = [
     "ClockColumns",

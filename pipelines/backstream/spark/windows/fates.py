@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from backstream.core.fates import Fate
 from backstream.core.instants import MAX_MS
 from backstream.spark.schemas import Step, long
-from backstream.spark.windows import (
+from backstream.spark.windows.assignment import (
     WindowColumns,
     latest_window_ms,
     wrapped_difference,

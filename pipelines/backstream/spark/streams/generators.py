@@ -25,9 +25,9 @@ from backstream.core.generators import Generator, Guarded, StrategyKind, generat
 from backstream.core.instants import MIN_MS
 from backstream.core.records import Clock, Record
 from backstream.core.watermarks import Emission, Topology, played, quiet_ticks_of
-from backstream.spark.heard import Heard
 from backstream.spark.schemas import ARRIVAL_ORDER, long
-from backstream.spark.watermarks import ClockColumns, arrivals, as_met, compressed, heard
+from backstream.spark.streams.heard import Heard
+from backstream.spark.streams.watermarks import ClockColumns, arrivals, as_met, compressed, heard
 
 _TOLD = pa.schema(
     [

@@ -10,14 +10,14 @@ from pyspark.sql import functions as F
 
 from backstream.core.intervals import Interval
 from backstream.core.windows import Cumulate, Tumbling
-from backstream.spark import panes as grouped
-from backstream.spark.metrics import is_within
-from backstream.spark.panes import EVENTS, IS_ACCEPTED, IS_ON_TIME, WINDOW
-from backstream.spark.partials import Partials, partials
 from backstream.spark.schemas import long
-from backstream.spark.slices import SLICE, ends_ms, late_columns, sliced
-from backstream.spark.thresholds import JudgedBy, WindowGrid
-from backstream.spark.windows import FixedWindow, window_start_ms
+from backstream.spark.streams.thresholds import JudgedBy, WindowGrid
+from backstream.spark.windows import panes as grouped
+from backstream.spark.windows.assignment import FixedWindow, window_start_ms
+from backstream.spark.windows.metrics import is_within
+from backstream.spark.windows.panes import EVENTS, IS_ACCEPTED, IS_ON_TIME, WINDOW
+from backstream.spark.windows.partials import Partials, partials
+from backstream.spark.windows.slices import SLICE, ends_ms, late_columns, sliced
 
 NUMBER = "window_number"
 """A window's number in the grid: half as wide as its times, and grouped by."""

@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 from backstream.core.fates import Fate
 from backstream.core.tables import PANES_KEPT
 from backstream.definition.aggregates import filtered
-from backstream.spark.fates import EXPIRED
-from backstream.spark.partials import Partials
 from backstream.spark.schemas import ARRIVAL_ORDER
+from backstream.spark.windows.fates import EXPIRED
+from backstream.spark.windows.partials import Partials
 
 WINDOW = ("window_start_ms", "window_end_ms")
 

@@ -18,7 +18,8 @@ from backstream.core.fates import Fate
 from backstream.core.intervals import Interval
 from backstream.core.tables import PANES_KEPT
 from backstream.definition.aggregates import filtered
-from backstream.spark.islands import (
+from backstream.spark.schemas import ARRIVAL_ORDER, long
+from backstream.spark.sessions.islands import (
     EVENTS,
     IS_CLEAN,
     LAST,
@@ -28,10 +29,7 @@ from backstream.spark.islands import (
     islands,
     with_islands,
 )
-from backstream.spark.panes import WINDOW
-from backstream.spark.partials import Partials, partials
-from backstream.spark.schemas import ARRIVAL_ORDER, long
-from backstream.spark.session_rows import (
+from backstream.spark.sessions.rows import (
     GAP,
     IN_WINDOW,
     LATENESS,
@@ -41,6 +39,8 @@ from backstream.spark.session_rows import (
     in_firings,
     in_windows,
 )
+from backstream.spark.windows.panes import WINDOW
+from backstream.spark.windows.partials import Partials, partials
 
 FEW_BUCKETS = 500_000
 """Up to as many buckets of islands are sent to every task, so that their records can be picked out in passing."""

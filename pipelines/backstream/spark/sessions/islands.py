@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from backstream.core.instants import MAX_MS
-from backstream.spark.partials import Partials
 from backstream.spark.schemas import long
+from backstream.spark.windows.partials import Partials
 
 START, LAST, EVENTS, IS_CLEAN = (
     "session__start_ms",

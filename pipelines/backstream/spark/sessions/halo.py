@@ -8,8 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from backstream.core.intervals import Interval
-from backstream.spark.islands import LAST, START, SessionColumns, islands
 from backstream.spark.schemas import long
+from backstream.spark.sessions.islands import LAST, START, SessionColumns, islands
 
 EventsBetween = Callable[[int, int], DataFrame]
 """Events with event times in `[start, end)` ms; only `event_time_ms` and the keys are read."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from backstream.core.errors import PlanError
 from backstream.core.panes import PaneTiming
-from backstream.spark.session_fold import Firing, Folded, folded
+from backstream.spark.sessions.fold import Firing, Folded, folded
 
 GAP, LATENESS, POSITION = "session__gap_ms", "session__lateness_ms", "session__position"
 """What the fold needs beside a record's own columns; an island's first record has the position 1."""

@@ -15,8 +15,8 @@ from backstream.core.arrivals import BucketGrid, IndexFolder
 from backstream.core.plan import InputFile
 from backstream.definition.model import Definition
 from backstream.spark import read
-from backstream.spark.index import ArrivalIndex, write_batch
 from backstream.spark.schemas import integer_quotient, long
+from backstream.spark.streams.index import ArrivalIndex, write_batch
 
 
 def indexed(

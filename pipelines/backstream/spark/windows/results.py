@@ -11,20 +11,20 @@ from pyspark.sql import functions as F
 from backstream.core.fates import Fate
 from backstream.core.intervals import Interval
 from backstream.definition.aggregates import columns_used
-from backstream.spark import panes as grouped
-from backstream.spark import values
 from backstream.spark import work as reading
-from backstream.spark.fates import EXPIRED, saturated_sum_ms
-from backstream.spark.lateness import Lateness, has_holes
-from backstream.spark.metrics import Counts, counted, is_within
-from backstream.spark.panes import WINDOW
 from backstream.spark.read import REASON
 from backstream.spark.schemas import EVENT, long
-from backstream.spark.slices import slice_width_ms
-from backstream.spark.thresholds import JudgedBy, WindowGrid
-from backstream.spark.values import Grouping
-from backstream.spark.watermarks import watermarked
-from backstream.spark.windows import FixedWindow, WindowColumns, latest_window_ms, windowed
+from backstream.spark.streams.lateness import Lateness, has_holes
+from backstream.spark.streams.thresholds import JudgedBy, WindowGrid
+from backstream.spark.streams.watermarks import watermarked
+from backstream.spark.windows import panes as grouped
+from backstream.spark.windows import values
+from backstream.spark.windows.assignment import FixedWindow, WindowColumns, latest_window_ms, windowed
+from backstream.spark.windows.fates import EXPIRED, saturated_sum_ms
+from backstream.spark.windows.metrics import Counts, counted, is_within
+from backstream.spark.windows.panes import WINDOW
+from backstream.spark.windows.slices import slice_width_ms
+from backstream.spark.windows.values import Grouping
 from backstream.spark.work import Work
 
 

@@ -21,8 +21,8 @@ from backstream.core.arrivals import BucketGrid, delay_ms
 from backstream.core.instants import MAX_MS
 from backstream.core.records import Clock
 from backstream.core.watermarks import Emission, Topology
-from backstream.spark.index import ArrivalIndex, longs
-from backstream.spark.thresholds import Positions, Thresholds, WindowGrid
+from backstream.spark.streams.index import ArrivalIndex, longs
+from backstream.spark.streams.thresholds import Positions, Thresholds, WindowGrid
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

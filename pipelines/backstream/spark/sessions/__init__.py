@@ -1,0 +1,1 @@
+"""Sessions: windows that depend on the other events of their key."""
