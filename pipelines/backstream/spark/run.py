@@ -114,7 +114,9 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
         values = keep(results.values(known)) if work.is_replay else results.values(known)
         for suffix, rows in _tables(work, results, Kept(known, counts, values), _kinds(fates)):
             with watch.stage(suffix or "windows"):
-                found[suffix] = staged(_with_instants(rows), work.plan.tables[suffix], attempt)
+                # Quarantine keeps times as they were written.
+                ready = rows if suffix == QUARANTINE else _with_instants(rows)
+                found[suffix] = staged(ready, work.plan.tables[suffix], attempt)
         return _Made(tally.get["events_read"], fates, found)
 
 
