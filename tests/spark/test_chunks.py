@@ -20,6 +20,7 @@ from backstream.core.windows import Sliding
 from backstream.definition.load import parse
 from backstream.spark.run import replay_chunk
 from backstream.spark.streams.lateness import lateness
+from backstream.spark.windows import values
 from backstream.spark.windows.results import FixedWindows
 from backstream.spark.work import Work
 from backstream.steps.planning import plan_run
@@ -191,6 +192,30 @@ def test_every_pane_is_kept_when_the_definition_asks_for_all(spark: SparkSession
     assert found == dict(sorted(reference.items()))
 
 
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "session"])
+def test_a_large_chunk_is_grouped_another_way_and_gives_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    history = random_history(seed=31, rows=200)
+    write_history(tmp_path / "data", history)
+    content = definition_of(tmp_path / "data", window=WINDOWS[kind], backfill={"chunk": "3d"})
+    del content["source"]["deduplicate_on"]  # so that records are read anew for each result
+    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
+    monkeypatch.setattr(values, "MANY_EVENTS", 0)
+
+    manifest = replay_chunk(spark, plan, plan.chunks[0])
+
+    assert sum(sum(counts.values()) for counts in manifest.fates.values()) == manifest.events_read
+    final = {in_ms(row): pane(row, "final") for row in rows([manifest], "panes") if pane(row, "final")}
+    published = {in_ms(row): (row["events"], row["total"]) for row in rows([manifest], "")}
+    assert published == final
+    if kind == "tumbling":
+        first_ms, end_ms = plan.range.start_ms, plan.range.end_ms
+        assert sum(events for events, _ in published.values()) == sum(
+            first_ms <= row[0] < end_ms for row in history
+        )
+
+
 def test_a_chunk_that_is_done_is_not_run_again(spark: SparkSession, tmp_path: Path) -> None:
     write_history(tmp_path / "data", random_history(seed=3, rows=50))
     plan = planned(
@@ -213,9 +238,9 @@ def test_no_python_runs_in_the_plan_of_a_replay(spark: SparkSession, tmp_path: P
     window = Sliding(3 * HOUR_MS, HOUR_MS)
     results = FixedWindows(work, window, lateness(work, window))
     known, _ = results.records()
-    values = results.values(known)
+    wanted = results.values(known)
 
-    physical = values._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001 - the only way to read it
+    physical = wanted._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001 - the only way to read it
     assert "HashAggregate" in physical
     assert not re.search(r"BatchEvalPython|ArrowEvalPython|MapInPandas|FlatMapGroups|PythonUDF", physical)
     # Nothing is sorted by all records: a sort is part of a window over the copies of one row, or none.

@@ -23,21 +23,6 @@ FixedWindow = Tumbling | Sliding | Cumulate
 
 INDEX_VERSION = 1
 
-COLUMNS = (
-    "path",
-    "size_bytes",
-    "modified_ms",
-    "source_partition",
-    "event_bucket",
-    "arrival_bucket",
-    "events",
-    "first_event_ms",
-    "last_event_ms",
-    "first_arrival_ms",
-    "last_arrival_ms",
-)
-"""Of the table. The first three say which file; both bounds of event and arrival time are inclusive."""
-
 
 @dataclass(frozen=True, slots=True)
 class BucketGrid:

@@ -88,9 +88,6 @@ class SessionWindows:
     @cached_property
     def _sessions(self) -> Sessions:
         definition = self.work.definition
-        is_skewed = False
-        if self.work.chunk.expected_events >= values.MANY_EVENTS:
-            is_skewed = values.shape_of(self._usable, definition.source.key, self.window.gap_ms).has_hot_key
         these = sessions.found(
             self._usable,
             definition.source.key,
@@ -98,11 +95,19 @@ class SessionWindows:
             definition.aggregates,
             is_replay=self.work.is_replay,
             owned=self.work.chunk.interval,
-            is_skewed=is_skewed,
+            is_skewed=self._is_skewed(),
         )
         if not self.work.is_replay:
             return these
         return sessions.with_known_size(replace(these, islands=self.keep(these.islands)))
+
+    def _is_skewed(self) -> bool:
+        if self.work.chunk.expected_events < values.MANY_EVENTS:
+            return False
+        # Not of the records that are counted as they are read: a sample would be taken for all of them.
+        owned = self.work.chunk.interval
+        sample = self._between(owned.start_ms, owned.end_ms)
+        return values.shape_of(sample, self.work.definition.source.key, self.window.gap_ms).has_hot_key
 
     def _between(self, start_ms: int, end_ms: int) -> DataFrame:
         interval = Interval(start_ms, end_ms)
