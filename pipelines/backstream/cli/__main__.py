@@ -1,0 +1,5 @@
+"""`python -m backstream.cli`."""
+
+from backstream.cli import app
+
+app()

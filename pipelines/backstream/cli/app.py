@@ -1,0 +1,69 @@
+"""The application itself, and what its commands share: arguments, names, errors in words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from backstream.core.errors import BackstreamError, QualityError, SpecError
+from backstream.core.folders import definitions_folder
+from backstream.core.plan import Mode
+
+app = typer.Typer(
+    name="backstream",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help=(
+        "Re-run history: replay recorded events as bounded streams, check the result, publish it atomically.\n\n"
+        "A DEFINITION is a TOML file, or the name of one in the definitions folder.  "
+        "Times are UTC unless they name a zone; `--until` is excluded.  "
+        "State lies in $BACKSTREAM_HOME, by default `.backstream` in the working directory."
+    ),
+)
+
+DefinitionArgument = Annotated[str, typer.Argument(metavar="DEFINITION", help="TOML file, or a definition's name")]
+SinceOption = Annotated[str, typer.Option(help="First day of the range, such as 2013-02-01 (midnight UTC)")]
+UntilOption = Annotated[str, typer.Option(help="First day after the range; itself excluded")]
+ModeOption = Annotated[
+    Mode | None,
+    typer.Option(
+        help="recompute: only event time counts, nothing is late.  "
+        "replay: arrival order is reproduced.  Default: as defined"
+    ),
+]
+ReasonOption = Annotated[str, typer.Option(help="Why, for the report and the ledger")]
+
+
+def definition_path(definition: str) -> Path:
+    """The file itself, or the definition of that name."""
+    path = Path(definition)
+    if path.is_file() or path.suffix == ".toml":
+        return path
+    folder = definitions_folder()
+    known = sorted(each.stem for each in folder.glob("*.toml"))
+    if definition in known:
+        return folder / f"{definition}.toml"
+    there_are = f"\n  there are: {', '.join(known) or 'none'}"
+    msg = f"no definition {definition!r}: neither a file, nor a name in {folder}{there_are}"
+    raise SpecError(msg)
+
+
+@contextmanager
+def errors_in_words() -> Iterator[None]:
+    """What a person did wrong, or what the machine lacks, is said in words and not as a traceback."""
+    try:
+        yield
+    except BackstreamError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2 if isinstance(error, QualityError) else 1) from None
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"error: {error.strerror}: {error.filename}", file=sys.stderr)
+        raise typer.Exit(1) from None

@@ -1,0 +1,115 @@
+"""Verbs about the engine: what a delay would have cost, and whether it agrees with Flink."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from backstream.cli.app import DefinitionArgument, SinceOption, UntilOption, app, definition_path, errors_in_words
+from backstream.core.conformance import Engine, compare, read_lines
+from backstream.core.errors import SpecError
+from backstream.core.folders import Home
+from backstream.core.instants import instant_ms
+
+if TYPE_CHECKING:
+    from backstream.core.advice import Advice
+    from backstream.steps.advise import Question
+
+
+@app.command()
+def advise(
+    definition: DefinitionArgument,
+    since: SinceOption,
+    until: UntilOption,
+    keep: Annotated[float, typer.Option(help="Share of the records that must not be dropped")] = 0.999,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the whole curve to this file")] = None,
+) -> None:
+    """Learn the watermark's delay from history: what would every delay have lost, and how long do results wait?
+
+    Reads the recording twice, whatever the number of delays, and is exact for each of them: the counts are those
+    that a replay with that delay would give, with the definition's windows, allowed lateness, interval, idle
+    timeout and topology. Recommends the smallest delay that keeps the share.  Nothing is planned or published.
+
+    dropped: came when the window was gone.  late: came after it had fired, which then fired again.
+    kept: not dropped.  wait: from a window's end until the watermark lets it fire.
+
+    Example: `backstream advise flights --since 2013-02-01 --until 2013-03-01 --keep 0.99`
+    """
+    from backstream.core.folders import write_text
+    from backstream.steps.advise import question, summary
+
+    with errors_in_words():
+        since_ms, until_ms = instant_ms(since, "--since"), instant_ms(until, "--until")
+        asked = question(definition_path(definition), since_ms, until_ms, keep, Home.from_environment())
+        advice = _advised(asked)
+        if json:
+            write_text(json, advice.json_text())
+        print(summary(asked, advice))
+
+
+@app.command()
+def conformance(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of cases, one JSON object per line")],
+    engine: Annotated[str, typer.Option(help="reference (plain Python) or spark")] = "reference",
+) -> None:
+    """Hold an engine against recordings of real Apache Flink, case by case.
+
+    Prints a line per case that differs or is not supported, and ends with the counts.
+    Exit status 0: none differs; 1: some do.
+
+    Example: `backstream conformance tests/conformance/flink/tumbling.jsonl --engine spark`
+    """
+    with errors_in_words():
+        tally = compare(list(read_lines(files)), _engine(engine))
+        for line in (*tally.differ, *tally.unsupported):
+            print(line)
+        print(tally)
+        if tally.differ:
+            raise typer.Exit(1)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of a definition, for editors that complete and check TOML.
+
+    Example: `backstream schema > definition.schema.json`
+    """
+    from backstream.definition.load import json_schema
+
+    print(json_schema())
+
+
+def _engine(name: str) -> Engine:
+    if name == "reference":
+        from backstream.core.reference import play
+
+        return play
+    if name == "spark":
+        from backstream.spark.conformance import engine
+        from backstream.spark.session import SMALL_DATA_SETTINGS, local
+
+        return engine(local("backstream conformance", SMALL_DATA_SETTINGS))
+    msg = f"--engine must be reference or spark, got {name!r}"
+    raise SpecError(msg)
+
+
+def _advised(asked: Question) -> Advice:
+    """In a Spark of its own, with a bar that moves as the passes over the data end."""
+    from backstream.spark.session import local, require_java
+    from backstream.steps.advise import STAGES, advise
+
+    require_java()  # before there is a bar on the screen
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(TextColumn("{task.description:<28}"), *columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("starting Spark", total=len(STAGES))
+        spark = local(f"backstream advise {asked.definition.name}")
+        advice = advise(
+            spark, asked, lambda stage: progress.update(bar, description=stage, completed=STAGES.index(stage))
+        )
+        progress.update(bar, description="weighed", completed=len(STAGES))
+        spark.stop()
+    return advice
