@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table as IcebergTable
+from tests.lake.postgres import Server, binaries, running
 
 from backstream.core.folders import CATALOG_VARIABLE, Home
 from backstream.core.instants import DAY_MS, instant_ms
@@ -62,7 +63,7 @@ class Lake:
         )
         return Plan(
             dataset="flights",
-            definition={},
+            definition={"source": {"key": ["carrier"]}},
             definition_hash="d1",
             definition_path="flights.toml",
             code_version="0.1.0",
@@ -157,13 +158,42 @@ class Lake:
         with opened(self.home) as catalog:
             return catalog.load_table((NAMESPACE, name))
 
+    def expire(self, publication: Publication) -> None:
+        """Lose the snapshot of a run: by hand, because its tag protects it."""
+        self.table().manage_snapshots().remove_tag(f"run/{publication.run_id}").commit()
+        self.table().maintenance.expire_snapshots().by_id(publication.snapshots[""]).commit()
+
 
 def _text(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%MZ")
 
 
+ON_POSTGRES = ("test_publish", "test_conflicts", "test_concurrency", "test_rollback")
+"""Modules whose tests depend on what the catalog's database does: they run on both."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test of the lake runs on SQLite, those where the database matters on PostgreSQL too."""
+    if "lake" in metafunc.fixturenames:
+        databases = ["sqlite", "postgres"] if metafunc.module.__name__.endswith(ON_POSTGRES) else ["sqlite"]
+        metafunc.parametrize("lake", databases, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """One PostgreSQL for all tests that need it."""
+    folder = binaries()
+    if folder is None:
+        pytest.skip("no PostgreSQL on this machine: neither in /usr/lib/postgresql/*/bin, nor initdb on the PATH")
+    with running(folder) as server:
+        yield server
+
+
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """An empty lake."""
-    monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
+def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """An empty lake, with its catalog in the database that the test asks for."""
+    if request.param == "postgres":
+        monkeypatch.setenv(CATALOG_VARIABLE, request.getfixturevalue("postgres").new_database())
+    else:
+        monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
     return Lake(Home(tmp_path / "home"))

@@ -107,7 +107,7 @@ def test_a_history_that_was_cut_since_an_empty_table_is_a_conflict(lake: Lake) -
     manifests = lake.staged(plan, {"2013-02-03T05:00Z": 3})
     first = lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 1})
     lake.publish("2013-02-02", "2013-02-03", {"2013-02-02T05:00Z": 2})
-    lake.table().maintenance.expire_snapshots().by_id(first.snapshots[""]).commit()
+    lake.expire(first)
 
     with pytest.raises(ConflictError) as caught:
         publish(plan, manifests)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from backstream import __version__
 from backstream.core.audit import Audit, Check, Outcome, Severity, Verdict
 from backstream.lake.ledger import RunRow, Status, record_checks, record_run, run_row, runs
 from backstream.lake.read import rows
@@ -96,6 +97,7 @@ def test_a_row_takes_from_the_plan_what_the_plan_knows(lake: Lake) -> None:
         events_read=7,
         started_at_ms=1_000,
         finished_at_ms=3_000,
+        ran_with=__version__,
     )
     assert row.seconds == 2.0
 

@@ -110,6 +110,7 @@ def test_a_publication_is_one_snapshot_that_says_who_made_it(lake: Lake) -> None
         "backstream.rows": "2",
         "backstream.replaced_rows": "1",
         "backstream.files": "1",
+        "backstream.keys": '["carrier"]',
         "backstream.plan_hash": plan.plan_hash,
         "backstream.definition_hash": "d1",
         "backstream.mode": "recompute",

@@ -34,7 +34,9 @@ class Table:
 
 WINDOWS, METRICS, PANES, FIRINGS = "", "metrics", "panes", "firings"
 DROPPED, QUARANTINE = "dropped", "quarantine"
+RESTATEMENTS = "restatements"
 TABLES = (WINDOWS, METRICS, QUARANTINE, PANES, DROPPED, FIRINGS)
+"""The tables that the job of a chunk writes; `RESTATEMENTS` is written by the publication itself."""
 
 _WINDOW = (
     Column("window_start", "timestamptz", required=True),
@@ -110,11 +112,35 @@ def dropped_table(keys: Sequence[Column]) -> Table:
     return Table(DROPPED, (*keys, *_ARRIVAL, Column("gone_at", "timestamptz"), *_RUN))
 
 
+def restatements_table(keys: Sequence[Column]) -> Table:
+    """What publications changed of what had been published: a row per key, window and aggregate.
+
+    `change` is added, removed or changed. The values are text, which holds every type of aggregate exactly (a
+    double would round a long or a decimal); `difference`, new less old, is null unless both are numbers.
+    `old_run_id` published the old value, `run_id` replaced it.
+    """
+    said = (
+        Column("change", "string", required=True),
+        Column("aggregate", "string", required=True),
+        Column("old_value", "string"),
+        Column("new_value", "string"),
+        Column("difference", "double"),
+        Column("old_run_id", "string"),
+    )
+    return Table(RESTATEMENTS, (*_WINDOW, *keys, *said, *_RUN))
+
+
 PANES_KEPT = ("first", "live", "final")
 
 RESULT_COLUMNS = frozenset(
     column.name
-    for table in (windows_table((), ()), panes_table((), ()), firings_table((), ()), dropped_table(()))
+    for table in (
+        windows_table((), ()),
+        panes_table((), ()),
+        firings_table((), ()),
+        dropped_table(()),
+        restatements_table(()),
+    )
     for column in table.columns
 )
 """Columns beside a definition's own in the tables of its result: no key or aggregate may have their names."""

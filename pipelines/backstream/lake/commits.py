@@ -11,7 +11,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.table.update.snapshot import _OverwriteFiles
+from pyiceberg.table.update.snapshot import ManageSnapshots, _OverwriteFiles
 
 from backstream.core.errors import ConflictError, LedgerError
 
@@ -58,8 +58,9 @@ def committed(
     added: Sequence[DataFile],
     removed: Sequence[DataFile],
     properties: dict[str, str],
+    tag: str | None = None,
 ) -> Snapshot:
-    """The one snapshot that takes files out of a table and puts others in.
+    """The one snapshot that takes files out of a table and puts others in; its tag is set by the same commit.
 
     Raises:
         CommitFailedException: when the table is not what it was when it was loaded; nothing was changed.
@@ -72,6 +73,8 @@ def committed(
         for file in added:
             producer.append_data_file(file)
         producer.commit()
+        if tag is not None:
+            ManageSnapshots(transaction).create_tag(producer.snapshot_id, tag).commit()
     if (snapshot := table.snapshot_by_id(producer.snapshot_id)) is None:
         msg = f"snapshot {producer.snapshot_id} of table `{table.name()[-1]}` is not there after its commit"
         raise LedgerError(msg)

@@ -27,7 +27,7 @@ def described(table: Table, file: StagedFile) -> DataFile:
         stats_columns=compute_statistics_plan(schema, table.properties),
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
     )
-    return DataFile.from_args(
+    entry = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=location_of(file.path),
         file_format=FileFormat.PARQUET,
@@ -39,3 +39,5 @@ def described(table: Table, file: StagedFile) -> DataFile:
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
+    entry.spec_id = spec.spec_id  # not a field of the entry, so that `from_args` leaves it out
+    return entry

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
-from backstream.core.errors import ConflictError
+from backstream.core.errors import ConflictError, LedgerError
 from backstream.core.intervals import Interval
 from backstream.core.plan import Plan
+from backstream.lake.tags import tagged
 
 _PREFIX = "backstream."
 RUN_ID = f"{_PREFIX}run_id"
@@ -18,6 +20,11 @@ UNTIL_MS = f"{_PREFIX}until_ms"
 ROWS = f"{_PREFIX}rows"
 REPLACED_ROWS = f"{_PREFIX}replaced_rows"
 FILES = f"{_PREFIX}files"
+KEYS = f"{_PREFIX}keys"
+PLAN_HASH = f"{_PREFIX}plan_hash"
+DEFINITION_HASH = f"{_PREFIX}definition_hash"
+MODE = f"{_PREFIX}mode"
+ROLLED_BACK = f"{_PREFIX}rolled_back"
 _FIRST_VERSION = 1  # a table's first snapshot; when the oldest one left is a later one, history was expired
 
 
@@ -30,11 +37,28 @@ def properties(plan: Plan, rows: int, replaced_rows: int, files: int) -> dict[st
         ROWS: rows,
         REPLACED_ROWS: replaced_rows,
         FILES: files,
-        f"{_PREFIX}plan_hash": plan.plan_hash,
-        f"{_PREFIX}definition_hash": plan.definition_hash,
-        f"{_PREFIX}mode": plan.mode.value,
+        KEYS: json.dumps(keys_of(plan)),
+        PLAN_HASH: plan.plan_hash,
+        DEFINITION_HASH: plan.definition_hash,
+        MODE: plan.mode.value,
     }
     return {key: str(value) for key, value in said.items()}
+
+
+def keys_of(plan: Plan) -> list[str]:
+    """The key columns of a plan's definition."""
+    return list(plan.definition.get("source", {}).get("key", ()))
+
+
+def keys_said(snapshot: Snapshot) -> list[str]:
+    """The key columns that a run's snapshot recorded."""
+    return list(json.loads(said(snapshot, KEYS) or "[]"))
+
+
+def all_said(snapshot: Snapshot) -> dict[str, str]:
+    """Every property that backstream gave a snapshot."""
+    found = snapshot.summary.additional_properties if snapshot.summary else {}
+    return {key: value for key, value in found.items() if key.startswith(_PREFIX)}
 
 
 def said(snapshot: Snapshot, key: str) -> str | None:
@@ -52,9 +76,70 @@ def lineage(table: Table) -> Iterator[Snapshot]:
     yield from ancestors_of(table.current_snapshot(), table.metadata)
 
 
+def is_cut(table: Table) -> bool:
+    """Whether snapshots that led to the table as it is were expired."""
+    snapshots = list(lineage(table))
+    return bool(snapshots) and not is_first(snapshots[-1])
+
+
+def retained(table: Table) -> Iterator[Snapshot]:
+    """The snapshots of the lineage, newest first, and what tags keep of those before an expired one."""
+    oldest = None
+    for oldest in lineage(table):
+        yield oldest
+    if oldest is None or is_first(oldest):
+        return
+    first_version = version(oldest)
+    behind = [each for each in tagged(table).values() if version(each) < first_version]
+    yield from sorted(behind, key=version, reverse=True)
+
+
+def is_first(snapshot: Snapshot) -> bool:
+    """Whether a snapshot found the table empty."""
+    return version(snapshot) == _FIRST_VERSION
+
+
+def version(snapshot: Snapshot) -> int:
+    """Which commit of its table made a snapshot, counted from one."""
+    return snapshot.sequence_number or 0
+
+
 def snapshot_of(table: Table, run_id: str) -> Snapshot | None:
-    """The snapshot that a run made; None when it made none."""
-    return next((each for each in lineage(table) if said(each, RUN_ID) == run_id), None)
+    """The snapshot that a run made; None when it made none, or it was expired."""
+    return next((each for each in retained(table) if said(each, RUN_ID) == run_id), None)
+
+
+def interval_of(snapshot: Snapshot) -> Interval | None:
+    """The range that a run's snapshot replaced; None where no run made it."""
+    since_ms, until_ms = said(snapshot, SINCE_MS), said(snapshot, UNTIL_MS)
+    if said(snapshot, RUN_ID) is None or since_ms is None or until_ms is None:
+        return None
+    return Interval(int(since_ms), int(until_ms))
+
+
+def parent_of(table: Table, snapshot: Snapshot) -> Snapshot | None:
+    """The snapshot that a run found; None when the table was empty.
+
+    Raises:
+        LedgerError: when it was expired.
+    """
+    if is_first(snapshot):
+        return None
+    parent_id = snapshot.parent_snapshot_id  # expiring a snapshot also takes its id from its children
+    parent = None if parent_id is None else table.snapshot_by_id(parent_id)
+    if parent is None:
+        msg = (
+            f"the snapshot that run {said(snapshot, RUN_ID)} found in table `{table.name()[-1]}` was expired\n"
+            f"  it was version {version(snapshot) - 1}"
+        )
+        raise LedgerError(msg)
+    return parent
+
+
+def touches(snapshot: Snapshot, interval: Interval) -> bool:
+    """Whether a snapshot may have changed rows of the interval: one that no run made may have."""
+    touched = interval_of(snapshot)
+    return touched is None or touched.overlaps(interval)
 
 
 def require_unmoved(table: Table, plan: Plan) -> None:
@@ -67,23 +152,15 @@ def require_unmoved(table: Table, plan: Plan) -> None:
     for oldest in lineage(table):
         if oldest.snapshot_id == base_id:
             return
-        if _touches(oldest, plan.range) and said(oldest, RUN_ID) != run_id:
+        if touches(oldest, plan.range) and said(oldest, RUN_ID) != run_id:
             raise _conflict(plan, "the table moved since it was planned", _moved(table, base_id, oldest))
     if base_id is not None or (oldest is not None and oldest.sequence_number != _FIRST_VERSION):
         fact = f"{_planned(table, base_id)}, and the table's history does not lead back to that"
         raise _conflict(plan, "the table has another history now", fact)
 
 
-def _touches(snapshot: Snapshot, interval: Interval) -> bool:
-    """Whether a snapshot may have changed rows of the interval: one that no run made may have."""
-    since_ms, until_ms = said(snapshot, SINCE_MS), said(snapshot, UNTIL_MS)
-    if said(snapshot, RUN_ID) is None or since_ms is None or until_ms is None:
-        return True
-    return Interval(int(since_ms), int(until_ms)).overlaps(interval)
-
-
 def _moved(table: Table, base_id: int | None, by: Snapshot) -> str:
-    return f"{_planned(table, base_id)}, found version {by.sequence_number} ({_author(by)})"
+    return f"{_planned(table, base_id)}, found version {by.sequence_number} ({author(by)})"
 
 
 def _planned(table: Table, base_id: int | None) -> str:
@@ -93,13 +170,13 @@ def _planned(table: Table, base_id: int | None) -> str:
     return f"planned against version {base.sequence_number}" if base else f"planned against snapshot {base_id}"
 
 
-def _author(snapshot: Snapshot) -> str:
-    run_id = said(snapshot, RUN_ID)
-    since_ms, until_ms = said(snapshot, SINCE_MS), said(snapshot, UNTIL_MS)
-    if run_id is None or since_ms is None or until_ms is None:
+def author(snapshot: Snapshot) -> str:
+    """Who made a snapshot, in words."""
+    interval = interval_of(snapshot)
+    if interval is None:
         operation = snapshot.summary.operation.value if snapshot.summary else "change"
         return f"{operation}, made by no run of backstream"
-    return f"{Interval(int(since_ms), int(until_ms))}, published by run {run_id}"
+    return f"{interval}, published by run {said(snapshot, RUN_ID)}"
 
 
 def _conflict(plan: Plan, what: str, fact: str) -> ConflictError:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 
+from backstream import __version__
 from backstream.core.audit import Audit, Verdict
 from backstream.core.folders import Home
 from backstream.core.instants import epoch_ms, moment
@@ -43,8 +44,10 @@ RUNS_TABLE = Table(
         Column("started_at", "timestamptz", required=True),
         Column("finished_at", "timestamptz", required=True),
         Column("seconds", "double", required=True),
+        Column("ran_with", "string"),
     ),
 )
+"""`code_version` made the plan, `ran_with` brought it to its end."""
 CHECKS_TABLE = Table(
     "",
     (
@@ -95,6 +98,7 @@ class RunRow:
     events_read: int | None
     started_at_ms: int
     finished_at_ms: int
+    ran_with: str = ""
 
     @property
     def seconds(self) -> float:
@@ -128,6 +132,7 @@ def run_row(
         events_read=events_read,
         started_at_ms=span_ms[0],
         finished_at_ms=span_ms[1],
+        ran_with=__version__,
     )
 
 
@@ -194,6 +199,7 @@ def _run(stored: Mapping[str, Any]) -> RunRow:
     del content["seconds"]
     for name in ("since", "until", "started_at", "finished_at"):
         content[f"{name}_ms"] = epoch_ms(content.pop(name))
+    content["ran_with"] = content["ran_with"] or ""  # nobody noted it at first
     content["status"] = Status(content["status"])
     content["verdict"] = Verdict(content["verdict"]) if content["verdict"] else None
     return RunRow(**content)

@@ -10,7 +10,6 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from backstream.core.errors import ContractError
 from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS, instant_text
 from backstream.core.intervals import require_aligned
@@ -22,9 +21,13 @@ from backstream.lake import history
 from backstream.lake.catalog import loaded, opened
 from backstream.lake.commits import committed, with_retries
 from backstream.lake.data_files import described
-from backstream.lake.filters import within
+from backstream.lake.days import files_within
+from backstream.lake.published import recorded
+from backstream.lake.restatements import Replacement, append_restatements
 from backstream.lake.schemas import require_as_planned
 from backstream.lake.staging import checked_files, require_complete
+from backstream.lake.tags import ensure_tag, tag_of
+from backstream.lake.vacuum import keep_from_vacuum
 
 Staged = Mapping[str, Sequence[StagedFile]]
 
@@ -39,15 +42,53 @@ def publish(plan: Plan, manifests: Sequence[Manifest], home: Home | None = None)
         ConflictError: when another run published into the range since this one was planned.
     """
     _require_whole_days(plan)
-    with opened(home or Home(Path(plan.home))) as catalog:
-        if done := history.snapshot_of(loaded(catalog, plan.tables[WINDOWS].name), plan.run_id):
-            return _publication(catalog, plan, done, already=True)
+    home = home or Home(Path(plan.home))
+    with opened(home) as catalog:
+        if done := _done_before(catalog, plan, home):
+            return done
         require_complete(plan, manifests)
+        keep_from_vacuum(manifests)
         staged = {suffix: checked_files(plan, suffix, manifests) for suffix in plan.tables}
+        table = loaded(catalog, plan.tables[WINDOWS].name)
         # Once before anything is written, so that a run which lost leaves nothing; again at each attempt.
-        history.require_unmoved(loaded(catalog, plan.tables[WINDOWS].name), plan)
+        history.require_unmoved(table, plan)
+        added = _windows_files(table, plan, staged[WINDOWS])
         append_side_tables(catalog, plan, staged)
-        return _windows_replaced(catalog, plan, staged[WINDOWS])
+        append_restatements(catalog, plan.dataset, replacement(table, plan, added))
+        return _windows_replaced(catalog, plan, added)
+
+
+def staged_replacement(catalog: Catalog, plan: Plan, manifests: Sequence[Manifest]) -> Replacement:
+    """What a run would replace if it were published now; nothing is written.
+
+    Raises:
+        LedgerError: when a chunk left no manifest, or the table is not there.
+        ContractError: when a staged file is not what it promised.
+    """
+    require_complete(plan, manifests)
+    table = loaded(catalog, plan.tables[WINDOWS].name)
+    return replacement(table, plan, _windows_files(table, plan, checked_files(plan, WINDOWS, manifests)))
+
+
+def _windows_files(table: Table, plan: Plan, files: Sequence[StagedFile]) -> list[DataFile]:
+    """Checked files of the windows as the table describes them."""
+    return _data_files(table, plan.tables[WINDOWS], files)
+
+
+def replacement(table: Table, plan: Plan, added: Sequence[DataFile]) -> Replacement:
+    """What the files of a plan's windows replace in the table as it was loaded."""
+    removed = files_within(table, plan.range)
+    said = history.properties(plan, _records(added), _records(removed), len(added))
+    return Replacement(table, removed, added, history.keys_of(plan), said)
+
+
+def _done_before(catalog: Catalog, plan: Plan, home: Home) -> Publication | None:
+    """What an earlier attempt of the run did, from its snapshot; from the ledger where that was expired."""
+    table = loaded(catalog, plan.tables[WINDOWS].name)
+    if done := history.snapshot_of(table, plan.run_id):
+        ensure_tag(catalog, plan.tables[WINDOWS].name, plan.run_id, done.snapshot_id)
+        return _publication(catalog, plan, done, already=True)
+    return recorded(plan, home) if history.is_cut(table) else None
 
 
 def append_side_tables(catalog: Catalog, plan: Plan, staged: Staged) -> None:
@@ -73,18 +114,16 @@ def _appended(catalog: Catalog, plan: Plan, suffix: str, files: Sequence[StagedF
     with_retries(f"append to table `{name}`", attempt)
 
 
-def _windows_replaced(catalog: Catalog, plan: Plan, files: Sequence[StagedFile]) -> Publication:
+def _windows_replaced(catalog: Catalog, plan: Plan, added: Sequence[DataFile]) -> Publication:
     name, run_id = plan.tables[WINDOWS].name, plan.run_id
-    added = _data_files(loaded(catalog, name), plan.tables[WINDOWS], files)
 
     def attempt() -> Publication:
         table = loaded(catalog, name)
         if done := history.snapshot_of(table, run_id):
             return _publication(catalog, plan, done, already=True)
         history.require_unmoved(table, plan)
-        removed = _files_within(table, plan)
-        said = history.properties(plan, _rows(files), sum(file.record_count for file in removed), len(files))
-        snapshot = committed(table, Operation.OVERWRITE, added, removed, said)
+        now = replacement(table, plan, added)
+        snapshot = committed(table, Operation.OVERWRITE, added, now.removed, now.said, tag_of(run_id))
         return _publication(catalog, plan, snapshot, already=False)
 
     return with_retries(f"publish {plan.dataset} {plan.range}", attempt)
@@ -93,23 +132,6 @@ def _windows_replaced(catalog: Catalog, plan: Plan, files: Sequence[StagedFile])
 def _data_files(table: Table, planned: PlannedTable, files: Sequence[StagedFile]) -> list[DataFile]:
     require_as_planned(table, planned)
     return [described(table, file) for file in files]
-
-
-def _files_within(table: Table, plan: Plan) -> list[DataFile]:
-    """The table's files whose windows start in the plan's range: whole files, because each holds one day."""
-    column = plan.tables[WINDOWS].day_column or ""
-    files = [task.file for task in table.scan(row_filter=within(column, plan.range)).plan_files()]
-    days = range(plan.since_ms // DAY_MS, plan.until_ms // DAY_MS)
-    if spilling := [each for each in files if not _is_one_day(table, each, days)]:
-        first = spilling[0].file_path
-        msg = f"table `{plan.dataset}` has a file that is not of one day of {plan.range}\n  {first}"
-        raise ContractError(msg)
-    return files
-
-
-def _is_one_day(table: Table, file: DataFile, days: range) -> bool:
-    """Written under another partitioning, a file may reach beyond the range: removing it would lose rows."""
-    return file.spec_id == table.spec().spec_id and file.partition[0] in days
 
 
 def _require_whole_days(plan: Plan) -> None:
@@ -138,3 +160,7 @@ def _publication(catalog: Catalog, plan: Plan, main: Snapshot, *, already: bool)
 
 def _rows(files: Sequence[StagedFile]) -> int:
     return sum(file.rows for file in files)
+
+
+def _records(files: Sequence[DataFile]) -> int:
+    return sum(file.record_count for file in files)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import Table
@@ -12,8 +13,9 @@ from pyiceberg.table import Table
 from backstream.core.errors import ContractError, LedgerError
 from backstream.core.folders import Home
 from backstream.core.intervals import Interval
-from backstream.lake.catalog import loaded, opened
+from backstream.lake.catalog import NAMESPACE, loaded, opened
 from backstream.lake.filters import within
+from backstream.lake.published import published_runs
 
 _RANGE_COLUMN = "window_start"
 _RUN_COLUMN = "run_id"
@@ -37,6 +39,23 @@ def rows(
             row_filter=_range_filter(table, table_name, interval), snapshot_id=snapshot_id
         ).to_arrow()
     return _sorted(found)
+
+
+def published_rows(home: Home, dataset: str, suffix: str, interval: Interval | None = None) -> pa.Table:
+    """The rows of a side table that published runs wrote, sorted: a run that ended early has left rows there too.
+
+    Without a row where no run has made the table yet.
+
+    Raises:
+        LedgerError: when there is no such dataset.
+    """
+    with opened(home) as catalog:
+        published = published_runs(home, loaded(catalog, dataset))
+        name = f"{dataset}__{suffix}"
+        if not catalog.table_exists((NAMESPACE, name)):
+            return pa.table({})
+    found = rows(home, name, interval)
+    return found.filter(pc.is_in(found[_RUN_COLUMN], pa.array(sorted(published), found[_RUN_COLUMN].type)))
 
 
 def content_hash(table: pa.Table) -> str:

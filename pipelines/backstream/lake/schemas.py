@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
@@ -25,6 +26,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from backstream import __version__
 from backstream.core.errors import ContractError, PlanError
 from backstream.core.plan import PlannedTable
 from backstream.core.tables import Column, Table
@@ -46,7 +48,13 @@ _TYPES: dict[str, PrimitiveType] = {
 }
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _FIRST_PARTITION_FIELD = 1000  # by the specification, ids of partition fields start here
+FORMAT = "backstream.format"
+"""Table property: which version of what this package writes a table holds."""
+FORMAT_VERSION = 1
+_MADE_BY = "backstream.made_by"
 _PROPERTIES = {
+    FORMAT: str(FORMAT_VERSION),
+    _MADE_BY: __version__,
     "format-version": "2",
     # PyIceberg would commit again without asking whether the range was taken meanwhile: commits.py retries.
     "commit.retry.num-retries": "0",
@@ -76,7 +84,7 @@ def ensured(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
     """The table under a name, made when missing, with columns added that it lacks.
 
     Raises:
-        PlanError: when its columns cannot be made to fit.
+        PlanError: when its columns cannot be made to fit, or a newer version made it.
     """
     return with_retries(f"prepare table `{name}`", lambda: _fitting(catalog, name, wanted))
 
@@ -138,17 +146,28 @@ def _fitting(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
 
 def _found_or_made(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
     identifier = (NAMESPACE, name)
-    try:
-        return catalog.load_table(identifier)
-    except NoSuchTableError:
-        pass
+    with suppress(NoSuchTableError):
+        return _readable(catalog.load_table(identifier))
     schema = _schema(wanted)
     try:
         return catalog.create_table(
             identifier, schema, partition_spec=_partition_spec(wanted, schema), properties=_PROPERTIES
         )
     except TableAlreadyExistsError:  # another process was quicker
-        return catalog.load_table(identifier)
+        return _readable(catalog.load_table(identifier))
+
+
+def _readable(table: IcebergTable) -> IcebergTable:
+    """A table that a newer version made may mean by its columns what this one does not know."""
+    found = table.properties.get(FORMAT, str(FORMAT_VERSION))
+    if found.isdecimal() and int(found) <= FORMAT_VERSION:
+        return table
+    msg = (
+        f"table `{table.name()[-1]}` has format {found}, and backstream {__version__} knows formats up to"
+        f" {FORMAT_VERSION}\n  it was made by backstream {table.properties.get(_MADE_BY, 'of an unknown version')}"
+        "\n\nhint: update backstream here, or point BACKSTREAM_HOME and BACKSTREAM_CATALOG_URI at another lake"
+    )
+    raise PlanError(msg)
 
 
 def _misfits(table: IcebergTable, wanted: Table) -> list[str]:

@@ -1,0 +1,107 @@
+"""Whose table it is: the definition that writes a dataset, and the keys its published rows have."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from backstream.core.errors import PlanError
+from backstream.lake.catalog import NAMESPACE, loaded
+from backstream.lake.commits import with_retries
+
+DEFINITION = "backstream.definition"
+"""Table property: the absolute path of the definition that writes the table."""
+KEYS = "backstream.keys"
+"""Table property: the key columns of its rows, a JSON list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A definition that wants to write a dataset; the path is absolute."""
+
+    dataset: str
+    definition: Path
+    keys: tuple[str, ...]
+
+
+def require_claimable(catalog: Catalog, claim: Claim) -> None:
+    """Check that no other definition writes the dataset, and that its published rows have the same keys.
+
+    A definition whose file is gone, or says another name now, has given the dataset up.
+
+    Raises:
+        PlanError: naming both definitions, or both lists of keys.
+    """
+    try:
+        table = catalog.load_table((NAMESPACE, claim.dataset))
+    except NoSuchTableError:
+        return
+    _require_only_writer(table, claim)
+    _require_same_keys(table, claim)
+
+
+def recorded(catalog: Catalog, claim: Claim) -> None:
+    """Note in the table of the windows, which must be there, whose it is."""
+    said = {DEFINITION: str(claim.definition), KEYS: json.dumps(claim.keys)}
+
+    def attempt() -> None:
+        table = loaded(catalog, claim.dataset)
+        if any(table.properties.get(name) != value for name, value in said.items()):
+            with table.transaction() as transaction:
+                transaction.set_properties(said)
+
+    with_retries(f"note whose table `{claim.dataset}` is", attempt)
+
+
+def _require_only_writer(table: Table, claim: Claim) -> None:
+    writer = table.properties.get(DEFINITION)
+    if writer is None or Path(writer).resolve() == claim.definition.resolve():
+        return
+    if _name_in(Path(writer)) == claim.dataset:
+        msg = (
+            f"two definitions have the name {claim.dataset!r}, and one table cannot be written by both\n"
+            f"  {writer}\n  {claim.definition}\n\n"
+            "hint: give one of them another name; its table will be a new one"
+        )
+        raise PlanError(msg)
+
+
+def _require_same_keys(table: Table, claim: Claim) -> None:
+    if table.metadata.current_snapshot_id is None:
+        return  # nothing was published: there is nothing to be mixed up
+    keys = _keys_of(table, claim)
+    if set(keys) != set(claim.keys):
+        where = claim.definition
+        msg = (
+            f"the key of {claim.dataset!r} changed, and its table cannot hold rows of both keys ({where})\n"
+            f"  published by {_listed(keys)}\n  source.key is {_listed(claim.keys)}\n\n"
+            "hint: give the definition another name; its table will be a new one, and the old one stays as it is"
+        )
+        raise PlanError(msg)
+
+
+def _keys_of(table: Table, claim: Claim) -> Sequence[str]:
+    """The keys of what is published; a table that never noted them lacks those that are new."""
+    if (said := table.properties.get(KEYS)) is not None:
+        return list(json.loads(said))
+    return [name for name in claim.keys if name in table.schema().column_names]
+
+
+def _name_in(definition: Path) -> str | None:
+    """The dataset that a file defines; None when it is gone or defines nothing."""
+    try:
+        name = tomllib.loads(definition.read_text(encoding="utf-8")).get("name")
+    except (OSError, ValueError):
+        return None
+    return name if isinstance(name, str) else None
+
+
+def _listed(keys: Sequence[str]) -> str:
+    return ", ".join(keys) or "no key"

@@ -1,0 +1,86 @@
+"""A range's files, day by day: whole files are what a publication replaces, a day is what fits into memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+
+from backstream.core.errors import ContractError
+from backstream.core.instants import DAY_MS
+from backstream.core.intervals import Interval
+from backstream.lake.filters import within
+
+DAY_COLUMN = "window_start"
+_NO_DAY = -(2**31)
+
+
+def files_within(table: Table, interval: Interval, snapshot_id: int | None = None) -> list[DataFile]:
+    """The files whose windows start in a range of whole days: each file holds one day.
+
+    `snapshot_id` takes those of the table as it was then; None: as it is now.
+
+    Raises:
+        ContractError: when another program wrote a file over several days, or deletes of single rows.
+    """
+    scan = table.scan(row_filter=within(DAY_COLUMN, interval), snapshot_id=snapshot_id)
+    tasks = list(scan.plan_files())
+    days = range(interval.start_ms // DAY_MS, interval.end_ms // DAY_MS)
+    for task in tasks:
+        if not _is_one_day(table, task.file, days):
+            raise _foreign(table, task.file, f"has a file that is not of one day of {interval}")
+        if task.delete_files:
+            raise _foreign(table, task.file, "has a file of which single rows were deleted")
+    return [task.file for task in tasks]
+
+
+def rows_by_day(table: Table, interval: Interval | None, snapshot_id: int | None) -> Iterator[pa.Table]:
+    """The rows of the windows that start in an interval (None: all), a table per day, days in order.
+
+    With the columns that the table has now. A file of another partitioning is a day of its own, before all others.
+    """
+    wanted = within(DAY_COLUMN, interval) if interval else AlwaysTrue()
+    days: dict[int, list[FileScanTask]] = defaultdict(list)
+    for task in table.scan(row_filter=wanted, snapshot_id=snapshot_id).plan_files():
+        days[task.file.partition[0] if len(task.file.partition) else _NO_DAY].append(task)
+    for _, tasks in sorted(days.items()):
+        rows = ArrowScan(table.metadata, table.io, table.schema(), wanted).to_table(tasks)
+        if rows.num_rows:
+            yield rows.sort_by([(name, "ascending") for name in rows.column_names])
+
+
+def by_day(files: Iterable[DataFile]) -> Mapping[int, list[DataFile]]:
+    """The files per day, counted from 1970-01-01."""
+    found: dict[int, list[DataFile]] = defaultdict(list)
+    for file in files:
+        found[file.partition[0]].append(file)
+    return found
+
+
+def both_by_day(
+    old: Iterable[DataFile], new: Iterable[DataFile]
+) -> Iterator[tuple[Sequence[DataFile], Sequence[DataFile]]]:
+    """The old and the new files of each day that has any, in the order of days."""
+    was, now = by_day(old), by_day(new)
+    for day in sorted({*was, *now}):
+        yield was.get(day, ()), now.get(day, ())
+
+
+def rows_of(table: Table, files: Iterable[DataFile]) -> pa.Table:
+    """The rows of files with the columns that the table has now; null where a file lacks one."""
+    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+    return scan.to_table([FileScanTask(file) for file in files])
+
+
+def _is_one_day(table: Table, file: DataFile, days: range) -> bool:
+    """Written under another partitioning, a file may reach beyond the range: removing it would lose rows."""
+    return file.spec_id == table.spec().spec_id and file.partition[0] in days
+
+
+def _foreign(table: Table, file: DataFile, what: str) -> ContractError:
+    return ContractError(f"table `{table.name()[-1]}` {what}\n  {file.file_path}")

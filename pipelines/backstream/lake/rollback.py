@@ -1,0 +1,146 @@
+"""Rollback: undo one run and keep those after it, by publishing again what its range held before."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from backstream.core.errors import ConflictError
+from backstream.core.folders import Home
+from backstream.core.instants import instant_text
+from backstream.core.manifest import StagedFile
+from backstream.core.publication import Publication
+from backstream.lake import history
+from backstream.lake.catalog import loaded, opened
+from backstream.lake.commits import committed, with_retries
+from backstream.lake.data_files import described
+from backstream.lake.days import files_within
+from backstream.lake.finding import Found, found_run
+from backstream.lake.restatements import Replacement, append_restatements
+from backstream.lake.schemas import plain_path
+from backstream.lake.tags import ensure_tag, tag_of
+
+_PREFIX = "rollback-"
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """A run that was undone: `publication` is that of the rollback, `said` what its snapshot recorded of it."""
+
+    run_id: str
+    publication: Publication
+    definition_hash: str
+    plan_hash: str
+    mode: str
+
+
+def rollback_id(run_id: str) -> str:
+    """The id under which the rollback of a run is itself published."""
+    return f"{_PREFIX}{run_id}"
+
+
+def rolled_back(home: Home, run_id: str) -> RolledBack:
+    """Give a run's range back what it held before that run; doing it again changes nothing.
+
+    The files are copied: a path that was ever removed is never added again, because whoever cleans up may have
+    deleted it. The rows keep the ids of the runs that made them.
+
+    Raises:
+        LedgerError: when the run was never published, or what its range held before was expired.
+        ConflictError: when a later run published into the range.
+    """
+    with opened(home) as catalog:
+        found = found_run(home, catalog, run_id)
+        undo_id, name = rollback_id(run_id), found.dataset
+        if done := history.snapshot_of(found.table, undo_id):
+            ensure_tag(catalog, name, undo_id, done.snapshot_id)
+            return _told(found, done, already=True)
+        _require_latest(found.table, found)
+        restored = _copied(found.table, undo_id, _before(found))
+        append_restatements(catalog, name, _replacement(found.table, found, restored))
+        return _committed(catalog, found, restored)
+
+
+def _committed(catalog: Catalog, found: Found, restored: Sequence[DataFile]) -> RolledBack:
+    undo_id = rollback_id(found.run_id)
+
+    def attempt() -> RolledBack:
+        table = loaded(catalog, found.dataset)
+        if done := history.snapshot_of(table, undo_id):
+            return _told(found, done, already=True)
+        _require_latest(table, found)
+        now = _replacement(table, found, restored)
+        snapshot = committed(table, Operation.OVERWRITE, restored, now.removed, now.said, tag_of(undo_id))
+        return _told(found, snapshot, already=False)
+
+    return with_retries(f"roll back {found.run_id}", attempt)
+
+
+def _require_latest(table: Table, found: Found) -> None:
+    """Check that nobody published into the range after the run."""
+    for later in history.lineage(table):
+        if later.snapshot_id == found.snapshot.snapshot_id:
+            return
+        if history.touches(later, found.interval):
+            fact = f"version {history.version(later)} touched it since ({history.author(later)})"
+            raise _refused(found, "its range was published again", fact)
+    fact = "snapshots between it and the table as it is were expired"
+    raise _refused(found, "what came after it is not known", fact)
+
+
+def _refused(found: Found, what: str, fact: str) -> ConflictError:
+    return ConflictError(f"refusing to roll back {found.run_id}: {what}\n  {found.interval}: {fact}")
+
+
+def _before(found: Found) -> list[DataFile]:
+    parent = history.parent_of(found.table, found.snapshot)
+    return files_within(found.table, found.interval, parent.snapshot_id) if parent else []
+
+
+def _copied(table: Table, run_id: str, files: Sequence[DataFile]) -> list[DataFile]:
+    folder = Path(plain_path(table.location())) / "data" / run_id / uuid.uuid4().hex
+    copies = []
+    for number, file in enumerate(files):
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"part-{number:05}.parquet"
+        shutil.copyfile(plain_path(file.file_path), path)
+        copies.append(StagedFile(str(path), path.stat().st_size, file.record_count))
+    return [described(table, copy) for copy in copies]
+
+
+def _replacement(table: Table, found: Found, restored: Sequence[DataFile]) -> Replacement:
+    removed = files_within(table, found.interval)
+    said = history.all_said(found.snapshot) | {
+        history.RUN_ID: rollback_id(found.run_id),
+        history.ROLLED_BACK: found.run_id,
+        history.ROWS: str(sum(file.record_count for file in restored)),
+        history.REPLACED_ROWS: str(sum(file.record_count for file in removed)),
+        history.FILES: str(len(restored)),
+    }
+    return Replacement(table, removed, restored, history.keys_said(found.snapshot), said)
+
+
+def _told(found: Found, snapshot: Snapshot, *, already: bool) -> RolledBack:
+    publication = Publication(
+        run_id=rollback_id(found.run_id),
+        dataset=found.dataset,
+        since_ms=found.interval.start_ms,
+        until_ms=found.interval.end_ms,
+        snapshots={"": snapshot.snapshot_id},
+        rows=history.count(snapshot, history.ROWS),
+        replaced_rows=history.count(snapshot, history.REPLACED_ROWS),
+        files=history.count(snapshot, history.FILES),
+        published_at=instant_text(snapshot.timestamp_ms),
+        already=already,
+    )
+    keys = (history.DEFINITION_HASH, history.PLAN_HASH, history.MODE)
+    definition_hash, plan_hash, mode = (history.said(snapshot, key) or "" for key in keys)
+    return RolledBack(found.run_id, publication, definition_hash, plan_hash, mode)

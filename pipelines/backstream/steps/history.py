@@ -1,0 +1,178 @@
+"""Steps about what was published: show it, compare with it, undo a run, clean up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from backstream import __version__
+from backstream.core.errors import LedgerError, SpecError
+from backstream.core.folders import Home
+from backstream.core.instants import SECOND_MS, instant_ms
+from backstream.core.intervals import Interval
+from backstream.core.plan import Plan
+from backstream.lake import as_of, history
+from backstream.lake.catalog import loaded, opened
+from backstream.lake.changes import Changes, summed
+from backstream.lake.days import rows_by_day
+from backstream.lake.finding import Found, find_run, found_run, published_replacement
+from backstream.lake.ledger import RunRow, Status, record_run
+from backstream.lake.publish import staged_replacement
+from backstream.lake.published import recorded_row
+from backstream.lake.rollback import RolledBack, rolled_back
+from backstream.steps.state import manifests_of
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Rows of a dataset, a table per day, and which state of it they are of; None: nothing was published."""
+
+    state: as_of.AsOf | None
+    days: Iterator[pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a run changed or would change; `against` says which state of the table that is compared with."""
+
+    run_id: str
+    dataset: str
+    interval: Interval
+    is_published: bool
+    against: as_of.AsOf | None
+    changes: Changes
+
+
+@contextmanager
+def shown(home: Home, dataset: str, interval: Interval | None, when: str | None) -> Iterator[Shown]:
+    """A dataset's rows, of the windows that start in the interval, now or as they were.
+
+    Args:
+        home: where the lake lies.
+        dataset: its name.
+        interval: None for all rows.
+        when: a run id, an instant, or None for now.
+
+    Raises:
+        LedgerError: when there is no such dataset, or nothing is known of that time.
+        SpecError: when `when` is neither a run that published nor an instant.
+    """
+    with opened(home) as catalog:
+        table = loaded(catalog, dataset)
+        state = as_of.now(table) if when is None else _state(home, dataset, table, when)
+        yield Shown(state, rows_by_day(table, interval, state.snapshot_id) if state else iter(()))
+
+
+def difference(home: Home, run_id: str, limit: int) -> Difference:
+    """What a staged run would change in the table as it is; of a published run, what it changed.
+
+    Raises:
+        LedgerError: when there is no such run, a chunk of it has not finished, or what it replaced was expired.
+    """
+    with opened(home) as catalog:
+        found = find_run(catalog, run_id)
+        plans = sorted((home.path / "runs").glob(f"*/{run_id}/plan.json"))
+        if found is None and plans:
+            return _staged_difference(catalog, Plan.read(plans[0]), limit)
+        return _published_difference(found or found_run(home, catalog, run_id), limit)
+
+
+def newest_run(home: Home, dataset: str, since_ms: int | None = None, until_ms: int | None = None) -> Plan:
+    """The plan that was made last for a dataset, of the range when given.
+
+    Raises:
+        SpecError: when there is none.
+    """
+    paths = (home.path / "runs" / dataset).glob("*/plan.json")
+    for path in sorted(paths, key=lambda each: each.stat().st_mtime, reverse=True):
+        plan = Plan.read(path)
+        if since_ms in (None, plan.since_ms) and until_ms in (None, plan.until_ms):
+            return plan
+    msg = f"no run of {dataset}{'' if since_ms is None and until_ms is None else ' of that range'} in {home.path}"
+    raise SpecError(msg)
+
+
+def rollback_run(home: Home, run_id: str, reason: str = "") -> RolledBack:
+    """Undo a run, and record it in the ledger as a run of its own; doing it again changes nothing.
+
+    Raises:
+        LedgerError: when the run was never published, or what its range held before was expired.
+        ConflictError: when a later run published into the range.
+    """
+    started_ms = _now_ms()
+    undone = rolled_back(home, run_id)
+    why = f"rollback of {run_id}" + (f": {reason}" if reason else "")
+    record_run(home, _ledger_row(undone, why, started_ms))
+    return undone
+
+
+def _state(home: Home, dataset: str, table: Table, when: str) -> as_of.AsOf:
+    if found := as_of.after_run(table, when):
+        return found
+    if row := recorded_row(home, dataset, when):
+        msg = f"the snapshot of run {row.run_id} was expired; the ledger says that it published into {dataset}"
+        raise LedgerError(msg)
+    try:
+        at_ms = instant_ms(when, "--as-of")
+    except SpecError:
+        wanted = f"a run that published into {dataset}, or an instant such as 2013-02-01T05:00Z"
+        msg = f"--as-of must be {wanted}, got {when!r}"
+        raise SpecError(msg) from None
+    return as_of.at_instant(table, at_ms)
+
+
+def _staged_difference(catalog: Catalog, plan: Plan, limit: int) -> Difference:
+    would = staged_replacement(catalog, plan, manifests_of(plan))
+    return Difference(
+        run_id=plan.run_id,
+        dataset=plan.dataset,
+        interval=plan.range,
+        is_published=False,
+        against=as_of.now(would.table),
+        changes=summed(would.changes(), would.keys, limit),
+    )
+
+
+def _published_difference(found: Found, limit: int) -> Difference:
+    did = published_replacement(found)
+    parent = history.parent_of(found.table, found.snapshot)
+    return Difference(
+        run_id=found.run_id,
+        dataset=found.dataset,
+        interval=found.interval,
+        is_published=True,
+        against=as_of.told(parent) if parent else None,
+        changes=summed(did.changes(), did.keys, limit),
+    )
+
+
+def _ledger_row(undone: RolledBack, reason: str, started_ms: int) -> RunRow:
+    publication = undone.publication
+    return RunRow(
+        run_id=publication.run_id,
+        dataset=publication.dataset,
+        status=Status.PUBLISHED,
+        verdict=None,
+        mode=undone.mode,
+        since_ms=publication.since_ms,
+        until_ms=publication.until_ms,
+        trigger="rollback",
+        reason=reason,
+        definition_hash=undone.definition_hash,
+        plan_hash=undone.plan_hash,
+        code_version=__version__,
+        rows=publication.rows,
+        events_read=None,
+        started_at_ms=started_ms,
+        finished_at_ms=_now_ms(),
+    )
+
+
+def _now_ms() -> int:
+    return int(time.time() * SECOND_MS)

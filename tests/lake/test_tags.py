@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from backstream.core.audit import Verdict
+from backstream.core.publication import Publication
+from backstream.lake.history import retained, said, snapshot_of
+from backstream.lake.ledger import Status, record_run, run_row
+from backstream.lake.publish import publish
+from backstream.lake.read import rows
+
+if TYPE_CHECKING:
+    from tests.lake.conftest import Lake
+
+DAY = ("2013-02-01", "2013-02-02")
+
+
+def refs(lake: Lake) -> dict[str, int]:
+    """Name to snapshot, of each tag and branch of the windows."""
+    return {name: ref.snapshot_id for name, ref in lake.table().refs().items()}
+
+
+def test_each_run_leaves_a_tag_on_its_snapshot(lake: Lake) -> None:
+    first = lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    second = lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
+
+    assert refs(lake) == {
+        "main": second.snapshots[""],
+        f"run/{first.run_id}": first.snapshots[""],
+        f"run/{second.run_id}": second.snapshots[""],
+    }
+
+
+def test_the_tag_is_set_by_the_commit_that_makes_the_snapshot(lake: Lake) -> None:
+    lake.plan(*DAY)
+    metadata_before = lake.table().metadata_location
+
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+
+    # Each commit logs the metadata it replaced: one commit, one entry.
+    assert [entry.metadata_file for entry in lake.table().metadata.metadata_log] == [metadata_before]
+
+
+def test_a_tagged_snapshot_survives_the_expiry_of_all_that_is_old(lake: Lake) -> None:
+    first = lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
+
+    lake.table().maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
+
+    assert rows(lake.home, "flights", snapshot_id=first.snapshots[""])["departures"].to_pylist() == [1]
+
+
+def test_a_retry_sets_the_tag_that_is_missing(lake: Lake) -> None:
+    plan = lake.plan(*DAY)
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 1})
+    publish(plan, manifests)
+    lake.table().manage_snapshots().remove_tag(f"run/{plan.run_id}").commit()
+
+    done = publish(plan, manifests)
+
+    assert done.already
+    assert refs(lake)[f"run/{plan.run_id}"] == done.snapshots[""]
+
+
+def test_a_run_before_an_expired_one_is_still_found_by_its_tag(lake: Lake) -> None:
+    first = lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    second = lake.publish("2013-02-02", "2013-02-03", {"2013-02-02T05:00Z": 2})
+    third = lake.publish("2013-02-03", "2013-02-04", {"2013-02-03T05:00Z": 3})
+    lake.expire(second)
+
+    kept = [said(snapshot, "backstream.run_id") for snapshot in retained(lake.table())]
+
+    assert kept == [third.run_id, first.run_id]
+    assert snapshot_of(lake.table(), second.run_id) is None
+
+
+def test_a_retry_of_a_run_whose_snapshot_is_gone_asks_the_ledger(lake: Lake) -> None:
+    plan = lake.plan(*DAY)
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 1})
+    done = publish(plan, manifests)
+    record_run(lake.home, run_row(plan, Status.PUBLISHED, (1_000, 2_000), Verdict.PASS, rows=1))
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
+    lake.expire(done)
+
+    again = publish(plan, manifests)
+
+    assert again == Publication(
+        run_id=plan.run_id,
+        dataset="flights",
+        since_ms=plan.since_ms,
+        until_ms=plan.until_ms,
+        snapshots={},
+        rows=1,
+        replaced_rows=0,
+        files=0,
+        published_at="1970-01-01T00:00:02Z",
+        already=True,
+    )
+    assert lake.departures() == {"2013-02-01T05:00Z": 2}
+
+
+def test_a_set_back_table_takes_the_run_again_and_moves_its_tag(lake: Lake) -> None:
+    first = lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    plan = lake.plan(*DAY, "later")
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2})
+    once = publish(plan, manifests)
+    lake.table().manage_snapshots().set_current_snapshot(first.snapshots[""]).commit()
+
+    again = publish(plan, manifests)
+
+    assert again.snapshots[""] != once.snapshots[""]
+    assert replace(again, snapshots={}, published_at="") == replace(once, snapshots={}, published_at="")
+    assert refs(lake)[f"run/{plan.run_id}"] == again.snapshots[""]

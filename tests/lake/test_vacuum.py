@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backstream.core.errors import ConflictError, LedgerError
+from backstream.core.instants import DAY_MS, SECOND_MS
+from backstream.core.manifest import Manifest
+from backstream.core.plan import Plan
+from backstream.core.publication import Publication
+from backstream.lake import vacuum as module
+from backstream.lake.publish import publish
+from backstream.lake.read import content_hash, rows
+from backstream.lake.rollback import rolled_back
+from backstream.lake.vacuum import Vacuumed, reachable, vacuumed
+
+if TYPE_CHECKING:
+    from tests.lake.conftest import Lake
+
+DAY = ("2013-02-01", "2013-02-02")
+WEEK_MS = 7 * DAY_MS
+FUTURE_MS = int(time.time() * SECOND_MS) + DAY_MS
+
+
+def files(lake: Lake) -> set[Path]:
+    """Every file in the warehouse."""
+    return {path for path in lake.home.warehouse.rglob("*") if path.is_file()}
+
+
+def aged(paths: set[Path], days: int = 8) -> None:
+    """As if the files had been written so many days ago."""
+    at_s = time.time() - days * DAY_MS / SECOND_MS
+    for path in paths:
+        os.utime(path, (at_s, at_s))
+
+
+def of(lake: Lake, run_id: str) -> set[Path]:
+    """The data files of a run."""
+    return {path for path in files(lake) if f"/data/{run_id}/" in str(path)}
+
+
+def by_table(found: list[Vacuumed]) -> dict[str, int]:
+    """How many files were removed per table."""
+    return {each.table: each.files for each in found}
+
+
+def test_a_lake_without_garbage_stays_as_it_is(lake: Lake) -> None:
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
+    before = files(lake)
+
+    found = vacuumed(lake.home, "flights", 0)
+
+    assert by_table(found) == {"flights": 0, "flights__metrics": 0, "flights__restatements": 0}
+    assert files(lake) == before
+
+
+def test_what_a_run_staged_and_never_published_goes_when_it_is_old(lake: Lake) -> None:
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    plan = lake.plan(*DAY, "abandoned")
+    lake.staged(plan, {"2013-02-01T05:00Z": 2}, metrics=[("EWR", 2)])
+    staged = of(lake, plan.run_id)
+    assert len(staged) == 2
+    before = files(lake)
+    size_bytes = sum(path.stat().st_size for path in staged)
+
+    young = vacuumed(lake.home, "flights", WEEK_MS)
+    aged(files(lake))
+    old = vacuumed(lake.home, "flights", WEEK_MS)
+
+    assert by_table(young) == {"flights": 0, "flights__metrics": 0}
+    assert by_table(old) == {"flights": 1, "flights__metrics": 1}
+    assert sum(each.size_bytes for each in old) == size_bytes
+    assert files(lake) == before - staged
+    assert not any(path.parent.exists() for path in staged)
+
+
+def test_a_dry_run_tells_the_same_and_removes_nothing(lake: Lake) -> None:
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    plan = lake.plan(*DAY, "abandoned")
+    lake.staged(plan, {"2013-02-01T05:00Z": 2}, metrics=[("EWR", 2)])
+    before = files(lake)
+
+    told = vacuumed(lake.home, "flights", 0, dry_run=True)
+
+    assert files(lake) == before
+    assert vacuumed(lake.home, "flights", 0) == told
+
+
+def test_what_a_commit_has_just_written_is_not_told_as_garbage(lake: Lake) -> None:
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    manifest = lake.home.warehouse / "backstream" / "flights" / "metadata" / "another-m0.avro"
+    manifest.touch()
+
+    young = vacuumed(lake.home, "flights", WEEK_MS, dry_run=True)
+    aged({manifest})
+    old = vacuumed(lake.home, "flights", WEEK_MS, dry_run=True)
+
+    assert (by_table(young)["flights"], by_table(old)["flights"]) == (0, 1)
+
+
+def test_an_old_chunk_of_a_run_that_staged_another_lately_stays(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-03")
+    manifests = lake.staged(
+        plan, {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 2}, metrics=[("EWR", 1), ("JFK", 2)]
+    )
+    (metrics,) = (Path(file.path) for file in manifests[0].files["metrics"])
+    young = Path(manifests[1].files[""][0].path)
+    aged(files(lake) - {young})
+    assert metrics != young
+
+    vacuumed(lake.home, "flights", WEEK_MS)
+
+    assert not publish(plan, manifests).already
+    assert lake.departures() == {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 2}
+
+
+def test_publishing_makes_what_was_staged_long_ago_young(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = lake.plan(*DAY)
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 1}, metrics=[("EWR", 1)])
+    aged(files(lake))
+    listed: Callable[..., set[str]] = module.reachable
+
+    def publishing(*arguments: object) -> set[str]:
+        found = listed(*arguments)
+        module.keep_from_vacuum(manifests)  # as `publish` does before it looks at the files
+        return found
+
+    monkeypatch.setattr(module, "reachable", publishing)
+
+    vacuumed(lake.home, "flights", WEEK_MS)
+
+    assert publish(plan, manifests).rows == 1
+    assert lake.departures() == {"2013-02-01T05:00Z": 1}
+
+
+def test_files_of_a_snapshot_that_was_expired_go(lake: Lake) -> None:
+    first = lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
+    (replaced,) = of(lake, first.run_id)
+    lake.expire(first)
+
+    # Its file, its manifest, the list of that, and none of the metadata in the log.
+    assert by_table(vacuumed(lake.home, "flights", 0))["flights"] == 3
+    assert not replaced.exists()
+    assert lake.departures() == {"2013-02-01T05:00Z": 2}
+
+
+def test_expiry_takes_old_snapshots_without_a_tag_only(lake: Lake) -> None:
+    first = lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    second = lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 3}, trigger="last")
+    lake.table().manage_snapshots().remove_tag(f"run/{second.run_id}").commit()
+    kept_ids = {each.snapshot_id for each in lake.table().snapshots()} - {second.snapshots[""]}
+
+    dry = vacuumed(lake.home, "flights", 0, expire_before_ms=FUTURE_MS, dry_run=True)
+    early = vacuumed(lake.home, "flights", 0, expire_before_ms=0)
+    done = vacuumed(lake.home, "flights", 0, expire_before_ms=FUTURE_MS)
+
+    assert [each[0].expired_snapshots for each in (dry, early, done)] == [1, 0, 1]
+    assert {each.snapshot_id for each in lake.table().snapshots()} == kept_ids
+    assert [path.parents[3].name for path in of(lake, second.run_id)] == ["flights__restatements"]
+    assert rows(lake.home, "flights", snapshot_id=first.snapshots[""])["departures"].to_pylist() == [1]
+
+
+def test_a_checksum_stays_with_its_file(lake: Lake) -> None:
+    done = lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    (data,) = of(lake, done.run_id)
+    kept, left = data.with_name(f".{data.name}.crc"), data.with_name(".gone.parquet.crc")
+    kept.touch()
+    left.touch()
+
+    vacuumed(lake.home, "flights", 0)
+
+    assert (kept.exists(), left.exists()) == (True, False)
+
+
+def test_other_datasets_are_left_alone(lake: Lake) -> None:
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    other = lake.home.warehouse / "backstream" / "clicks" / "data" / "run" / "0" / "part.parquet"
+    other.parent.mkdir(parents=True)
+    other.touch()
+
+    vacuumed(lake.home, "flights", 0)
+
+    assert other.exists()
+
+
+def test_a_dataset_that_is_not_there_is_named(lake: Lake) -> None:
+    with pytest.raises(LedgerError) as caught:
+        vacuumed(lake.home, "clicks", 0)
+
+    assert str(caught.value) == f"no dataset `clicks` in {lake.home.path}"
+
+
+@dataclass
+class History:
+    """A random history of a lake, and what each snapshot must say for ever."""
+
+    lake: Lake
+    dice: random.Random
+    published: list[Publication] = field(default_factory=list)
+    staged: list[tuple[Plan, list[Manifest]]] = field(default_factory=list)
+    young: set[Path] = field(default_factory=set)
+    contents: dict[int, str] = field(default_factory=dict)
+
+    def step(self, number: int) -> None:
+        """Something happens, and a week may go by."""
+        before = files(self.lake)
+        deeds = [self.publish, self.publish, self.stage, self.finish, self.roll_back, self.expire]
+        (self.dice.choice(deeds) if number else self.publish)(number)
+        self.young |= files(self.lake) - before
+        if (now := self.lake.table().current_snapshot()) and now.snapshot_id not in self.contents:
+            self.contents[now.snapshot_id] = self.content(now.snapshot_id)
+        if self.dice.random() < 0.3:
+            aged(files(self.lake))
+            self.young.clear()
+
+    def stage(self, number: int) -> None:
+        """A run gets as far as its last chunk."""
+        first = self.dice.randint(1, 3)
+        last = self.dice.randint(first, 3)
+        plan = self.lake.plan(f"2013-02-0{first}", f"2013-02-0{last + 1}", f"r{number}")
+        counts = {f"2013-02-0{day}T05:00Z": self.dice.randint(0, 2) for day in range(first, last + 1)}
+        self.staged.append((plan, self.lake.staged(plan, counts, metrics=[("EWR", 1)])))
+
+    def publish(self, number: int) -> None:
+        """A run from its plan to its end."""
+        self.stage(number)
+        plan, manifests = self.staged.pop()
+        self.published.append(publish(plan, manifests))
+
+    def finish(self, _: int) -> None:
+        """A run that waited is published, if nobody else was quicker."""
+        waiting = [
+            each
+            for each in self.staged
+            if all(Path(file.path) in self.young for one in each[1] for file in one.files[""])
+        ]
+        if waiting:
+            chosen = self.dice.choice(waiting)
+            self.staged.remove(chosen)
+            try:
+                self.published.append(publish(*chosen))
+            except ConflictError:
+                return
+
+    def roll_back(self, _: int) -> None:
+        """Any run is undone, if it can be."""
+        if self.published:
+            try:
+                rolled_back(self.lake.home, self.dice.choice(self.published).run_id)
+            except (ConflictError, LedgerError):
+                return
+
+    def expire(self, _: int) -> None:
+        """A run's snapshot is lost, unless the table is what it is by it."""
+        current = self.lake.table().metadata.current_snapshot_id
+        lost = [each for each in self.published if each.snapshots[""] != current]
+        if lost:
+            chosen = self.dice.choice(lost)
+            self.published.remove(chosen)
+            self.lake.expire(chosen)
+
+    def content(self, snapshot_id: int) -> str:
+        """What the table said then."""
+        return content_hash(rows(self.lake.home, "flights", snapshot_id=snapshot_id))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_happened_a_vacuum_keeps_what_is_reachable_and_what_is_young_and_nothing_else(
+    lake: Lake, seed: int
+) -> None:
+    history = History(lake, random.Random(seed))  # noqa: S311 - the same history each time
+    for number in range(11):
+        history.step(number)
+
+        vacuumed(lake.home, "flights", WEEK_MS)
+
+        left = files(lake)
+        assert history.young <= left
+        tables = [path.name for path in (lake.home.warehouse / "backstream").iterdir()]
+        reached = set().union(*(reachable(lake.table(name)) for name in tables))
+        assert {path for path in left if str(path) not in reached and path not in history.young} == set()
+        for snapshot in lake.table().snapshots():
+            if snapshot.snapshot_id in history.contents:
+                assert history.content(snapshot.snapshot_id) == history.contents[snapshot.snapshot_id]
