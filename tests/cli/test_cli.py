@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from backstream.cli import app
 from backstream.core.folders import CATALOG_VARIABLE, HOME_VARIABLE
 
+VERBS = ("plan", "run", "days", "stale", "status")
 FEBRUARY = ["--since", "2013-02-01", "--until", "2013-03-01"]
 
 
@@ -39,8 +40,11 @@ def refusal(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("command", "options"),
     [
-        ("plan", ["DEFINITION", "--since", "--until", "--mode", "--reason"]),
-        ("run", ["DEFINITION", "--since", "--until", "--mode", "--reason"]),
+        ("plan", ["DEFINITION", "--since", "--until", "--mode", "--reason", "--unsealed"]),
+        ("run", ["DEFINITION", "--since", "--until", "--mode", "--reason", "--fresh", "--stale", "--unsealed"]),
+        ("days", ["DEFINITION", "--since", "--until", "--json"]),
+        ("stale", ["DEFINITION", "--since", "--until", "--json"]),
+        ("status", ["[DATASET]", "--last", "--json"]),
         ("report", ["DEFINITION", "--since", "--until", "--mode"]),
         ("conformance", ["FILE", "--engine"]),
         ("schema", []),
@@ -57,7 +61,7 @@ def test_help_names_every_option_and_shows_an_example(command: str, options: lis
 def test_without_a_command_all_of_them_are_listed() -> None:
     shown = backstream().output
 
-    assert [name for name in ("plan", "run", "report", "conformance", "schema") if f" {name} " not in shown] == []
+    assert [name for name in (*VERBS, "report", "conformance", "schema") if f" {name} " not in shown] == []
     assert "$BACKSTREAM_HOME" in shown
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Annotated, NamedTuple
+
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -22,10 +26,18 @@ from backstream.cli.app import (
     definition_path,
     errors_in_words,
 )
+from backstream.cli.stale import MaybeSince, MaybeUntil, found_stale
 from backstream.core.errors import SpecError
 from backstream.core.folders import Home
-from backstream.core.instants import duration_text, instant_ms
+from backstream.core.instants import duration_text, instant_ms, instant_text
+from backstream.core.intervals import backfill_range
 from backstream.core.plan import Mode, Plan
+
+StaleOption = Annotated[bool, typer.Option("--stale", help="Run the days that late data made stale")]
+UnsealedOption = Annotated[
+    bool, typer.Option("--unsealed", help="Publish days as final that may still gain events, and say so")
+]
+FreshOption = Annotated[bool, typer.Option("--fresh", help="Plan anew, even where an interrupted run could go on")]
 
 
 @app.command()
@@ -35,43 +47,46 @@ def plan(
     until: UntilOption,
     mode: ModeOption = None,
     reason: ReasonOption = "",
+    unsealed: UnsealedOption = False,
 ) -> None:
     """Say what a run would read and write, chunk by chunk, and write the plan. Nothing else is done.
 
     Example: `backstream plan flights --since 2013-02-01 --until 2013-03-01 --mode replay`
     """
     with errors_in_words():
-        planned = _planned(definition, since, until, mode, reason)
+        planned = _planned(definition, since, until, mode, Why(reason, is_unsealed_allowed=unsealed))
         print(_plan_text(planned))
 
 
 @app.command()
-def run(
+def run(  # noqa: PLR0913, PLR0917 - each is an option
     definition: DefinitionArgument,
-    since: SinceOption,
-    until: UntilOption,
+    since: MaybeSince = None,
+    until: MaybeUntil = None,
     mode: ModeOption = None,
     reason: ReasonOption = "",
+    fresh: FreshOption = False,
+    stale: StaleOption = False,
+    unsealed: UnsealedOption = False,
 ) -> None:
     """Plan a range, replay it on this machine's cores, audit it, publish it, and write the report.
 
-    A range that was interrupted goes on where it stopped: finished chunks are not run again.
+    A range that was interrupted goes on where it stopped, with the plan it had: finished chunks are not run again,
+    and files that came since are not read.  It is refused when its input files or its definition have changed.
+    With --stale the ranges are those that late data made stale, within --since and --until where they are given,
+    each day in the mode it was published in.
     Exit status 0: published; 1: an error, nothing was published; 2: the gate refused, see the report.
 
     Example: `backstream run flights --since 2013-02-01 --until 2013-03-01 --mode replay`
     """
-    from backstream import steps
-
+    why = Why(reason, is_unsealed_allowed=unsealed)
     with errors_in_words():
-        planned = _planned(definition, since, until, mode, reason)
-        _replay(planned)
-        console = Console(stderr=True)
-        with console.status("auditing"):
-            steps.audit_run(planned)
-        with console.status("publishing"):
-            steps.publish_run(planned)
-        steps.report_run(planned)
-        print(steps.summary(planned))
+        if stale:
+            _run_stale(definition, (since, until), mode, why)
+            return
+        since, until = _both(since, until)
+        planned = None if fresh else _interrupted(definition, since, until, mode)
+        carry_out(planned or _planned(definition, since, until, mode, why))
 
 
 @app.command()
@@ -93,13 +108,74 @@ def report(
         print(steps.summary(latest))
 
 
-def _planned(definition: str, since: str, until: str, mode: Mode | None, reason: str) -> Plan:
+class Why(NamedTuple):
+    """What a person says about a run besides its range."""
+
+    reason: str
+    is_unsealed_allowed: bool
+
+
+def _both(since: str | None, until: str | None) -> tuple[str, str]:
+    if since is None or until is None:
+        msg = "a range needs both --since and --until; --stale finds its ranges by itself"
+        raise SpecError(msg)
+    return since, until
+
+
+def _run_stale(definition: str, within: tuple[str | None, str | None], mode: Mode | None, why: Why) -> None:
+    """One run per range of stale days."""
+    found = found_stale(definition, *within)
+    ranges = found.ranges()
+    if not ranges:
+        print(f"{found.dataset}: none of {found.published_days} published days is stale")
+    because = why._replace(reason=why.reason or "late data")
+    for interval, published_mode in ranges:
+        print(f"stale: {found.dataset} {interval}", file=sys.stderr)
+        since, until = instant_text(interval.start_ms), instant_text(interval.end_ms)
+        carry_out(_planned(definition, since, until, mode or published_mode, because))
+
+
+def carry_out(planned: Plan) -> None:
+    """Replay, audit and publish what was planned, and say what came of it."""
+    from backstream import steps
+
+    _replay(planned)
+    console = Console(stderr=True)
+    with console.status("auditing"):
+        steps.audit_run(planned)
+    with console.status("publishing"):
+        steps.publish_run(planned)
+    steps.report_run(planned)
+    print(steps.summary(planned))
+
+
+def _interrupted(definition: str, since: str, until: str, mode: Mode | None) -> Plan | None:
+    """The run of this range that was interrupted, after a word on it; None when there is none."""
+    from backstream import steps
+
+    interval = backfill_range(instant_ms(since, "--since"), instant_ms(until, "--until"))
+    found = steps.interrupted(definition_path(definition), interval, mode, Home.from_environment())
+    if found is None:
+        return None
+    for note in found.notes:
+        print(note, file=sys.stderr)
+    return found.plan
+
+
+def _planned(definition: str, since: str, until: str, mode: Mode | None, why: Why) -> Plan:
     from backstream import steps
 
     since_ms, until_ms = instant_ms(since, "--since"), instant_ms(until, "--until")
     path = definition_path(definition)
     return steps.plan_run(
-        path, since_ms, until_ms, mode=mode, trigger="cli", reason=reason, home=Home.from_environment()
+        path,
+        since_ms,
+        until_ms,
+        mode=mode,
+        trigger="cli",
+        reason=why.reason,
+        is_unsealed_allowed=why.is_unsealed_allowed,
+        home=Home.from_environment(),
     )
 
 

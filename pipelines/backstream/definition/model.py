@@ -234,7 +234,9 @@ class Backfill(_Section):
     publish: Literal["first", "live", "final"] = "final"
     panes: Literal["last", "all"] = "last"
     """`all` keeps every pane a window fired in the table `__firings`; replay only."""
-    horizon: NonNegativeDuration = 2 * DAY_MS
+    horizon: NonNegativeDuration | None = None
+    """How long after its event time a record may still arrive: a day is sealed when arrivals later than that were
+    seen of every partition, and only sealed days are published as final. Not said: nothing is asked."""
 
 
 class TimeKind(StrEnum):

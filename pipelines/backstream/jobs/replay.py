@@ -2,7 +2,8 @@
 
     spark-submit pipelines/backstream/jobs/replay.py --plan PLAN.json --chunk 0000 [--chunk 0001 ..]
 
-A chunk whose manifest is there already is not run again.
+A chunk whose manifest is there already is not run again. Nothing is begun when an input file or the definition is
+not what the plan was made from.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from backstream import __version__
 from backstream.core.errors import BackstreamError, ContractError, PlanError, SpecError
+from backstream.core.pins import other_code, require_inputs, unfinished
 from backstream.core.plan import Plan
+from backstream.definition.pinned import require_definition
 from backstream.spark.run import replay_chunk
 from backstream.spark.session import submitted
 
@@ -30,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         plan = Plan.read(options.plan)
         chunks = [plan.chunk(chunk_id) for chunk_id in options.chunk]
+        _require_pinned(plan, options.chunk)
         spark = submitted(f"backstream {plan.dataset} {', '.join(options.chunk)}")
         for chunk in chunks:
             manifest = replay_chunk(spark, plan, chunk)
@@ -38,6 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - people read the log
         return 3 if isinstance(error, (SpecError, PlanError, ContractError)) else 1
     return 0
+
+
+def _require_pinned(plan: Plan, chunk_ids: Sequence[str]) -> None:
+    """A retry runs what was planned, or nothing; where all is done already, nothing is read."""
+    if set(chunk_ids).isdisjoint(unfinished(plan)):
+        return
+    require_definition(plan)
+    require_inputs(plan)
+    if warning := other_code(plan, __version__):
+        print(f"warning: {warning}", file=sys.stderr)  # noqa: T201 - people read the log
 
 
 if __name__ == "__main__":

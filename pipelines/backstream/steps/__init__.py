@@ -3,5 +3,6 @@
 from backstream.steps.audit import audit_run
 from backstream.steps.outcome import publish_run, report_run, summary
 from backstream.steps.planning import plan_run
+from backstream.steps.resume import interrupted
 
-__all__ = ["audit_run", "plan_run", "publish_run", "report_run", "summary"]
+__all__ = ["audit_run", "interrupted", "plan_run", "publish_run", "report_run", "summary"]

@@ -26,13 +26,15 @@ from backstream.definition.aggregates import key_columns, require_columns, value
 from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition, Source
 from backstream.lake.catalog import opened
+from backstream.lake.claims import Claim, recorded, require_claimable
 from backstream.lake.schemas import prepared
 from backstream.quality.suites import load_suite
 from backstream.spark.streams.index import ArrivalIndex
 from backstream.steps.inputs import arrival_bounds, inspected, require_everywhere, source_files
+from backstream.steps.seals import require_sealed, seals, with_unsealed
 
 
-def plan_run(
+def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     definition_path: Path,
     since_ms: int,
     until_ms: int,
@@ -40,6 +42,7 @@ def plan_run(
     mode: Mode | None = None,
     trigger: str,
     reason: str = "",
+    is_unsealed_allowed: bool = False,
     home: Home,
 ) -> Plan:
     """Make and write the plan of a run.
@@ -50,12 +53,14 @@ def plan_run(
         until_ms: first instant after it; a UTC midnight.
         mode: instead of the definition's.
         trigger: what asked for the run, such as an Airflow run id.
-        reason: why, in the words of whoever asked.
+        reason: why, in the words of whoever asked; the days that are not sealed are added.
+        is_unsealed_allowed: whether days that may still gain events may be published as final.
         home: where state lies.
 
     Raises:
         SpecError: when the definition or the range is wrong.
-        PlanError: when the source cannot be read, or the table in the lake does not fit.
+        PlanError: when the source cannot be read, a day is not sealed, or the table in the
+            lake does not fit or is another's.
     """
     where = str(definition_path)
     interval = backfill_range(since_ms, until_ms)
@@ -68,14 +73,21 @@ def plan_run(
     require_columns(definition, source.types, where)
     require_everywhere(definition, source.lacking, where)
     chosen = mode or definition.backfill.mode
+    is_final = chosen is Mode.RECOMPUTE or definition.backfill.publish == "final"
+    days = seals(definition, source.inputs, interval, home) if is_final else []
+    if not is_unsealed_allowed:
+        require_sealed(definition, days, where)
     clock_start_ms, clock_end_ms = _clock(definition, source.inputs, chosen, where)
+    claim = Claim(definition.name, definition_path.absolute(), definition.source.key)
     with opened(home) as catalog:
+        require_claimable(catalog, claim)
         tables, base_snapshots = prepared(catalog, definition.name, _tables(definition, source.types, chosen))
+        recorded(catalog, claim)
     plan = Plan(
         dataset=definition.name,
         definition=definition.model_dump(mode="json"),
         definition_hash=written.definition_hash,
-        definition_path=where,
+        definition_path=str(claim.definition),
         code_version=__version__,
         mode=chosen,
         fidelity=_fidelity(definition.source),
@@ -89,7 +101,7 @@ def plan_run(
         tables=tables,
         base_snapshots=base_snapshots,
         trigger=trigger,
-        reason=reason,
+        reason=with_unsealed(reason, days),
     )
     plan.written()
     return plan

@@ -1,0 +1,111 @@
+"""Going on where a run was interrupted: the same plan, whatever has arrived since."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from backstream import __version__
+from backstream.core.audit import Audit
+from backstream.core.errors import BackstreamError, ConflictError, LedgerError, PlanError
+from backstream.core.folders import Home, RunFolder
+from backstream.core.intervals import Interval
+from backstream.core.pins import other_code, require_inputs, unfinished
+from backstream.core.plan import Mode, Plan
+from backstream.core.tables import WINDOWS
+from backstream.definition.load import load, resolved
+from backstream.definition.pinned import require_definition
+from backstream.lake.catalog import loaded, opened
+from backstream.lake.history import require_unmoved
+from backstream.steps.inputs import source_files
+
+
+class Resumed(NamedTuple):
+    """An interrupted run that can go on, and what a person has to know about it."""
+
+    plan: Plan
+    notes: tuple[str, ...]
+
+
+def interrupted(definition_path: Path, interval: Interval, mode: Mode | None, home: Home) -> Resumed | None:
+    """The newest run of this dataset, range and mode by the command line that left finished chunks and no end.
+
+    A run that the gate refused has ended, and so has one into whose range another has published since.
+
+    Raises:
+        PlanError: when it cannot go on: its definition has changed, or its input files have.
+    """
+    definition = load(definition_path)
+    wanted = mode or definition.backfill.mode
+    found = _newest(home.path / "runs" / definition.name, interval, wanted)
+    if found is None or _is_overtaken(found, home):
+        return None
+    require_resumable(found)
+    return Resumed(found, _notes(found, definition_path, home))
+
+
+def require_resumable(plan: Plan) -> None:
+    """Check that what is left of a plan can still be run as it was planned.
+
+    Raises:
+        PlanError: naming what differs.
+    """
+    if not unfinished(plan):
+        return
+    try:
+        require_definition(plan)
+        require_inputs(plan)
+    except PlanError as error:
+        facts, _, _ = str(error).partition("\n\nhint: ")
+        done = f"{len(plan.chunks) - len(unfinished(plan))} of {len(plan.chunks)} chunks of it are done"
+        msg = f"{facts}\n  {done}\n\nhint: --fresh leaves that run as it is and plans the range anew"
+        raise PlanError(msg) from None
+
+
+def _newest(runs: Path, interval: Interval, mode: Mode) -> Plan | None:
+    folders = [RunFolder(plan.parent) for plan in runs.glob("cli.*/plan.json")]
+    for folder in sorted(folders, key=lambda each: each.plan.stat().st_mtime, reverse=True):
+        if not _is_open(folder):
+            continue
+        plan = _readable(folder.plan)
+        if plan and (plan.range, plan.mode) == (interval, mode):
+            return plan
+    return None
+
+
+def _is_open(folder: RunFolder) -> bool:
+    """Whether a run has begun and not ended."""
+    if folder.publication.exists() or not any(folder.path.glob("chunks/*.json")):
+        return False
+    return not folder.verdict.exists() or Audit.read(folder.verdict).verdict.may_publish
+
+
+def _readable(file: Path) -> Plan | None:
+    """None for what another version wrote: it is no plan that could be run here."""
+    try:
+        return Plan.read(file)
+    except BackstreamError:
+        return None
+
+
+def _is_overtaken(plan: Plan, home: Home) -> bool:
+    """Whether its publication would be refused, because another run has published into the range."""
+    with opened(home) as catalog:
+        try:
+            require_unmoved(loaded(catalog, plan.tables[WINDOWS].name), plan)
+        except (ConflictError, LedgerError):  # or the table is not there any more
+            return True
+    return False
+
+
+def _notes(plan: Plan, definition_path: Path, home: Home) -> tuple[str, ...]:
+    done = len(plan.chunks) - len(unfinished(plan))
+    notes = [f"going on with the interrupted run {plan.run_id}: {done} of {len(plan.chunks)} chunks are done"]
+    planned = {file.path for file in plan.inputs}
+    source = resolved(load(definition_path), home).source
+    if new := sum(str(path) not in planned for path in source_files(source, str(definition_path))):
+        files = "1 input file has" if new == 1 else f"{new} input files have"
+        notes.append(f"{files} come since it was planned and will not be read; --fresh plans anew, with all files")
+    if warning := other_code(plan, __version__):
+        notes.append(f"warning: {warning}")
+    return tuple(notes)

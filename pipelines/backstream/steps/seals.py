@@ -1,0 +1,129 @@
+"""Which days of a definition are sealed: told by who has delivered what. Each input file is read once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from backstream.core.errors import PlanError
+from backstream.core.folders import Home
+from backstream.core.instants import DAY_MS, instant_text
+from backstream.core.intervals import Interval
+from backstream.core.plan import InputFile
+from backstream.core.records import ONLY_PARTITION
+from backstream.core.seals import Delivered, Evidence, SealRule, sealed_days
+from backstream.definition.model import Definition
+from backstream.steps.instants import InstantColumn
+
+_VERSION = 1
+_SHOWN = 10
+_SCHEMA = pa.schema(
+    [("partition", pa.string()), ("day_ms", pa.int64()), ("events", pa.int64()), ("last_arrival_ms", pa.int64())]
+)
+
+
+def seals(definition: Definition, inputs: Sequence[InputFile], interval: Interval, home: Home) -> list[Evidence]:
+    """The seal of each day of an interval; none where nothing is asked (no `backfill.horizon`) or recorded.
+
+    Raises:
+        PlanError: when only Spark can evaluate the event or arrival times.
+    """
+    horizon_ms, quality = definition.backfill.horizon, definition.quality
+    if horizon_ms is None or definition.source.arrival_time is None:
+        return []
+    partitions = None if quality.partitions == "observed" else tuple(quality.partitions)
+    rule = SealRule(horizon_ms, partitions, definition.watermark.idle_timeout)
+    folder = _folder(definition, home)
+    delivered = [each for file in inputs if file.rows for each in _delivered(file, definition, folder)]
+    return sealed_days(range(interval.start_ms, interval.end_ms, DAY_MS), delivered, rule)
+
+
+def require_sealed(definition: Definition, days: Sequence[Evidence], where: str) -> None:
+    """Check that no day that is about to be published as final can still gain events.
+
+    Raises:
+        PlanError: naming those that can, ten at most, with what is missing.
+    """
+    unsealed = [day for day in days if not day.seal.is_final]
+    if unsealed:
+        more = f"\n  and {len(unsealed) - _SHOWN} more" if len(unsealed) > _SHOWN else ""
+        listed = "".join(f"\n  {day_text(day)} is {day.seal}: {day.reason}" for day in unsealed[:_SHOWN]) + more
+        count = f"{len(unsealed)} of {len(days)} days are" if len(days) > 1 else "the day is"
+        msg = (
+            f"cannot publish {definition.name} as final: {count} not sealed ({where}){listed}\n\n"
+            "hint: end the range earlier, or add --unsealed, which the report and the ledger will say"
+        )
+        raise PlanError(msg)
+
+
+def with_unsealed(reason: str, days: Sequence[Evidence]) -> str:
+    """The reason of a run, and which of its days were published before they were sealed."""
+    unsealed = [f"{day_text(day)} {day.seal}" for day in days if not day.seal.is_final]
+    if not unsealed:
+        return reason
+    more = f" and {len(unsealed) - _SHOWN} more" if len(unsealed) > _SHOWN else ""
+    said = f"unsealed: {', '.join(unsealed[:_SHOWN])}{more}"
+    return f"{reason}; {said}" if reason else said
+
+
+def day_text(day: Evidence) -> str:
+    """Such as `2024-03-01`."""
+    return instant_text(day.day_ms)[:10]
+
+
+def _folder(definition: Definition, home: Home) -> Path:
+    content = json.dumps([_VERSION, definition.read_by], sort_keys=True)
+    digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+    return home.path / "arrivals" / definition.name / f"delivered-{digest}"
+
+
+def _delivered(file: InputFile, definition: Definition, folder: Path) -> Iterator[Delivered]:
+    identity = json.dumps([file.path, file.size_bytes, file.modified_ms])
+    place = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.parquet"
+    if not place.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder / f".{uuid.uuid4().hex}.draft"
+        pq.write_table(_counted(Path(file.path), definition), draft)
+        draft.replace(place)
+    for row in pq.read_table(place, schema=_SCHEMA).to_pylist():
+        yield Delivered(**row)
+
+
+def _counted(path: Path, definition: Definition) -> pa.Table:
+    """Per partition and UTC day of event time the records that can be read, and their last arrival."""
+    source = definition.timed_source
+    event = InstantColumn.of(source.event_time, "source.event_time")
+    arrival = InstantColumn.of(source.arrival_time or "", "source.arrival_time")
+    names = {event.name, arrival.name, *({source.partition} if source.partition else ())}
+    rows = pq.read_table(path, columns=sorted(names), partitioning=None)
+    for name in names:
+        rows = rows.filter(pc.is_valid(rows[name]))
+    event_ms, arrival_ms = event.values_ms(rows[event.name]), arrival.values_ms(rows[arrival.name])
+    placed = pa.table(
+        {
+            "partition": _partitions(rows, source.partition),
+            "day_ms": pa.array(event_ms // DAY_MS * DAY_MS),
+            "at_ms": pa.array(arrival_ms),
+        }
+    ).filter(pa.array(_is_sane(event_ms, source.event_time_range)))
+    found = placed.group_by(["partition", "day_ms"]).aggregate([("at_ms", "count"), ("at_ms", "max")])
+    columns = [found[name] for name in ("partition", "day_ms", "at_ms_count", "at_ms_max")]
+    return pa.table(columns, schema=_SCHEMA)
+
+
+def _is_sane(event_ms: np.ndarray, bounds_ms: tuple[int, int]) -> np.ndarray:
+    return (event_ms >= bounds_ms[0]) & (event_ms < bounds_ms[1])
+
+
+def _partitions(rows: pa.Table, column: str | None) -> pa.ChunkedArray | pa.Array:
+    if column is None:
+        return pa.array([ONLY_PARTITION] * rows.num_rows, pa.string())
+    return rows[column].cast(pa.string())

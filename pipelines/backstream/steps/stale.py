@@ -1,0 +1,291 @@
+"""What late data did to what is published: which days and windows would be others if they were run again."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backstream.core.errors import BackstreamError, SpecError
+from backstream.core.folders import Home
+from backstream.core.instants import DAY_MS, instant_text
+from backstream.core.intervals import Interval, backfill_range, require_aligned
+from backstream.core.plan import InputFile, Mode, Plan
+from backstream.core.staleness import Change, StaleWindow, Touch, days_of, events_by_file, stale_windows
+from backstream.core.windows import Session, TimeWindow
+from backstream.definition.load import load, parse, resolved
+from backstream.definition.model import Definition
+from backstream.lake.windows import PublishedWindow, published_windows, runs_by_day
+from backstream.steps.events_in_files import EventsInFiles, key_text
+from backstream.steps.inputs import inspected, source_files
+
+
+@dataclass(frozen=True, slots=True)
+class StaleDay:
+    """One published UTC day that would have other rows now.
+
+    `windows` are those known to be touched; `reasons` say why the whole day is stale where no window can be told.
+    """
+
+    day_ms: int
+    mode: Mode | None
+    windows: tuple[StaleWindow, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def events(self) -> dict[str, int | None]:
+        """File to the number of its records in the day's windows; None: nobody counted."""
+        return events_by_file({touch for window in self.windows for touch in window.touches})
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """The stale days of a dataset among `published_days`, in their order, and what became of each input file."""
+
+    dataset: str
+    published_days: int
+    days: tuple[StaleDay, ...]
+    changes: Mapping[str, Change]
+
+    def ranges(self) -> list[tuple[Interval, Mode | None]]:
+        """The stale days as ranges to be run: days that follow one another, published in one mode, are one."""
+        found: list[tuple[Interval, Mode | None]] = []
+        for day in self.days:
+            if found and found[-1][0].end_ms == day.day_ms and found[-1][1] == day.mode:
+                found[-1] = Interval(found[-1][0].start_ms, day.day_ms + DAY_MS), day.mode
+            else:
+                found.append((Interval(day.day_ms, day.day_ms + DAY_MS), day.mode))
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, for programs."""
+        return {
+            "dataset": self.dataset,
+            "published_days": self.published_days,
+            "stale_days": [_day_json(day, self.changes) for day in self.days],
+        }
+
+
+def stale(
+    definition_path: Path, home: Home, since_ms: int | None = None, until_ms: int | None = None
+) -> Staleness:
+    """The published days that input files have changed since, by files that came, changed or went.
+
+    Raises:
+        SpecError: when only one end of the range is given, or the range is wrong.
+        PlanError: when the source cannot be read, or only Spark can evaluate its event times.
+    """
+    definition = resolved(load(definition_path), home)
+    interval = _interval(since_ms, until_ms)
+    source = inspected(source_files(definition.source, str(definition_path)), definition.timed_source)
+    # Sessions are joined to those of other days, so all of them are read.
+    every = published_windows(home, definition.name, definition.source.key, None)
+    days = runs_by_day(home, definition.name, every)
+    wanted = {day_ms: runs for day_ms, runs in days.items() if interval is None or _is_in(day_ms, interval)}
+    finding = _Finding(home, definition.name, source.inputs, every)
+    for run_id, of_run in _days_by_run(wanted).items():
+        finding.look_at(run_id, of_run)
+    return Staleness(definition.name, len(wanted), finding.days(), finding.changes)
+
+
+def _interval(since_ms: int | None, until_ms: int | None) -> Interval | None:
+    if since_ms is None and until_ms is None:
+        return None
+    if since_ms is None or until_ms is None:
+        msg = f"a range needs both ends: --{'since' if since_ms is None else 'until'} is missing"
+        raise SpecError(msg)
+    for value_ms, name in ((since_ms, "since"), (until_ms, "until")):
+        require_aligned(value_ms, name, DAY_MS, 0, "UTC days, the unit in which ranges are replaced")
+    return backfill_range(since_ms, until_ms)
+
+
+def _is_in(day_ms: int, interval: Interval) -> bool:
+    return interval.start_ms <= day_ms < interval.end_ms
+
+
+def _days_by_run(days: Mapping[int, Iterable[str]]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = defaultdict(set)
+    for day_ms, runs in days.items():
+        for run_id in runs:
+            found[run_id].add(day_ms)
+    return found
+
+
+@dataclass(slots=True)
+class _Finding:
+    """What is found, run by run."""
+
+    home: Home
+    dataset: str
+    inputs: Sequence[InputFile]
+    published: Sequence[PublishedWindow]
+    changes: dict[str, Change] = field(default_factory=dict)
+    _windows: dict[int, list[StaleWindow]] = field(default_factory=lambda: defaultdict(list))
+    _reasons: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    _modes: dict[int, Mode] = field(default_factory=dict)
+
+    def look_at(self, run_id: str, days: set[int]) -> None:
+        """Compare what a run read with what there is now; `days` are those that it published."""
+        try:
+            plan = Plan.read(self.home.run(self.dataset, run_id).plan)
+        except BackstreamError:
+            self._whole(days, f"nothing tells what run {run_id} had read: its plan cannot be read")
+            return
+        self._modes |= dict.fromkeys(days, plan.mode)
+        definition = parse(plan.definition, f"plan {run_id}")
+        compared = _Compared.of(plan, self.inputs)
+        if compared.is_same:
+            return
+        self.changes |= compared.changes
+        if file := _unsettles(plan, definition, compared):
+            self._whole(days, f"the watermarks would be others: {file} arrived among what was replayed")
+            return
+        touches = _touches(definition, compared, EventsInFiles.of(definition, self.home), _reach(definition, days))
+        self._note(definition, days, touches)
+
+    def _note(self, definition: Definition, days: set[int], touches: Sequence[Touch]) -> None:
+        spec = definition.window.spec()
+        for window in stale_windows(spec, touches, self._rows(spec, days)):
+            for day_ms in days.intersection(days_of(spec, window.window)):
+                self._windows[day_ms].append(window)
+        is_unsure = isinstance(spec, Session) and definition.backfill.publish != "final"
+        for touch in touches if is_unsure else ():
+            reason = "late events may have begun sessions of their own"
+            self._whole(days & {touch.first_ms - touch.first_ms % DAY_MS}, reason)
+
+    def _rows(self, spec: object, days: set[int]) -> list[tuple[str, TimeWindow]]:
+        rows = (
+            self.published if isinstance(spec, Session) else [row for row in self.published if row.day_ms in days]
+        )
+        return [(key_text(row.key), row.window) for row in rows]
+
+    def _whole(self, days: Iterable[int], reason: str) -> None:
+        for day_ms in days:
+            if reason not in self._reasons[day_ms]:
+                self._reasons[day_ms].append(reason)
+
+    def days(self) -> tuple[StaleDay, ...]:
+        """The stale days in their order."""
+        named = {day for found in (self._windows, self._reasons) for day, what in found.items() if what}
+        return tuple(
+            StaleDay(
+                day, self._modes.get(day), tuple(self._windows.get(day, ())), tuple(self._reasons.get(day, ()))
+            )
+            for day in sorted(named)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """A plan's input files against those there are now; a file that changed is in both lists."""
+
+    came: tuple[InputFile, ...]
+    went: tuple[InputFile, ...]
+    changes: Mapping[str, Change]
+
+    @classmethod
+    def of(cls, plan: Plan, inputs: Sequence[InputFile]) -> _Compared:
+        was, now = ({(f.path, f.size_bytes, f.modified_ms): f for f in files} for files in (plan.inputs, inputs))
+        came = tuple(file for identity, file in now.items() if identity not in was)
+        went = tuple(file for identity, file in was.items() if identity not in now)
+        new, old = {file.path for file in came}, {file.path for file in went}
+        changes = {path: Change.CHANGED if path in old else Change.NEW for path in new}
+        changes |= dict.fromkeys(old - new, Change.REMOVED)
+        return cls(came, went, changes)
+
+    @property
+    def is_same(self) -> bool:
+        return not self.came and not self.went
+
+
+def _unsettles(plan: Plan, definition: Definition, compared: _Compared) -> str | None:
+    """The first file that moves the watermarks under which others were on time, late or dropped.
+
+    Where all events count in the end, no watermark matters; nor does one after all that was replayed had arrived.
+    """
+    if plan.mode is Mode.RECOMPUTE or definition.backfill.publish == "final":
+        return None
+    among = [
+        file
+        for file in compared.came
+        if file.rows and (file.min_arrival_ms is None or file.min_arrival_ms <= plan.clock_end_ms)
+    ]
+    return next((file.path for file in (*among, *compared.went)), None)
+
+
+def _reach(definition: Definition, days: set[int]) -> Interval | None:
+    """The event times that windows of these days can hold; None for sessions, which know no bounds."""
+    spec = definition.window.spec()
+    if isinstance(spec, Session):
+        return None
+    return Interval(min(days), max(days) + DAY_MS + spec.size_ms)
+
+
+def _touches(
+    definition: Definition, compared: _Compared, index: EventsInFiles, reach: Interval | None
+) -> list[Touch]:
+    found: list[Touch] = []
+    for file in compared.came:
+        if reach is None or file.may_hold(reach):
+            found += _came(file, compared.changes[file.path], definition, index, reach)
+    for file in compared.went:
+        if file.rows and (reach is None or file.may_hold(reach)):
+            found += _went(file, compared.changes[file.path], index)
+    return found
+
+
+def _came(
+    file: InputFile, change: Change, definition: Definition, index: EventsInFiles, reach: Interval | None
+) -> Iterator[Touch]:
+    """Of two copies of a record the first to arrive counts: one may push out another, of another key."""
+    may_push_out = _may_differ_in_key(definition)
+    for held in index.held(file):
+        if reach is None or reach.overlaps(Interval(held.first_ms, held.last_ms + 1)):
+            stretch = (file.path, change, held.first_ms, held.last_ms)
+            yield Touch(*stretch, held.events, held.key, is_of_any_key=may_push_out)
+            if may_push_out and reach is None:
+                yield Touch(*stretch, 0, held.key, is_added=False, is_of_any_key=True)
+
+
+def _may_differ_in_key(definition: Definition) -> bool:
+    """Whether two records that count as copies can have different keys."""
+    source = definition.source
+    return bool(source.deduplicate_on) and not set(source.key) <= set(source.deduplicate_on)
+
+
+def _went(file: InputFile, change: Change, index: EventsInFiles) -> Iterator[Touch]:
+    """What a file held is known if it was ever read here, else its footer's bounds have to do."""
+    may_bring_in = _may_differ_in_key(index.definition)
+    known = index.known(file)
+    if known is None:
+        first_ms = -(2**62) if file.min_event_ms is None else file.min_event_ms
+        last_ms = 2**62 if file.max_event_ms is None else file.max_event_ms
+        yield Touch(file.path, change, first_ms, last_ms, is_added=False, is_of_any_key=True)
+        return
+    for held in known:
+        stretch = (file.path, change, held.first_ms, held.last_ms)
+        yield Touch(*stretch, held.events, held.key, is_added=False, is_of_any_key=may_bring_in)
+
+
+def _day_json(day: StaleDay, changes: Mapping[str, Change]) -> dict[str, Any]:
+    return {
+        "day": instant_text(day.day_ms)[:10],
+        "mode": day.mode.value if day.mode else None,
+        "reasons": list(day.reasons),
+        "windows": [
+            {
+                "window_start": instant_text(window.window.start_ms),
+                "window_end": instant_text(window.window.end_ms),
+                "keys": [json.loads(key) for key in sorted(window.keys)],
+                "is_of_any_key": window.is_of_any_key,
+                "files": [
+                    {"path": file, "change": changes[file].value, "events": events}
+                    for file, events in sorted(events_by_file(window.touches).items())
+                ],
+            }
+            for window in day.windows
+        ],
+    }

@@ -1,0 +1,198 @@
+"""The ledger for people: each run, what became of it, how far it is, and whether anything of it still moves."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from backstream.core.audit import Audit
+from backstream.core.errors import BackstreamError
+from backstream.core.folders import Home, RunFolder
+from backstream.core.instants import SECOND_MS, epoch_ms, instant_text
+from backstream.core.intervals import Interval
+from backstream.core.manifest import Manifest
+from backstream.core.plan import Plan
+from backstream.core.progress import ChunkTiming, is_alive, seconds_left
+from backstream.core.publication import Publication
+from backstream.lake.ledger import RunRow, Status, runs
+from backstream.steps.state import manifests_of
+
+
+class State(StrEnum):
+    """What became of a run, as far as its files and the ledger tell."""
+
+    PLANNED = "planned"
+    """Nothing was begun, or not long ago."""
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    PUBLISHED = "published"
+    REFUSED = "refused"
+    """By the gate, or because another run came first."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """One run. None: not known, or not come so far; times in epoch milliseconds."""
+
+    run_id: str
+    dataset: str
+    interval: Interval
+    mode: str
+    state: State
+    verdict: str | None
+    rows: int | None
+    started_ms: int
+    last_sign_ms: int
+    seconds: float
+    trigger: str
+    reason: str
+    chunks_done: int | None = None
+    chunks: int | None = None
+    seconds_left: tuple[float, float] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, for programs; instants as ISO 8601."""
+        content = asdict(self)
+        del content["interval"]
+        instants = {
+            "since": self.interval.start_ms,
+            "until": self.interval.end_ms,
+            "started_at": content.pop("started_ms"),
+            "last_sign_of_life": content.pop("last_sign_ms"),
+        }
+        return content | {name: instant_text(value_ms) for name, value_ms in instants.items()}
+
+
+def run_states(
+    home: Home, dataset: str | None = None, limit: int = 20, now_ms: int | None = None
+) -> list[RunState]:
+    """The newest runs of all datasets or of one, the newest first, also those whose folders are gone."""
+    now_ms = int(time.time() * SECOND_MS) if now_ms is None else now_ms
+    recorded = {row.run_id: row for row in reversed(runs(home, dataset))}  # the newest outcome of each run
+    found = [
+        state
+        for folder in _newest_folders(home, dataset)[:limit]
+        if (state := _of_folder(folder, recorded.get(folder.path.name), now_ms))
+    ]
+    known = {state.run_id for state in found}
+    found += [_of_row(row) for row in recorded.values() if row.run_id not in known]
+    return sorted(found, key=lambda state: state.started_ms, reverse=True)[:limit]
+
+
+def _newest_folders(home: Home, dataset: str | None) -> list[RunFolder]:
+    folders = [RunFolder(file.parent) for file in (home.path / "runs").glob(f"{dataset or '*'}/*/plan.json")]
+    return sorted(folders, key=lambda folder: folder.plan.stat().st_mtime_ns, reverse=True)
+
+
+def _of_folder(folder: RunFolder, row: RunRow | None, now_ms: int) -> RunState | None:
+    """None for a plan of another version, of which only the ledger can tell."""
+    try:
+        plan = Plan.read(folder.plan)
+    except BackstreamError:
+        return None
+    manifests = manifests_of(plan)
+    done = _timings(plan, manifests)
+    started_ms, last_sign_ms = _modified_ms(folder.plan), max(_signs_ms(plan))
+    audit = Audit.read(folder.verdict) if folder.verdict.exists() else None
+    publication = Publication.read(folder.publication) if folder.publication.exists() else None
+    state = _ended(audit, publication, row)
+    if state is None:
+        is_begun = last_sign_ms > started_ms or bool(manifests)
+        state = _unended(is_begun=is_begun, is_quiet=not is_alive(now_ms, last_sign_ms, done))
+    finished = {manifest.chunk_id for manifest in manifests}
+    left = [chunk.expected_events for chunk in plan.chunks if chunk.chunk_id not in finished]
+    return RunState(
+        run_id=plan.run_id,
+        dataset=plan.dataset,
+        interval=plan.range,
+        mode=plan.mode.value,
+        state=state,
+        verdict=audit.verdict.value if audit else None,
+        rows=publication.rows if publication else row.rows if row else None,
+        started_ms=started_ms,
+        last_sign_ms=last_sign_ms,
+        seconds=row.seconds if row else (last_sign_ms - started_ms) / SECOND_MS,
+        trigger=plan.trigger,
+        reason=plan.reason,
+        chunks_done=len(manifests),
+        chunks=len(plan.chunks),
+        seconds_left=seconds_left(done, left) if state is State.RUNNING else None,
+    )
+
+
+def _of_row(row: RunRow) -> RunState:
+    return RunState(
+        run_id=row.run_id,
+        dataset=row.dataset,
+        interval=Interval(row.since_ms, row.until_ms),
+        mode=row.mode,
+        state=_STATES[row.status],
+        verdict=row.verdict.value if row.verdict else None,
+        rows=row.rows,
+        started_ms=row.started_at_ms,
+        last_sign_ms=row.finished_at_ms,
+        seconds=row.seconds,
+        trigger=row.trigger,
+        reason=row.reason,
+    )
+
+
+_STATES = {
+    Status.PUBLISHED: State.PUBLISHED,
+    Status.ALREADY_PUBLISHED: State.PUBLISHED,
+    Status.REFUSED: State.REFUSED,
+    Status.FAILED: State.FAILED,
+}
+
+
+def _ended(audit: Audit | None, publication: Publication | None, row: RunRow | None) -> State | None:
+    """How a run ended; None when it has not."""
+    if publication:
+        return State.PUBLISHED
+    if row:
+        return _STATES.get(row.status, State.PUBLISHED)
+    return State.REFUSED if audit and not audit.verdict.may_publish else None
+
+
+def _unended(*, is_begun: bool, is_quiet: bool) -> State:
+    if not is_begun:
+        return State.PLANNED
+    return State.INTERRUPTED if is_quiet else State.RUNNING
+
+
+def _timings(plan: Plan, manifests: Iterable[Manifest]) -> list[ChunkTiming]:
+    return [
+        ChunkTiming(
+            plan.chunk(each.chunk_id).expected_events,
+            sum(each.timings_s.values()),
+            epoch_ms(datetime.fromisoformat(each.finished_at)) if each.finished_at else 0,
+        )
+        for each in manifests
+    ]
+
+
+def _signs_ms(plan: Plan) -> Iterator[int]:
+    """When anything of the run was last written: in its folder, or among the files staged for its tables."""
+    yield _modified_ms(plan.folder.plan)
+    staged = [Path(table.location) / "data" / plan.run_id for table in plan.tables.values()]
+    for folder in (plan.folder.path, plan.folder.path / "chunks", *staged):
+        yield from _entries_ms(folder)
+
+
+def _entries_ms(folder: Path) -> Sequence[int]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.stat().st_mtime_ns // 1_000_000 for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _modified_ms(file: Path) -> int:
+    return file.stat().st_mtime_ns // 1_000_000

@@ -1,0 +1,131 @@
+"""A table has one definition, one key and a format that this version knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.steps.history import CLICKS, at, planned, write_clicks, write_definition
+from tests.steps.publishing import publish_counts
+
+from backstream import __version__
+from backstream.core.errors import PlanError
+from backstream.core.folders import Home
+from backstream.lake.catalog import loaded, opened
+
+ROWS = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("1 06:00"), at("1 06:10"), "A", 1, "home")]
+
+
+@pytest.fixture(autouse=True)
+def recorded(tmp_path: Path) -> None:
+    write_clicks(tmp_path / "data/a.parquet", ROWS)
+
+
+def refusal(folder: Path, definition: Path) -> str:
+    with pytest.raises(PlanError) as refused:
+        planned(folder, definition)
+    return str(refused.value).replace(str(folder), "FOLDER")
+
+
+def copy_of(definition: Path, name: str) -> Path:
+    file = definition.with_name(name)
+    file.write_text(definition.read_text())
+    return file
+
+
+def test_two_definitions_with_one_name_are_refused_and_named(tmp_path: Path) -> None:
+    first = write_definition(tmp_path)
+    planned(tmp_path, first)
+
+    assert refusal(tmp_path, copy_of(first, "copy.toml")) == (
+        "two definitions have the name 'clicks', and one table cannot be written by both\n"
+        "  FOLDER/clicks.toml\n"
+        "  FOLDER/copy.toml\n\n"
+        "hint: give one of them another name; its table will be a new one"
+    )
+    planned(tmp_path, first)  # the first one goes on
+
+
+@pytest.mark.parametrize("left", ["nothing", "another name", "no TOML"])
+def test_a_definition_whose_file_was_renamed_keeps_its_table(tmp_path: Path, left: str) -> None:
+    first = write_definition(tmp_path)
+    planned(tmp_path, first)
+    second = copy_of(first, "renamed.toml")
+    if left == "nothing":
+        first.unlink()
+    else:
+        first.write_text("name = " if left == "no TOML" else CLICKS.replace('"clicks"', '"other"'))
+
+    planned(tmp_path, second)
+
+    assert refusal(tmp_path, copy_of(second, "third.toml")).splitlines()[1] == "  FOLDER/renamed.toml"
+
+
+def test_the_same_file_by_another_way_is_the_same_definition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = write_definition(tmp_path)
+    planned(tmp_path, first)
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    planned(tmp_path, tmp_path / "link" / "clicks.toml")
+    planned(tmp_path, Path("clicks.toml"))
+
+
+def test_a_changed_key_is_refused_once_rows_are_published(tmp_path: Path) -> None:
+    file = write_definition(tmp_path)
+    plan = planned(tmp_path, write_definition(tmp_path, key='["origin"]'))
+    plan = planned(tmp_path, write_definition(tmp_path, key='["page"]'))  # nothing was published: no harm
+    publish_counts(plan, ROWS)
+
+    both = write_definition(tmp_path, key='["page", "origin"]')
+
+    assert refusal(tmp_path, both) == (
+        "the key of 'clicks' changed, and its table cannot hold rows of both keys (FOLDER/clicks.toml)\n"
+        "  published by page\n"
+        "  source.key is page, origin\n\n"
+        "hint: give the definition another name; its table will be a new one, and the old one stays as it is"
+    )
+    assert refusal(tmp_path, write_definition(tmp_path, key="[]")).splitlines()[2] == "  source.key is no key"
+    planned(tmp_path, write_definition(tmp_path))
+    assert file.exists()
+
+
+def test_a_table_that_never_noted_its_keys_is_known_by_its_columns(tmp_path: Path) -> None:
+    publish_counts(planned(tmp_path, write_definition(tmp_path)), ROWS)
+    set_property(tmp_path, "backstream.keys", None)
+
+    said = refusal(tmp_path, write_definition(tmp_path, key='["origin", "page"]'))
+    assert said.splitlines()[1:3] == ["  published by page", "  source.key is origin, page"]
+    planned(tmp_path, write_definition(tmp_path))
+
+
+def test_a_table_of_a_newer_version_is_refused_with_both_versions(tmp_path: Path) -> None:
+    file = write_definition(tmp_path)
+    planned(tmp_path, file)
+    set_property(tmp_path, "backstream.format", "2")
+    set_property(tmp_path, "backstream.made_by", "7.0.0")
+
+    assert refusal(tmp_path, file) == (
+        f"table `clicks` has format 2, and backstream {__version__} knows formats up to 1\n"
+        "  it was made by backstream 7.0.0\n\n"
+        "hint: update backstream here, or point BACKSTREAM_HOME and BACKSTREAM_CATALOG_URI at another lake"
+    )
+
+
+def test_a_table_from_before_formats_were_noted_has_the_first(tmp_path: Path) -> None:
+    file = write_definition(tmp_path)
+    planned(tmp_path, file)
+    set_property(tmp_path, "backstream.format", None)
+
+    planned(tmp_path, file)
+
+
+def set_property(folder: Path, name: str, value: str | None) -> None:
+    """One property of the table of the windows; None takes it away."""
+    with opened(Home(folder / "home")) as catalog, loaded(catalog, "clicks").transaction() as transaction:
+        if value is None:
+            transaction.remove_properties(name)
+        else:
+            transaction.set_properties({name: value})
