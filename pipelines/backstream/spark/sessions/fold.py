@@ -13,11 +13,15 @@ from typing import NamedTuple
 
 from backstream.core.errors import PlanError
 from backstream.core.fates import Fate
-from backstream.core.instants import MAX_MS, MIN_MS, wrapped
+from backstream.core.instants import MAX_MS, wrapped
 from backstream.core.panes import panes
 from backstream.core.records import Record
 from backstream.core.watermarks import WatermarkEvent, Watermarks
 from backstream.core.windows import Session
+
+_ON_TIME = Fate.ON_TIME.value
+_FAR_MS = MAX_MS // 2
+"""Below it no sum of times and gaps overflows."""
 
 
 class Firing(NamedTuple):
@@ -54,6 +58,30 @@ class _InFlight:
     members: list[list[int]] = field(default_factory=list)
     is_waiting: list[bool] = field(default_factory=list)
 
+    def due_ms(self, lateness_ms: int) -> int:
+        """The least watermark that fires one, or that makes one be forgotten."""
+        if not self.ends:
+            return MAX_MS
+        gone_ms = min(self.ends[0] - 1 + lateness_ms, MAX_MS)
+        return min(self.ends[self.is_waiting.index(True)] - 1, gone_ms) if True in self.is_waiting else gone_ms
+
+    def takes(self, event_ms: int, watermark_ms: int, lateness_ms: int) -> bool:
+        """Whether an event lies in the latest session, which waits, or reaches just its end; and in no other."""
+        if not self.ends or not self.is_waiting[-1]:
+            return False
+        end_ms = self.ends[-1]
+        return (
+            self.starts[-1] <= event_ms <= end_ms
+            and watermark_ms < end_ms - 1
+            and end_ms < _FAR_MS - lateness_ms
+            and (len(self.ends) == 1 or self.ends[-2] < event_ms)
+        )
+
+    def extend(self, end_ms: int, number: int) -> None:
+        """One record more in the latest session."""
+        self.ends[-1] = max(self.ends[-1], end_ms)
+        self.members[-1].append(number)
+
     def touching(self, start_ms: int, end_ms: int) -> slice:
         """The sessions that a window overlaps or touches."""
         return slice(bisect_left(self.ends, start_ms), bisect_right(self.starts, end_ms))
@@ -73,32 +101,44 @@ def folded(event_times_ms: Sequence[int], in_force_ms: Sequence[int], gap_ms: in
 
     Watermarks between two records change nothing before the next one, and +inf follows the last.
     """
-    fold, sessions, met_ms = Folded(), _InFlight(), MIN_MS
+    fold, sessions, due_ms = Folded(), _InFlight(), MAX_MS
     for number, (event_ms, watermark_ms) in enumerate(zip(event_times_ms, in_force_ms, strict=True)):
-        if watermark_ms != met_ms:
+        if watermark_ms >= due_ms:
             _advance(fold, sessions, watermark_ms, lateness_ms)
-            met_ms = watermark_ms
-        start_ms, end_ms = event_ms, event_ms + gap_ms
-        place = sessions.touching(start_ms, end_ms)
-        members: list[int] = []
-        if place.start < place.stop:
-            start_ms = min(start_ms, sessions.starts[place.start])
-            end_ms = max(end_ms, sessions.ends[place.stop - 1])
-            if _fails(sessions, place, (start_ms, end_ms), lateness_ms, watermark_ms):
-                fold.refusal = _refusal(event_times_ms, in_force_ms, gap_ms, lateness_ms, number)
-                return fold
-            members = _united(sessions.members[place])
-        elif _cleanup_ms(end_ms, lateness_ms) <= watermark_ms:
-            fold.fates.append(Fate.DROPPED.value)
-            continue
-        members.append(number)
-        is_late = end_ms - 1 <= watermark_ms
-        sessions.put(place, start_ms, end_ms, members, is_waiting=not is_late)
-        fold.fates.append(Fate.LATE.value if is_late else Fate.ON_TIME.value)
-        if is_late:
-            fold.firings.append(Firing(start_ms, end_ms, number, members, len(members)))
+            due_ms = sessions.due_ms(lateness_ms)
+        if sessions.takes(event_ms, watermark_ms, lateness_ms):  # nearly every record of a large island
+            sessions.extend(event_ms + gap_ms, number)
+            fold.fates.append(_ON_TIME)
+        elif not _met(fold, sessions, (number, event_ms, watermark_ms), gap_ms, lateness_ms):
+            fold.refusal = _refusal(event_times_ms, in_force_ms, gap_ms, lateness_ms, number)
+            return fold
+        due_ms = sessions.due_ms(lateness_ms)
     _advance(fold, sessions, MAX_MS, lateness_ms)
     return fold
+
+
+def _met(fold: Folded, sessions: _InFlight, record: tuple[int, int, int], gap_ms: int, lateness_ms: int) -> bool:
+    """A record that opens a session, merges some, or comes late; False: the stream fails at it."""
+    number, event_ms, watermark_ms = record
+    start_ms, end_ms = event_ms, event_ms + gap_ms
+    place = sessions.touching(start_ms, end_ms)
+    members: list[int] = []
+    if place.start < place.stop:
+        start_ms = min(start_ms, sessions.starts[place.start])
+        end_ms = max(end_ms, sessions.ends[place.stop - 1])
+        if _fails(sessions, place, (start_ms, end_ms), lateness_ms, watermark_ms):
+            return False
+        members = _united(sessions.members[place])
+    elif _cleanup_ms(end_ms, lateness_ms) <= watermark_ms:
+        fold.fates.append(Fate.DROPPED.value)
+        return True
+    members.append(number)
+    is_late = end_ms - 1 <= watermark_ms
+    sessions.put(place, start_ms, end_ms, members, is_waiting=not is_late)
+    fold.fates.append(Fate.LATE.value if is_late else _ON_TIME)
+    if is_late:
+        fold.firings.append(Firing(start_ms, end_ms, number, members, len(members)))
+    return True
 
 
 def _advance(fold: Folded, sessions: _InFlight, watermark_ms: int, lateness_ms: int) -> None:

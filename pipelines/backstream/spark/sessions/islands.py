@@ -27,12 +27,14 @@ _GAP, _LATENESS, _BUCKET, _FIRST = (
     "session__bucket_ms",
     "session__first_ms",
 )
-_IN_TIME_FIRST, _IN_TIME_LAST, _IN_TIME_CHAINS = (
-    "session__in_time_first_ms",
-    "session__in_time_last_ms",
-    "session__in_time_chains",
+_IN_TIME_FIRST, _IN_TIME_LAST = "session__in_time_first_ms", "session__in_time_last_ms"
+_LATE_FIRST, _LATE_MET = "session__late_first_ms", "session__late_met_ms"
+_BACKBONE_FIRST, _BACKBONE_LAST, _CHAINS = (
+    "session__backbone_first_ms",
+    "session__backbone_last_ms",
+    "session__backbone_chains",
 )
-_BEGINS, _LATE_FIRST, _LATE_MET = "session__begins", "session__late_first_ms", "session__late_met_ms"
+_BEGINS = "session__begins"
 _ISLAND_BUCKET, _ISLAND_KEY = "session__island_bucket_ms", "session__key"
 
 
@@ -74,7 +76,7 @@ def islands(
     # Where a bucket holds few events, aggregating before the exchange hardly shrinks anything: moving the events
     # by key once is quicker. One hot key's events would then all go to one task, so they are shrunk first.
     moved = events if is_skewed else events.repartition(*(F.col(key) for key in keys))
-    bounds, merged = _watched() if is_replay else ({}, {})
+    bounds, merged = (_of_bucket(), _of_island()) if is_replay else ({}, {})
     buckets = moved.groupBy(*keys, *_parameters(window)).agg(
         F.min("event_time_ms").alias(_FIRST),
         F.max("event_time_ms").alias(LAST),
@@ -82,14 +84,18 @@ def islands(
         *(column.alias(name) for name, column in bounds.items()),
         *(parts.partial if parts else ()),
     )
-    started = _started(buckets, keys, is_replay=is_replay)
-    joined = started.groupBy(*keys, START, _GAP, _LATENESS).agg(
-        F.max(LAST).alias(LAST),
-        F.sum(EVENTS).alias(EVENTS),
-        *(column.alias(name) for name, column in merged.items()),
-        *(parts.merged if parts else ()),
+    placed = buckets.withColumns(_backbone()) if is_replay else buckets
+    joined = (
+        _started(placed, keys, is_replay=is_replay)
+        .groupBy(*keys, START, _GAP, _LATENESS)
+        .agg(
+            F.max(LAST).alias(LAST),
+            F.sum(EVENTS).alias(EVENTS),
+            *(column.alias(name) for name, column in merged.items()),
+            *(parts.merged if parts else ()),
+        )
     )
-    return joined.withColumn(IS_CLEAN, _is_clean() if is_replay else F.expr("true")).drop(*bounds, *merged)
+    return joined.withColumn(IS_CLEAN, _is_clean() if is_replay else F.expr("true")).drop(*merged)
 
 
 def end_ms() -> Column:
@@ -127,54 +133,89 @@ def _parameters(window: SessionColumns) -> tuple[Column, Column, Column]:
     )
 
 
-def _watched() -> tuple[dict[str, Column], dict[str, Column]]:
-    """What a bucket keeps of its events to tell whether lateness touched the island; and the same of buckets.
+def _of_bucket() -> dict[str, Column]:
+    """What a bucket keeps of its events to tell whether lateness touched the island.
 
     One millisecond more than `not late`: an event exactly at the bound can miss a session that has just fired.
     """
     event_ms, watermark_ms = F.col("event_time_ms"), F.col("watermark_ms")
     is_in_time = watermark_ms < event_ms - F.lit(1)
-    of_bucket = {
+    return {
         _IN_TIME_FIRST: F.min(F.when(is_in_time, event_ms)),
         _IN_TIME_LAST: F.max(F.when(is_in_time, event_ms)),
         _LATE_FIRST: F.min(F.when(~is_in_time, event_ms)),
         _LATE_MET: F.max(F.when(~is_in_time, watermark_ms)),
     }
-    return of_bucket, {
-        _IN_TIME_CHAINS: F.sum(_IN_TIME_CHAINS),
-        _IN_TIME_FIRST: F.min(_IN_TIME_FIRST),
-        _IN_TIME_LAST: F.max(_IN_TIME_LAST),
+
+
+def _backbone() -> dict[str, Column]:
+    """The events of a bucket that are sure to meet each other in time, and what is late beside them.
+
+    No session that holds an event of the bucket ends within a gap of its first event. So if all of them came
+    before the watermark got there, they are one session, however late: all are backbone. Else those in time are.
+    """
+    is_met_whole = F.coalesce(F.col(_LATE_MET) < _fires_ms(F.col(_FIRST)), F.expr("true"))
+    return {
+        _BACKBONE_FIRST: F.when(is_met_whole, F.col(_FIRST)).otherwise(F.col(_IN_TIME_FIRST)),
+        _BACKBONE_LAST: F.when(is_met_whole, F.col(LAST)).otherwise(F.col(_IN_TIME_LAST)),
+        _LATE_FIRST: F.when(~is_met_whole, F.col(_LATE_FIRST)),
+    }
+
+
+def _of_island() -> dict[str, Column]:
+    """The same of an island, of what its buckets keep. Of late events only those outside the backbone."""
+    return {
+        _CHAINS: F.sum(_CHAINS),
+        _BACKBONE_FIRST: F.min(_BACKBONE_FIRST),
+        _BACKBONE_LAST: F.max(_BACKBONE_LAST),
         _LATE_FIRST: F.min(_LATE_FIRST),
-        _LATE_MET: F.max(_LATE_MET),
+        _LATE_MET: F.max(F.when(F.col(_LATE_FIRST).isNotNull(), F.col(_LATE_MET))),
     }
 
 
 def _is_clean() -> Column:
     """Whether the island fired once, on time and whole, with nothing dropped.
 
-    Events in time that are one chain by themselves fire no part of it: whoever is to join a session arrives before
-    the watermark gets to its end. A late event then finds the session in flight, if it lies behind the first of
-    them (its neighbour in the chain has arrived) and comes before the watermark reaches the end of the chain.
-    And the session must not be kept beyond the limit of 64 bits, where the stream fails.
+    A backbone that is one chain fires no part of itself: whoever is to join a session arrives before the watermark
+    gets to its end. Another event then finds the session in flight, if it lies behind the first of the backbone
+    (its neighbour in the chain has arrived, or neither has fired) and comes before the watermark reaches the end
+    of the chain. And the session must not be kept beyond the limit of 64 bits, where the stream fails.
     """
-    is_behind = F.col(_LATE_FIRST) >= F.col(_IN_TIME_FIRST)
-    finds_it = F.col(_LATE_MET) < F.col(_IN_TIME_LAST) + F.col(_GAP) - F.lit(1)
+    is_behind = F.col(_LATE_FIRST) >= F.col(_BACKBONE_FIRST)
+    finds_it = F.col(_LATE_MET) < _fires_ms(F.col(_BACKBONE_LAST))
     is_bounded = F.col(LAST) <= F.lit(MAX_MS) - F.col(_LATENESS) - F.col(_GAP)
-    is_one_chain = F.col(_IN_TIME_CHAINS) == F.lit(1)
-    return is_one_chain & is_bounded & F.coalesce(is_behind & finds_it, F.expr("true"))
+    is_one_chain = F.col(_CHAINS) == F.lit(1)
+    has_others = F.col(_LATE_FIRST).isNotNull()
+    return is_one_chain & is_bounded & (~has_others | F.coalesce(is_behind & finds_it, F.expr("false")))
+
+
+def _fires_ms(last_ms: Column) -> Column:
+    """The watermark that fires a session whose last event this is; null beyond the limit of 64 bits."""
+    return F.try_add(last_ms, F.col(_GAP) - F.lit(1))
 
 
 def _started(buckets: DataFrame, keys: Sequence[str], *, is_replay: bool) -> DataFrame:
-    """Add `START`: when the island of each bucket began; and whether a chain of events in time begins in it."""
+    """Add `START`: when the island of each bucket began; and whether a chain of its backbone begins in it."""
     of_key = Window.partitionBy(*keys).orderBy(_BUCKET)
     before = of_key.rowsBetween(Window.unboundedPreceding, -1)
     so_far = of_key.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     begins = {_BEGINS: _is_apart(F.col(_FIRST), F.max(LAST).over(before))}
     if is_replay:
-        in_time_before_ms = F.max(_IN_TIME_LAST).over(before)
-        begins[_IN_TIME_CHAINS] = _is_apart(F.col(_IN_TIME_FIRST), in_time_before_ms).cast("long")
+        begins[_CHAINS] = _begins_chain(F.max(_BACKBONE_LAST).over(before)).cast("long")
     begun = buckets.withColumns(begins)
     return begun.withColumn(START, F.max(F.when(F.col(_BEGINS), F.col(_FIRST))).over(so_far)).drop(_BEGINS)
+
+
+def _begins_chain(before_ms: Column) -> Column:
+    """Whether a bucket's backbone is not sure to meet what ends at `before_ms`; not where it has none.
+
+    An event in time meets a session that reaches it. A late one does if it came before that session fired.
+    """
+    is_met_in_time = ~_is_apart(F.col(_IN_TIME_FIRST), before_ms) & F.col(_IN_TIME_FIRST).isNotNull()
+    has_late_first = F.col(_BACKBONE_FIRST) < F.coalesce(_IN_TIME_FIRST, F.lit(MAX_MS))
+    is_met_late = ~_is_apart(F.col(_BACKBONE_FIRST), before_ms) & (F.col(_LATE_MET) < _fires_ms(before_ms))
+    is_met = is_met_in_time | F.coalesce(has_late_first & is_met_late, F.expr("false"))
+    return F.col(_BACKBONE_FIRST).isNotNull() & ~is_met
 
 
 def _is_apart(first_ms: Column, before_ms: Column) -> Column:

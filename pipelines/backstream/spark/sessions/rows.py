@@ -55,36 +55,45 @@ class Island(NamedTuple):
 class Columns:
     """What is added to the records: names and SQL types, and the values that an island gives.
 
-    `rows_of` yields the number of a row, counted within the island, and the values that go beside it.
+    `rows_of` yields lists as long as each other: the numbers of some rows, counted within the island, and the
+    values of each column.
     """
 
     types: Mapping[str, str]
-    rows_of: Callable[[Island], Iterator[tuple[Any, ...]]]
+    rows_of: Callable[[Island], Iterator[tuple[list[int], list[list[Any]]]]]
 
     def __call__(self, batches: Batches) -> Batches:
         """The batches of whole islands, each in arrival order, with the columns."""
         for rows in _whole_islands(batches):
-            made = [
-                (island.begin + number, *values)
-                for island in _islands(rows)
-                for number, *values in self.rows_of(island)
-            ]
-            if not made:
+            numbers: list[int] = []
+            added: list[list[Any]] = [[] for _ in self.types]
+            for island in _islands(rows):
+                for members, columns in self.rows_of(island):
+                    numbers += [island.begin + number for number in members]
+                    for so_far, values in zip(added, columns, strict=True):
+                        so_far.extend(values)
+            if not numbers:
                 continue
-            numbers, *added = zip(*made, strict=True)
             table = rows.take(pa.array(numbers, pa.int64()))
-            for (name, kind), column in zip(self.types.items(), added, strict=True):
-                table = table.append_column(name, pa.array(column, _ARROW[kind]))
+            for (name, kind), values in zip(self.types.items(), added, strict=True):
+                table = table.append_column(name, pa.array(values, _ARROW[kind]))
             yield from table.to_batches()
 
 
-def _fates(island: Island) -> Iterator[tuple[int, str | None, str | None]]:
-    fates, refusal = island.fold.fates, island.fold.refusal
-    for number in range(len(island.event_times_ms)):
-        yield number, fates[number] if number < len(fates) else None, refusal if number == len(fates) else None
+_Rows = tuple[list[int], list[list[Any]]]
 
 
-def _windows(island: Island) -> Iterator[tuple[int, int, int, bool, bool, bool, int]]:
+def _fates(island: Island) -> Iterator[_Rows]:
+    many = len(island.event_times_ms)
+    fates: list[str | None] = [*island.fold.fates]
+    missing = many - len(fates)
+    refusals: list[str | None] = [None] * many
+    if missing:
+        refusals[len(fates)] = island.fold.refusal
+    yield list(range(many)), [fates + [None] * missing, refusals]
+
+
+def _windows(island: Island) -> Iterator[_Rows]:
     """Each window that fired, and the island's own: where every record is in the end."""
     final = min(island.event_times_ms), max(island.event_times_ms) + island.gap_ms
     fired: dict[tuple[int, int], list[Firing]] = {final: []}
@@ -96,15 +105,19 @@ def _windows(island: Island) -> Iterator[tuple[int, int, int, bool, bool, bool, 
         is_first = bool(firings) and firings[0].by is None
         first = firings[0].size if is_first else 0
         live = firings[-1].members[: firings[-1].size] if firings else []
-        late_firings = len(firings) - is_first
-        for place, number in enumerate(live):
-            yield number, *window, place < first, True, window == final, late_firings
-        if window == final:
-            for number in set(range(len(island.event_times_ms))).difference(live):
-                yield number, *window, False, False, True, late_firings
+        is_final = window == final
+        missed: list[int] = []
+        if is_final and len(live) < len(island.event_times_ms):
+            missed = sorted(set(range(len(island.event_times_ms))).difference(live))
+        many = len(live) + len(missed)
+        constant = [*window, is_final, len(firings) - is_first]
+        start_ms, end_ms, in_final, late_firings = ([value] * many for value in constant)
+        in_first = [True] * first + [False] * (many - first)
+        in_live = [True] * len(live) + [False] * len(missed)
+        yield live + missed, [start_ms, end_ms, in_first, in_live, in_final, late_firings]
 
 
-def _firings(island: Island) -> Iterator[tuple[int, int, int, int, str, int | None, int | None]]:
+def _firings(island: Island) -> Iterator[_Rows]:
     before: dict[tuple[int, int], int] = {}
     for firing in island.fold.firings:
         window, by = firing[:2], firing.by
@@ -113,8 +126,8 @@ def _firings(island: Island) -> Iterator[tuple[int, int, int, int, str, int | No
         cause: tuple[str, int | None, int | None] = (PaneTiming.ON_TIME.value, None, None)
         if by is not None:
             cause = PaneTiming.LATE.value, island.in_force_ms[by], island.arrival_seqs[by]
-        for number in firing.members[: firing.size]:
-            yield number, *window, index, *cause
+        members = firing.members[: firing.size]
+        yield members, [[value] * firing.size for value in (*window, index, *cause)]
 
 
 fated = Columns(FATES, _fates)
