@@ -12,6 +12,7 @@ from backstream.cli import app
 from backstream.core.folders import CATALOG_VARIABLE, HOME_VARIABLE
 
 VERBS = ("plan", "run", "days", "stale", "status")
+HISTORY = ("show", "diff", "rollback", "vacuum")
 FEBRUARY = ["--since", "2013-02-01", "--until", "2013-03-01"]
 
 
@@ -61,7 +62,7 @@ def test_help_names_every_option_and_shows_an_example(command: str, options: lis
 def test_without_a_command_all_of_them_are_listed() -> None:
     shown = backstream().output
 
-    assert [name for name in (*VERBS, "report", "conformance", "schema") if f" {name} " not in shown] == []
+    assert [name for name in (*VERBS, *HISTORY, "report", "conformance", "schema") if f" {name} " not in shown] == []
     assert "$BACKSTREAM_HOME" in shown
 
 
