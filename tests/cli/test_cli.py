@@ -62,7 +62,8 @@ def test_help_names_every_option_and_shows_an_example(command: str, options: lis
 def test_without_a_command_all_of_them_are_listed() -> None:
     shown = backstream().output
 
-    assert [name for name in (*VERBS, *HISTORY, "report", "conformance", "schema") if f" {name} " not in shown] == []
+    verbs = (*VERBS, *HISTORY, "report", "advise", "conformance", "schema")
+    assert [name for name in verbs if f" {name} " not in shown] == []
     assert "$BACKSTREAM_HOME" in shown
 
 
