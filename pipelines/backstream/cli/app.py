@@ -30,6 +30,8 @@ app = typer.Typer(
 DefinitionArgument = Annotated[str, typer.Argument(metavar="DEFINITION", help="TOML file, or a definition's name")]
 SinceOption = Annotated[str, typer.Option(help="First day of the range, such as 2013-02-01 (midnight UTC)")]
 UntilOption = Annotated[str, typer.Option(help="First day after the range; itself excluded")]
+MaybeSince = Annotated[str | None, typer.Option("--since", help="First day of the range (midnight UTC)")]
+MaybeUntil = Annotated[str | None, typer.Option("--until", help="First day after the range; itself excluded")]
 ModeOption = Annotated[
     Mode | None,
     typer.Option(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from backstream.cli.app import DefinitionArgument, SinceOption, UntilOption, app, definition_path, errors_in_words
 from backstream.cli.stale import JsonFlag
 from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS, instant_ms, instant_text
-from backstream.core.intervals import backfill_range, require_aligned
+from backstream.core.instants import instant_ms, instant_text
+from backstream.core.intervals import backfill_range, require_whole_days
 
 if TYPE_CHECKING:
     from backstream.steps.days import Day
@@ -35,7 +35,7 @@ def days(
     with errors_in_words():
         interval = backfill_range(instant_ms(since, "--since"), instant_ms(until, "--until"))
         for value_ms, name in ((interval.start_ms, "since"), (interval.end_ms, "until")):
-            require_aligned(value_ms, name, DAY_MS, 0, "UTC days, the unit in which ranges are replaced")
+            require_whole_days(value_ms, name)
         found = days_of(definition_path(definition), interval, Home.from_environment())
         if as_json:
             print(json.dumps([_content(day) for day in found], indent=1))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from backstream.cli.app import ReasonOption, app, definition_path, errors_in_words
+from backstream.cli.app import MaybeSince, MaybeUntil, ReasonOption, app, definition_path, errors_in_words
 from backstream.cli.printing import Format, print_rows
 from backstream.core.errors import SpecError
 from backstream.core.folders import Home
@@ -20,16 +20,14 @@ DatasetArgument = Annotated[
     str, typer.Argument(metavar="DATASET", help="A dataset, or the definition that makes it")
 ]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id")]
-FromOption = Annotated[str | None, typer.Option("--since", help="First day shown (midnight UTC)")]
-ToOption = Annotated[str | None, typer.Option("--until", help="First day after those shown; itself excluded")]
 FormatOption = Annotated[Format, typer.Option("--format", help="table, csv, or json: an object per line")]
 
 
 @app.command()
 def show(
     dataset: DatasetArgument,
-    since: FromOption = None,
-    until: ToOption = None,
+    since: MaybeSince = None,
+    until: MaybeUntil = None,
     as_of: Annotated[
         str | None, typer.Option("--as-of", metavar="RUN|TIME", help="As that run left it, or as it was then")
     ] = None,
@@ -56,8 +54,8 @@ def show(
 @app.command()
 def diff(
     run: Annotated[str, typer.Argument(metavar="RUN|DEFINITION", help="A run id; of a definition the newest run")],
-    since: FromOption = None,
-    until: ToOption = None,
+    since: MaybeSince = None,
+    until: MaybeUntil = None,
     limit: Annotated[int, typer.Option(min=1, help="Largest changes shown per aggregate")] = 10,
     form: FormatOption = Format.TABLE,
 ) -> None:

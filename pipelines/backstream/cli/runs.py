@@ -18,6 +18,8 @@ from rich.progress import (
 
 from backstream.cli.app import (
     DefinitionArgument,
+    MaybeSince,
+    MaybeUntil,
     ModeOption,
     ReasonOption,
     SinceOption,
@@ -26,7 +28,7 @@ from backstream.cli.app import (
     definition_path,
     errors_in_words,
 )
-from backstream.cli.stale import MaybeSince, MaybeUntil, found_stale
+from backstream.cli.stale import found_stale
 from backstream.core.errors import SpecError
 from backstream.core.folders import Home
 from backstream.core.instants import duration_text, instant_ms, instant_text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backstream.cli.app import DefinitionArgument, app, definition_path, errors_in_words
+from backstream.cli.app import DefinitionArgument, MaybeSince, MaybeUntil, app, definition_path, errors_in_words
 from backstream.core.folders import Home
 from backstream.core.instants import instant_ms, instant_text
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 _FILES_SHOWN = 3
 
-MaybeSince = Annotated[str | None, typer.Option("--since", help="First day of the range (midnight UTC)")]
-MaybeUntil = Annotated[str | None, typer.Option("--until", help="First day after the range; itself excluded")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead")]
 
 

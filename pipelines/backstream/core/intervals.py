@@ -61,3 +61,12 @@ def require_aligned(value_ms: int, name: str, unit_ms: int, offset_ms: int, unit
             f"hint: use {instant_text(below)} or {instant_text(above)}"
         )
         raise PlanError(msg)
+
+
+def require_whole_days(value_ms: int, name: str) -> None:
+    """Check that an instant is midnight UTC: tables are replaced a day at a time.
+
+    Raises:
+        PlanError: naming the instant and the two midnights about it.
+    """
+    require_aligned(value_ms, name, DAY_MS, 0, "UTC days, the unit in which ranges are replaced")

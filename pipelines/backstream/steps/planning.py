@@ -9,8 +9,7 @@ from backstream import __version__
 from backstream.core.arrivals import BucketGrid, IndexFolder, is_told_by_index
 from backstream.core.errors import PlanError
 from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS
-from backstream.core.intervals import Interval, backfill_range, require_aligned
+from backstream.core.intervals import Interval, backfill_range, require_whole_days
 from backstream.core.plan import Chunk, Fidelity, InputFile, Mode, Plan
 from backstream.core.tables import (
     METRICS_TABLE,
@@ -65,7 +64,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     where = str(definition_path)
     interval = backfill_range(since_ms, until_ms)
     for value_ms, name in ((since_ms, "since"), (until_ms, "until")):
-        require_aligned(value_ms, name, DAY_MS, 0, "UTC days, the unit in which ranges are replaced")
+        require_whole_days(value_ms, name)
     written = load(definition_path)
     definition = resolved(written, home)
     load_suite(definition.quality.suite)

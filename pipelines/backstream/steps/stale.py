@@ -12,7 +12,7 @@ from typing import Any
 from backstream.core.errors import BackstreamError, SpecError
 from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS, instant_text
-from backstream.core.intervals import Interval, backfill_range, require_aligned
+from backstream.core.intervals import Interval, backfill_range, require_whole_days
 from backstream.core.plan import InputFile, Mode, Plan
 from backstream.core.staleness import Change, StaleWindow, Touch, days_of, events_by_file, stale_windows
 from backstream.core.windows import Session, TimeWindow
@@ -98,7 +98,7 @@ def _interval(since_ms: int | None, until_ms: int | None) -> Interval | None:
         msg = f"a range needs both ends: --{'since' if since_ms is None else 'until'} is missing"
         raise SpecError(msg)
     for value_ms, name in ((since_ms, "since"), (until_ms, "until")):
-        require_aligned(value_ms, name, DAY_MS, 0, "UTC days, the unit in which ranges are replaced")
+        require_whole_days(value_ms, name)
     return backfill_range(since_ms, until_ms)
 
 

@@ -105,7 +105,6 @@ def folded(event_times_ms: Sequence[int], in_force_ms: Sequence[int], gap_ms: in
     for number, (event_ms, watermark_ms) in enumerate(zip(event_times_ms, in_force_ms, strict=True)):
         if watermark_ms >= due_ms:
             _advance(fold, sessions, watermark_ms, lateness_ms)
-            due_ms = sessions.due_ms(lateness_ms)
         if sessions.takes(event_ms, watermark_ms, lateness_ms):  # nearly every record of a large island
             sessions.extend(event_ms + gap_ms, number)
             fold.fates.append(_ON_TIME)
