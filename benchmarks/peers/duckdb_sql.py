@@ -9,7 +9,7 @@ import argparse
 import json
 import time
 
-import duckdb  # type: ignore[import-not-found]
+import duckdb
 
 _JOB = """
 CREATE OR REPLACE TEMP TABLE counted AS
@@ -30,7 +30,7 @@ def main() -> None:
         begin = time.perf_counter()
         duckdb.execute(_JOB.format(input=options.input))
         seconds = time.perf_counter() - begin
-    windows, events, total = duckdb.execute("SELECT count(*), sum(events), sum(total) FROM counted").fetchone()
+    [(windows, events, total)] = duckdb.execute("SELECT count(*), sum(events), sum(total) FROM counted").fetchall()
     facts = {"seconds": seconds, "version": duckdb.__version__}
     print(json.dumps({**facts, "windows": windows, "events": int(events), "total": int(total)}))
 
