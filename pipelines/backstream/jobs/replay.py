@@ -18,7 +18,7 @@ from backstream.core.errors import BackstreamError, ContractError, PlanError, Sp
 from backstream.core.pins import other_code, require_inputs, unfinished
 from backstream.core.plan import Plan
 from backstream.definition.pinned import require_definition
-from backstream.spark.run import replay_chunk
+from backstream.spark.run import replay_chunks
 from backstream.spark.session import submitted
 
 
@@ -36,9 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chunks = [plan.chunk(chunk_id) for chunk_id in options.chunk]
         _require_pinned(plan, options.chunk)
         spark = submitted(f"backstream {plan.dataset} {', '.join(options.chunk)}")
-        for chunk in chunks:
-            manifest = replay_chunk(spark, plan, chunk)
-            print(f"chunk {chunk.chunk_id} ({chunk.interval}): {manifest.events_read:,} events read")  # noqa: T201 - people read the log
+        for manifest in replay_chunks(spark, plan, chunks):
+            interval = plan.chunk(manifest.chunk_id).interval
+            print(f"chunk {manifest.chunk_id} ({interval}): {manifest.events_read:,} events read")  # noqa: T201 - people read the log
     except BackstreamError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - people read the log
         return 3 if isinstance(error, (SpecError, PlanError, ContractError)) else 1
