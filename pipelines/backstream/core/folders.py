@@ -73,6 +73,11 @@ class RunFolder:
         return self.path / "verdict.json"
 
     @property
+    def decision(self) -> Path:
+        """What a person decided about the result, JSON; absent when nobody was asked, or has not answered."""
+        return self.path / "decision.json"
+
+    @property
     def publication(self) -> Path:
         """What was committed, JSON; absent when nothing was."""
         return self.path / "publication.json"
