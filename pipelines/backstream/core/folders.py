@@ -14,6 +14,8 @@ from backstream.core.errors import LedgerError
 
 HOME_VARIABLE = "BACKSTREAM_HOME"
 CATALOG_VARIABLE = "BACKSTREAM_CATALOG_URI"
+TASK_VARIABLE = "BACKSTREAM_TASK"
+"""Set for a Spark job: the task that waits for it, as `host/process`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,9 +56,10 @@ def progress_of(plan: Plan) -> Progress:
 
 def timings(plan: Plan, manifests: Iterable[Manifest]) -> list[ChunkTiming]:
     """What each finished chunk of a plan took."""
+    expected = {chunk.chunk_id: chunk.expected_events for chunk in plan.chunks}
     return [
         ChunkTiming(
-            plan.chunk(each.chunk_id).expected_events,
+            expected[each.chunk_id],
             sum(each.timings_s.values()),
             epoch_ms(datetime.fromisoformat(each.finished_at)) if each.finished_at else 0,
         )

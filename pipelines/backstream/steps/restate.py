@@ -67,11 +67,8 @@ def restatements(
     said = [f"{_days(ranges)} of {found.published_days} published days stale"]
     if is_missing_wanted:
         gaps = missing(definition_path, home, limits.until_ms)
-        holes = [
-            Restatement(kept, None, "missing: no run covers it")
-            for each in gaps.ranges
-            if (kept := limits.kept(each))
-        ]
+        kept_gaps = [kept for each in gaps.ranges if (kept := limits.kept(each))]
+        holes = [Restatement(each, None, "missing: no run covers it") for each in kept_gaps]
         said.append(f"{_days(holes)} missing")
         said += [f"{gaps.refused_days} stay refused"] if gaps.refused_days else []
         said += [f"{gaps.unsealed_days} not sealed yet"] if gaps.unsealed_days else []
@@ -88,7 +85,11 @@ def _because(found: Staleness, interval: Interval) -> str:
         return f"late data: {whole}"
     windows = len({(window.window.start_ms, window.window.end_ms) for day in days for window in day.windows})
     files = len({file for day in days for file in day.events})
-    return f"late data: {windows} {'window' if windows == 1 else 'windows'}, by {files} {'file' if files == 1 else 'files'}"
+    return f"late data: {_counted(windows, 'window')}, by {_counted(files, 'file')}"
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def _days(ranges: list[Restatement]) -> int:

@@ -15,7 +15,6 @@ from backstream.core.errors import BackstreamError
 from backstream.core.folders import Home, RunFolder
 from backstream.core.instants import SECOND_MS, instant_text
 from backstream.core.intervals import Interval
-from backstream.core.manifest import Manifest
 from backstream.core.plan import Plan
 from backstream.core.progress import is_alive, seconds_left, timings
 from backstream.core.publication import Publication
