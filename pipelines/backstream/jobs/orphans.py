@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from backstream.core.folders import TASK_VARIABLE
 
@@ -23,17 +24,23 @@ def end_with_the_task(environment: Mapping[str, str] = os.environ) -> threading.
     no task was named, or it is on another machine, as with a driver in a cluster.
     """
     host, _, pid = environment.get(TASK_VARIABLE, "").partition("/")
-    began = _began(int(pid)) if pid.isdigit() and host == socket.gethostname() else None
-    if began is None:
+    if host != socket.gethostname() or not pid.isdigit() or _began(os.getpid()) is None:
         return None
+    began = _began(int(pid))
+    if began is None:
+        _end(int(pid))
     watch = threading.Thread(target=_watch, args=(int(pid), began), name="watch the task", daemon=True)
     watch.start()
     return watch
 
 
-def _watch(pid: int, began: str) -> None:
+def _watch(pid: int, began: str | None) -> None:
     while _began(pid) == began:
         time.sleep(_POLL_S)
+    _end(pid)
+
+
+def _end(pid: int) -> NoReturn:
     print(f"the task that waited for this job is gone (process {pid}): ending", file=sys.stderr, flush=True)  # noqa: T201 - people read the log
     os._exit(GONE_STATUS)
 

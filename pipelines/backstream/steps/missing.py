@@ -65,9 +65,8 @@ def _unsealed(definition: Definition, path: Path, home: Home, days: list[int]) -
         return set()
     source = inspected(source_files(definition.source, str(path)), definition.timed_source)
     span = Interval(days[0], days[-1] + DAY_MS)
-    return {each.day_ms for each in seals(definition, source.inputs, span, home) if not each.seal.is_final} & {
-        *days
-    }
+    evidence = seals(definition, source.inputs, span, home)
+    return {each.day_ms for each in evidence if not each.seal.is_final} & {*days}
 
 
 def _joined(days: list[int]) -> tuple[Interval, ...]:

@@ -14,20 +14,6 @@ from backstream.steps.stale import Staleness, stale
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Where to look: from `since_ms` (None: from the first day) to before `until_ms` (None: to the last)."""
-
-    since_ms: int | None = None
-    until_ms: int | None = None
-
-    def kept(self, interval: Interval) -> Interval | None:
-        """The part of an interval that lies within; None when none does."""
-        start_ms = interval.start_ms if self.since_ms is None else max(self.since_ms, interval.start_ms)
-        end_ms = interval.end_ms if self.until_ms is None else min(self.until_ms, interval.end_ms)
-        return Interval(start_ms, end_ms) if start_ms < end_ms else None
-
-
-@dataclass(frozen=True, slots=True)
 class Restatement:
     """One range to be run, in which mode (None: as defined), and why."""
 
@@ -45,19 +31,26 @@ class Restatements:
 
 
 def restatements(
-    definition_path: Path, home: Home, limits: Limits, *, is_missing_wanted: bool = True
+    definition_path: Path,
+    home: Home,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    *,
+    is_missing_wanted: bool = True,
 ) -> Restatements:
     """The ranges that differ from what would be published now.
 
     Args:
         definition_path: the TOML file.
         home: where state lies.
-        limits: where to look.
+        since_ms: first instant that is looked at; None: from the first day on.
+        until_ms: first instant that is not; None: to the last day.
         is_missing_wanted: whether days that no run covers are wanted too.
 
     Raises:
         PlanError: when the source cannot be read, or only Spark can evaluate its event times.
     """
+    limits = _Limits(since_ms, until_ms)
     found = stale(definition_path, home)
     ranges = [
         Restatement(kept, mode, _because(found, kept))
@@ -66,7 +59,7 @@ def restatements(
     ]
     said = [f"{_days(ranges)} of {found.published_days} published days stale"]
     if is_missing_wanted:
-        gaps = missing(definition_path, home, limits.until_ms)
+        gaps = missing(definition_path, home, until_ms)
         kept_gaps = [kept for each in gaps.ranges if (kept := limits.kept(each))]
         holes = [Restatement(each, None, "missing: no run covers it") for each in kept_gaps]
         said.append(f"{_days(holes)} missing")
@@ -75,6 +68,20 @@ def restatements(
         ranges += holes
     ordered = sorted(ranges, key=lambda each: each.interval.start_ms)
     return Restatements(tuple(ordered), f"{found.dataset}: {', '.join(said)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Where to look: from `since_ms` (None: from the first day) to before `until_ms` (None: to the last)."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def kept(self, interval: Interval) -> Interval | None:
+        """The part of an interval that lies within; None when none does."""
+        start_ms = interval.start_ms if self.since_ms is None else max(self.since_ms, interval.start_ms)
+        end_ms = interval.end_ms if self.until_ms is None else min(self.until_ms, interval.end_ms)
+        return Interval(start_ms, end_ms) if start_ms < end_ms else None
 
 
 def _because(found: Staleness, interval: Interval) -> str:
