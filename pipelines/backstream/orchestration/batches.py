@@ -7,7 +7,9 @@ from itertools import pairwise
 
 from backstream.core.intervals import Interval
 from backstream.core.plan import Chunk
-from backstream.orchestration.form import MOST_BATCHES
+
+MOST_BATCHES = 100
+"""Spark jobs per run, at most; a run of more chunks has several chunks per job."""
 
 
 def batches(chunks: Sequence[Chunk], parallelism: int | None = None) -> list[tuple[Chunk, ...]]:

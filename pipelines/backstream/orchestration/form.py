@@ -1,7 +1,7 @@
 """What a person may choose for a run: the forms of the DAGs, and what their answers mean.
 
-The server checks a form by its JSON schema before it starts a run, and each task again with the same words. What no
-schema can say is checked by the task `plan`. Nothing that is filled in is left unused without a word.
+The server checks a form by its JSON schema before it starts a run, and each task again with the same words. What
+no schema can say is checked by the task `plan`. Nothing that is filled in is left unused without a word.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from backstream.core.instants import duration_text
 from backstream.core.plan import Mode
 from backstream.definition.model import Definition
 from backstream.definition.overrides import DELAYED
+from backstream.orchestration.batches import MOST_BATCHES
 
 AS_DEFINED = "as defined"
 """The choice that leaves something to the definition."""
-
-MOST_BATCHES = 100
-"""Spark jobs per run, at most; a run of more chunks has several chunks per job."""
 
 _DURATION = r"^(\d+(ms|s|m|h|d))+$"
 _OVERRIDES = {
@@ -262,7 +260,7 @@ def _again() -> dict[str, Param]:
         False,  # noqa: FBT003 - the form's default
         type="boolean",
         title="Plan anew",
-        description_md="A run that is cleared goes on with its plan. Set, it is planned again, with all files there are.",
+        description_md="A run that is cleared goes on with its plan. Set, it is planned again, with all files.",
         section="How",
     )
     return {"fresh": fresh}
