@@ -28,10 +28,8 @@ EVENTS: list[dict[str, Any]] = [
     {"chosen_options": ["Approve"], "responded_by_user": None, "responded_at": AT},
     {"error": "timeout", "error_type": "timeout", "responded_at": AT},
 ]
-CLUSTERS = {
-    "k8s://https://cluster:6443": {"deploy-mode": "client", "namespace": "spark"},
-    "yarn": {"deploy-mode": "client", "queue": "backfill"},
-}
+YARN = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "client", "queue": "backfill"}}
+KUBERNETES = {"conn_type": "spark", "host": "k8s://https://cluster:6443"}
 LOCAL_SPARK = json.dumps({"conn_type": "spark", "host": "local[2]"})
 
 
@@ -104,13 +102,14 @@ def tasks() -> dict[str, Any]:
     return {
         "errors": _errors(),
         "modes": [_mode(choice) for choice in ("as defined", "", "replay", "recompute", "fast")],
+        "without connection": _raised(lambda: _operator().execute({})),
         "asked": _asked(),
         "unknown": _raised(lambda: _ask_for(colour="red")),
         "refused": [_raised(lambda: _check(form)) for form in WRONG_FORMS],  # noqa: B023 - called at once
         "decisions": [_decision(event) for event in EVENTS],
         "alerts": _alerts(),
-        "clusters": {host: _submitted_to(host, extra) for host, extra in CLUSTERS.items()},
-        "without connection": _raised(lambda: _operator().execute({})),
+        "yarn": _submitted_to(YARN),
+        "kubernetes": _raised(lambda: _executed_on(KUBERNETES)),
         "submitted": _submitted(),
         "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3)},  # noqa: B023 - called at once
         "heavy": _heavy(),
@@ -135,7 +134,7 @@ def _fail(kind: type[Exception]) -> None:
 
 def _mode(choice: str) -> str:
     from backstream.core.errors import SpecError
-    from backstream.orchestration.tasks import mode_of
+    from backstream.orchestration.form import mode_of
 
     try:
         return repr(mode_of(choice))
@@ -191,8 +190,15 @@ def _alerts() -> list[str]:
     return heard.getvalue().splitlines()
 
 
-def _submitted_to(host: str, extra: dict[str, str]) -> list[str]:
-    connection = {"conn_type": "spark", "host": host, "extra": extra}
+def _executed_on(connection: dict[str, Any]) -> None:
+    os.environ["AIRFLOW_CONN_BACKSTREAM_SPARK"] = json.dumps(connection)
+    try:
+        _operator().execute({})
+    finally:
+        del os.environ["AIRFLOW_CONN_BACKSTREAM_SPARK"]
+
+
+def _submitted_to(connection: dict[str, Any]) -> list[str]:
     os.environ["AIRFLOW_CONN_BACKSTREAM_SPARK"] = json.dumps(connection)
     task = _operator()
     command: list[str] = task._get_hook()._build_spark_submit_command(task.application)  # noqa: SLF001 - the point
