@@ -132,12 +132,13 @@ class Cluster:
 
     def jobs(self) -> list[psutil.Process]:
         """The Spark drivers that run, by the plan in their command line: a JVM, and its Python."""
-        found = []
-        for process in psutil.process_iter(["cmdline"]):
-            words = process.info["cmdline"] or []
-            if "--plan" in words and any(str(self.home) in word for word in words):
-                found.append(process)
-        return found
+        running = psutil.process_iter(["cmdline"])
+        return [each for each in running if self._is_driver(each.info["cmdline"] or [])]
+
+    def _is_driver(self, words: list[str]) -> bool:
+        """Not the short-lived JVM that puts the command line together."""
+        is_ours = "--plan" in words and any(str(self.home / "runs") in word for word in words)
+        return is_ours and "org.apache.spark.launcher.Main" not in words
 
     def texts(self) -> Iterator[tuple[Path, str]]:
         """Every file of text that the stack has left: logs, plans, reports, and what its processes printed."""
@@ -159,7 +160,9 @@ def running(folder: Path, definitions: Path) -> Iterator[Cluster]:
         _dag_files(folder / "dags")
         with Stack(home, Spark(master, chunks_at_once=2), settings | _dags(folder / "dags")) as stack:
             _limit_spark(stack)
-            yield _cluster(stack, home, catalog_uri, alerts)
+            cluster = _cluster(stack, home, catalog_uri, alerts)
+            with cluster.admin, cluster.viewer:
+                yield cluster
 
 
 def _settings(definitions: Path, database: str, catalog_uri: str, alerts: Alerts) -> dict[str, str]:
@@ -168,6 +171,11 @@ def _settings(definitions: Path, database: str, catalog_uri: str, alerts: Alerts
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin,viewer:viewer",
         "AIRFLOW__CORE__PARALLELISM": "6",
+        # A scheduler that crashed is missed within seconds, not minutes.
+        "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "15",
+        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "10",
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
         "AIRFLOW_CONN_BACKSTREAM_ALERTS": json.dumps(alert),
         "BACKSTREAM_CATALOG_URI": catalog_uri,
         "BACKSTREAM_DEFINITIONS": str(definitions),

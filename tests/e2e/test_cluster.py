@@ -11,9 +11,12 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import psutil
 import pytest
 from tests.e2e.cluster import ALERT_TOKEN, CATALOG_PASSWORD, Cluster, running
 from tests.lake import postgres
@@ -124,25 +127,50 @@ def on_demand(cluster: Cluster, crowd: list[str], misspelt: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def killed(cluster: Cluster, on_demand: str) -> list[int]:
-    """A Backfill over three intervals; the task of the first Spark job of it that shows is killed."""
+def cancelled(cluster: Cluster, on_demand: str) -> dict[str, str]:
+    """The same run, marked as failed once its first chunk was done; chunks to the attempts that did them."""
+    cluster.until("a chunk of the run from the form is done", lambda: attempts(cluster, "live"))
+    body = {"state": "failed"}
+    answer = cluster.admin.patch(f"/api/v2/dags/reprocess_live/dagRuns/{quote(on_demand)}", json=body)
+    assert answer.status_code == 200, answer.text
+    cluster.until("nothing of it runs", lambda: not cluster.jobs())
+    return attempts(cluster, "live")
+
+
+@pytest.fixture(scope="module")
+def killed(cluster: Cluster, cancelled: dict[str, str], on_demand: str) -> list[int]:
+    """A Backfill over three intervals; the task of its first Spark job is killed. The other run is resumed."""
     cluster.api.unpause("backfill_events")
     body = {"from_date": RANGE["since"], "to_date": "2024-03-03T00:00:00Z", "dag_id": "backfill_events"}
     answer = cluster.admin.post("/api/v2/backfills", json=body | {"max_active_runs": 2})
     assert answer.status_code == 200, answer.text
-    job = cluster.until("a job of the Backfill runs", lambda: _jobs_of(cluster, "events"))[0]
-    family = [job.pid, *(child.pid for child in job.children(recursive=True))]
-    os.kill(job.ppid(), signal.SIGKILL)
-    return family
+    family = cluster.until("a job of the Backfill runs", lambda: _family(cluster.jobs()))
+    os.kill(family[0], signal.SIGKILL)
+    clear(cluster, "reprocess_live", on_demand)
+    return list(family[1:])
 
 
-def _jobs_of(cluster: Cluster, dataset: str) -> list[Any]:
-    """The JVMs: each is the child of a task."""
-    return [each for each in cluster.jobs() if f"/runs/{dataset}/" in " ".join(each.cmdline()) and _is_jvm(each)]
+def _family(jobs: list[psutil.Process]) -> list[int]:
+    """A task, the JVM that it waits for, the Python that the JVM has started; empty as long as there is none."""
+    for job in jobs:
+        with suppress(psutil.NoSuchProcess):
+            if children := job.children():
+                return [job.ppid(), job.pid, *(child.pid for child in children)]
+    return []
 
 
-def _is_jvm(process: Any) -> bool:
-    return Path(process.cmdline()[0]).name == "java"
+def clear(cluster: Cluster, dag_id: str, run_id: str, *task_ids: str) -> None:
+    """Clear some tasks of a run and what comes after them; all of them when none is named."""
+    body: dict[str, Any] = {"dag_run_id": run_id, "dry_run": False, "only_failed": False}
+    body |= {"task_ids": task_ids, "include_downstream": True} if task_ids else {}
+    answer = cluster.admin.post(f"/api/v2/dags/{dag_id}/clearTaskInstances", json=body)
+    assert answer.status_code == 200, answer.text
+
+
+def attempts(cluster: Cluster, name: str) -> dict[str, str]:
+    """Finished chunks of all runs of a dataset to the attempts that did them."""
+    files = (cluster.home / "runs" / name).glob("*/chunks/*.json")
+    return {f"{file.parents[1].name} {file.stem}": json.loads(file.read_text())["attempt"] for file in files}
 
 
 @pytest.fixture(scope="module")
@@ -170,10 +198,7 @@ def rejected(cluster: Cluster, on_demand: str, backfilled: list[dict[str, Any]])
 @pytest.fixture(scope="module")
 def approved(cluster: Cluster, rejected: str) -> str:
     """The same run again, cleared from its question on, and approved."""
-    body = {"dag_run_id": rejected, "task_ids": ["approve"], "include_downstream": True, "dry_run": False}
-    body |= {"only_failed": False}
-    answer = cluster.admin.post("/api/v2/dags/reprocess_live/clearTaskInstances", json=body)
-    assert answer.status_code == 200, answer.text
+    clear(cluster, "reprocess_live", rejected, "approve")
     cluster.until_asked("reprocess_live", rejected)
     assert cluster.answer(cluster.admin, "reprocess_live", rejected, "Approve") == 200
     assert cluster.until_finished("reprocess_live", rejected) == "success"
@@ -182,8 +207,13 @@ def approved(cluster: Cluster, rejected: str) -> str:
 
 @pytest.fixture(scope="module")
 def raced(cluster: Cluster, approved: str) -> list[str]:
-    """Two runs of the same day, both staged before either is published; the states they end in."""
+    """Two runs of the same day, both staged before either is published; the states they end in.
+
+    While their jobs run the scheduler crashes and is started again.
+    """
     run_ids = [cluster.trigger("reprocess_events", **LAST_DAY, reason="race", approval="always") for _ in range(2)]
+    cluster.until("a job of them runs", lambda: _family(cluster.jobs()))
+    cluster.stack.crash("scheduler")
     for run_id in run_ids:
         cluster.until_asked("reprocess_events", run_id)
     for run_id in run_ids:
@@ -248,6 +278,14 @@ def test_the_server_refuses_a_form_that_is_filled_in_wrongly(
 def test_a_viewer_cannot_start_a_run(cluster: Cluster) -> None:
     body = {"logical_date": None, "conf": RANGE | {"reason": "test"}}
     assert cluster.viewer.post("/api/v2/dags/reprocess_events/dagRuns", json=body).status_code == 403
+
+
+def test_a_run_that_was_cancelled_goes_on_with_its_plan_where_it_stopped(
+    cluster: Cluster, cancelled: dict[str, str], rejected: str
+) -> None:
+    assert cancelled.items() <= attempts(cluster, "live").items()
+    assert len(attempts(cluster, "live")) == 3
+    assert "going on with plan" in cluster.log_of("reprocess_live", rejected, "plan")
 
 
 def test_a_killed_task_takes_its_spark_application_with_it(cluster: Cluster, killed: list[int]) -> None:
