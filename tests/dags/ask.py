@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 HEAVY = ("pyspark", "pandas", "great_expectations", "numpy", "pyarrow", "pyiceberg")
@@ -27,6 +28,12 @@ EVENTS: list[dict[str, Any]] = [
     {"chosen_options": ["Reject"], "responded_by_user": None, "responded_at": AT, "timedout": True},
     {"chosen_options": ["Approve"], "responded_by_user": None, "responded_at": AT},
     {"error": "timeout", "error_type": "timeout", "responded_at": AT},
+]
+LAKE = {"conn_type": "postgres", "login": "lake", "password": "p@/w", "schema": "flights"}
+CATALOGS: list[dict[str, Any]] = [
+    LAKE | {"host": "db", "port": 5432},
+    LAKE | {"host": "/run/postgres"},
+    {"conn_type": "mysql"},
 ]
 YARN = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "client", "queue": "backfill"}}
 KUBERNETES = {"conn_type": "spark", "host": "k8s://https://cluster:6443"}
@@ -108,12 +115,72 @@ def tasks() -> dict[str, Any]:
         "refused": [_raised(lambda: _check(form)) for form in WRONG_FORMS],  # noqa: B023 - called at once
         "decisions": [_decision(event) for event in EVENTS],
         "alerts": _alerts(),
+        "catalogs": [_catalog(connection) for connection in CATALOGS],
         "yarn": _submitted_to(YARN),
         "kubernetes": _raised(lambda: _executed_on(KUBERNETES)),
         "submitted": _submitted(),
         "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3)},  # noqa: B023 - called at once
         "heavy": _heavy(),
     }
+
+
+def plans(definition: str, home: str, late: str) -> dict[str, list[Any]]:
+    """What the task `plan` makes of runs of a definition: jobs, plan file and log, or error and message.
+
+    The files of the source are those of `late` too, once a run has been planned.
+    """
+    os.environ["BACKSTREAM_HOME"] = home
+    os.environ.pop("AIRFLOW_CONN_BACKSTREAM_CATALOG", None)
+    whole = {"since": "2024-03-01T00:00:00Z", "until": "2024-03-05T01:00:00+01:00", "reason": "why"}
+    told = {
+        "dry run": _planned(definition, "zero", whole | {"dry_run": True}),
+        "first": _planned(definition, "one", whole | {"parallelism": 3}),
+    }
+    data = Path(definition).parent / "data"
+    Path(late).rename(data / "late.parquet")
+    told |= {
+        "cleared": _planned(definition, "one", whole | {"parallelism": 1}),
+        "asked otherwise": _planned(definition, "one", whole | {"chunk": "2d"}),
+        "another run": _planned(definition, "two", whole),
+    }
+    (data / "late.parquet").unlink()
+    told |= {
+        "cannot go on": _planned(definition, "two", whole),
+        "fresh": _planned(definition, "two", whole | {"fresh": True}),
+        "nonsense": _planned(definition, "three", whole | {"delay": "1h"}),
+        "half a day": _planned(definition, "three", whole | {"since": "2024-03-01T12:00:00Z"}),
+    }
+    return told
+
+
+def _planned(definition: str, run_id: str, form: dict[str, Any]) -> list[Any]:
+    import io
+    import logging
+
+    from backstream.definition.load import load
+    from backstream.orchestration import tasks as ours
+    from backstream.orchestration.dag import reprocess_dag
+
+    path = Path(definition)
+    dag = reprocess_dag(load(path), path)
+    pushed: dict[str, str] = {}
+    context = {
+        "params": dag.params.dump() | form,
+        "dag": dag,
+        "run_id": run_id,
+        "ti": SimpleNamespace(xcom_push=lambda key, value: pushed.update({key: value})),
+    }
+    heard = io.StringIO()
+    handler = logging.StreamHandler(heard)
+    ours.log.addHandler(handler)
+    ours.log.setLevel(logging.INFO)
+    try:
+        jobs = ours.plan(path, context)
+    except Exception as error:  # noqa: BLE001 - the answer is which one it is
+        return [type(error).__name__, str(error)]
+    finally:
+        ours.log.removeHandler(handler)
+    return [[job["name"] for job in jobs], pushed.get("plan", ""), heard.getvalue()]
 
 
 def _errors() -> dict[str, list[str]]:
@@ -188,6 +255,19 @@ def _alerts() -> list[str]:
         os.environ["AIRFLOW_CONN_BACKSTREAM_ALERTS"] = json.dumps(connection)
         alerts.tell("run failed")
     return heard.getvalue().splitlines()
+
+
+def _catalog(connection: dict[str, Any]) -> str:
+    from backstream.core.errors import SpecError
+    from backstream.core.folders import Home
+    from backstream.orchestration.secrets import provide_catalog
+
+    os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"] = json.dumps(connection)
+    try:
+        provide_catalog()
+        return Home(Path("/nowhere")).catalog_uri
+    except SpecError as error:
+        return str(error)
 
 
 def _executed_on(connection: dict[str, Any]) -> None:

@@ -87,6 +87,14 @@ def test_who_cannot_be_told_is_no_reason_to_fail_and_no_token_is_logged(seen: An
     ]
 
 
+def test_the_catalog_is_found_by_its_connection(seen: Any) -> None:
+    assert seen["catalogs"] == [
+        "postgresql+psycopg2://lake:p%40%2Fw@db:5432/flights",
+        "postgresql+psycopg2://lake:p%40%2Fw@/flights?host=/run/postgres",
+        "connection 'backstream_catalog' must be of type postgres, got 'mysql'",
+    ]
+
+
 def test_another_cluster_is_another_connection_and_nothing_else(seen: Any) -> None:
     words = seen["yarn"]
     settings = [value for name, value in pairwise(words) if name == "--conf"]
