@@ -6,7 +6,7 @@ Its whole state lies in one folder and survives a restart; nothing of it runs on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -31,10 +31,12 @@ _POLL_S = 0.25
 class Stack:
     """Use as a context: entering begins to set up the database, `start` brings up the rest, leaving ends all."""
 
-    def __init__(self, home: Path, spark: Spark | None = None) -> None:
+    def __init__(self, home: Path, spark: Spark | None = None, settings: Mapping[str, str] | None = None) -> None:
+        """`settings`: environment variables of the processes, instead of or beside those of the demo."""
         self.place = Place.with_free_ports(home.resolve())
         self.spark = spark or Spark.of_this_machine()
         self.password = ""
+        self._settings = dict(settings or {})
         self._env: dict[str, str] = {}
         self._services: list[Service] = []
         self._migration: Service | None = None
@@ -62,7 +64,7 @@ class Stack:
         write_spark_defaults(self.place)
         known = Secrets.kept_in(self.place.airflow)
         self.password = known.password
-        self._env = environment(self.place, known, self.spark)
+        self._env = environment(self.place, known, self.spark) | self._settings
         if not self._migrated.exists():
             self._migration = self._service("db-migrate", ["db", "migrate"])
         return self
@@ -114,6 +116,13 @@ class Stack:
         for service in self._services:
             service.require_alive()
 
+    def crash(self, name: str) -> None:
+        """Kill a service without a word, and start it again: what an out-of-memory killer and a supervisor do."""
+        number = next(number for number, each in enumerate(self._services) if each.name == name)
+        self._services[number].process.kill()
+        self._services[number].process.wait()
+        self._services[number] = self._service(name, [name])
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -130,7 +139,10 @@ class Stack:
             with suppress(ApiError):  # then the next start does it
                 self._api.settle()
                 self._unsettled.unlink()
+            self._api.close()
         end(self._processes)
+        for service in self._services:
+            service.process.wait()  # all have ended: nobody is left that nobody has asked how it went
         self._roster.unlink(missing_ok=True)
 
     def _processes(self) -> list[psutil.Process]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,80 @@ def test_the_form_may_leave_the_mode_to_the_definition(seen: Any) -> None:
         "<Mode.REPLAY: 'replay'>",
         "<Mode.RECOMPUTE: 'recompute'>",
         "mode must be 'as defined', 'recompute' or 'replay', got 'fast'",
+    ]
+
+
+def test_a_filled_in_form_says_what_is_otherwise_than_defined(seen: Any) -> None:
+    assert seen["asked"] == (
+        "Asked(mode=<Mode.REPLAY: 'replay'>, overrides={'watermark.delay': '45m'}, parallelism=None, "
+        "is_unsealed_allowed=False, gate_override='', is_dry_run=False, is_fresh=False, reason='why')"
+    )
+
+
+def test_a_parameter_that_would_be_ignored_is_refused(seen: Any) -> None:
+    assert seen["unknown"] == [
+        "SpecError",
+        (
+            "colour is no parameter of reprocess_flights, got 'red'\n"
+            "  there are: since, until, reason, mode, delay, chunk"
+        ),
+    ]
+
+
+def test_a_task_refuses_a_form_in_the_words_of_the_server(seen: Any) -> None:
+    # The server's are in tests/e2e/test_cluster.py.
+    assert [message.splitlines()[0] for _, message in seen["refused"]] == [
+        "Invalid input for param since: '2013-02-01' is not a 'date-time'",
+        "Invalid input for param until: 'soon' is not a 'date-time'",
+        "Invalid input for param delay: 'an hour' does not match '^(\\\\d+(ms|s|m|h|d))+$'",
+        "Invalid input for param parallelism: 0 is less than the minimum of 1",
+        "Invalid input for param mode: 'fast' is not one of ['as defined', 'recompute', 'replay']",
+        "Invalid input for param reason: ' ' does not match '\\\\S'",
+    ]
+
+
+def test_only_an_approval_by_someone_is_one(seen: Any) -> None:
+    in_vain = "rejected, nobody answered in time"
+    assert seen["decisions"] == ["approved by ada", "rejected by ada", in_vain, in_vain, in_vain]
+
+
+def test_who_cannot_be_told_is_no_reason_to_fail_and_no_token_is_logged(seen: Any) -> None:
+    assert seen["alerts"] == [
+        "without a connection",
+        "no connection 'backstream_alerts': nobody else is told",
+        "run failed",
+        "could not post to the connection 'backstream_alerts': URLError",
+        "run failed",
+        "could not post to the connection 'backstream_alerts': ValueError",
+    ]
+
+
+def test_the_catalog_is_found_by_its_connection(seen: Any) -> None:
+    assert seen["catalogs"] == [
+        "postgresql+psycopg2://lake:p%40%2Fw@db:5432/flights",
+        "postgresql+psycopg2://lake:p%40%2Fw@/flights?host=/run/postgres",
+        "connection 'backstream_catalog' must be of type postgres, got 'mysql'",
+    ]
+
+
+def test_another_cluster_is_another_connection_and_nothing_else(seen: Any) -> None:
+    words = seen["yarn"]
+    settings = [value for name, value in pairwise(words) if name == "--conf"]
+    assert {each.partition(".PY")[0].partition(".SP")[0] for each in settings} == {"spark.yarn.appMasterEnv"}
+    options = [word for word in words if word not in {"--conf", *settings}]
+    assert options == [
+        *("--master", "yarn", "--name", "flights 0000"),
+        *("--queue", "backfill", "--deploy-mode", "client"),
+    ]
+
+
+def test_kubernetes_needs_a_package_and_says_which(seen: Any) -> None:
+    assert seen["kubernetes"] == [
+        "AirflowFailException",
+        (
+            "Spark on Kubernetes needs a package that is not installed (connection 'backstream_spark')\n\n"
+            "hint: pip install apache-airflow-providers-cncf-kubernetes"
+        ),
     ]
 
 
