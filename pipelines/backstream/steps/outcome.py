@@ -20,6 +20,7 @@ from backstream.definition.load import parse
 from backstream.lake.ledger import RunRow, Status, record_run, run_row
 from backstream.lake.publish import publish
 from backstream.report.run_report import render
+from backstream.steps.known import known_of
 from backstream.steps.state import home_of, manifests_of
 
 
@@ -68,14 +69,18 @@ def outcome_row(
 
 def report_run(plan: Plan) -> Path:
     """Write the run report from whatever the run has left so far, and return the file."""
-    folder = plan.folder
+    folder, manifests = plan.folder, manifests_of(plan)
+    definition = parse(plan.definition, f"plan {plan.run_id}")
+    publication = Publication.read(folder.publication) if folder.publication.exists() else None
+    is_complete = len(manifests) == len(plan.chunks)
     html = render(
         plan,
-        manifests_of(plan),
+        manifests,
         Audit.read(folder.verdict) if folder.verdict.exists() else None,
         pd.read_parquet(folder.audit) if folder.audit.exists() else None,
-        Publication.read(folder.publication) if folder.publication.exists() else None,
-        parse(plan.definition, f"plan {plan.run_id}"),
+        publication,
+        definition,
+        known_of(plan, definition, publication, is_complete=is_complete),
     )
     write_text(folder.report, html)
     return folder.report
