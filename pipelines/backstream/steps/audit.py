@@ -19,7 +19,8 @@ from backstream.definition.model import Definition
 from backstream.lake.ledger import Status, record_checks, record_run, runs
 from backstream.lake.staging import require_complete
 from backstream.quality.gate import judge
-from backstream.steps.outcome import outcome_row, report_run
+from backstream.steps.outcome import outcome_row
+from backstream.steps.reports import report_run
 from backstream.steps.state import home_of, manifests_of
 
 
