@@ -164,6 +164,14 @@ def runs(home: Home, dataset: str | None = None) -> list[RunRow]:
     return sorted(found, key=lambda row: (row.finished_at_ms, row.run_id), reverse=True)
 
 
+def checks(home: Home, dataset: str) -> list[dict[str, Any]]:
+    """The recorded checks of a dataset, as rows of `CHECKS_TABLE`: join them with `runs` for their times."""
+    with opened(home) as catalog:
+        scan = ensured(catalog, _CHECKS, CHECKS_TABLE).scan(row_filter=equal(dataset=dataset))
+        found: list[dict[str, Any]] = scan.to_arrow().to_pylist()
+    return found
+
+
 def _recorded(
     home: Home, name: str, wanted: Table, key: tuple[str, str], stored: Sequence[Mapping[str, Any]]
 ) -> bool:
