@@ -16,7 +16,7 @@ from backstream.core.folders import Home
 from backstream.core.instants import epoch_ms, moment
 from backstream.core.plan import Plan
 from backstream.core.tables import Column, Table
-from backstream.lake.catalog import opened
+from backstream.lake.catalog import NAMESPACE, opened
 from backstream.lake.commits import with_retries
 from backstream.lake.filters import equal
 from backstream.lake.schemas import ensured
@@ -106,6 +106,20 @@ class RunRow:
         return (self.finished_at_ms - self.started_at_ms) / _SECOND_MS
 
 
+@dataclass(frozen=True, slots=True)
+class CheckRow:
+    """What one check of one run found; its words are those of `core.audit.Check`."""
+
+    run_id: str
+    name: str
+    severity: str
+    outcome: str
+    observed: str
+    limit: str
+    unexpected: int
+    elements: int
+
+
 def run_row(
     plan: Plan,
     status: Status,
@@ -162,6 +176,23 @@ def runs(home: Home, dataset: str | None = None) -> list[RunRow]:
         )
         found = [_run(each) for each in scan.to_arrow().to_pylist()]
     return sorted(found, key=lambda row: (row.finished_at_ms, row.run_id), reverse=True)
+
+
+def checks(home: Home, dataset: str) -> list[CheckRow]:
+    """The recorded checks of a dataset, in no order."""
+    with opened(home) as catalog:
+        found = ensured(catalog, _CHECKS, CHECKS_TABLE).scan(row_filter=equal(dataset=dataset)).to_arrow()
+    return [CheckRow(**{name: row[name] for name in CheckRow.__dataclass_fields__}) for row in found.to_pylist()]
+
+
+def version(home: Home) -> str:
+    """Changes whenever anything is recorded; empty where nothing ever was. Makes no table."""
+    if not home.warehouse.is_dir():
+        return ""
+    with opened(home) as catalog:
+        places = [(NAMESPACE, name) for name in (_RUNS, _CHECKS)]
+        found = [catalog.load_table(place).metadata_location for place in places if catalog.table_exists(place)]
+    return " ".join(found)
 
 
 def _recorded(

@@ -20,6 +20,7 @@ from backstream.definition.load import parse
 from backstream.lake.ledger import RunRow, Status, record_run, run_row
 from backstream.lake.publish import publish
 from backstream.report.run_report import render
+from backstream.steps.observe import leave_figures, observe
 from backstream.steps.state import home_of, manifests_of
 
 
@@ -67,15 +68,23 @@ def outcome_row(
 
 
 def report_run(plan: Plan) -> Path:
-    """Write the run report from whatever the run has left so far, and return the file."""
+    """Write the run report from whatever the run has left so far, and return the file.
+
+    Leaves beside it what the pages inside Airflow show of the run and of the dataset as it is now.
+    """
     folder = plan.folder
+    definition = parse(plan.definition, f"plan {plan.run_id}")
+    frame = pd.read_parquet(folder.audit) if folder.audit.exists() else None
+    if frame is not None:
+        leave_figures(plan, frame, definition)
+    observe(Path(plan.definition_path), home_of(plan))
     html = render(
         plan,
         manifests_of(plan),
         Audit.read(folder.verdict) if folder.verdict.exists() else None,
-        pd.read_parquet(folder.audit) if folder.audit.exists() else None,
+        frame,
         Publication.read(folder.publication) if folder.publication.exists() else None,
-        parse(plan.definition, f"plan {plan.run_id}"),
+        definition,
     )
     write_text(folder.report, html)
     return folder.report

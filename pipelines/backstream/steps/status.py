@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -22,6 +22,8 @@ from backstream.core.progress import ChunkTiming, is_alive, seconds_left
 from backstream.core.publication import Publication
 from backstream.lake.ledger import RunRow, Status, runs
 from backstream.steps.state import manifests_of
+
+_UNENDED_SHOWN = 20  # each costs reading its plan
 
 
 class State(StrEnum):
@@ -84,6 +86,18 @@ def run_states(
     known = {state.run_id for state in found}
     found += [_of_row(row) for row in recorded.values() if row.run_id not in known]
     return sorted(found, key=lambda state: state.started_ms, reverse=True)[:limit]
+
+
+def unended_runs(home: Home, dataset: str, recorded: Collection[str], now_ms: int | None = None) -> list[RunState]:
+    """The runs of a dataset that left a plan and neither a publication nor one of the recorded ids, newest first."""
+    now_ms = int(time.time() * SECOND_MS) if now_ms is None else now_ms
+    folders = [
+        folder
+        for folder in _newest_folders(home, dataset)
+        if folder.path.name not in recorded and not folder.publication.exists()
+    ]
+    states = (_of_folder(folder, None, now_ms) for folder in folders[:_UNENDED_SHOWN])
+    return [state for state in states if state]
 
 
 def _newest_folders(home: Home, dataset: str | None) -> list[RunFolder]:
