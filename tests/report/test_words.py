@@ -69,3 +69,28 @@ def test_a_count_agrees_with_its_noun() -> None:
 def test_a_sentence_begins_large_and_ends_with_one_full_stop() -> None:
     assert words.sentence("all is well.") == "All is well."
     assert words.sentence("") == ""
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "text"),
+    [
+        (59_999, "just now"),
+        (60_000, "1 min ago"),
+        (86_400_000 - 1, "23 h ago"),
+        (86_400_000, "1 day ago"),
+        (3 * 365 * 86_400_000, "3 years ago"),
+        (-7_200_000, "in 2 h"),
+    ],
+)
+def test_a_distance_in_time_is_told_in_one_unit(before_ms: int, text: str) -> None:
+    now_ms = instant_ms("2026-03-01", "now")
+
+    assert words.ago_text(now_ms - before_ms, now_ms) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(4.0, "+4"), (-0.25, "-0.25"), (0, "0"), (43_505.3, "+43,505.3"), (12_345_678.9, "+12,345,679")],
+)
+def test_a_change_has_a_sign_and_separators(value: float, text: str) -> None:
+    assert words.change_text(value) == text

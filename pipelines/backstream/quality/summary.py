@@ -9,8 +9,9 @@ import pandas as pd
 from backstream.core.audit import Check, Outcome
 from backstream.core.instants import duration_text
 from backstream.core.plan import Mode, Plan
+from backstream.core.words import share_text
 from backstream.definition.model import Definition
-from backstream.quality.words import days_text, percent_text
+from backstream.quality.words import days_text
 
 _MOST_PARTITIONS = 3  # more names than this make no sentence
 _TOLD_ELSEWHERE = {"is_present", "late_ratio", "is_delivered", "missing_ratio"}
@@ -76,5 +77,5 @@ def _lateness(windows: pd.DataFrame, definition: Definition) -> str:
     if not late + dropped:
         return f"none of {events:,} events came late"
     delay = f" (delay {duration_text(definition.watermark.delay)})" if definition.watermark.delay else ""
-    shares = percent_text(late / events), percent_text(dropped / events)
+    shares = share_text(late / events), share_text(dropped / events)
     return f"{shares[0]} of {events:,} events came late, {shares[1]} were dropped{delay}"

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from backstream.core.words import share_text
+
 ROW_NAMES = {
     "windows": ("window", "windows"),
     "partitions": ("source partition", "source partitions"),
@@ -16,18 +18,10 @@ ROW_NAMES = {
 _CERTAIN = 1e-6  # closer to 1 than any share of a real table: every row is meant
 
 
-def percent_text(share: float) -> str:
-    """`0.0579` as `5.8 %`; no decimal where it would be 0, and nothing is rounded to none or to all."""
-    rounded = round(share, 3)
-    if rounded in (0, 1) and share != rounded:
-        return {0: "< 0.1 %", 1: "> 99.9 %" if share < 1 else "> 100 %"}[int(rounded)]
-    return f"{share * 100:.1f}".removesuffix(".0") + " %"
-
-
 def value_text(value: Any, column: str | None) -> str:
     """A value in the unit of its column."""
     if (column and column.endswith("_ratio")) or column == "completeness":
-        return percent_text(float(value))
+        return share_text(float(value))
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else str(value)
@@ -44,7 +38,7 @@ def limit_text(kwargs: Mapping[str, Any], frame: str) -> str:
     one, many = ROW_NAMES[frame]
     if "mostly" in kwargs:
         is_all = kwargs["mostly"] > 1 - _CERTAIN
-        bounds.append(f"every {one}" if is_all else f"at least {percent_text(kwargs['mostly'])} of {many}")
+        bounds.append(f"every {one}" if is_all else f"at least {share_text(kwargs['mostly'])} of {many}")
     return ", ".join(bounds)
 
 

@@ -4,11 +4,35 @@ from __future__ import annotations
 
 from backstream.core.errors import SpecError
 from backstream.core.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, instant_ms, instant_text, moment
+from backstream.core.words import share_text
+
+__all__ = [
+    "ago_text",
+    "at_text",
+    "bytes_text",
+    "change_text",
+    "count_text",
+    "counted",
+    "day_text",
+    "duration_words",
+    "iso_text",
+    "limit_text",
+    "minute_text",
+    "number_text",
+    "seconds_text",
+    "sentence",
+    "share_text",
+    "short_day_text",
+]
 
 _UNITS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"), (1, "ms"))
 _BYTES = ("bytes", "kB", "MB", "GB", "TB")
 _MINUTE_S, _TEN_S = 60, 10
 _KILO = 1_000
+_MILLION = 1e6
+_YEAR_MS = 365 * DAY_MS
+_AGO = ((_YEAR_MS, "year"), (DAY_MS, "day"), (HOUR_MS, "h"), (MINUTE_MS, "min"))
+_SPELLED = ("year", "day")
 
 
 def count_text(count: int) -> str:
@@ -19,16 +43,6 @@ def count_text(count: int) -> str:
 def counted(count: int, one: str, many: str | None = None) -> str:
     """`1 file`, `1,484 files`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
-def share_text(part: float, whole: float) -> str:
-    """`94.2 %`; nothing is rounded to none or to all, and of nothing there is no share."""
-    if not whole:
-        return "-"
-    share = round(part / whole, 3)
-    if share in (0, 1) and part not in (0, whole):
-        return "< 0.1 %" if share == 0 else f"{'>' if part < whole else '<'} {99.9 if part < whole else 100.1} %"
-    return f"{share * 100:.1f}".removesuffix(".0") + " %"
 
 
 def limit_text(share: float) -> str:
@@ -50,6 +64,27 @@ def seconds_text(seconds: float) -> str:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     return f"{whole} s" if whole < _MINUTE_S else f"{whole // _MINUTE_S:,} min {whole % _MINUTE_S} s"
+
+
+def number_text(value: float) -> str:
+    """A value of any size in at most six digits: `1,484`, `-0.25`, `43,505.3`."""
+    return f"{value:,.6g}" if abs(value) < _MILLION else f"{value:,.0f}"
+
+
+def change_text(value: float) -> str:
+    """A difference with its sign: `+4`, `-0.25`."""
+    return f"{'+' if value > 0 else ''}{number_text(value)}"
+
+
+def ago_text(value_ms: int, now_ms: int) -> str:
+    """How long before now in one unit: `just now`, `5 min ago`, `3 days ago`; of what is to come `in 2 h`."""
+    distance_ms = abs(now_ms - value_ms)
+    unit_ms, name = next((each for each in _AGO if distance_ms >= each[0]), (0, ""))
+    if not unit_ms:
+        return "just now"
+    count = distance_ms // unit_ms
+    span = f"{count:,} {name}{'s' if name in _SPELLED and count > 1 else ''}"
+    return f"{span} ago" if value_ms <= now_ms else f"in {span}"
 
 
 def duration_words(value_ms: int) -> str:
