@@ -89,7 +89,7 @@ def run_states(
 
 
 def unended_runs(home: Home, dataset: str, recorded: Collection[str], now_ms: int | None = None) -> list[RunState]:
-    """The runs of a dataset that left a plan and neither a publication nor one of the recorded ids, newest first."""
+    """The runs of a dataset that left a plan, but no publication nor a recorded outcome, the newest first."""
     now_ms = int(time.time() * SECOND_MS) if now_ms is None else now_ms
     folders = [
         folder

@@ -40,7 +40,7 @@ class DayStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """One day; `run_id` is the run whose rows are in the table, `tried_id` the newest one that published nothing."""
+    """One day; `run_id` made the rows in the table, `tried_id` is a newer run that published nothing."""
 
     day_ms: int
     status: DayStatus

@@ -11,6 +11,7 @@ from backstream.core.folders import Home, RunFolder
 from backstream.core.observation import DayFigures, Observation, read_figures
 from backstream.lake import ledger
 from backstream.lake.ledger import CheckRow, RunRow
+from backstream.ui.unchanged import while_unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Records:
 
     def figures(self, dataset: str, run_id: str) -> dict[int, DayFigures]:
         """What a run counted, by day in ms; empty where it left none."""
-        return _figures(*_stamped(self.home.run(dataset, run_id).figures))
+        return _figures(self.home.run(dataset, run_id).figures)
 
     def observation(self, dataset: str) -> Observation | None:
         """The newest look at a dataset; None when nobody has looked, or it cannot be read."""
@@ -67,18 +68,8 @@ def _checks(home: Home, version: str, dataset: str) -> tuple[CheckRow, ...]:
     return tuple(ledger.checks(home, dataset)) if version else ()
 
 
-def _stamped(path: Path) -> tuple[Path, int]:
-    """A file and when it was written; 0 when it is not there."""
-    try:
-        return path, path.stat().st_mtime_ns
-    except OSError:
-        return path, 0
-
-
-@lru_cache(maxsize=4_096)
-def _figures(path: Path, modified_ns: int) -> dict[int, DayFigures]:
-    if not modified_ns:
-        return {}
+@while_unchanged
+def _figures(path: Path) -> dict[int, DayFigures]:
     try:
         return {each.day_ms: each for each in read_figures(path)}
     except (BackstreamError, KeyError, TypeError, ValueError):
