@@ -1,4 +1,4 @@
-"""One Airflow DAG per definition: its schedule, Airflow's native Backfill and runs started by hand.
+"""One Airflow DAG per definition: its schedule, and Airflow's native Backfill.
 
 A definition that is broken has no DAG here; `broken_definitions.py` shows what is wrong with it.
 """

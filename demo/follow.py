@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from demo.airflow_api import FINISHED, AirflowApi
 
-USUAL_S = {"plan": 9.0, "replay": 22.0, "audit": 12.0, "publish": 8.0, "report": 8.0}
+USUAL_S = {"plan": 9.0, "replay": 22.0, "audit": 12.0, "approve": 6.0, "publish": 8.0, "report": 8.0}
 """Rough seconds of each task on two cores: they weigh the bar and are corrected by what is seen."""
 
 _POLL_S = 1.0  # each question costs the API server some 50 ms of a core that Spark would like to have

@@ -6,7 +6,7 @@ Its whole state lies in one folder and survives a restart; nothing of it runs on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -31,10 +31,12 @@ _POLL_S = 0.25
 class Stack:
     """Use as a context: entering begins to set up the database, `start` brings up the rest, leaving ends all."""
 
-    def __init__(self, home: Path, spark: Spark | None = None) -> None:
+    def __init__(self, home: Path, spark: Spark | None = None, settings: Mapping[str, str] | None = None) -> None:
+        """`settings`: environment variables of the processes, instead of or beside those of the demo."""
         self.place = Place.with_free_ports(home.resolve())
         self.spark = spark or Spark.of_this_machine()
         self.password = ""
+        self._settings = dict(settings or {})
         self._env: dict[str, str] = {}
         self._services: list[Service] = []
         self._migration: Service | None = None
@@ -62,7 +64,7 @@ class Stack:
         write_spark_defaults(self.place)
         known = Secrets.kept_in(self.place.airflow)
         self.password = known.password
-        self._env = environment(self.place, known, self.spark)
+        self._env = environment(self.place, known, self.spark) | self._settings
         if not self._migrated.exists():
             self._migration = self._service("db-migrate", ["db", "migrate"])
         return self

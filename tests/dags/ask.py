@@ -10,6 +10,28 @@ from pathlib import Path
 from typing import Any
 
 HEAVY = ("pyspark", "pandas", "great_expectations", "numpy", "pyarrow", "pyiceberg")
+SOUND_FORM = {"since": "2013-02-01T00:00:00Z", "until": "2013-02-08T00:00:00+01:00", "reason": "why"}
+WRONG_FORMS: list[dict[str, Any]] = [
+    {"since": "2013-02-01"},
+    {"until": "soon"},
+    {"delay": "an hour"},
+    {"parallelism": 0},
+    {"mode": "fast"},
+    {"reason": " "},
+]
+ADA = {"id": "7", "name": "ada"}
+AT = "2026-01-01T00:00:00+00:00"
+EVENTS: list[dict[str, Any]] = [
+    {"chosen_options": ["Approve"], "responded_by_user": ADA, "responded_at": AT},
+    {"chosen_options": ["Reject"], "responded_by_user": ADA, "responded_at": AT},
+    {"chosen_options": ["Reject"], "responded_by_user": None, "responded_at": AT, "timedout": True},
+    {"chosen_options": ["Approve"], "responded_by_user": None, "responded_at": AT},
+    {"error": "timeout", "error_type": "timeout", "responded_at": AT},
+]
+CLUSTERS = {
+    "k8s://https://cluster:6443": {"deploy-mode": "client", "namespace": "spark"},
+    "yarn": {"deploy-mode": "client", "queue": "backfill"},
+}
 LOCAL_SPARK = json.dumps({"conn_type": "spark", "host": "local[2]"})
 
 
@@ -36,15 +58,45 @@ def _told(dag: Any) -> dict[str, Any]:
         "tags": sorted(dag.tags),
         "catchup": dag.catchup,
         "max_active_runs": dag.max_active_runs,
-        "schedule": [type(dag.timetable).__name__, dag.timetable.expression, str(dag.timetable.timezone)],
+        "schedule": [type(dag.timetable).__name__, *_cron(dag.timetable)],
         "params": {name: dag.params.get_param(name).schema for name in dag.params},
         "defaults": dag.params.dump(),
-        "first_and_last": [dag.start_date.isoformat(), dag.end_date.isoformat()],
+        "first_and_last": [each and each.isoformat() for each in (dag.start_date, dag.end_date)],
         "chain": {task.task_id: sorted(task.downstream_task_ids) for task in dag.tasks},
+        "outlets": {task.task_id: [asset.name for asset in task.outlets] for task in dag.tasks if task.outlets},
+        "deadline": _deadline(dag),
+        "sections": {name: dag.params.get_param(name).schema.get("section") for name in dag.params},
+        "paused": dag.is_paused_upon_creation,
         "pools": {task.task_id: task.pool for task in dag.tasks},
         "docs": {task.task_id: task.doc_md for task in dag.tasks},
         "mapped": [task.task_id for task in dag.tasks if task.is_mapped],
     }
+
+
+def _cron(timetable: Any) -> list[str]:
+    return [timetable.expression, str(timetable.timezone)] if hasattr(timetable, "expression") else []
+
+
+def _deadline(dag: Any) -> list[str] | None:
+    if not dag.deadline:
+        return None
+    (alert,) = dag.deadline
+    return [alert.reference.reference_name, str(alert.interval), alert.callback.path]
+
+
+def parse_s(folder: str, *definitions: str) -> list[float]:
+    """Seconds of a core that parsing a folder of DAG files takes, for each folder of definitions."""
+    from time import process_time
+
+    from airflow.dag_processing.dagbag import DagBag
+
+    found = []
+    for each in definitions:
+        os.environ["BACKSTREAM_DEFINITIONS"] = each
+        begin = process_time()
+        DagBag(dag_folder=folder)
+        found.append(process_time() - begin)
+    return found
 
 
 def tasks() -> dict[str, Any]:
@@ -52,6 +104,12 @@ def tasks() -> dict[str, Any]:
     return {
         "errors": _errors(),
         "modes": [_mode(choice) for choice in ("as defined", "", "replay", "recompute", "fast")],
+        "asked": _asked(),
+        "unknown": _raised(lambda: _ask_for(colour="red")),
+        "refused": [_raised(lambda: _check(form)) for form in WRONG_FORMS],  # noqa: B023 - called at once
+        "decisions": [_decision(event) for event in EVENTS],
+        "alerts": _alerts(),
+        "clusters": {host: _submitted_to(host, extra) for host, extra in CLUSTERS.items()},
         "without connection": _raised(lambda: _operator().execute({})),
         "submitted": _submitted(),
         "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3)},  # noqa: B023 - called at once
@@ -83,6 +141,62 @@ def _mode(choice: str) -> str:
         return repr(mode_of(choice))
     except SpecError as error:
         return str(error)
+
+
+def _ask_for(**params: Any) -> Any:
+    from backstream.orchestration.form import Asked
+
+    return Asked.of(SOUND_FORM | params, [*SOUND_FORM, "mode", "delay", "chunk"], "reprocess_flights")
+
+
+def _asked() -> str:
+    """What a filled-in form comes to; what Airflow's own parts add is not ours to refuse."""
+    return repr(_ask_for(delay="45m", chunk=None, mode="replay", openlineage={}))
+
+
+def _check(form: dict[str, Any]) -> None:
+    """Check a form as every task does before it begins."""
+    from airflow.sdk.definitions.param import process_params
+
+    from backstream.core.folders import definitions_folder
+    from backstream.definition.load import load
+    from backstream.orchestration.dag import reprocess_dag
+
+    path = definitions_folder() / "flights.toml"
+    dag = reprocess_dag(load(path), path)
+    process_params(dag, dag.get_task("plan"), SOUND_FORM | form, suppress_exception=False)
+
+
+def _decision(event: dict[str, Any]) -> str:
+    from backstream.orchestration.approval import decision_of
+
+    return str(decision_of(event))
+
+
+def _alerts() -> list[str]:
+    """What the log says when nobody can be reached: not a word of the address, which has the token in it."""
+    import io
+    import logging
+
+    from backstream.orchestration import alerts
+
+    heard = io.StringIO()
+    alerts.log.addHandler(logging.StreamHandler(heard))
+    alerts.log.setLevel(logging.INFO)
+    alerts.tell("without a connection")
+    for host in ("http://127.0.0.1:9/hook", "file:///etc"):
+        connection = {"conn_type": "http", "host": host, "password": "token"}
+        os.environ["AIRFLOW_CONN_BACKSTREAM_ALERTS"] = json.dumps(connection)
+        alerts.tell("run failed")
+    return heard.getvalue().splitlines()
+
+
+def _submitted_to(host: str, extra: dict[str, str]) -> list[str]:
+    connection = {"conn_type": "spark", "host": host, "extra": extra}
+    os.environ["AIRFLOW_CONN_BACKSTREAM_SPARK"] = json.dumps(connection)
+    task = _operator()
+    command: list[str] = task._get_hook()._build_spark_submit_command(task.application)  # noqa: SLF001 - the point
+    return command[1:-5]
 
 
 def _operator(**options: Any) -> Any:

@@ -13,6 +13,8 @@ DAG_FILES = sorted((CHECKOUT / "dags").glob("*.py"))
 
 Ask = Callable[..., Any]
 
+OF_FLIGHTS = ["backfill_flights", "reprocess_flights", "restate_flights"]
+
 SPELLINGS = {
     "bad duration": ('size = "1h"', 'size = "one hour"'),
     "unknown key": ("[lateness]", "[laetness]"),
@@ -36,6 +38,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made["several"] = _folder(tmp_path_factory, several)
     lines = [line for line in sound.splitlines() if not line.startswith("event_time_range")]
     ended = "\n".join(lines).replace("[source]", '[source]\nevent_time_range = ["2010-01-01", "2012-01-01"]')
+    ended = ended.replace("[backfill]", '[backfill]\ndeadline = "6h"')
     made["ended"] = _folder(tmp_path_factory, {"flights.toml": ended})
     return made
 
@@ -44,6 +47,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def found(ask: Ask, folders: dict[str, Path]) -> dict[str, Any]:
     """What Airflow finds in this checkout's DAG files, for each of the folders."""
     return dict(zip(folders, ask("dags", CHECKOUT / "dags", *folders.values()), strict=True))
+
+
+@pytest.fixture(scope="session")
+def dags(found: dict[str, Any]) -> Any:
+    """The DAGs of the checkout's own definition."""
+    return found["checkout"]["dags"]
 
 
 @pytest.fixture(scope="session")
@@ -63,21 +72,28 @@ def test_every_dag_file_is_imported_without_an_error_or_a_warning(found: dict[st
     assert (found["checkout"]["errors"], found["checkout"]["warnings"]) == ({}, {})
 
 
-def test_each_definition_has_one_dag(found: dict[str, Any]) -> None:
+def test_each_definition_has_a_dag_of_each_kind(found: dict[str, Any]) -> None:
     names = sorted(path.stem for path in FLIGHTS.parent.glob("*.toml"))
-    assert sorted(found["checkout"]["dags"]) == [f"backfill_{name}" for name in names]
+    kinds = ("backfill", "reprocess", "restate")
+    assert sorted(found["checkout"]["dags"]) == [f"{kind}_{name}" for kind in kinds for name in names]
+
+
+def test_parsing_takes_less_than_a_second(ask: Ask) -> None:
+    (took_s,) = ask("parse_s", CHECKOUT / "dags", FLIGHTS.parent)
+    assert took_s < 1
 
 
 def test_parsing_imports_nothing_heavy(found: dict[str, Any]) -> None:
     assert found["checkout"]["heavy"] == []
 
 
-def test_a_run_is_planned_replayed_audited_published_and_reported(flights: Any) -> None:
+def test_a_run_is_planned_replayed_audited_approved_published_and_reported(flights: Any) -> None:
     # The plan's file goes to every task after it, so the plan is before all of them.
     assert flights["chain"] == {
-        "plan": ["audit", "publish", "replay", "report"],
+        "plan": ["approve", "audit", "publish", "replay", "report"],
         "replay": ["audit"],
-        "audit": ["publish"],
+        "audit": ["approve"],
+        "approve": ["publish"],
         "publish": ["report"],
         "report": [],
     }
@@ -94,15 +110,57 @@ def test_the_schedule_gives_whole_data_intervals_and_never_catches_up_by_itself(
     assert flights["tags"] == ["backfill", "backstream", "flights"]
 
 
-def test_the_form_asks_for_range_mode_and_reason_and_needs_none_of_them(flights: Any) -> None:
-    assert flights["defaults"] == {"since": None, "until": None, "mode": "as defined", "reason": ""}
-    assert flights["params"]["since"]["format"] == "date-time"
-    assert flights["params"]["until"]["format"] == "date-time"
-    assert flights["params"]["mode"]["enum"] == ["as defined", "recompute", "replay"]
+def test_a_scheduled_run_has_its_range_and_needs_nobody_to_fill_in_a_form(flights: Any) -> None:
+    assert not {"since", "until"} & flights["params"].keys()
+    assert flights["defaults"]["reason"] == ""
+    assert {"mode": "as defined", "approval": "as defined", "fresh": False}.items() <= flights["defaults"].items()
 
 
-def test_every_task_says_what_it_does(flights: Any) -> None:
-    assert [task for task, doc in flights["docs"].items() if not doc] == []
+def test_the_form_wants_range_and_reason_and_offers_the_rest(dags: Any) -> None:
+    form = dags["reprocess_flights"]
+    wanted = [name for name, schema in form["params"].items() if schema["type"] == "string"]
+    assert wanted == ["since", "until", "reason", "mode", "approval"]
+    assert [form["defaults"][name] for name in wanted] == [None, None, None, "as defined", "as defined"]
+    assert form["params"]["since"]["format"] == form["params"]["until"]["format"] == "date-time"
+    assert form["params"]["mode"]["enum"] == ["as defined", "recompute", "replay"]
+    assert "30m" in form["params"]["delay"]["description_md"]
+    assert set(form["sections"].values()) == {"Range", "How", "Publication"}
+
+
+def test_the_same_tasks_run_however_a_run_is_started(dags: Any) -> None:
+    assert dags["reprocess_flights"]["chain"] == dags["backfill_flights"]["chain"]
+
+
+def test_on_demand_needs_no_schedule_and_waits_for_nobody_to_unpause_it(dags: Any) -> None:
+    assert dags["reprocess_flights"]["schedule"] == ["NullTimetable"]
+    assert (dags["reprocess_flights"]["paused"], dags["reprocess_flights"]["max_active_runs"]) == (False, 16)
+
+
+def test_stale_days_are_looked_for_on_the_schedule_of_the_definition(dags: Any) -> None:
+    found, scheduled = dags["restate_flights"], dags["backfill_flights"]
+    assert found["chain"] == {"find": ["reprocess"], "reprocess": []}
+    assert (found["schedule"], found["first_and_last"]) == (scheduled["schedule"], scheduled["first_and_last"])
+
+
+def test_only_a_publication_is_an_event_of_the_asset(dags: Any) -> None:
+    assert {name: dag["outlets"] for name, dag in dags.items()} == {
+        "backfill_flights": {"publish": ["flights"]},
+        "reprocess_flights": {"publish": ["flights"]},
+        "restate_flights": {},
+    }
+
+
+def test_a_deadline_runs_from_the_time_a_run_was_queued(found: dict[str, Any], flights: Any) -> None:
+    assert flights["deadline"] is None
+    assert found["ended"]["dags"]["backfill_flights"]["deadline"] == [
+        "DagRunQueuedAtDeadline",
+        "6:00:00",
+        "backstream.orchestration.alerts.run_is_late",
+    ]
+
+
+def test_every_task_says_what_it_does(dags: Any) -> None:
+    assert [task for dag in dags.values() for task, doc in dag["docs"].items() if not doc] == []
 
 
 def test_a_source_that_has_ended_is_not_scheduled_beyond_its_end(found: dict[str, Any]) -> None:
@@ -129,7 +187,7 @@ def test_a_source_that_has_ended_is_not_scheduled_beyond_its_end(found: dict[str
 def test_a_broken_definition_is_an_import_error_and_takes_no_other_dag_down(
     found: dict[str, Any], folders: dict[str, Path], broken: str, complaint: str
 ) -> None:
-    assert list(found[broken]["dags"]) == ["backfill_flights"]
+    assert sorted(found[broken]["dags"]) == OF_FLIGHTS
     assert [Path(file).name for file in found[broken]["errors"]] == ["broken_definitions.py"]
     (error,) = found[broken]["errors"].values()
     said = complaint.replace("FILE", str(folders[broken] / "broken.toml"))
@@ -144,7 +202,7 @@ def test_all_broken_definitions_are_named_at_once(found: dict[str, Any], folders
         f"  definition is not TOML: Invalid value (at end of document) ({folder / 'a.toml'})",
         f"  name is taken by {folder / 'flights.toml'}, got 'flights' ({folder / 'twin.toml'})",
     ]
-    assert list(found["several"]["dags"]) == ["backfill_flights"]
+    assert sorted(found["several"]["dags"]) == OF_FLIGHTS
 
 
 def test_a_definition_that_cannot_be_read_takes_no_other_dag_down(
@@ -152,7 +210,7 @@ def test_a_definition_that_cannot_be_read_takes_no_other_dag_down(
 ) -> None:
     (error,) = found["unreadable"]["errors"].values()
     assert str(folders["unreadable"] / "folder.toml") in error.splitlines()[-1]
-    assert list(found["unreadable"]["dags"]) == ["backfill_flights"]
+    assert sorted(found["unreadable"]["dags"]) == OF_FLIGHTS
 
 
 def test_a_folder_of_definitions_that_does_not_exist_is_an_import_error(

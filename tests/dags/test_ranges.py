@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pendulum
 import pytest
 
 from backstream.core.errors import SpecError
 from backstream.core.intervals import Interval
-from backstream.orchestration.ranges import resolve_range
+from backstream.orchestration.ranges import resolve_limits, resolve_range
 
 FEB_1, FEB_8, MAR_1 = 1359676800000, 1360281600000, 1362096000000
 FEBRUARY = (datetime(2013, 2, 1, tzinfo=UTC), datetime(2013, 3, 1, tzinfo=UTC))
@@ -111,3 +112,24 @@ def test_what_names_no_range_is_refused(
     with pytest.raises(SpecError) as caught:
         resolve_range(params, interval)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("params", "interval", "limits"),
+    [
+        ({}, NO_INTERVAL, (None, None)),
+        ({}, FEBRUARY, (None, FEB_1)),
+        ({"since": "2013-02-01T00:00:00Z"}, NO_INTERVAL, (FEB_1, None)),
+        ({"since": None, "until": "2013-02-08T01:00:00+01:00"}, NO_INTERVAL, (None, FEB_8)),
+        ({"until": "2013-02-08T00:00:00Z"}, FEBRUARY, (None, FEB_1)),
+    ],
+)
+def test_a_scheduled_run_looks_for_stale_days_before_its_own(
+    params: dict[str, str | None], interval: Any, limits: tuple[int | None, int | None]
+) -> None:
+    assert resolve_limits(params, interval) == limits
+
+
+def test_limits_in_the_wrong_order_are_refused() -> None:
+    with pytest.raises(SpecError, match="`since` is after `until`"):
+        resolve_limits({"since": "2013-02-08T00:00:00Z", "until": "2013-02-01T00:00:00Z"}, NO_INTERVAL)

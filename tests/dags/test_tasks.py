@@ -41,6 +41,65 @@ def test_the_form_may_leave_the_mode_to_the_definition(seen: Any) -> None:
     ]
 
 
+def test_a_filled_in_form_says_what_is_otherwise_than_defined(seen: Any) -> None:
+    assert seen["asked"] == (
+        "Asked(mode=<Mode.REPLAY: 'replay'>, overrides={'watermark.delay': '45m'}, parallelism=None, "
+        "is_unsealed_allowed=False, gate_override='', is_dry_run=False, is_fresh=False, reason='why')"
+    )
+
+
+def test_a_parameter_that_would_be_ignored_is_refused(seen: Any) -> None:
+    assert seen["unknown"] == [
+        "SpecError",
+        "colour is no parameter of reprocess_flights, got 'red'\n"
+        "  there are: since, until, reason, mode, delay, chunk",
+    ]
+
+
+def test_a_task_refuses_a_form_in_the_words_of_the_server(seen: Any) -> None:
+    # The server's are in tests/e2e/test_cluster.py.
+    assert [message.splitlines()[0] for _, message in seen["refused"]] == [
+        "Invalid input for param since: '2013-02-01' is not a 'date-time'",
+        "Invalid input for param until: 'soon' is not a 'date-time'",
+        "Invalid input for param delay: 'an hour' does not match '^(\\\\d+(ms|s|m|h|d))+$'",
+        "Invalid input for param parallelism: 0 is less than the minimum of 1",
+        "Invalid input for param mode: 'fast' is not one of ['as defined', 'recompute', 'replay']",
+        "Invalid input for param reason: ' ' does not match '\\\\S'",
+    ]
+
+
+def test_only_an_approval_by_someone_is_one(seen: Any) -> None:
+    in_vain = "rejected, nobody answered in time"
+    assert seen["decisions"] == ["approved by ada", "rejected by ada", in_vain, in_vain, in_vain]
+
+
+def test_who_cannot_be_told_is_no_reason_to_fail_and_no_token_is_logged(seen: Any) -> None:
+    assert seen["alerts"] == [
+        "without a connection",
+        "no connection 'backstream_alerts': nobody else is told",
+        "run failed",
+        "could not post to the connection 'backstream_alerts': URLError",
+        "run failed",
+        "could not post to the connection 'backstream_alerts': ValueError",
+    ]
+
+
+def test_another_cluster_is_another_connection_and_nothing_else(seen: Any) -> None:
+    job = ["--name", "flights 0000"]
+    assert seen["clusters"] == {
+        "k8s://https://cluster:6443": [
+            "--master",
+            "k8s://https://cluster:6443",
+            "--conf",
+            "spark.kubernetes.namespace=spark",
+            *job,
+            "--deploy-mode",
+            "client",
+        ],
+        "yarn": ["--master", "yarn", *job, "--queue", "backfill", "--deploy-mode", "client"],
+    }
+
+
 def test_without_its_connection_a_chunk_is_not_sent_to_whatever_yarn_there_may_be(seen: Any) -> None:
     kind, message = seen["without connection"]
     assert kind == "AirflowFailException"

@@ -68,13 +68,25 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """All checks of a run, the verdict over them, and one sentence that says it."""
+    """All checks of a run, the verdict over them, and one sentence that says it.
+
+    `overridden` is why a result that failed is published all the same; empty: it is not.
+    """
 
     run_id: str
     suite: str
     verdict: Verdict
     summary: str
     checks: tuple[Check, ...]
+    overridden: str = ""
+
+    @property
+    def may_publish(self) -> bool:
+        """Whether the result may become visible: by its verdict, or because someone took a failure upon himself.
+
+        What could not be checked is not published, whoever says so.
+        """
+        return self.verdict.may_publish or (self.verdict is Verdict.FAIL and bool(self.overridden))
 
     def write(self, path: Path) -> None:
         """Write as JSON by atomic rename."""

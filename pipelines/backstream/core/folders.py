@@ -14,6 +14,8 @@ from backstream.core.errors import LedgerError
 
 HOME_VARIABLE = "BACKSTREAM_HOME"
 CATALOG_VARIABLE = "BACKSTREAM_CATALOG_URI"
+TASK_VARIABLE = "BACKSTREAM_TASK"
+"""Set for a Spark job: the task that waits for it, as `host/process`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,11 @@ class RunFolder:
     def verdict(self) -> Path:
         """The gate's answer with every check, JSON."""
         return self.path / "verdict.json"
+
+    @property
+    def decision(self) -> Path:
+        """What a person decided about the result, JSON; absent when nobody was asked, or has not answered."""
+        return self.path / "decision.json"
 
     @property
     def publication(self) -> Path:

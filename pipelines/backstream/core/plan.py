@@ -98,7 +98,9 @@ class Plan:
 
     `definition` is the resolved definition (environment filled in), `definition_hash` that of the file's
     content. `base_snapshots` maps each table to its snapshot when planned (None: empty).
-    `tables` maps a table's suffix to how it is written.
+    `tables` maps a table's suffix to how it is written. `overrides` are keys of the definition that this run was
+    asked to take otherwise, with their values as a person writes them; `definition` has them in it.
+    `gate_override` is the reason for publishing what fails the gate; empty: it is not published.
     """
 
     dataset: str
@@ -120,16 +122,23 @@ class Plan:
     trigger: str = "cli"
     reason: str = ""
     plan_version: int = PLAN_VERSION
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    gate_override: str = ""
 
     @cached_property
     def plan_hash(self) -> str:
         """Hash of the whole content."""
-        return _hash(asdict(self))
+        return _hash(self._content())
+
+    def _content(self) -> dict[str, Any]:
+        """Without what was not said: a plan that overrides nothing is the same as before one could."""
+        unsaid = {name for name in ("overrides", "gate_override") if not getattr(self, name)}
+        return {name: value for name, value in asdict(self).items() if name not in unsaid}
 
     @property
     def run_id(self) -> str:
         """What asked for the run, and the plan's hash: another plan is another run."""
-        return f"{re.sub(r'[^A-Za-z0-9_.]+', '-', self.trigger)}.{self.plan_hash}"
+        return f"{slug(self.trigger)}.{self.plan_hash}"
 
     @property
     def range(self) -> Interval:
@@ -155,7 +164,7 @@ class Plan:
 
     def written(self) -> Path:
         """Write the plan into its run folder and return the file; the same plan is the same file."""
-        write_json(self.folder.plan, asdict(self) | {"run_id": self.run_id, "plan_hash": self.plan_hash})
+        write_json(self.folder.plan, self._content() | {"run_id": self.run_id, "plan_hash": self.plan_hash})
         return self.folder.plan
 
     @classmethod
@@ -176,6 +185,11 @@ class Plan:
             msg = f"plan was changed after it was made: hash {_hash(content)}, recorded {recorded} ({path})"
             raise PlanError(msg)
         return cls(**content | _typed(content))
+
+
+def slug(trigger: str) -> str:
+    """What asked for a run, as the beginning of the run's id; different ones may have the same."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", trigger)
 
 
 def _hash(content: Mapping[str, Any]) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from statistics import quantiles
 
-from backstream.core.instants import MINUTE_MS, SECOND_MS
+from backstream.core.instants import MINUTE_MS, SECOND_MS, epoch_ms
+from backstream.core.manifest import Manifest
+from backstream.core.plan import Plan
 
 QUIET_MS = 10 * MINUTE_MS
 """How long a run may leave no file before it is taken for dead, unless its chunks take longer."""
@@ -19,6 +23,52 @@ class ChunkTiming:
     expected_events: int
     seconds: float
     finished_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How many of a run's chunks are done, and between how many seconds and how many the rest will take."""
+
+    done: int
+    chunks: int
+    seconds_left: tuple[float, float] | None
+
+    def __str__(self) -> str:
+        """Such as `12 of 400 chunks are done, 5 to 8 min left`."""
+        counted = f"{self.done:,} of {self.chunks:,} chunks are done"
+        if self.done == self.chunks or self.seconds_left is None:
+            return counted
+        low, high = (_rounded_up(seconds) for seconds in self.seconds_left)
+        return f"{counted}, {low if low == high else f'{low} to {high}'} min left"
+
+
+def progress_of(plan: Plan) -> Progress:
+    """How far the chunks of a plan have come, from the manifests that are there."""
+    done, left = [], []
+    for chunk in plan.chunks:
+        file = plan.folder.manifest(chunk.chunk_id)
+        if file.exists():
+            done.append(Manifest.read(file))
+        else:
+            left.append(chunk.expected_events)
+    return Progress(len(done), len(plan.chunks), seconds_left(timings(plan, done), left))
+
+
+def timings(plan: Plan, manifests: Iterable[Manifest]) -> list[ChunkTiming]:
+    """What each finished chunk of a plan took."""
+    expected = {chunk.chunk_id: chunk.expected_events for chunk in plan.chunks}
+    return [
+        ChunkTiming(
+            expected[each.chunk_id],
+            sum(each.timings_s.values()),
+            epoch_ms(datetime.fromisoformat(each.finished_at)) if each.finished_at else 0,
+        )
+        for each in manifests
+    ]
+
+
+def _rounded_up(seconds: float) -> int:
+    return math.ceil(seconds * SECOND_MS / MINUTE_MS)
 
 
 def seconds_left(done: Sequence[ChunkTiming], left: Sequence[int]) -> tuple[float, float] | None:

@@ -234,6 +234,8 @@ class Backfill(_Section):
     publish: Literal["first", "live", "final"] = "final"
     panes: Literal["last", "all"] = "last"
     """`all` keeps every pane a window fired in the table `__firings`; replay only."""
+    deadline: PositiveDuration | None = None
+    """How long after it was queued a run may take in Airflow before someone is told. Not said: nobody is."""
     horizon: NonNegativeDuration | None = None
     """How long after its event time a record may still arrive: a day is sealed when arrivals later than that were
     seen of every partition, and only sealed days are published as final. Not said: nothing is asked."""
@@ -285,9 +287,12 @@ class Quality(_Section):
 
 
 class Approval(_Section):
-    """When a person is asked before publication."""
+    """When a person is asked before publication, and how long the answer may take."""
 
     when: Literal["never", "warn", "always", "restatement"] = "never"
+    """`warn`: unless the verdict is pass; `restatement`: when rows that are published would be replaced."""
+    timeout: PositiveDuration = DAY_MS
+    """No answer in time is a no."""
 
 
 class Definition(_Section):

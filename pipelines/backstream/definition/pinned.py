@@ -9,6 +9,7 @@ from backstream.core.errors import PlanError
 from backstream.core.folders import Home
 from backstream.core.plan import Plan
 from backstream.definition.load import load, resolved
+from backstream.definition.overrides import overridden
 
 _SHOWN = 10
 
@@ -28,7 +29,8 @@ def require_definition(plan: Plan) -> None:
     written = load(path)
     if written.definition_hash == plan.definition_hash:
         return
-    now = resolved(written, Home(Path(plan.home))).model_dump(mode="json")
+    wanted = overridden(written, plan.overrides, plan.mode)
+    now = resolved(wanted, Home(Path(plan.home))).model_dump(mode="json")
     if changed := differences(plan.definition, now):
         more = len(changed) - _SHOWN
         listed = "".join(f"\n  {line}" for line in changed[:_SHOWN]) + (f"\n  and {more} more" if more > 0 else "")

@@ -9,17 +9,24 @@ not what the plan was made from.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from backstream import __version__
 from backstream.core.errors import BackstreamError, ContractError, PlanError, SpecError
+from backstream.core.manifest import Manifest
 from backstream.core.pins import other_code, require_inputs, unfinished
-from backstream.core.plan import Plan
+from backstream.core.plan import Chunk, Plan
+from backstream.core.progress import progress_of
 from backstream.definition.pinned import require_definition
+from backstream.jobs.orphans import end_with_the_task
 from backstream.spark.run import replay_chunk
 from backstream.spark.session import submitted
+
+_TELLING_S = 20.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,18 +38,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plan", type=Path, required=True, help="plan.json of the run")
     parser.add_argument("--chunk", action="append", required=True, help="chunk id; may be repeated")
     options = parser.parse_args(arguments)
+    end_with_the_task()
     try:
         plan = Plan.read(options.plan)
         chunks = [plan.chunk(chunk_id) for chunk_id in options.chunk]
         _require_pinned(plan, options.chunk)
         spark = submitted(f"backstream {plan.dataset} {', '.join(options.chunk)}")
+        tell = _Telling(plan)
         for chunk in chunks:
-            manifest = replay_chunk(spark, plan, chunk)
-            print(f"chunk {chunk.chunk_id} ({chunk.interval}): {manifest.events_read:,} events read")  # noqa: T201 - people read the log
+            tell.done(chunk, replay_chunk(spark, plan, chunk))
     except BackstreamError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - people read the log
         return 3 if isinstance(error, (SpecError, PlanError, ContractError)) else 1
     return 0
+
+
+class _Telling:
+    """A line per chunk, and now and then how far the whole run is: that reads every manifest of it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._told_s = -math.inf
+
+    def done(self, chunk: Chunk, manifest: Manifest) -> None:
+        """Say what a chunk has read."""
+        said = f"chunk {chunk.chunk_id} ({chunk.interval}): {manifest.events_read:,} events read"
+        if time.monotonic() - self._told_s >= _TELLING_S:
+            said += f"; {progress_of(self._plan)}"
+            self._told_s = time.monotonic()
+        print(said, flush=True)  # noqa: T201 - people read the log
 
 
 def _require_pinned(plan: Plan, chunk_ids: Sequence[str]) -> None:

@@ -1,21 +1,28 @@
-"""From definitions to DAGs: `backfill_<name>` for each, the same five tasks however a run is started."""
+"""From definitions to DAGs: one for schedule and Backfill, one with a form, one for what late data made stale.
+
+Each definition has its own three, so that who may run what is Airflow's own permission per DAG, each form shows
+what its definition says, and the schema of the form knows which choices have a meaning there.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param, get_current_context, task
+from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk.definitions.callback import SyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from backstream.core.errors import SpecError
 from backstream.core.folders import definitions_folder
-from backstream.core.instants import moment
-from backstream.core.plan import Mode
+from backstream.core.instants import duration_text, moment
 from backstream.definition.load import load
 from backstream.definition.model import Definition
-from backstream.orchestration import tasks
-from backstream.orchestration.replay import POOL, ReplayOperator
+from backstream.orchestration import alerts, form
+from backstream.orchestration.chain import restate_tasks, run_tasks
+from backstream.orchestration.replay import POOL
 
 RETRIES: dict[str, Any] = {
     "retries": 2,
@@ -24,22 +31,57 @@ RETRIES: dict[str, Any] = {
     "max_retry_delay": timedelta(minutes=10),
 }
 
-TAGS = ("backstream", "backfill")
+TAGS = ("backstream",)
 
-DOC = """\
+_RUN_DOC = """\
+One run is one range, half-open and in UTC. Its chunks run as Spark jobs in the pool `{pool}`; a failed check
+publishes nothing; a publication replaces exactly the range, in one commit.
+"""
+
+_BACKFILL_DOC = """\
 {description}
 
-One run is one range, half-open and in UTC: the run's data interval when it is scheduled or part of a
-Backfill, what the form says when it is started by hand. Its chunks run as Spark jobs in the pool `{pool}`;
-a failed check publishes nothing; a publication replaces exactly the range, in one commit.
+The range of a run is its data interval: it is scheduled, or part of a Backfill. For any other range there is
+`reprocess_{name}`; what late data made stale is redone by `restate_{name}`, on the same schedule.
+
+{run}
+Defined in `{path}`.
+"""
+
+_REPROCESS_DOC = """\
+{description}
+
+Runs any range of whole UTC days, as the form says. Of two runs that overlap, the one that publishes last fails
+and changes nothing.
+
+{run}
+Defined in `{path}`.
+"""
+
+_RESTATE_DOC = """\
+{description}
+
+Compares each published day with the input files there are now, and looks for days that no run covers; each
+range that is found becomes a run of `reprocess_{name}`, one after another. A scheduled run looks before its data
+interval.
 
 Defined in `{path}`.
 """
 
 
 def backfill_dags(folder: Path | None = None) -> list[DAG]:
-    """One DAG per sound definition in the folder; those of broken ones are left to `require_sound`."""
-    return _built(folder or definitions_folder())[0]
+    """`backfill_<name>` of each sound definition in the folder; broken ones are left to `require_sound`."""
+    return _built(folder or definitions_folder(), backfill_dag)[0]
+
+
+def reprocess_dags(folder: Path | None = None) -> list[DAG]:
+    """`reprocess_<name>` of each sound definition in the folder."""
+    return _built(folder or definitions_folder(), reprocess_dag)[0]
+
+
+def restate_dags(folder: Path | None = None) -> list[DAG]:
+    """`restate_<name>` of each sound definition in the folder."""
+    return _built(folder or definitions_folder(), restate_dag)[0]
 
 
 def require_sound(folder: Path | None = None) -> None:
@@ -54,7 +96,7 @@ def require_sound(folder: Path | None = None) -> None:
     if not folder.is_dir():
         msg = f"no folder of definitions at {folder}"
         raise SpecError(msg)
-    complaints = _built(folder)[1]
+    complaints = _built(folder, backfill_dag)[1]
     if len(complaints) == 1:
         raise SpecError(complaints[0])
     if complaints:
@@ -63,86 +105,79 @@ def require_sound(folder: Path | None = None) -> None:
         raise SpecError(msg)
 
 
-def backfill_dag(definition_path: Path) -> DAG:
-    """The DAG of one definition: plan, replay each chunk, audit, publish, report.
+def backfill_dag(definition: Definition, path: Path) -> DAG:
+    """The DAG for the schedule and for Airflow's native Backfill; the range of a run is its data interval.
 
     Raises:
-        SpecError: when the definition is broken, its schedule included.
+        SpecError: when the schedule is wrong.
     """
-    definition = load(definition_path)
-    first_ms, last_ms = definition.source.event_time_range
-    with DAG(
-        dag_id=f"backfill_{definition.name}",
-        description=definition.description or None,
-        doc_md=DOC.format(description=definition.description, pool=POOL, path=definition_path),
-        schedule=_timetable(definition, definition_path),
-        # Outside these no event can be: a source that has ended is not asked every month again.
-        start_date=moment(first_ms),
-        end_date=moment(last_ms),
-        catchup=False,
-        max_active_runs=1,
-        params=_form(),
-        tags=[*TAGS, definition.name],
-        default_args=RETRIES,
-        auto_register=False,
-    ) as dag:
-        _chain(definition_path)
+    options = _scheduled(definition, path) | {"params": form.form_of_a_backfill(definition)}
+    with _dag("backfill", _BACKFILL_DOC, definition, path, **options) as dag:
+        run_tasks(definition, path)
     return dag
 
 
-def _chain(definition_path: Path) -> None:
-    """The tasks of one run, in order, in the DAG that is being built."""
-
-    @task
-    def plan() -> list[dict[str, Any]]:
-        """Decide what is read, in which chunks, against which state of the lake; write it down as a plan."""
-        return tasks.plan(definition_path, get_current_context())
-
-    @task
-    def audit(plan_path: str) -> str:
-        """Check the result; a verdict of fail ends the run here, with its report and without publication."""
-        return tasks.audit(plan_path)
-
-    @task
-    def publish(plan_path: str) -> int:
-        """Replace exactly the range in the published table, in one commit."""
-        return tasks.publish(plan_path)
-
-    @task
-    def report(plan_path: str) -> str:
-        """Write the run report: verdict, checks, where the events went, what was published."""
-        return tasks.report(plan_path)
-
-    planned: Any = plan()
-    replayed = ReplayOperator.partial(
-        task_id="replay",
-        pool=POOL,
-        map_index_template="{{ task.name }}",
-        doc_md="Replay one chunk as a Spark job: fates, panes and metrics, staged beside the lake.",
-    ).expand_kwargs(planned)
-    plan_path = planned[tasks.PLAN_KEY]
-    replayed >> audit(plan_path) >> publish(plan_path) >> report(plan_path)
+def reprocess_dag(definition: Definition, path: Path) -> DAG:
+    """The DAG with the form: any range, any number of runs at the same time."""
+    options = {"schedule": None, "params": form.form_of_a_reprocess(definition)}
+    with _dag("reprocess", _REPROCESS_DOC, definition, path, is_paused_upon_creation=False, **options) as dag:
+        run_tasks(definition, path)
+    return dag
 
 
-def _form() -> dict[str, Param]:
-    """What a person may choose when starting a run by hand, or in the configuration of a Backfill."""
-    instant: dict[str, Any] = {"type": ["null", "string"], "format": "date-time", "section": "Range"}
-    without = "Without a range the run does its data interval."
+def restate_dag(definition: Definition, path: Path) -> DAG:
+    """The DAG that has redone what is stale or missing.
+
+    Raises:
+        SpecError: when the schedule is wrong.
+    """
+    options = _scheduled(definition, path) | {"params": form.form_of_a_restatement()}
+    with _dag("restate", _RESTATE_DOC, definition, path, **options) as dag:
+        restate_tasks(path, f"reprocess_{definition.name}")
+    return dag
+
+
+def _dag(kind: str, doc: str, definition: Definition, path: Path, schedule: Any, **options: Any) -> DAG:
+    run = _RUN_DOC.format(pool=POOL)
+    return DAG(
+        dag_id=f"{kind}_{definition.name}",
+        schedule=schedule,
+        description=definition.description or None,
+        doc_md=doc.format(description=definition.description, name=definition.name, path=path, run=run),
+        tags=[*TAGS, kind, definition.name],
+        default_args=RETRIES,
+        on_failure_callback=alerts.run_failed,
+        deadline=_deadline(definition),
+        auto_register=False,
+        **options,
+    )
+
+
+def _deadline(definition: Definition) -> DeadlineAlert | None:
+    """From when a run was queued: the dates of a Backfill's runs are long gone."""
+    limit_ms = definition.backfill.deadline
+    if limit_ms is None:
+        return None
+    return DeadlineAlert(
+        reference=DeadlineReference.DAGRUN_QUEUED_AT,
+        interval=timedelta(milliseconds=limit_ms),
+        callback=SyncCallback(alerts.run_is_late, kwargs={"after": duration_text(limit_ms)}),
+    )
+
+
+def _scheduled(definition: Definition, path: Path) -> dict[str, Any]:
+    first_ms, last_ms = definition.source.event_time_range
     return {
-        "since": Param(None, title="Since", description_md=f"First instant, included. {without}", **instant),
-        "until": Param(None, title="Until", description_md=f"Last instant, excluded. {without}", **instant),
-        "mode": Param(
-            tasks.AS_DEFINED,
-            type="string",
-            enum=[tasks.AS_DEFINED, *(mode.value for mode in Mode)],
-            title="Mode",
-            description_md="`recompute`: only event time counts. `replay`: arrival order is reproduced.",
-        ),
-        "reason": Param("", type="string", maxLength=500, title="Reason", description="Kept with the run"),
+        "schedule": _timetable(definition, path),
+        # Outside these no event can be: a source that has ended is not asked every month again.
+        "start_date": moment(first_ms),
+        "end_date": moment(last_ms),
+        "catchup": False,
+        "max_active_runs": 1,
     }
 
 
-def _timetable(definition: Definition, definition_path: Path) -> CronDataIntervalTimetable:
+def _timetable(definition: Definition, path: Path) -> CronDataIntervalTimetable:
     """Data intervals from one tick of the schedule to the next, in UTC.
 
     Raises:
@@ -154,23 +189,24 @@ def _timetable(definition: Definition, definition_path: Path) -> CronDataInterva
     try:
         CheckedTimetable(schedule, timezone="UTC").validate()
     except Exception as error:
-        msg = f"backfill.schedule must be a cron expression such as @daily, got {schedule!r} ({definition_path})"
+        msg = f"backfill.schedule must be a cron expression such as @daily, got {schedule!r} ({path})"
         raise SpecError(msg) from error
     return CronDataIntervalTimetable(schedule, timezone="UTC")
 
 
-def _built(folder: Path) -> tuple[list[DAG], list[str]]:
+def _built(folder: Path, build: Callable[[Definition, Path], DAG]) -> tuple[list[DAG], list[str]]:
     """The DAGs that could be built, and what is wrong with the other definitions."""
     built: dict[str, DAG] = {}
     takers: dict[str, Path] = {}
     complaints = []
     for path in sorted(folder.glob("*.toml")):
         try:
-            name = load(path).name
+            definition = load(path)
+            name = definition.name
             if name in takers:
                 complaints.append(f"name is taken by {takers[name]}, got {name!r} ({path})")
                 continue
-            built[name], takers[name] = backfill_dag(path), path
+            built[name], takers[name] = build(definition, path), path
         except SpecError as error:
             complaints.append(str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not hide the DAGs of the others

@@ -38,6 +38,31 @@ def resolve_range(params: Mapping[str, Any], data_interval: DataInterval) -> Int
     return _interval_of_the_run(data_interval)
 
 
+def data_interval_of(context: Mapping[str, Any]) -> DataInterval:
+    """The data interval in a task's context; a run without one has no such keys."""
+    return context.get("data_interval_start"), context.get("data_interval_end")
+
+
+def resolve_limits(params: Mapping[str, Any], data_interval: DataInterval) -> tuple[int | None, int | None]:
+    """Where stale and missing days are looked for, in epoch milliseconds; None: no limit at that end.
+
+    Args:
+        params: the run's parameters; `since` and `until` are ISO 8601 text, or absent, empty or None.
+        data_interval: of a scheduled run, whose own days are another DAG's at the same time: it looks before them.
+
+    Raises:
+        SpecError: when an end is no instant, names no zone, or the two are in the wrong order.
+    """
+    since, until = params.get("since") or None, params.get("until") or None
+    since_ms = instant_ms(str(since), "since") if since else None
+    until_ms = instant_ms(str(until), "until") if until else None
+    if since_ms is not None and until_ms is not None:
+        backfill_range(since_ms, until_ms)
+    own_ms = _epoch_ms(data_interval[0]) if data_interval[0] is not None else None
+    ends = [each for each in (until_ms, own_ms) if each is not None]
+    return since_ms, min(ends, default=None)
+
+
 def _interval_of_the_run(data_interval: DataInterval) -> Interval:
     start, end = data_interval
     if start is None or end is None:

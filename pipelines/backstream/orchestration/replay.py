@@ -1,9 +1,12 @@
-"""The one task that runs Spark: a `spark-submit` of the replay job for one chunk."""
+"""The one task that runs Spark: a `spark-submit` of the replay job for a batch of chunks."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,10 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from backstream.core.errors import BackstreamError, SetupError
+from backstream.core.folders import TASK_VARIABLE
 from backstream.core.manifest import Manifest
 from backstream.core.plan import Plan
+from backstream.core.progress import progress_of
 
 CONNECTION_ID = "backstream_spark"
 POOL = "spark"
@@ -23,7 +28,7 @@ HOPELESS_STATUS = 3
 
 
 class ReplayOperator(SparkSubmitOperator):
-    """`spark-submit` of the replay job; done when the chunk's manifest is there, whatever Spark printed.
+    """`spark-submit` of the replay job; done when the manifest of each chunk is there, whatever Spark printed.
 
     It says by itself where Spark, Python and the job are, so that neither the search path nor the working
     folder of a worker matters, and refuses to run without its connection: the operator it is built on would
@@ -54,6 +59,8 @@ class ReplayOperator(SparkSubmitOperator):
         """
         self._require_connection()
         self.log.info("replaying %s", self.name)
+        # Known to this process only: a job ends by itself once the task that waits for it was killed.
+        self.env_vars = {**(self.env_vars or {}), TASK_VARIABLE: f"{socket.gethostname()}/{os.getpid()}"}
         try:
             super().execute(context)
         except (AirflowException, RuntimeError, OSError) as error:
@@ -61,8 +68,9 @@ class ReplayOperator(SparkSubmitOperator):
             if self._exit_status() == HOPELESS_STATUS:
                 raise AirflowFailException(msg) from None
             raise BackstreamError(msg) from None
-        done = self._manifest()
+        planned, done = self._manifests()
         self.log.info("replayed %s: %s", self.name, _counts(done))
+        self.log.info("%s %s: %s", planned.dataset, planned.range, progress_of(planned))
 
     def _exit_status(self) -> int | None:
         """How spark-submit ended; None when it was never started."""
@@ -79,26 +87,27 @@ class ReplayOperator(SparkSubmitOperator):
             )
             raise AirflowFailException(msg) from None
 
-    def _manifest(self) -> Manifest:
-        """What the job left.
+    def _manifests(self) -> tuple[Plan, list[Manifest]]:
+        """The plan, and what the job left: a manifest per chunk.
 
         Raises:
-            LedgerError: when it left nothing.
+            LedgerError: when it left none of a chunk.
         """
         arguments = [str(each) for each in self.application_args or []]
-        options = dict(zip(arguments[::2], arguments[1::2], strict=True))
-        planned = Plan.read(Path(options["--plan"]))
-        return Manifest.read(planned.folder.manifest(options["--chunk"]))
+        options = list(zip(arguments[::2], arguments[1::2], strict=True))
+        planned = Plan.read(Path(dict(options)["--plan"]))
+        chunks = [value for name, value in options if name == "--chunk"]
+        return planned, [Manifest.read(planned.folder.manifest(chunk_id)) for chunk_id in chunks]
 
 
-def _counts(done: Manifest) -> str:
+def _counts(done: Sequence[Manifest]) -> str:
     """Events read, and how many met which fate."""
     fates: dict[str, int] = {}
-    for counts in done.fates.values():
+    for counts in (each for manifest in done for each in manifest.fates.values()):
         for fate, count in counts.items():
             fates[fate] = fates.get(fate, 0) + count
     met = ", ".join(f"{count:,} {fate}" for fate, count in fates.items() if count)
-    return f"{done.events_read:,} events read" + (f" ({met})" if met else "")
+    return f"{sum(each.events_read for each in done):,} events read" + (f" ({met})" if met else "")
 
 
 def _spark_home() -> Path:

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
 from backstream.core.audit import Audit
 from backstream.core.errors import ConflictError, ContractError, PlanError, QualityError, SpecError
 from backstream.core.folders import Home
-from backstream.core.plan import Chunk, Mode, Plan
+from backstream.core.instants import duration_text, instant_text
+from backstream.core.intervals import Interval
+from backstream.core.plan import Chunk, Plan
+from backstream.core.progress import progress_of
 from backstream.core.publication import Publication
-from backstream.orchestration.ranges import resolve_range
+from backstream.definition.load import load
+from backstream.orchestration.batches import batch_name, batches
+from backstream.orchestration.form import AS_DEFINED, Asked, require_known
+from backstream.orchestration.ranges import data_interval_of, resolve_limits, resolve_range
 
-AS_DEFINED = "as defined"
-"""The form's choice that leaves the mode to the definition."""
+if TYPE_CHECKING:
+    from backstream.steps.restate import Restatement
 
 PLAN_KEY = "plan"
 """Under which the task `plan` leaves the plan's file for the tasks after it."""
 
 HOPELESS = (SpecError, PlanError, ContractError, QualityError, ConflictError)
 """What the same plan meets again however often it is tried: only another range, definition or plan helps."""
+
+FRESH_HINT = "a new run plans the range anew; so does a Backfill with the configuration fresh = true"
+
+SCHEDULED = ("scheduled", "backfill")
+"""Types of runs whose data interval another DAG works on at the same time."""
 
 log = logging.getLogger(__name__)
 
@@ -47,93 +58,169 @@ def failing_for_good() -> Iterator[None]:
 def plan(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Decide what the run reads, write it down, and push the plan's file as `PLAN_KEY`.
 
+    A run that was cleared goes on with the plan it had, unless it had ended or the form says otherwise.
+
     Args:
         definition_path: the definition's TOML file.
         context: the task's context: the run's id, parameters and data interval.
 
     Returns:
-        What differs between the Spark jobs, one per chunk; Airflow maps over a task's return value only.
+        What differs between the Spark jobs, one per batch of chunks; none of a dry run.
     """
-    steps = _steps()
-    params = context["params"]
     with failing_for_good():
-        wanted = resolve_range(params, (context.get("data_interval_start"), context.get("data_interval_end")))
-        planned: Plan = steps.plan_run(
-            definition_path,
-            wanted.start_ms,
-            wanted.end_ms,
-            mode=mode_of(params.get("mode")),
-            trigger=context["run_id"],
-            reason=params.get("reason") or "",
-            home=Home.from_environment(),
-        )
+        asked = Asked.of(context["params"], list(context["dag"].params), context["dag"].dag_id)
+        wanted = resolve_range(context["params"], data_interval_of(context))
+        begun = None if asked.is_fresh or asked.is_dry_run else _begun(definition_path, wanted, asked, context)
+        planned = begun or _planned(definition_path, wanted, asked, context)
+    if asked.is_dry_run:
+        log.info("dry run: nothing but this was done\n%s", plan_text(planned))
+        return []
+    context["ti"].xcom_push(key=PLAN_KEY, value=str(planned.folder.plan))
+    return [_job(planned, batch) for batch in batches(planned.chunks, asked.parallelism)]
+
+
+def _planned(definition_path: Path, wanted: Interval, asked: Asked, context: Mapping[str, Any]) -> Plan:
+    planned: Plan = steps().plan_run(
+        definition_path,
+        wanted.start_ms,
+        wanted.end_ms,
+        mode=asked.mode,
+        trigger=context["run_id"],
+        reason=asked.reason,
+        is_unsealed_allowed=asked.is_unsealed_allowed,
+        overrides=asked.overrides,
+        gate_override=asked.gate_override,
+        home=Home.from_environment(),
+    )
     expected = sum(chunk.expected_events for chunk in planned.chunks)
     log.info(
-        "%s %s: %s in %d chunks, about %s events (plan %s)",
+        "%s %s: %s in %d chunks, about %s events (plan %s)%s",
         *(planned.dataset, planned.range, planned.mode, len(planned.chunks), f"{expected:,}"),
         planned.plan_hash,
+        f"; {planned.reason}" if planned.reason else "",
     )
-    context["ti"].xcom_push(key=PLAN_KEY, value=str(planned.folder.plan))
-    return [_job(planned, chunk) for chunk in planned.chunks]
+    return planned
+
+
+def _begun(definition_path: Path, wanted: Interval, asked: Asked, context: Mapping[str, Any]) -> Plan | None:
+    """The plan that an earlier attempt of this run left; None when it has ended, or was asked something else."""
+    definition = load(definition_path)
+    found: Plan | None = steps().begun_by(context["run_id"], definition.name, Home.from_environment())
+    if found is None:
+        return None
+    mode = asked.mode or definition.backfill.mode
+    was = (found.range, found.mode, dict(found.overrides), found.gate_override)
+    if was != (wanted, mode, dict(asked.overrides), asked.gate_override):
+        log.warning("planning anew: plan %s of this run was for something else", found.plan_hash)
+        return None
+    steps().require_resumable(found, FRESH_HINT)
+    log.info("%s %s: going on with plan %s; %s", found.dataset, found.range, found.plan_hash, progress_of(found))
+    return found
+
+
+def find(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The runs of `reprocess_<name>` that late data or a gap asks for; none when the form wants to know only.
+
+    Args:
+        definition_path: the definition's TOML file.
+        context: the task's context: the run's id, type, parameters and data interval.
+    """
+    params = context["params"]
+    with failing_for_good():
+        require_known(params, list(context["dag"].params), context["dag"].dag_id)
+        is_scheduled = str(getattr(context["dag_run"], "run_type", "")) in SCHEDULED
+        limits = resolve_limits(params, data_interval_of(context) if is_scheduled else (None, None))
+        found = steps().restatements(
+            definition_path, Home.from_environment(), *limits, is_missing_wanted=params["missing"]
+        )
+    log.info("%s", found.summary)
+    runs = [_restating(each, params, context["run_id"]) for each in found.ranges]
+    for run in runs:
+        log.info("%(since)s to %(until)s: %(reason)s", run["conf"])
+    return [] if params["dry_run"] else runs
+
+
+def _restating(wanted: Restatement, params: Mapping[str, Any], run_id: str) -> dict[str, Any]:
+    since, until = instant_text(wanted.interval.start_ms), instant_text(wanted.interval.end_ms)
+    reason = f"{params['reason']}; {wanted.reason}" if params.get("reason") else wanted.reason
+    conf = {
+        "since": _with_seconds(since),
+        "until": _with_seconds(until),
+        "mode": wanted.mode.value if wanted.mode else AS_DEFINED,
+        "approval": params["approval"],
+        "unsealed": params["unsealed"],
+        "reason": reason,
+    }
+    return {"trigger_run_id": f"restate__{since}__{run_id}", "conf": conf}
+
+
+def _with_seconds(text: str) -> str:
+    """As RFC 3339 wants it, by which the server checks a form."""
+    return text if text.count(":") > 1 else text.replace("Z", ":00Z")
 
 
 def audit(plan_path: str) -> str:
     """Check the run's result and return the verdict; one that forbids publication fails the task for good."""
-    steps = _steps()
     with failing_for_good():
-        found: Audit = steps.audit_run(Plan.read(Path(plan_path)))
+        found: Audit = steps().audit_run(Plan.read(Path(plan_path)))
     log.info("verdict %s: %s", found.verdict, found.summary)
     return found.verdict.value
 
 
-def publish(plan_path: str) -> int:
-    """Make the run's result the truth of its range, in one commit; return the rows now in it."""
-    steps = _steps()
+def publish(plan_path: str, context: Mapping[str, Any], asset: Any) -> int:
+    """Make the run's result the truth of its range, in one commit; return the rows now in it.
+
+    The asset gets one event for the whole range, with its counts.
+    """
+    planned = Plan.read(Path(plan_path))
     with failing_for_good():
-        published: Publication = steps.publish_run(Plan.read(Path(plan_path)))
+        published: Publication = steps().publish_run(planned)
     log.info(
         "published %s rows of %s in place of %s%s",
         *(f"{published.rows:,}", published.dataset, f"{published.replaced_rows:,}"),
         " (an earlier attempt had done it)" if published.already else "",
     )
+    context["outlet_events"][asset].extra = {
+        "run_id": published.run_id,
+        "since": instant_text(published.since_ms),
+        "until": instant_text(published.until_ms),
+        "mode": planned.mode.value,
+        "rows": published.rows,
+        "replaced_rows": published.replaced_rows,
+        "verdict": Audit.read(planned.folder.verdict).verdict.value,
+    }
     return published.rows
 
 
 def report(plan_path: str) -> str:
     """Write the run report and return its file."""
-    steps = _steps()
     with failing_for_good():
-        path: Path = steps.report_run(Plan.read(Path(plan_path)))
+        path: Path = steps().report_run(Plan.read(Path(plan_path)))
     log.info("wrote %s", path)
     return str(path)
 
 
-def mode_of(choice: str | None) -> Mode | None:
-    """The mode a person chose; None leaves it to the definition.
-
-    Raises:
-        SpecError: when there is no such mode.
-    """
-    if choice in (None, "", AS_DEFINED):
-        return None
-    try:
-        return Mode(str(choice))
-    except ValueError:
-        *first, last = [repr(name) for name in (AS_DEFINED, *(each.value for each in Mode))]
-        msg = f"mode must be {', '.join(first)} or {last}, got {choice!r}"
-        raise SpecError(msg) from None
+def plan_text(planned: Plan) -> str:
+    """A line per chunk: what it reads, about how many events, and its halo."""
+    lines = [f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.fidelity}"]
+    for chunk in planned.chunks:
+        halo = duration_text(chunk.read_until_ms - chunk.end_ms)
+        read = f"{len(chunk.files):,} files, about {chunk.expected_events:,} events, halo {halo}"
+        lines.append(f"{chunk.chunk_id}  {chunk.interval}  {read}")
+    return "\n".join(lines)
 
 
-def _steps() -> ModuleType:
+def steps() -> ModuleType:
     """The steps of a run, imported by the task that takes them: they bring pandas and Great Expectations."""
     # It tells hundreds of times, as information, which of its own functions its documentation leaves out.
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
     return import_module("backstream.steps")
 
 
-def _job(planned: Plan, chunk: Chunk) -> dict[str, Any]:
-    """What tells one chunk's Spark job from another's."""
+def _job(planned: Plan, batch: Sequence[Chunk]) -> dict[str, Any]:
+    """What tells one batch's Spark job from another's."""
+    chunks = [word for chunk in batch for word in ("--chunk", chunk.chunk_id)]
     return {
-        "name": f"{planned.dataset} {chunk.chunk_id}: {chunk.interval}",
-        "application_args": ["--plan", str(planned.folder.plan), "--chunk", chunk.chunk_id],
+        "name": batch_name(planned.dataset, batch),
+        "application_args": ["--plan", str(planned.folder.plan), *chunks],
     }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from backstream.core.audit import Audit, Outcome, Verdict
+from backstream.core.decision import Decision
 from backstream.core.plan import Fidelity, Mode, Plan
 from backstream.core.publication import Publication
 from backstream.definition.model import Definition, WatermarkSection
@@ -36,7 +39,18 @@ def asked(plan: Plan, definition: Definition) -> tuple[tuple[str, str], ...]:
             ("Watermark", _watermark(definition.watermark)),
             ("Allowed lateness", _lateness(definition)),
         ]
-    return tuple(rows)
+    return (*rows, *_departures(plan))
+
+
+def _departures(plan: Plan) -> Iterator[tuple[str, str]]:
+    """In what the run departs from its definition and from the gate, and who let it through."""
+    if plan.overrides:
+        said = "; ".join(f"{key} = {value}" for key, value in sorted(plan.overrides.items()))
+        yield "For this run only", said
+    if plan.gate_override:
+        yield "Override of the gate", plan.gate_override
+    if decision := Decision.read(plan.folder.decision):
+        yield "Approval", f"{decision}, {decision.at}"
 
 
 def _watermark(section: WatermarkSection) -> str:
@@ -69,10 +83,12 @@ def not_published(plan: Plan, audit: Audit | None, unfinished: int) -> str:
         return f"{counted(unfinished, 'chunk')} of {len(plan.chunks):,} did not finish, so nothing was judged"
     if audit is None:
         return "the run ended before anything was judged"
-    if audit.verdict is Verdict.FAIL:
+    if audit.verdict is Verdict.FAIL and not audit.may_publish:
         return f"the gate said no, not met is: {_first(audit, Outcome.FAIL)}"
     if audit.verdict is Verdict.ERROR:
         return f"what cannot be checked is not published: {_first(audit, Outcome.ERROR)}"
+    if (decision := Decision.read(plan.folder.decision)) and not decision.is_approved:
+        return f"{decision}; what was staged is kept"
     return "the gate let it through, but no publication is recorded (yet)"
 
 

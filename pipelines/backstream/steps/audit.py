@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,17 +31,18 @@ def audit_run(plan: Plan) -> Audit:
 
     Raises:
         LedgerError: when a chunk has not finished.
-        QualityError: when the gate says no; nothing will be published.
+        QualityError: when the gate says no and the plan does not override it; nothing will be published.
         AuditError: when a check could not run.
     """
     manifests = manifests_of(plan)
     require_complete(plan, manifests)
     definition = parse(plan.definition, f"plan {plan.run_id}")
     audit, frame = judge(plan, definition, staged_metrics(manifests), manifests)
+    audit = replace(audit, overridden=plan.gate_override)
     frame.to_parquet(plan.folder.audit, index=False)
     audit.write(plan.folder.verdict)
     record_checks(home_of(plan), plan.dataset, audit)
-    if audit.verdict.may_publish:
+    if audit.may_publish:
         return audit
     record_run(home_of(plan), outcome_row(plan, Status.REFUSED, audit, manifests))
     _refuse(audit, report=str(report_run(plan)))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from backstream.core.audit import Audit
+from backstream.core.decision import Decision
 from backstream.core.errors import ConflictError, QualityError
 from backstream.core.fates import Fate
 from backstream.core.folders import write_text
@@ -49,7 +51,11 @@ def publish_run(plan: Plan) -> Publication:
 def _passed(plan: Plan) -> Audit:
     if plan.folder.verdict.exists():
         audit = Audit.read(plan.folder.verdict)
-        if audit.verdict.may_publish:
+        decision = Decision.read(plan.folder.decision)
+        if decision and not decision.is_approved:
+            msg = f"refusing to publish {plan.dataset} {plan.range}: {decision}"
+            raise QualityError(msg)
+        if audit.may_publish:
             return audit
         msg = f"refusing to publish {plan.dataset} {plan.range}: the verdict is {audit.verdict}"
         raise QualityError(msg)
@@ -64,7 +70,20 @@ def outcome_row(
     started_ms = int(plan.folder.plan.stat().st_mtime * SECOND_MS)
     span_ms = (started_ms, int(time.time() * SECOND_MS))
     events_read = sum(manifest.events_read for manifest in manifests)
-    return run_row(plan, status, span_ms, audit.verdict, rows, events_read)
+    row = run_row(plan, status, span_ms, audit.verdict, rows, events_read)
+    return replace(row, reason=_reason(plan, audit))
+
+
+def _reason(plan: Plan, audit: Audit) -> str:
+    """Why the run was asked for, and what else the ledger has to say about how it came to its end."""
+    said = [plan.reason] if plan.reason else []
+    if plan.overrides:
+        said.append(", ".join(f"{key} = {value}" for key, value in sorted(plan.overrides.items())))
+    if audit.overridden and not audit.verdict.may_publish:
+        said.append(f"the gate's {audit.verdict} overridden: {audit.overridden}")
+    if decision := Decision.read(plan.folder.decision):
+        said.append(str(decision))
+    return "; ".join(said)
 
 
 def report_run(plan: Plan) -> Path:

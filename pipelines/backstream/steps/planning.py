@@ -24,6 +24,7 @@ from backstream.core.windows import Session
 from backstream.definition.aggregates import key_columns, require_columns, value_columns
 from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition, Source
+from backstream.definition.overrides import overridden
 from backstream.lake.catalog import opened
 from backstream.lake.claims import Claim, recorded, require_claimable
 from backstream.lake.schemas import prepared
@@ -42,6 +43,8 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     trigger: str,
     reason: str = "",
     is_unsealed_allowed: bool = False,
+    overrides: Mapping[str, str] | None = None,
+    gate_override: str = "",
     home: Home,
 ) -> Plan:
     """Make and write the plan of a run.
@@ -54,6 +57,8 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
         trigger: what asked for the run, such as an Airflow run id.
         reason: why, in the words of whoever asked; the days that are not sealed are added.
         is_unsealed_allowed: whether days that may still gain events may be published as final.
+        overrides: keys of the definition that this run takes otherwise; see `definition.overrides`.
+        gate_override: why the result is to be published even if the gate says no; empty: it is not.
         home: where state lies.
 
     Raises:
@@ -66,12 +71,12 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     for value_ms, name in ((since_ms, "since"), (until_ms, "until")):
         require_whole_days(value_ms, name)
     written = load(definition_path)
-    definition = resolved(written, home)
+    chosen = mode or written.backfill.mode
+    definition = resolved(overridden(written, overrides or {}, chosen), home)
     load_suite(definition.quality.suite)
     source = inspected(source_files(definition.source, where), definition.timed_source)
     require_columns(definition, source.types, where)
     require_everywhere(definition, source.lacking, where)
-    chosen = mode or definition.backfill.mode
     is_final = chosen is Mode.RECOMPUTE or definition.backfill.publish == "final"
     days = seals(definition, source.inputs, interval, home) if is_final else []
     if not is_unsealed_allowed:
@@ -101,6 +106,8 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
         base_snapshots=base_snapshots,
         trigger=trigger,
         reason=with_unsealed(reason, days),
+        overrides=dict(overrides or {}),
+        gate_override=gate_override,
     )
     plan.written()
     return plan

@@ -11,7 +11,7 @@ from backstream.core.errors import BackstreamError, ConflictError, LedgerError, 
 from backstream.core.folders import Home, RunFolder
 from backstream.core.intervals import Interval
 from backstream.core.pins import other_code, require_inputs, unfinished
-from backstream.core.plan import Mode, Plan
+from backstream.core.plan import Mode, Plan, slug
 from backstream.core.tables import WINDOWS
 from backstream.definition.load import load, resolved
 from backstream.definition.pinned import require_definition
@@ -44,8 +44,24 @@ def interrupted(definition_path: Path, interval: Interval, mode: Mode | None, ho
     return Resumed(found, _notes(found, definition_path, home))
 
 
-def require_resumable(plan: Plan) -> None:
+def begun_by(trigger: str, dataset: str, home: Home) -> Plan | None:
+    """The newest plan that something asked for, such as an Airflow run, unless its run has ended.
+
+    Ended is what was published, or what the gate refused: whoever asks again for that wants it anew.
+    """
+    paths = (home.path / "runs" / dataset).glob(f"{slug(trigger)}.*/plan.json")
+    found = [plan for path in paths if (plan := _readable(path))]
+    mine = [plan for plan in found if plan.trigger == trigger]
+    newest = max(mine, key=lambda plan: plan.folder.plan.stat().st_mtime_ns, default=None)
+    return newest if newest and not _has_ended(newest.folder) else None
+
+
+def require_resumable(plan: Plan, hint: str = "--fresh leaves that run as it is and plans the range anew") -> None:
     """Check that what is left of a plan can still be run as it was planned.
+
+    Args:
+        plan: what a run was begun with.
+        hint: how to plan anew, for whoever is told that it cannot.
 
     Raises:
         PlanError: naming what differs.
@@ -58,7 +74,7 @@ def require_resumable(plan: Plan) -> None:
     except PlanError as error:
         facts, _, _ = str(error).partition("\n\nhint: ")
         done = f"{len(plan.chunks) - len(unfinished(plan))} of {len(plan.chunks)} chunks of it are done"
-        msg = f"{facts}\n  {done}\n\nhint: --fresh leaves that run as it is and plans the range anew"
+        msg = f"{facts}\n  {done}\n\nhint: {hint}"
         raise PlanError(msg) from None
 
 
@@ -75,9 +91,14 @@ def _newest(runs: Path, interval: Interval, mode: Mode) -> Plan | None:
 
 def _is_open(folder: RunFolder) -> bool:
     """Whether a run has begun and not ended."""
-    if folder.publication.exists() or not any(folder.path.glob("chunks/*.json")):
-        return False
-    return not folder.verdict.exists() or Audit.read(folder.verdict).verdict.may_publish
+    return any(folder.path.glob("chunks/*.json")) and not _has_ended(folder)
+
+
+def _has_ended(folder: RunFolder) -> bool:
+    """Whether a run was published, or refused by the gate."""
+    if folder.publication.exists():
+        return True
+    return folder.verdict.exists() and not Audit.read(folder.verdict).may_publish
 
 
 def _readable(file: Path) -> Plan | None:

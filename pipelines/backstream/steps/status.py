@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,10 @@ from typing import Any
 from backstream.core.audit import Audit
 from backstream.core.errors import BackstreamError
 from backstream.core.folders import Home, RunFolder
-from backstream.core.instants import SECOND_MS, epoch_ms, instant_text
+from backstream.core.instants import SECOND_MS, instant_text
 from backstream.core.intervals import Interval
-from backstream.core.manifest import Manifest
 from backstream.core.plan import Plan
-from backstream.core.progress import ChunkTiming, is_alive, seconds_left
+from backstream.core.progress import is_alive, seconds_left, timings
 from backstream.core.publication import Publication
 from backstream.lake.ledger import RunRow, Status, runs
 from backstream.steps.state import manifests_of
@@ -112,7 +110,7 @@ def _of_folder(folder: RunFolder, row: RunRow | None, now_ms: int) -> RunState |
     except BackstreamError:
         return None
     manifests = manifests_of(plan)
-    done = _timings(plan, manifests)
+    done = timings(plan, manifests)
     started_ms, last_sign_ms = _modified_ms(folder.plan), max(_signs_ms(plan))
     audit = Audit.read(folder.verdict) if folder.verdict.exists() else None
     publication = Publication.read(folder.publication) if folder.publication.exists() else None
@@ -172,24 +170,13 @@ def _ended(audit: Audit | None, publication: Publication | None, row: RunRow | N
         return State.PUBLISHED
     if row:
         return _STATES.get(row.status, State.PUBLISHED)
-    return State.REFUSED if audit and not audit.verdict.may_publish else None
+    return State.REFUSED if audit and not audit.may_publish else None
 
 
 def _unended(*, is_begun: bool, is_quiet: bool) -> State:
     if not is_begun:
         return State.PLANNED
     return State.INTERRUPTED if is_quiet else State.RUNNING
-
-
-def _timings(plan: Plan, manifests: Iterable[Manifest]) -> list[ChunkTiming]:
-    return [
-        ChunkTiming(
-            plan.chunk(each.chunk_id).expected_events,
-            sum(each.timings_s.values()),
-            epoch_ms(datetime.fromisoformat(each.finished_at)) if each.finished_at else 0,
-        )
-        for each in manifests
-    ]
 
 
 def _signs_ms(plan: Plan) -> Iterator[int]:

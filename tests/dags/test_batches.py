@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from backstream.core.instants import DAY_MS
+from backstream.core.plan import Chunk
+from backstream.orchestration.batches import MOST_BATCHES, batch_name, batches
+
+AIRFLOWS_LIMIT = 1_024
+"""Of tasks that one task is mapped to, unless `[core] max_map_length` says otherwise."""
+
+
+def chunks(count: int) -> list[Chunk]:
+    return [Chunk(f"{n:04}", n * DAY_MS, (n + 1) * DAY_MS, (n + 1) * DAY_MS, (), 1) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("count", "parallelism", "sizes"),
+    [
+        (0, None, []),
+        (1, None, [1]),
+        (4, None, [1, 1, 1, 1]),
+        (4, 3, [1, 1, 2]),
+        (4, 9, [1, 1, 1, 1]),
+        (3_000, 2, [1_500, 1_500]),
+        (3_000, None, [30] * 100),
+    ],
+)
+def test_chunks_are_mapped_in_batches_of_about_the_same_size(
+    count: int, parallelism: int | None, sizes: list[int]
+) -> None:
+    cut = batches(chunks(count), parallelism)
+    assert [len(batch) for batch in cut] == sizes
+    assert [chunk for batch in cut for chunk in batch] == chunks(count)
+
+
+def test_no_run_is_mapped_beyond_what_airflow_allows() -> None:
+    assert max(len(batches(chunks(count))) for count in (1, 99, 101, 3_000, 40_000)) == MOST_BATCHES
+    assert MOST_BATCHES < AIRFLOWS_LIMIT
+
+
+def test_a_batch_is_named_by_what_it_does() -> None:
+    one, several = batches(chunks(4), 3)[0], batches(chunks(4), 3)[2]
+    assert batch_name("clicks", one) == "clicks 0000: 1970-01-01T00:00Z to 1970-01-02T00:00Z"
+    assert batch_name("clicks", several) == "clicks 0002-0003: 1970-01-03T00:00Z to 1970-01-05T00:00Z (2 chunks)"

@@ -1,0 +1,280 @@
+"""Airflow on PostgreSQL with a Spark master and two workers: what compose brings up, as processes."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import psutil
+from demo.airflow_api import FINISHED, AirflowApi
+from demo.processes import Service
+from demo.settings import CHECKOUT, USER, Spark, free_ports
+from demo.stack import Stack
+from tests.house.compose import commands
+from tests.lake import postgres
+
+CATALOG_PASSWORD = "catalog-secret-7f3a"  # noqa: S105 - to be looked for where it must not be
+ALERT_TOKEN = "alert-secret-9c1b"  # noqa: S105 - to be looked for where it must not be
+LIMIT_S = 600
+_POLL_S = 0.5
+
+SLEEPERS = '''\
+"""Runs that never end: each waits for a slot of a pool that has none."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, task
+
+with DAG("sleepers", schedule=None, max_active_runs=50, is_paused_upon_creation=False):
+
+    @task(pool="nobody")
+    def wait() -> None:
+        """Never begins."""
+
+    wait()
+'''
+
+
+@dataclass
+class Alerts:
+    """What a chat service would have been sent: path and text."""
+
+    port: int
+    told: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass
+class Cluster:
+    """The running stack, by its API and its folders."""
+
+    stack: Stack
+    api: AirflowApi
+    admin: httpx.Client
+    viewer: httpx.Client
+    home: Path
+    catalog_uri: str
+    alerts: Alerts
+
+    def trigger(self, dag_id: str, **conf: Any) -> str:
+        """Start a run by hand; return its id."""
+        answer = self.admin.post(f"/api/v2/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": conf})
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["dag_run_id"])
+
+    def runs(self, dag_id: str, **query: Any) -> list[dict[str, Any]]:
+        """The runs of a DAG."""
+        answer = self.admin.get(f"/api/v2/dags/{dag_id}/dagRuns", params={"limit": 100, **query})
+        return list(answer.json()["dag_runs"])
+
+    def state(self, dag_id: str, run_id: str) -> str:
+        """Of a run."""
+        return self.api.run_state(dag_id, run_id)
+
+    def task(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
+        """One task of a run."""
+        return next(each for each in self.api.task_instances(dag_id, run_id) if each["task_id"] == task_id)
+
+    def log_of(self, dag_id: str, run_id: str, task_id: str) -> str:
+        """What a task said in its last attempt."""
+        entries = self.api.log(self.task(dag_id, run_id, task_id))
+        return "\n".join(json.dumps(each) for each in entries)
+
+    def until(self, what: str, done: Callable[[], Any]) -> Any:
+        """Wait until something is so, as long as all processes live; return what it gave."""
+        end = time.monotonic() + LIMIT_S
+        while not (found := done()):
+            self.stack.require_alive()
+            assert time.monotonic() < end, f"waited in vain until {what}"
+            time.sleep(_POLL_S)
+        return found
+
+    def until_finished(self, dag_id: str, run_id: str) -> str:
+        """Wait for the end of a run; return its state."""
+        return str(
+            self.until(
+                f"{dag_id} {run_id} has ended",
+                lambda: state if (state := self.state(dag_id, run_id)) in FINISHED else None,
+            )
+        )
+
+    def until_asked(self, dag_id: str, run_id: str) -> dict[str, Any]:
+        """Wait until a run asks for approval; return the question."""
+
+        def asked() -> dict[str, Any] | None:
+            assert self.state(dag_id, run_id) not in FINISHED, self.api.task_instances(dag_id, run_id)
+            answer = self.admin.get(self.question(dag_id, run_id))
+            return answer.json() if answer.status_code == 200 and not answer.json()["response_received"] else None
+
+        return dict(self.until(f"{dag_id} {run_id} asks", asked))
+
+    @staticmethod
+    def question(dag_id: str, run_id: str) -> str:
+        """The address of the question of a run."""
+        return f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/approve/-1/hitlDetails"
+
+    def answer(self, client: httpx.Client, dag_id: str, run_id: str, choice: str) -> int:
+        """Answer a question; return the server's status."""
+        body = {"chosen_options": [choice], "params_input": {}}
+        return client.patch(self.question(dag_id, run_id), json=body).status_code
+
+    def jobs(self) -> list[psutil.Process]:
+        """The Spark drivers that run, by the plan in their command line: a JVM, and its Python."""
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            words = process.info["cmdline"] or []
+            if "--plan" in words and any(str(self.home) in word for word in words):
+                found.append(process)
+        return found
+
+    def texts(self) -> Iterator[tuple[Path, str]]:
+        """Every file of text that the stack has left: logs, plans, reports, and what its processes printed."""
+        for path in self.home.rglob("*"):
+            if path.is_file() and path.suffix in {".log", ".json", ".html", ".txt", ".conf"}:
+                yield path, path.read_text(encoding="utf-8", errors="replace")
+
+
+@contextmanager
+def running(folder: Path, definitions: Path) -> Iterator[Cluster]:
+    """The stack for the length of a block."""
+    binaries = postgres.binaries()
+    assert binaries is not None
+    home = folder / "home"
+    with postgres.running(binaries) as server, _spark(folder / "spark") as master, _listening() as alerts:
+        databases = {name: server.new_database() for name in ("airflow", "lake")}
+        catalog_uri = databases["lake"].replace("postgres@", f"postgres:{CATALOG_PASSWORD}@")
+        settings = _settings(definitions, databases["airflow"], catalog_uri, alerts)
+        _dag_files(folder / "dags")
+        with Stack(home, Spark(master, chunks_at_once=2), settings | _dags(folder / "dags")) as stack:
+            _limit_spark(stack)
+            yield _cluster(stack, home, catalog_uri, alerts)
+
+
+def _settings(definitions: Path, database: str, catalog_uri: str, alerts: Alerts) -> dict[str, str]:
+    alert = {"conn_type": "http", "host": f"http://127.0.0.1:{alerts.port}/hook", "password": ALERT_TOKEN}
+    return {
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin,viewer:viewer",
+        "AIRFLOW__CORE__PARALLELISM": "6",
+        "AIRFLOW_CONN_BACKSTREAM_ALERTS": json.dumps(alert),
+        "BACKSTREAM_CATALOG_URI": catalog_uri,
+        "BACKSTREAM_DEFINITIONS": str(definitions),
+        "BACKSTREAM_EXPECTATIONS": str(definitions),
+        "PYTHONPATH": os.pathsep.join([str(CHECKOUT / "pipelines"), str(CHECKOUT)]),
+    }
+
+
+def _dags(folder: Path) -> dict[str, str]:
+    return {"AIRFLOW__CORE__DAGS_FOLDER": str(folder)}
+
+
+def _dag_files(folder: Path) -> None:
+    """The project's own, and one whose runs never end."""
+    shutil.copytree(CHECKOUT / "dags", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "sleepers.py").write_text(SLEEPERS, encoding="utf-8")
+
+
+def _limit_spark(stack: Stack) -> None:
+    """A core for each application, so that two run at the same time on two workers of one core."""
+    limits = {
+        "spark.cores.max": "1",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    with (stack.place.spark_conf / "spark-defaults.conf").open("a", encoding="utf-8") as file:
+        file.writelines(f"{name} {value}\n" for name, value in limits.items())
+
+
+def _cluster(stack: Stack, home: Path, catalog_uri: str, alerts: Alerts) -> Cluster:
+    api = stack.start()
+    passwords = json.loads((stack.place.airflow / "passwords.json").read_text(encoding="utf-8"))
+    admin, viewer = (_client(stack.place.url, name, passwords[name]) for name in (USER, "viewer"))
+    api.set_pool("nobody", 0)
+    return Cluster(stack, api, admin, viewer, home, catalog_uri, alerts)
+
+
+def _client(url: str, name: str, password: str) -> httpx.Client:
+    client = httpx.Client(base_url=url, trust_env=False, timeout=60)
+    token = client.post("/auth/token", json={"username": name, "password": password}).json()["access_token"]
+    client.headers["Authorization"] = f"Bearer {token}"
+    return client
+
+
+@contextmanager
+def _spark(folder: Path) -> Iterator[str]:
+    """A master and two workers, by the commands of the compose file on free ports; yields the master's URL."""
+    port, *web_ports = map(str, free_ports(4))
+    master = f"spark://127.0.0.1:{port}"
+    known = {"spark-master": "127.0.0.1", "7077": port, "spark://spark-master:7077": master, "2g": "1g", "2": "1"}
+    env = _spark_environment(folder)
+    services = [_started("spark-master", known | {"8080": web_ports[0]}, folder, env)]
+    try:
+        _until_listening(int(port), services[0])
+        for number, web_port in enumerate(web_ports[1:3], start=1):
+            services.append(_started(f"spark-worker-{number}", known | {"8081": web_port}, folder, env))
+        yield master
+    finally:
+        for service in services:
+            service.process.terminate()
+        for service in services:
+            service.process.wait(30)
+
+
+def _spark_environment(folder: Path) -> dict[str, str]:
+    return os.environ | {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(folder / "work"),
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def _started(name: str, known: Mapping[str, str], folder: Path, env: Mapping[str, str]) -> Service:
+    binary, *words = (known.get(word, word) for word in commands(name)[0])
+    return Service.started(name, [str(Path(sys.executable).parent / binary), *words], folder, env)
+
+
+def _until_listening(port: int, service: Service) -> None:
+    end = time.monotonic() + 60
+    while True:
+        service.require_alive()
+        with socket.socket() as probe:
+            if not probe.connect_ex(("127.0.0.1", port)):
+                return
+        assert time.monotonic() < end, service.tail()
+        time.sleep(0.2)
+
+
+@contextmanager
+def _listening() -> Iterator[Alerts]:
+    """A server that takes alerts."""
+    alerts = Alerts(0)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            alerts.told.append((self.path, json.loads(body)["text"]))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing on the terminal."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        alerts.port = server.server_port
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield alerts
+        server.shutdown()
