@@ -107,8 +107,9 @@ def test_every_chart_has_axis_titles_and_a_description() -> None:
     charts = re.findall(r'<svg [^>]*class="chart (\w+)"', warned())
     axes = re.findall(r'<text class="axis"[^>]*>([^<]*)</text>', warned())
 
-    assert charts == ["heat", "heat", "bars", "bars", "shares"]
-    assert axes == ["day (UTC)", "hour of day (UTC)"] * 2 + ["window start (UTC)", "share of events"] * 2
+    assert charts == ["heat", "heat", *["bars"] * 4, "shares"]
+    time = "window start (UTC)"
+    assert axes == [*["day (UTC)", "hour of day (UTC)"] * 2, *[time, "events"] * 2, *[time, "share of events"] * 2]
     assert len(re.findall(r'<svg [^>]*class="chart [^>]*aria-label="[^"]+"', warned())) == len(charts)
 
 
@@ -143,7 +144,9 @@ def test_what_was_asked_is_told_in_words() -> None:
     assert "2026-03-01 00:00 UTC to 2026-03-05 00:00 UTC, the end excluded (4 d)" in seen
     assert "bounded out-of-orderness: an event may come 10 min out of order; computed every 200 ms" in seen
     assert "one that is silent for 2 h no longer counts" in seen
-    assert "manual__1: a test" in seen
+    assert "manual__1 (by hand, in Airflow)" in seen
+    assert "Why a test" in seen
+    assert "mode replay, where the definition says recompute" in seen
     assert "2 files with 1,244 rows, 2.3 MB" in seen
 
 

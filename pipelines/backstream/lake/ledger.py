@@ -106,20 +106,6 @@ class RunRow:
         return (self.finished_at_ms - self.started_at_ms) / _SECOND_MS
 
 
-@dataclass(frozen=True, slots=True)
-class CheckRow:
-    """What one check of one run found; its words are those of `core.audit.Check`."""
-
-    run_id: str
-    name: str
-    severity: str
-    outcome: str
-    observed: str
-    limit: str
-    unexpected: int
-    elements: int
-
-
 def run_row(
     plan: Plan,
     status: Status,
@@ -178,11 +164,12 @@ def runs(home: Home, dataset: str | None = None) -> list[RunRow]:
     return sorted(found, key=lambda row: (row.finished_at_ms, row.run_id), reverse=True)
 
 
-def checks(home: Home, dataset: str) -> list[CheckRow]:
-    """The recorded checks of a dataset, in no order."""
+def checks(home: Home, dataset: str) -> list[dict[str, Any]]:
+    """The recorded checks of a dataset, as rows of `CHECKS_TABLE`: join them with `runs` for their times."""
     with opened(home) as catalog:
-        found = ensured(catalog, _CHECKS, CHECKS_TABLE).scan(row_filter=equal(dataset=dataset)).to_arrow()
-    return [CheckRow(**{name: row[name] for name in CheckRow.__dataclass_fields__}) for row in found.to_pylist()]
+        scan = ensured(catalog, _CHECKS, CHECKS_TABLE).scan(row_filter=equal(dataset=dataset))
+        found: list[dict[str, Any]] = scan.to_arrow().to_pylist()
+    return found
 
 
 def version(home: Home) -> str:

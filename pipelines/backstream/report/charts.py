@@ -62,7 +62,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A horizontal line: where, CSS class, and what a legend calls it (lines lie too close for labels)."""
+    """A line across the chart: where, CSS class, and what a legend calls it (lines lie too close for labels)."""
 
     at: float
     style: str
@@ -79,6 +79,8 @@ class BarChart:
     top: float
     bars: tuple[Bar, ...]
     lines: tuple[Line, ...] = ()
+    marks: tuple[Line, ...] = ()
+    """Vertical lines; `at` counts bars from the left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,9 @@ def bar_chart(chart: BarChart, frame: Frame) -> Markup:
     )
     right = frame.left + frame.width
     lines = _joined(_line(line.style, frame.left, frame.bottom - line.at * scale, right) for line in chart.lines)
-    return _svg("bars", frame, chart.label, grid + bars + x_ticks + lines + _axis_titles(chart.x, chart.y, frame))
+    marks = _joined(_upright(mark.style, frame.left + mark.at * step, frame) for mark in chart.marks)
+    drawn = grid + bars + x_ticks + lines + marks + _axis_titles(chart.x, chart.y, frame)
+    return _svg("bars", frame, chart.label, drawn)
 
 
 def share_bar(parts: Sequence[tuple[str, float, str]], label: str) -> Markup:
@@ -148,6 +152,15 @@ def share_bar(parts: Sequence[tuple[str, float, str]], label: str) -> Markup:
     return _SVG.format("shares", 1_000, 22, label, _joined(drawn)).replace(
         Markup("<svg "), Markup('<svg preserveAspectRatio="none" ')
     )
+
+
+def difference_bar(value: float, largest: float) -> Markup:
+    """A bar from the middle: to the right what became more, to the left what became less."""
+    full = 100.0
+    width = max(1.5, abs(value) / largest * full) if value and largest else 0.0
+    left, style = (full, "more") if value > 0 else (full - width, "less")
+    drawn = _rect(style, (left, 1, width, 8)) + _LINE.format("grid", 100, 0, 100, 10)
+    return Markup('<svg class="difference" viewBox="0 0 200 10" aria-hidden="true">{}</svg>').format(drawn)
 
 
 def _bar(bar: Bar, left: float, step: float, frame: Frame, scale: float) -> Markup:
@@ -179,6 +192,10 @@ def _rect(style: str, box: tuple[float, float, float, float], title: str | None 
 
 def _text(style: str, x: float, y: float, text: str, attributes: Markup = _MIDDLE) -> Markup:
     return _TEXT.format(style, _number(x), _number(y), attributes, text)
+
+
+def _upright(style: str, x: float, frame: Frame) -> Markup:
+    return _LINE.format(style, _number(x), _number(frame.top), _number(x), _number(frame.bottom))
 
 
 def _line(style: str, left: float, y: float, right: float) -> Markup:

@@ -19,10 +19,13 @@ __all__ = [
     "limit_text",
     "minute_text",
     "number_text",
+    "off_by_text",
+    "second_text",
     "seconds_text",
     "sentence",
     "share_text",
     "short_day_text",
+    "value_text",
 ]
 
 _UNITS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"), (1, "ms"))
@@ -112,6 +115,26 @@ def iso_text(text: str) -> str:
         return at_text(instant_ms(text, "instant") // SECOND_MS * SECOND_MS)
     except SpecError:
         return text
+
+
+def second_text(value_ms: int) -> str:
+    """`2013-02-08 21:00:07 UTC`, whatever happened within the second."""
+    return at_text(value_ms // SECOND_MS * SECOND_MS)
+
+
+def value_text(text: str) -> str:
+    """A value that a table keeps as text: numbers as people read them, anything else as it is."""
+    try:
+        return number_text(float(text))
+    except ValueError:
+        return text
+
+
+def off_by_text(share: float | None) -> str:
+    """How far an actual figure is from the expected one: `+4.2 %`, `-12 %`; empty when not known."""
+    if share is None:
+        return ""
+    return f"{'+' if share > 0 else '-' if share < 0 else ''}{share_text(abs(share))}"
 
 
 def day_text(value_ms: int) -> str:

@@ -22,6 +22,7 @@ from backstream.definition.load import parse
 from backstream.lake.ledger import RunRow, Status, record_run, run_row
 from backstream.lake.publish import publish
 from backstream.report.run_report import render
+from backstream.steps.known import known_of
 from backstream.steps.observe import leave_figures, observe
 from backstream.steps.state import home_of, manifests_of
 
@@ -91,19 +92,22 @@ def report_run(plan: Plan) -> Path:
 
     Leaves beside it what the pages inside Airflow show of the run and of the dataset as it is now.
     """
-    folder = plan.folder
+    folder, manifests = plan.folder, manifests_of(plan)
     definition = parse(plan.definition, f"plan {plan.run_id}")
+    publication = Publication.read(folder.publication) if folder.publication.exists() else None
+    is_complete = len(manifests) == len(plan.chunks)
     frame = pd.read_parquet(folder.audit) if folder.audit.exists() else None
     if frame is not None:
         leave_figures(plan, frame, definition)
     observe(Path(plan.definition_path), home_of(plan))
     html = render(
         plan,
-        manifests_of(plan),
+        manifests,
         Audit.read(folder.verdict) if folder.verdict.exists() else None,
         frame,
-        Publication.read(folder.publication) if folder.publication.exists() else None,
+        publication,
         definition,
+        known_of(plan, definition, publication, is_complete=is_complete),
     )
     write_text(folder.report, html)
     return folder.report

@@ -7,10 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backstream.core.audit import Outcome
-from backstream.lake.ledger import CheckRow, RunRow
+from backstream.lake.ledger import RunRow
 
 _RUNS_SHOWN = 40
 _GRAVITY = [outcome.value for outcome in (Outcome.ERROR, Outcome.FAIL, Outcome.WARN, Outcome.INFO, Outcome.PASS)]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRow:
+    """What one check of one run found; its words are those of `core.audit.Check`."""
+
+    run_id: str
+    name: str
+    severity: str
+    outcome: str
+    observed: str
+    limit: str
+    unexpected: int
+    elements: int
 
 
 @dataclass(frozen=True, slots=True)

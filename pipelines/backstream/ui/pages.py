@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from backstream.core.instants import DAY_MS, SECOND_MS, instant_text
 from backstream.report import words
+from backstream.report.environment import environment
 from backstream.ui import grid
 from backstream.ui.curves import trend
 from backstream.ui.datasets import Dataset, is_published, totals
@@ -112,49 +113,24 @@ def _policy() -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    """Escapes everything that is not marked as safe, and refuses names that do not exist."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([_TEMPLATES, _SHARED]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= _filters()
-    environment.globals |= _globals()
-    return environment
-
-
-def _filters() -> Mapping[str, Any]:
-    return {
-        "at": words.at_text,
-        "count": words.count_text,
-        "day": words.day_text,
-        "duration": words.duration_words,
-        "iso_day": _iso_day,
-        "minute": words.minute_text,
-        "seconds": words.seconds_text,
-        "sentence": words.sentence,
-        "status": grid.STATUS_WORDS.__getitem__,
-    }
-
-
-def _globals() -> Mapping[str, Any]:
-    return {
+    """That of the run report, with templates and words of the pages added."""
+    made = environment()
+    made.loader = jinja2.FileSystemLoader([_TEMPLATES, _SHARED])
+    made.filters |= {"iso_day": _iso_day, "sentence": words.sentence, "status": grid.STATUS_WORDS.__getitem__}
+    made.globals |= {
         "style": Markup(_style()),  # noqa: S704 - our own file
         "script": Markup(_script()),  # noqa: S704 - our own file
-        "ago": tagged_time,
-        "counted": words.counted,
+        "ago_time": tagged_time,
         "day_ms": DAY_MS,
         "day_words": grid.day_words,
+        "days_text": grid.day_span,
         "is_published": is_published,
         "links": dataset_links,
         "query": query,
-        "share": words.share_text,
-        "span": grid.day_span,
         "totals": totals,
         "trend": completeness_trend,
     }
+    return made
 
 
 def left_text(seconds_left: Sequence[float] | None) -> str:

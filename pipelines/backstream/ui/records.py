@@ -10,7 +10,8 @@ from backstream.core.errors import BackstreamError
 from backstream.core.folders import Home, RunFolder
 from backstream.core.observation import DayFigures, Observation, read_figures
 from backstream.lake import ledger
-from backstream.lake.ledger import CheckRow, RunRow
+from backstream.lake.ledger import RunRow
+from backstream.ui.checks import CheckRow
 from backstream.ui.unchanged import while_unchanged
 
 
@@ -65,7 +66,10 @@ def _runs(home: Home, version: str) -> tuple[RunRow, ...]:
 
 @lru_cache(maxsize=32)
 def _checks(home: Home, version: str, dataset: str) -> tuple[CheckRow, ...]:
-    return tuple(ledger.checks(home, dataset)) if version else ()
+    if not version:
+        return ()
+    names = CheckRow.__dataclass_fields__
+    return tuple(CheckRow(**{name: row[name] for name in names}) for row in ledger.checks(home, dataset))
 
 
 @while_unchanged

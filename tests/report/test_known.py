@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from tests.report.example_run import (
+    DEFINITION,
+    LATE,
+    MISSING,
+    PASSED,
+    PLAN,
+    PUBLICATION,
+    UNTIL_MS,
+    WITH_A_GAP,
+    audit,
+    frame_of,
+    manifests,
+)
+from tests.report.page import section, table_row, text
+
+from backstream.core.audit import Outcome, Verdict
+from backstream.core.instants import DAY_MS, HOUR_MS, MINUTE_MS
+from backstream.core.plan import Mode
+from backstream.definition.load import parse
+from backstream.lake.ledger import RunRow, Status
+from backstream.report import provenance
+from backstream.report.delays import LADDER_MS
+from backstream.report.known import AggregateChange, Approval, Changed, Delays, Known
+from backstream.report.run_report import render
+
+NOW_MS = UNTIL_MS + 3 * DAY_MS
+
+
+def page(known: Known, verdict: Verdict = Verdict.WARN) -> str:
+    found = audit(verdict, PASSED, MISSING, LATE)
+    return render(PLAN, manifests(), found, frame_of(WITH_A_GAP), PUBLICATION, DEFINITION, known)
+
+
+def row(run_id: str, seconds: int, **values: int | str | None) -> RunRow:
+    """A run that read 1,000 records into 500 rows, in so many seconds, a day before the report."""
+    finished_ms = NOW_MS - DAY_MS
+    known: dict[str, int | str | None] = {"mode": "replay", "events_read": 1_000, "rows": 500}
+    return RunRow(
+        run_id=run_id,
+        dataset="clicks",
+        status=Status.PUBLISHED,
+        verdict=Verdict.PASS,
+        since_ms=PLAN.since_ms,
+        until_ms=PLAN.until_ms,
+        trigger="cli",
+        reason="first <b>",
+        definition_hash="d",
+        plan_hash="p",
+        code_version="1",
+        started_at_ms=finished_ms - seconds * 1_000,
+        finished_at_ms=finished_ms,
+        **(known | values),  # type: ignore[arg-type]
+    )
+
+
+def change(day: int, was: str | None, now: str | None, by: float | None) -> dict[str, object]:
+    return {
+        "window_start": datetime(2026, 3, day, 5, tzinfo=UTC),
+        "change": "changed",
+        "old_value": was,
+        "new_value": now,
+        "difference": by,
+        "keys": {"page": "<i>home"},
+    }
+
+
+CHANGED = Changed(
+    is_published=True,
+    against="version 3 of 2026-03-05 00:00:00 UTC by run cli.old",
+    windows={"added": 1, "removed": 0, "changed": 1_250},
+    aggregates=(
+        AggregateChange("clicks", 1_251, -18.0, (change(2, "1030", "1000", -30.0), change(3, None, "12", None))),
+    ),
+    old_runs={"cli.old": 1_250},
+)
+
+
+def test_what_changed_is_told_with_the_largest_difference_first() -> None:
+    html = section(page(Known(changed=CHANGED)), "changed")
+    seen = text(f"<section{html}</section>")
+
+    assert "1 row added, 0 rows removed, 1,250 rows changed against version 3" in seen
+    assert "Run cli.old had said otherwise of 1,250 rows." in seen
+    assert "clicks 1,251 rows differ, together -18" in seen
+    assert table_row(html, "2026-03-02 05:00")[1:5] == ["&lt;i&gt;home", "1,030", "1,000", "-30"]
+    assert table_row(html, "2026-03-03 05:00")[2:5] == ["no row", "12", ""]
+    assert html.count('class="difference"') == 1
+
+
+def test_a_run_that_is_not_published_tells_what_it_would_change() -> None:
+    assert "What would change in the published table" in text(
+        page(Known(changed=replace(CHANGED, is_published=False)))
+    )
+
+
+def test_a_run_that_changes_nothing_says_so() -> None:
+    nothing = replace(CHANGED, windows={"added": 0, "removed": 0, "changed": 0}, aggregates=(), old_runs={})
+
+    assert "Nothing changed: every row of the range has the values it had." in text(page(Known(changed=nothing)))
+
+
+def test_what_cannot_be_compared_says_why() -> None:
+    known = Known(why_not={"changed": "the snapshot of run cli.old was expired"})
+
+    assert "Nothing to compare: the snapshot of run cli.old was expired." in text(page(known))
+
+
+def test_a_run_is_held_against_what_past_runs_took_per_record() -> None:
+    past = tuple(row(f"cli.{at}", seconds) for at, seconds in enumerate((8, 10, 12, 20, 30)))
+    own = replace(row(PLAN.run_id, 77), started_at_ms=NOW_MS, finished_at_ms=NOW_MS + 77_000)
+
+    html = section(page(Known(NOW_MS, own=own, past=past)), "run")
+
+    assert table_row(html, "Records read")[1:] == ["3,850", "3,792", "-1.5 %", ""]
+    assert table_row(html, "Rows")[1:4] == ["1,925", "98,765", "+5,030.6 %"]
+    assert table_row(html, "Time")[1:] == ["46 s", "1 min 17 s", "+66.7 %", "38 s to 1 min 17 s, by 5 past runs"]
+
+
+def test_runs_of_another_mode_and_later_ones_foretell_nothing() -> None:
+    own = row(PLAN.run_id, 77)
+    other = row("cli.1", 10, mode="recompute")
+    later = replace(row("cli.2", 10), finished_at_ms=own.started_at_ms + 1)
+
+    html = section(page(Known(NOW_MS, own=own, past=(other, later))), "run")
+
+    assert table_row(html, "Time")[1:] == ["no past run to tell by", "1 min 17 s", "", ""]
+
+
+def test_past_runs_are_told_with_their_age_and_the_instant_on_hover() -> None:
+    html = section(page(Known(NOW_MS, past=(row("cli.1", 10),))), "run")
+
+    assert '<time datetime="2026-03-07T00:00Z" title="2026-03-07 00:00 UTC">1 day ago</time>' in html
+    assert "first &lt;b&gt;" in html
+
+
+def test_each_check_has_its_outcomes_of_the_runs_before() -> None:
+    known = Known(outcomes={MISSING.name: (Outcome.PASS, Outcome.PASS, Outcome.FAIL)})
+
+    assert 'aria-label="The 3 runs before: Pass, Pass, Fail"' in section(page(known), "checks")
+
+
+def delays(*spans_ms: int) -> Delays:
+    counts = [0] * (len(LADDER_MS) + 1)
+    for span_ms in spans_ms:
+        counts[next(at for at, end in enumerate((*LADDER_MS, 10**15)) if span_ms <= end)] += 1
+    return Delays(len(spans_ms), tuple(counts), {0.5: sorted(spans_ms)[len(spans_ms) // 2], 1.0: max(spans_ms)})
+
+
+def test_the_delays_of_arrival_are_drawn_beside_the_watermarks_delay() -> None:
+    minutes = delays(*[-2 * MINUTE_MS] * 5, *[MINUTE_MS] * 3, *[25 * MINUTE_MS] * 2)
+
+    html = section(page(Known(delays=minutes)), "lateness")
+
+    assert "half had come 1 min after it, all had come 25 min after it." in text(f"<section{html}</section>")
+    assert "<title>at most 0 or before: 5 records, 50 %</title>" in html
+    assert "<title>more than 0 or before, at most 1 min: 3 records, 30 %</title>" in html
+    assert "<title>more than 20 min, at most 30 min: 2 records, 20 %</title>" in html
+    assert "the watermark&#39;s delay, 10 min" in html
+    assert "delay and allowed lateness" not in html  # 1 h 10 min lies beyond the axis
+
+
+def test_delays_of_any_size_are_drawn() -> None:
+    for spans in ([7], [-5], [10**12, 3], [HOUR_MS] * 1_000 + [1]):
+        assert "arrived after event time, at most" in page(Known(delays=delays(*spans)))
+
+
+def test_delays_that_are_not_known_say_why() -> None:
+    known = Known(why_not={"delays": "no arrival time was recorded"})
+
+    assert "How long records took to arrive is not shown: no arrival time was recorded." in text(page(known))
+
+
+@pytest.mark.parametrize(
+    ("trigger", "words"),
+    [
+        ("cli", "by hand, from the command line"),
+        ("backfill__2013-02-01T00:00:00+00:00", "backfill__2013-02-01T00:00:00+00:00 (by a Backfill of Airflow)"),
+        ("else", "else"),
+    ],
+)
+def test_who_asked_is_told_from_the_trigger(trigger: str, words: str) -> None:
+    assert provenance.asked_by(replace(PLAN, trigger=trigger)) == words
+
+
+def test_a_mode_that_is_not_the_definitions_is_an_override() -> None:
+    assert provenance.overrides(replace(PLAN, mode=Mode.RECOMPUTE), DEFINITION) == ()
+    assert provenance.overrides(PLAN, DEFINITION) == ("mode replay, where the definition says recompute",)
+
+
+def test_an_approval_names_who_gave_it() -> None:
+    given = Approval("approved", "ada", "2026-03-06T09:12:04Z", "seen the diff")
+    asks = parse(DEFINITION.model_dump(mode="json") | {"approval": {"when": "warn"}}, "test")
+
+    assert provenance.approval_text(DEFINITION, given) == "approved by ada, 2026-03-06 09:12:04 UTC, seen the diff"
+    assert provenance.approval_text(asks, None) == "asked for when the verdict is a warning"
