@@ -55,14 +55,18 @@ departures = "count(*)"
 """
 
 
-def seed(home: Home, definitions: Path) -> None:
-    """Fill an empty home and an empty folder of definitions."""
+def define(definitions: Path) -> None:
+    """Fill an empty folder with definitions."""
     definitions.mkdir(parents=True, exist_ok=True)
     described = {"flights": "Departures per carrier and hour", "clicks": "Clicks per hour", "orders": "Orders <b>"}
     for name, description in described.items():
         text = _DEFINITION.format(name=name, description=description)
         (definitions / f"{name}.toml").write_text(text, encoding="utf-8")
     (definitions / "broken.toml").write_text('name = "broken"\n[window]\nkind = "<i>round"\n', encoding="utf-8")
+
+
+def seed(home: Home) -> None:
+    """Fill an empty home."""
     _flights(home)
     _orders(home)
     home.advice("flights").parent.mkdir(parents=True, exist_ok=True)

@@ -82,7 +82,11 @@ class Form:
         if "reason" in self.schemas and not typed.get("reason", "").strip():
             msg = "a reason is needed: it is kept with the run"
             raise SpecError(msg)
-        said = {name: _value(name, self.schemas[name], typed.get(name, "")) for name in self.schemas}
+        said = {
+            name: _value(name, schema, typed.get(name, ""))
+            for name, schema in self.schemas.items()
+            if name in typed or "boolean" in _types(schema)  # a box that is not ticked is not sent
+        }
         said |= {"since": _date_time(since_ms), "until": _date_time(until_ms)}
         return {name: value for name, value in said.items() if value != self.defaults.get(name)}
 
@@ -135,7 +139,8 @@ def _json(answer: httpx.Response) -> dict[str, Any]:
         content = {}
     if not answer.is_success:
         said = str(content.get("detail") or f"Airflow answered {answer.status_code}")
-        raise RefusedError(said, answer.status_code)
+        first, _, _ = said.partition("\n")  # what follows is the schema
+        raise RefusedError(first, answer.status_code)
     return content
 
 
