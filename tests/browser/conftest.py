@@ -65,9 +65,7 @@ def state(chromium: Browser, server: Server) -> dict[str, object]:
 
 
 @pytest.fixture
-def opened(
-    chromium: Browser, server: Server, state: dict[str, object]
-) -> Iterator[Callable[..., Page]]:
+def opened(chromium: Browser, server: Server, state: dict[str, object]) -> Iterator[Callable[..., Page]]:
     """Opens an address as somebody who is logged in: `opened(path, width=1600, scheme="dark")`."""
     contexts: list[BrowserContext] = []
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+from demo.settings import airflow_command, free_ports
 from tests.browser.seed import define, seed
 
 from backstream.core.folders import Home
-from demo.settings import airflow_command, free_ports
 
 CHECKOUT = Path(__file__).parents[2]
 FAB = "airflow.providers.fab.auth_manager.fab_auth_manager.FabAuthManager"
