@@ -20,15 +20,16 @@ from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition
 from backstream.steps.inputs import inspected, source_files
 from backstream.steps.seals import seals
-from backstream.steps.stale import StaleDay, stale
+from backstream.steps.stale import StaleDay, Staleness, stale
 
 _SUMS = ["windows_expected", "windows_present", "events", "on_time", "late", "dropped", "flagged"]
 _Found = TypeVar("_Found")
 
 
-def observe(definition_path: Path, home: Home) -> Observation:
+def observe(definition_path: Path, home: Home, known: Staleness | None = None) -> Observation:
     """Look which days of a dataset are sealed and which are stale, and leave what was found.
 
+    `known` is what was found to be stale just now, where somebody has looked; it is not looked for again.
     What cannot be found out is said in the observation instead of raised: it is told beside a run, and no run
     fails for it.
     """
@@ -39,7 +40,7 @@ def observe(definition_path: Path, home: Home) -> Observation:
     inputs = _tried(problems, lambda: _inputs(definition, definition_path)) or ()
     span = _days_of_events(inputs)
     evidence = _tried(problems, lambda: seals(definition, inputs, span, home)) if span else None
-    found = _tried(problems, lambda: stale(definition_path, home)) if inputs else None
+    found = known or (_tried(problems, lambda: stale(definition_path, home)) if inputs else None)
     observation = Observation(
         definition.name,
         _now_ms(),

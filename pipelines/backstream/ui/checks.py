@@ -42,6 +42,12 @@ class History:
         return next((each for each in self.found if each), None)
 
     @property
+    def fitting(self) -> list[float]:
+        """The share of what it looked at that was as wanted, run after run, the oldest first."""
+        counted = [each for each in self.found if each and each.elements]
+        return [1 - each.unexpected / each.elements for each in reversed(counted)]
+
+    @property
     def counts(self) -> list[tuple[str, int]]:
         """How often each outcome, the gravest first."""
         counted = Counter(each.outcome for each in self.found if each)

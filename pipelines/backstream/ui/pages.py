@@ -17,6 +17,7 @@ from backstream.core.instants import DAY_MS, SECOND_MS, instant_text
 from backstream.report import words
 from backstream.report.environment import environment
 from backstream.ui import grid
+from backstream.ui.checks import History
 from backstream.ui.curves import trend
 from backstream.ui.datasets import Dataset, is_published, totals
 from backstream.ui.security import policy
@@ -80,6 +81,14 @@ def completeness_trend(dataset: Dataset) -> tuple[Markup, float] | None:
     return trend(values, said, bottom), bottom
 
 
+def check_trend(check: History) -> Markup | None:
+    """The share that fits a check over its runs as a line; None where nothing was counted, or only once."""
+    if len(check.fitting) < 2:  # noqa: PLR2004 - a line has two ends
+        return None
+    last = words.share_text(check.fitting[-1], 1)
+    return trend(check.fitting, f"Share that fits in {len(check.fitting)} runs, in the newest {last}")
+
+
 def dataset_links(dag_id: str) -> list[tuple[str, str, str]]:
     """The tabs of a dataset: key, name and address."""
     own = query(dag_id=dag_id)
@@ -121,6 +130,7 @@ def _environment() -> jinja2.Environment:
         "style": Markup(_style()),  # noqa: S704 - our own file
         "script": Markup(_script()),  # noqa: S704 - our own file
         "ago_time": tagged_time,
+        "check_trend": check_trend,
         "day_ms": DAY_MS,
         "day_words": grid.day_words,
         "days_text": grid.day_span,

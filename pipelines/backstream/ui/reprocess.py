@@ -22,6 +22,7 @@ RANGE = ("since", "until")
 FIRST = (*RANGE, "reason", "mode", "dry_run")
 """What is always shown; the rest is folded away."""
 
+_DAYS = {"since": "The first UTC day", "until": "The first UTC day that is left as it is"}
 _KINDS = {"boolean": "checkbox", "integer": "number", "number": "number"}
 
 
@@ -56,8 +57,17 @@ class Form:
     """What the DAG that starts runs over a range can be told."""
 
     dag_id: str
-    schemas: Mapping[str, Mapping[str, Any]]
-    defaults: Mapping[str, Any]
+    params: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def schemas(self) -> dict[str, Mapping[str, Any]]:
+        """JSON schema of each parameter."""
+        return {name: param.get("schema") or {} for name, param in self.params.items()}
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """What each parameter is when nobody says otherwise."""
+        return {name: param.get("value") for name, param in self.params.items()}
 
     @property
     def takes_range(self) -> bool:
@@ -66,8 +76,8 @@ class Form:
 
     def fields(self, typed: Mapping[str, str]) -> list[Field]:
         """The fields with what was typed, or what they begin with."""
-        ordered = sorted(self.schemas, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
-        return [_field(name, self.schemas[name], typed.get(name), self.defaults.get(name)) for name in ordered]
+        ordered = sorted(self.params, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+        return [_field(name, self.params[name], typed.get(name)) for name in ordered]
 
     def conf(self, typed: Mapping[str, str]) -> dict[str, Any]:
         """The configuration of the run; what was left as it is is left to the DAG.
@@ -108,12 +118,7 @@ class Airflow:
             answer = await self._asked("GET", f"/api/v2/dags/{prefix}{dataset}/details")
             if answer.status_code != HTTPStatus.NOT_FOUND:
                 break
-        params = _json(answer).get("params") or {}
-        return Form(
-            f"{prefix}{dataset}",
-            {name: param.get("schema") or {} for name, param in params.items()},
-            {name: param.get("value") for name, param in params.items()},
-        )
+        return Form(f"{prefix}{dataset}", _json(answer).get("params") or {})
 
     async def started(self, dag_id: str, conf: Mapping[str, Any]) -> str:
         """Have a run started, and return its id.
@@ -144,7 +149,8 @@ def _json(answer: httpx.Response) -> dict[str, Any]:
     return content
 
 
-def _field(name: str, schema: Mapping[str, Any], typed: str | None, default: Any) -> Field:
+def _field(name: str, param: Mapping[str, Any], typed: str | None) -> Field:
+    schema: Mapping[str, Any] = param.get("schema") or {}
     kinds = _types(schema)
     choices = tuple(str(each) for each in schema.get("enum") or ())
     kind = next((_KINDS[each] for each in kinds if each in _KINDS), "text")
@@ -157,9 +163,9 @@ def _field(name: str, schema: Mapping[str, Any], typed: str | None, default: Any
     return Field(
         name=name,
         title=str(schema.get("title") or name),
-        description=str(schema.get("description_md") or schema.get("description") or ""),
+        description=_DAYS.get(name) or str(schema.get("description_md") or param.get("description") or ""),
         kind=kind,
-        value=typed if typed is not None else _text(default),
+        value=typed if typed is not None else _text(param.get("value")),
         is_required=name in (*RANGE, "reason"),
         choices=choices,
     )
