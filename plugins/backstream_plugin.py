@@ -1,4 +1,4 @@
-"""Registers backstream's pages with Airflow: a list of backfills, and the report of each DAG run."""
+"""Registers backstream's pages with Airflow: all datasets, tabs on each DAG, and the report of each DAG run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,22 @@ class BackstreamPlugin(AirflowPlugin):
     external_views = [  # noqa: RUF012 - Airflow's interface
         {
             "name": "Backfills",
-            "href": "backstream/runs",
+            "href": "backstream/overview",
             "destination": "nav",
             "category": "browse",
             "url_route": "backfills",
+        },
+        {
+            "name": "Windows",
+            "href": "backstream/dataset?dag_id={DAG_ID}",
+            "destination": "dag",
+            "url_route": "backstream_windows",
+        },
+        {
+            "name": "Watermark",
+            "href": "backstream/watermark?dag_id={DAG_ID}",
+            "destination": "dag",
+            "url_route": "backstream_watermark",
         },
         {
             "name": "Report",

@@ -8,7 +8,13 @@ import sys
 from typing import Any
 
 VISITED = (
+    "/overview",
     "/runs",
+    "/dataset?dag_id=backfill_flights",
+    "/day?dag_id=backfill_flights&day=2013-02-08",
+    "/watermark?dag_id=backfill_flights",
+    "/checks?dag_id=backfill_flights",
+    "/reprocess?dag_id=backfill_flights",
     "/report?dag_id=backfill_flights&run_id=x",
     "/docs",
     "/openapi.json",
@@ -40,12 +46,29 @@ def visited() -> dict[str, Any]:
     return {
         "anonymous": asyncio.run(_anonymous(LazyApplication())),
         "checks": {route.path: len(route.dependant.dependencies) for route in _routes(application())},
-        "methods": sorted({method for route in _routes(application()) for method in route.methods}),
+        "methods": _paths_by_method(application()),
+        "posted": asyncio.run(_posted(LazyApplication())),
     }
 
 
 def _routes(app: Any) -> list[Any]:
     return list(app.routes)
+
+
+def _paths_by_method(app: Any) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for route in _routes(app):
+        for method in route.methods:
+            found.setdefault(method, []).append(route.path)
+    return found
+
+
+async def _posted(app: Any) -> int:
+    import httpx
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://airflow") as client:
+        answer = await client.post("/reprocess?dag_id=backfill_flights", data={"since": "2013-02-01"})
+    return answer.status_code
 
 
 async def _anonymous(app: Any) -> dict[str, Any]:

@@ -10,6 +10,16 @@ from typing import Any
 import pytest
 
 CHECKOUT = Path(__file__).parents[2]
+GUARDED = [
+    "/overview",
+    "/runs",
+    "/dataset?dag_id=backfill_flights",
+    "/day?dag_id=backfill_flights&day=2013-02-08",
+    "/watermark?dag_id=backfill_flights",
+    "/checks?dag_id=backfill_flights",
+    "/reprocess?dag_id=backfill_flights",
+    "/report?dag_id=backfill_flights&run_id=x",
+]
 
 
 @pytest.fixture(scope="session")
@@ -40,15 +50,17 @@ def test_every_process_loads_the_plugin_so_it_builds_nothing(seen: Any) -> None:
     assert seen["loaded"]["is_built"] is False
 
 
-def test_there_is_a_page_in_the_navigation_and_a_tab_on_each_dag_run(seen: Any) -> None:
+def test_there_is_a_page_in_the_navigation_tabs_on_each_dag_and_one_on_each_run(seen: Any) -> None:
     views = seen["loaded"]["views"]
     assert [(view["name"], view["destination"], view["href"]) for view in views] == [
-        ("Backfills", "nav", "backstream/runs"),
+        ("Backfills", "nav", "backstream/overview"),
+        ("Windows", "dag", "backstream/dataset?dag_id={DAG_ID}"),
+        ("Watermark", "dag", "backstream/watermark?dag_id={DAG_ID}"),
         ("Report", "dag_run", "backstream/report?dag_id={DAG_ID}&run_id={RUN_ID}"),
     ]
 
 
-@pytest.mark.parametrize("path", ["/runs", "/report?dag_id=backfill_flights&run_id=x"])
+@pytest.mark.parametrize("path", GUARDED)
 def test_who_is_not_logged_in_sees_nothing(seen: Any, path: str) -> None:
     assert seen["visited"]["anonymous"][path][0] == 401
 
@@ -59,19 +71,38 @@ def test_there_is_nothing_beside_the_guarded_routes(seen: Any, path: str) -> Non
 
 
 def test_every_route_asks_airflow_for_the_user_and_for_the_dag(seen: Any) -> None:
-    # One check for the whole application, one for the DAG; the list needs the user as well.
-    assert seen["visited"]["checks"] == {"/runs": 3, "/report": 2}
+    # One check for the whole application, one for the DAG; some need the user as well.
+    checks = seen["visited"]["checks"]
+    assert set(checks) == {path.partition("?")[0] for path in GUARDED}
+    assert min(checks.values()) == 2
 
 
-def test_no_route_changes_anything(seen: Any) -> None:
-    assert seen["visited"]["methods"] == ["GET"]
+def test_only_the_form_may_be_sent(seen: Any) -> None:
+    assert seen["visited"]["methods"]["POST"] == ["/reprocess"]
+    assert sorted(seen["visited"]["methods"]) == ["GET", "POST"]
 
 
-def test_no_page_may_run_a_script_or_load_anything(seen: Any) -> None:
-    policies = {headers["content-security-policy"] for _, headers in seen["visited"]["anonymous"].values()}
-    assert policies == {
-        (
-            "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
-            "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
-        )
-    }
+def test_a_form_of_nobody_starts_nothing(seen: Any) -> None:
+    assert seen["visited"]["posted"] == 401
+
+
+def test_no_page_may_run_or_load_anything_but_its_own_style_and_script(seen: Any) -> None:
+    for _, headers in seen["visited"]["anonymous"].values():
+        policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+        assert policy.pop("style-src").startswith("'sha256-")
+        assert policy.pop("script-src").startswith("'sha256-")
+        assert policy == {
+            "default-src": "'none'",
+            "img-src": "data:",
+            "font-src": "data:",
+            "base-uri": "'none'",
+            "form-action": "'self'",
+            "frame-ancestors": "'self'",
+        }
+
+
+def test_answers_are_not_kept_and_not_guessed_at(seen: Any) -> None:
+    for _, headers in seen["visited"]["anonymous"].values():
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "same-origin"

@@ -48,6 +48,14 @@ class Home:
         """The folder of one run."""
         return RunFolder(self.path / "runs" / dataset / run_id)
 
+    def observation(self, dataset: str) -> Path:
+        """What the newest look at a dataset found: seals and stale days, JSON."""
+        return self.path / "observed" / f"{dataset}.json"
+
+    def advice(self, dataset: str) -> Path:
+        """The newest advice on a dataset's delay, with the whole curve, JSON."""
+        return self.path / "advice" / f"{dataset}.json"
+
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
@@ -68,6 +76,11 @@ class RunFolder:
     def audit(self) -> Path:
         """The audit frame, Parquet."""
         return self.path / "audit.parquet"
+
+    @property
+    def figures(self) -> Path:
+        """What was counted per day, JSON: a small part of the audit frame, for the pages."""
+        return self.path / "figures.json"
 
     @property
     def verdict(self) -> Path:

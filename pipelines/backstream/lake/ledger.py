@@ -16,7 +16,7 @@ from backstream.core.folders import Home
 from backstream.core.instants import epoch_ms, moment
 from backstream.core.plan import Plan
 from backstream.core.tables import Column, Table
-from backstream.lake.catalog import opened
+from backstream.lake.catalog import NAMESPACE, opened
 from backstream.lake.commits import with_retries
 from backstream.lake.filters import equal
 from backstream.lake.schemas import ensured
@@ -170,6 +170,16 @@ def checks(home: Home, dataset: str) -> list[dict[str, Any]]:
         scan = ensured(catalog, _CHECKS, CHECKS_TABLE).scan(row_filter=equal(dataset=dataset))
         found: list[dict[str, Any]] = scan.to_arrow().to_pylist()
     return found
+
+
+def version(home: Home) -> str:
+    """Changes whenever anything is recorded; empty where nothing ever was. Makes no table."""
+    if not home.warehouse.is_dir():
+        return ""
+    with opened(home) as catalog:
+        places = [(NAMESPACE, name) for name in (_RUNS, _CHECKS)]
+        found = [catalog.load_table(place).metadata_location for place in places if catalog.table_exists(place)]
+    return " ".join(found)
 
 
 def _recorded(

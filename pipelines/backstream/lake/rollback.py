@@ -28,7 +28,8 @@ from backstream.lake.restatements import Replacement, append_restatements
 from backstream.lake.schemas import plain_path
 from backstream.lake.tags import ensure_tag, tag_of
 
-_PREFIX = "rollback-"
+ROLLBACK_PREFIX = "rollback-"
+"""What the id of a run that undoes another begins with; the other id follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class RolledBack:
 
 def rollback_id(run_id: str) -> str:
     """The id under which the rollback of a run is itself published."""
-    return f"{_PREFIX}{run_id}"
+    return f"{ROLLBACK_PREFIX}{run_id}"
 
 
 def rolled_back(home: Home, run_id: str) -> RolledBack:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from backstream.core.advice import Advice, Normal, Outcome, require_share
 from backstream.core.errors import PlanError, SpecError
-from backstream.core.folders import Home
+from backstream.core.folders import Home, write_text
 from backstream.core.generators import StrategyKind
 from backstream.core.instants import HOUR_MS, MINUTE_MS, SECOND_MS, duration_text
 from backstream.core.intervals import Interval, backfill_range
@@ -41,6 +41,7 @@ class Question:
     definition: Definition
     recorded: Recorded
     keep: float
+    home: Home
 
 
 def question(definition_path: Path, since_ms: int, until_ms: int, keep: float, home: Home) -> Question:
@@ -71,7 +72,7 @@ def question(definition_path: Path, since_ms: int, until_ms: int, keep: float, h
     near_paths = [file.path for file in source.inputs if file.may_hold(near)]
     if not near_paths:
         raise _nothing(definition, interval)
-    return Question(definition, Recorded(definition, window, clock, interval, near, paths, near_paths), keep)
+    return Question(definition, Recorded(definition, window, clock, interval, near, paths, near_paths), keep, home)
 
 
 def _window(definition: Definition, where: str) -> FixedWindow:
@@ -109,7 +110,7 @@ def _nothing(definition: Definition, interval: Interval) -> PlanError:
 
 
 def advise(spark: SparkSession, asked: Question, tell: Callable[[str], None] = lambda _: None) -> Advice:
-    """What every delay would have done, and which one to take.
+    """What every delay would have done, and which one to take; the home keeps it for the watermark page.
 
     Args:
         spark: the session.
@@ -125,7 +126,9 @@ def advise(spark: SparkSession, asked: Question, tell: Callable[[str], None] = l
         raise _nothing(asked.definition, interval)
     current_ms = _current_ms(asked.definition)
     parts = (found.overdue, found.dropped, found.behind, found.firings)
-    return Advice(asked.definition.name, interval, asked.keep, current_ms, *parts)
+    advice = Advice(asked.definition.name, interval, asked.keep, current_ms, *parts)
+    write_text(asked.home.advice(advice.dataset), advice.json_text())
+    return advice
 
 
 def _current_ms(definition: Definition) -> int | None:

@@ -10,6 +10,7 @@ from backstream.core.instants import DAY_MS
 from backstream.core.intervals import Interval
 from backstream.core.plan import Mode
 from backstream.steps.missing import missing
+from backstream.steps.observe import observe
 from backstream.steps.stale import Staleness, stale
 
 
@@ -52,6 +53,7 @@ def restatements(
     """
     limits = _Limits(since_ms, until_ms)
     found = stale(definition_path, home)
+    observe(definition_path, home, found)
     ranges = [
         Restatement(kept, mode, _because(found, kept))
         for interval, mode in found.ranges()

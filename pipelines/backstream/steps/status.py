@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -20,6 +20,8 @@ from backstream.core.progress import is_alive, seconds_left, timings
 from backstream.core.publication import Publication
 from backstream.lake.ledger import RunRow, Status, runs
 from backstream.steps.state import manifests_of
+
+_UNENDED_SHOWN = 20  # each costs reading its plan
 
 
 class State(StrEnum):
@@ -82,6 +84,18 @@ def run_states(
     known = {state.run_id for state in found}
     found += [_of_row(row) for row in recorded.values() if row.run_id not in known]
     return sorted(found, key=lambda state: state.started_ms, reverse=True)[:limit]
+
+
+def unended_runs(home: Home, dataset: str, recorded: Collection[str], now_ms: int | None = None) -> list[RunState]:
+    """The runs of a dataset that left a plan, but no publication nor a recorded outcome, the newest first."""
+    now_ms = int(time.time() * SECOND_MS) if now_ms is None else now_ms
+    folders = [
+        folder
+        for folder in _newest_folders(home, dataset)
+        if folder.path.name not in recorded and not folder.publication.exists()
+    ]
+    states = (_of_folder(folder, None, now_ms) for folder in folders[:_UNENDED_SHOWN])
+    return [state for state in states if state]
 
 
 def _newest_folders(home: Home, dataset: str | None) -> list[RunFolder]:

@@ -1,33 +1,35 @@
-"""The routes. Each one asks Airflow who the user is and what they may see; none changes anything."""
+"""The routes. Each one asks Airflow who the user is and what they may see; one starts a run, none changes data."""
 
 # No postponed annotations here: FastAPI could not resolve those of functions inside a factory.
 
-from collections.abc import Awaitable, Callable
 from typing import Annotated
+from urllib.parse import parse_qsl
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity
+from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
-from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
+from starlette.exceptions import HTTPException as AnyHttpError
 
+from backstream.core.errors import BackstreamError
 from backstream.core.folders import Home
-from backstream.ui.pages import note_page, runs_page
-from backstream.ui.runs import newest_runs, report_of
+from backstream.ui import views
+from backstream.ui.pages import Page, note_page
+from backstream.ui.records import Records
+from backstream.ui.refusals import on_bad_request, on_error, on_refusal
+from backstream.ui.reprocess import Airflow
+from backstream.ui.runs import report_of
+from backstream.ui.security import policy, require_own_form, with_headers
 
-# The page lies in a frame of Airflow's own origin: a script in it would act as the user, so none may run.
-_HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
+_NOT_FOUND, _TOO_LARGE = 404, 413
+_LONGEST_FORM = 20_000
 
-_NOT_FOUND = 404
 _Text = Annotated[str, Query(max_length=500)]
+_Dag = Annotated[str, Query(max_length=250)]
+_Day = Annotated[str, Query(max_length=10)]
 
 
 def application() -> FastAPI:
@@ -40,28 +42,113 @@ def application() -> FastAPI:
         # Not AccessView.PLUGINS: that is for people who administrate Airflow, not for those who read a report.
         dependencies=[Depends(requires_access_view(AccessView.WEBSITE))],
     )
-    app.middleware("http")(_with_headers)
+    app.middleware("http")(with_headers(policy("")))
+    app.exception_handler(AnyHttpError)(on_refusal)
+    app.exception_handler(RequestValidationError)(on_bad_request)
+    app.exception_handler(BackstreamError)(on_error)
+    _add_pages(app)
+    _add_form(app)
+    _add_report(app)
+    return app
+
+
+def _add_pages(app: FastAPI) -> None:
     may_read_runs = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
 
-    @app.get("/runs", dependencies=[may_read_runs])
-    def runs(user: GetUserDep) -> HTMLResponse:
-        readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
-        return HTMLResponse(runs_page(newest_runs(Home.from_environment(), readable)))
+    @app.get("/overview", dependencies=[may_read_runs])
+    def overview(user: GetUserDep) -> HTMLResponse:
+        return _shown(views.overview(_records(), _readable(user)))
 
-    @app.get("/report", dependencies=[may_read_runs])
+    @app.get("/runs", dependencies=[may_read_runs])
+    def runs(user: GetUserDep, dag_id: _Dag | None = None) -> HTMLResponse:
+        readable = _readable(user) if dag_id is None else {dag_id}
+        return _shown(views.runs(_records(), readable, dag_id))
+
+    @app.get("/dataset", dependencies=[may_read_runs])
+    def dataset(user: GetUserDep, dag_id: _Dag) -> HTMLResponse:
+        return _shown(views.windows(_records(), dag_id, may_run=_may_run(user, dag_id)))
+
+    @app.get("/day", dependencies=[may_read_runs])
+    def day(user: GetUserDep, dag_id: _Dag, day: _Day) -> HTMLResponse:
+        return _shown(views.day(_records(), dag_id, day, may_run=_may_run(user, dag_id)))
+
+    @app.get("/watermark", dependencies=[may_read_runs])
+    def watermark(dag_id: _Dag, delay: Annotated[str, Query(max_length=40)] = "") -> HTMLResponse:
+        return _shown(views.watermark(_records(), dag_id, delay))
+
+    @app.get("/checks", dependencies=[may_read_runs])
+    def checks(dag_id: _Dag) -> HTMLResponse:
+        return _shown(views.checks(_records(), dag_id))
+
+
+def _add_form(app: FastAPI) -> None:
+    @app.get("/reprocess", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
+    async def form(
+        request: Request, user: GetUserDep, dag_id: _Dag, since: _Day = "", until: _Day = ""
+    ) -> HTMLResponse:
+        if not _may_run(user, dag_id):
+            return _shown(views.may_not_run(dag_id))
+        typed = {"since": since, "until": until}
+        return _shown(await views.form(dag_id, _airflow(request), typed))
+
+    @app.post(
+        "/reprocess",
+        dependencies=[Depends(requires_access_dag("POST", DagAccessEntity.RUN)), Depends(require_own_form)],
+    )
+    async def start(request: Request, dag_id: _Dag) -> HTMLResponse:
+        typed = dict(parse_qsl(await _body(request), keep_blank_values=True))
+        return _shown(await views.started(dag_id, _airflow(request), typed))
+
+
+def _add_report(app: FastAPI) -> None:
+    @app.get("/report", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
     def report(dag_id: _Text, run_id: _Text, plan: _Text | None = None) -> HTMLResponse:
         path = report_of(Home.from_environment(), dag_id, run_id, plan)
         if path is None:
             sentence = (
                 f"Run {run_id} of {dag_id} has no report (yet): it is written when the run ends or is refused."
             )
-            return HTMLResponse(note_page("No report", sentence), status_code=_NOT_FOUND)
+            return _shown(note_page("No report", sentence, status=_NOT_FOUND))
         return HTMLResponse(path.read_text(encoding="utf-8"))
 
-    return app
+
+def _shown(page: Page) -> HTMLResponse:
+    return HTMLResponse(page.html, page.status, headers={"Content-Security-Policy": page.policy})
 
 
-async def _with_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    response = await call_next(request)
-    response.headers.update(_HEADERS)
-    return response
+def _records() -> Records:
+    return Records.of(Home.from_environment())
+
+
+def _readable(user: GetUserDep) -> set[str]:
+    return get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+
+
+def _may_run(user: GetUserDep, dag_id: str) -> bool:
+    details = DagDetails(id=dag_id)
+    manager = get_auth_manager()
+    return manager.is_authorized_dag(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user)
+
+
+def _airflow(request: Request) -> Airflow:
+    return Airflow(request.scope["backstream.airflow"], _token(request))
+
+
+async def _body(request: Request) -> str:
+    """What was sent, of which a form is only a little.
+
+    Raises:
+        HTTPException: 413 when it is much.
+    """
+    text = ""
+    async for part in request.stream():
+        text += part.decode("ascii", "replace")
+        if len(text) > _LONGEST_FORM:
+            raise HTTPException(_TOO_LARGE, "the form is too long")
+    return text
+
+
+def _token(request: Request) -> str:
+    """The caller's token, from where Airflow itself took it: the header before the cookie."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return token if kind.lower() == "bearer" else request.cookies.get(COOKIE_NAME_JWT_TOKEN, "")

@@ -25,4 +25,6 @@ class LazyApplication:
         """Hand the request on."""
         if self._application is None:
             self._application = import_module("backstream.ui.app").application()
+        # Airflow's own application, in which this one is mounted: the real one puts itself in its place.
+        scope["backstream.airflow"] = scope.get("app")
         await self._application(scope, receive, send)

@@ -2,75 +2,150 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
-from jinja2 import Environment
+import jinja2
+from markupsafe import Markup
 
-from backstream.ui.runs import Run
+from backstream.core.instants import DAY_MS, SECOND_MS, instant_text
+from backstream.report import words
+from backstream.report.environment import environment
+from backstream.ui import grid
+from backstream.ui.checks import History
+from backstream.ui.curves import trend
+from backstream.ui.datasets import Dataset, is_published, totals
+from backstream.ui.security import policy
 
-_STYLE = """
-:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
-body { margin: 0 auto; max-width: 1200px; padding: 1rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; }
-th, td { border-bottom: 1px solid #8884; padding: .4rem .6rem; text-align: left; white-space: nowrap; }
-td.number { font-variant-numeric: tabular-nums; text-align: right; }
-.pass { color: #1a7f37; } .warn { color: #9a6700; } .fail, .error { color: #cf222e; }
-@media (prefers-color-scheme: dark) {
-  .pass { color: #3fb950; } .warn { color: #d29922; } .fail, .error { color: #f85149; }
-}
-"""
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }}</title>
-<style>{{ style }}</style>
-</head>
-<body>
-<h1>{{ title }}</h1>
-{% if rows is none %}<p>{{ sentence }}</p>
-{% elif not rows %}<p>No run yet: start a Backfill, or trigger a DAG with a range.</p>
-{% else %}<div class="wide"><table>
-<thead><tr><th>Dataset</th><th>Range (UTC)</th><th>Mode</th><th>Verdict</th><th>Rows published</th>
-<th>Planned</th><th>Run</th></tr></thead>
-<tbody>
-{% for row in rows %}<tr>
-<td>{{ row.run.dataset }}</td>
-<td>{{ row.run.interval }}</td>
-<td>{{ row.run.mode }}</td>
-<td class="{{ row.run.verdict }}">{{ row.run.verdict or "not audited" }}</td>
-<td class="number">{{ "none" if row.run.rows is none else "{:,}".format(row.run.rows) }}</td>
-<td>{{ row.planned }}</td>
-<td>{% if row.run.has_report %}<a href="report?{{ row.query }}">{{ row.run.trigger }}</a>
-{%- else %}{{ row.run.trigger }}{% endif %}</td>
-</tr>
-{% endfor %}</tbody>
-</table></div>{% endif %}
-</body>
-</html>
-"""
-
-_TEMPLATE = Environment(autoescape=True).from_string(_PAGE)
+_TEMPLATES = Path(__file__).parent / "templates"
+_SHARED = Path(__file__).parents[1] / "report" / "templates"
+_RELOAD_S = 10
+_LOWEST_TREND = 0.5
 
 
-def runs_page(runs: Sequence[Run]) -> str:
-    """A table of runs, each with its verdict and a link to its report."""
-    rows = [
-        {
-            "run": run,
-            "query": urlencode({"dag_id": run.dag_id, "run_id": run.trigger, "plan": run.plan_hash}),
-            "planned": datetime.fromtimestamp(run.planned_at_s, UTC).strftime("%Y-%m-%dT%H:%MZ"),
-        }
-        for run in runs
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An HTML page and the policy under which a browser may show it."""
+
+    html: str
+    policy: str
+    status: int = 200
+
+
+def page(template: str, status: int = 200, **content: Any) -> Page:
+    """A page from a template.
+
+    Args:
+        template: its file.
+        status: of the answer.
+        content: what it shows; `reload` true has the browser ask again after a while.
+    """
+    common = {"now_ms": int(time.time() * SECOND_MS), "reload_s": _RELOAD_S if content.get("reload") else 0}
+    html = _environment().get_template(template).render(common | {"dataset": None, "tab": ""} | content)
+    return Page(html, _policy(), status)
+
+
+def note_page(title: str, sentence: str, hint: str = "", kind: str = "none", status: int = 200) -> Page:
+    """A page that says one thing: that there is nothing (yet), that it is not allowed, or what went wrong."""
+    return page("note.html", status, title=title, sentence=sentence, hint=hint, kind=kind)
+
+
+def query(**values: object) -> str:
+    """A query string; what is None is left out."""
+    return urlencode({name: value for name, value in values.items() if value is not None})
+
+
+def tagged_time(value_ms: int, now_ms: int) -> Markup:
+    """How long ago, with the instant on hover."""
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        instant_text(value_ms // SECOND_MS * SECOND_MS),
+        words.at_text(value_ms // SECOND_MS * SECOND_MS),
+        words.ago_text(value_ms, now_ms),
+    )
+
+
+def completeness_trend(dataset: Dataset) -> tuple[Markup, float] | None:
+    """Completeness of the last published days as a line, and the share at its bottom; None below two days."""
+    days = [each for each in dataset.recent if each.windows_expected]
+    if len(days) < 2:  # noqa: PLR2004 - a line has two ends
+        return None
+    values = [each.windows_present / each.windows_expected for each in days]
+    least = min(values)
+    said = f"Completeness of {len(days)} days, lowest {words.share_text(least, 1)}"
+    bottom = min(_LOWEST_TREND, least)
+    return trend(values, said, bottom), bottom
+
+
+def check_trend(check: History) -> Markup | None:
+    """The share that fits a check over its runs as a line; None where nothing was counted, or only once."""
+    if len(check.fitting) < 2:  # noqa: PLR2004 - a line has two ends
+        return None
+    last = words.share_text(check.fitting[-1], 1)
+    return trend(check.fitting, f"Share that fits in {len(check.fitting)} runs, in the newest {last}")
+
+
+def dataset_links(dag_id: str) -> list[tuple[str, str, str]]:
+    """The tabs of a dataset: key, name and address."""
+    own = query(dag_id=dag_id)
+    return [
+        ("dataset", "Windows", f"dataset?{own}"),
+        ("watermark", "Watermark", f"watermark?{own}"),
+        ("checks", "Checks", f"checks?{own}"),
+        ("runs", "Runs", f"runs?{own}"),
+        ("reprocess", "Reprocess", f"reprocess?{own}"),
     ]
-    return _TEMPLATE.render(title="Backfills", style=_STYLE, rows=rows)
 
 
-def note_page(title: str, sentence: str) -> str:
-    """A page with one sentence."""
-    return _TEMPLATE.render(title=title, style=_STYLE, rows=None, sentence=sentence)
+def _iso_day(value_ms: int) -> str:
+    return instant_text(value_ms)[:10]
+
+
+@cache
+def _style() -> str:
+    return "\n".join([(_SHARED / "style.css").read_text("utf-8"), (_TEMPLATES / "pages.css").read_text("utf-8")])
+
+
+@cache
+def _script() -> str:
+    return (_TEMPLATES / "pages.js").read_text("utf-8")
+
+
+@cache
+def _policy() -> str:
+    return policy(_style(), _script())
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """That of the run report, with templates and words of the pages added."""
+    made = environment()
+    made.loader = jinja2.FileSystemLoader([_TEMPLATES, _SHARED])
+    made.filters |= {"iso_day": _iso_day, "sentence": words.sentence, "status": grid.STATUS_WORDS.__getitem__}
+    made.globals |= {
+        "style": Markup(_style()),  # noqa: S704 - our own file
+        "script": Markup(_script()),  # noqa: S704 - our own file
+        "ago_time": tagged_time,
+        "check_trend": check_trend,
+        "day_ms": DAY_MS,
+        "day_words": grid.day_words,
+        "days_text": grid.day_span,
+        "is_published": is_published,
+        "links": dataset_links,
+        "query": query,
+        "totals": totals,
+        "trend": completeness_trend,
+    }
+    return made
+
+
+def left_text(seconds_left: Sequence[float] | None) -> str:
+    """How long a run will still take: `1 to 3 min left`."""
+    if seconds_left is None:
+        return "time left unknown"
+    low, high = (words.seconds_text(each) for each in seconds_left)
+    return f"{low} left" if low == high else f"{low} to {high} left"

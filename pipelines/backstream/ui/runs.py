@@ -10,10 +10,11 @@ from typing import Any
 from backstream.core.errors import LedgerError
 from backstream.core.folders import Home, RunFolder, read_json
 from backstream.core.intervals import Interval
+from backstream.ui.unchanged import while_unchanged
 
-DAG_PREFIX = "backfill_"
-
-_DAG_ID = re.compile(re.escape(DAG_PREFIX) + r"([a-z][a-z0-9_]*)")
+BACKFILL, REPROCESS = "backfill_", "reprocess_"
+_PREFIXES = (BACKFILL, REPROCESS, "restate_")
+_DAG_ID = re.compile(rf"(?:{'|'.join(_PREFIXES)})([a-z][a-z0-9_]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Run:
     @property
     def dag_id(self) -> str:
         """The DAG whose runs these are."""
-        return DAG_PREFIX + self.dataset
+        return BACKFILL + self.dataset
 
 
 def report_of(home: Home, dag_id: str, trigger: str, plan_hash: str | None = None) -> Path | None:
@@ -56,10 +57,16 @@ def newest_runs(home: Home, dag_ids: set[str], limit: int = 200) -> list[Run]:
     return sorted(found, key=lambda run: run.planned_at_s, reverse=True)[:limit]
 
 
+def dataset_of(dag_id: str) -> str | None:
+    """The dataset that a DAG works on; None for a DAG that is not made from a definition."""
+    named = _DAG_ID.fullmatch(dag_id)
+    return named[1] if named else None
+
+
 def _folders(home: Home, dag_id: str) -> list[RunFolder]:
     """The run folders of a DAG's dataset, by the time of their plan, the newest first."""
-    named = _DAG_ID.fullmatch(dag_id)
-    runs = home.path / "runs" / named[1] if named else None
+    name = dataset_of(dag_id)
+    runs = home.path / "runs" / name if name else None
     if runs is None or not runs.is_dir():
         return []
     folders = [RunFolder(child) for child in runs.iterdir()]
@@ -87,7 +94,17 @@ def _run(folder: RunFolder) -> Run | None:
 
 
 def _plan_of(folder: RunFolder) -> dict[str, Any]:
-    return _content(folder.plan, "plan")
+    """The few words of it that are asked for: a plan never changes, and may name thousands of files."""
+    return _said(folder.plan)
+
+
+_WORDS = ("dataset", "trigger", "plan_hash", "mode", "since_ms", "until_ms")
+
+
+@while_unchanged
+def _said(plan: Path) -> dict[str, Any]:
+    content = _content(plan, "plan")
+    return {name: content[name] for name in _WORDS if name in content}
 
 
 def _content(path: Path, what: str) -> dict[str, Any]:

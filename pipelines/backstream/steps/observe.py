@@ -1,0 +1,112 @@
+"""What a run leaves for the pages inside Airflow, so that showing them needs no reading of sources."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pandas as pd
+
+from backstream.core.errors import BackstreamError
+from backstream.core.folders import Home
+from backstream.core.instants import DAY_MS, SECOND_MS
+from backstream.core.intervals import Interval
+from backstream.core.observation import DayFigures, DayNote, Observation, write_figures
+from backstream.core.plan import InputFile, Plan
+from backstream.core.seals import Evidence
+from backstream.definition.load import load, resolved
+from backstream.definition.model import Definition
+from backstream.steps.inputs import inspected, source_files
+from backstream.steps.seals import seals
+from backstream.steps.stale import StaleDay, Staleness, stale
+
+_SUMS = ["windows_expected", "windows_present", "events", "on_time", "late", "dropped", "flagged"]
+_Found = TypeVar("_Found")
+
+
+def observe(definition_path: Path, home: Home, known: Staleness | None = None) -> Observation:
+    """Look which days of a dataset are sealed and which are stale, and leave what was found.
+
+    `known` is what was found to be stale just now, where somebody has looked; it is not looked for again.
+    What cannot be found out is said in the observation instead of raised: it is told beside a run, and no run
+    fails for it.
+    """
+    problems: list[str] = []
+    definition = _tried(problems, lambda: resolved(load(definition_path), home))
+    if definition is None:
+        return Observation(definition_path.stem, _now_ms(), None, None, None, (), tuple(problems))
+    inputs = _tried(problems, lambda: _inputs(definition, definition_path)) or ()
+    span = _days_of_events(inputs)
+    evidence = _tried(problems, lambda: seals(definition, inputs, span, home)) if span else None
+    found = known or (_tried(problems, lambda: stale(definition_path, home)) if inputs else None)
+    observation = Observation(
+        definition.name,
+        _now_ms(),
+        span.start_ms if span else None,
+        span.end_ms if span else None,
+        tuple(_unsealed(day) for day in evidence if not day.seal.is_final) if evidence else None,
+        tuple(_stale(day) for day in found.days) if found else (),
+        tuple(dict.fromkeys(problems)),
+    )
+    observation.write(home.observation(definition.name))
+    return observation
+
+
+def leave_figures(plan: Plan, frame: pd.DataFrame, definition: Definition) -> None:
+    """Keep the sums of each day of an audit frame beside it."""
+    write_figures(plan.folder.figures, day_figures(frame, definition.quality.late_ratio.warn))
+
+
+def day_figures(frame: pd.DataFrame, late_limit: float) -> list[DayFigures]:
+    """The sums of each UTC day of an audit frame (`quality.frame.WINDOW_COLUMNS`), in order of days."""
+    inside = frame[frame["in_range"]]
+    is_missing = inside["is_expected"] & ~inside["is_present"]
+    is_late = inside["late_ratio"] > late_limit
+    marked = inside.assign(
+        day_ms=inside["window_start"].dt.as_unit("ms").astype("int64") // DAY_MS * DAY_MS,
+        windows_expected=inside["is_expected"].astype("int64"),
+        windows_present=(inside["is_expected"] & inside["is_present"]).astype("int64"),
+        flagged=(is_missing | is_late | (inside["unaccounted"] != 0)).astype("int64"),
+    )
+    sums = marked.groupby("day_ms")[_SUMS].sum()
+    return [
+        DayFigures(int(day_ms), *(int(value) for value in values))
+        for day_ms, values in zip(sums.index, sums.to_numpy(), strict=True)
+    ]
+
+
+def _tried(problems: list[str], work: Callable[[], _Found]) -> _Found | None:
+    try:
+        return work()
+    except BackstreamError as error:
+        problems.append(str(error))
+        return None
+
+
+def _inputs(definition: Definition, definition_path: Path) -> tuple[InputFile, ...]:
+    return inspected(source_files(definition.source, str(definition_path)), definition.timed_source).inputs
+
+
+def _days_of_events(inputs: tuple[InputFile, ...]) -> Interval | None:
+    """The whole days from the first event to the last, as footers tell them; None where none does."""
+    first = [file.min_event_ms for file in inputs if file.min_event_ms is not None]
+    last = [file.max_event_ms for file in inputs if file.max_event_ms is not None]
+    if not first or not last:
+        return None
+    return Interval(min(first) // DAY_MS * DAY_MS, max(last) // DAY_MS * DAY_MS + DAY_MS)
+
+
+def _unsealed(day: Evidence) -> DayNote:
+    return DayNote(day.day_ms, day.seal.value, day.reason)
+
+
+def _stale(day: StaleDay) -> DayNote:
+    files = len(day.events)
+    said = "; ".join(day.reasons) or f"{files} input file{'' if files == 1 else 's'} changed"
+    return DayNote(day.day_ms, "stale", said, len(day.windows))
+
+
+def _now_ms() -> int:
+    return int(time.time() * SECOND_MS)

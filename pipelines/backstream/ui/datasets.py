@@ -1,0 +1,163 @@
+"""The datasets there are, and everything that the pages say about one of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from backstream.core.errors import SpecError
+from backstream.core.folders import definitions_folder
+from backstream.core.instants import DAY_MS, SECOND_MS
+from backstream.core.intervals import Interval
+from backstream.core.observation import DayFigures, Observation
+from backstream.definition.load import load
+from backstream.definition.model import Definition
+from backstream.lake.ledger import RunRow, Status
+from backstream.steps.status import RunState, State, unended_runs
+from backstream.ui.days import Day, DayStatus, Stretch, days_of, stretches
+from backstream.ui.records import Records
+from backstream.ui.runs import BACKFILL, dataset_of
+from backstream.ui.unchanged import while_unchanged
+
+_RECENT_DAYS = 90
+_ATTENTION = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """A definition file: what it says, or what is wrong with it."""
+
+    name: str
+    definition: Definition | None
+    problem: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One dataset as it is now; `unended` are runs that have not ended, `runs` those that have, newest first."""
+
+    name: str
+    defined: Defined | None
+    runs: tuple[RunRow, ...]
+    unended: tuple[RunState, ...]
+    days: tuple[Day, ...]
+    seen: Observation | None
+    now_ms: int
+
+    @property
+    def dag_id(self) -> str:
+        """Its DAG."""
+        return BACKFILL + self.name
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether no run was ever made."""
+        return not self.runs and not self.unended
+
+    @property
+    def running(self) -> list[RunState]:
+        """The runs under way."""
+        return [run for run in self.unended if run.state is State.RUNNING]
+
+    @cached_property
+    def newest(self) -> RunRow | None:
+        """The run that ended last."""
+        return self.runs[0] if self.runs else None
+
+    @cached_property
+    def published(self) -> Interval | None:
+        """From the first published day to the end of the last; what lies between need not be."""
+        at_ms = [day.day_ms for day in self.days if day.run_id]
+        return Interval(at_ms[0], at_ms[-1] + DAY_MS) if at_ms else None
+
+    @cached_property
+    def recent(self) -> list[DayFigures]:
+        """What was counted on the last published days."""
+        return [day.figures for day in self.days if day.figures][-_RECENT_DAYS:]
+
+    @cached_property
+    def attention(self) -> list[Stretch]:
+        """Stretches of days that somebody should look at, the newest first."""
+        return stretches(self.days, _ATTENTION)
+
+    def count(self, status: DayStatus) -> int:
+        """How many days have a status."""
+        return sum(day.status is status for day in self.days)
+
+    @property
+    def stale_windows(self) -> int:
+        """How many windows are known to be stale."""
+        return sum(note.windows for note in self.seen.stale) if self.seen else 0
+
+    def day(self, day_ms: int) -> Day | None:
+        """One day; None where nothing is known of it."""
+        at = (day_ms - self.days[0].day_ms) // DAY_MS if self.days else -1
+        return self.days[at] if 0 <= at < len(self.days) else None
+
+
+def names(records: Records, dag_ids: Collection[str]) -> list[str]:
+    """The datasets whose DAGs are among these: defined ones, and those that runs were recorded of."""
+    return sorted(name for name in _names(records) if BACKFILL + name in dag_ids)
+
+
+def dataset(records: Records, name: str) -> Dataset:
+    """Everything about one dataset.
+
+    Raises:
+        LedgerError: when the catalog cannot be reached.
+    """
+    now_ms = int(time.time() * SECOND_MS)
+    runs = records.runs(name)
+    unended = tuple(unended_runs(records.home, name, {row.run_id for row in runs}, now_ms))
+    seen = records.observation(name)
+    busy = [run.interval for run in unended if run.state is State.RUNNING]
+    days = days_of(runs, lambda run_id: records.figures(name, run_id), seen, busy)
+    return Dataset(name, defined(name), runs, unended, tuple(days), seen, now_ms)
+
+
+def known(records: Records, dag_id: str) -> Dataset | None:
+    """The dataset of a DAG; None when the DAG is none of ours, or nothing is known of such a dataset.
+
+    Its backfill, its restatement and its form for a range are DAGs of one dataset.
+    """
+    name = dataset_of(dag_id)
+    return dataset(records, name) if name and name in _names(records) else None
+
+
+def _names(records: Records) -> set[str]:
+    return {each.name for each in definitions()} | records.datasets()
+
+
+def totals(figures: Sequence[DayFigures]) -> DayFigures | None:
+    """The sums over days; None without any."""
+    if not figures:
+        return None
+    fields = list(DayFigures.__dataclass_fields__)[1:]
+    return DayFigures(figures[0].day_ms, *(sum(getattr(each, name) for each in figures) for name in fields))
+
+
+def is_published(run: RunRow) -> bool:
+    """Whether a run's rows became visible."""
+    return run.status in (Status.PUBLISHED, Status.ALREADY_PUBLISHED)
+
+
+def defined(name: str) -> Defined | None:
+    """The definition of a dataset."""
+    return next((each for each in definitions() if each.name == name), None)
+
+
+def definitions() -> list[Defined]:
+    """Every definition file, sound or not."""
+    return [_read(path) for path in sorted(definitions_folder().glob("*.toml"))]
+
+
+@while_unchanged
+def _read(path: Path) -> Defined:
+    try:
+        definition = load(path)
+    except SpecError as error:
+        return Defined(path.stem, None, str(error))
+    return Defined(definition.name, definition, "")

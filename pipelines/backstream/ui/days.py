@@ -1,0 +1,181 @@
+"""What became of each UTC day of a dataset: one status per day, and whose rows are in the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from backstream.core.audit import Verdict
+from backstream.core.instants import DAY_MS
+from backstream.core.intervals import Interval
+from backstream.core.observation import DayFigures, DayNote, Observation
+from backstream.lake.ledger import RunRow, Status
+from backstream.lake.rollback import ROLLBACK_PREFIX
+
+_PUBLISHED = (Status.PUBLISHED, Status.ALREADY_PUBLISHED)
+
+FiguresOf = Callable[[str], Mapping[int, DayFigures]]
+"""Run id to what it counted, by day."""
+
+
+class DayStatus(StrEnum):
+    """What is to be known of a day first; the earlier one wins where several are true."""
+
+    RUNNING = "running"
+    FAILED = "failed"
+    """The newest run over the day published nothing."""
+    STALE = "stale"
+    """Published, and input files have changed since."""
+    FAIL = "fail"
+    """Published although the verdict was fail."""
+    WARN = "warn"
+    PASS = "pass"  # noqa: S105 - a verdict, not a password
+    OPEN = "open"
+    """Not published, and may still gain events."""
+    MISSING = "missing"
+    """Has events, or lies between days that are published, and no run has published it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """One day; `run_id` made the rows in the table, `tried_id` is a newer run that published nothing."""
+
+    day_ms: int
+    status: DayStatus
+    run_id: str | None
+    tried_id: str | None
+    figures: DayFigures | None
+    note: DayNote | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Days of one status that follow one another."""
+
+    status: DayStatus
+    interval: Interval
+    notes: tuple[str, ...]
+
+    @property
+    def days(self) -> int:
+        """How many."""
+        return (self.interval.end_ms - self.interval.start_ms) // DAY_MS
+
+
+def days_of(
+    runs: Sequence[RunRow], figures: FiguresOf, seen: Observation | None, running: Iterable[Interval] = ()
+) -> list[Day]:
+    """Every day from the first to the last that anything is known of, in order.
+
+    Args:
+        runs: the ledger's rows of the dataset, newest first.
+        figures: what a run counted.
+        seen: the newest look at the source.
+        running: the ranges of runs that are under way.
+    """
+    claims, tries = _claims(runs)
+    busy = {day_ms for interval in running for day_ms in _days(interval)}
+    known = {*claims, *tries, *busy, *_days_of_events(seen)}
+    if not known:
+        return []
+    notes = _notes(seen)
+    publishers = {row.run_id: row for row in claims.values()}
+    counted = {run_id: figures(run_id) for run_id in publishers}
+    marked = {run_id: _marked(row, counted[run_id]) for run_id, row in publishers.items()}
+    return [
+        Day(
+            day_ms,
+            _status(day_ms, claims.get(day_ms), marked, day_ms in tries, day_ms in busy, notes.get(day_ms)),
+            claims[day_ms].run_id if day_ms in claims else None,
+            tries[day_ms].run_id if day_ms in tries else None,
+            counted[claims[day_ms].run_id].get(day_ms) if day_ms in claims else None,
+            notes.get(day_ms),
+        )
+        for day_ms in range(min(known), max(known) + DAY_MS, DAY_MS)
+    ]
+
+
+def stretches(days: Sequence[Day], statuses: Iterable[DayStatus]) -> list[Stretch]:
+    """Days of these statuses, joined where they follow one another; the newest first."""
+    wanted = set(statuses)
+    found: list[list[Day]] = []
+    for before, day in pairwise([None, *days]):
+        if day is None or day.status not in wanted:
+            continue
+        if found and before and found[-1][-1] is before and before.status is day.status:
+            found[-1].append(day)
+        else:
+            found.append([day])
+    return [_stretch(each) for each in reversed(found)]
+
+
+def claimants(runs: Sequence[RunRow], day_ms: int) -> list[RunRow]:
+    """The rows of the ledger whose range holds a day, newest first: its revisions and what was tried."""
+    return [row for row in runs if row.since_ms < day_ms + DAY_MS and day_ms < row.until_ms]
+
+
+def _stretch(days: Sequence[Day]) -> Stretch:
+    notes = dict.fromkeys(day.note.reason for day in days if day.note and day.note.reason)
+    return Stretch(days[0].status, Interval(days[0].day_ms, days[-1].day_ms + DAY_MS), tuple(notes))
+
+
+def _claims(runs: Sequence[RunRow]) -> tuple[dict[int, RunRow], dict[int, RunRow]]:
+    """By day, whose rows are in the table, and which run published nothing since."""
+    undone = {row.run_id.removeprefix(ROLLBACK_PREFIX) for row in runs if row.run_id.startswith(ROLLBACK_PREFIX)}
+    claims: dict[int, RunRow] = {}
+    tries: dict[int, RunRow] = {}
+    for row in reversed(runs):
+        if row.run_id.startswith(ROLLBACK_PREFIX) or row.run_id in undone:
+            continue
+        for day_ms in _days(Interval(row.since_ms, row.until_ms)):
+            if row.status in _PUBLISHED:
+                claims[day_ms] = row
+                tries.pop(day_ms, None)
+            else:
+                tries[day_ms] = row
+    return claims, tries
+
+
+def _marked(row: RunRow, figures: Mapping[int, DayFigures]) -> set[int] | None:
+    """The days that a verdict below pass is about; None: all, since no day alone is the reason."""
+    if row.verdict in (None, Verdict.PASS):
+        return set()
+    return {day_ms for day_ms, found in figures.items() if found.flagged} or None
+
+
+def _status(
+    day_ms: int,
+    claim: RunRow | None,
+    marked: Mapping[str, set[int] | None],
+    is_tried: bool,
+    is_busy: bool,
+    note: DayNote | None,
+) -> DayStatus:
+    if is_busy:
+        return DayStatus.RUNNING
+    if is_tried:
+        return DayStatus.FAILED
+    if claim is None:
+        return DayStatus.OPEN if note and note.kind == "open" else DayStatus.MISSING
+    if note and note.kind == "stale":
+        return DayStatus.STALE
+    days = marked[claim.run_id]
+    if days is not None and day_ms not in days:
+        return DayStatus.PASS
+    return DayStatus.WARN if claim.verdict is Verdict.WARN else DayStatus.FAIL
+
+
+def _notes(seen: Observation | None) -> dict[int, DayNote]:
+    """By day; that it is stale matters more than that it may gain events."""
+    return {note.day_ms: note for note in (*(seen.unsealed or ()), *seen.stale)} if seen else {}
+
+
+def _days_of_events(seen: Observation | None) -> Iterator[int]:
+    if seen and seen.first_day_ms is not None and seen.end_day_ms is not None:
+        yield from range(seen.first_day_ms, seen.end_day_ms, DAY_MS)
+
+
+def _days(interval: Interval) -> Iterator[int]:
+    yield from range(interval.start_ms // DAY_MS * DAY_MS, interval.end_ms, DAY_MS)

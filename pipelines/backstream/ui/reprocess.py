@@ -1,0 +1,211 @@
+"""Having a range computed again: a form made from the DAG's own parameters, sent on to Airflow's own API.
+
+The calls go through Airflow's own routes with the caller's own token. So the permission check, the check of the
+parameters and the audit log are Airflow's, and the form cannot differ from the DAG it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import httpx
+
+from backstream.core.errors import BackstreamError, SpecError
+from backstream.core.instants import DAY_MS, instant_ms, instant_text
+from backstream.core.intervals import backfill_range, require_whole_days
+from backstream.ui.runs import BACKFILL, REPROCESS
+
+RANGE = ("since", "until")
+FIRST = (*RANGE, "reason", "mode", "dry_run")
+"""What is always shown; the rest is folded away."""
+
+_DAYS = {"since": "The first UTC day", "until": "The first UTC day that is left as it is"}
+_KINDS = {"boolean": "checkbox", "integer": "number", "number": "number"}
+
+
+class RefusedError(BackstreamError):
+    """Airflow did not do as asked; `status` is its answer's."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One parameter of the DAG as a field; `kind` is that of the input, `select` with choices or `area`."""
+
+    name: str
+    title: str
+    description: str
+    kind: str
+    value: str
+    is_required: bool
+    choices: tuple[str, ...] = ()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is shown without unfolding."""
+        return self.name in FIRST
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the DAG that starts runs over a range can be told."""
+
+    dag_id: str
+    params: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def schemas(self) -> dict[str, Mapping[str, Any]]:
+        """JSON schema of each parameter."""
+        return {name: param.get("schema") or {} for name, param in self.params.items()}
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """What each parameter is when nobody says otherwise."""
+        return {name: param.get("value") for name, param in self.params.items()}
+
+    @property
+    def takes_range(self) -> bool:
+        """Whether a range can be asked for."""
+        return all(name in self.schemas for name in RANGE)
+
+    def fields(self, typed: Mapping[str, str]) -> list[Field]:
+        """The fields with what was typed, or what they begin with."""
+        ordered = sorted(self.params, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+        return [_field(name, self.params[name], typed.get(name)) for name in ordered]
+
+    def conf(self, typed: Mapping[str, str]) -> dict[str, Any]:
+        """The configuration of the run; what was left as it is is left to the DAG.
+
+        Raises:
+            SpecError, PlanError: when the range is none, or a number is none.
+        """
+        since_ms, until_ms = (instant_ms(typed.get(name, ""), name) for name in RANGE)
+        for name, value_ms in zip(RANGE, (since_ms, until_ms), strict=True):
+            require_whole_days(value_ms, name)
+        backfill_range(since_ms, until_ms)
+        if "reason" in self.schemas and not typed.get("reason", "").strip():
+            msg = "a reason is needed: it is kept with the run"
+            raise SpecError(msg)
+        said = {
+            name: _value(name, schema, typed.get(name, ""))
+            for name, schema in self.schemas.items()
+            if name in typed or "boolean" in _types(schema)  # a box that is not ticked is not sent
+        }
+        said |= {"since": _date_time(since_ms), "until": _date_time(until_ms)}
+        return {name: value for name, value in said.items() if value != self.defaults.get(name)}
+
+
+@dataclass(frozen=True, slots=True)
+class Airflow:
+    """Airflow's own application, asked in the name of the caller."""
+
+    application: Any
+    token: str
+
+    async def form(self, dataset: str) -> Form:
+        """The form of the DAG that reprocesses a dataset; of its backfill where there is no other.
+
+        Raises:
+            RefusedError: when neither is there, or the caller may not see it.
+        """
+        for prefix in (REPROCESS, BACKFILL):
+            answer = await self._asked("GET", f"/api/v2/dags/{prefix}{dataset}/details")
+            if answer.status_code != HTTPStatus.NOT_FOUND:
+                break
+        return Form(f"{prefix}{dataset}", _json(answer).get("params") or {})
+
+    async def started(self, dag_id: str, conf: Mapping[str, Any]) -> str:
+        """Have a run started, and return its id.
+
+        Raises:
+            RefusedError: with what Airflow said.
+        """
+        body = {"logical_date": None, "conf": conf}
+        answer = await self._asked("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)
+        return str(_json(answer)["dag_run_id"])
+
+    async def _asked(self, method: str, path: str, **options: Any) -> httpx.Response:
+        transport = httpx.ASGITransport(app=self.application, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://airflow") as client:
+            headers = {"Authorization": f"Bearer {self.token}"}
+            return await client.request(method, path, headers=headers, **options)
+
+
+def _json(answer: httpx.Response) -> dict[str, Any]:
+    try:
+        content = dict(answer.json())
+    except ValueError:
+        content = {}
+    if not answer.is_success:
+        said = str(content.get("detail") or f"Airflow answered {answer.status_code}")
+        first, _, _ = said.partition("\n")  # what follows is the schema
+        raise RefusedError(first, answer.status_code)
+    return content
+
+
+def _field(name: str, param: Mapping[str, Any], typed: str | None) -> Field:
+    schema: Mapping[str, Any] = param.get("schema") or {}
+    kinds = _types(schema)
+    choices = tuple(str(each) for each in schema.get("enum") or ())
+    kind = next((_KINDS[each] for each in kinds if each in _KINDS), "text")
+    if name in RANGE:
+        kind = "date"
+    elif choices:
+        kind = "select"
+    elif kind == "text" and schema.get("maxLength"):
+        kind = "area"
+    return Field(
+        name=name,
+        title=str(schema.get("title") or name),
+        description=_DAYS.get(name) or str(schema.get("description_md") or param.get("description") or ""),
+        kind=kind,
+        value=typed if typed is not None else _text(param.get("value")),
+        is_required=name in (*RANGE, "reason"),
+        choices=choices,
+    )
+
+
+def _value(name: str, schema: Mapping[str, Any], typed: str) -> Any:
+    """What was typed, as its type; an empty field is null where the schema lets it."""
+    kinds, text = _types(schema), typed.strip()
+    if "boolean" in kinds:
+        return text == "true"
+    if not text:
+        return None if "null" in kinds else ""
+    if "integer" in kinds:
+        try:
+            return int(text)
+        except ValueError:
+            msg = f"{schema.get('title') or name} must be a whole number, got {text!r}"
+            raise SpecError(msg) from None
+    return text
+
+
+def _types(schema: Mapping[str, Any]) -> Sequence[str]:
+    kinds = schema.get("type") or ()
+    return (kinds,) if isinstance(kinds, str) else tuple(kinds)
+
+
+def _text(default: Any) -> str:
+    if isinstance(default, bool):
+        return "true" if default else ""
+    return "" if default is None else str(default)
+
+
+def _date_time(value_ms: int) -> str:
+    """As JSON schema's `date-time` wants it: with seconds."""
+    return instant_text(value_ms).replace("T00:00Z", "T00:00:00Z")
+
+
+def following(day: str) -> str:
+    """The day after, as ISO 8601: a range of one day ends before it. Empty when it is no day."""
+    try:
+        return instant_text(instant_ms(day, "day") + DAY_MS)[:10]
+    except (SpecError, OverflowError):
+        return ""

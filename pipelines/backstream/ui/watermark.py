@@ -1,0 +1,160 @@
+"""Loss against delay: the newest advice, read back. Working it out takes Spark, which no page starts."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from backstream.core.errors import BackstreamError, SpecError
+from backstream.core.folders import Home, read_json
+from backstream.core.instants import duration_ms, instant_ms
+from backstream.report.charts import Axis, Frame
+from backstream.report.words import duration_words, limit_text, share_text
+from backstream.ui.curves import DelayChart, Mark, Steps, delay_chart
+
+_WIDE, _NARROW = Frame(64, 10, 1_060, 300), Frame(64, 10, 296, 240)
+_TICKS = 4
+_LEAST_TOP = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What one delay does: counts of records, and what it is called where it has a name."""
+
+    delay_ms: int
+    dropped: int
+    late: int
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The newest advice on a dataset; `shown` are the delays of its table, with their median waits in ms."""
+
+    since_ms: int
+    until_ms: int
+    records: int
+    keep: float
+    recommended_ms: int
+    on_time_ms: int
+    current_ms: int | None
+    delays_ms: tuple[int, ...]
+    dropped: tuple[int, ...]
+    late: tuple[int, ...]
+    shown: tuple[tuple[Loss, int], ...]
+    advised_at_ms: int
+
+    def at(self, delay_ms: int, name: str = "") -> Loss:
+        """What any delay does, exactly."""
+        place = max(0, bisect_right(self.delays_ms, delay_ms) - 1)
+        return Loss(delay_ms, self.dropped[place], self.late[place], name)
+
+    @property
+    def named(self) -> list[Loss]:
+        """The recommended delay, and the one in force."""
+        found = [self.at(self.recommended_ms, "recommended")]
+        return found if self.current_ms is None else [*found, self.at(self.current_ms, "in force")]
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether the delay in force is the recommended one."""
+        return self.current_ms == self.recommended_ms
+
+
+def stored_curve(home: Home, dataset: str) -> Curve | None:
+    """The newest advice; None when nobody asked for any.
+
+    Raises:
+        LedgerError: when the file does not hold what advice is.
+    """
+    path = home.advice(dataset)
+    if not path.is_file():
+        return None
+    try:
+        return _curve(read_json(path, "advice"), path.stat().st_mtime_ns // 1_000_000)
+    except (KeyError, TypeError, ValueError) as error:
+        msg = f"the advice at {path} cannot be read: {type(error).__name__} {error}"
+        raise BackstreamError(msg + "\n\nhint: run backstream advise again") from None
+
+
+def asked_delay_ms(text: str) -> int | None:
+    """The delay that somebody typed; None when it is none."""
+    try:
+        found = duration_ms(text.strip())
+    except SpecError:
+        return None
+    return found if found >= 0 else None
+
+
+def drawn(curve: Curve, asked: Loss | None) -> tuple[Markup, Markup]:
+    """The curve twice: for where there is room, and for a phone."""
+    return delay_chart(_chart(curve, asked, 1), _WIDE), delay_chart(_chart(curve, asked, 2), _NARROW)
+
+
+def _chart(curve: Curve, asked: Loss | None, every: int) -> DelayChart:
+    both = [dropped + late for dropped, late in zip(curve.dropped, curve.late, strict=True)]
+    whole = max(1, curve.records)
+    step = _round_step(max(_LEAST_TOP, both[0] / whole) / _TICKS)
+    top = step * _TICKS
+    marks = [Mark(f"mark-{loss.name.replace(' ', '-')}", loss.delay_ms) for loss in curve.named]
+    marks += [Mark("mark-asked", asked.delay_ms)] if asked else []
+    most_ms = max([curve.delays_ms[-1], *(mark.at_ms for mark in marks)])
+    ticks = tuple((n * step, share_text(n * step, 1) if n else "0") for n in range(0, _TICKS + 1, every))
+    return DelayChart(
+        label=_label(curve),
+        x_title="delay of the watermark (logarithmic scale)",
+        y=Axis("share of records", ticks),
+        top=top,
+        most_ms=most_ms,
+        lines=(
+            Steps("line-late", curve.delays_ms, [each / whole for each in both]),
+            Steps("line-dropped", curve.delays_ms, [each / whole for each in curve.dropped]),
+        ),
+        marks=tuple(marks),
+    )
+
+
+def _round_step(least: float) -> float:
+    """The next of 1, 2, 2.5 and 5 times a power of ten."""
+    magnitude = 10.0 ** math.floor(math.log10(least))
+    return next(step for factor in (1, 2, 2.5, 5, 10) if (step := factor * magnitude) >= least * (1 - 1e-9))
+
+
+def _label(curve: Curve) -> str:
+    first, best = curve.at(0), curve.at(curve.recommended_ms)
+    return (
+        f"Share of {curve.records:,} records that are dropped or late, falling as the delay grows: without a delay"
+        f" {share_text(first.dropped, curve.records)} dropped; at the recommended {duration_words(best.delay_ms)}"
+        f" {share_text(best.dropped, curve.records)} dropped, which keeps {limit_text(curve.keep)}"
+    )
+
+
+def _curve(content: Mapping[str, Any], at_ms: int) -> Curve:
+    line = content["curve"]
+    delays_ms, dropped, late = (tuple(map(int, line[name])) for name in ("delay_ms", "dropped", "late"))
+    if not delays_ms or not len(delays_ms) == len(dropped) == len(late):
+        msg = "its columns differ in length"
+        raise ValueError(msg)
+    current = content["current_ms"]
+    return Curve(
+        instant_ms(content["since"], "since"),
+        instant_ms(content["until"], "until"),
+        int(content["records"]),
+        float(content["keep"]),
+        int(content["recommended_ms"]),
+        int(content["on_time_ms"]),
+        None if current is None else int(current),
+        delays_ms,
+        dropped,
+        late,
+        tuple(
+            (Loss(int(each["delay_ms"]), int(each["dropped"]), int(each["late"])), int(each["median_wait_ms"]))
+            for each in content["shown"]
+        ),
+        at_ms,
+    )

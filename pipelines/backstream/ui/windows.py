@@ -1,0 +1,150 @@
+"""One day of a dataset: its windows with their fates, as the audit of a run saw them, and its revisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pandas as pd
+import pyarrow.compute as pc
+from markupsafe import Markup
+
+from backstream.core.errors import BackstreamError
+from backstream.core.folders import Home, RunFolder
+from backstream.core.instants import DAY_MS, moment
+from backstream.core.intervals import Interval
+from backstream.core.tables import RESTATEMENTS
+from backstream.lake.read import published_rows
+from backstream.report import charts, completeness
+
+_WINDOWS_SHOWN = 400
+_ROW_HEIGHT, _LEAST_HEIGHT = 22, 108
+_WIDE, _NARROW, _LEFT = 1_120, 350, 92
+_ROOM_WIDE, _ROOM_NARROW = 96, 24
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One source partition in one window."""
+
+    source_partition: str
+    is_expected: bool
+    expected_events: int
+    events: int
+    on_time: int
+    late: int
+    dropped: int
+    expired: int
+
+    @property
+    def is_missing(self) -> bool:
+        """Expected, and without an event."""
+        return self.is_expected and not self.events
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """All source partitions of one window."""
+
+    start_ms: int
+    end_ms: int
+    cells: tuple[Cell, ...]
+
+    @property
+    def missing(self) -> int:
+        """How many partitions are missing."""
+        return sum(cell.is_missing for cell in self.cells)
+
+    @property
+    def has_trouble(self) -> bool:
+        """Whether anything is missing, late or dropped."""
+        return any(cell.is_missing or cell.late or cell.dropped for cell in self.cells)
+
+    def total(self, name: str) -> int:
+        """The sum of a count over its partitions."""
+        return sum(getattr(cell, name) for cell in self.cells)
+
+
+@dataclass(frozen=True, slots=True)
+class DayWindows:
+    """The windows of a day, `left_out` of them not listed (those without trouble), and a map of all."""
+
+    windows: tuple[Window, ...]
+    left_out: int
+    is_count_known: bool
+    map_wide: Markup | None
+    map_narrow: Markup | None
+    levels: tuple[tuple[str, str], ...]
+
+
+def day_windows(folder: RunFolder, day_ms: int) -> DayWindows | None:
+    """What a run's audit saw of a day; None where it has left no audit frame, or one that cannot be read."""
+    try:
+        found = _frame(folder, day_ms)
+    except (OSError, ValueError, KeyError):
+        return None
+    windows = _windows(found)
+    shown = windows
+    if len(windows) > _WINDOWS_SHOWN:
+        shown = sorted(windows, key=lambda each: (not each.has_trouble, each.start_ms))[:_WINDOWS_SHOWN]
+        shown.sort(key=lambda each: each.start_ms)
+    wide, narrow, levels = _maps(found, day_ms)
+    is_known = bool(found["is_count_known"].any())
+    return DayWindows(tuple(shown), len(windows) - len(shown), is_known, wide, narrow, levels)
+
+
+def changes_by_run(home: Home, dataset: str, day_ms: int) -> dict[str, dict[str, int]]:
+    """By run, how many values of the day's windows it added, removed or changed; empty where nothing tells."""
+    try:
+        rows = published_rows(home, dataset, RESTATEMENTS, Interval(day_ms, day_ms + DAY_MS))
+    except BackstreamError:
+        return {}
+    if not rows.num_rows:
+        return {}
+    counted = rows.group_by(["run_id", "change"]).aggregate([([], "count_all")])
+    found: dict[str, dict[str, int]] = {}
+    for row in counted.to_pylist():
+        found.setdefault(row["run_id"], {})[row["change"]] = row["count_all"]
+    return found
+
+
+def _frame(folder: RunFolder, day_ms: int) -> pd.DataFrame:
+    first, end = moment(day_ms), moment(day_ms + DAY_MS)
+    of_day = (pc.field("window_start") >= first) & (pc.field("window_start") < end)
+    frame = pd.read_parquet(folder.audit, filters=of_day)
+    instants = {name: frame[name].dt.as_unit("ms") for name in ("window_start", "window_end")}
+    return frame.assign(**instants)
+
+
+def _windows(frame: pd.DataFrame) -> list[Window]:
+    fields = list(Cell.__dataclass_fields__)
+    by_window: dict[tuple[int, int], list[Cell]] = {}
+    starts, ends = (frame[name].astype("int64").tolist() for name in ("window_start", "window_end"))
+    values = zip(*(frame[name].tolist() for name in fields), strict=True)
+    for start_ms, end_ms, cell in zip(starts, ends, values, strict=True):
+        by_window.setdefault((start_ms, end_ms), []).append(Cell(*cell))
+    return [Window(start, end, tuple(cells)) for (start, end), cells in sorted(by_window.items())]
+
+
+def _maps(frame: pd.DataFrame, day_ms: int) -> tuple[Markup | None, Markup | None, tuple[tuple[str, str], ...]]:
+    if frame.empty:
+        return None, None, ()
+    starts_ms = sorted(set(frame["window_start"].astype("int64")))
+    unit_ms = min((after - before for before, after in pairwise(starts_ms)), default=DAY_MS)
+    shown = completeness.Shown(Interval(day_ms, day_ms + DAY_MS), unit_ms)
+    grids = [completeness.by_time(frame, shown, room) for room in (_ROOM_WIDE, _ROOM_NARROW)]
+    drawn = [_drawn(grid, width) for grid, width in zip(grids, (_WIDE, _NARROW), strict=True)]
+    return drawn[0], drawn[1], completeness.levels_of(tuple(grid for grid in grids if grid))
+
+
+def _drawn(grid: charts.HeatGrid | None, width: int) -> Markup | None:
+    if grid is None:
+        return None
+    height = max(_LEAST_HEIGHT, _ROW_HEIGHT * grid.rows)
+    return charts.heat_map(grid, charts.Frame(_LEFT, 6, width - _LEFT, height))
+
+
+def newest_with_audit(home: Home, dataset: str, run_ids: Sequence[str]) -> str | None:
+    """The first of these runs that has left an audit frame."""
+    return next((run_id for run_id in run_ids if home.run(dataset, run_id).audit.is_file()), None)

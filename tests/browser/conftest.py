@@ -1,0 +1,82 @@
+"""One Airflow API server and one Chromium for all tests of the pages."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from tests.browser.server import PASSWORD, Server, running
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+CHROMIUM = Path("/usr/bin/chromium")
+_LOGIN_LIMIT_MS = 60_000
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server; starting it takes most of the time of these tests."""
+    with running(tmp_path_factory.mktemp("airflow")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def clients(server: Server) -> Iterator[dict[str | None, httpx.Client]]:
+    """By user, a client that is logged in; None: nobody."""
+    found = {user: server.client(user) for user in ("admin", "viewer", "flights", None)}
+    yield found
+    for client in found.values():
+        client.close()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """Debian's Chromium without a window."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: uv sync --extra dev")
+    path = shutil.which("chromium") or str(CHROMIUM)
+    if not Path(path).exists():
+        pytest.skip("no Chromium: apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        # As root, as in a container, Chromium does not start within its sandbox.
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def state(chromium: Browser, server: Server) -> dict[str, object]:
+    """What a browser remembers of somebody who has logged in by Airflow's own page."""
+    context = chromium.new_context(base_url=server.url)
+    page = context.new_page()
+    page.set_default_timeout(_LOGIN_LIMIT_MS)
+    page.goto("/auth/login/")
+    page.fill("input[name=username]", "admin")
+    page.fill("input[name=password]", PASSWORD)
+    page.click("input[type=submit]")
+    page.wait_for_url(lambda url: "login" not in url)
+    found = dict(context.storage_state())
+    context.close()
+    return found
+
+
+@pytest.fixture
+def opened(chromium: Browser, server: Server, state: dict[str, object]) -> Iterator[Callable[..., Page]]:
+    """Opens an address as somebody who is logged in: `opened(path, width=1600, scheme="dark")`."""
+    contexts: list[BrowserContext] = []
+
+    def open_page(path: str, width: int = 1600, scheme: str = "light", **options: object) -> Page:
+        view = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "storage_state": state}
+        context = chromium.new_context(base_url=server.url, **(view | options))  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.goto(path)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()

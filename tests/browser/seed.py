@@ -1,0 +1,253 @@
+"""A home with years of history, written with the functions that runs use; no Spark.
+
+`flights` has 3,000 days: a backfill, a restatement with a warning, a refused run, and days that are stale, open
+and missing. `clicks` never ran. `orders` is full of markup. `broken` is no definition.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from tests.lake.conftest import WINDOWS_TABLE, Lake
+
+from backstream.core.audit import Audit, Check, Outcome, Severity, verdict_over
+from backstream.core.folders import Home
+from backstream.core.instants import DAY_MS, HOUR_MS, MINUTE_MS, instant_ms, instant_text
+from backstream.core.observation import DayNote, Observation, write_figures
+from backstream.core.plan import Chunk, Fidelity, InputFile, Mode, Plan
+from backstream.core.publication import Publication
+from backstream.lake.ledger import Status, record_checks, record_run, run_row
+from backstream.lake.publish import publish
+from backstream.quality.frame import WINDOW_COLUMNS
+from backstream.steps.observe import day_figures
+
+FIRST_MS = instant_ms("2016-01-01", "first")
+DAYS = 3_000
+END_MS = FIRST_MS + DAYS * DAY_MS
+RAN_MS = instant_ms("2024-03-20T06:00Z", "ran")
+BAD_DAY = "2024-02-08"
+HOSTILE = '"><script>document.title="owned"</script><img src=x onerror=alert(1)>'
+PARTITIONS = ("EWR", "JFK", "LGA")
+
+_DEFINITION = """
+name = "{name}"
+description = "{description}"
+[source]
+path = "${{BACKSTREAM_HOME}}/data/{name}"
+event_time = "at"
+arrival_time = "seen"
+partition = "gate"
+key = ["carrier"]
+[window]
+kind = "tumbling"
+size = "1h"
+[watermark]
+strategy = "bounded_out_of_orderness"
+delay = "30m"
+[lateness]
+allowed = "1h"
+[aggregates]
+departures = "count(*)"
+"""
+
+
+_UNEXPECTED = {Outcome.PASS: 0, Outcome.WARN: 8, Outcome.FAIL: 40}
+
+
+def define(definitions: Path) -> None:
+    """Fill an empty folder with definitions."""
+    definitions.mkdir(parents=True, exist_ok=True)
+    described = {"flights": "Departures per carrier and hour", "clicks": "Clicks per hour", "orders": "Orders <b>"}
+    for name, description in described.items():
+        text = _DEFINITION.format(name=name, description=description)
+        (definitions / f"{name}.toml").write_text(text, encoding="utf-8")
+    (definitions / "broken.toml").write_text('name = "broken"\n[window]\nkind = "<i>round"\n', encoding="utf-8")
+
+
+def seed(home: Home) -> None:
+    """Fill an empty home."""
+    _flights(home)
+    _orders(home)
+    home.advice("flights").parent.mkdir(parents=True, exist_ok=True)
+    home.advice("flights").write_text(json.dumps(advice()), encoding="utf-8")
+
+
+def plan_of(home: Home, dataset: str, since_ms: int, until_ms: int, **told: str) -> Plan:
+    """A plan in chunks of 28 days; `told` may hold trigger, reason and the partitions' files."""
+    chunks = tuple(
+        Chunk(
+            f"{n:04d}", start, min(until_ms, start + 28 * DAY_MS), min(until_ms, start + 28 * DAY_MS), (0,), 60_000
+        )
+        for n, start in enumerate(range(since_ms, until_ms, 28 * DAY_MS))
+    )
+    days = (until_ms - since_ms) // DAY_MS
+    files = tuple(InputFile(f"/data/{dataset}/day={n:04d}/part-0.parquet", 2_000, 60_000) for n in range(days))
+    return Plan(
+        dataset=dataset,
+        definition={"source": {"key": ["carrier"]}},
+        definition_hash="d1",
+        definition_path=f"{dataset}.toml",
+        code_version="0.1.0",
+        mode=Mode.REPLAY,
+        fidelity=Fidelity.RECORDED,
+        since_ms=since_ms,
+        until_ms=until_ms,
+        clock_start_ms=since_ms,
+        clock_end_ms=until_ms,
+        home=str(home.path),
+        inputs=files,
+        chunks=chunks,
+        trigger=told.get("trigger", "manual__2024-03-20T06:00:00+00:00"),
+        reason=told.get("reason", ""),
+    )
+
+
+def frame_of(
+    since_ms: int, until_ms: int, missing: Sequence[str] = (), partitions: Sequence[str] = PARTITIONS
+) -> pd.DataFrame:
+    """An audit frame of hourly windows; on the days that are named every third window of the second partition."""
+    starts = np.arange(since_ms, until_ms, HOUR_MS)
+    cells = len(starts) * len(partitions)
+    chance = np.random.default_rng(7)
+    frame = pd.DataFrame(
+        {
+            "source_partition": np.tile(np.array(partitions), len(starts)),
+            "start_ms": np.repeat(starts, len(partitions)),
+            "late": chance.integers(0, 3, cells),
+            "dropped": chance.integers(0, 2, cells),
+            "on_time": chance.integers(20, 60, cells),
+        }
+    )
+    bad = {instant_ms(day, "day") for day in missing}
+    is_bad = frame["start_ms"].floordiv(DAY_MS).mul(DAY_MS).isin(bad)
+    gone = is_bad & (frame["source_partition"] == partitions[1]) & (frame["start_ms"] // HOUR_MS % 3 == 0)
+    frame.loc[gone, ["late", "dropped", "on_time"]] = 0
+    frame["events"] = frame[["late", "dropped", "on_time"]].sum(axis=1)
+    frame["window_start"] = pd.to_datetime(frame["start_ms"], unit="ms", utc=True).dt.as_unit("ms")
+    frame["window_end"] = frame["window_start"] + pd.Timedelta(hours=1)
+    frame = frame.assign(
+        expired=0, unaccounted=0, surplus=0, copies=1, expected_events=0, is_expected=True, in_range=True
+    ).assign(is_aligned=True, is_count_known=False, is_present=frame["events"] > 0)
+    frame["late_ratio"] = ((frame["late"] + frame["dropped"]) / frame["events"].clip(lower=1)).astype("float64")
+    frame["completeness"] = frame["is_present"].astype("float64")
+    return frame[WINDOW_COLUMNS]
+
+
+def leave(
+    home: Home, plan: Plan, frame: pd.DataFrame, status: Status, checks: Sequence[Check], at_ms: int
+) -> None:
+    """What a run leaves: plan, audit, figures, verdict, report, and its rows in the ledger."""
+    plan.written()
+    frame.to_parquet(plan.folder.audit, index=False)
+    write_figures(plan.folder.figures, day_figures(frame, 0.5))
+    audit = Audit(plan.run_id, "window_audit", verdict_over(checks), "seeded", tuple(checks))
+    audit.write(plan.folder.verdict)
+    plan.folder.report.write_text(
+        f"<!doctype html><title>report</title><h1>Report of {plan.dataset}</h1>", "utf-8"
+    )
+    record_checks(home, plan.dataset, audit)
+    rows = len(frame) if status is Status.PUBLISHED else None
+    if rows:
+        written_at = instant_text(at_ms)
+        said = Publication(plan.run_id, plan.dataset, plan.since_ms, plan.until_ms, {}, rows, 0, 1, written_at)
+        said.write(plan.folder.publication)
+    span_ms = (at_ms - 5 * MINUTE_MS, at_ms)
+    record_run(home, run_row(plan, status, span_ms, audit.verdict, rows, int(frame["events"].sum())))
+
+
+def check(name: str, outcome: Outcome, observed: str = "", severity: Severity = Severity.CRITICAL) -> Check:
+    """One check of an audit."""
+    return Check(
+        name,
+        "expect",
+        severity,
+        outcome,
+        observed,
+        limit="every window",
+        unexpected=_UNEXPECTED[outcome],
+        elements=192,
+    )
+
+
+def advice() -> dict[str, object]:
+    """What `backstream advise --json` writes, of a recording whose lateness has a long tail."""
+    delays = [0, *(int(1_000 * 1.32**n) for n in range(41))]
+    records = 100_000
+    late = [int(24_000 / (1 + delay / (6 * MINUTE_MS))) for delay in delays]
+    dropped = [int(9_000 / (1 + (delay / (20 * MINUTE_MS)) ** 2)) for delay in delays]
+    late[-1] = dropped[-1] = 0
+    shown = [
+        {"delay_ms": ms, "dropped": 9_000 // (n + 1), "late": 20_000 // (n + 2), "kept": 0.9, "median_wait_ms": ms}
+        for n, ms in enumerate([0, 30 * MINUTE_MS, HOUR_MS, 3 * HOUR_MS])
+    ]
+    return {
+        "dataset": "flights",
+        "since": "2024-01-01T00:00Z",
+        "until": "2024-03-01T00:00Z",
+        "records": records,
+        "keep": 0.99,
+        "recommended_ms": HOUR_MS,
+        "on_time_ms": 5 * HOUR_MS,
+        "current_ms": 30 * MINUTE_MS,
+        "shown": shown,
+        "curve": {"step_ms": 1, "delay_ms": delays, "dropped": dropped, "late": late},
+    }
+
+
+def _flights(home: Home) -> None:
+    """Runs from the oldest to the newest."""
+    passed = [
+        check("expected windows have events", Outcome.PASS, "all do"),
+        check("records are conserved", Outcome.PASS),
+    ]
+    until_ms = END_MS - 40 * DAY_MS
+    backfill = plan_of(home, "flights", FIRST_MS, until_ms, trigger="backfill__2016", reason="first load")
+    leave(home, backfill, frame_of(FIRST_MS, until_ms), Status.PUBLISHED, passed, RAN_MS - 90 * DAY_MS)
+    # 40 days before the end: 30 published for real, then a gap of 4, then 6 that are open.
+    lake, since_ms = Lake(home), until_ms
+    for n, trigger in enumerate(("scheduled__2024-02", "restate__2024-02")):
+        text = [instant_text(each) for each in (since_ms, since_ms + 30 * DAY_MS)]
+        planned = lake.plan(text[0], text[1], trigger, [WINDOWS_TABLE])
+        starts = [instant_text(ms) for ms in range(since_ms, since_ms + 30 * DAY_MS, 6 * HOUR_MS)]
+        publish(planned, lake.staged(planned, dict.fromkeys(starts, 10 + n)), home)
+        warned = [
+            check("expected windows have events", Outcome.WARN, "8 of 2,160 windows do not", Severity.WARNING),
+            check("records are conserved", Outcome.PASS, "all are"),
+        ]
+        found = frame_of(since_ms, since_ms + 30 * DAY_MS, [BAD_DAY, "2024-02-09"])
+        leave(home, planned, found, Status.PUBLISHED, [passed, warned][n], RAN_MS - (30 - n) * DAY_MS)
+    refused = plan_of(home, "flights", since_ms + 20 * DAY_MS, since_ms + 22 * DAY_MS, trigger="manual__refused")
+    failed = [check("expected windows have events", Outcome.FAIL, "40 of 144 windows do not"), passed[1]]
+    leave(home, refused, frame_of(refused.since_ms, refused.until_ms), Status.REFUSED, failed, RAN_MS - DAY_MS)
+    _running(home, since_ms + 30 * DAY_MS)
+    stale = tuple(
+        DayNote(since_ms + n * DAY_MS, "stale", "1 input file changed: late.parquet", 5) for n in (14, 15)
+    )
+    unsealed = tuple(
+        DayNote(END_MS - n * DAY_MS, "open", "no arrival after 2024-03-20T00:00Z") for n in range(1, 7)
+    )
+    Observation("flights", RAN_MS, FIRST_MS, END_MS, unsealed, stale).write(home.observation("flights"))
+
+
+def _running(home: Home, since_ms: int) -> None:
+    """A run that is under way, as far as its files tell."""
+    plan = plan_of(home, "flights", since_ms, since_ms + 2 * DAY_MS, trigger="manual__running")
+    planned_s = plan.written().stat().st_mtime - 60
+    os.utime(plan.folder.plan, (planned_s, planned_s))
+    (plan.folder.path / "chunks").mkdir()
+
+
+def _orders(home: Home) -> None:
+    """Everything that data can name holds markup."""
+    plan = plan_of(home, "orders", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger=HOSTILE, reason=HOSTILE)
+    frame = frame_of(FIRST_MS, FIRST_MS + 2 * DAY_MS, ["2016-01-01"], ("north", HOSTILE))
+    checks = [check(HOSTILE, Outcome.WARN, HOSTILE, Severity.WARNING)]
+    leave(home, plan, frame, Status.PUBLISHED, checks, RAN_MS)
+    note = DayNote(FIRST_MS + DAY_MS, "stale", HOSTILE, 1)
+    seen = Observation("orders", RAN_MS, FIRST_MS, FIRST_MS + 2 * DAY_MS, None, (note,), (HOSTILE,))
+    seen.write(home.observation("orders"))

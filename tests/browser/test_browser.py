@@ -1,0 +1,187 @@
+"""The pages in a real browser, inside Airflow: log in, look, hover, click through to a window, run it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.browser.seed import DAYS
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.e2e
+
+DAG = "dag_id=backfill_flights"
+PAGES = {
+    "overview": "overview",
+    "windows": f"dataset?{DAG}",
+    "day": f"day?{DAG}&day=2024-02-08",
+    "watermark": f"watermark?{DAG}&delay=45m",
+    "checks": f"checks?{DAG}",
+    "runs": f"runs?{DAG}",
+    "reprocess": f"reprocess?{DAG}&since=2024-02-08",
+    "hostile": "dataset?dag_id=backfill_orders",
+    "hostile day": "day?dag_id=backfill_orders&day=2016-01-01",
+    "hostile checks": "checks?dag_id=backfill_orders",
+    "never ran": "dataset?dag_id=backfill_clicks",
+    "unknown": "dataset?dag_id=backfill_nothing",
+}
+
+ONE_YEAR: Any = {"exclude": [[".year:not(:first-child)"]]}
+"""The newest year has a day of every status; the others would cost most of the time, and are the same."""
+FIRST_PAINT = """new Promise(tell => new PerformanceObserver(list => {
+  for (const each of list.getEntriesByName("first-contentful-paint")) tell(each.startTime);
+}).observe({type: "paint", buffered: true}))"""
+
+Opened = Callable[..., "Page"]
+
+
+def shown(opened: Opened, name: str, **options: Any) -> Page:
+    return opened(f"/backstream/{PAGES[name]}", **options)
+
+
+def test_the_overview_is_a_page_of_airflows_own_menu(opened: Opened) -> None:
+    page = opened("/plugin/backfills")
+    frame = page.frame_locator("iframe")
+    frame.get_by_role("heading", name="flights").wait_for()
+    frame.get_by_role("link", name="flights").first.click()
+    frame.get_by_role("heading", name="Windows of flights").wait_for()
+
+
+@pytest.mark.parametrize(
+    ("path", "heading"),
+    [
+        ("/dags/backfill_flights/plugin/backstream_windows", "Windows of flights"),
+        ("/dags/restate_flights/plugin/backstream_windows", "Windows of flights"),
+        ("/dags/backfill_flights/plugin/backstream_watermark", "Watermark of flights"),
+        ("/dags/backfill_clicks/plugin/backstream_windows", "Windows of clicks"),
+    ],
+)
+def test_each_dag_has_tabs(opened: Opened, path: str, heading: str) -> None:
+    opened(path).frame_locator("iframe").get_by_role("heading", name=heading).wait_for()
+
+
+def test_from_a_warning_on_the_grid_to_its_windows_fates_and_a_run_of_the_day(opened: Opened) -> None:
+    page = shown(opened, "windows")
+    day = page.locator("a.day.s-warn").first
+    day.hover()
+    assert day.get_attribute("title") == "8 Feb 2024: published, warning, 64 of 72 windows, 3.8 % late or dropped"
+    day.click()
+    assert page.get_by_role("heading", level=1).inner_text().startswith("8 Feb 2024")
+    assert page.locator(".window-list details").count() == 24
+    page.locator("summary", has_text="2024-02-08 03:00").click()
+    cells = page.get_by_role("region", name="Fates of the window of 2024-02-08 03:00").locator(
+        "tr", has_text="JFK"
+    )
+    assert cells.inner_text().split()[:3] == ["JFK", "missing", "0"]
+    assert page.locator("tr.in-force").inner_text().count("in the table now") == 1
+    assert page.get_by_text("4 values changed").is_visible()
+
+    page.get_by_role("link", name="Reprocess this day").click()
+    assert page.get_by_label("Since").input_value() == "2024-02-08"
+    assert page.get_by_label("Until").input_value() == "2024-02-09"
+    page.get_by_label("Reason").fill("windows of JFK are missing")
+    page.get_by_role("button", name="Start the run").click()
+    page.get_by_role("heading", name="The run was started").wait_for()
+    assert "of DAG reprocess_flights" in page.locator("main").inner_text()
+
+
+def test_days_are_walked_and_a_range_is_chosen_by_keys_alone(opened: Opened) -> None:
+    page = shown(opened, "windows")
+    assert page.locator("a.day[href]").count() == DAYS
+    assert page.locator("a.day[href]:not([tabindex='-1'])").count() == 1
+    page.locator("a.day[tabindex='0']").focus()
+    for key in ("ArrowUp", "ArrowLeft", "Shift+ArrowLeft", "Shift+ArrowLeft"):
+        page.keyboard.press(key)
+    assert page.locator("#range-said").inner_text() == "3 days chosen: 2024-02-15 until 2024-02-18"
+    page.get_by_role("button", name="Reprocess this range").click()
+    assert page.get_by_label("Since").input_value() == "2024-02-15"
+    assert page.get_by_label("Until").input_value() == "2024-02-18"
+
+
+def test_without_scripts_every_day_is_a_link_and_the_form_still_works(opened: Opened) -> None:
+    page = shown(opened, "windows", java_script_enabled=False)
+    assert page.locator("a.day[href]:not([tabindex])").count() == DAYS
+
+
+def test_what_needs_somebody_is_listed_with_a_way_to_act(opened: Opened) -> None:
+    page = shown(opened, "windows")
+    items = [" ".join(each.split()) for each in page.locator(".stretches li").all_inner_texts()]
+    assert items == [
+        "11 Mar to 12 Mar 2024 2 days: missing Reprocess 11 Mar to 12 Mar 2024",
+        "28 Feb to 29 Feb 2024 2 days: last run published nothing Reprocess 28 Feb to 29 Feb 2024",
+        "22 Feb to 23 Feb 2024 2 days: stale (1 input file changed: late.parquet) Reprocess 22 Feb to 23 Feb 2024",
+    ]
+
+
+def test_any_delay_can_be_asked_for(opened: Opened) -> None:
+    page = shown(opened, "watermark")
+    page.get_by_label("What would another delay lose?").fill("2h")
+    page.get_by_role("button", name="Show").click()
+    asked = page.locator("tr", has=page.get_by_text("asked", exact=True)).inner_text().split()
+    assert asked[:4] == ["2", "h", "asked", "413"]
+
+
+def test_markup_in_data_does_nothing(opened: Opened) -> None:
+    for name in ("hostile", "hostile day", "hostile checks"):
+        page = shown(opened, name)
+        assert "owned" not in page.title()
+        assert page.locator("img").count() == 0
+        assert page.locator("script").count() == 1
+
+
+def test_a_script_that_got_in_would_not_run(opened: Opened) -> None:
+    page = shown(opened, "overview")
+    refused: list[str] = []
+    page.on("console", lambda message: refused.append(message.text))
+    page.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {text: 'document.title=1'}))"
+    )
+    assert page.title() != "1"
+    assert any("Content Security Policy" in text for text in refused)
+
+
+@pytest.mark.parametrize("width", [400, 1024, 1600])
+def test_no_page_is_wider_than_the_window(opened: Opened, width: int) -> None:
+    page = shown(opened, "overview", width=width)
+    for path in PAGES.values():
+        page.goto(f"/backstream/{path}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(opened: Opened, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = shown(opened, "overview", scheme=scheme, width=1024)
+    rules = {} if scheme == "light" else {"runOnly": ["color-contrast"]}  # only colours differ in the dark
+    found = []
+    for name, path in PAGES.items():
+        page.goto(f"/backstream/{path}")
+        violations = axe.run(page, context=ONE_YEAR, options=rules).response["violations"]
+        grave = [each for each in violations if each["impact"] in ("serious", "critical")]
+        found += [(name, each["id"], each["nodes"][0]["html"][:120], len(each["nodes"])) for each in grave]
+    assert found == []
+
+
+def test_three_thousand_days_are_painted_within_a_second(opened: Opened) -> None:
+    page = shown(opened, "windows")
+    paints_ms = []
+    for _ in range(3):
+        page.reload()
+        paints_ms.append(page.evaluate(FIRST_PAINT))
+    assert min(paints_ms) < 1_000, paints_ms
+
+
+def test_nothing_is_asked_of_any_other_server(opened: Opened) -> None:
+    page = shown(opened, "overview")
+    own = re.match(r"https?://[^/]+", page.url)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for path in PAGES.values():
+        page.goto(f"/backstream/{path}")
+    assert own
+    assert all(url.startswith(own[0]) for url in asked)
+    assert len(asked) == len(PAGES)

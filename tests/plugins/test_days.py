@@ -1,0 +1,140 @@
+"""One status per day, from the ledger's rows and what was seen of the source."""
+
+from __future__ import annotations
+
+import pytest
+
+from backstream.core.audit import Verdict
+from backstream.core.instants import DAY_MS, instant_ms
+from backstream.core.intervals import Interval
+from backstream.core.observation import DayFigures, DayNote, Observation
+from backstream.lake.ledger import RunRow, Status
+from backstream.ui.days import Day, DayStatus, claimants, days_of, stretches
+from backstream.ui.grid import day_span, day_words, years
+
+FIRST_MS = instant_ms("2024-02-27", "first")
+
+
+def day(number: int) -> int:
+    return FIRST_MS + number * DAY_MS
+
+
+def row(name: str, first: int, end: int, status: Status = Status.PUBLISHED, verdict: str = "pass") -> RunRow:
+    """A run over some days, counted from the first."""
+    return RunRow(
+        run_id=name,
+        dataset="flights",
+        status=status,
+        verdict=Verdict(verdict),
+        mode="replay",
+        since_ms=day(first),
+        until_ms=day(end),
+        trigger=name,
+        reason="",
+        definition_hash="d",
+        plan_hash="p",
+        code_version="0",
+        rows=1,
+        events_read=1,
+        started_at_ms=0,
+        finished_at_ms=1,
+    )
+
+
+def figures(number: int, flagged: int) -> DayFigures:
+    return DayFigures(day(number), 24, 24 - flagged, 1_000, 950, 38, 12, flagged)
+
+
+def seen(*notes: DayNote, end: int = 0, unsealed: tuple[DayNote, ...] = ()) -> Observation:
+    return Observation("flights", 0, FIRST_MS, day(end), unsealed, notes)
+
+
+def statuses(*newest_first: RunRow, flagged: dict[str, list[int]] | None = None, **told: object) -> list[str]:
+    counted = {
+        name: {day(number): figures(number, int(number in days)) for number in range(9)}
+        for name, days in (flagged or {}).items()
+    }
+    found = days_of(newest_first, lambda run_id: counted.get(run_id, {}), **{"seen": None, **told})  # type: ignore[arg-type]
+    return [each.status.value for each in found]
+
+
+def test_nothing_is_known_of_nothing() -> None:
+    assert statuses() == []
+
+
+def test_days_between_published_ones_are_missing() -> None:
+    assert statuses(row("b", 3, 4), row("a", 0, 2)) == ["pass", "pass", "missing", "pass"]
+
+
+def test_days_with_events_that_no_run_covers_are_missing_or_open() -> None:
+    still_open = DayNote(day(3), "open", "no arrival")
+    found = statuses(row("a", 0, 2), seen=seen(end=4, unsealed=(still_open,)))
+    assert found == ["pass", "pass", "missing", "open"]
+
+
+def test_a_warning_marks_the_days_it_is_about() -> None:
+    assert statuses(row("a", 0, 3, verdict="warn"), flagged={"a": [1]}) == ["pass", "warn", "pass"]
+
+
+def test_a_warning_that_is_about_no_day_alone_marks_all() -> None:
+    assert statuses(row("a", 0, 2, verdict="warn"), flagged={"a": []}) == ["warn", "warn"]
+
+
+def test_what_was_published_in_spite_of_a_fail_is_marked_as_such() -> None:
+    assert statuses(row("a", 0, 1, verdict="fail"), flagged={"a": [0]}) == ["fail"]
+
+
+def test_a_refused_run_shows_until_a_later_one_publishes() -> None:
+    refused = row("b", 1, 3, Status.REFUSED, "fail")
+    assert statuses(refused, row("a", 0, 2)) == ["pass", "failed", "failed"]
+    assert statuses(row("c", 1, 3), refused, row("a", 0, 2)) == ["pass", "pass", "pass"]
+
+
+def test_a_run_that_was_rolled_back_counts_no_more() -> None:
+    undone = [row("rollback-b", 0, 2), row("b", 0, 2, verdict="warn"), row("a", 0, 2)]
+    assert statuses(*undone) == ["pass", "pass"]
+
+
+def test_stale_wins_over_the_verdict_and_running_over_all() -> None:
+    stale = seen(*(DayNote(day(number), "stale", "late.parquet", 2) for number in (0, 1)), end=2)
+    assert statuses(row("a", 0, 2), seen=stale) == ["stale", "stale"]
+    running = [Interval(day(1), day(2))]
+    assert statuses(row("a", 0, 2), seen=stale, running=running) == ["stale", "running"]
+
+
+def test_days_of_one_status_that_follow_one_another_are_one_stretch_the_newest_first() -> None:
+    refused = row("b", 5, 7, Status.REFUSED, "fail")
+    days = days_of([refused, row("a", 0, 2)], lambda _: {}, None)
+    found = stretches(days, [DayStatus.MISSING, DayStatus.FAILED])
+    assert [(each.status.value, each.days) for each in found] == [("failed", 2), ("missing", 3)]
+    assert found[1].interval == Interval(day(2), day(5))
+
+
+def test_the_revisions_of_a_day_are_the_runs_whose_range_holds_it() -> None:
+    runs = [row("c", 1, 2), row("b", 2, 3), row("a", 0, 2)]
+    assert [each.run_id for each in claimants(runs, day(1))] == ["c", "a"]
+
+
+def test_the_grid_has_a_table_per_year_and_a_cell_per_day_of_the_month() -> None:
+    days = days_of([row("a", 0, 400)], lambda _: {}, None)
+    found = years(days, "backfill_flights")
+    assert [(each.year, len(each.months)) for each in found] == [(2025, 4), (2024, 11)]
+    february = found[1].months[0]
+    assert february.name == "Feb"
+    assert february.cells.count("<td>") == 31
+    assert february.cells.count("<a ") == 3
+    assert 'href="day?dag_id=backfill_flights&amp;day=2024-02-29"' in february.cells
+
+
+def test_a_day_in_words() -> None:
+    note = DayNote(FIRST_MS, "stale", "late.parquet", 2)
+    told = Day(FIRST_MS, DayStatus.STALE, "a", None, figures(0, 3), note)
+    assert day_words(told) == "stale, 21 of 24 windows, 5 % late or dropped, 2 windows stale"
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "text"),
+    [(0, 1, "27 Feb 2024"), (0, 5, "27 Feb to 2 Mar 2024"), (-100, 1, "19 Nov 2023 to 27 Feb 2024")],
+)
+def test_a_span_of_days_in_words(first: int, end: int, text: str) -> None:
+    assert day_span(day(first), day(end)) == text

@@ -1,0 +1,228 @@
+"""The parts behind the pages: curves, checks over runs, the form, the policy, and files that are read once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.browser.seed import advice
+
+from backstream.core.errors import BackstreamError
+from backstream.core.folders import Home
+from backstream.core.instants import HOUR_MS, MINUTE_MS
+from backstream.ui.checks import CheckRow, histories
+from backstream.ui.curves import trend
+from backstream.ui.pages import note_page
+from backstream.ui.reprocess import Airflow, Form, RefusedError, following
+from backstream.ui.security import policy
+from backstream.ui.unchanged import while_unchanged
+from backstream.ui.watermark import asked_delay_ms, drawn, stored_curve
+
+
+def home_with(tmp_path: Path, content: object) -> Home:
+    home = Home(tmp_path)
+    home.advice("flights").parent.mkdir(parents=True)
+    home.advice("flights").write_text(content if isinstance(content, str) else json.dumps(content))
+    return home
+
+
+def test_without_advice_there_is_no_curve(tmp_path: Path) -> None:
+    assert stored_curve(Home(tmp_path), "flights") is None
+
+
+def test_every_delay_has_the_loss_of_the_last_change_before_it(tmp_path: Path) -> None:
+    told: dict[str, Any] = advice()
+    told["curve"] = {"step_ms": 1, "delay_ms": [0, 1_000, 5_000], "dropped": [9, 4, 0], "late": [3, 2, 1]}
+    curve = stored_curve(home_with(tmp_path, told), "flights")
+    assert curve
+    assert [(loss.dropped, loss.late) for loss in map(curve.at, (0, 999, 1_000, 4_999, 5_000, 10**9))] == [
+        (9, 3),
+        (9, 3),
+        (4, 2),
+        (4, 2),
+        (0, 1),
+        (0, 1),
+    ]
+
+
+def test_the_chart_marks_the_delay_in_force_the_recommended_and_the_asked_one(tmp_path: Path) -> None:
+    curve = stored_curve(home_with(tmp_path, advice()), "flights")
+    assert curve
+    wide, narrow = drawn(curve, curve.at(45 * MINUTE_MS, "asked"))
+    for svg in (wide, narrow):
+        assert [svg.count(f'class="mark-{name}"') for name in ("in-force", "recommended", "asked")] == [1, 1, 1]
+        assert "share of records" in svg
+        assert "delay of the watermark" in svg
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "{}", json.dumps(advice() | {"curve": {"delay_ms": [], "dropped": [], "late": []}})]
+)
+def test_advice_that_cannot_be_read_is_an_error_that_names_the_file(tmp_path: Path, content: str) -> None:
+    with pytest.raises(BackstreamError, match=r"advice/flights\.json"):
+        stored_curve(home_with(tmp_path, content), "flights")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("45m", 45 * MINUTE_MS), (" 1h ", HOUR_MS), ("-1h", None), ("soon", None), ("<b>", None)]
+)
+def test_a_delay_is_read_as_definitions_write_it(text: str, found: int | None) -> None:
+    assert asked_delay_ms(text) == found
+
+
+def check(run_id: str, name: str, outcome: str, unexpected: int = 0) -> CheckRow:
+    return CheckRow(run_id, name, "critical", outcome, "", "", unexpected, 10)
+
+
+class Run:
+    """As much of a run as a history needs."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+
+
+def test_checks_are_sorted_by_what_they_say_now_and_keep_what_they_said() -> None:
+    rows = [
+        check("a", "late", "fail", 5),
+        check("b", "late", "pass"),
+        check("b", "gaps", "warn", 1),
+        check("a", "old", "error"),
+    ]
+    runs: Any = [Run("unchecked"), Run("b"), Run("b"), Run("a")]
+    shown, found = histories(rows, runs)
+    assert [run.run_id for run in shown] == ["b", "a"]
+    assert [each.name for each in found] == ["old", "gaps", "late"]
+    late = found[2]
+    assert [each.outcome if each else None for each in late.found] == ["pass", "fail"]
+    assert late.fitting == [0.5, 1.0]
+    assert late.counts == [("fail", 1), ("pass", 1)]
+    assert found[1].found[1] is None
+
+
+def test_a_trend_of_one_value_is_a_line_too() -> None:
+    assert 'd="M0 2L240 2"' in trend([1.0], "one")
+
+
+FORM = Form(
+    "reprocess_flights",
+    {
+        "since": {"value": None, "schema": {"type": "string"}},
+        "until": {"value": None, "schema": {"type": "string"}},
+        "reason": {"value": None, "schema": {"type": "string", "maxLength": 500}, "description": "Kept"},
+        "parallelism": {"value": None, "schema": {"type": ["null", "integer"], "title": "Parallelism"}},
+        "dry_run": {"value": False, "schema": {"type": "boolean"}},
+        "mode": {"value": "as defined", "schema": {"type": "string", "enum": ["as defined", "replay"]}},
+    },
+)
+TYPED = {"since": "2024-02-08", "until": "2024-02-10", "reason": " late "}
+
+
+def test_the_form_is_that_of_the_dag() -> None:
+    fields = {each.name: each for each in FORM.fields({"since": "2024-02-08"})}
+    assert list(fields) == ["since", "until", "reason", "mode", "dry_run", "parallelism"]
+    kinds = {name: field.kind for name, field in fields.items()}
+    assert kinds == {
+        "since": "date",
+        "until": "date",
+        "reason": "area",
+        "mode": "select",
+        "dry_run": "checkbox",
+        "parallelism": "number",
+    }
+    assert fields["since"].value == "2024-02-08"
+    assert fields["reason"].description == "Kept"
+    assert fields["mode"].choices == ("as defined", "replay")
+
+
+def test_only_what_differs_from_the_dags_own_values_is_sent() -> None:
+    asked = TYPED | {"mode": "as defined", "parallelism": "", "nonsense": "x"}
+    assert FORM.conf(asked) == {
+        "since": "2024-02-08T00:00:00Z",
+        "until": "2024-02-10T00:00:00Z",
+        "reason": "late",
+    }
+    told = FORM.conf(TYPED | {"parallelism": "4", "dry_run": "true", "mode": "replay"})
+    assert (told["parallelism"], told["dry_run"], told["mode"]) == (4, True, "replay")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"since": ""}, "since must be an instant"),
+        ({"since": "2024-02-08T01:00Z"}, "not a boundary of UTC days"),
+        ({"until": "2024-02-08"}, "the range is empty"),
+        ({"reason": ""}, "a reason is needed"),
+        ({"parallelism": "4.5"}, "Parallelism must be a whole number, got '4.5'"),
+    ],
+)
+def test_what_is_wrong_is_said_before_airflow_is_asked(typed: dict[str, str], said: str) -> None:
+    with pytest.raises(BackstreamError, match=said):
+        FORM.conf(TYPED | typed)
+
+
+def test_a_day_ends_where_the_next_begins() -> None:
+    assert (following("2024-02-28"), following("2023-12-31"), following("x")) == ("2024-02-29", "2024-01-01", "")
+
+
+def answering(status: int, body: bytes) -> Any:
+    """An ASGI application that says one thing."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": body})
+
+    return application
+
+
+def test_what_airflow_refuses_is_told_in_its_first_line() -> None:
+    airflow = Airflow(answering(400, b'{"detail": "Invalid input for mode\\n\\nOn schema .."}'), "token")
+    with pytest.raises(RefusedError, match=r"^Invalid input for mode$") as refused:
+        asyncio.run(airflow.started("reprocess_flights", {}))
+    assert refused.value.status == 400
+
+
+def test_an_airflow_that_makes_no_sense_is_told_by_its_status() -> None:
+    with pytest.raises(RefusedError, match="Airflow answered 502"):
+        asyncio.run(Airflow(answering(502, b"<html>"), "token").form("flights"))
+
+
+def test_a_policy_names_the_one_style_and_the_one_script_by_their_hashes() -> None:
+    found = policy("a {}", "1")
+    assert "style-src 'sha256-mkSHzL7faOU7/U/v8Umg+058R69+vN2A2xmE3Fz1q98='" in found
+    assert "script-src 'sha256-a4ayc/80/OGda4BO/1o/V0etpOqiLx1JwB5S3beHW0s='" in found
+    assert "script-src 'none'" in policy("")
+
+
+def test_the_policy_of_a_page_fits_its_style_and_its_script() -> None:
+    page = note_page("title", "sentence")
+    style = page.html.split("<style>")[1].split("</style>")[0]
+    script = page.html.split("<script>")[1].split("</script>")[0]
+    assert page.policy == policy(style, script)
+    assert ' style="' not in page.html
+    assert " onclick" not in page.html
+
+
+def test_markup_in_a_note_is_text() -> None:
+    assert "<i>" not in note_page("<i>", "<i>", "<i>").html
+
+
+def test_a_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
+    read: list[str] = []
+
+    @while_unchanged
+    def content(path: Path) -> str:
+        read.append(path.name)
+        return path.read_text() if path.exists() else ""
+
+    file = tmp_path / "a"
+    assert [content(file), content(file)] == ["", ""]
+    for text, modified_ns in (("one", 1), ("two", 2)):
+        file.write_text(text)
+        os.utime(file, ns=(modified_ns, modified_ns))
+        assert [content(file), content(file)] == [text, text]
+    assert len(read) == 3

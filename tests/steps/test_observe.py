@@ -1,0 +1,107 @@
+"""What runs leave for the pages: sealed and stale days, and sums per day."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests.browser.seed import frame_of
+from tests.steps.history import at, write_clicks, write_definition
+from tests.steps.publishing import publish_counts
+
+from backstream.core.folders import Home
+from backstream.core.instants import DAY_MS, instant_ms
+from backstream.core.observation import DayFigures, DayNote, Observation, read_figures, write_figures
+from backstream.lake.ledger import Status, record_run, run_row
+from backstream.steps import plan_run
+from backstream.steps.observe import day_figures, observe
+
+FIRST_MS = instant_ms("2024-03-01", "first")
+CLICKS = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 4)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A definition over three days of one click."""
+    write_clicks(tmp_path / "data/a.parquet", CLICKS)
+    write_definition(tmp_path)
+    return tmp_path
+
+
+def looked(folder: Path) -> Observation:
+    found = observe(folder / "clicks.toml", Home(folder / "home"))
+    assert Observation.read(Home(folder / "home").observation("clicks")) == found
+    return found
+
+
+def test_before_any_run_the_days_of_the_events_are_known(folder: Path) -> None:
+    found = looked(folder)
+    assert (found.first_day_ms, found.end_day_ms) == (FIRST_MS, FIRST_MS + 3 * DAY_MS)
+    assert (found.stale, found.problems) == ((), ())
+
+
+def test_a_late_file_makes_a_published_day_stale(folder: Path) -> None:
+    home = Home(folder / "home")
+    plan = plan_run(folder / "clicks.toml", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger="test", home=home)
+    publish_counts(plan, CLICKS[:2])
+    record_run(home, run_row(plan, Status.PUBLISHED, (1, 2)))
+    write_clicks(folder / "data/b.parquet", [(at("2 05:10"), at("9 00:00"), "A", 9, "home")])
+    (note,) = looked(folder).stale
+    assert note == DayNote(FIRST_MS + DAY_MS, "stale", "1 input file changed", 1)
+
+
+def test_what_cannot_be_found_out_is_said_and_fails_nothing(folder: Path) -> None:
+    (folder / "data/a.parquet").write_bytes(b"no parquet")
+    found = looked(folder)
+    assert found.first_day_ms is None
+    assert len(found.problems) == 1
+    assert found.problems[0].startswith("not a Parquet file: ")
+
+
+def test_a_definition_that_is_gone_leaves_nothing(folder: Path) -> None:
+    found = observe(folder / "gone.toml", Home(folder / "home"))
+    assert found.problems == (f"no definition at {folder / 'gone.toml'}",)
+    assert not Home(folder / "home").observation("gone").exists()
+
+
+@pytest.mark.parametrize(
+    ("unsealed", "until"),
+    [
+        (None, None),
+        ((), FIRST_MS + 3 * DAY_MS),
+        ((DayNote(FIRST_MS + DAY_MS, "open", ""),), FIRST_MS + DAY_MS),
+        ((DayNote(FIRST_MS, "missing", ""),), None),
+    ],
+)
+def test_days_are_sealed_up_to_the_first_that_is_not(
+    unsealed: tuple[DayNote, ...] | None, until: int | None
+) -> None:
+    seen = Observation("clicks", 0, FIRST_MS, FIRST_MS + 3 * DAY_MS, unsealed, ())
+    assert seen.sealed_until_ms == until
+
+
+def test_the_sums_of_a_day_are_those_of_its_windows(tmp_path: Path) -> None:
+    frame = frame_of(FIRST_MS, FIRST_MS + 2 * DAY_MS, ["2024-03-02"], ("north", "south"))
+    first, second = day_figures(frame, late_limit=1.0)
+    is_second = frame["window_start"] >= pd.Timestamp("2024-03-02", tz="UTC")
+    assert second == DayFigures(
+        FIRST_MS + DAY_MS,
+        windows_expected=48,
+        windows_present=40,
+        events=int(frame[is_second]["events"].sum()),
+        on_time=int(frame[is_second]["on_time"].sum()),
+        late=int(frame[is_second]["late"].sum()),
+        dropped=int(frame[is_second]["dropped"].sum()),
+        flagged=8,
+    )
+    assert (first.windows_present, first.flagged) == (48, 0)
+    write_figures(tmp_path / "figures.json", [first, second])
+    assert read_figures(tmp_path / "figures.json") == [first, second]
+
+
+def test_windows_above_the_soft_limit_are_flagged() -> None:
+    frame = frame_of(FIRST_MS, FIRST_MS + DAY_MS)
+    limit = float(frame["late_ratio"].sort_values().iloc[-3])
+    (day,) = day_figures(frame, limit)
+    assert day.flagged == int((frame["late_ratio"] > limit).sum()) > 0
