@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from backstream import __version__
@@ -33,16 +34,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         plan = Plan.read(options.plan)
-        chunks = [plan.chunk(chunk_id) for chunk_id in options.chunk]
-        _require_pinned(plan, options.chunk)
-        spark = submitted(f"backstream {plan.dataset} {', '.join(options.chunk)}")
-        for chunk in chunks:
-            manifest = replay_chunk(spark, plan, chunk)
-            print(f"chunk {chunk.chunk_id} ({chunk.interval}): {manifest.events_read:,} events read")  # noqa: T201 - people read the log
+        with _failing(plan):
+            _run(plan, options.chunk)
     except BackstreamError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - people read the log
         return 3 if isinstance(error, (SpecError, PlanError, ContractError)) else 1
     return 0
+
+
+def _run(plan: Plan, chunk_ids: Sequence[str]) -> None:
+    chunks = [plan.chunk(chunk_id) for chunk_id in chunk_ids]
+    _require_pinned(plan, chunk_ids)
+    spark = submitted(f"backstream {plan.dataset} {', '.join(chunk_ids)}")
+    for chunk in chunks:
+        manifest = replay_chunk(spark, plan, chunk)
+        print(f"chunk {chunk.chunk_id} ({chunk.interval}): {manifest.events_read:,} events read")  # noqa: T201 - people read the log
+
+
+@contextmanager
+def _failing(plan: Plan) -> Iterator[None]:
+    """Note in the ledger that the run failed; only then are the steps imported, which bring much with them."""
+    try:
+        yield
+    except Exception:
+        from backstream.steps import failing
+
+        with failing(plan):
+            raise
 
 
 def _require_pinned(plan: Plan, chunk_ids: Sequence[str]) -> None:

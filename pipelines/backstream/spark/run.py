@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from backstream.core.fates import Fate
 from backstream.core.manifest import Manifest, StagedFile
+from backstream.core.pins import finished
 from backstream.core.plan import Chunk, Plan
 from backstream.core.tables import DROPPED, FIRINGS, METRICS, PANES, QUARANTINE, TABLES, WINDOWS
 from backstream.core.windows import Session
@@ -59,9 +60,8 @@ def replay_chunk(
     Raises:
         ContractError: when the source or a table does not have the columns it promised.
     """
-    done = plan.folder.manifest(chunk.chunk_id)
-    if done.exists():
-        return Manifest.read(done)
+    if done := finished(plan, chunk):
+        return done
     attempt = Attempt(plan.run_id, chunk.chunk_id, uuid.uuid4().hex[:8])
     watch = _Stopwatch(tell)
     made = _run(Work.of(spark, plan, chunk), attempt, watch) if chunk.files else _Made(0, {}, {})
@@ -75,7 +75,7 @@ def replay_chunk(
         timings_s=watch.seconds,
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    manifest.write(done)
+    manifest.write(plan.folder.manifest(chunk.chunk_id))
     return manifest
 
 

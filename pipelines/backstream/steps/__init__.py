@@ -1,8 +1,8 @@
 """The steps of a run around its Spark job, shared by Airflow and the command line."""
 
 from backstream.steps.audit import audit_run
-from backstream.steps.outcome import publish_run, report_run, summary
+from backstream.steps.outcome import failing, publish_run, report_run, summary
 from backstream.steps.planning import plan_run
 from backstream.steps.resume import interrupted
 
-__all__ = ["audit_run", "interrupted", "plan_run", "publish_run", "report_run", "summary"]
+__all__ = ["audit_run", "failing", "interrupted", "plan_run", "publish_run", "report_run", "summary"]

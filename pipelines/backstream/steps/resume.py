@@ -74,10 +74,17 @@ def _newest(runs: Path, interval: Interval, mode: Mode) -> Plan | None:
 
 
 def _is_open(folder: RunFolder) -> bool:
-    """Whether a run has begun and not ended."""
-    if folder.publication.exists() or not any(folder.path.glob("chunks/*.json")):
+    """Whether a run has begun and not ended; its report, which tells of the publication, is the last it leaves."""
+    if _is_reported(folder) or not any(folder.path.glob("chunks/*.json")):
         return False
     return not folder.verdict.exists() or Audit.read(folder.verdict).verdict.may_publish
+
+
+def _is_reported(folder: RunFolder) -> bool:
+    try:
+        return folder.report.stat().st_mtime_ns >= folder.publication.stat().st_mtime_ns
+    except FileNotFoundError:
+        return False
 
 
 def _readable(file: Path) -> Plan | None:
