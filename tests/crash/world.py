@@ -130,9 +130,9 @@ class World:
     def published(self, run_id: str, days: Sequence[int], more: int) -> None:
         """From now on the lake must hold this."""
         new = {day: self.source.rows(day, run_id, more) for day in days}
-        for day, rows in new.items():
+        for day, said in new.items():
             old = {row[:2]: row[2] for row in self.days.get(day, [])}
-            self.restated += sum(old.get(row[:2], row[2]) != row[2] for row in rows)
+            self.restated += sum(old.get(row[:2], row[2]) != row[2] for row in said)
         self.days |= new
         self.runs[run_id] = list(days)
         self.states.append(hash_of([row for rows in self.days.values() for row in rows]))
