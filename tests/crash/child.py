@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from backstream.core.errors import BackstreamError
 from backstream.core.folders import Home
+from backstream.core.instants import DAY_MS
 from backstream.core.manifest import Manifest, StagedFile
 from backstream.core.pins import finished
 from backstream.core.plan import Chunk, Mode, Plan
@@ -65,12 +66,12 @@ def stage_all(plan: Plan, source: Plan, more: int) -> None:
 
 def stage(plan: Plan, chunk: Chunk, source: Plan, more: int) -> None:
     """As Spark's job does: files in a folder of this attempt, then the manifest."""
-    (made,) = (each for each in source.chunks if each.start_ms == chunk.start_ms)
+    made, later_ms = made_of(source, chunk.start_ms)
     manifest = Manifest.read(source.folder.manifest(made.chunk_id))
     attempt = f"{len(list(Path(plan.tables[WINDOWS].location, 'data', plan.run_id).glob('*')))}"
     files = {
         suffix: tuple(
-            copied(plan, suffix, Path(file.path), f"{chunk.chunk_id}-{attempt}", more)
+            copied(plan, suffix, Path(file.path), f"{chunk.chunk_id}-{attempt}", (more, later_ms))
             for file in manifest.files.get(suffix, ())
         )
         for suffix in plan.tables
@@ -80,8 +81,16 @@ def stage(plan: Plan, chunk: Chunk, source: Plan, more: int) -> None:
     ).write(plan.folder.manifest(chunk.chunk_id))
 
 
-def copied(plan: Plan, suffix: str, file: Path, attempt: str, more: int) -> StagedFile:
-    """A file of Spark's with the run's id, and other counts: field ids and all else stay."""
+def made_of(source: Plan, day_ms: int) -> tuple[Chunk, int]:
+    """Which chunk of Spark's stands for a day, and by how many milliseconds it has to be later."""
+    days = (day_ms - source.since_ms) // DAY_MS
+    made = source.chunks[days % len(source.chunks)]
+    return made, day_ms - made.start_ms
+
+
+def copied(plan: Plan, suffix: str, file: Path, attempt: str, changed: tuple[int, int]) -> StagedFile:
+    """A file of Spark's with the run's id, other counts, and at another time: field ids and all else stay."""
+    more, later_ms = changed
     rows = pq.read_table(file, partitioning=None)
     place = rows.schema.get_field_index("run_id")
     rows = rows.set_column(place, rows.schema.field("run_id"), pa.array([plan.run_id] * rows.num_rows))
@@ -89,6 +98,10 @@ def copied(plan: Plan, suffix: str, file: Path, attempt: str, more: int) -> Stag
         place = rows.schema.get_field_index("clicks")
         counts = pa.compute.add(rows["clicks"], more)
         rows = rows.set_column(place, rows.schema.field("clicks"), counts)
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type):
+            later = pa.compute.add(rows[field.name], pa.scalar(later_ms * 1_000, pa.duration("us")))
+            rows = rows.set_column(place, field, later.cast(field.type))
     target = Path(plan.tables[suffix].location, "data", plan.run_id, attempt, file.name)
     target.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows, target)

@@ -6,7 +6,8 @@ when others are forked. Each is a run as `tests.crash.child` describes it, and m
 
     die_at: the number of the moment at which the child kills itself, or patterns (see `tests.crash.points`)
     die_after_s: seconds after which it is killed from outside
-    file_bytes: no file may grow larger (RLIMIT_FSIZE), as if the disk were full
+    fill_at, ballast: where the disk is filled up instead, by a file
+    quit_at, pid: where another process is ended instead
 
 The answer for each child: its exit code (-9: killed), what it said last, and its moments, or the one it died at.
 """
@@ -15,16 +16,17 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.crash.child import carry_out
-from tests.crash.points import armed
+from tests.crash.points import armed, die, fill
 
 Job = dict[str, Any]
 
@@ -50,15 +52,23 @@ def forked(job: Job, begin_at: float) -> int:
     code = 1
     try:
         os.environ.update(job.get("environment", {}))
-        if limit := job.get("file_bytes"):
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         time.sleep(max(0.0, begin_at - time.monotonic()))
-        with armed(job.get("die_at"), Path(job["moments"])):
+        with armed(*strike(job)):
             code = carry_out(job)
     except BaseException:  # noqa: BLE001 - whatever it is, the test reads it
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def strike(job: Job) -> tuple[int | list[str] | None, Path, Callable[[], None]]:
+    """Where to strike, where to tell of it, and what happens then."""
+    moments = Path(job["moments"])
+    if "fill_at" in job:
+        return job["fill_at"], moments, partial(fill, Path(job["ballast"]))
+    if "quit_at" in job:
+        return job["quit_at"], moments, partial(os.kill, job["pid"], signal.SIGKILL)
+    return job.get("die_at"), moments, die
 
 
 def ended(pid: int, job: Job, begin_at: float) -> int:

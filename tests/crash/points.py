@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,30 +30,43 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 @dataclass
 class _Steps:
-    """Counts the moments; kills the process at one of them; tells them when a file is given for that."""
+    """Counts the moments, and strikes at one of them."""
 
-    die_at: int | list[str] | None
+    strike_at: int | list[str] | None
     tell: Path
+    strike: Callable[[], None]
     seen: list[str] = field(default_factory=list)
 
     def __call__(self, name: str) -> None:
         self.seen.append(name)
-        if isinstance(self.die_at, list) and re.search(self.die_at[0], name):
-            self.die_at = self.die_at[1:] or len(self.seen)
-        if self.die_at == len(self.seen):
-            self.die_at = None
+        if isinstance(self.strike_at, list) and re.search(self.strike_at[0], name):
+            self.strike_at = self.strike_at[1:] or len(self.seen)
+        if self.strike_at == len(self.seen):
+            self.strike_at = None
             self.tell.write_text(name)
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.strike()
+
+
+def die() -> None:
+    """As `kill -9` does: no cleanup, no goodbye."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fill(file: Path) -> None:
+    """Write until the disk is full."""
+    with suppress(OSError), file.open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(4096))
 
 
 @contextmanager
-def armed(die_at: int | list[str] | None, tell: Path) -> Iterator[None]:
-    """Have this process killed at its so many-th moment, counted from one, or where the last of some patterns is.
+def armed(strike_at: int | list[str] | None, tell: Path, strike: Callable[[], None] = die) -> Iterator[None]:
+    """Have something happen at the so many-th moment, counted from one, or where the last of some patterns is.
 
-    Each pattern is looked for after the one before it. A file tells at which moment the process died, or which
-    there were when it came to its end.
+    Each pattern is looked for after the one before it. A file tells at which moment it was, or which there were
+    when the process came to its end.
     """
-    steps = _Steps(die_at, tell)
+    steps = _Steps(strike_at, tell, strike)
     _watch_python(steps)
     _watch_pyiceberg(steps)
     _watch_parquet(steps)

@@ -82,8 +82,10 @@ def killed_and_retried(
         if random.random() < 0.3:
             how = {"die_after_s": random.uniform(0, undisturbed["seconds"])}
         (answer,) = world.forks.run(world.job(trigger, days, more, **how))
-        tally.kills["killed" if answer["exit"] == -9 else "had ended before"] += 1
-        tally.places[place(answer) if "die_at" in how else "a random time"] += answer["exit"] == -9
+        is_killed = answer["exit"] == -9
+        tally.kills["killed" if is_killed else "had ended before"] += 1
+        if is_killed:
+            tally.places[place(answer["moments"]) if "die_at" in how else "a random time"] += 1
         assert world.seen() in (world.states[-1], world.state_with(trigger, days, more))
     if random.random() < 0.15:
         tally.vacuums += 1
@@ -104,9 +106,9 @@ def done_chunks(world: World, trigger: str) -> dict[str, int]:
     return {name: at for name, at in done.items() if Manifest.read(plan.folder.path / "chunks" / name).is_staged()}
 
 
-def place(answer: dict[str, Any]) -> str:
+def place(moments: list[str]) -> str:
     """Where a run died, in few words."""
-    (moment,) = answer["moments"]
+    (moment,) = moments
     what, _, path = moment.partition(" /")
     words = what.split()
     for part in ("plan.json", "chunks", "verdict", "audit", "publication", "report", "__", "/runs/", "/checks/"):

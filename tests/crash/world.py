@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from tests.crash.child import made_of
 
 from backstream.core.folders import CATALOG_VARIABLE, Home
 from backstream.core.instants import DAY_MS, epoch_ms
@@ -38,9 +39,12 @@ class Source:
 
     def rows(self, day_ms: int, run_id: str, more: int) -> list[Row]:
         """What a run says of a day."""
+        _, later_ms = made_of(self.plan, day_ms)
         files = [file.path for manifest in self.manifests(day_ms) for file in manifest.files[WINDOWS]]
         rows = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
-        return [(epoch_ms(row["window_start"]), row["page"], row["clicks"] + more, run_id) for row in rows]
+        return [
+            (epoch_ms(row["window_start"]) + later_ms, row["page"], row["clicks"] + more, run_id) for row in rows
+        ]
 
     def count(self, days: Iterable[int], suffix: str) -> int:
         """How many rows the chunks of some days staged for a table."""
@@ -51,9 +55,9 @@ class Source:
         return sum(each.events_read for day in days for each in self.manifests(day))
 
     def manifests(self, day_ms: int) -> list[Manifest]:
-        """What the chunks of a day left."""
-        chunks = [chunk for chunk in self.plan.chunks if chunk.start_ms == day_ms]
-        return [Manifest.read(self.plan.folder.manifest(chunk.chunk_id)) for chunk in chunks]
+        """What the chunk of a day left."""
+        made, _ = made_of(self.plan, day_ms)
+        return [Manifest.read(self.plan.folder.manifest(made.chunk_id))]
 
 
 @dataclass

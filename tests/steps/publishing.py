@@ -26,11 +26,17 @@ Counted = Counter[tuple[str, TimeWindow]]
 
 def publish_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
     """Stage and publish the windows that a recompute of these clicks would, and return them."""
+    counted = stage_counts(plan, rows)
+    manifests = [Manifest.read(plan.folder.manifest(chunk.chunk_id)) for chunk in plan.chunks]
+    publish(plan, manifests).write(plan.folder.publication)
+    return counted
+
+
+def stage_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
+    """Stage these windows, and return them."""
     counted = counts(plan, rows)
     for chunk in plan.chunks:
         _staged(plan, chunk, counted).write(plan.folder.manifest(chunk.chunk_id))
-    manifests = [Manifest.read(plan.folder.manifest(chunk.chunk_id)) for chunk in plan.chunks]
-    publish(plan, manifests).write(plan.folder.publication)
     return counted
 
 
