@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from tests.crash.conftest import DAYS
-from tests.crash.world import World
+from tests.crash.world import Forks, Source, World
 
 from backstream.core.folders import Home
 from backstream.lake.ledger import Status, runs
@@ -47,20 +47,25 @@ POINTS = [
 ]
 
 
-@pytest.fixture
-def small(world: World, tmp_path: Path) -> Iterator[World]:
-    """A lake on a disk of its own, a small one."""
-    folder = tmp_path / "disk"
+@contextmanager
+def mounted(folder: Path) -> Iterator[Path]:
+    """A small disk of its own under a folder, where this machine lets us mount one."""
     folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16m", "none", folder], check=False, capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a disk of 16 MB here: {mounted.stderr.strip()}")
+    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "none", str(folder)]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    if result.returncode:
+        pytest.skip(f"cannot mount a disk of 16 MB here: {result.stderr.strip()}")
     try:
-        yield replace(world, home=Home(folder / "home"), states=[])
+        yield folder
     finally:
-        subprocess.run(["umount", folder], check=True)
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.fixture
+def small(source: Source, forks: Forks, tmp_path: Path) -> Iterator[World]:
+    """A lake on a small disk."""
+    with mounted(tmp_path / "disk") as disk:
+        yield World(Home(disk / "home"), source, forks, None)
 
 
 def test_a_full_disk_is_said_in_words_and_a_retry_heals_it(small: World, tmp_path: Path) -> None:
