@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
@@ -22,12 +22,30 @@ START_S = 30
 UNSAFE_AND_QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=50")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Server:
-    """A running server, by the folder of its socket."""
+    """A server, by the folder of its socket and how it is started."""
 
     folder: Path
-    numbers: Iterator[int]
+    command: list[str | Path]
+    user: str | None
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> int:
+        """Start it, also again; its process id, once it takes connections."""
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdout=log, stderr=log, user=self.user, cwd=self.folder, start_new_session=True
+            )
+        wait_for(self, self.process)
+        return self.process.pid
+
+    def stop(self) -> None:
+        """End it, if it has not ended by itself."""
+        if self.process:
+            self.process.terminate()
+            self.process.wait(timeout=START_S)
 
     def new_database(self) -> str:
         """The SQLAlchemy URI of an empty database."""
@@ -69,15 +87,12 @@ def running(bin_folder: Path) -> Iterator[Server]:
     )
     options = [option for each in UNSAFE_AND_QUICK for option in ("-c", each)]
     command: list[str | Path] = [bin_folder / "postgres", "-D", data, "-k", folder, "-h", "", *options]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, user=user, cwd=folder)
-    server = Server(folder, count(1))
+    server = Server(folder, command, user)
     try:
-        wait_for(server, process)
+        server.start()
         yield server
     finally:
-        process.terminate()
-        process.wait(timeout=START_S)
+        server.stop()
         shutil.rmtree(folder)
 
 

@@ -8,6 +8,7 @@ from pyiceberg.table.snapshots import Operation
 
 from backstream.core.errors import ContractError, LedgerError, PlanError
 from backstream.lake.catalog import opened
+from backstream.lake.formats import FORMAT, FORMAT_VERSION
 from backstream.lake.history import lineage, said
 from backstream.lake.publish import append_side_tables, publish
 from backstream.lake.read import rows
@@ -266,3 +267,18 @@ def test_every_snapshot_of_the_lineage_names_its_run(lake: Lake) -> None:
     named = [said(snapshot, "backstream.run_id") for snapshot in lineage(lake.table())]
 
     assert named == [second.run_id, first.run_id]
+
+
+@pytest.mark.parametrize("name", ["flights", "flights__metrics"])
+def test_a_table_that_a_newer_version_took_over_since_the_plan_is_not_written(lake: Lake, name: str) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-02")
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 1}, metrics=[("EWR", 1)])
+    with lake.table(name).transaction() as transaction:
+        transaction.set_properties({FORMAT: str(FORMAT_VERSION + 1)})
+
+    with pytest.raises(
+        PlanError, match=f"table `{name}` has format {FORMAT_VERSION + 1}, and backstream .* knows"
+    ):
+        publish(plan, manifests)
+
+    assert lake.table().current_snapshot() is None

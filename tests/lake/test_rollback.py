@@ -252,3 +252,24 @@ def test_a_run_that_comes_between_the_look_and_the_commit_is_named_too(
     assert lake.departures() == {"2013-02-01T05:00Z": 3}
     told = published_rows(lake.home, "flights", "restatements")["run_id"].to_pylist()
     assert f"rollback-{wrong.run_id}" not in told
+
+
+def test_a_retry_of_a_run_that_was_rolled_back_does_not_say_that_it_is_published(lake: Lake) -> None:
+    plan = lake.plan(*DAY, "wrong")
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2})
+    publish(plan, manifests)
+    undo_id = rolled_back(lake.home, plan.run_id).publication.run_id
+
+    with pytest.raises(ConflictError) as caught:
+        publish(plan, manifests)
+
+    assert str(caught.value) == (
+        "refusing to publish flights 2013-02-01T00:00Z to 2013-02-02T00:00Z:"
+        " this run was published, and then rolled back\n"
+        f"  {plan.run_id} was undone by {undo_id}\n\n"
+        f"hint: plan the range again; or bring back what was undone: backstream rollback {undo_id}"
+    )
+    assert lake.departures() == {}
+    rolled_back(lake.home, undo_id)
+    assert publish(plan, manifests).already
+    assert lake.departures() == {"2013-02-01T05:00Z": 2}

@@ -38,7 +38,7 @@ def published(folder: Path, definition: Path, clicks: list[Click]) -> Plan:
     audit = Audit(plan.run_id, "window_audit", Verdict.WARN, "a sentence", (check,))
     audit.write(plan.folder.verdict)
     record_checks(home_of(plan), plan.dataset, audit)
-    record_run(home_of(plan), outcome_row(plan, Status.PUBLISHED, audit, manifests_of(plan), len(clicks)))
+    record_run(home_of(plan), outcome_row(plan, Status.PUBLISHED, audit, len(clicks)))
     return plan
 
 

@@ -33,7 +33,7 @@ def publish_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
 
 
 def stage_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
-    """Stage them only."""
+    """Stage these windows, and return them."""
     counted = counts(plan, rows)
     for chunk in plan.chunks:
         _staged(plan, chunk, counted).write(plan.folder.manifest(chunk.chunk_id))

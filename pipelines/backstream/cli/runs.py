@@ -122,7 +122,8 @@ def carry_out(planned: Plan) -> None:
     """Replay, audit and publish what was planned, and say what came of it."""
     from backstream import steps
 
-    _replay(planned)
+    with steps.failing(planned):
+        _replay(planned)
     console = Console(stderr=True)
     with console.status("auditing"):
         steps.audit_run(planned)

@@ -74,7 +74,12 @@ def _cells(run: RunState, now_ms: int) -> tuple[str, ...]:
 
 
 def _progress(run: RunState, now_ms: int) -> str:
-    """How many chunks of a run that has not ended are done, when it moved last, and how long it will take."""
+    """How many chunks of a run that has not ended are done, when it moved last, and how long it will take.
+
+    Of one that failed, what it failed of.
+    """
+    if run.error:
+        return run.error
     if run.state not in ("running", "interrupted"):
         return ""
     quiet = rough((now_ms - run.last_sign_ms) / SECOND_MS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 
 class BackstreamError(Exception):
     """Root of everything backstream raises on purpose."""
@@ -31,8 +33,26 @@ class LedgerError(BackstreamError):
     """The record of runs contradicts what is on disk."""
 
 
+class CatalogError(LedgerError):
+    """The catalog's database cannot be reached, read or written: a retry helps once it can."""
+
+
+class StorageError(BackstreamError):
+    """A file cannot be written or read, as on a full disk: a retry helps once it can."""
+
+
 class SetupError(BackstreamError):
     """The machine lacks something a run needs, such as a Java runtime."""
+
+
+def unwritable(what: str, where: object, error: OSError) -> StorageError:
+    """What to raise when the disk refuses; `what` says what could not be done, `where` names the place."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return StorageError(
+        f"{what}: {reason}\n  {where}\n\n"
+        "hint: once there is room and permission, run the same again: what was finished is kept,"
+        " and what is published is whole"
+    )
 
 
 def problems(count_of: str, lines: list[str], where: str) -> str:

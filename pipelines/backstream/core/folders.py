@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backstream.core.errors import LedgerError
+from backstream.core.errors import LedgerError, unwritable
 
 HOME_VARIABLE = "BACKSTREAM_HOME"
 CATALOG_VARIABLE = "BACKSTREAM_CATALOG_URI"
@@ -109,14 +110,33 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write by atomic rename: readers see the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write by atomic rename: readers see the old file or the new one.
+
+    Raises:
+        StorageError: when it cannot be written, as on a full disk.
+    """
+    with replacing(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A draft to be written, which takes a file's place when the block ends: readers see the old or the new one.
+
+    Raises:
+        StorageError: when it cannot be written, as on a full disk.
+    """
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        draft.write_text(text, encoding="utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield draft
         draft.replace(path)
+    except OSError as error:
+        what = f"cannot write {path.name}"
+        raise unwritable(what, path.parent, error) from error
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # its folder may not be there
+            draft.unlink(missing_ok=True)
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

@@ -40,6 +40,10 @@ class Manifest:
         """Write by atomic rename: a chunk is done when its manifest is there."""
         write_json(path, asdict(self))
 
+    def is_staged(self) -> bool:
+        """Whether the files are all there: vacuum takes those of a run that did not publish them in time."""
+        return all(Path(file.path).exists() for files in self.files.values() for file in files)
+
     @classmethod
     def read(cls, path: Path) -> Self:
         """The manifest in a file.

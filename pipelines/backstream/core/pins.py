@@ -7,15 +7,28 @@ from collections.abc import Sequence
 
 from backstream.core.errors import PlanError
 from backstream.core.instants import instant_text
-from backstream.core.plan import InputFile, Plan
+from backstream.core.manifest import Manifest
+from backstream.core.plan import Chunk, InputFile, Plan
 
 _SHOWN = 10
 _NS_PER_MS = 1_000_000
 
 
 def unfinished(plan: Plan) -> list[str]:
-    """The chunks that have left no manifest yet."""
-    return [chunk.chunk_id for chunk in plan.chunks if not plan.folder.manifest(chunk.chunk_id).exists()]
+    """The chunks that are not done."""
+    return [chunk.chunk_id for chunk in plan.chunks if finished(plan, chunk) is None]
+
+
+def finished(plan: Plan, chunk: Chunk) -> Manifest | None:
+    """What a chunk left; None while it is not done, or when its files are gone before they were published.
+
+    After the publication they may be gone: another run has replaced them since.
+    """
+    file = plan.folder.manifest(chunk.chunk_id)
+    if not file.exists():
+        return None
+    manifest = Manifest.read(file)
+    return manifest if plan.folder.publication.exists() or manifest.is_staged() else None
 
 
 def require_inputs(plan: Plan) -> None:

@@ -12,7 +12,8 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from backstream import __version__
@@ -41,16 +42,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end_with_the_task()
     try:
         plan = Plan.read(options.plan)
-        chunks = [plan.chunk(chunk_id) for chunk_id in options.chunk]
-        _require_pinned(plan, options.chunk)
-        spark = submitted(f"backstream {plan.dataset} {', '.join(options.chunk)}")
-        tell = _Telling(plan)
-        for manifest in replay_chunks(spark, plan, chunks):
-            tell.done(manifest)
+        with _failing(plan):
+            _run(plan, options.chunk)
     except BackstreamError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - people read the log
         return 3 if isinstance(error, (SpecError, PlanError, ContractError)) else 1
     return 0
+
+
+def _run(plan: Plan, chunk_ids: Sequence[str]) -> None:
+    chunks = [plan.chunk(chunk_id) for chunk_id in chunk_ids]
+    _require_pinned(plan, chunk_ids)
+    spark, tell = submitted(f"backstream {plan.dataset} {', '.join(chunk_ids)}"), _Telling(plan)
+    for manifest in replay_chunks(spark, plan, chunks):
+        tell.done(manifest)
 
 
 class _Telling:
@@ -68,6 +73,18 @@ class _Telling:
             said += f"; {progress_of(self._plan)}"
             self._told_s = time.monotonic()
         print(said, flush=True)  # noqa: T201 - people read the log
+
+
+@contextmanager
+def _failing(plan: Plan) -> Iterator[None]:
+    """Note in the ledger that the run failed; only then are the steps imported, which bring much with them."""
+    try:
+        yield
+    except Exception:
+        from backstream.steps import failing
+
+        with failing(plan):
+            raise
 
 
 def _require_pinned(plan: Plan, chunk_ids: Sequence[str]) -> None:

@@ -15,8 +15,9 @@ from sqlalchemy.engine import create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from backstream.core.errors import LedgerError, SetupError
+from backstream.core.errors import CatalogError, LedgerError, SetupError, StorageError, unwritable
 from backstream.core.folders import Home
+from backstream.lake.formats import known
 
 CATALOG_NAME = "backstream"
 NAMESPACE = "backstream"
@@ -31,9 +32,14 @@ def open_catalog(home: Home) -> SqlCatalog:
 
     Raises:
         SetupError: when the URI is not one, or its database driver is not installed.
-        LedgerError: when the database cannot be reached.
+        CatalogError: when the database cannot be reached.
+        StorageError: when the warehouse's folder cannot be made.
     """
-    home.warehouse.mkdir(parents=True, exist_ok=True)
+    try:
+        home.warehouse.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = "cannot make the warehouse's folder"
+        raise unwritable(what, home.warehouse, error) from error
     shown = shown_uri(home.catalog_uri)
     try:
         return _settled(home)
@@ -42,18 +48,24 @@ def open_catalog(home: Home) -> SqlCatalog:
         raise SetupError(msg) from error
     except SQLAlchemyError as error:
         msg = f"cannot open the catalog {shown}\n  {_cause(error)}"
-        raise LedgerError(msg) from error
+        raise CatalogError(msg) from error
 
 
 @contextmanager
 def opened(home: Home) -> Iterator[SqlCatalog]:
-    """The catalog for the length of a block; what its database refuses becomes a `LedgerError`."""
+    """The catalog for the length of a block; what its database or the disk refuses is said in words.
+
+    Raises:
+        CatalogError: naming the database, and what could not be done.
+        StorageError: naming the folder, and what could not be done.
+    """
     catalog = open_catalog(home)
     try:
         yield catalog
     except SQLAlchemyError as error:
-        msg = f"the catalog failed: {shown_uri(home.catalog_uri)}\n  {_cause(error)}"
-        raise LedgerError(msg) from error
+        raise _catalog_failed(home, error) from error
+    except OSError as error:
+        raise _storage_failed(home, error) from error
     finally:
         catalog.close()
 
@@ -63,9 +75,10 @@ def loaded(catalog: Catalog, name: str) -> Table:
 
     Raises:
         LedgerError: when there is no such table.
+        PlanError: when a newer version made it.
     """
     try:
-        return catalog.load_table((NAMESPACE, name))
+        return known(catalog.load_table((NAMESPACE, name)))
     except NoSuchTableError:
         msg = f"no table `{name}` in the lake ({shown_uri(catalog.properties['uri'])})"
         raise LedgerError(msg) from None
@@ -82,6 +95,27 @@ def shown_uri(uri: str) -> str:
     except ArgumentError:
         msg = "the catalog's URI must be one such as sqlite:///catalog.db (BACKSTREAM_CATALOG_URI)"
         raise SetupError(msg) from None  # the value may hold a password
+
+
+def _catalog_failed(home: Home, error: SQLAlchemyError) -> CatalogError:
+    facts = f"the catalog failed: {shown_uri(home.catalog_uri)}\n  {_cause(error)}"
+    if not (what := _attempted(error)):
+        return CatalogError(facts)
+    return CatalogError(
+        f"could not {what}: {facts}\n\n"
+        "hint: run the same again when the catalog answers: what it has committed is found, and not done twice"
+    )
+
+
+def _storage_failed(home: Home, error: OSError) -> StorageError:
+    if isinstance(error, FileNotFoundError):
+        msg = f"a file of the lake is gone: {error.filename or error}\n  the lake lies in {home.warehouse}"
+        return StorageError(msg)
+    return unwritable(f"could not {_attempted(error) or 'write to the lake'}", home.warehouse, error)
+
+
+def _attempted(error: Exception) -> str:
+    return next(iter(getattr(error, "__notes__", ())), "")
 
 
 def _settled(home: Home) -> SqlCatalog:

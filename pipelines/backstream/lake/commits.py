@@ -12,6 +12,7 @@ from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots, _OverwriteFiles
+from sqlalchemy.exc import SQLAlchemyError
 
 from backstream.core.errors import ConflictError, LedgerError
 
@@ -39,6 +40,8 @@ class _OneSnapshot(_OverwriteFiles):
 def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
     """The result of an attempt that reads the table's state anew each time, as often as others get between.
 
+    An error of the disk or of the catalog's database carries a note of what could not be done, for `opened`.
+
     Raises:
         ConflictError: when others got between at every attempt.
     """
@@ -48,6 +51,9 @@ def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
         except CommitFailedException:
             longest_s = min(_FIRST_PAUSE_S * 2**number, _LONGEST_PAUSE_S)
             time.sleep(random.uniform(0, longest_s))  # noqa: S311 - jitter, not a secret
+        except (OSError, SQLAlchemyError) as error:
+            error.add_note(what)
+            raise
     msg = f"could not {what}: other commits came between at all {ATTEMPTS} attempts\n\nhint: try again"
     raise ConflictError(msg)
 

@@ -25,6 +25,8 @@ PLAN_HASH = f"{_PREFIX}plan_hash"
 DEFINITION_HASH = f"{_PREFIX}definition_hash"
 MODE = f"{_PREFIX}mode"
 ROLLED_BACK = f"{_PREFIX}rolled_back"
+ROLLBACK_PREFIX = "rollback-"
+"""What the id of a run that undoes another begins with; the other id follows."""
 _FIRST_VERSION = 1  # a table's first snapshot; when the oldest one left is a later one, history was expired
 
 
@@ -74,6 +76,11 @@ def count(snapshot: Snapshot, key: str) -> int:
 def lineage(table: Table) -> Iterator[Snapshot]:
     """The snapshots that led to the table as it is, newest first."""
     yield from ancestors_of(table.current_snapshot(), table.metadata)
+
+
+def rollback_id(run_id: str) -> str:
+    """The id under which the rollback of a run is itself published."""
+    return f"{ROLLBACK_PREFIX}{run_id}"
 
 
 def is_cut(table: Table) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.table import Table as IcebergTable
 
 from backstream import __version__
 from backstream.core.audit import Audit, Verdict
@@ -45,9 +46,10 @@ RUNS_TABLE = Table(
         Column("finished_at", "timestamptz", required=True),
         Column("seconds", "double", required=True),
         Column("ran_with", "string"),
+        Column("error", "string"),
     ),
 )
-"""`code_version` made the plan, `ran_with` brought it to its end."""
+"""`code_version` made the plan, `ran_with` brought it to its end; `error` is what it failed of."""
 CHECKS_TABLE = Table(
     "",
     (
@@ -73,9 +75,11 @@ class Status(StrEnum):
 
     PUBLISHED = "published"
     ALREADY_PUBLISHED = "already_published"
+    """Written by older versions only: a run that is published again changes nothing, and leaves no second row."""
     REFUSED = "refused"
     """By the gate, or because another run came first."""
     FAILED = "failed"
+    """Of an error; the same run may go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ class RunRow:
     started_at_ms: int
     finished_at_ms: int
     ran_with: str = ""
+    error: str | None = None
 
     @property
     def seconds(self) -> float:
@@ -137,8 +142,9 @@ def run_row(
 
 
 def record_run(home: Home, row: RunRow) -> bool:
-    """Append a run's outcome; False when this outcome of this run was recorded before."""
-    return _recorded(home, _RUNS, RUNS_TABLE, ("run_id", "status"), [_stored(row)])
+    """Append a run's outcome; False when this outcome of this run was recorded before. A run may fail often."""
+    key = () if row.status is Status.FAILED else ("run_id", "status")
+    return _recorded(home, _RUNS, RUNS_TABLE, key, [_stored(row)])
 
 
 def record_checks(home: Home, dataset: str, audit: Audit) -> bool:
@@ -183,7 +189,7 @@ def version(home: Home) -> str:
 
 
 def _recorded(
-    home: Home, name: str, wanted: Table, key: tuple[str, str], stored: Sequence[Mapping[str, Any]]
+    home: Home, name: str, wanted: Table, key: tuple[str, ...], stored: Sequence[Mapping[str, Any]]
 ) -> bool:
     if not stored:
         return False
@@ -191,13 +197,16 @@ def _recorded(
 
         def attempt() -> bool:
             table = ensured(catalog, name, wanted)
-            same = equal(**{column: stored[0][column] for column in key})
-            if table.scan(row_filter=same, limit=1).to_arrow().num_rows:
+            if key and _holds(table, {column: stored[0][column] for column in key}):
                 return False
             table.append(pa.Table.from_pylist(list(stored), schema=table.schema().as_arrow()))
             return True
 
         return with_retries(f"record in table `{name}`", attempt)
+
+
+def _holds(table: IcebergTable, values: Mapping[str, Any]) -> bool:
+    return bool(table.scan(row_filter=equal(**values), limit=1).to_arrow().num_rows)
 
 
 def _stored(row: RunRow) -> dict[str, Any]:

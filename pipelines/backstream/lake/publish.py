@@ -10,6 +10,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from backstream.core.errors import ConflictError
 from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS, instant_text
 from backstream.core.intervals import require_aligned
@@ -22,7 +23,7 @@ from backstream.lake.catalog import loaded, opened
 from backstream.lake.commits import committed, with_retries
 from backstream.lake.data_files import described
 from backstream.lake.days import files_within
-from backstream.lake.published import recorded
+from backstream.lake.published import recorded, undone_by
 from backstream.lake.restatements import Replacement, append_restatements
 from backstream.lake.schemas import require_as_planned
 from backstream.lake.staging import checked_files, require_complete
@@ -36,10 +37,11 @@ def publish(plan: Plan, manifests: Sequence[Manifest], home: Home | None = None)
     """Replace exactly the plan's range by what its chunks staged; doing it again changes nothing.
 
     Raises:
-        PlanError: when the range does not consist of whole UTC days.
+        PlanError: when the range does not consist of whole UTC days, or a newer version made a table.
         LedgerError: when a chunk left no manifest, or a table or the catalog is not there.
         ContractError: when a staged file or a chunk's count of fates is not what it promised.
-        ConflictError: when another run published into the range since this one was planned.
+        ConflictError: when another run published into the range since this one was planned, or this one was
+            rolled back.
     """
     _require_whole_days(plan)
     home = home or Home(Path(plan.home))
@@ -85,10 +87,20 @@ def replacement(table: Table, plan: Plan, added: Sequence[DataFile]) -> Replacem
 def _done_before(catalog: Catalog, plan: Plan, home: Home) -> Publication | None:
     """What an earlier attempt of the run did, from its snapshot; from the ledger where that was expired."""
     table = loaded(catalog, plan.tables[WINDOWS].name)
+    if undo_id := undone_by(home, table, plan.run_id):
+        raise _undone(plan, undo_id)
     if done := history.snapshot_of(table, plan.run_id):
         ensure_tag(catalog, plan.tables[WINDOWS].name, plan.run_id, done.snapshot_id)
         return _publication(catalog, plan, done, already=True)
     return recorded(plan, home) if history.is_cut(table) else None
+
+
+def _undone(plan: Plan, undo_id: str) -> ConflictError:
+    return ConflictError(
+        f"refusing to publish {plan.dataset} {plan.range}: this run was published, and then rolled back\n"
+        f"  {plan.run_id} was undone by {undo_id}\n\n"
+        f"hint: plan the range again; or bring back what was undone: backstream rollback {undo_id}"
+    )
 
 
 def append_side_tables(catalog: Catalog, plan: Plan, staged: Staged) -> None:

@@ -40,6 +40,15 @@ def recorded_row(home: Home, dataset: str | None, run_id: str) -> RunRow | None:
     return next(of_run, None)
 
 
+def undone_by(home: Home, table: Table, run_id: str) -> str | None:
+    """The rollback that undid a run; None when none did, or that one was rolled back itself."""
+    published, undo_id = published_runs(home, table), history.rollback_id(run_id)
+    steps = 0
+    while undo_id in published:
+        steps, undo_id = steps + 1, history.rollback_id(undo_id)
+    return history.rollback_id(run_id) if steps % 2 else None
+
+
 def published_runs(home: Home, table: Table) -> set[str]:
     """The ids of all runs that were ever published into a table of windows."""
     of_snapshots = {history.said(snapshot, history.RUN_ID) for snapshot in history.retained(table)}

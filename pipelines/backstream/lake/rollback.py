@@ -28,9 +28,6 @@ from backstream.lake.restatements import Replacement, append_restatements
 from backstream.lake.schemas import plain_path
 from backstream.lake.tags import ensure_tag, tag_of
 
-ROLLBACK_PREFIX = "rollback-"
-"""What the id of a run that undoes another begins with; the other id follows."""
-
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
@@ -41,11 +38,6 @@ class RolledBack:
     definition_hash: str
     plan_hash: str
     mode: str
-
-
-def rollback_id(run_id: str) -> str:
-    """The id under which the rollback of a run is itself published."""
-    return f"{ROLLBACK_PREFIX}{run_id}"
 
 
 def rolled_back(home: Home, run_id: str) -> RolledBack:
@@ -60,7 +52,7 @@ def rolled_back(home: Home, run_id: str) -> RolledBack:
     """
     with opened(home) as catalog:
         found = found_run(home, catalog, run_id)
-        undo_id, name = rollback_id(run_id), found.dataset
+        undo_id, name = history.rollback_id(run_id), found.dataset
         if done := history.snapshot_of(found.table, undo_id):
             ensure_tag(catalog, name, undo_id, done.snapshot_id)
             return _told(found, done, already=True)
@@ -71,7 +63,7 @@ def rolled_back(home: Home, run_id: str) -> RolledBack:
 
 
 def _committed(catalog: Catalog, found: Found, restored: Sequence[DataFile]) -> RolledBack:
-    undo_id = rollback_id(found.run_id)
+    undo_id = history.rollback_id(found.run_id)
 
     def attempt() -> RolledBack:
         table = loaded(catalog, found.dataset)
@@ -120,7 +112,7 @@ def _copied(table: Table, run_id: str, files: Sequence[DataFile]) -> list[DataFi
 def _replacement(table: Table, found: Found, restored: Sequence[DataFile]) -> Replacement:
     removed = files_within(table, found.interval)
     said = history.all_said(found.snapshot) | {
-        history.RUN_ID: rollback_id(found.run_id),
+        history.RUN_ID: history.rollback_id(found.run_id),
         history.ROLLED_BACK: found.run_id,
         history.ROWS: str(sum(file.record_count for file in restored)),
         history.REPLACED_ROWS: str(sum(file.record_count for file in removed)),
@@ -131,7 +123,7 @@ def _replacement(table: Table, found: Found, restored: Sequence[DataFile]) -> Re
 
 def _told(found: Found, snapshot: Snapshot, *, already: bool) -> RolledBack:
     publication = Publication(
-        run_id=rollback_id(found.run_id),
+        run_id=history.rollback_id(found.run_id),
         dataset=found.dataset,
         since_ms=found.interval.start_ms,
         until_ms=found.interval.end_ms,

@@ -32,6 +32,7 @@ from backstream.core.plan import PlannedTable
 from backstream.core.tables import Column, Table
 from backstream.lake.catalog import NAMESPACE
 from backstream.lake.commits import with_retries
+from backstream.lake.formats import FORMAT, FORMAT_VERSION, MADE_BY, known
 
 RESERVED = ("arrivals", "checks", "runs")
 """Tables that all datasets share: no dataset may have such a name."""
@@ -48,13 +49,9 @@ _TYPES: dict[str, PrimitiveType] = {
 }
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _FIRST_PARTITION_FIELD = 1000  # by the specification, ids of partition fields start here
-FORMAT = "backstream.format"
-"""Table property: which version of what this package writes a table holds."""
-FORMAT_VERSION = 1
-_MADE_BY = "backstream.made_by"
 _PROPERTIES = {
     FORMAT: str(FORMAT_VERSION),
-    _MADE_BY: __version__,
+    MADE_BY: __version__,
     "format-version": "2",
     # PyIceberg would commit again without asking whether the range was taken meanwhile: commits.py retries.
     "commit.retry.num-retries": "0",
@@ -147,27 +144,14 @@ def _fitting(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
 def _found_or_made(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
     identifier = (NAMESPACE, name)
     with suppress(NoSuchTableError):
-        return _readable(catalog.load_table(identifier))
+        return known(catalog.load_table(identifier))
     schema = _schema(wanted)
     try:
         return catalog.create_table(
             identifier, schema, partition_spec=_partition_spec(wanted, schema), properties=_PROPERTIES
         )
     except TableAlreadyExistsError:  # another process was quicker
-        return _readable(catalog.load_table(identifier))
-
-
-def _readable(table: IcebergTable) -> IcebergTable:
-    """A table that a newer version made may mean by its columns what this one does not know."""
-    found = table.properties.get(FORMAT, str(FORMAT_VERSION))
-    if found.isdecimal() and int(found) <= FORMAT_VERSION:
-        return table
-    msg = (
-        f"table `{table.name()[-1]}` has format {found}, and backstream {__version__} knows formats up to"
-        f" {FORMAT_VERSION}\n  it was made by backstream {table.properties.get(_MADE_BY, 'of an unknown version')}"
-        "\n\nhint: update backstream here, or point BACKSTREAM_HOME and BACKSTREAM_CATALOG_URI at another lake"
-    )
-    raise PlanError(msg)
+        return known(catalog.load_table(identifier))
 
 
 def _misfits(table: IcebergTable, wanted: Table) -> list[str]:

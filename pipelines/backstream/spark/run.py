@@ -19,11 +19,12 @@ from pyspark.sql import functions as F
 
 from backstream.core.fates import Fate
 from backstream.core.manifest import Manifest, StagedFile
+from backstream.core.pins import finished
 from backstream.core.plan import Chunk, Plan
 from backstream.core.tables import DROPPED, FIRINGS, METRICS, PANES, QUARANTINE, TABLES, WINDOWS
 from backstream.core.windows import Session
 from backstream.spark.sessions.results import SessionWindows
-from backstream.spark.stage import Attempt, staged
+from backstream.spark.stage import Attempt, staged, writable
 from backstream.spark.streams.lateness import lateness, played
 from backstream.spark.windows.metrics import Counts
 from backstream.spark.windows.results import FixedWindows
@@ -101,13 +102,14 @@ def replay_chunk(
 
     Raises:
         ContractError: when the source or a table does not have the columns it promised.
+        StorageError: when a disk is full, or must not be written.
     """
-    done = plan.folder.manifest(chunk.chunk_id)
-    if done.exists():
-        return Manifest.read(done)
+    if done := finished(plan, chunk):
+        return done
     attempt = Attempt(plan.run_id, chunk.chunk_id, uuid.uuid4().hex[:8])
     watch = _Stopwatch(tell)
-    made = _run(Work.of(spark, plan, chunk), attempt, watch) if chunk.files else _Made(0, {}, {})
+    with writable(spark, plan, chunk):
+        made = _run(Work.of(spark, plan, chunk), attempt, watch) if chunk.files else _Made(0, {}, {})
     manifest = Manifest(
         run_id=plan.run_id,
         chunk_id=chunk.chunk_id,
@@ -118,7 +120,7 @@ def replay_chunk(
         timings_s=watch.seconds,
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    manifest.write(done)
+    manifest.write(plan.folder.manifest(chunk.chunk_id))
     return manifest
 
 

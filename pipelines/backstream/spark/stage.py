@@ -5,23 +5,30 @@ Each attempt writes into a folder of its own, so what a failed one left is never
 
 from __future__ import annotations
 
+import errno
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
+from backstream.core.errors import StorageError
 from backstream.core.manifest import StagedFile
-from backstream.core.plan import PlannedTable
+from backstream.core.plan import Chunk, Plan, PlannedTable
+from backstream.core.tables import WINDOWS
 from backstream.spark.schemas import conforming
 
 _SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp"}
 _DAY = "staging_day"
+_REFUSALS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
+"""What Java passes on, word for word, of an operating system that does not let it write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,29 @@ def staged(rows: DataFrame, table: PlannedTable, attempt: Attempt) -> tuple[Stag
     else:
         ready.hint("rebalance").write.parquet(folder)
     return _files(Path(folder))
+
+
+@contextmanager
+def writable(spark: SparkSession, plan: Plan, chunk: Chunk) -> Iterator[None]:
+    """What a disk refuses while a chunk is run, said without Java's traces.
+
+    Raises:
+        StorageError: naming the folders that Spark writes to.
+    """
+    try:
+        yield
+    except Exception as error:
+        said = next((reason for reason in _REFUSALS if reason in str(error)), None)
+        if said is None:
+            raise
+        scratch = (spark.conf.get("spark.local.dir", None) or os.environ.get("TMPDIR")) or "/tmp"  # noqa: S108 - as Spark does
+        msg = (
+            f"could not run chunk {chunk.chunk_id} of {plan.run_id}: {said}\n"
+            f"  it stages files in {plan.tables[WINDOWS].location}/data/{plan.run_id}, and beside it\n"
+            f"  Spark keeps scratch files in {scratch}\n\n"
+            "hint: once there is room, run the same again: what was finished is kept"
+        )
+        raise StorageError(msg) from error
 
 
 def _columns(table: PlannedTable) -> Sequence[tuple[str, DataType, dict[str, int], bool]]:

@@ -2,7 +2,7 @@
 
 from backstream.steps.approval import decided, question
 from backstream.steps.audit import audit_run
-from backstream.steps.outcome import publish_run, summary
+from backstream.steps.outcome import failing, publish_run, summary
 from backstream.steps.planning import plan_run
 from backstream.steps.reports import report_run, report_text
 from backstream.steps.restate import restatements
@@ -12,6 +12,7 @@ __all__ = [
     "audit_run",
     "begun_by",
     "decided",
+    "failing",
     "interrupted",
     "plan_run",
     "publish_run",

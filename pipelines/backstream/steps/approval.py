@@ -12,7 +12,7 @@ from backstream.steps.history import Difference, difference
 from backstream.steps.history_text import difference_text
 from backstream.steps.outcome import outcome_row
 from backstream.steps.reports import report_run
-from backstream.steps.state import home_of, manifests_of
+from backstream.steps.state import home_of
 
 _CHECKS_SHOWN = 10
 
@@ -39,7 +39,7 @@ def decided(plan: Plan, decision: Decision) -> None:
     if decision.is_approved:
         return
     audit = Audit.read(plan.folder.verdict)
-    record_run(home_of(plan), outcome_row(plan, Status.REFUSED, audit, manifests_of(plan)))
+    record_run(home_of(plan), outcome_row(plan, Status.REFUSED, audit))
     report_run(plan)
 
 

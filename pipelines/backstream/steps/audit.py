@@ -11,6 +11,7 @@ from pandas import DataFrame
 
 from backstream.core.audit import Audit, Verdict
 from backstream.core.errors import BackstreamError, QualityError
+from backstream.core.folders import replacing
 from backstream.core.instants import DAY_MS
 from backstream.core.manifest import Manifest
 from backstream.core.plan import Plan
@@ -20,7 +21,7 @@ from backstream.definition.model import Definition
 from backstream.lake.ledger import Status, record_checks, record_run, runs
 from backstream.lake.staging import require_complete
 from backstream.quality.gate import judge
-from backstream.steps.outcome import outcome_row
+from backstream.steps.outcome import failing, outcome_row
 from backstream.steps.reports import report_run
 from backstream.steps.state import home_of, manifests_of
 
@@ -37,6 +38,15 @@ def audit_run(plan: Plan) -> Audit:
         QualityError: when the gate says no and the plan does not override it; nothing will be published.
         AuditError: when a check could not run.
     """
+    with failing(plan):
+        audit = _judged(plan)
+        record_checks(home_of(plan), plan.dataset, audit)
+        if not audit.may_publish:
+            _refuse(plan, audit)
+    return audit
+
+
+def _judged(plan: Plan) -> Audit:
     manifests = manifests_of(plan)
     require_complete(plan, manifests)
     definition = parse(plan.definition, f"plan {plan.run_id}")
@@ -49,13 +59,9 @@ def audit_run(plan: Plan) -> Audit:
         past=_past(plan),
     )
     audit = replace(audit, overridden=plan.gate_override)
-    frame.to_parquet(plan.folder.audit, index=False)
+    with replacing(plan.folder.audit) as draft:
+        frame.to_parquet(draft, index=False)
     audit.write(plan.folder.verdict)
-    record_checks(home_of(plan), plan.dataset, audit)
-    if audit.may_publish:
-        return audit
-    record_run(home_of(plan), outcome_row(plan, Status.REFUSED, audit, manifests))
-    _refuse(audit, report=str(report_run(plan)))
     return audit
 
 
@@ -69,10 +75,12 @@ def _past(plan: Plan) -> list[float]:
     return list(found.values())
 
 
-def _refuse(audit: Audit, report: str) -> None:
+def _refuse(plan: Plan, audit: Audit) -> None:
+    report = report_run(plan)
     if audit.verdict is Verdict.ERROR:
         msg = f"the audit of {audit.run_id} could not be completed: {audit.summary}\n  report: {report}"
         raise AuditError(msg)
+    record_run(home_of(plan), outcome_row(plan, Status.REFUSED, audit))
     msg = f"{audit.summary}: nothing was published\n\nhint: the report is at {report}"
     raise QualityError(msg)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from backstream.core.audit import Audit
 from backstream.core.decision import Decision
-from backstream.core.errors import ConflictError, QualityError
+from backstream.core.errors import BackstreamError, CatalogError, ConflictError, QualityError
 from backstream.core.fates import Fate
 from backstream.core.instants import SECOND_MS
 from backstream.core.manifest import Manifest, total_fates
@@ -28,18 +29,36 @@ def publish_run(plan: Plan) -> Publication:
         ConflictError: when another run published into the range since this one was planned.
     """
     audit = _passed(plan)
-    manifests = manifests_of(plan)
-    try:
-        publication = publish(plan, manifests, home_of(plan))
-    except ConflictError:
-        record_run(home_of(plan), outcome_row(plan, Status.REFUSED, audit, manifests))
-        report_run(plan)
-        raise
-    if not publication.already or not plan.folder.publication.exists():
-        publication.write(plan.folder.publication)
-    status = Status.ALREADY_PUBLISHED if publication.already else Status.PUBLISHED
-    record_run(home_of(plan), outcome_row(plan, status, audit, manifests, publication.rows))
+    with failing(plan):
+        try:
+            publication = publish(plan, manifests_of(plan), home_of(plan))
+        except ConflictError:
+            record_run(home_of(plan), outcome_row(plan, Status.REFUSED, audit))
+            report_run(plan)
+            raise
+        record_run(home_of(plan), outcome_row(plan, Status.PUBLISHED, audit, publication.rows))
+        # Last: a run that is stopped before is gone on with, so that the ledger will know of it.
+        if not publication.already or not plan.folder.publication.exists():
+            publication.write(plan.folder.publication)
     return publication
+
+
+@contextmanager
+def failing(plan: Plan) -> Iterator[None]:
+    """Note in the ledger that a run failed, whatever it failed of; the error goes on.
+
+    What is refused, by the gate or because of another run, is noted where it is found. Without the catalog
+    nothing can be noted: then the run's files tell how far it came.
+    """
+    try:
+        yield
+    except (QualityError, ConflictError, CatalogError):
+        raise
+    except Exception as error:
+        first_line = str(error).partition("\n")[0] or type(error).__name__
+        with suppress(BackstreamError, OSError):  # the error itself matters more
+            record_run(home_of(plan), outcome_row(plan, Status.FAILED, error=first_line))
+        raise
 
 
 def _passed(plan: Plan) -> Audit:
@@ -58,22 +77,26 @@ def _passed(plan: Plan) -> Audit:
 
 
 def outcome_row(
-    plan: Plan, status: Status, audit: Audit, manifests: Sequence[Manifest], rows: int | None = None
+    plan: Plan,
+    status: Status,
+    audit: Audit | None = None,
+    rows: int | None = None,
+    error: str | None = None,
 ) -> RunRow:
     """The ledger's row of a run that ends now; it began when its plan was written."""
     started_ms = int(plan.folder.plan.stat().st_mtime * SECOND_MS)
     span_ms = (started_ms, int(time.time() * SECOND_MS))
-    events_read = sum(manifest.events_read for manifest in manifests)
-    row = run_row(plan, status, span_ms, audit.verdict, rows, events_read)
-    return replace(row, reason=_reason(plan, audit))
+    events_read = sum(manifest.events_read for manifest in manifests_of(plan))
+    row = run_row(plan, status, span_ms, audit.verdict if audit else None, rows, events_read)
+    return replace(row, reason=_reason(plan, audit), error=error)
 
 
-def _reason(plan: Plan, audit: Audit) -> str:
+def _reason(plan: Plan, audit: Audit | None) -> str:
     """Why the run was asked for, and what else the ledger has to say about how it came to its end."""
     said = [plan.reason] if plan.reason else []
     if plan.overrides:
         said.append(", ".join(f"{key} = {value}" for key, value in sorted(plan.overrides.items())))
-    if audit.overridden and not audit.verdict.may_publish:
+    if audit and audit.overridden and not audit.verdict.may_publish:
         said.append(f"the gate's {audit.verdict} overridden: {audit.overridden}")
     if decision := Decision.read(plan.folder.decision):
         said.append(str(decision))

@@ -95,10 +95,17 @@ def _is_open(folder: RunFolder) -> bool:
 
 
 def _has_ended(folder: RunFolder) -> bool:
-    """Whether a run was published, or refused by the gate."""
-    if folder.publication.exists():
+    """Whether a run was refused, or published: the report, which tells of it, is the last that a run leaves."""
+    if _is_reported(folder):
         return True
     return folder.verdict.exists() and not Audit.read(folder.verdict).may_publish
+
+
+def _is_reported(folder: RunFolder) -> bool:
+    try:
+        return folder.report.stat().st_mtime_ns >= folder.publication.stat().st_mtime_ns
+    except FileNotFoundError:
+        return False
 
 
 def _readable(file: Path) -> Plan | None:

@@ -22,6 +22,7 @@ from backstream.lake.ledger import RunRow, Status, runs
 from backstream.steps.state import manifests_of
 
 _UNENDED_SHOWN = 20  # each costs reading its plan
+_AFTERMATH_MS = 10 * SECOND_MS
 
 
 class State(StrEnum):
@@ -56,6 +57,7 @@ class RunState:
     chunks_done: int | None = None
     chunks: int | None = None
     seconds_left: tuple[float, float] | None = None
+    error: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """All of it, for programs; instants as ISO 8601."""
@@ -114,7 +116,7 @@ def _of_folder(folder: RunFolder, row: RunRow | None, now_ms: int) -> RunState |
     started_ms, last_sign_ms = _modified_ms(folder.plan), max(_signs_ms(plan))
     audit = Audit.read(folder.verdict) if folder.verdict.exists() else None
     publication = Publication.read(folder.publication) if folder.publication.exists() else None
-    state = _ended(audit, publication, row)
+    state = _ended(audit, publication, row, last_sign_ms)
     if state is None:
         is_begun = last_sign_ms > started_ms or bool(manifests)
         state = _unended(is_begun=is_begun, is_quiet=not is_alive(now_ms, last_sign_ms, done))
@@ -136,6 +138,7 @@ def _of_folder(folder: RunFolder, row: RunRow | None, now_ms: int) -> RunState |
         chunks_done=len(manifests),
         chunks=len(plan.chunks),
         seconds_left=seconds_left(done, left) if state is State.RUNNING else None,
+        error=row.error if row and state is State.FAILED else None,
     )
 
 
@@ -153,6 +156,7 @@ def _of_row(row: RunRow) -> RunState:
         seconds=row.seconds,
         trigger=row.trigger,
         reason=row.reason,
+        error=row.error,
     )
 
 
@@ -164,10 +168,14 @@ _STATES = {
 }
 
 
-def _ended(audit: Audit | None, publication: Publication | None, row: RunRow | None) -> State | None:
-    """How a run ended; None when it has not."""
+def _ended(
+    audit: Audit | None, publication: Publication | None, row: RunRow | None, last_sign_ms: int
+) -> State | None:
+    """How a run ended; None when it has not, or has gone on after it failed."""
     if publication:
         return State.PUBLISHED
+    if row and row.status is Status.FAILED and last_sign_ms > row.finished_at_ms + _AFTERMATH_MS:
+        return None
     if row:
         return _STATES.get(row.status, State.PUBLISHED)
     return State.REFUSED if audit and not audit.may_publish else None

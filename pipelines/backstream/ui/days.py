@@ -11,8 +11,8 @@ from backstream.core.audit import Verdict
 from backstream.core.instants import DAY_MS
 from backstream.core.intervals import Interval
 from backstream.core.observation import DayFigures, DayNote, Observation
+from backstream.lake.history import ROLLBACK_PREFIX
 from backstream.lake.ledger import RunRow, Status
-from backstream.lake.rollback import ROLLBACK_PREFIX
 
 _PUBLISHED = (Status.PUBLISHED, Status.ALREADY_PUBLISHED)
 

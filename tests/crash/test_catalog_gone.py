@@ -1,0 +1,94 @@
+"""A catalog that goes away while a run publishes: it says which and what was not done, and a retry heals it."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.crash.conftest import DAYS
+from tests.crash.world import Forks, Source, World
+from tests.lake.postgres import binaries, running
+
+from backstream.core.folders import CATALOG_VARIABLE, Home
+
+COMMIT = r"create .*/clicks/metadata/.*-m\d+.avro"
+PUBLISH = "could not publish clicks 2024-03-01T00:00Z to 2024-03-04T00:00Z: the catalog failed: "
+POINTS = {
+    "planned": ([r"os.mkdir .*/data/"], "cannot open the catalog ", False),
+    "side table": ([r"create .*/clicks__panes/metadata/"], "could not append to table `clicks__panes`: ", False),
+    "before the commit": ([COMMIT, "before UPDATE"], PUBLISH, False),
+    "in the transaction": ([COMMIT, "after UPDATE"], PUBLISH, False),
+    "committed": ([COMMIT, "after UPDATE", "connection given back"], "cannot open the catalog ", True),
+}
+
+
+def test_a_postgres_that_is_killed_while_a_run_publishes(
+    source: Source, forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = binaries()
+    if folder is None:
+        pytest.skip("no PostgreSQL on this machine")
+    with running(folder) as server:
+        uri = server.new_database()
+        monkeypatch.setenv(CATALOG_VARIABLE, uri)
+        world = World(Home(tmp_path / "home"), source, forks, uri)
+        world.ran("first", DAYS, 0)
+        for number, (name, (patterns, said, is_visible)) in enumerate(POINTS.items(), start=1):
+            trigger, before = f"k{number}", world.states[-1]
+            assert server.process
+            job = world.job(trigger, DAYS, number, quit_at=patterns, pid=server.process.pid)
+            (failed,) = world.forks.run(job)
+            server.process.wait()
+
+            kind, message = failed["said"]
+            assert kind == "CatalogError", (name, failed)
+            assert message.startswith(said), (name, message)
+            assert uri.partition("?")[0] in message
+            server.start()
+            after = world.state_with(trigger, DAYS, number)
+            assert world.seen() == (after if is_visible else before), name
+            assert world.ran(trigger, DAYS, number)["said"][0] == ("already" if is_visible else "published"), name
+        world.require_all_there()
+
+
+def test_a_sqlite_that_another_process_holds(
+    source: Source, forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "home/catalog.db"
+    uri = f"sqlite:///{file}?timeout=0.3"
+    monkeypatch.setenv(CATALOG_VARIABLE, uri)
+    world = World(Home(tmp_path / "home"), source, forks, uri)
+    world.ran("first", DAYS, 0)
+    world.forks.run(world.job("k1", DAYS, 1, die_at=[COMMIT]))
+    with closing(sqlite3.connect(file)) as holder:
+        holder.execute("BEGIN IMMEDIATE")  # others can read, and not write
+        begin = time.monotonic()
+        (failed,) = world.forks.run(world.job("k1", DAYS, 1))
+        assert time.monotonic() - begin < 60
+        holder.rollback()
+
+    kind, message = failed["said"]
+    assert kind == "CatalogError"
+    assert message == (
+        f"{PUBLISH}{uri}\n  database is locked\n\n"
+        "hint: run the same again when the catalog answers: what it has committed is found, and not done twice"
+    )
+    assert world.seen() == world.states[-1]
+    world.ran("k1", DAYS, 1)
+    assert world.seen() == world.states[-1]
+    world.require_all_there()
+
+
+def test_a_sqlite_that_must_not_be_written(world: World) -> None:
+    world.ran("first", DAYS, 0)
+    uri = f"sqlite:///file:{world.home.path}/catalog.db?mode=ro&uri=true"
+
+    (failed,) = world.forks.run(world.job("k1", DAYS, 1, environment={CATALOG_VARIABLE: uri}))
+
+    assert failed["said"][0] == "CatalogError"
+    assert "attempt to write a readonly database" in failed["said"][1]
+    assert world.seen() == world.states[-1]
+    world.ran("k1", DAYS, 1)

@@ -1,0 +1,94 @@
+"""A disk that fills up while a run writes: it says what could not be written and where, and a retry heals it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.crash.conftest import DAYS
+from tests.crash.world import Forks, Source, World
+
+from backstream.core.folders import Home
+from backstream.lake.ledger import Status, runs
+
+
+class Point(NamedTuple):
+    """When the disk fills up, and what the error says first."""
+
+    name: str
+    patterns: list[str]
+    said: str
+    is_visible: bool = False
+
+
+FULL = "No space left on device"
+COMMIT = r"create .*/clicks/metadata/.*-m\d+.avro"
+PUBLISH = "could not publish clicks 2024-03-01T00:00Z to 2024-03-04T00:00Z"
+METRICS, RESTATEMENTS = (f"could not append to table `clicks__{name}`" for name in ("metrics", "restatements"))
+CHECKS, LEDGER = (f"could not record in table `{name}`" for name in ("checks", "runs"))
+POINTS = [
+    Point("plan", [r"open .*/\.plan.json"], f"cannot write plan.json: {FULL}"),
+    Point("audit", [r"os.rename .*/chunks/0002.json", "."], f"cannot write audit.parquet: {FULL}"),
+    Point("verdict", [r"os.rename .*/audit.parquet"], f"cannot write verdict.json: {FULL}"),
+    Point("checks", [r"create .*/checks/data/"], f"{CHECKS}: {FULL}"),
+    Point("side table", [r"create .*/clicks__metrics/metadata/"], f"{METRICS}: {FULL}"),
+    Point("restatements", [r"os.mkdir .*/clicks__restatements/"], f"{RESTATEMENTS}: {FULL}"),
+    Point("windows", [COMMIT], f"{PUBLISH}: {FULL}"),
+    Point("database", [COMMIT, "before UPDATE"], f"{PUBLISH}: the catalog failed"),
+    Point("ledger", [COMMIT, r"create .*/runs/data/"], f"{LEDGER}: {FULL}", is_visible=True),
+    Point(
+        "publication", [r"open .*/\.publication.json"], f"cannot write publication.json: {FULL}", is_visible=True
+    ),
+    Point("report", [r"open .*/\.report.html"], f"cannot write report.html: {FULL}", is_visible=True),
+]
+
+
+@contextmanager
+def mounted(folder: Path) -> Iterator[Path]:
+    """A small disk of its own under a folder, where this machine lets us mount one."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "none", str(folder)]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    if result.returncode:
+        pytest.skip(f"cannot mount a disk of 16 MB here: {result.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.fixture
+def small(source: Source, forks: Forks, tmp_path: Path) -> Iterator[World]:
+    """A lake on a small disk."""
+    with mounted(tmp_path / "disk") as disk:
+        yield World(Home(disk / "home"), source, forks, None)
+
+
+def test_a_full_disk_is_said_in_words_and_a_retry_heals_it(small: World, tmp_path: Path) -> None:
+    ballast = tmp_path / "disk/ballast"
+    small.ran("first", DAYS, 0)
+    for number, point in enumerate(POINTS, start=1):
+        before, trigger = small.states[-1], f"k{number}"
+
+        job = small.job(trigger, DAYS, number, fill_at=point.patterns, ballast=str(ballast))
+        (failed,) = small.forks.run(job)
+
+        assert failed["exit"] == 0, point.name
+        kind, message = failed["said"]
+        assert (kind, message.partition("\n")[0]) == (
+            "CatalogError" if "catalog" in point.said else "StorageError",
+            point.said,
+        ), point.name
+        assert str(small.home.path) in message
+        ballast.unlink()
+        assert small.seen() == (small.state_with(trigger, DAYS, number) if point.is_visible else before), (
+            point.name
+        )
+        assert small.ran(trigger, DAYS, number)["said"][0] == ("already" if point.is_visible else "published")
+        assert small.seen() == small.states[-1]
+    small.require_all_there()
+    assert Status.FAILED not in {row.status for row in runs(small.home)}

@@ -1,0 +1,62 @@
+"""Runs killed at each step that has a name."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from tests.crash.conftest import DAYS
+from tests.crash.world import World
+
+METADATA = r"create .*/clicks/metadata/.*-m\d+.avro"
+"""The first that the commit of the windows writes."""
+
+
+class Point(NamedTuple):
+    """Where a run dies; what it has left then: finished chunks, and whether its result is visible."""
+
+    name: str
+    patterns: list[str]
+    chunks: int
+    is_visible: bool = False
+
+
+POINTS = [
+    Point("plan written", [r"os.mkdir .*/data/"], 0),
+    Point("chunk half done", ["a Parquet file is half written"], 0),
+    Point("chunk done without manifest", [r"os.rename .*/chunks/0000.json"], 0),
+    Point("second chunk half done", [r"os.rename .*/chunks/0000.json", "a Parquet file is half written"], 1),
+    Point("staged", [r"os.rename .*/audit.parquet"], 3),
+    Point("audited", [r"os.rename .*/verdict.json", "connection given back"], 3),
+    Point("a side table half written", [r"create .*/clicks__metrics/metadata/.*.metadata.json"], 3),
+    Point("side tables written", [METADATA], 3),
+    Point("metadata written", [METADATA, r"create .*/clicks/metadata/.*metadata.json", "before UPDATE"], 3),
+    Point("inside the catalog transaction", [METADATA, "after UPDATE"], 3),
+    Point(
+        "committed without acknowledgement",
+        [METADATA, "after UPDATE", "connection given back"],
+        3,
+        is_visible=True,
+    ),
+    Point("ledger written", [METADATA, r"os.rename .*/publication.json"], 3, is_visible=True),
+    Point("before the report", [r"os.rename .*/report.html"], 3, is_visible=True),
+]
+
+
+@pytest.mark.parametrize("world", ["sqlite", "postgres"], indirect=True)
+def test_a_run_killed_at_any_step_is_finished_by_a_retry(world: World) -> None:
+    world.ran("first", DAYS, 0)
+    for number, point in enumerate(POINTS, start=1):
+        before = world.states[-1]
+
+        (killed,) = world.forks.run(world.job(f"k{number}", DAYS, number, die_at=point.patterns))
+
+        assert (killed["exit"], len(killed["moments"])) == (-9, 1), point.name
+        chunks = world.manifests(f"k{number}")
+        assert len(chunks) == point.chunks, point.name
+        assert world.seen() == (world.state_with(f"k{number}", DAYS, number) if point.is_visible else before)
+        retried = world.ran(f"k{number}", DAYS, number)
+        assert retried["said"][0] == ("already" if point.is_visible else "published"), point.name
+        assert world.seen() == world.states[-1]
+        assert {name: world.manifests(f"k{number}")[name] for name in chunks} == chunks
+    world.require_all_there()

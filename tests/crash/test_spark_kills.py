@@ -1,0 +1,156 @@
+"""The command itself, killed while Spark works for it: staged files half written, chunks half done.
+
+With `BACKSTREAM_KILLS` (see `test_kills`), one in thirty of those is a kill of this kind, at a random time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from random import Random
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from tests.crash.conftest import DAYS
+from tests.crash.test_disk_full import mounted
+from tests.crash.test_kills import KILLS, SEED
+from tests.crash.world import Forks, Row, Source, World, hash_of
+
+from backstream.core.errors import StorageError
+from backstream.core.folders import CATALOG_VARIABLE, HOME_VARIABLE, Home
+from backstream.core.manifest import Manifest
+from backstream.core.plan import Mode, Plan
+from backstream.lake.catalog import NAMESPACE, opened
+from backstream.spark.run import replay_chunk
+from backstream.spark.session import SMALL_DATA_SETTINGS
+from backstream.steps import plan_run
+
+POLL_S, PATIENCE_S = 0.02, 300
+RANGE = ["--since", "2024-03-01", "--until", "2024-03-04", "--mode", "replay"]
+Found = Callable[[Path], bool]
+
+
+def half_done(chunk_id: str) -> Found:
+    """Whether a chunk has begun to stage files."""
+    return lambda home: any(home.glob(f"warehouse/backstream/*/data/*/{chunk_id}-*"))
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    """A folder of Spark's own settings: for a few rows, compiling costs more than running."""
+    quick = {name: value for name, value in SMALL_DATA_SETTINGS.items() if name != "spark.master"}
+    (tmp_path / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in quick.items()))
+    return tmp_path
+
+
+def started(world: World, settings: Path) -> subprocess.Popen[bytes]:
+    """`backstream run`, with all that it starts in a process group of its own."""
+    environment = os.environ | {HOME_VARIABLE: str(world.home.path), "SPARK_CONF_DIR": str(settings)}
+    environment |= {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop(CATALOG_VARIABLE, None)
+    command = [sys.executable, "-m", "backstream.cli", "run", str(world.source.definition), *RANGE]
+    with (settings / "run.log").open("a") as log:
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+
+def killed(world: World, settings: Path, when: Found | float, *, with_java: bool) -> bool:
+    """Run the command and kill it when something is there, or after so many seconds; False: it had ended."""
+    process = started(world, settings)
+    begin = time.monotonic()
+    while process.poll() is None:
+        seconds = time.monotonic() - begin
+        assert seconds < PATIENCE_S
+        if when(world.home.path) if callable(when) else seconds > when:
+            break
+        time.sleep(POLL_S)
+    is_killed = process.poll() is None
+    if is_killed:
+        group = os.getpgid(process.pid)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        if with_java:
+            os.killpg(group, signal.SIGKILL)
+    else:
+        assert process.returncode == 0, (settings / "run.log").read_text()
+    return is_killed
+
+
+def by_spark(spark: SparkSession, home: Home) -> Iterator[Row]:
+    """The published rows as Spark reads them: the files that the table names."""
+    with opened(home) as catalog:
+        tasks = catalog.load_table((NAMESPACE, "clicks")).scan().plan_files()
+        files = [task.file.file_path for task in tasks]
+    if files:
+        start_ms = F.unix_millis("window_start")
+        read = spark.read.option("recursiveFileLookup", "true").parquet(*files)
+        yield from map(tuple, read.select(start_ms, "page", "clicks", "run_id").collect())
+
+
+def test_a_command_killed_while_spark_works_goes_on_where_it_was(
+    source: Source, forks: Forks, spark: SparkSession, tmp_path: Path, settings: Path
+) -> None:
+    world = World(Home(tmp_path / "home"), source, forks, None)
+    random = Random(SEED)  # noqa: S311 - kills, not secrets
+    whens: list[Found | float] = [half_done("0000"), half_done("0001")]
+    whens += [random.uniform(1, 20) for _ in range(KILLS // 30)]
+    chunks: dict[str, int] = {}
+    for number, when in enumerate(whens):
+        if not killed(world, settings, when, with_java=bool(number % 2)):
+            break
+        assert len(plans(world)) == 1 or not callable(when)
+        assert {name: world.manifests("cli").get(name) for name in chunks} == chunks
+        chunks = world.manifests("cli")
+        assert len(chunks) == number or not callable(when)
+        assert hash_of(by_spark(spark, world.home)) in (world.states[0], world.state_with("cli", DAYS, 0))
+
+    else:
+        assert not killed(world, settings, PATIENCE_S, with_java=True)
+
+    (plan,) = plans(world)
+    assert {name: world.manifests("cli")[name] for name in chunks} == chunks
+    world.published(plan.run_id, DAYS, 0)
+    assert hash_of(by_spark(spark, world.home)) == world.states[-1] == world.seen()
+    fates = [Manifest.read(plan.folder.manifest(each.chunk_id)).fates for each in plan.chunks]
+    assert fates == [
+        Manifest.read(source.plan.folder.manifest(each.chunk_id)).fates for each in source.plan.chunks
+    ]
+    world.require_all_there()
+    assert world.vacuumed() > 0
+    world.require_all_there()
+
+
+def fates(plan: Plan) -> list[Mapping[str, Mapping[str, int]]]:
+    """What became of the records of each chunk."""
+    return [Manifest.read(plan.folder.manifest(each.chunk_id)).fates for each in plan.chunks]
+
+
+def plans(world: World) -> list[Plan]:
+    """What the command has planned: the same each time."""
+    return [Plan.read(file) for file in world.home.path.glob("runs/clicks/*/plan.json")]
+
+
+def test_spark_says_in_words_that_the_disk_is_full_and_a_retry_heals_it(
+    spark: SparkSession, clicks: Path, tmp_path: Path
+) -> None:
+    with mounted(tmp_path / "disk") as disk:
+        home = Home(disk / "home")
+        plan = plan_run(clicks, DAYS[0], DAYS[1], mode=Mode.REPLAY, trigger="full", home=home)
+        ballast = disk / "ballast"
+        with ballast.open("wb") as file:
+            file.write(bytes(os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize - 8192))
+
+        with pytest.raises(StorageError) as caught:
+            replay_chunk(spark, plan, plan.chunks[0])
+
+        lines = str(caught.value).splitlines()
+        assert lines[0] == f"could not run chunk 0000 of {plan.run_id}: No space left on device"
+        assert lines[1].startswith(f"  it stages files in {home.warehouse}/backstream/clicks/data/{plan.run_id}")
+        assert not plan.folder.manifest("0000").exists()
+        ballast.unlink()
+        assert replay_chunk(spark, plan, plan.chunks[0]).is_staged()
