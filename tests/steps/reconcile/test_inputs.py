@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -21,8 +22,11 @@ from backstream.steps.reconcile.causes import Cause
 from backstream.steps.reconcile.reconciling import Question, reconciled
 
 
+Command = Callable[..., Result]
+
+
 @pytest.fixture
-def reconcile(published: Published, monkeypatch: pytest.MonkeyPatch) -> object:
+def reconcile(published: Published, monkeypatch: pytest.MonkeyPatch) -> Command:
     """What the command says of some file."""
     monkeypatch.setenv(HOME_VARIABLE, str(published.home.path))
 
@@ -39,21 +43,23 @@ def refusal(result: Result) -> str:
     return result.stderr.removeprefix("error: ").rstrip("\n")
 
 
-def test_help_names_every_option(reconcile: object) -> None:
-    said = reconcile("--help").stdout  # type: ignore[operator]
+def test_help_names_every_option(reconcile: Command) -> None:
+    said = reconcile("--help").stdout
 
     for option in ("--against", "--since", "--until", "--columns", "--run", "--limit", "--format"):
         assert option in said
     assert "Example: backstream reconcile " in said
 
 
-def test_the_summary_comes_first_then_the_largest(published: Published, reconcile: object, tmp_path: Path) -> None:
+def test_the_summary_comes_first_then_the_largest(
+    published: Published, reconcile: Command, tmp_path: Path
+) -> None:
     theirs = published.truth()
     theirs["clicks"] += [500, 0, 900, *[0] * (len(theirs) - 3)]
     file = tmp_path / "theirs.parquet"
     theirs.to_parquet(file, index=False)
 
-    printed = reconcile("--against", str(file)).stdout.splitlines()  # type: ignore[operator]
+    printed = reconcile("--against", str(file)).stdout.splitlines()
 
     assert printed[0] == "clicks  1,150 of 1,152 windows are equal, 2 differ: 2 missing input"
     assert printed[1] == "range   2024-03-05T00:00Z to 2024-03-17T00:00Z"
@@ -64,7 +70,7 @@ def test_the_summary_comes_first_then_the_largest(published: Published, reconcil
         ["2024-03-05T00:00Z", "2024-03-05T01:00Z", theirs["page"][0], "missing", "input", "clicks"],
     ]
 
-    as_json = reconcile("--against", str(file), "--format", "json")  # type: ignore[operator]
+    as_json = reconcile("--against", str(file), "--format", "json")
     first = json.loads(as_json.stdout.splitlines()[0])
     assert (first["cause"], first["difference"]) == ("missing input", 900.0)
     assert first["evidence"].startswith(
@@ -121,30 +127,30 @@ def test_only_the_range_is_compared(published: Published) -> None:
     assert (asked_for.windows, asked_for.causes) == (192, {Cause.MISSING_INPUT: 100})
 
 
-def test_missing_columns_are_named(published: Published, reconcile: object, tmp_path: Path) -> None:
+def test_missing_columns_are_named(published: Published, reconcile: Command, tmp_path: Path) -> None:
     file = tmp_path / "theirs.parquet"
     published.truth().drop(columns=["page", "mean"]).to_parquet(file, index=False)
 
-    assert refusal(reconcile("--against", str(file))) == (  # type: ignore[operator]
+    assert refusal(reconcile("--against", str(file))) == (
         f"{file} has no column page, mean\n"
         "  it has window_start, window_end, clicks, seconds, longest\n\n"
         "hint: --columns NAME=THEIRS says what a column is called there; NAME= leaves an aggregate out"
     )
-    assert refusal(reconcile("--against", str(file), "--columns", "page=")) == (  # type: ignore[operator]
+    assert refusal(reconcile("--against", str(file), "--columns", "page=")) == (
         "page cannot be left out: windows are matched by it (--columns)"
     )
-    assert refusal(reconcile("--against", str(file), "--columns", "visits=n")) == (  # type: ignore[operator]
+    assert refusal(reconcile("--against", str(file), "--columns", "visits=n")) == (
         "--columns must be NAME=THEIRS with a NAME of window_start, window_end, page, clicks, seconds, longest, mean,"
         " got 'visits=n'"
     )
     columns = "page=p,mean="
-    renamed = refusal(reconcile("--against", str(file), "--columns", columns))  # type: ignore[operator]
+    renamed = refusal(reconcile("--against", str(file), "--columns", columns))
     assert renamed.startswith(f"{file} has no column p (for page)\n")
 
 
-def test_what_cannot_be_read_is_said(published: Published, reconcile: object, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_said(published: Published, reconcile: Command, tmp_path: Path) -> None:
     def said(*arguments: str) -> str:
-        return refusal(reconcile("--against", *arguments)).partition("\n")[0]  # type: ignore[operator]
+        return refusal(reconcile("--against", *arguments)).partition("\n")[0]
 
     truth = published.truth()
     (tmp_path / "empty").mkdir()
@@ -168,7 +174,7 @@ def test_what_cannot_be_read_is_said(published: Published, reconcile: object, tm
     assert said(str(noon)) == f"window_start must be an instant such as 2013-02-01T05:00Z ({noon})"
     assert said(str(many)) == f"clicks must be a int64, as our clicks is, got string ({many})"
     file = tmp_path / "later.parquet"
-    assert refusal(reconcile("--against", str(file))) == (  # type: ignore[operator]
+    assert refusal(reconcile("--against", str(file))) == (
         f"{file} and ours have no time in common\n"
         "  theirs has windows from 2025-04-09T00:00Z to 2025-04-21T00:00Z\n"
         "  ours has windows from 2024-03-05T00:00Z to 2024-03-17T00:00Z"
