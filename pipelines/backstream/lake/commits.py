@@ -9,9 +9,10 @@ from typing import TypeVar
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, ManifestFile
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.table.update.snapshot import ManageSnapshots, _OverwriteFiles
+from pyiceberg.table.update.snapshot import ManageSnapshots, _MergeAppendFiles, _OverwriteFiles
 from sqlalchemy.exc import SQLAlchemyError
 
 from backstream.core.errors import ConflictError, LedgerError
@@ -20,7 +21,31 @@ ATTEMPTS = 8
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 
+_BETWEEN = "another commit came between"
+
 Result = TypeVar("Result")
+
+
+class _OneAppend(_MergeAppendFiles):
+    """PyIceberg's append, which merges manifests once there are many of them (`schemas.py` says how many)."""
+
+    def _refresh_for_retry(self) -> None:
+        """As in `_OneSnapshot`."""
+        raise CommitFailedException(_BETWEEN)
+
+
+class _OneTransaction(Transaction):
+    """PyIceberg's transaction, which copies the metadata with all snapshots whenever it looks at it."""
+
+    _seen: tuple[int, TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The table with what was staged so far: the same object until more is staged."""
+        if self._seen is None or self._seen[0] != len(self._updates):
+            base = self._table.metadata
+            self._seen = (len(self._updates), super().table_metadata if self._updates else base)
+        return self._seen[1]
 
 
 class _OneSnapshot(_OverwriteFiles):
@@ -33,8 +58,7 @@ class _OneSnapshot(_OverwriteFiles):
 
     def _refresh_for_retry(self) -> None:
         """PyIceberg's own retry, if a table asks for it: it would not look at who came between."""
-        msg = "another commit came between"
-        raise CommitFailedException(msg)
+        raise CommitFailedException(_BETWEEN)
 
 
 def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
@@ -72,8 +96,9 @@ def committed(
         CommitFailedException: when the table is not what it was when it was loaded; nothing was changed.
         LedgerError: when the commit succeeded and its snapshot cannot be found.
     """
-    with table.transaction() as transaction:
-        producer = _OneSnapshot(operation, transaction, table.io, snapshot_properties=properties)
+    kind = _OneAppend if operation is Operation.APPEND else _OneSnapshot
+    with _OneTransaction(table) as transaction:
+        producer = kind(operation, transaction, table.io, snapshot_properties=properties)
         for file in removed:
             producer.delete_data_file(file)
         for file in added:

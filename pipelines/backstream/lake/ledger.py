@@ -20,6 +20,7 @@ from backstream.core.tables import Column, Table
 from backstream.lake.catalog import NAMESPACE, opened
 from backstream.lake.commits import with_retries
 from backstream.lake.filters import equal
+from backstream.lake.resting import rested
 from backstream.lake.schemas import ensured
 
 _RUNS, _CHECKS = "runs", "checks"
@@ -202,7 +203,10 @@ def _recorded(
             table.append(pa.Table.from_pylist(list(stored), schema=table.schema().as_arrow()))
             return True
 
-        return with_retries(f"record in table `{name}`", attempt)
+        is_new = with_retries(f"record in table `{name}`", attempt)
+        if is_new:
+            rested(catalog, name)
+        return is_new
 
 
 def _holds(table: IcebergTable, values: Mapping[str, Any]) -> bool:

@@ -55,6 +55,9 @@ _PROPERTIES = {
     "format-version": "2",
     # PyIceberg would commit again without asking whether the range was taken meanwhile: commits.py retries.
     "commit.retry.num-retries": "0",
+    # Tables to which each run appends would have a manifest per run, and read all of them.
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
     # Each commit writes the whole metadata anew.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",

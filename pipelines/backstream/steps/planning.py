@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from backstream import __version__
 from backstream.core.arrivals import BucketGrid, IndexFolder, is_told_by_index
 from backstream.core.errors import PlanError
 from backstream.core.folders import Home
+from backstream.core.instants import MAX_MS, MIN_MS
 from backstream.core.intervals import Interval, backfill_range, require_whole_days
 from backstream.core.plan import Chunk, Fidelity, InputFile, Mode, Plan
 from backstream.core.tables import (
@@ -31,6 +35,7 @@ from backstream.lake.schemas import prepared
 from backstream.quality.suites import load_suite
 from backstream.spark.streams.index import ArrivalIndex
 from backstream.steps.inputs import arrival_bounds, inspected, require_everywhere, source_files
+from backstream.steps.instants import Longs
 from backstream.steps.seals import require_sealed, seals, with_unsealed
 
 
@@ -167,15 +172,13 @@ def _chunks(
     width = max(4, len(str(len(pieces))))
     # What cannot be read is found by whoever reads its file, so the index says nothing about such files.
     unknown = {file.path for file in index.missing(inputs)} | index.unplaced()
+    held, positions = _Held.of(inputs, unknown), {file.path: number for number, file in enumerate(inputs)}
 
     def chunk(number: int, piece: Interval) -> Chunk:
         wanted = _read_by(piece, definition)
-        counted = index.events_in(wanted)
-        files = tuple(
-            position
-            for position, file in enumerate(inputs)
-            if (file.may_hold(wanted) if file.path in unknown else file.path in counted)
-        )
+        counted = {path: events for path, events in index.events_in(wanted).items() if path not in unknown}
+        known = [positions[path] for path in counted if path in positions]
+        files = tuple(sorted([*held.within(wanted), *known]))
         expected = sum(
             _estimate(inputs[each], piece) if inputs[each].path in unknown else counted[inputs[each].path]
             for each in files
@@ -183,6 +186,29 @@ def _chunks(
         return Chunk(f"{number:0{width}}", piece.start_ms, piece.end_ms, wanted.end_ms, files, expected)
 
     return tuple(chunk(number, piece) for number, piece in enumerate(pieces))
+
+
+class _Held(NamedTuple):
+    """Files whose footers alone say what they may hold, as arrays: thousands of chunks ask thousands of files."""
+
+    positions: Longs
+    first_ms: Longs
+    last_ms: Longs
+
+    @classmethod
+    def of(cls, inputs: Sequence[InputFile], paths: Container[str]) -> _Held:
+        """Of those paths; a file without bounds may hold any event."""
+        asked = [(number, file) for number, file in enumerate(inputs) if file.rows and file.path in paths]
+        told = [file.min_event_ms is not None and file.max_event_ms is not None for _, file in asked]
+        first = [file.min_event_ms if is_told else MIN_MS for (_, file), is_told in zip(asked, told, strict=True)]
+        last = [file.max_event_ms if is_told else MAX_MS for (_, file), is_told in zip(asked, told, strict=True)]
+        numbers = [number for number, _ in asked]
+        return cls(*(np.array(values, dtype=np.int64) for values in (numbers, first, last)))
+
+    def within(self, interval: Interval) -> list[int]:
+        """The positions of the files in which an event of the interval may be."""
+        is_near = (self.first_ms < interval.end_ms) & (self.last_ms >= interval.start_ms)
+        return [int(position) for position in self.positions[is_near]]
 
 
 def _read_by(piece: Interval, definition: Definition) -> Interval:

@@ -72,6 +72,8 @@ class ArrivalIndex:
     def events_in(self, interval: Interval) -> dict[str, int]:
         """File path to the number of its events that may lie in an interval of event time; none of no events."""
         rows = self.rows
+        if not rows.num_rows:
+            return {}
         is_inside = pc.and_(
             pc.less(rows["first_event_ms"], interval.end_ms),
             pc.greater_equal(rows["last_event_ms"], interval.start_ms),
