@@ -74,11 +74,12 @@ schedule = "@daily"
 [quality]
 suite = "lenient"
 """
-KINDS = {"events": 'mode = "recompute"', "live": 'mode = "replay"\npublish = "live"\nchunk = "1d"'}
+KINDS = {"events": 'mode = "recompute"', "live": 'mode = "replay"\npublish = "live"\ndeadline = "15s"'}
 HISTORY = random_history(seed=5)
 SLEEPERS = 25
 DAYS = days(0, 3)
 RANGE = {"since": "2024-03-01T00:00:00Z", "until": "2024-03-04T00:00:00Z"}
+BACKFILL = {"dag_id": "backfill_events", "from_date": RANGE["since"], "to_date": "2024-03-02T00:00:00Z"}
 LAST_DAY = {"since": "2024-03-03T00:00:00+00:00", "until": "2024-03-04T01:00:00+01:00"}
 LATE: list[Row] = [
     (DAYS.start_ms + DAY_MS + 5 * HOUR_MS, DAYS.end_ms + number, "A", 100_000 + number, "late", 1)
@@ -139,10 +140,9 @@ def cancelled(cluster: Cluster, on_demand: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def killed(cluster: Cluster, cancelled: dict[str, str], on_demand: str) -> list[int]:
-    """A Backfill over three intervals; the task of its first Spark job is killed. The other run is resumed."""
+    """A Backfill over two intervals; the task of its first Spark job is killed. The other run is resumed."""
     cluster.api.unpause("backfill_events")
-    body = {"from_date": RANGE["since"], "to_date": "2024-03-03T00:00:00Z", "dag_id": "backfill_events"}
-    answer = cluster.admin.post("/api/v2/backfills", json=body | {"max_active_runs": 2})
+    answer = cluster.admin.post("/api/v2/backfills", json=BACKFILL | {"max_active_runs": 2})
     assert answer.status_code == 200, answer.text
     family = cluster.until("a job of the Backfill runs", lambda: _family(cluster.jobs()))
     os.kill(family[0], signal.SIGKILL)
@@ -179,13 +179,22 @@ def backfilled(cluster: Cluster, killed: list[int]) -> list[dict[str, Any]]:
 
     def done() -> list[dict[str, Any]]:
         found = cluster.runs("backfill_events")
-        return found if len(found) == 3 and all(run["state"] in {"success", "failed"} for run in found) else []
+        return found if len(found) == 2 and all(run["state"] in {"success", "failed"} for run in found) else []
 
     return list(cluster.until("the Backfill has ended", done))
 
 
 @pytest.fixture(scope="module")
-def rejected(cluster: Cluster, on_demand: str, backfilled: list[dict[str, Any]]) -> str:
+def crowded(cluster: Cluster, backfilled: list[dict[str, Any]], crowd: list[str]) -> set[str]:
+    """The states of the crowd when the Backfill was done; then it has to go, for it keeps the scheduler busy."""
+    states = {cluster.state("sleepers", each) for each in crowd}
+    for each in crowd:
+        cluster.admin.patch(f"/api/v2/dags/sleepers/dagRuns/{quote(each)}", json={"state": "failed"})
+    return states
+
+
+@pytest.fixture(scope="module")
+def rejected(cluster: Cluster, on_demand: str, crowded: set[str]) -> str:
     """The same run from the form, after a viewer has tried to answer and an administrator has said no."""
     question = cluster.until_asked("reprocess_live", on_demand)
     assert "delay" in question["body"]
@@ -245,10 +254,12 @@ def run_ids(cluster: Cluster, interval: Interval) -> set[str]:
     return set(read.rows(Home(cluster.home), "events", interval)["run_id"].to_pylist())
 
 
-def expected(cluster: Cluster, name: str, history: list[Row], **overrides: str) -> Expected:
+def expected(
+    cluster: Cluster, name: str, history: list[Row], interval: Interval = DAYS, **overrides: str
+) -> Expected:
     definition = load(cluster.home.parent / "definitions" / f"{name}.toml")
     taken = {key.replace("__", "."): value for key, value in overrides.items()}
-    return Expected(history, overridden(definition, taken, definition.backfill.mode), DAYS)
+    return Expected(history, overridden(definition, taken, definition.backfill.mode), interval)
 
 
 def plans(cluster: Cluster, name: str) -> list[Plan]:
@@ -300,13 +311,13 @@ def _is_alive(pid: int) -> bool:
 
 
 def test_a_backfill_ends_well_after_a_kill_and_beside_a_crowd_of_other_runs(
-    cluster: Cluster, backfilled: list[dict[str, Any]], crowd: list[str]
+    cluster: Cluster, backfilled: list[dict[str, Any]], crowded: set[str]
 ) -> None:
-    assert [run["state"] for run in backfilled] == ["success"] * 3
+    assert [run["state"] for run in backfilled] == ["success"] * 2
     assert {run["run_type"] for run in backfilled} == {"backfill"}
-    assert {cluster.state("sleepers", each) for each in crowd} == {"running"}
+    assert crowded == {"running"}
     tries = [cluster.task("backfill_events", run["dag_run_id"], "replay")["try_number"] for run in backfilled]
-    assert sorted(tries) == [1, 1, 2]
+    assert sorted(tries) == [1, 2]
 
 
 def test_a_retry_runs_the_plan_that_there_was(cluster: Cluster, backfilled: list[dict[str, Any]]) -> None:
@@ -319,8 +330,19 @@ def test_a_retry_runs_the_plan_that_there_was(cluster: Cluster, backfilled: list
 def test_what_a_backfill_publishes_is_what_the_reference_says(
     cluster: Cluster, backfilled: list[dict[str, Any]]
 ) -> None:
-    wanted = expected(cluster, "events", HISTORY).values()
-    assert published(cluster, "events") == {place: final for place, (_, _, final) in wanted.items() if final}
+    wanted = expected(cluster, "events", HISTORY, days(0, 2)).values()
+    assert published(cluster, "events", days(0, 2)) == {
+        place: final for place, (_, _, final) in wanted.items() if final
+    }
+
+
+@pytest.mark.parametrize(("behaviour", "count"), [("none", 0), ("failed", 0), ("completed", 2)])
+def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
+    cluster: Cluster, backfilled: list[dict[str, Any]], behaviour: str, count: int
+) -> None:
+    body = BACKFILL | {"reprocess_behavior": behaviour}
+    answer = cluster.admin.post("/api/v2/backfills/dry_run", json=body)
+    assert answer.json()["total_entries"] == count
 
 
 def test_a_parameter_that_does_not_exist_fails_the_run_at_once(cluster: Cluster, misspelt: str) -> None:
@@ -334,6 +356,13 @@ def test_a_parameter_that_does_not_exist_fails_the_run_at_once(cluster: Cluster,
 def test_someone_is_told_of_a_run_that_failed(cluster: Cluster, misspelt: str) -> None:
     told = cluster.until("someone is told", lambda: [each for each in cluster.alerts.told if misspelt in each[1]])
     assert told == [(f"/hook/{ALERT_TOKEN}", f"reprocess_events: run {misspelt} failed (task_failure)")]
+
+
+def test_someone_is_told_of_a_run_that_takes_too_long_from_when_it_was_queued(
+    cluster: Cluster, rejected: str
+) -> None:
+    said = f"reprocess_live: run {rejected} is not done 15s after it was queued"
+    cluster.until("someone is told", lambda: said in [text for _, text in cluster.alerts.told])
 
 
 def test_a_rejected_run_publishes_nothing_and_says_who_rejected_it(cluster: Cluster, rejected: str) -> None:
