@@ -71,6 +71,7 @@ def _told(dag: Any) -> dict[str, Any]:
         "outlets": {task.task_id: [asset.name for asset in task.outlets] for task in dag.tasks if task.outlets},
         "deadline": _deadline(dag),
         "sections": {name: dag.params.get_param(name).schema.get("section") for name in dag.params},
+        "retries": {task.task_id: task.retries for task in dag.tasks},
         "paused": dag.is_paused_upon_creation,
         "pools": {task.task_id: task.pool for task in dag.tasks},
         "docs": {task.task_id: task.doc_md for task in dag.tasks},

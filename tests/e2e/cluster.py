@@ -29,7 +29,7 @@ from tests.lake import postgres
 
 CATALOG_PASSWORD = "catalog-secret-7f3a"  # noqa: S105 - to be looked for where it must not be
 ALERT_TOKEN = "alert-secret-9c1b"  # noqa: S105 - to be looked for where it must not be
-LIMIT_S = 600
+LIMIT_S = 900
 _POLL_S = 0.5
 
 SLEEPERS = '''\
