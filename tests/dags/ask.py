@@ -71,6 +71,7 @@ def _told(dag: Any) -> dict[str, Any]:
         "outlets": {task.task_id: [asset.name for asset in task.outlets] for task in dag.tasks if task.outlets},
         "deadline": _deadline(dag),
         "sections": {name: dag.params.get_param(name).schema.get("section") for name in dag.params},
+        "retries": {task.task_id: task.retries for task in dag.tasks},
         "paused": dag.is_paused_upon_creation,
         "pools": {task.task_id: task.pool for task in dag.tasks},
         "docs": {task.task_id: task.doc_md for task in dag.tasks},
@@ -148,9 +149,36 @@ def plans(definition: str, home: str, late: str) -> dict[str, list[Any]]:
         "cannot go on": _planned(definition, "two", whole),
         "fresh": _planned(definition, "two", whole | {"fresh": True}),
         "nonsense": _planned(definition, "three", whole | {"delay": "1h"}),
+        "found by schedule": _found(definition, "SCHEDULED"),
+        "found by hand": _found(definition, "MANUAL"),
         "half a day": _planned(definition, "three", whole | {"since": "2024-03-01T12:00:00Z"}),
     }
     return told
+
+
+def _found(definition: str, run_type: str) -> list[dict[str, Any]]:
+    """What a run of `restate_<name>` triggers whose data interval is the fourth of March."""
+    from datetime import UTC, datetime
+
+    from airflow.sdk.api.datamodels._generated import DagRunType
+
+    from backstream.definition.load import load
+    from backstream.orchestration import tasks as ours
+    from backstream.orchestration.dag import restate_dag
+
+    path = Path(definition)
+    dag = restate_dag(load(path), path)
+    return ours.find(
+        path,
+        {
+            "params": dag.params.dump() | {"approval": "always", "reason": "again"},
+            "dag": dag,
+            "run_id": "r",
+            "dag_run": SimpleNamespace(run_type=DagRunType[run_type]),
+            "data_interval_start": datetime(2024, 3, 4, tzinfo=UTC),
+            "data_interval_end": datetime(2024, 3, 5, tzinfo=UTC),
+        },
+    )
 
 
 def _planned(definition: str, run_id: str, form: dict[str, Any]) -> list[Any]:

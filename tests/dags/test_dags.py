@@ -142,6 +142,11 @@ def test_stale_days_are_looked_for_on_the_schedule_of_the_definition(dags: Any) 
     assert (found["schedule"], found["first_and_last"]) == (scheduled["schedule"], scheduled["first_and_last"])
 
 
+def test_waiting_for_a_range_that_failed_is_not_tried_again(dags: Any) -> None:
+    # The second attempt would find the range's run there already.
+    assert dags["restate_flights"]["retries"] == {"find": 2, "reprocess": 0}
+
+
 def test_only_a_publication_is_an_event_of_the_asset(dags: Any) -> None:
     assert {name: dag["outlets"] for name, dag in dags.items()} == {
         "backfill_flights": {"publish": ["flights"]},

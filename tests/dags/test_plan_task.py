@@ -1,4 +1,4 @@
-"""The task `plan`, with a real definition and files, and without an Airflow around it."""
+"""The tasks `plan` and `find`, with a real definition and files, and without an Airflow around it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,35 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.steps.history import at, write_clicks, write_definition
+from tests.steps.history import at, planned, write_clicks, write_definition
+from tests.steps.publishing import publish_counts
 
+from backstream.core.folders import CATALOG_VARIABLE, Home
 from backstream.core.plan import Plan
+from backstream.lake.ledger import Status, record_run, run_row
 
 Ask = Callable[..., Any]
+CLICKED = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 5)]
 
 
 @pytest.fixture(scope="module")
 def told(ask: Ask, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What became of each run."""
     folder = tmp_path_factory.mktemp("plans")
-    write_clicks(
-        folder / "data/a.parquet",
-        [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 5)],
-    )
+    write_clicks(folder / "data/a.parquet", CLICKED)
     write_clicks(folder / "late.parquet", [(at("2 05:00"), at("9 05:00"), "A", 9, "late")])
-    told: dict[str, Any] = ask("plans", write_definition(folder), folder / "home", folder / "late.parquet")
+    definition = write_definition(folder)
+    _publish_two_days(folder)
+    told: dict[str, Any] = ask("plans", definition, folder / "home", folder / "late.parquet")
     return told
+
+
+def _publish_two_days(folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(CATALOG_VARIABLE, raising=False)
+        plan = planned(folder, folder / "clicks.toml", until="2024-03-03")
+        publish_counts(plan, CLICKED)
+        record_run(Home(folder / "home"), run_row(plan, Status.PUBLISHED, (0, 1)))
 
 
 def test_a_dry_run_says_what_would_be_done_and_gives_no_job(told: dict[str, Any]) -> None:
@@ -83,3 +94,22 @@ def test_what_only_planning_can_tell_fails_at_once_too(told: dict[str, Any]) -> 
     kind, message = told["half a day"]
     assert kind == "AirflowFailException"
     assert message.startswith("since 2024-03-01T12:00Z is not ")
+
+
+def test_a_scheduled_run_finds_what_is_missing_before_its_own_day(told: dict[str, Any]) -> None:
+    (run,) = told["found by schedule"]
+    assert run == {
+        "trigger_run_id": "restate__2024-03-03T00:00Z__r",
+        "conf": {
+            "since": "2024-03-03T00:00:00Z",
+            "until": "2024-03-04T00:00:00Z",
+            "mode": "as defined",
+            "approval": "always",
+            "unsealed": False,
+            "reason": "again; missing: no run covers it",
+        },
+    }
+
+
+def test_a_run_by_hand_finds_what_is_missing_between_what_was_published(told: dict[str, Any]) -> None:
+    assert told["found by hand"] == []

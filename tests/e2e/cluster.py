@@ -29,7 +29,7 @@ from tests.lake import postgres
 
 CATALOG_PASSWORD = "catalog-secret-7f3a"  # noqa: S105 - to be looked for where it must not be
 ALERT_TOKEN = "alert-secret-9c1b"  # noqa: S105 - to be looked for where it must not be
-LIMIT_S = 600
+LIMIT_S = 900
 _POLL_S = 0.5
 
 SLEEPERS = '''\
@@ -182,11 +182,10 @@ def _settings(definitions: Path, database: str, catalog: dict[str, str], alerts:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin,viewer:viewer",
         "AIRFLOW__CORE__PARALLELISM": "6",
-        # A scheduler that crashed is missed within seconds, not minutes.
-        "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "15",
+        # A scheduler that crashed is missed within a minute, not five.
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "10",
-        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
-        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+        # The files of the DAGs stay as they are.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
         "AIRFLOW_CONN_BACKSTREAM_ALERTS": json.dumps(alert),
         "AIRFLOW_CONN_BACKSTREAM_CATALOG": json.dumps(catalog),
         "BACKSTREAM_DEFINITIONS": str(definitions),

@@ -129,7 +129,7 @@ def find(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, An
     params = context["params"]
     with failing_for_good():
         require_known(params, list(context["dag"].params), context["dag"].dag_id)
-        is_scheduled = str(getattr(context["dag_run"], "run_type", "")) in SCHEDULED
+        is_scheduled = context["dag_run"].run_type in SCHEDULED
         limits = resolve_limits(params, data_interval_of(context) if is_scheduled else (None, None))
         found = steps().restatements(
             definition_path, Home.from_environment(), *limits, is_missing_wanted=params["missing"]

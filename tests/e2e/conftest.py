@@ -1,0 +1,161 @@
+"""The chapters of what happens on the cluster: each is a fixture, and rests on the one before."""
+# ruff: noqa: ARG001 - a chapter names the one before
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from tests.e2e.cluster import Cluster, running
+from tests.e2e.story import (
+    BACKFILL,
+    DEFINITION,
+    HISTORY,
+    KINDS,
+    LAST_DAY,
+    LATE,
+    RANGE,
+    SLEEPERS,
+    attempts,
+    clear,
+    family_of,
+)
+from tests.spark.histories import write_history
+from tests.steps.conftest import LENIENT
+
+from backstream.core.folders import CATALOG_VARIABLE
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The running stack, over two datasets of the same three days."""
+    folder = tmp_path_factory.mktemp("cluster")
+    definitions = folder / "definitions"
+    definitions.mkdir()
+    for name, backfill in KINDS.items():
+        (definitions / f"{name}.toml").write_text(DEFINITION.format(name=name, backfill=backfill))
+        write_history(folder / "home" / "data" / name, HISTORY)
+    (definitions / "lenient.json").write_text(json.dumps(LENIENT))
+    with running(folder, definitions) as started, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CATALOG_VARIABLE, started.catalog_uri)
+        started.until("the DAGs are known", lambda: _are_known(started))
+        yield started
+
+
+def _are_known(cluster: Cluster) -> bool:
+    found = {each["dag_id"] for each in cluster.admin.get("/api/v2/dags").json()["dags"]}
+    return {f"{kind}_{name}" for kind in ("backfill", "reprocess", "restate") for name in KINDS} < found
+
+
+@pytest.fixture(scope="module")
+def crowd(cluster: Cluster) -> list[str]:
+    """Runs of another DAG that go on and on."""
+    return [cluster.trigger("sleepers") for _ in range(SLEEPERS)]
+
+
+@pytest.fixture(scope="module")
+def misspelt(cluster: Cluster) -> str:
+    """A run with a parameter that does not exist."""
+    return cluster.trigger("reprocess_events", **LAST_DAY, reason="test", colour="red")
+
+
+@pytest.fixture(scope="module")
+def on_demand(cluster: Cluster, crowd: list[str], misspelt: str) -> str:
+    """A run from the form that waits for approval: another delay, all chunks in one Spark job."""
+    asked = {"reason": "what had an hour cost?", "delay": "1h", "parallelism": 1, "approval": "always"}
+    return cluster.trigger("reprocess_live", **RANGE, **asked)
+
+
+@pytest.fixture(scope="module")
+def cancelled(cluster: Cluster, on_demand: str) -> dict[str, str]:
+    """The same run, marked as failed once its first chunk was done; chunks to the attempts that did them."""
+    cluster.until("a chunk of the run from the form is done", lambda: attempts(cluster, "live"))
+    body = {"state": "failed"}
+    answer = cluster.admin.patch(f"/api/v2/dags/reprocess_live/dagRuns/{quote(on_demand)}", json=body)
+    assert answer.status_code == 200, answer.text
+    cluster.until("nothing of it runs", lambda: not cluster.jobs())
+    return attempts(cluster, "live")
+
+
+@pytest.fixture(scope="module")
+def killed(cluster: Cluster, cancelled: dict[str, str], on_demand: str) -> list[int]:
+    """A Backfill over two intervals; the task of its first Spark job is killed. The other run is resumed."""
+    cluster.api.unpause("backfill_events")
+    answer = cluster.admin.post("/api/v2/backfills", json=BACKFILL | {"max_active_runs": 2})
+    assert answer.status_code == 200, answer.text
+    family = cluster.until("a job of the Backfill runs", lambda: family_of(cluster.jobs()))
+    os.kill(family[0], signal.SIGKILL)
+    clear(cluster, "reprocess_live", on_demand)
+    return list(family[1:])
+
+
+@pytest.fixture(scope="module")
+def backfilled(cluster: Cluster, killed: list[int]) -> list[dict[str, Any]]:
+    """The runs of the Backfill, all of them done."""
+
+    def done() -> list[dict[str, Any]]:
+        found = cluster.runs("backfill_events")
+        return found if len(found) == 2 and all(run["state"] in {"success", "failed"} for run in found) else []
+
+    return list(cluster.until("the Backfill has ended", done))
+
+
+@pytest.fixture(scope="module")
+def crowded(cluster: Cluster, backfilled: list[dict[str, Any]], crowd: list[str]) -> set[str]:
+    """The states of the crowd when the Backfill was done; then it has to go, for it keeps the scheduler busy."""
+    states = {cluster.state("sleepers", each) for each in crowd}
+    for each in crowd:
+        cluster.admin.patch(f"/api/v2/dags/sleepers/dagRuns/{quote(each)}", json={"state": "failed"})
+    return states
+
+
+@pytest.fixture(scope="module")
+def rejected(cluster: Cluster, on_demand: str, crowded: set[str]) -> str:
+    """The same run from the form, after a viewer has tried to answer and an administrator has said no."""
+    question = cluster.until_asked("reprocess_live", on_demand)
+    assert "delay" in question["body"]
+    assert cluster.answer(cluster.viewer, "reprocess_live", on_demand, "Approve") == 403
+    assert cluster.answer(cluster.admin, "reprocess_live", on_demand, "Reject") == 200
+    assert cluster.until_finished("reprocess_live", on_demand) == "failed"
+    return on_demand
+
+
+@pytest.fixture(scope="module")
+def approved(cluster: Cluster, rejected: str) -> str:
+    """The same run again, cleared from its question on, and approved."""
+    clear(cluster, "reprocess_live", rejected, "approve")
+    cluster.until_asked("reprocess_live", rejected)
+    assert cluster.answer(cluster.admin, "reprocess_live", rejected, "Approve") == 200
+    assert cluster.until_finished("reprocess_live", rejected) == "success"
+    return rejected
+
+
+@pytest.fixture(scope="module")
+def raced(cluster: Cluster, approved: str) -> list[str]:
+    """Two runs of the same day, both staged before either is published; the states they end in.
+
+    While their jobs run the scheduler crashes and is started again.
+    """
+    run_ids = [cluster.trigger("reprocess_events", **LAST_DAY, reason="race", approval="always") for _ in range(2)]
+    cluster.until("a job of them runs", lambda: family_of(cluster.jobs()))
+    cluster.stack.crash("scheduler")
+    for run_id in run_ids:
+        cluster.until_asked("reprocess_events", run_id)
+    for run_id in run_ids:
+        assert cluster.answer(cluster.admin, "reprocess_events", run_id, "Approve") == 200
+    return [cluster.until_finished("reprocess_events", run_id) for run_id in run_ids]
+
+
+@pytest.fixture(scope="module")
+def restated(cluster: Cluster, raced: list[str]) -> str:
+    """The run of `restate_events` after records of the second day came late."""
+    write_history(cluster.home / "data" / "events", LATE)
+    cluster.api.unpause("restate_events")
+    run_id = cluster.trigger("restate_events")
+    assert cluster.until_finished("restate_events", run_id) == "success"
+    return run_id

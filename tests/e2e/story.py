@@ -1,0 +1,121 @@
+"""The history that the cluster runs, its definitions, and what is read of what came of it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import psutil
+from tests.e2e.cluster import Cluster
+from tests.spark.histories import Expected, Place, Row, days, random_history
+
+from backstream.core.folders import Home
+from backstream.core.instants import DAY_MS, HOUR_MS
+from backstream.core.intervals import Interval
+from backstream.core.plan import Plan
+from backstream.definition.load import load
+from backstream.definition.overrides import overridden
+from backstream.lake import read
+
+DEFINITION = """\
+name = "{name}"
+
+[source]
+path = "${{BACKSTREAM_HOME}}/data/{name}"
+event_time = "happened_at"
+arrival_time = "arrived_at"
+partition = "origin"
+sequence = "seq"
+key = ["key"]
+deduplicate_on = ["origin", "seq"]
+event_time_range = ["2024-01-01", "2024-03-05"]
+
+[window]
+kind = "tumbling"
+size = "1h"
+
+[watermark]
+strategy = "bounded_out_of_orderness"
+delay = "10m"
+interval = "30s"
+idle_timeout = "1h"
+
+[lateness]
+allowed = "1h"
+
+[aggregates]
+events = "count(*)"
+total = "sum(value)"
+
+[backfill]
+schedule = "@daily"
+{backfill}
+
+[quality]
+suite = "lenient"
+"""
+KINDS = {"events": 'mode = "recompute"', "live": 'mode = "replay"\npublish = "live"\ndeadline = "15s"'}
+HISTORY = random_history(seed=5)
+SLEEPERS = 25
+DAYS = days(0, 3)
+RANGE = {"since": "2024-03-01T00:00:00Z", "until": "2024-03-04T00:00:00Z"}
+BACKFILL = {"dag_id": "backfill_events", "from_date": RANGE["since"], "to_date": "2024-03-02T00:00:00Z"}
+LAST_DAY = {"since": "2024-03-03T00:00:00+00:00", "until": "2024-03-04T01:00:00+01:00"}
+LATE: list[Row] = [
+    (DAYS.start_ms + DAY_MS + 5 * HOUR_MS, DAYS.end_ms + number, "A", 100_000 + number, "late", 1)
+    for number in range(3)
+]
+
+
+def family_of(jobs: list[psutil.Process]) -> list[int]:
+    """A task, the JVM that it waits for, the Python that the JVM has started; empty as long as there is none."""
+    for job in jobs:
+        with suppress(psutil.NoSuchProcess):
+            if children := job.children():
+                return [job.ppid(), job.pid, *(child.pid for child in children)]
+    return []
+
+
+def clear(cluster: Cluster, dag_id: str, run_id: str, *task_ids: str) -> None:
+    """Clear some tasks of a run and what comes after them; all of them when none is named."""
+    body: dict[str, Any] = {"dag_run_id": run_id, "dry_run": False, "only_failed": False}
+    body |= {"task_ids": task_ids, "include_downstream": True} if task_ids else {}
+    answer = cluster.admin.post(f"/api/v2/dags/{dag_id}/clearTaskInstances", json=body)
+    assert answer.status_code == 200, answer.text
+
+
+def attempts(cluster: Cluster, name: str) -> dict[str, str]:
+    """Finished chunks of all runs of a dataset to the attempts that did them."""
+    files = (cluster.home / "runs" / name).glob("*/chunks/*.json")
+    return {f"{file.parents[1].name} {file.stem}": json.loads(file.read_text())["attempt"] for file in files}
+
+
+def published(cluster: Cluster, name: str, interval: Interval = DAYS) -> dict[Place, tuple[int, int]]:
+    """The published windows of an interval, with their events and total."""
+    rows = read.rows(Home(cluster.home), name, interval).to_pylist()
+    return {_place(row): (row["events"], row["total"]) for row in rows}
+
+
+def _place(row: dict[str, Any]) -> Place:
+    start, end = (int(row[name].timestamp() * 1000) for name in ("window_start", "window_end"))
+    return row["key"], start, end
+
+
+def run_ids(cluster: Cluster, interval: Interval) -> set[str]:
+    """The runs that published what is there of an interval."""
+    return set(read.rows(Home(cluster.home), "events", interval)["run_id"].to_pylist())
+
+
+def expected(
+    cluster: Cluster, name: str, history: list[Row], interval: Interval = DAYS, **overrides: str
+) -> Expected:
+    """What the reference interpreter makes of a history, with keys of the definition taken otherwise."""
+    definition = load(cluster.home.parent / "definitions" / f"{name}.toml")
+    taken = {key.replace("__", "."): value for key, value in overrides.items()}
+    return Expected(history, overridden(definition, taken, definition.backfill.mode), interval)
+
+
+def plans(cluster: Cluster, name: str) -> list[Plan]:
+    """The plans of all runs of a dataset."""
+    return [Plan.read(path) for path in (cluster.home / "runs" / name).glob("*/plan.json")]
