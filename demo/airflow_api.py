@@ -30,6 +30,10 @@ class AirflowApi:
         self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S, trust_env=False)
         self._credentials = {"username": user, "password": password}
 
+    def close(self) -> None:
+        """Give up the connections to the server."""
+        self._http.close()
+
     def health(self) -> dict[str, Any]:
         """What Airflow says of its parts; empty as long as it does not answer."""
         try:

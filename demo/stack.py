@@ -116,6 +116,13 @@ class Stack:
         for service in self._services:
             service.require_alive()
 
+    def crash(self, name: str) -> None:
+        """Kill a service without a word, and start it again: what an out-of-memory killer and a supervisor do."""
+        number = next(number for number, each in enumerate(self._services) if each.name == name)
+        self._services[number].process.kill()
+        self._services[number].process.wait()
+        self._services[number] = self._service(name, [name])
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -132,7 +139,10 @@ class Stack:
             with suppress(ApiError):  # then the next start does it
                 self._api.settle()
                 self._unsettled.unlink()
+            self._api.close()
         end(self._processes)
+        for service in self._services:
+            service.process.wait()  # all have ended: nobody is left that nobody has asked how it went
         self._roster.unlink(missing_ok=True)
 
     def _processes(self) -> list[psutil.Process]:

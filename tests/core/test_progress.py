@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from backstream.core.instants import MINUTE_MS
-from backstream.core.progress import ChunkTiming, is_alive, seconds_left
+from backstream.core.progress import ChunkTiming, Progress, is_alive, seconds_left
 
 
 def after_one_another(*chunks: tuple[int, float]) -> list[ChunkTiming]:
@@ -50,3 +50,16 @@ def test_a_run_is_taken_for_dead_after_ten_quiet_minutes_or_twice_its_longest_ch
 
     assert [is_alive(10 * MINUTE_MS, 0, []), is_alive(10 * MINUTE_MS + 1, 0, [])] == [True, False]
     assert [is_alive(60 * MINUTE_MS, 0, slow), is_alive(60 * MINUTE_MS + 1, 0, slow)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("progress", "said"),
+    [
+        (Progress(0, 4, None), "0 of 4 chunks are done"),
+        (Progress(12, 3_000, (290.0, 480.0)), "12 of 3,000 chunks are done, 5 to 8 min left"),
+        (Progress(2, 4, (31.0, 59.0)), "2 of 4 chunks are done, 1 min left"),
+        (Progress(4, 4, (0.0, 0.0)), "4 of 4 chunks are done"),
+    ],
+)
+def test_progress_is_said_in_minutes(progress: Progress, said: str) -> None:
+    assert str(progress) == said

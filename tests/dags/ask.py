@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 HEAVY = ("pyspark", "pandas", "great_expectations", "numpy", "pyarrow", "pyiceberg")
@@ -28,10 +29,14 @@ EVENTS: list[dict[str, Any]] = [
     {"chosen_options": ["Approve"], "responded_by_user": None, "responded_at": AT},
     {"error": "timeout", "error_type": "timeout", "responded_at": AT},
 ]
-CLUSTERS = {
-    "k8s://https://cluster:6443": {"deploy-mode": "client", "namespace": "spark"},
-    "yarn": {"deploy-mode": "client", "queue": "backfill"},
-}
+LAKE = {"conn_type": "postgres", "login": "lake", "password": "p@/w", "schema": "flights"}
+CATALOGS: list[dict[str, Any]] = [
+    LAKE | {"host": "db", "port": 5432},
+    LAKE | {"host": "/run/postgres"},
+    {"conn_type": "mysql"},
+]
+YARN = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "client", "queue": "backfill"}}
+KUBERNETES = {"conn_type": "spark", "host": "k8s://https://cluster:6443"}
 LOCAL_SPARK = json.dumps({"conn_type": "spark", "host": "local[2]"})
 
 
@@ -104,17 +109,105 @@ def tasks() -> dict[str, Any]:
     return {
         "errors": _errors(),
         "modes": [_mode(choice) for choice in ("as defined", "", "replay", "recompute", "fast")],
+        "without connection": _raised(lambda: _operator().execute({})),
         "asked": _asked(),
         "unknown": _raised(lambda: _ask_for(colour="red")),
         "refused": [_raised(lambda: _check(form)) for form in WRONG_FORMS],  # noqa: B023 - called at once
         "decisions": [_decision(event) for event in EVENTS],
         "alerts": _alerts(),
-        "clusters": {host: _submitted_to(host, extra) for host, extra in CLUSTERS.items()},
-        "without connection": _raised(lambda: _operator().execute({})),
+        "catalogs": [_catalog(connection) for connection in CATALOGS],
+        "yarn": _submitted_to(YARN),
+        "kubernetes": _raised(lambda: _executed_on(KUBERNETES)),
         "submitted": _submitted(),
         "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3)},  # noqa: B023 - called at once
         "heavy": _heavy(),
     }
+
+
+def plans(definition: str, home: str, late: str) -> dict[str, list[Any]]:
+    """What the task `plan` makes of runs of a definition: jobs, plan file and log, or error and message.
+
+    The files of the source are those of `late` too, once a run has been planned.
+    """
+    os.environ["BACKSTREAM_HOME"] = home
+    os.environ.pop("AIRFLOW_CONN_BACKSTREAM_CATALOG", None)
+    whole = {"since": "2024-03-01T00:00:00Z", "until": "2024-03-05T01:00:00+01:00", "reason": "why"}
+    told = {
+        "dry run": _planned(definition, "zero", whole | {"dry_run": True}),
+        "first": _planned(definition, "one", whole | {"parallelism": 3}),
+    }
+    data = Path(definition).parent / "data"
+    Path(late).rename(data / "late.parquet")
+    told |= {
+        "cleared": _planned(definition, "one", whole | {"parallelism": 1}),
+        "asked otherwise": _planned(definition, "one", whole | {"chunk": "2d"}),
+        "another run": _planned(definition, "two", whole),
+    }
+    (data / "late.parquet").unlink()
+    told |= {
+        "cannot go on": _planned(definition, "two", whole),
+        "fresh": _planned(definition, "two", whole | {"fresh": True}),
+        "nonsense": _planned(definition, "three", whole | {"delay": "1h"}),
+        "found by schedule": _found(definition, "SCHEDULED"),
+        "found by hand": _found(definition, "MANUAL"),
+        "half a day": _planned(definition, "three", whole | {"since": "2024-03-01T12:00:00Z"}),
+    }
+    return told
+
+
+def _found(definition: str, run_type: str) -> list[dict[str, Any]]:
+    """What a run of `restate_<name>` triggers whose data interval is the fourth of March."""
+    from datetime import UTC, datetime
+
+    from airflow.sdk.api.datamodels._generated import DagRunType
+
+    from backstream.definition.load import load
+    from backstream.orchestration import tasks as ours
+    from backstream.orchestration.dag import restate_dag
+
+    path = Path(definition)
+    dag = restate_dag(load(path), path)
+    return ours.find(
+        path,
+        {
+            "params": dag.params.dump() | {"approval": "always", "reason": "again"},
+            "dag": dag,
+            "run_id": "r",
+            "dag_run": SimpleNamespace(run_type=DagRunType[run_type]),
+            "data_interval_start": datetime(2024, 3, 4, tzinfo=UTC),
+            "data_interval_end": datetime(2024, 3, 5, tzinfo=UTC),
+        },
+    )
+
+
+def _planned(definition: str, run_id: str, form: dict[str, Any]) -> list[Any]:
+    import io
+    import logging
+
+    from backstream.definition.load import load
+    from backstream.orchestration import tasks as ours
+    from backstream.orchestration.dag import reprocess_dag
+
+    path = Path(definition)
+    dag = reprocess_dag(load(path), path)
+    pushed: dict[str, str] = {}
+    context = {
+        "params": dag.params.dump() | form,
+        "dag": dag,
+        "run_id": run_id,
+        "ti": SimpleNamespace(xcom_push=lambda key, value: pushed.update({key: value})),
+    }
+    heard = io.StringIO()
+    handler = logging.StreamHandler(heard)
+    ours.log.addHandler(handler)
+    ours.log.setLevel(logging.INFO)
+    try:
+        jobs = ours.plan(path, context)
+    except Exception as error:  # noqa: BLE001 - the answer is which one it is
+        return [type(error).__name__, str(error)]
+    finally:
+        ours.log.removeHandler(handler)
+    return [[job["name"] for job in jobs], pushed.get("plan", ""), heard.getvalue()]
 
 
 def _errors() -> dict[str, list[str]]:
@@ -135,7 +228,7 @@ def _fail(kind: type[Exception]) -> None:
 
 def _mode(choice: str) -> str:
     from backstream.core.errors import SpecError
-    from backstream.orchestration.tasks import mode_of
+    from backstream.orchestration.form import mode_of
 
     try:
         return repr(mode_of(choice))
@@ -191,8 +284,28 @@ def _alerts() -> list[str]:
     return heard.getvalue().splitlines()
 
 
-def _submitted_to(host: str, extra: dict[str, str]) -> list[str]:
-    connection = {"conn_type": "spark", "host": host, "extra": extra}
+def _catalog(connection: dict[str, Any]) -> str:
+    from backstream.core.errors import SpecError
+    from backstream.core.folders import Home
+    from backstream.orchestration.secrets import provide_catalog
+
+    os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"] = json.dumps(connection)
+    try:
+        provide_catalog()
+        return Home(Path("/nowhere")).catalog_uri
+    except SpecError as error:
+        return str(error)
+
+
+def _executed_on(connection: dict[str, Any]) -> None:
+    os.environ["AIRFLOW_CONN_BACKSTREAM_SPARK"] = json.dumps(connection)
+    try:
+        _operator().execute({})
+    finally:
+        del os.environ["AIRFLOW_CONN_BACKSTREAM_SPARK"]
+
+
+def _submitted_to(connection: dict[str, Any]) -> list[str]:
     os.environ["AIRFLOW_CONN_BACKSTREAM_SPARK"] = json.dumps(connection)
     task = _operator()
     command: list[str] = task._get_hook()._build_spark_submit_command(task.application)  # noqa: SLF001 - the point

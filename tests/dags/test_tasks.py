@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,10 @@ def test_a_filled_in_form_says_what_is_otherwise_than_defined(seen: Any) -> None
 def test_a_parameter_that_would_be_ignored_is_refused(seen: Any) -> None:
     assert seen["unknown"] == [
         "SpecError",
-        "colour is no parameter of reprocess_flights, got 'red'\n"
-        "  there are: since, until, reason, mode, delay, chunk",
+        (
+            "colour is no parameter of reprocess_flights, got 'red'\n"
+            "  there are: since, until, reason, mode, delay, chunk"
+        ),
     ]
 
 
@@ -84,20 +87,33 @@ def test_who_cannot_be_told_is_no_reason_to_fail_and_no_token_is_logged(seen: An
     ]
 
 
+def test_the_catalog_is_found_by_its_connection(seen: Any) -> None:
+    assert seen["catalogs"] == [
+        "postgresql+psycopg2://lake:p%40%2Fw@db:5432/flights",
+        "postgresql+psycopg2://lake:p%40%2Fw@/flights?host=/run/postgres",
+        "connection 'backstream_catalog' must be of type postgres, got 'mysql'",
+    ]
+
+
 def test_another_cluster_is_another_connection_and_nothing_else(seen: Any) -> None:
-    job = ["--name", "flights 0000"]
-    assert seen["clusters"] == {
-        "k8s://https://cluster:6443": [
-            "--master",
-            "k8s://https://cluster:6443",
-            "--conf",
-            "spark.kubernetes.namespace=spark",
-            *job,
-            "--deploy-mode",
-            "client",
-        ],
-        "yarn": ["--master", "yarn", *job, "--queue", "backfill", "--deploy-mode", "client"],
-    }
+    words = seen["yarn"]
+    settings = [value for name, value in pairwise(words) if name == "--conf"]
+    assert {each.partition(".PY")[0].partition(".SP")[0] for each in settings} == {"spark.yarn.appMasterEnv"}
+    options = [word for word in words if word not in {"--conf", *settings}]
+    assert options == [
+        *("--master", "yarn", "--name", "flights 0000"),
+        *("--queue", "backfill", "--deploy-mode", "client"),
+    ]
+
+
+def test_kubernetes_needs_a_package_and_says_which(seen: Any) -> None:
+    assert seen["kubernetes"] == [
+        "AirflowFailException",
+        (
+            "Spark on Kubernetes needs a package that is not installed (connection 'backstream_spark')\n\n"
+            "hint: pip install apache-airflow-providers-cncf-kubernetes"
+        ),
+    ]
 
 
 def test_without_its_connection_a_chunk_is_not_sent_to_whatever_yarn_there_may_be(seen: Any) -> None:

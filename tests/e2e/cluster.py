@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from demo.airflow_api import FINISHED, AirflowApi
 from demo.processes import Service
 from demo.settings import CHECKOUT, USER, Spark, free_ports
 from demo.stack import Stack
+from sqlalchemy import make_url
 from tests.house.compose import commands
 from tests.lake import postgres
 
@@ -65,7 +66,7 @@ class Cluster:
     admin: httpx.Client
     viewer: httpx.Client
     home: Path
-    catalog_uri: str
+    catalog: str
     alerts: Alerts
 
     def trigger(self, dag_id: str, **conf: Any) -> str:
@@ -101,6 +102,11 @@ class Cluster:
             time.sleep(_POLL_S)
         return found
 
+    @property
+    def catalog_uri(self) -> str:
+        """The address of the lake's catalog, which the tasks know by a connection."""
+        return self.catalog.replace("postgres@", f"postgres:{CATALOG_PASSWORD}@")
+
     def until_finished(self, dag_id: str, run_id: str) -> str:
         """Wait for the end of a run; return its state."""
         return str(
@@ -132,12 +138,13 @@ class Cluster:
 
     def jobs(self) -> list[psutil.Process]:
         """The Spark drivers that run, by the plan in their command line: a JVM, and its Python."""
-        found = []
-        for process in psutil.process_iter(["cmdline"]):
-            words = process.info["cmdline"] or []
-            if "--plan" in words and any(str(self.home) in word for word in words):
-                found.append(process)
-        return found
+        running = psutil.process_iter(["cmdline"])
+        return [each for each in running if self._is_driver(each.info["cmdline"] or [])]
+
+    def _is_driver(self, words: list[str]) -> bool:
+        """Not the short-lived JVM that puts the command line together."""
+        is_ours = "--plan" in words and any(str(self.home / "runs") in word for word in words)
+        return is_ours and "org.apache.spark.launcher.Main" not in words
 
     def texts(self) -> Iterator[tuple[Path, str]]:
         """Every file of text that the stack has left: logs, plans, reports, and what its processes printed."""
@@ -154,22 +161,33 @@ def running(folder: Path, definitions: Path) -> Iterator[Cluster]:
     home = folder / "home"
     with postgres.running(binaries) as server, _spark(folder / "spark") as master, _listening() as alerts:
         databases = {name: server.new_database() for name in ("airflow", "lake")}
-        catalog_uri = databases["lake"].replace("postgres@", f"postgres:{CATALOG_PASSWORD}@")
-        settings = _settings(definitions, databases["airflow"], catalog_uri, alerts)
+        settings = _settings(definitions, databases["airflow"], _connection(server, databases["lake"]), alerts)
         _dag_files(folder / "dags")
         with Stack(home, Spark(master, chunks_at_once=2), settings | _dags(folder / "dags")) as stack:
             _limit_spark(stack)
-            yield _cluster(stack, home, catalog_uri, alerts)
+            cluster = _cluster(stack, home, databases["lake"], alerts)
+            with closing(cluster.admin), closing(cluster.viewer):
+                yield cluster
 
 
-def _settings(definitions: Path, database: str, catalog_uri: str, alerts: Alerts) -> dict[str, str]:
+def _connection(server: postgres.Server, database: str) -> dict[str, str]:
+    name = make_url(database).database or ""
+    known = {"login": postgres.USER, "password": CATALOG_PASSWORD, "host": str(server.folder)}
+    return {"conn_type": "postgres", "schema": name} | known
+
+
+def _settings(definitions: Path, database: str, catalog: dict[str, str], alerts: Alerts) -> dict[str, str]:
     alert = {"conn_type": "http", "host": f"http://127.0.0.1:{alerts.port}/hook", "password": ALERT_TOKEN}
     return {
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin,viewer:viewer",
         "AIRFLOW__CORE__PARALLELISM": "6",
+        # A scheduler that crashed is missed within a minute, not five.
+        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "10",
+        # The files of the DAGs stay as they are.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
         "AIRFLOW_CONN_BACKSTREAM_ALERTS": json.dumps(alert),
-        "BACKSTREAM_CATALOG_URI": catalog_uri,
+        "AIRFLOW_CONN_BACKSTREAM_CATALOG": json.dumps(catalog),
         "BACKSTREAM_DEFINITIONS": str(definitions),
         "BACKSTREAM_EXPECTATIONS": str(definitions),
         "PYTHONPATH": os.pathsep.join([str(CHECKOUT / "pipelines"), str(CHECKOUT)]),
@@ -197,12 +215,12 @@ def _limit_spark(stack: Stack) -> None:
         file.writelines(f"{name} {value}\n" for name, value in limits.items())
 
 
-def _cluster(stack: Stack, home: Path, catalog_uri: str, alerts: Alerts) -> Cluster:
+def _cluster(stack: Stack, home: Path, catalog: str, alerts: Alerts) -> Cluster:
     api = stack.start()
     passwords = json.loads((stack.place.airflow / "passwords.json").read_text(encoding="utf-8"))
     admin, viewer = (_client(stack.place.url, name, passwords[name]) for name in (USER, "viewer"))
     api.set_pool("nobody", 0)
-    return Cluster(stack, api, admin, viewer, home, catalog_uri, alerts)
+    return Cluster(stack, api, admin, viewer, home, catalog, alerts)
 
 
 def _client(url: str, name: str, password: str) -> httpx.Client:

@@ -11,9 +11,12 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import psutil
 import pytest
 from tests.e2e.cluster import ALERT_TOKEN, CATALOG_PASSWORD, Cluster, running
 from tests.lake import postgres
@@ -71,11 +74,12 @@ schedule = "@daily"
 [quality]
 suite = "lenient"
 """
-KINDS = {"events": 'mode = "recompute"', "live": 'mode = "replay"\npublish = "live"\nchunk = "1d"'}
+KINDS = {"events": 'mode = "recompute"', "live": 'mode = "replay"\npublish = "live"\ndeadline = "15s"'}
 HISTORY = random_history(seed=5)
 SLEEPERS = 25
 DAYS = days(0, 3)
 RANGE = {"since": "2024-03-01T00:00:00Z", "until": "2024-03-04T00:00:00Z"}
+BACKFILL = {"dag_id": "backfill_events", "from_date": RANGE["since"], "to_date": "2024-03-02T00:00:00Z"}
 LAST_DAY = {"since": "2024-03-03T00:00:00+00:00", "until": "2024-03-04T01:00:00+01:00"}
 LATE: list[Row] = [
     (DAYS.start_ms + DAY_MS + 5 * HOUR_MS, DAYS.end_ms + number, "A", 100_000 + number, "late", 1)
@@ -124,25 +128,49 @@ def on_demand(cluster: Cluster, crowd: list[str], misspelt: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def killed(cluster: Cluster, on_demand: str) -> list[int]:
-    """A Backfill over three intervals; the task of the first Spark job of it that shows is killed."""
-    cluster.api.unpause("backfill_events")
-    body = {"from_date": RANGE["since"], "to_date": "2024-03-03T00:00:00Z", "dag_id": "backfill_events"}
-    answer = cluster.admin.post("/api/v2/backfills", json=body | {"max_active_runs": 2})
+def cancelled(cluster: Cluster, on_demand: str) -> dict[str, str]:
+    """The same run, marked as failed once its first chunk was done; chunks to the attempts that did them."""
+    cluster.until("a chunk of the run from the form is done", lambda: attempts(cluster, "live"))
+    body = {"state": "failed"}
+    answer = cluster.admin.patch(f"/api/v2/dags/reprocess_live/dagRuns/{quote(on_demand)}", json=body)
     assert answer.status_code == 200, answer.text
-    job = cluster.until("a job of the Backfill runs", lambda: _jobs_of(cluster, "events"))[0]
-    family = [job.pid, *(child.pid for child in job.children(recursive=True))]
-    os.kill(job.ppid(), signal.SIGKILL)
-    return family
+    cluster.until("nothing of it runs", lambda: not cluster.jobs())
+    return attempts(cluster, "live")
 
 
-def _jobs_of(cluster: Cluster, dataset: str) -> list[Any]:
-    """The JVMs: each is the child of a task."""
-    return [each for each in cluster.jobs() if f"/runs/{dataset}/" in " ".join(each.cmdline()) and _is_jvm(each)]
+@pytest.fixture(scope="module")
+def killed(cluster: Cluster, cancelled: dict[str, str], on_demand: str) -> list[int]:
+    """A Backfill over two intervals; the task of its first Spark job is killed. The other run is resumed."""
+    cluster.api.unpause("backfill_events")
+    answer = cluster.admin.post("/api/v2/backfills", json=BACKFILL | {"max_active_runs": 2})
+    assert answer.status_code == 200, answer.text
+    family = cluster.until("a job of the Backfill runs", lambda: _family(cluster.jobs()))
+    os.kill(family[0], signal.SIGKILL)
+    clear(cluster, "reprocess_live", on_demand)
+    return list(family[1:])
 
 
-def _is_jvm(process: Any) -> bool:
-    return Path(process.cmdline()[0]).name == "java"
+def _family(jobs: list[psutil.Process]) -> list[int]:
+    """A task, the JVM that it waits for, the Python that the JVM has started; empty as long as there is none."""
+    for job in jobs:
+        with suppress(psutil.NoSuchProcess):
+            if children := job.children():
+                return [job.ppid(), job.pid, *(child.pid for child in children)]
+    return []
+
+
+def clear(cluster: Cluster, dag_id: str, run_id: str, *task_ids: str) -> None:
+    """Clear some tasks of a run and what comes after them; all of them when none is named."""
+    body: dict[str, Any] = {"dag_run_id": run_id, "dry_run": False, "only_failed": False}
+    body |= {"task_ids": task_ids, "include_downstream": True} if task_ids else {}
+    answer = cluster.admin.post(f"/api/v2/dags/{dag_id}/clearTaskInstances", json=body)
+    assert answer.status_code == 200, answer.text
+
+
+def attempts(cluster: Cluster, name: str) -> dict[str, str]:
+    """Finished chunks of all runs of a dataset to the attempts that did them."""
+    files = (cluster.home / "runs" / name).glob("*/chunks/*.json")
+    return {f"{file.parents[1].name} {file.stem}": json.loads(file.read_text())["attempt"] for file in files}
 
 
 @pytest.fixture(scope="module")
@@ -151,13 +179,22 @@ def backfilled(cluster: Cluster, killed: list[int]) -> list[dict[str, Any]]:
 
     def done() -> list[dict[str, Any]]:
         found = cluster.runs("backfill_events")
-        return found if len(found) == 3 and all(run["state"] in {"success", "failed"} for run in found) else []
+        return found if len(found) == 2 and all(run["state"] in {"success", "failed"} for run in found) else []
 
     return list(cluster.until("the Backfill has ended", done))
 
 
 @pytest.fixture(scope="module")
-def rejected(cluster: Cluster, on_demand: str, backfilled: list[dict[str, Any]]) -> str:
+def crowded(cluster: Cluster, backfilled: list[dict[str, Any]], crowd: list[str]) -> set[str]:
+    """The states of the crowd when the Backfill was done; then it has to go, for it keeps the scheduler busy."""
+    states = {cluster.state("sleepers", each) for each in crowd}
+    for each in crowd:
+        cluster.admin.patch(f"/api/v2/dags/sleepers/dagRuns/{quote(each)}", json={"state": "failed"})
+    return states
+
+
+@pytest.fixture(scope="module")
+def rejected(cluster: Cluster, on_demand: str, crowded: set[str]) -> str:
     """The same run from the form, after a viewer has tried to answer and an administrator has said no."""
     question = cluster.until_asked("reprocess_live", on_demand)
     assert "delay" in question["body"]
@@ -170,10 +207,7 @@ def rejected(cluster: Cluster, on_demand: str, backfilled: list[dict[str, Any]])
 @pytest.fixture(scope="module")
 def approved(cluster: Cluster, rejected: str) -> str:
     """The same run again, cleared from its question on, and approved."""
-    body = {"dag_run_id": rejected, "task_ids": ["approve"], "include_downstream": True, "dry_run": False}
-    body |= {"only_failed": False}
-    answer = cluster.admin.post("/api/v2/dags/reprocess_live/clearTaskInstances", json=body)
-    assert answer.status_code == 200, answer.text
+    clear(cluster, "reprocess_live", rejected, "approve")
     cluster.until_asked("reprocess_live", rejected)
     assert cluster.answer(cluster.admin, "reprocess_live", rejected, "Approve") == 200
     assert cluster.until_finished("reprocess_live", rejected) == "success"
@@ -182,8 +216,13 @@ def approved(cluster: Cluster, rejected: str) -> str:
 
 @pytest.fixture(scope="module")
 def raced(cluster: Cluster, approved: str) -> list[str]:
-    """Two runs of the same day, both staged before either is published; the states they end in."""
+    """Two runs of the same day, both staged before either is published; the states they end in.
+
+    While their jobs run the scheduler crashes and is started again.
+    """
     run_ids = [cluster.trigger("reprocess_events", **LAST_DAY, reason="race", approval="always") for _ in range(2)]
+    cluster.until("a job of them runs", lambda: _family(cluster.jobs()))
+    cluster.stack.crash("scheduler")
     for run_id in run_ids:
         cluster.until_asked("reprocess_events", run_id)
     for run_id in run_ids:
@@ -215,10 +254,12 @@ def run_ids(cluster: Cluster, interval: Interval) -> set[str]:
     return set(read.rows(Home(cluster.home), "events", interval)["run_id"].to_pylist())
 
 
-def expected(cluster: Cluster, name: str, history: list[Row], **overrides: str) -> Expected:
+def expected(
+    cluster: Cluster, name: str, history: list[Row], interval: Interval = DAYS, **overrides: str
+) -> Expected:
     definition = load(cluster.home.parent / "definitions" / f"{name}.toml")
     taken = {key.replace("__", "."): value for key, value in overrides.items()}
-    return Expected(history, overridden(definition, taken, definition.backfill.mode), DAYS)
+    return Expected(history, overridden(definition, taken, definition.backfill.mode), interval)
 
 
 def plans(cluster: Cluster, name: str) -> list[Plan]:
@@ -250,6 +291,14 @@ def test_a_viewer_cannot_start_a_run(cluster: Cluster) -> None:
     assert cluster.viewer.post("/api/v2/dags/reprocess_events/dagRuns", json=body).status_code == 403
 
 
+def test_a_run_that_was_cancelled_goes_on_with_its_plan_where_it_stopped(
+    cluster: Cluster, cancelled: dict[str, str], rejected: str
+) -> None:
+    assert cancelled.items() <= attempts(cluster, "live").items()
+    assert len(attempts(cluster, "live")) == 3
+    assert "going on with plan" in cluster.log_of("reprocess_live", rejected, "plan")
+
+
 def test_a_killed_task_takes_its_spark_application_with_it(cluster: Cluster, killed: list[int]) -> None:
     cluster.until("the killed job has ended", lambda: not any(map(_is_alive, killed)))
 
@@ -262,13 +311,13 @@ def _is_alive(pid: int) -> bool:
 
 
 def test_a_backfill_ends_well_after_a_kill_and_beside_a_crowd_of_other_runs(
-    cluster: Cluster, backfilled: list[dict[str, Any]], crowd: list[str]
+    cluster: Cluster, backfilled: list[dict[str, Any]], crowded: set[str]
 ) -> None:
-    assert [run["state"] for run in backfilled] == ["success"] * 3
+    assert [run["state"] for run in backfilled] == ["success"] * 2
     assert {run["run_type"] for run in backfilled} == {"backfill"}
-    assert {cluster.state("sleepers", each) for each in crowd} == {"running"}
+    assert crowded == {"running"}
     tries = [cluster.task("backfill_events", run["dag_run_id"], "replay")["try_number"] for run in backfilled]
-    assert sorted(tries) == [1, 1, 2]
+    assert sorted(tries) == [1, 2]
 
 
 def test_a_retry_runs_the_plan_that_there_was(cluster: Cluster, backfilled: list[dict[str, Any]]) -> None:
@@ -281,8 +330,19 @@ def test_a_retry_runs_the_plan_that_there_was(cluster: Cluster, backfilled: list
 def test_what_a_backfill_publishes_is_what_the_reference_says(
     cluster: Cluster, backfilled: list[dict[str, Any]]
 ) -> None:
-    wanted = expected(cluster, "events", HISTORY).values()
-    assert published(cluster, "events") == {place: final for place, (_, _, final) in wanted.items() if final}
+    wanted = expected(cluster, "events", HISTORY, days(0, 2)).values()
+    assert published(cluster, "events", days(0, 2)) == {
+        place: final for place, (_, _, final) in wanted.items() if final
+    }
+
+
+@pytest.mark.parametrize(("behaviour", "count"), [("none", 0), ("failed", 0), ("completed", 2)])
+def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
+    cluster: Cluster, backfilled: list[dict[str, Any]], behaviour: str, count: int
+) -> None:
+    body = BACKFILL | {"reprocess_behavior": behaviour}
+    answer = cluster.admin.post("/api/v2/backfills/dry_run", json=body)
+    assert answer.json()["total_entries"] == count
 
 
 def test_a_parameter_that_does_not_exist_fails_the_run_at_once(cluster: Cluster, misspelt: str) -> None:
@@ -296,6 +356,13 @@ def test_a_parameter_that_does_not_exist_fails_the_run_at_once(cluster: Cluster,
 def test_someone_is_told_of_a_run_that_failed(cluster: Cluster, misspelt: str) -> None:
     told = cluster.until("someone is told", lambda: [each for each in cluster.alerts.told if misspelt in each[1]])
     assert told == [(f"/hook/{ALERT_TOKEN}", f"reprocess_events: run {misspelt} failed (task_failure)")]
+
+
+def test_someone_is_told_of_a_run_that_takes_too_long_from_when_it_was_queued(
+    cluster: Cluster, rejected: str
+) -> None:
+    said = f"reprocess_live: run {rejected} is not done 15s after it was queued"
+    cluster.until("someone is told", lambda: said in [text for _, text in cluster.alerts.told])
 
 
 def test_a_rejected_run_publishes_nothing_and_says_who_rejected_it(cluster: Cluster, rejected: str) -> None:

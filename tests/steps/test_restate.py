@@ -52,7 +52,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def found(folder: Path, since: int | None = None, until: int | None = None) -> tuple[list[tuple[str, ...]], str]:
+def found(
+    folder: Path, since: int | None = None, until: int | None = None
+) -> tuple[list[tuple[str, str, str]], str]:
     bounds = [None if day is None else day_ms(day) for day in (since, until)]
     told = restatements(folder / "clicks.toml", Home(folder / "home"), *bounds)
     ranges = [

@@ -77,7 +77,9 @@ def restate_tasks(definition_path: Path, reprocess_dag_id: str) -> None:
         logical_date=None,
         wait_for_completion=True,
         poke_interval=WAIT_S,
-        skip_when_already_exists=True,
+        # Waiting is not tried again, which would look like success; who clears it has the range run again.
+        retries=0,
+        reset_dag_run=True,
         max_active_tis_per_dagrun=1,
         map_index_template="{{ task.conf['since'] }} to {{ task.conf['until'] }}",
         doc_md="Run one range as a run of the other DAG, and wait for its end.",

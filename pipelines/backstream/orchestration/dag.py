@@ -206,6 +206,7 @@ def _built(folder: Path, build: Callable[[Definition, Path], DAG]) -> tuple[list
             if name in takers:
                 complaints.append(f"name is taken by {takers[name]}, got {name!r} ({path})")
                 continue
+            _timetable(definition, path)  # without a sound schedule it is broken, and has no DAG of any kind
             built[name], takers[name] = build(definition, path), path
         except SpecError as error:
             complaints.append(str(error))

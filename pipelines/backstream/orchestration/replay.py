@@ -79,13 +79,19 @@ class ReplayOperator(SparkSubmitOperator):
 
     def _require_connection(self) -> None:
         try:
-            BaseHook.get_connection(CONNECTION_ID)
+            connection = BaseHook.get_connection(CONNECTION_ID)
         except AirflowNotFoundException:
             msg = (
                 f"no Airflow connection {CONNECTION_ID!r}: it says which Spark runs the chunks\n\n"
                 f"hint: airflow connections add {CONNECTION_ID} --conn-type spark --conn-host 'local[*]'"
             )
             raise AirflowFailException(msg) from None
+        if (connection.host or "").startswith("k8s://") and not _is_installed("airflow.providers.cncf.kubernetes"):
+            msg = (
+                f"Spark on Kubernetes needs a package that is not installed (connection {CONNECTION_ID!r})\n\n"
+                "hint: pip install apache-airflow-providers-cncf-kubernetes"
+            )
+            raise AirflowFailException(msg)
 
     def _manifests(self) -> tuple[Plan, list[Manifest]]:
         """The plan, and what the job left: a manifest per chunk.
@@ -113,6 +119,13 @@ def _counts(done: Sequence[Manifest]) -> str:
 def _spark_home() -> Path:
     """The folder of the installed PySpark, found without importing it."""
     return _file_of("pyspark").parent
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # nor is the one that it is in
+        return False
 
 
 def _file_of(module: str) -> Path:

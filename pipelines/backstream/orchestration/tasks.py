@@ -24,6 +24,7 @@ from backstream.definition.load import load
 from backstream.orchestration.batches import batch_name, batches
 from backstream.orchestration.form import AS_DEFINED, Asked, require_known
 from backstream.orchestration.ranges import data_interval_of, resolve_limits, resolve_range
+from backstream.orchestration.secrets import provide_catalog
 
 if TYPE_CHECKING:
     from backstream.steps.restate import Restatement
@@ -128,7 +129,7 @@ def find(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, An
     params = context["params"]
     with failing_for_good():
         require_known(params, list(context["dag"].params), context["dag"].dag_id)
-        is_scheduled = str(getattr(context["dag_run"], "run_type", "")) in SCHEDULED
+        is_scheduled = context["dag_run"].run_type in SCHEDULED
         limits = resolve_limits(params, data_interval_of(context) if is_scheduled else (None, None))
         found = steps().restatements(
             definition_path, Home.from_environment(), *limits, is_missing_wanted=params["missing"]
@@ -214,6 +215,7 @@ def steps() -> ModuleType:
     """The steps of a run, imported by the task that takes them: they bring pandas and Great Expectations."""
     # It tells hundreds of times, as information, which of its own functions its documentation leaves out.
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
+    provide_catalog()
     return import_module("backstream.steps")
 
 

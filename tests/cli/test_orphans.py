@@ -1,0 +1,55 @@
+"""A job goes on only as long as the task that waits for it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from backstream.core.folders import TASK_VARIABLE
+from backstream.jobs.orphans import GONE_STATUS, end_with_the_task
+
+JOB = """\
+import time
+from backstream.jobs.orphans import end_with_the_task
+end_with_the_task()
+print("ready", flush=True)
+time.sleep(60)
+"""
+TASK = "import time; time.sleep(60)"
+
+
+def job_of(task: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", JOB],
+        env=os.environ | {TASK_VARIABLE: task},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_job_ends_when_its_task_was_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", TASK]) as task:
+        job = job_of(f"{socket.gethostname()}/{task.pid}")
+        assert job.stdout is not None
+        assert job.stdout.readline() == "ready\n"
+        task.kill()
+    _, said = job.communicate(timeout=20)
+    assert job.returncode == GONE_STATUS
+    assert said == f"the task that waited for this job is gone (process {task.pid}): ending\n"
+
+
+def test_a_job_whose_task_is_gone_already_does_not_begin() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as task:
+        pass
+    printed, _ = job_of(f"{socket.gethostname()}/{task.pid}").communicate(timeout=20)
+    assert printed == ""
+
+
+@pytest.mark.parametrize("task", ["", "elsewhere/1", f"{socket.gethostname()}/x"])
+def test_nobody_is_watched_where_nobody_can_be(task: str) -> None:
+    assert end_with_the_task({TASK_VARIABLE: task}) is None

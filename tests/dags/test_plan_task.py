@@ -1,0 +1,115 @@
+"""The tasks `plan` and `find`, with a real definition and files, and without an Airflow around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.steps.history import at, planned, write_clicks, write_definition
+from tests.steps.publishing import publish_counts
+
+from backstream.core.folders import CATALOG_VARIABLE, Home
+from backstream.core.plan import Plan
+from backstream.lake.ledger import Status, record_run, run_row
+
+Ask = Callable[..., Any]
+CLICKED = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 5)]
+
+
+@pytest.fixture(scope="module")
+def told(ask: Ask, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What became of each run."""
+    folder = tmp_path_factory.mktemp("plans")
+    write_clicks(folder / "data/a.parquet", CLICKED)
+    write_clicks(folder / "late.parquet", [(at("2 05:00"), at("9 05:00"), "A", 9, "late")])
+    definition = write_definition(folder)
+    _publish_two_days(folder)
+    told: dict[str, Any] = ask("plans", definition, folder / "home", folder / "late.parquet")
+    return told
+
+
+def _publish_two_days(folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(CATALOG_VARIABLE, raising=False)
+        plan = planned(folder, folder / "clicks.toml", until="2024-03-03")
+        publish_counts(plan, CLICKED)
+        record_run(Home(folder / "home"), run_row(plan, Status.PUBLISHED, (0, 1)))
+
+
+def test_a_dry_run_says_what_would_be_done_and_gives_no_job(told: dict[str, Any]) -> None:
+    jobs, plan, log = told["dry run"]
+    assert (jobs, plan) == ([], "")
+    assert "dry run: nothing but this was done" in log
+    assert log.splitlines()[-1] == (
+        "0003  2024-03-04T00:00Z to 2024-03-05T00:00Z  1 files, about 0 events, halo 0s"
+    )
+
+
+def test_a_run_is_planned_and_cut_into_as_many_jobs_as_asked(told: dict[str, Any]) -> None:
+    jobs, plan, log = told["first"]
+    assert jobs == [
+        "clicks 0000: 2024-03-01T00:00Z to 2024-03-02T00:00Z",
+        "clicks 0001: 2024-03-02T00:00Z to 2024-03-03T00:00Z",
+        "clicks 0002-0003: 2024-03-03T00:00Z to 2024-03-05T00:00Z (2 chunks)",
+    ]
+    assert log.startswith("clicks 2024-03-01T00:00Z to 2024-03-05T00:00Z: recompute in 4 chunks, about 3 events")
+    assert (Plan.read(Path(plan)).trigger, Plan.read(Path(plan)).reason) == ("one", "why")
+
+
+def test_a_cleared_run_goes_on_with_its_plan_whatever_has_come_since(told: dict[str, Any]) -> None:
+    jobs, plan, log = told["cleared"]
+    assert plan == told["first"][1]
+    assert len(jobs) == 1
+    assert "going on with plan" in log
+    assert len(Plan.read(Path(plan)).inputs) == 1
+
+
+def test_a_cleared_run_that_is_asked_otherwise_is_planned_anew_and_says_so(told: dict[str, Any]) -> None:
+    _, plan, log = told["asked otherwise"]
+    assert plan != told["first"][1]
+    assert log.startswith("planning anew: plan ")
+
+
+def test_a_run_that_cannot_go_on_says_what_is_other_and_how_to_plan_anew(told: dict[str, Any]) -> None:
+    assert len(Plan.read(Path(told["another run"][1])).inputs) == 2
+    kind, message = told["cannot go on"]
+    assert kind == "AirflowFailException"
+    assert "gone: " in message
+    assert message.splitlines()[-1] == (
+        "hint: a new run plans the range anew; so does a Backfill with the configuration fresh = true"
+    )
+    assert len(Plan.read(Path(told["fresh"][1])).inputs) == 1
+
+
+def test_what_only_planning_can_tell_fails_at_once_too(told: dict[str, Any]) -> None:
+    assert told["nonsense"] == [
+        "AirflowFailException",
+        (
+            "watermark.delay has no meaning with the mode recompute, in which nothing is late, got '1h' "
+            "(overrides of clicks)"
+        ),
+    ]
+    kind, message = told["half a day"]
+    assert kind == "AirflowFailException"
+    assert message.startswith("since 2024-03-01T12:00Z is not ")
+
+
+def test_a_scheduled_run_finds_what_is_missing_before_its_own_day(told: dict[str, Any]) -> None:
+    (run,) = told["found by schedule"]
+    assert run == {
+        "trigger_run_id": "restate__2024-03-03T00:00Z__r",
+        "conf": {
+            "since": "2024-03-03T00:00:00Z",
+            "until": "2024-03-04T00:00:00Z",
+            "mode": "as defined",
+            "approval": "always",
+            "unsealed": False,
+            "reason": "again; missing: no run covers it",
+        },
+    }
+
+
+def test_a_run_by_hand_finds_what_is_missing_between_what_was_published(told: dict[str, Any]) -> None:
+    assert told["found by hand"] == []
