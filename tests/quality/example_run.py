@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from backstream.core.audit import Audit, Outcome
 from backstream.core.instants import HOUR_MS, instant_ms
@@ -33,15 +35,17 @@ PLAN = Plan(
     chunks=(Chunk("0000", SINCE_MS, UNTIL_MS, UNTIL_MS, (), 2_400),),
 )
 
+HOURLY = {"kind": "tumbling", "size": "1h"}
 
-def definition(timetable: Path, **quality: Any) -> Definition:
+
+def definition(timetable: Path, *, window: Mapping[str, str] = HOURLY, **quality: Any) -> Definition:
     limits = {"late_ratio": {"warn": 0.05, "fail": 0.25}, "missing_ratio": {"warn": 0.0, "fail": 0.25}}
     expected = {"path": str(timetable), "event_time": "due", "partition": "gate"}
     return parse(
         {
             "name": "clicks",
             "source": {"path": "data", "event_time": "at", "partition": "gate"},
-            "window": {"kind": "tumbling", "size": "1h"},
+            "window": dict(window),
             "watermark": {"strategy": "bounded_out_of_orderness", "delay": "10m"},
             "aggregates": {"clicks": "count(*)"},
             "quality": limits | {"expected": expected} | quality,
@@ -89,8 +93,20 @@ def fates_of(rows: list[Row]) -> Manifest:
     return Manifest("run", "0000", "1", sum(sum(each.values()) for each in fates.values()), fates, {})
 
 
+def results_of(rows: list[Row]) -> pa.Table:
+    """What a chunk without keys would publish: a row per window that has events."""
+    windows = sorted({(row["start_ms"], row["end_ms"]) for row in rows if row["events"]})
+    instants = pa.timestamp("ms", "UTC")
+    return pa.table(
+        {
+            "window_start": pa.array([start for start, _ in windows], instants),
+            "window_end": pa.array([end for _, end in windows], instants),
+        }
+    )
+
+
 def judged(rows: list[Row], asked: Definition) -> Audit:
-    audit, _ = judge(PLAN, asked, metrics(rows), [fates_of(rows)])
+    audit, _ = judge(PLAN, asked, metrics(rows), [fates_of(rows)], results=[results_of(rows)])
     return audit
 
 

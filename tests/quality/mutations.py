@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from tests.quality.example_run import MINUTE_MS, Row
+import pyarrow as pa
+from tests.quality.example_run import (
+    HOURLY,
+    MINUTE_MS,
+    PLAN,
+    SINCE_MS,
+    Row,
+    definition,
+    fates_of,
+    good,
+    metrics,
+    results_of,
+)
 
-from backstream.core.audit import Verdict
+from backstream.core.audit import Audit, Verdict
 from backstream.core.instants import HOUR_MS
+from backstream.core.manifest import Manifest
+from backstream.quality.gate import judge
+
+SIX = SINCE_MS + 6 * HOUR_MS
 
 
 def changed(**values: Any) -> Callable[[list[Row]], list[Row]]:
@@ -23,6 +41,18 @@ def changed(**values: Any) -> Callable[[list[Row]], list[Row]]:
 
 def everywhere(**values: Any) -> Callable[[list[Row]], list[Row]]:
     return lambda rows: [row | values for row in rows]
+
+
+def in_partition_b(**values: Any) -> Callable[[list[Row]], list[Row]]:
+    return lambda rows: rows[:24] + [row | values for row in rows[24:]]
+
+
+def same(rows: list[Row]) -> list[Row]:
+    return rows
+
+
+def none_at_all(_: list[Row]) -> list[Row]:
+    return []
 
 
 def deleted(rows: list[Row]) -> list[Row]:
@@ -54,135 +84,289 @@ def unexpected(rows: list[Row]) -> list[Row]:
     return [*rows, rows[30] | {"source_partition": "c"}]
 
 
-emptied = changed(events=0, on_time=0, late=0)
-thinned = changed(events=10, on_time=9)
-inflated = changed(events=55, on_time=54)
-robbed = changed(on_time=44)
-half_late = changed(on_time=25, late=25)
-shifted = moved(20 * MINUTE_MS)
-moved_out = moved(24 * HOUR_MS)
-late_over_soft = everywhere(on_time=47, late=2, dropped=1)
-late_over_hard = everywhere(on_time=37, late=3, dropped=10)
+def of_another_chunk(fates: Manifest) -> Manifest:
+    return replace(fates, chunk_id="0009")
+
+
+def with_lost_records(fates: Manifest) -> Manifest:
+    return replace(fates, events_read=fates.events_read + 123)
+
+
+def of_five_more(_: Manifest) -> Manifest:
+    return fates_of(good())
+
+
+def without_six(results: pa.Table) -> pa.Table:
+    return results.filter(pa.array([at != SIX for at in _starts(results)]))
+
+
+def with_six_twice(results: pa.Table) -> pa.Table:
+    return pa.concat_tables([results, results.filter(pa.array([at == SIX for at in _starts(results)]))])
+
+
+def as_sessions(results: pa.Table) -> pa.Table:
+    """A session in the first third of each hour, and at 06:20 one that begins where that of 06:00 ends."""
+    starts = [*_starts(results), SIX + 20 * MINUTE_MS]
+    ends = [start + 20 * MINUTE_MS for start in starts]
+    instants = pa.timestamp("ms", "UTC")
+    return pa.table({"window_start": pa.array(starts, instants), "window_end": pa.array(ends, instants)})
+
+
+def _starts(results: pa.Table) -> list[int]:
+    return [int(at) for at in results["window_start"].cast(pa.int64()).to_pylist()]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """What happens to the run of `example_run`; `found` names the checks that do not pass and their first rows."""
+
+    found: Mapping[str, list[str]]
+    verdict: Verdict
+    rows: Callable[[list[Row]], list[Row]] = same
+    fates: Callable[[Manifest], Manifest] | None = None
+    results: Callable[[pa.Table], pa.Table] | None = None
+    past: Sequence[float] = ()
+    quality: Mapping[str, Any] = field(default_factory=dict)
+    window: Mapping[str, str] = field(default_factory=lambda: HOURLY)
+
+    def judged(self, timetable: Path) -> Audit:
+        """The audit of the run with which this has happened."""
+        rows = self.rows(good())
+        fates, results = fates_of(rows), results_of(rows)
+        audit, _ = judge(
+            PLAN,
+            definition(timetable, window=self.window, **self.quality),
+            metrics(rows),
+            [self.fates(fates) if self.fates else fates],
+            results=[self.results(results) if self.results else results],
+            past=self.past,
+        )
+        return audit
+
 
 SOFT_MISSING = "expected windows have events, within the soft limit"
 HARD_MISSING = "expected windows have events, within the hard limit"
-HALF = "every expected window has at least half of its events"
-SOFT_LATE = "the late share of the run keeps its soft limit"
-HARD_LATE = "the late share of the run keeps its hard limit"
-PARTITION_LATE = "the late share of every source partition keeps the hard limit"
-WINDOW_LATE = "the late share of every window keeps the hard limit"
+HALF = "every expected window that has events has at least half of them"
+CONTIGUOUS = "windows are contiguous: each lies on the grid and has its full size"
+
+
+def share(what: str, whom: str, limit: str) -> str:
+    return f"the {what} share of {whom} keeps {'its' if whom == 'the run' else 'the'} {limit} limit"
+
+
+RUN, PARTITION, WINDOW = "the run", "every source partition", "every window"
 TOLERANT = {"missing_ratio": {"warn": 0.1, "fail": 0.25}}
+HARDLY_DROPPED = {"dropped_ratio": {"warn": 0.01, "fail": 0.5}}
+NEVER_DROPPED = {"dropped_ratio": {"warn": 0.01, "fail": 0.015}}
+AT_SIX = "b 2026-03-01T06:00Z"
+FIRST = [f"{name} 2026-03-01T00:00Z" for name in ("a", "b")]
 
-Mutation = Callable[[list[Row]], list[Row]]
-
-
-OF_THE_RUN = {
-    "there is a window to judge",
-    "every chunk of the plan was finished",
-    "every record read has exactly one fate",
-    "every record with a fate is in its window",
-}
-"""Checks whose mutation is not one of a window: each has its own test below."""
-
-MUTATIONS: dict[str, tuple[Mutation, dict[str, Any], dict[str, list[str]], Verdict]] = {
-    "one window deleted": (
+MUTATIONS: dict[str, Mutation] = {
+    "no window at all": Mutation(
+        {"there is a window to judge": []}, Verdict.FAIL, none_at_all, quality={"expected": None}
+    ),
+    "one window deleted": Mutation({SOFT_MISSING: [f"{AT_SIX} False"]}, Verdict.WARN, deleted),
+    "one window emptied": Mutation(
+        {SOFT_MISSING: [f"{AT_SIX} False"]}, Verdict.WARN, changed(events=0, on_time=0, late=0)
+    ),
+    "one window deleted where hardly any may be": Mutation(
+        {HARD_MISSING: [f"{AT_SIX} False"], SOFT_MISSING: [f"{AT_SIX} False"]},
+        Verdict.FAIL,
         deleted,
-        {},
-        {SOFT_MISSING: ["b 2026-03-01T06:00Z False"], HALF: ["b 2026-03-01T06:00Z 0.0"]},
+        quality={"missing_ratio": {"warn": 0.0, "fail": 0.01}},
+    ),
+    "one window deleted where some may be": Mutation({}, Verdict.PASS, deleted, quality=TOLERANT),
+    "one window shifted by 20 minutes": Mutation(
+        {CONTIGUOUS: ["b 2026-03-01T06:20Z False"]}, Verdict.FAIL, moved(20 * MINUTE_MS), quality=TOLERANT
+    ),
+    "one window shortened": Mutation({CONTIGUOUS: [f"{AT_SIX} False"]}, Verdict.FAIL, shortened),
+    "one window shifted by a day": Mutation(
+        {"every window lies in the range": ["b 2026-03-02T06:00Z False"]},
+        Verdict.FAIL,
+        moved(24 * HOUR_MS),
+        quality=TOLERANT,
+    ),
+    "one window in two rows": Mutation(
+        {"every window is counted once": [f"{AT_SIX} 2"]}, Verdict.FAIL, duplicated
+    ),
+    "one window of an unknown source partition": Mutation(
+        {"every window that came was expected": ["c 2026-03-01T06:00Z False"]}, Verdict.WARN, unexpected
+    ),
+    "one window inflated by 5 events": Mutation(
+        {"every window has at most its expected events": [f"{AT_SIX} 5"]},
         Verdict.WARN,
+        changed(events=55, on_time=54),
     ),
-    "one window empty": (
-        emptied,
-        {},
-        {SOFT_MISSING: ["b 2026-03-01T06:00Z False"], HALF: ["b 2026-03-01T06:00Z 0.0"]},
-        Verdict.WARN,
+    "one window thinned to 10 of 50 events": Mutation(
+        {HALF: [f"{AT_SIX} 0.2"]}, Verdict.PASS, changed(events=10, on_time=10, late=0)
     ),
-    "one window deleted where hardly any may be": (
-        deleted,
-        {"missing_ratio": {"warn": 0.0, "fail": 0.01}},
-        {
-            HARD_MISSING: ["b 2026-03-01T06:00Z False"],
-            SOFT_MISSING: ["b 2026-03-01T06:00Z False"],
-            HALF: ["b 2026-03-01T06:00Z 0.0"],
-        },
+    "one chunk without manifest": Mutation(
+        {"every chunk of the plan was finished": []}, Verdict.FAIL, fates=of_another_chunk
+    ),
+    "one source partition silent": Mutation(
+        {"every expected source partition delivered": ["b False"]},
         Verdict.FAIL,
-    ),
-    "one window deleted where some may be": (
-        deleted,
-        TOLERANT,
-        {HALF: ["b 2026-03-01T06:00Z 0.0"]},
-        Verdict.PASS,
-    ),
-    "one window thin": (thinned, {}, {HALF: ["b 2026-03-01T06:00Z 0.2"]}, Verdict.PASS),
-    "one window in two rows": (
-        duplicated,
-        {},
-        {"every window is counted once": ["b 2026-03-01T06:00Z 2"]},
-        Verdict.FAIL,
-    ),
-    "one window shifted by 20 minutes": (
-        shifted,
-        TOLERANT,
-        {
-            "every window lies on the grid and has its full size": ["b 2026-03-01T06:20Z False"],
-            "every window that came was expected": ["b 2026-03-01T06:20Z False"],
-            HALF: ["b 2026-03-01T06:00Z 0.0"],
-        },
-        Verdict.FAIL,
-    ),
-    "one window shortened": (
-        shortened,
-        {},
-        {"every window lies on the grid and has its full size": ["b 2026-03-01T06:00Z False"]},
-        Verdict.FAIL,
-    ),
-    "one window shifted by a day": (
-        moved_out,
-        TOLERANT,
-        {
-            "every window lies in the range": ["b 2026-03-02T06:00Z False"],
-            HALF: ["b 2026-03-01T06:00Z 0.0"],
-        },
-        Verdict.FAIL,
-    ),
-    "one window inflated": (
-        inflated,
-        {},
-        {"every window has at most its expected events": ["b 2026-03-01T06:00Z 5"]},
-        Verdict.WARN,
-    ),
-    "one window lost five events": (
-        robbed,
-        {},
-        {"every event of a window is on time, late, dropped or expired": ["b 2026-03-01T06:00Z 5"]},
-        Verdict.FAIL,
-    ),
-    "one source partition silent": (
         without_partition,
-        {"missing_ratio": {"warn": 0.5, "fail": 0.5}},
-        {
-            "every expected source partition delivered": ["b False"],
-            HALF: ["b 2026-03-01T00:00Z 0.0", "b 2026-03-01T01:00Z 0.0"],
-        },
-        Verdict.FAIL,
+        quality={"missing_ratio": {"warn": 0.5, "fail": 0.5}},
     ),
-    "one source partition too many": (
-        unexpected,
-        {},
-        {"every window that came was expected": ["c 2026-03-01T06:00Z False"]},
+    "123 records lost before any window": Mutation(
+        {"every record read has exactly one fate": []}, Verdict.FAIL, fates=with_lost_records
+    ),
+    "5 records with a fate in no window": Mutation(
+        {"every record with a fate is in its window": ["b 5"]},
+        Verdict.FAIL,
+        changed(events=45, on_time=44),
+        fates=of_five_more,
+    ),
+    "one window lost the fate of 5 events": Mutation(
+        {"every event of a window is on time, late, dropped or expired": [f"{AT_SIX} 5"]},
+        Verdict.FAIL,
+        changed(on_time=44),
+    ),
+    "one window 10 % late": Mutation(
+        {share("late", WINDOW, "soft"): [f"{AT_SIX} 0.1"]}, Verdict.PASS, changed(on_time=45, late=5)
+    ),
+    "one window half late": Mutation(
+        {share("late", WINDOW, "hard"): [f"{AT_SIX} 0.5"], share("late", WINDOW, "soft"): [f"{AT_SIX} 0.5"]},
+        Verdict.PASS,
+        changed(on_time=25, late=25),
+    ),
+    "one source partition 8 % late": Mutation(
+        {
+            share("late", PARTITION, "soft"): ["b 0.08"],
+            share("late", WINDOW, "soft"): [f"{FIRST[1]} 0.08", "b 2026-03-01T01:00Z 0.08"],
+        },
+        Verdict.PASS,
+        in_partition_b(on_time=46, late=4),
+    ),
+    "one source partition 30 % late": Mutation(
+        {
+            share("late", PARTITION, "hard"): ["b 0.3"],
+            share("late", PARTITION, "soft"): ["b 0.3"],
+            share("late", WINDOW, "hard"): [f"{FIRST[1]} 0.3", "b 2026-03-01T01:00Z 0.3"],
+            share("late", WINDOW, "soft"): [f"{FIRST[1]} 0.3", "b 2026-03-01T01:00Z 0.3"],
+        },
         Verdict.WARN,
+        in_partition_b(on_time=35, late=15),
+        quality={"late_ratio": {"warn": 0.2, "fail": 0.25}},
     ),
-    "one window half late": (half_late, {}, {WINDOW_LATE: ["b 2026-03-01T06:00Z 0.5"]}, Verdict.PASS),
-    "late over the soft limit": (late_over_soft, {}, {SOFT_LATE: []}, Verdict.WARN),
-    "late over the hard limit": (
-        late_over_hard,
-        {},
+    "the run 6 % late": Mutation(
         {
-            HARD_LATE: [],
-            SOFT_LATE: [],
-            PARTITION_LATE: ["a 0.26", "b 0.26"],
-            WINDOW_LATE: ["a 2026-03-01T00:00Z 0.26", "b 2026-03-01T00:00Z 0.26"],
+            share("late", RUN, "soft"): [],
+            share("late", PARTITION, "soft"): ["a 0.06", "b 0.06"],
+            share("late", WINDOW, "soft"): [f"{each} 0.06" for each in FIRST],
+        },
+        Verdict.WARN,
+        everywhere(on_time=47, late=3),
+    ),
+    "the run 26 % late": Mutation(
+        {
+            share("late", whom, limit): named
+            for whom, named in (
+                (RUN, []),
+                (PARTITION, ["a 0.26", "b 0.26"]),
+                (WINDOW, [f"{each} 0.26" for each in FIRST]),
+            )
+            for limit in ("hard", "soft")
         },
         Verdict.FAIL,
+        everywhere(on_time=37, late=13),
+    ),
+    "one window with one event of 50 dropped": Mutation(
+        {share("dropped", WINDOW, "soft"): [f"{AT_SIX} 0.02"]},
+        Verdict.PASS,
+        changed(on_time=49, late=0, dropped=1),
+        quality=HARDLY_DROPPED,
+    ),
+    "the same where hardly any may be": Mutation(
+        {
+            share("dropped", WINDOW, "hard"): [f"{AT_SIX} 0.02"],
+            share("dropped", WINDOW, "soft"): [f"{AT_SIX} 0.02"],
+        },
+        Verdict.PASS,
+        changed(on_time=49, late=0, dropped=1),
+        quality=NEVER_DROPPED,
+    ),
+    "2 % of one source partition dropped": Mutation(
+        {
+            share("dropped", PARTITION, "soft"): ["b 0.02"],
+            share("dropped", WINDOW, "soft"): [f"{FIRST[1]} 0.02", "b 2026-03-01T01:00Z 0.02"],
+        },
+        Verdict.PASS,
+        in_partition_b(on_time=49, late=0, dropped=1),
+        quality=HARDLY_DROPPED,
+    ),
+    "2 % of one source partition dropped where hardly any may be": Mutation(
+        {
+            share("dropped", whom, limit): named
+            for whom, named in (
+                (PARTITION, ["b 0.02"]),
+                (WINDOW, [f"{FIRST[1]} 0.02", "b 2026-03-01T01:00Z 0.02"]),
+            )
+            for limit in ("hard", "soft")
+        },
+        Verdict.WARN,
+        in_partition_b(on_time=49, late=0, dropped=1),
+        quality=NEVER_DROPPED,
+    ),
+    "2 % of the run dropped": Mutation(
+        {
+            share("dropped", RUN, "soft"): [],
+            share("dropped", PARTITION, "soft"): ["a 0.02", "b 0.02"],
+            share("dropped", WINDOW, "soft"): [f"{each} 0.02" for each in FIRST],
+        },
+        Verdict.WARN,
+        everywhere(on_time=49, late=0, dropped=1),
+        quality=HARDLY_DROPPED,
+    ),
+    "2 % of the run dropped where hardly any may be": Mutation(
+        {
+            share("dropped", whom, limit): named
+            for whom, named in (
+                (RUN, []),
+                (PARTITION, ["a 0.02", "b 0.02"]),
+                (WINDOW, [f"{each} 0.02" for each in FIRST]),
+            )
+            for limit in ("hard", "soft")
+        },
+        Verdict.FAIL,
+        everywhere(on_time=49, late=0, dropped=1),
+        quality=NEVER_DROPPED,
+    ),
+    "one window that never fired": Mutation(
+        {"every window with events has fired: the watermark reached +inf": ["2026-03-01T06:00Z False"]},
+        Verdict.FAIL,
+        results=without_six,
+    ),
+    "one window to be published twice": Mutation(
+        {"every window and key has one row": ["2026-03-01T06:00Z 1"]}, Verdict.FAIL, results=with_six_twice
+    ),
+    "one session cut in two": Mutation(
+        {"no session is cut at an edge": ["2026-03-01T06:00Z 1"]},
+        Verdict.FAIL,
+        results=as_sessions,
+        window={"kind": "session", "gap": "10m"},
+    ),
+    "a run of more than twice the usual records": Mutation(
+        {"records per day are near those of past runs (median and MAD)": []},
+        Verdict.WARN,
+        past=(900, 1_000, 1_000, 1_050, 1_100),
     ),
 }
+
+
+def table() -> str:
+    """The mutations as a table in Markdown, for the page on quality."""
+    lines = ["| what happens | expectation that fails | what it names | verdict |", "|---|---|---|---|"]
+    for name, mutation in MUTATIONS.items():
+        found = list(mutation.found.items()) or [("none: within its limits", [])]
+        for at, (check, rows) in enumerate(found):
+            first = rows[0] if rows else ""
+            lines.append(
+                f"| {name if at == 0 else ''} | {check} | {first} | {mutation.verdict if at == 0 else ''} |"
+            )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())  # noqa: T201 - for the page

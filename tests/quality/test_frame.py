@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pandas as pd
 import pyarrow as pa
@@ -222,9 +223,12 @@ def test_an_empty_run_has_no_window_and_one_row() -> None:
             "missing_ratio": 0.0,
             "events": 0,
             "late_ratio": 0.0,
+            "dropped_ratio": 0.0,
             "records_read": 0,
             "unaccounted": 0,
             "chunks_missing": 1,
+            "records_per_day": 0.0,
+            "volume_score": 0.0,
         }
     ]
 
@@ -312,3 +316,22 @@ def test_a_timetable_without_partitions_speaks_of_the_only_one_or_is_refused(tmp
         audit_frame(TWO_HOURS, definition(expected=expected, partitions=["b", "c"]), metrics())
 
     assert str(raised.value) == ("quality.expected.partition is missing, but clicks has 2 source partitions: b, c")
+
+
+NEW_YORK = ZoneInfo("America/New_York")
+
+
+@pytest.mark.parametrize(("day", "hours"), [("2013-03-09", 24), ("2013-03-10", 23), ("2013-11-03", 25)])
+def test_a_local_day_expects_as_many_hourly_windows_as_its_clock_has_hours(day: str, hours: int) -> None:
+    since = datetime.fromisoformat(day).replace(tzinfo=NEW_YORK)
+    until = since + timedelta(days=1)  # by the clock on the wall
+
+    frame = audit_frame(
+        plan(since.isoformat(), until.isoformat()), definition(partitions=["a"]), metrics().iloc[:0]
+    )
+
+    assert len(frame) == hours
+    assert frame["is_expected"].all()
+    assert frame["window_start"].is_monotonic_increasing
+    assert frame["window_start"].iloc[0] == since
+    assert frame["window_end"].iloc[-1] == until

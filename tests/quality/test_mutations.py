@@ -3,23 +3,39 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.quality.example_run import definition, failing, good, judged
-from tests.quality.mutations import MUTATIONS, OF_THE_RUN
+from tests.quality.example_run import failing
+from tests.quality.mutations import MUTATIONS, table
 
+from backstream.core.audit import Severity
 from backstream.quality.suites import load_suite
+
+PAGE = Path(__file__).parents[2] / "docs" / "quality.md"
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_mutation_is_caught_by_exactly_its_checks_and_named(timetable: Path, mutation: str) -> None:
-    mutated, limits, expected, verdict = MUTATIONS[mutation]
+    mutated = MUTATIONS[mutation]
 
-    audit = judged(mutated(good()), definition(timetable, **limits))
+    audit = mutated.judged(timetable)
 
-    assert failing(audit) == expected
-    assert audit.verdict is verdict
+    assert failing(audit) == mutated.found
+    assert audit.verdict is mutated.verdict
 
 
-def test_every_expectation_of_the_suite_is_caught_by_some_mutation() -> None:
-    caught = {name for _, _, expected, _ in MUTATIONS.values() for name in expected}
+def test_every_expectation_is_the_gravest_that_some_mutation_fails() -> None:
+    suite = load_suite("window_audit")
+    order = {entry.description: at for at, entry in enumerate(suite.entries)}
+    gravity = list(Severity)
+    severity = {entry.description: gravity.index(entry.severity) for entry in suite.entries}
 
-    assert {entry.description for entry in load_suite("window_audit").entries} == caught | OF_THE_RUN
+    gravest = {
+        min(each.found, key=lambda name: (severity[name], order[name]))
+        for each in MUTATIONS.values()
+        if each.found
+    }
+
+    assert gravest == set(order)
+
+
+def test_the_page_on_quality_has_the_table_of_mutations() -> None:
+    assert table() in PAGE.read_text(encoding="utf-8"), "python -m tests.quality.mutations prints it"

@@ -11,6 +11,7 @@ from backstream.core.folders import expectations_folder
 from backstream.definition.load import parse
 from backstream.quality.suites import PARAMETER_NAMES, available_suites, load_suite, parameters
 
+BETWEEN = "(expect_column_values_to_be_between)"
 ENTRY: dict[str, Any] = {
     "type": "expect_column_values_to_be_between",
     "description": "windows are on time",
@@ -35,15 +36,62 @@ def test_every_suite_of_the_checkout_loads_whole() -> None:
     for name in available_suites():
         content = json.loads((expectations_folder() / f"{name}.json").read_text())
 
-        assert len(load_suite(name).entries) == len(content["expectations"]) > 0
+        included = content["meta"].get("includes", ())
+        expected = len(content["expectations"]) + sum(len(load_suite(each).entries) for each in included)
+        assert len(load_suite(name).entries) == expected > 0
 
 
-def test_the_suite_of_the_checkout_is_in_the_schema_of_great_expectations() -> None:
-    content = json.loads((expectations_folder() / "window_audit.json").read_text())
+def test_the_suites_of_the_checkout_are_in_the_schema_of_great_expectations() -> None:
     load_suite("window_audit")  # imports the library with its own import warnings off
     from great_expectations import ExpectationSuite
 
-    assert len(ExpectationSuite(**content).expectations) == len(content["expectations"])
+    for name in available_suites():
+        content = json.loads((expectations_folder() / f"{name}.json").read_text())
+        assert len(ExpectationSuite(**content).expectations) == len(content["expectations"])
+
+
+def test_the_suite_that_every_run_is_asked_has_all_the_others() -> None:
+    content = json.loads((expectations_folder() / "window_audit.json").read_text())
+
+    assert {*content["meta"]["includes"], "window_audit"} == set(available_suites())
+
+
+def including(folder: Path, name: str, *included: str) -> None:
+    content = {"name": name, "expectations": [], "meta": {"includes": list(included)}}
+    (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+def test_a_suite_has_the_entries_of_those_it_includes_before_its_own(tmp_path: Path) -> None:
+    (tmp_path / "base.json").write_text(json.dumps({"name": "base", "expectations": [ENTRY]}))
+    own = ENTRY | {"description": "own"}
+
+    suite = load_suite("mine", suite_of(tmp_path, own, meta={"includes": ["base"]}))
+
+    assert [(entry.position, entry.description) for entry in suite.entries] == [
+        (1, "windows are on time"),
+        (2, "own"),
+    ]
+
+
+def test_suites_that_include_each_other_are_refused(tmp_path: Path) -> None:
+    including(tmp_path, "mine", "yours")
+    including(tmp_path, "yours", "mine")
+
+    assert refusal(tmp_path) == "suites include each other: mine includes yours includes mine (FOLDER/mine.json)"
+
+
+def test_a_finding_in_an_included_suite_names_its_file(tmp_path: Path) -> None:
+    content = {"name": "base", "expectations": [ENTRY | {"severity": "urgent"}]}
+    (tmp_path / "base.json").write_text(json.dumps(content))
+    including(tmp_path, "mine", "base")
+
+    assert refusal(tmp_path).endswith("got 'urgent' (FOLDER/base.json)")
+
+
+def test_names_of_suites_to_include_must_be_a_list(tmp_path: Path) -> None:
+    assert refusal(suite_of(tmp_path, ENTRY, meta={"includes": "base"})) == (
+        "meta.includes must be a list of names of suites, got 'base' (FOLDER/mine.json)"
+    )
 
 
 def test_a_suite_is_found_by_its_name() -> None:
@@ -89,20 +137,21 @@ def test_a_misspelt_type_is_refused(tmp_path: Path) -> None:
     misspelt = ENTRY | {"type": "expect_column_values_to_be_betwen"}
 
     assert refusal(suite_of(tmp_path, ENTRY | {"description": "first"}, misspelt)) == (
-        "expectation 2: type 'expect_column_values_to_be_betwen' is not one of Great Expectations'"
+        "expectation 2 (expect_column_values_to_be_betwen): "
+        "type 'expect_column_values_to_be_betwen' is not one of Great Expectations'"
         " (FOLDER/mine.json)"
     )
 
 
 def test_a_bad_severity_is_refused(tmp_path: Path) -> None:
     assert refusal(suite_of(tmp_path, ENTRY | {"severity": "urgent"})) == (
-        "expectation 1: severity must be critical, warning or info, got 'urgent' (FOLDER/mine.json)"
+        f"expectation 1 {BETWEEN}: severity must be critical, warning or info, got 'urgent' (FOLDER/mine.json)"
     )
 
 
 def test_a_missing_description_is_refused(tmp_path: Path) -> None:
     assert refusal(suite_of(tmp_path, {key: ENTRY[key] for key in ENTRY if key != "description"})) == (
-        "expectation 1: description must say what is asked for, got None (FOLDER/mine.json)"
+        f"expectation 1 {BETWEEN}: description must say what is asked for, got None (FOLDER/mine.json)"
     )
 
 
@@ -110,7 +159,7 @@ def test_a_parameter_that_no_definition_gives_is_refused(tmp_path: Path) -> None
     kwargs = {"column": "late_ratio", "max_value": {"$PARAMETER": "late_ratio_fail * 2"}}
 
     assert refusal(suite_of(tmp_path, ENTRY | {"kwargs": kwargs})) == (
-        "expectation 1: max_value names an unknown parameter 'late_ratio_fail * 2' (FOLDER/mine.json)"
+        f"expectation 1 {BETWEEN}: max_value names an unknown parameter 'late_ratio_fail * 2' (FOLDER/mine.json)"
     )
 
 
@@ -119,7 +168,8 @@ def test_a_parameter_inside_an_argument_is_refused(tmp_path: Path) -> None:
     nested = ENTRY | {"type": "expect_column_values_to_be_in_set", "kwargs": kwargs}
 
     assert refusal(suite_of(tmp_path, nested)) == (
-        'expectation 1: value_set must be a parameter as a whole, got [{"$PARAMETER": "late_ratio_fail"}]'
+        "expectation 1 (expect_column_values_to_be_in_set): "
+        'value_set must be a parameter as a whole, got [{"$PARAMETER": "late_ratio_fail"}]'
         " (FOLDER/mine.json)"
     )
 
@@ -128,13 +178,14 @@ def test_a_column_that_the_frame_does_not_have_is_refused(tmp_path: Path) -> Non
     of_the_run = ENTRY | {"meta": {"frame": "run"}, "kwargs": {"column": "copies", "max_value": 1}}
 
     assert refusal(suite_of(tmp_path, of_the_run)) == (
-        "expectation 1: frame run has no column 'copies' (FOLDER/mine.json)"
+        f"expectation 1 {BETWEEN}: column: frame run has no column 'copies' (FOLDER/mine.json)"
     )
 
 
 def test_a_frame_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     assert refusal(suite_of(tmp_path, ENTRY | {"meta": {"frame": "days"}})) == (
-        "expectation 1: meta.frame must be windows, partitions or run, got 'days' (FOLDER/mine.json)"
+        f"expectation 1 {BETWEEN}: meta.frame must be windows, partitions, run or results, got 'days'"
+        " (FOLDER/mine.json)"
     )
 
 
@@ -142,8 +193,7 @@ def test_an_argument_that_the_expectation_does_not_take_is_refused(tmp_path: Pat
     kwargs = {"column": "late_ratio", "max_value": 1, "most": 0.9}
 
     assert refusal(suite_of(tmp_path, ENTRY | {"kwargs": kwargs})) == (
-        "expectation 1: kwargs.most of expect_column_values_to_be_between: extra fields not permitted"
-        " (FOLDER/mine.json)"
+        f"expectation 1 {BETWEEN}: kwargs.most: extra fields not permitted, got 0.9 (FOLDER/mine.json)"
     )
 
 
@@ -152,8 +202,8 @@ def test_all_problems_are_listed_at_once(tmp_path: Path) -> None:
 
     assert refusal(wrong) == (
         "3 problems in FOLDER/mine.json\n"
-        "  expectation 1: 'id' is not a known key\n"
-        "  expectation 1: severity must be critical, warning or info, got None\n"
+        f"  expectation 1 {BETWEEN}: 'id' is not a known key, got '7'\n"
+        f"  expectation 1 {BETWEEN}: severity must be critical, warning or info, got None\n"
         "  expectation 2: must be a JSON object, got str"
     )
 
@@ -176,7 +226,7 @@ def test_a_suite_under_another_name_than_its_file_is_refused(tmp_path: Path) -> 
 
 def test_a_suite_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
     assert refusal(suite_of(tmp_path, ENTRY, expectation=[])) == (
-        "suite has an unknown key 'expectation' (FOLDER/mine.json)"
+        "suite has an unknown key 'expectation', got [] (FOLDER/mine.json)"
     )
 
 

@@ -194,8 +194,10 @@ def test_a_mode_that_is_not_the_definitions_is_an_override() -> None:
 
 
 def test_an_approval_names_who_gave_it() -> None:
-    given = Approval("approved", "ada", "2026-03-06T09:12:04Z", "seen the diff")
+    given = Approval(is_approved=True, by="ada", at="2026-03-06T09:12:04Z")
     asks = parse(DEFINITION.model_dump(mode="json") | {"approval": {"when": "warn"}}, "test")
 
-    assert provenance.approval_text(DEFINITION, given) == "approved by ada, 2026-03-06 09:12:04 UTC, seen the diff"
+    assert provenance.approval_text(DEFINITION, given) == "approved by ada, 2026-03-06 09:12:04 UTC"
+    late = Approval(is_approved=False, by="")
+    assert provenance.approval_text(DEFINITION, late) == "rejected, nobody answered in time"
     assert provenance.approval_text(asks, None) == "asked for when the verdict is a warning"

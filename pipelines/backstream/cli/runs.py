@@ -1,4 +1,4 @@
-"""Verbs of a run: plan it, run it, write its report again."""
+"""Verbs of a run: plan it, run it."""
 
 from __future__ import annotations
 
@@ -89,25 +89,6 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
         since, until = _both(since, until)
         planned = None if fresh else _interrupted(definition, since, until, mode)
         carry_out(planned or _planned(definition, since, until, mode, why))
-
-
-@app.command()
-def report(
-    definition: DefinitionArgument,
-    since: SinceOption,
-    until: UntilOption,
-    mode: ModeOption = None,
-) -> None:
-    """Write the report of the newest run of a range again, and say where it is.
-
-    Example: `backstream report flights --since 2013-02-01 --until 2013-03-01`
-    """
-    from backstream import steps
-
-    with errors_in_words():
-        latest = _latest_run(definition, since, until, mode)
-        steps.report_run(latest)
-        print(steps.summary(latest))
 
 
 class Why(NamedTuple):
@@ -215,19 +196,3 @@ def _replay(planned: Plan) -> None:
             progress.update(bar, completed=(number + 1) * len(STAGES))
         progress.update(bar, description="replayed")
         spark.stop()
-
-
-def _latest_run(definition: str, since: str, until: str, mode: Mode | None) -> Plan:
-    from backstream.definition.load import load
-
-    wanted = (instant_ms(since, "--since"), instant_ms(until, "--until"))
-    dataset = load(definition_path(definition)).name
-    found = []
-    for path in (Home.from_environment().path / "runs" / dataset).glob("*/plan.json"):
-        candidate = Plan.read(path)
-        if (candidate.since_ms, candidate.until_ms) == wanted and mode in (None, candidate.mode):
-            found.append((path.stat().st_mtime, candidate))
-    if not found:
-        msg = f"no run of {dataset} from {since} to {until} in {Home.from_environment().path}"
-        raise SpecError(msg)
-    return max(found, key=lambda each: each[0])[1]

@@ -279,6 +279,8 @@ class Quality(_Section):
 
     suite: Name = "window_audit"
     late_ratio: Limits = Limits(warn=0.05, fail=0.25)
+    dropped_ratio: Limits = Limits(warn=0.05, fail=0.25)
+    """`late_ratio` counts late and dropped events, `dropped_ratio` those that no window took."""
     missing_ratio: Limits = Limits(warn=0.0, fail=0.25)
     """Share of expected windows (per source partition) without any event."""
     partitions: Annotated[tuple[str, ...] | Literal["observed"], BeforeValidator(_partitions)] = "observed"

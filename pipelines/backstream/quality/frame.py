@@ -13,11 +13,13 @@ import pandas as pd
 
 from backstream.core.errors import ContractError
 from backstream.core.fates import Fate, unaccounted
+from backstream.core.instants import DAY_MS
 from backstream.core.manifest import Manifest, total_fates
 from backstream.core.plan import Plan
 from backstream.core.windows import Tumbling
 from backstream.definition.model import Definition
 from backstream.quality.expected import CELL, CELL_TYPES, expected_cells, instants_ms
+from backstream.quality.volume import volume_score
 
 COUNTS = ["events", "on_time", "late", "dropped", "expired"]
 WINDOW_COLUMNS = [
@@ -28,17 +30,22 @@ WINDOW_COLUMNS = [
     "is_present",
     "in_range",
     "is_aligned",
+    "is_placed",
+    "is_counted_on",
     "is_count_known",
     "expected_events",
     *COUNTS,
     "unaccounted",
     "surplus",
     "late_ratio",
+    "dropped_ratio",
     "completeness",
     "copies",
 ]
 """Columns of the audit frame. Instants are UTC timestamps; ratios lie in 0 to 1, completeness also above.
 
+`is_placed`: in the range and on the grid. `is_counted_on`: expected, and has events.
+`late_ratio`: share of events late or dropped; `dropped_ratio`: of those dropped.
 `is_count_known`: whether `expected_events` is a count from a timetable; without one it is 0.
 `unaccounted`: events that are neither on time, late, dropped nor expired.
 `surplus`: events beyond the expected ones. `copies`: rows of the metrics for this one cell.
@@ -52,6 +59,7 @@ PARTITION_COLUMNS = [
     "expected_events",
     *COUNTS,
     "late_ratio",
+    "dropped_ratio",
     "records",
     "unmatched",
 ]
@@ -63,11 +71,17 @@ RUN_COLUMNS = [
     "missing_ratio",
     "events",
     "late_ratio",
+    "dropped_ratio",
     "records_read",
     "unaccounted",
     "chunks_missing",
+    "records_per_day",
+    "volume_score",
 ]
-"""One row. `unaccounted`: records read that have no fate, or more than one."""
+"""One row. `unaccounted`: records read that have no fate, or more than one.
+
+`volume_score`: how far `records_per_day` lies from those of past runs, by `quality.volume`.
+"""
 
 _IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
@@ -127,9 +141,12 @@ def _judged(cells: pd.DataFrame, plan: Plan, definition: Definition) -> pd.DataF
     cells["is_present"] = cells["events"] > 0
     cells["in_range"] = start_ms.between(plan.since_ms, plan.until_ms, inclusive="left")
     cells["is_aligned"] = (off_grid == 0) & (end_ms - start_ms == definition.cells.size_ms)
+    cells["is_placed"] = cells["in_range"] & cells["is_aligned"]
+    cells["is_counted_on"] = cells["is_expected"] & cells["is_present"]
     cells["is_count_known"] = definition.quality.expected is not None
     cells["unaccounted"] = cells["events"] - cells[COUNTS[1:]].sum(axis=1)
     cells["late_ratio"] = _ratio(cells["late"] + cells["dropped"], cells["events"])
+    cells["dropped_ratio"] = _ratio(cells["dropped"], cells["events"])
     is_counted = cells["is_count_known"] & cells["is_expected"]
     cells["surplus"] = (cells["events"] - cells["expected_events"]).clip(lower=0).where(is_counted, 0)
     is_whole = (cells["is_present"] | ~cells["is_expected"]).astype("float64")
@@ -155,14 +172,18 @@ def partitions_frame(windows: pd.DataFrame, manifests: Sequence[Manifest], defin
     return _with_ratios(rows).rename_axis("source_partition").reset_index()[PARTITION_COLUMNS]
 
 
-def run_frame(plan: Plan, windows: pd.DataFrame, manifests: Sequence[Manifest]) -> pd.DataFrame:
-    """The run as one row of `RUN_COLUMNS`."""
+def run_frame(
+    plan: Plan, windows: pd.DataFrame, manifests: Sequence[Manifest], past: Sequence[float] = ()
+) -> pd.DataFrame:
+    """The run as one row of `RUN_COLUMNS`; `past` are the records read per day of past runs."""
     row = _with_ratios(_summed(windows, pd.Series("run", index=windows.index)).reindex(["run"], fill_value=0))
     row["windows"] = len(windows)
     row["records_read"] = sum(each.events_read for each in manifests)
     row["unaccounted"] = sum(abs(_without_fate(each)) for each in manifests)
     finished = {each.chunk_id for each in manifests}
     row["chunks_missing"] = sum(chunk.chunk_id not in finished for chunk in plan.chunks)
+    row["records_per_day"] = row["records_read"] * DAY_MS / (plan.until_ms - plan.since_ms)
+    row["volume_score"] = volume_score(float(row["records_per_day"].iloc[0]), past)
     return row.reset_index(drop=True)[RUN_COLUMNS]
 
 
@@ -184,6 +205,7 @@ def _with_ratios(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(
         missing_ratio=_ratio(rows["windows_missing"], rows["windows_expected"]),
         late_ratio=_ratio(rows["late"] + rows["dropped"], rows["events"]),
+        dropped_ratio=_ratio(rows["dropped"], rows["events"]),
     )
 
 

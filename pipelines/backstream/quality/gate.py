@@ -6,11 +6,12 @@ could not run as an ordinary miss, where here such a check is an error and never
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from backstream.core.audit import Audit, Check, Outcome, Severity, verdict_over
 from backstream.core.instants import epoch_ms, instant_text
@@ -19,6 +20,7 @@ from backstream.core.plan import Plan
 from backstream.definition.model import Definition
 from backstream.quality.frame import audit_frame, partitions_frame, run_frame
 from backstream.quality.gx import Answer, answer, batches
+from backstream.quality.results import results_frame
 from backstream.quality.suites import Entry, load_suite, parameters
 from backstream.quality.summary import summary_over
 from backstream.quality.words import limit_text, rows_text, value_text
@@ -26,7 +28,12 @@ from backstream.quality.words import limit_text, rows_text, value_text
 MOST_NAMED = 20
 """Failing rows named per check; the rest is a count."""
 
-_NAMED_BY = {"windows": ["source_partition", "window_start"], "partitions": ["source_partition"], "run": []}
+_NAMED_BY = {
+    "windows": ["source_partition", "window_start"],
+    "partitions": ["source_partition"],
+    "results": ["window_start"],
+    "run": [],
+}
 _MISSED = {Severity.CRITICAL: Outcome.FAIL, Severity.WARNING: Outcome.WARN, Severity.INFO: Outcome.INFO}
 
 
@@ -35,6 +42,9 @@ def judge(
     definition: Definition,
     metrics: pd.DataFrame,
     manifests: Sequence[Manifest],
+    *,
+    results: Iterable[pa.Table],
+    past: Sequence[float] = (),
     suites_folder: Path | None = None,
 ) -> tuple[Audit, pd.DataFrame]:
     """Judge a run by the suite its definition names.
@@ -44,6 +54,8 @@ def judge(
         definition: the suite, the limits, and what is expected.
         metrics: the run's rows of the metrics table (columns of `core.tables.METRICS_TABLE`).
         manifests: what the finished chunks left.
+        results: per chunk the keys, `window_start` and `window_end` of the rows it would publish.
+        past: records read per day of past runs; too few of them are no history.
         suites_folder: where suites are looked for; by default where the installation keeps them.
 
     Returns:
@@ -58,7 +70,8 @@ def judge(
     frames = {
         "windows": windows,
         "partitions": partitions_frame(windows, manifests, definition),
-        "run": run_frame(plan, windows, manifests),
+        "run": run_frame(plan, windows, manifests, past),
+        "results": results_frame(plan, definition, windows, results),
     }
     asked, limits = batches(frames), parameters(definition)
     checks = tuple(_check(entry, frames[entry.frame], asked[entry.frame], limits) for entry in suite.entries)

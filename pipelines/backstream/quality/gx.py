@@ -40,7 +40,8 @@ def refusal(type_name: str, kwargs: Mapping[str, Any]) -> str | None:
     except ValidationError as error:
         finding = error.errors()[0]
         key = ".".join(str(part) for part in finding["loc"] if part != "__root__")
-        return f"kwargs{'.' if key else ''}{key} of {type_name}: {finding['msg']}"
+        got = f", got {kwargs[key]!r}" if key in kwargs else ""
+        return f"kwargs{'.' if key else ''}{key}: {finding['msg']}{got}"
     except GreatExpectationsError as error:
         return f"{type_name}: {error}"
     return None

@@ -3,14 +3,15 @@
 A suite is a file `expectations/<name>.json` in Great Expectations' own schema. Beyond that schema, every
 entry must say in a `description` what it asks for (the check's name for people, unique in its suite) and how
 much a miss weighs in a `severity`. `meta.frame` names the table that is asked: `windows` (one row per source
-partition and window; the default), `partitions` (one row per source partition) or `run` (one row).
+partition and window; the default), `partitions` (one row per source partition), `run` (one row) or `results` (one
+row per window start). A suite's own `meta.includes` names other suites whose expectations come before its own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,14 @@ from backstream.core.errors import SpecError, problems
 from backstream.core.folders import expectations_folder
 from backstream.definition.model import Definition
 from backstream.quality.frame import PARTITION_COLUMNS, RUN_COLUMNS, WINDOW_COLUMNS
+from backstream.quality.results import RESULT_COLUMNS
 
-FRAMES = {"windows": WINDOW_COLUMNS, "partitions": PARTITION_COLUMNS, "run": RUN_COLUMNS}
+FRAMES = {
+    "windows": WINDOW_COLUMNS,
+    "partitions": PARTITION_COLUMNS,
+    "run": RUN_COLUMNS,
+    "results": RESULT_COLUMNS,
+}
 """The tables a check may ask, and their columns."""
 
 _SUITE_KEYS = {"name", "expectations", "meta", "notes", "suite_parameters"}
@@ -57,10 +64,13 @@ class Suite:
 
 def parameters(definition: Definition) -> dict[str, float]:
     """What a suite may name as `{"$PARAMETER": ..}`: the limits of a definition, shares between 0 and 1."""
-    late, missing = definition.quality.late_ratio, definition.quality.missing_ratio
+    quality = definition.quality
+    late, dropped, missing = quality.late_ratio, quality.dropped_ratio, quality.missing_ratio
     return {
         "late_ratio_warn": late.warn,
         "late_ratio_fail": late.fail,
+        "dropped_ratio_warn": dropped.warn,
+        "dropped_ratio_fail": dropped.fail,
         "missing_ratio_warn": missing.warn,
         "missing_ratio_fail": missing.fail,
         "present_ratio_warn": _complement(missing.warn),
@@ -71,6 +81,8 @@ def parameters(definition: Definition) -> dict[str, float]:
 PARAMETER_NAMES = (
     "late_ratio_warn",
     "late_ratio_fail",
+    "dropped_ratio_warn",
+    "dropped_ratio_fail",
     "missing_ratio_warn",
     "missing_ratio_fail",
     "present_ratio_warn",
@@ -84,24 +96,45 @@ def available_suites(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def load_suite(name: str, folder: Path | None = None) -> Suite:
-    """The suite of a name, every entry checked.
+    """The suite of a name with those that it includes, every entry checked.
 
     Raises:
         SpecError: when there is no such suite, it holds nothing, or an entry is wrong: each finding with
-            the position of its entry (from 1) and the value, and the file.
+            the position of its entry (from 1) and its type, the value, and the file.
     """
-    path = (folder or expectations_folder()) / f"{name}.json"
+    folder = folder or expectations_folder()
+    entries = tuple(_entries(name, folder, ()))
+    where = str(folder / f"{name}.json")
+    if not entries:
+        msg = f"suite must hold at least one expectation, got none ({where})"
+        raise SpecError(msg)
+    if findings := _repeated([entry.description for entry in entries]):
+        raise SpecError(problems("problems", findings, where))
+    return Suite(name, tuple(replace(entry, position=at) for at, entry in enumerate(entries, 1)))
+
+
+def _entries(name: str, folder: Path, including: tuple[str, ...]) -> Iterator[Entry]:
+    """The entries of the suites that a suite includes, then its own."""
+    path = folder / f"{name}.json"
+    if name in including:
+        msg = f"suites include each other: {' includes '.join((*including, name))} ({path})"
+        raise SpecError(msg)
     content = _content(path, name)
-    entries = content["expectations"]
     findings = [
-        f"expectation {position}: {finding}"
-        for position, entry in enumerate(entries, 1)
+        f"expectation {position}{_type_of(entry)}: {finding}"
+        for position, entry in enumerate(content["expectations"], 1)
         for finding in _findings(entry)
     ]
-    findings += _repeated(entries)
     if findings:
         raise SpecError(problems("problems", findings, str(path)))
-    return Suite(name, tuple(_entry(position, entry) for position, entry in enumerate(entries, 1)))
+    for included in content.get("meta", {}).get("includes", ()):
+        yield from _entries(included, folder, (*including, name))
+    yield from (_entry(position, entry) for position, entry in enumerate(content["expectations"], 1))
+
+
+def _type_of(entry: Any) -> str:
+    named = entry.get("type") if isinstance(entry, dict) else None
+    return f" ({named})" if isinstance(named, str) else ""
 
 
 def _content(path: Path, name: str) -> Mapping[str, Any]:
@@ -127,11 +160,15 @@ def _wrong_suite(content: Any, name: str) -> str | None:
         return f"suite must be a JSON object, got {type(content).__name__}"
     unknown = sorted(set(content) - _SUITE_KEYS)
     if unknown:
-        return f"suite has an unknown key {unknown[0]!r}"
+        return f"suite has an unknown key {unknown[0]!r}, got {content[unknown[0]]!r}"
     if content.get("name") != name:
         return f"suite must have the name of its file, got {content.get('name')!r}"
-    if not isinstance(content.get("expectations"), list) or not content["expectations"]:
-        return "suite must hold at least one expectation, got none"
+    if not isinstance(content.get("expectations"), list):
+        return f"expectations must be a list, got {content.get('expectations')!r}"
+    meta = content.get("meta") or {}
+    includes = meta.get("includes", []) if isinstance(meta, dict) else meta
+    if not isinstance(includes, list) or not all(isinstance(each, str) for each in includes):
+        return f"meta.includes must be a list of names of suites, got {includes!r}"
     return None
 
 
@@ -139,14 +176,14 @@ def _findings(entry: Any) -> list[str]:
     """What is wrong with one entry; its arguments are looked at only if the rest is sound."""
     if not isinstance(entry, dict):
         return [f"must be a JSON object, got {type(entry).__name__}"]
-    found = [f"{key!r} is not a known key" for key in sorted(set(entry) - _ENTRY_KEYS)]
+    found = [f"{key!r} is not a known key, got {entry[key]!r}" for key in sorted(set(entry) - _ENTRY_KEYS)]
     if not isinstance(entry.get("description"), str) or not entry["description"].strip():
         found.append(f"description must say what is asked for, got {entry.get('description')!r}")
     if entry.get("severity") not in list(Severity):
         found.append(f"severity must be critical, warning or info, got {entry.get('severity')!r}")
     frame = _frame(entry)
     if frame not in FRAMES:
-        found.append(f"meta.frame must be windows, partitions or run, got {frame!r}")
+        found.append(f"meta.frame must be windows, partitions, run or results, got {frame!r}")
     if not isinstance(entry.get("kwargs"), dict):
         found.append(f"kwargs must be a JSON object, got {entry.get('kwargs')!r}")
     return found or [*_wrong_arguments(entry["kwargs"], frame), *_refused(entry)]
@@ -163,7 +200,9 @@ def _wrong_arguments(kwargs: Mapping[str, Any], frame: str) -> list[str]:
             found.append(f"{key} must be a parameter as a whole, got {json.dumps(value)}")
         elif key in _COLUMN_KEYS:
             named = value if isinstance(value, list) else [value]
-            found += [f"frame {frame} has no column {name!r}" for name in named if name not in FRAMES[frame]]
+            found += [
+                f"{key}: frame {frame} has no column {name!r}" for name in named if name not in FRAMES[frame]
+            ]
     return found
 
 
@@ -175,9 +214,8 @@ def _refused(entry: Mapping[str, Any]) -> list[str]:
     return [reason] if reason else []
 
 
-def _repeated(entries: Sequence[Any]) -> list[str]:
-    descriptions = [entry.get("description") for entry in entries if isinstance(entry, dict)]
-    twice = sorted({text for text in descriptions if isinstance(text, str) and descriptions.count(text) > 1})
+def _repeated(descriptions: Sequence[str]) -> list[str]:
+    twice = sorted({text for text in descriptions if descriptions.count(text) > 1})
     return [f"description must be unique in its suite, got {text!r} more than once" for text in twice]
 
 

@@ -14,7 +14,7 @@ from backstream.definition.model import Definition
 from backstream.quality.words import days_text
 
 _MOST_PARTITIONS = 3  # more names than this make no sentence
-_TOLD_ELSEWHERE = {"is_present", "late_ratio", "is_delivered", "missing_ratio"}
+_TOLD_ELSEWHERE = {"is_present", "late_ratio", "dropped_ratio", "is_delivered", "missing_ratio"}
 _GRAVE = {Outcome.ERROR: "could not check", Outcome.FAIL: "not met"}
 
 

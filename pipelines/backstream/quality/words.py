@@ -10,6 +10,7 @@ from backstream.core.words import share_text
 
 ROW_NAMES = {
     "windows": ("window", "windows"),
+    "results": ("window start", "window starts"),
     "partitions": ("source partition", "source partitions"),
     "run": ("run", "runs"),
 }
@@ -24,7 +25,7 @@ def value_text(value: Any, column: str | None) -> str:
         return share_text(float(value))
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def limit_text(kwargs: Mapping[str, Any], frame: str) -> str:

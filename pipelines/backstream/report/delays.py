@@ -28,8 +28,8 @@ _LOW_SHARE = 0.01  # steps at the low end that together hold less are one bar
 _TOPS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 
 
-def delay_chart(delays: Delays, definition: Definition) -> BarChart:
-    """Share of the records per step of delay; vertical lines where the watermark's delay and lateness end."""
+def delay_chart(delays: Delays, definition: Definition | None) -> BarChart:
+    """Share of the records per step of delay; with a definition, lines where its delay and lateness end."""
     steps = _shown(delays.counts)
     shares = [
         sum(delays.counts[low:high]) / delays.records for low, high in pairwise((0, *(at + 1 for at in steps)))
@@ -46,7 +46,7 @@ def delay_chart(delays: Delays, definition: Definition) -> BarChart:
             _bar(steps[at], steps[at - 1] if at else None, share, delays.records)
             for at, share in enumerate(shares)
         ),
-        marks=tuple(_marks(definition, steps)),
+        marks=tuple(_marks(definition, steps)) if definition else (),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from backstream.core.plan import Plan
+from backstream.core.plan import Mode, Plan
 from backstream.core.words import share_text
 from backstream.definition.model import Definition
 from backstream.report import charts, completeness, delays, figures, lateness, volume
@@ -79,11 +79,11 @@ def _volume(plan: Plan, definition: Definition, frame: pd.DataFrame) -> dict[str
     }
 
 
-def delay_charts(known: Known, definition: Definition) -> dict[str, Any]:
+def delay_charts(plan: Plan, known: Known, definition: Definition) -> dict[str, Any]:
     """How long records took to arrive; empty where that is not known."""
     if known.delays is None:
         return {"delay_drawn": None}
-    chart = delays.delay_chart(known.delays, definition)
+    chart = delays.delay_chart(known.delays, definition if plan.mode is Mode.REPLAY else None)
     return {
         "delay_drawn": _drawn_bars(chart, replace(chart, x=_thinned(chart.x))),
         "delay_marks": chart.marks,

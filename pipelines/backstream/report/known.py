@@ -53,12 +53,14 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A person's answer when one was asked: as the file `approval.json` of the run's folder has it."""
+    """A person's answer when one was asked: as the file `decision.json` of the run's folder has it.
 
-    decision: str
+    `by` is empty where nobody answered in time; `at` is ISO 8601 text.
+    """
+
+    is_approved: bool
     by: str
     at: str = ""
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,5 +42,6 @@ def approval_text(definition: Definition, approval: Approval | None) -> str:
     """Who let the run through, or when anybody would have been asked."""
     if approval is None:
         return _ASKED_WHEN[definition.approval.when]
-    parts = [f"{approval.decision} by {approval.by}", iso_text(approval.at), approval.note]
-    return ", ".join(part for part in parts if part)
+    answer = "approved" if approval.is_approved else "rejected"
+    who = f"{answer} by {approval.by}" if approval.by else f"{answer}, nobody answered in time"
+    return f"{who}, {iso_text(approval.at)}" if approval.at else who

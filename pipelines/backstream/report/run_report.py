@@ -84,7 +84,7 @@ def render(
         "approval": provenance.approval_text(definition, known.approval),
         "bars_of": drawn.change_bars(known),
         **drawn.window_charts(plan, definition, windows),
-        **drawn.delay_charts(known, definition),
+        **drawn.delay_charts(plan, known, definition),
     }
     return environment().get_template("run_report.html").render(page)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,14 +11,17 @@ from pandas import DataFrame
 
 from backstream.core.audit import Audit, Verdict
 from backstream.core.errors import BackstreamError, QualityError
+from backstream.core.instants import DAY_MS
 from backstream.core.manifest import Manifest
 from backstream.core.plan import Plan
-from backstream.core.tables import METRICS, METRICS_TABLE
+from backstream.core.tables import METRICS, METRICS_TABLE, WINDOWS
 from backstream.definition.load import parse
-from backstream.lake.ledger import Status, record_checks, record_run
+from backstream.definition.model import Definition
+from backstream.lake.ledger import Status, record_checks, record_run, runs
 from backstream.lake.staging import require_complete
 from backstream.quality.gate import judge
-from backstream.steps.outcome import outcome_row, report_run
+from backstream.steps.outcome import outcome_row
+from backstream.steps.reports import report_run
 from backstream.steps.state import home_of, manifests_of
 
 
@@ -37,7 +40,14 @@ def audit_run(plan: Plan) -> Audit:
     manifests = manifests_of(plan)
     require_complete(plan, manifests)
     definition = parse(plan.definition, f"plan {plan.run_id}")
-    audit, frame = judge(plan, definition, staged_metrics(manifests), manifests)
+    audit, frame = judge(
+        plan,
+        definition,
+        staged_metrics(manifests),
+        manifests,
+        results=staged_results(definition, manifests),
+        past=_past(plan),
+    )
     audit = replace(audit, overridden=plan.gate_override)
     frame.to_parquet(plan.folder.audit, index=False)
     audit.write(plan.folder.verdict)
@@ -49,12 +59,30 @@ def audit_run(plan: Plan) -> Audit:
     return audit
 
 
+def _past(plan: Plan) -> list[float]:
+    """Records read per day of the newest published run of each other range of the dataset, in the plan's mode."""
+    found: dict[tuple[int, int], float] = {}
+    for row in runs(home_of(plan), plan.dataset):
+        days, is_published = (row.until_ms - row.since_ms) / DAY_MS, row.status is Status.PUBLISHED
+        if is_published and row.mode == plan.mode and row.events_read and row.run_id != plan.run_id:
+            found.setdefault((row.since_ms, row.until_ms), row.events_read / days)
+    return list(found.values())
+
+
 def _refuse(audit: Audit, report: str) -> None:
     if audit.verdict is Verdict.ERROR:
         msg = f"the audit of {audit.run_id} could not be completed: {audit.summary}\n  report: {report}"
         raise AuditError(msg)
     msg = f"{audit.summary}: nothing was published\n\nhint: the report is at {report}"
     raise QualityError(msg)
+
+
+def staged_results(definition: Definition, manifests: Sequence[Manifest]) -> Iterator[pa.Table]:
+    """Keys and window of the rows that each chunk staged for publication, a chunk at a time."""
+    columns = [*definition.source.key, "window_start", "window_end"]
+    for manifest in manifests:
+        if files := manifest.files.get(WINDOWS):
+            yield pa.concat_tables(pq.ParquetFile(file.path).read(columns) for file in files)
 
 
 def staged_metrics(manifests: Sequence[Manifest]) -> DataFrame:

@@ -16,7 +16,7 @@ from backstream.core.errors import LedgerError, SpecError
 from backstream.core.folders import Home
 from backstream.core.instants import SECOND_MS, instant_ms
 from backstream.core.intervals import Interval
-from backstream.core.plan import Plan
+from backstream.core.plan import Mode, Plan
 from backstream.lake import as_of, history
 from backstream.lake.catalog import loaded, opened
 from backstream.lake.changes import Changes, summed
@@ -83,8 +83,10 @@ def difference(home: Home, run_id: str, limit: int) -> Difference:
         return _published_difference(found or found_run(home, catalog, run_id), limit)
 
 
-def newest_run(home: Home, dataset: str, since_ms: int | None = None, until_ms: int | None = None) -> Plan:
-    """The plan that was made last for a dataset, of the range when given.
+def newest_run(
+    home: Home, dataset: str, since_ms: int | None = None, until_ms: int | None = None, mode: Mode | None = None
+) -> Plan:
+    """The plan that was made last for a dataset, of the range and in the mode when given.
 
     Raises:
         SpecError: when there is none.
@@ -92,7 +94,8 @@ def newest_run(home: Home, dataset: str, since_ms: int | None = None, until_ms: 
     paths = (home.path / "runs" / dataset).glob("*/plan.json")
     for path in sorted(paths, key=lambda each: each.stat().st_mtime, reverse=True):
         plan = Plan.read(path)
-        if since_ms in (None, plan.since_ms) and until_ms in (None, plan.until_ms):
+        is_of_range = since_ms in (None, plan.since_ms) and until_ms in (None, plan.until_ms)
+        if is_of_range and mode in (None, plan.mode):
             return plan
     msg = f"no run of {dataset}{'' if since_ms is None and until_ms is None else ' of that range'} in {home.path}"
     raise SpecError(msg)

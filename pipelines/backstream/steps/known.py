@@ -114,8 +114,8 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _approval(plan: Plan) -> Approval | None:
-    path = plan.folder.path / "approval.json"
+    path = plan.folder.path / "decision.json"
     if not path.exists():
         return None
-    content = read_json(path, "approval")
-    return Approval(**{name: str(content.get(name, "")) for name in ("decision", "by", "at", "note")})
+    content = read_json(path, "decision")
+    return Approval(bool(content.get("is_approved")), str(content.get("by", "")), str(content.get("at", "")))

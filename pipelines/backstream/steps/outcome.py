@@ -1,29 +1,22 @@
-"""What comes of a run: its publication, its report, and a summary for a terminal."""
+"""What comes of a run: its publication, and a summary for a terminal."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-
-import pandas as pd
 
 from backstream.core.audit import Audit
 from backstream.core.decision import Decision
 from backstream.core.errors import ConflictError, QualityError
 from backstream.core.fates import Fate
-from backstream.core.folders import write_text
 from backstream.core.instants import SECOND_MS
 from backstream.core.manifest import Manifest, total_fates
 from backstream.core.plan import Plan
 from backstream.core.publication import Publication
-from backstream.definition.load import parse
 from backstream.lake.ledger import RunRow, Status, record_run, run_row
 from backstream.lake.publish import publish
-from backstream.report.run_report import render
-from backstream.steps.known import known_of
-from backstream.steps.observe import leave_figures, observe
+from backstream.steps.reports import report_run
 from backstream.steps.state import home_of, manifests_of
 
 
@@ -85,32 +78,6 @@ def _reason(plan: Plan, audit: Audit) -> str:
     if decision := Decision.read(plan.folder.decision):
         said.append(str(decision))
     return "; ".join(said)
-
-
-def report_run(plan: Plan) -> Path:
-    """Write the run report from whatever the run has left so far, and return the file.
-
-    Leaves beside it what the pages inside Airflow show of the run and of the dataset as it is now.
-    """
-    folder, manifests = plan.folder, manifests_of(plan)
-    definition = parse(plan.definition, f"plan {plan.run_id}")
-    publication = Publication.read(folder.publication) if folder.publication.exists() else None
-    is_complete = len(manifests) == len(plan.chunks)
-    frame = pd.read_parquet(folder.audit) if folder.audit.exists() else None
-    if frame is not None:
-        leave_figures(plan, frame, definition)
-    observe(Path(plan.definition_path), home_of(plan))
-    html = render(
-        plan,
-        manifests,
-        Audit.read(folder.verdict) if folder.verdict.exists() else None,
-        frame,
-        publication,
-        definition,
-        known_of(plan, definition, publication, is_complete=is_complete),
-    )
-    write_text(folder.report, html)
-    return folder.report
 
 
 def summary(plan: Plan) -> str:

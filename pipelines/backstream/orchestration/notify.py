@@ -1,0 +1,81 @@
+"""Telling people about a verdict below pass, through whatever notifier of Airflow they have.
+
+A task's callback gets the task's context; the sentence and the link are put into it, so that any notifier
+whose text is a template can say them:
+
+    audit = task(
+        on_success_callback=BelowPass(SlackNotifier(text="{{ backstream.text }}")),
+        on_failure_callback=BelowPass(SlackNotifier(text="{{ backstream.text }}")),
+    )
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from copy import copy
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from airflow.sdk import BaseNotifier
+from airflow.sdk.definitions.context import Context
+
+from backstream.core.plan import Plan
+
+PLAN_TASK, PLAN_KEY = "plan", "plan"
+"""Which task leaves the plan's file for the tasks after it, and under which key."""
+REPORT_ROUTE = "plugin/backstream_report"
+"""The report's tab on a DAG run, by the `url_route` of the plugin's view."""
+
+_PASSED = "pass"
+
+
+class BelowPass(BaseNotifier):
+    """Calls another notifier when the run of the task was judged and is not a plain pass.
+
+    The other one finds `backstream` in its context: `verdict`, `sentence` (the run in one sentence), `link` (the
+    report's tab) and `text` (both). Without another one the sentence is logged as a warning.
+    """
+
+    def __init__(self, notifier: Callable[[Any], None] | None = None) -> None:
+        super().__init__()
+        self.notifier = notifier
+
+    def notify(self, context: Context) -> None:
+        """Tell, or stay silent where there is no plan, no verdict yet, or nothing to tell."""
+        told = message(context)
+        if told is None:
+            return
+        if self.notifier is None:
+            self.log.warning("%s", told["text"])
+            return
+        # Rendering changes a notifier in place: the copy leaves the template for the next run.
+        copy(self.notifier)({**context, "backstream": told})
+
+
+def message(context: Context | MutableMapping[str, Any]) -> dict[str, str] | None:
+    """What there is to tell about the run of a task; None for a pass, and where nothing was judged."""
+    ti = context["ti"]
+    plan_file = ti.xcom_pull(task_ids=PLAN_TASK, key=PLAN_KEY)
+    if not plan_file or not Path(plan_file).exists():
+        return None
+    plan = Plan.read(Path(plan_file))
+    if not plan.folder.verdict.exists():
+        return None
+    found = import_module("backstream.steps.reports").brief(plan)
+    if found.verdict == _PASSED:
+        return None
+    link = report_link(ti)
+    return {
+        "verdict": found.verdict,
+        "sentence": found.sentence,
+        "link": link,
+        "text": f"{found.sentence}\n{link}",
+    }
+
+
+def report_link(ti: Any) -> str:
+    """The report's tab of a task's DAG run, on the server that the task's log is linked to."""
+    server = str(ti.log_url).partition("/dags/")[0]
+    return f"{server}/dags/{quote(ti.dag_id)}/runs/{quote(ti.run_id, safe='')}/{REPORT_ROUTE}"

@@ -1,0 +1,120 @@
+"""The results frame: the rows a run would publish beside the events they were made of, per start of a window.
+
+A window that holds events and has no row never fired: the watermark did not reach its end, +inf for the last ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from backstream.core.plan import Mode, Plan
+from backstream.core.windows import Session
+from backstream.definition.model import Definition
+from backstream.quality.expected import instants_ms
+
+RESULT_COLUMNS = ["window_start", "events", "rows", "repeated_rows", "cut_sessions", "is_fired"]
+"""One row per start of a window that has events or rows; of sessions per hour in which some start.
+
+`events`: those that the published value counts. `rows`: to be published, one per key and window.
+`repeated_rows`: those of a key and window that has a row already. `cut_sessions`: sessions that begin where an
+earlier one of their key has not ended. `is_fired`: whether there is a row, or no event to make one of.
+"""
+
+_WINDOW = ["window_start", "window_end"]
+_COUNTED = {"first": ["on_time"], "live": ["on_time", "late"], "final": ["events"]}
+
+
+def results_frame(
+    plan: Plan, definition: Definition, windows: pd.DataFrame, chunks: Iterable[pa.Table]
+) -> pd.DataFrame:
+    """What the chunks would publish, beside what their windows hold.
+
+    Args:
+        plan: says the mode.
+        definition: gives the window and which value is published.
+        windows: the audit frame.
+        chunks: per chunk, in their order, the keys, `window_start` and `window_end` of its rows.
+
+    Returns:
+        `RESULT_COLUMNS`, in order of time, without nulls.
+    """
+    rows = _rows(definition, chunks, is_whole=_is_whole(plan, definition))
+    frame = _events(plan, definition, windows).join(rows, how="outer").fillna(0).astype("int64")
+    is_session = isinstance(definition.window.spec(), Session)
+    # A session lies in the hour of its start, its events in those after it too.
+    frame["is_fired"] = (frame["rows"] > 0) | (frame["events"] == 0) | is_session
+    frame["window_start"] = pd.to_datetime(frame.index.to_series(), unit="ms", utc=True).dt.as_unit("ms")
+    return frame.sort_index().reset_index(drop=True)[RESULT_COLUMNS]
+
+
+def _is_whole(plan: Plan, definition: Definition) -> bool:
+    """Whether sessions hold all events: a stream's own may rightly begin where a purged one had not ended."""
+    return plan.mode is Mode.RECOMPUTE or definition.backfill.publish == "final"
+
+
+def _events(plan: Plan, definition: Definition, windows: pd.DataFrame) -> pd.DataFrame:
+    published = "final" if plan.mode is Mode.RECOMPUTE else definition.backfill.publish
+    events = windows[_COUNTED[published]].sum(axis=1).rename("events")
+    cells_ms = _cells_ms(instants_ms(windows["window_start"]), definition).rename("cell_ms")
+    return events[events > 0].groupby(cells_ms[events > 0]).sum().to_frame()
+
+
+def _cells_ms(starts_ms: Any, definition: Definition) -> Any:
+    return starts_ms - (starts_ms - definition.cells.offset_ms) % definition.unit_ms
+
+
+def _rows(definition: Definition, chunks: Iterable[pa.Table], *, is_whole: bool) -> pd.DataFrame:
+    """Counts by `cell_ms`; one chunk is in memory, and of those before it what may reach into it."""
+    keys = list(definition.source.key)
+    is_cut_asked = isinstance(definition.window.spec(), Session) and is_whole
+    open_sessions, found = pd.DataFrame(), []
+    for chunk in chunks:
+        rows = _in_milliseconds(chunk)
+        rows["repeated_rows"] = rows.duplicated([*keys, *_WINDOW]).astype("int64")
+        rows["cut_sessions"] = 0
+        if is_cut_asked:
+            rows["cut_sessions"] = _cut(open_sessions, rows, keys)
+            open_sessions = _last_of_each(pd.concat([open_sessions, rows]), keys)
+        counted = (
+            rows.assign(rows=1, cell_ms=_cells_ms(rows["window_start"], definition))
+            .groupby("cell_ms")[["rows", "repeated_rows", "cut_sessions"]]
+            .sum()
+        )
+        found.append(counted)
+    return _summed(found)
+
+
+def _summed(found: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """All chunks together. A cell that two of them publish is repeated: each window belongs to one chunk."""
+    columns = ["rows", "repeated_rows", "cut_sessions"]
+    if not found:
+        return pd.DataFrame(columns=columns, index=pd.Index([], name="cell_ms", dtype="int64"), dtype="int64")
+    cells = pd.concat(found).reset_index()
+    is_again = cells.duplicated("cell_ms")
+    cells.loc[is_again, "repeated_rows"] = cells.loc[is_again, "rows"]
+    return cells.groupby("cell_ms")[columns].sum()
+
+
+def _in_milliseconds(chunk: pa.Table) -> pd.DataFrame:
+    frame: pd.DataFrame = chunk.to_pandas()
+    return frame.assign(**{name: instants_ms(frame[name]) for name in _WINDOW})
+
+
+def _cut(before: pd.DataFrame, rows: pd.DataFrame, keys: Sequence[str]) -> Any:
+    """Whether a session begins no later than the latest end of those before it: Flink would have merged them."""
+    both = pd.concat([before.assign(at=-1), rows.assign(at=range(len(rows)))])
+    ordered = both.sort_values(_WINDOW, kind="stable")
+    by = ordered.groupby(list(keys), dropna=False) if keys else ordered.groupby(lambda _: 0)
+    ends = by["window_end"].transform(lambda each: each.cummax().shift())
+    is_cut = (ordered["window_start"] <= ends).astype("int64")
+    return is_cut[ordered["at"] >= 0].to_numpy()[ordered.loc[ordered["at"] >= 0, "at"].argsort().to_numpy()]
+
+
+def _last_of_each(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """The session of each key that ends last: all that a later chunk can touch."""
+    ordered = rows[[*keys, *_WINDOW]].sort_values("window_end", kind="stable")
+    return ordered.drop_duplicates(list(keys), keep="last") if keys else ordered.tail(1)

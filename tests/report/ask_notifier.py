@@ -1,0 +1,78 @@
+"""Asked in a process of its own, because importing Airflow sets it up: what a notifier is told."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import BaseNotifier
+from tests.report.example_run import DEFINITION, LATE, MISSING, PASSED, PLAN, PUBLICATION, audit
+
+from backstream.core.audit import Audit, Verdict
+from backstream.core.plan import Plan
+from backstream.orchestration.notify import BelowPass
+
+SENT: list[str] = []
+
+
+class Chat(BaseNotifier):
+    """As providers write theirs: the text is a template."""
+
+    template_fields = ("text",)
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def notify(self, context: Any) -> None:
+        """Keep what would be sent."""
+        SENT.append(self.text)
+
+
+class TaskInstance:
+    """The little of one that a callback uses."""
+
+    dag_id, run_id = "backfill_clicks", "manual__2026-03-06T00:00:00+00:00"
+    log_url = "https://airflow.example/at/dags/backfill_clicks/runs/manual/tasks/audit?try_number=1"
+
+    def __init__(self, plan_file: Path | None) -> None:
+        self.plan_file = plan_file
+
+    def xcom_pull(self, task_ids: str, key: str) -> str | None:
+        """What the task `plan` left."""
+        return str(self.plan_file) if (task_ids, key) == ("plan", "plan") and self.plan_file else None
+
+
+def judged(home: Path, found: Audit | None) -> Path:
+    """A run that has come as far as its audit, or not so far."""
+    plan: Plan = replace(PLAN, home=str(home), definition=DEFINITION.model_dump(mode="json"))
+    if found:
+        found.write(plan.folder.verdict)
+    if found and found.verdict is Verdict.WARN:
+        PUBLICATION.write(plan.folder.publication)
+    return plan.written()
+
+
+def main(folder: Path) -> None:
+    """Print what was sent for runs of each kind, and that the template is left as it was."""
+    chat = Chat("{{ backstream.verdict }} | {{ backstream.text }}")
+    tell = BelowPass(chat)
+    told = {}
+    for name, found in {
+        "pass": audit(Verdict.PASS, PASSED),
+        "warn": audit(Verdict.WARN, PASSED, MISSING),
+        "fail": audit(Verdict.FAIL, LATE),
+        "not judged": None,
+    }.items():
+        SENT.clear()
+        tell({"ti": TaskInstance(judged(folder / name, found))})
+        told[name] = list(SENT)
+    SENT.clear()
+    tell({"ti": TaskInstance(None)})
+    print(json.dumps(told | {"no plan": SENT, "template": chat.text}))  # noqa: T201 - the answer
+
+
+main(Path(sys.argv[1]))

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from tests.report.example_run import DEFINITION, LATE, MISSING, PASSED, PLAN, PUBLICATION, audit, manifests
+from tests.report.test_known import CHANGED
+
+from backstream.core.audit import Audit, Verdict
+from backstream.core.publication import Publication
+from backstream.report.brief import Brief
+from backstream.report.known import Known
+
+
+def brief(found: Audit | None, publication: Publication | None = None, known: Known | None = None) -> Brief:
+    return Brief(PLAN, DEFINITION, manifests(), found, publication, known or Known())
+
+
+def test_the_sentence_tells_dataset_range_verdict_finding_and_outcome() -> None:
+    assert brief(audit(Verdict.WARN, MISSING), PUBLICATION).sentence == (
+        "clicks, 1 Mar 2026 to 4 Mar 2026: warn: 3 of 192 windows have no event; "
+        "98,765 rows published, replacing 4,321 rows"
+    )
+
+
+def test_the_sentence_of_a_refused_run_says_why_nothing_was_published() -> None:
+    assert brief(audit(Verdict.FAIL, LATE)).sentence.endswith(
+        "; nothing was published: the gate said no, not met is: late share of windows"
+    )
+
+
+def test_the_sentence_of_a_run_that_was_never_judged_says_so() -> None:
+    assert Brief(PLAN, DEFINITION).sentence == (
+        "clicks, 1 Mar 2026 to 4 Mar 2026: no verdict; "
+        "nothing was published: 2 chunks of 2 did not finish, so nothing was judged"
+    )
+
+
+def test_markdown_has_the_checks_that_did_not_pass_with_their_windows() -> None:
+    text = brief(audit(Verdict.FAIL, PASSED, MISSING, LATE), known=Known(changed=CHANGED)).markdown()
+
+    assert text.startswith(
+        "### ❌ clicks, 1 Mar 2026 to 4 Mar 2026\n\n3 of 192 windows have no event.\n\n**Nothing"
+    )
+    assert "1 of 3 checks of suite window\\_audit passed." in text
+    assert "| ❌ | late share of windows |  | north 2026-03-01 05:00: 25 % |" in text
+    assert (
+        "| ⚠️ | expected windows have events | 3 of 192 windows do not | north 2026-03-01 06:00; "
+        "south 2026-03-02 06:00 to 2026-03-02 08:00: 2 windows; .. |"
+    ) in text
+    assert "counted once" not in text
+    assert "| south | 1,887 | 1,880 | 0 | 0 | 7 |" in text
+    assert "* clicks: 1,251 rows, largest -30 (2026-03-02 05:00 &lt;i&gt;home)" in text
+
+
+def test_nothing_from_data_is_markup() -> None:
+    hostile = "a|b\n# c [x](http://e) @all *d* <img src=x>"
+    text = brief(audit(Verdict.FAIL, replace(LATE, name=hostile, observed=hostile, failing=()))).markdown()
+
+    shown = "a\\|b # c \\[x](http://e) &#64;all \\*d\\* &lt;img src=x&gt;"
+    assert f"| ❌ | {shown} | {shown} |  |" in text
+
+
+def test_json_holds_what_programs_ask_for() -> None:
+    told = json.loads(json.dumps(brief(audit(Verdict.WARN, PASSED, MISSING), PUBLICATION).as_json()))
+
+    assert (told["run_id"], told["verdict"], told["since"]) == (PLAN.run_id, "warn", "2026-03-01T00:00Z")
+    assert [check["name"] for check in told["checks"]] == [MISSING.name, PASSED.name]
+    assert told["checks"][0]["failing"][0] == dict(MISSING.failing[0])
+    assert told["published"]["rows"] == 98_765
+    assert told["fates"]["south"] == {"on_time": 1_880, "duplicate": 7}
+    assert told["report"] is None
+
+
+def test_json_of_a_run_without_verdict_says_nothing_of_it() -> None:
+    told = Brief(PLAN, DEFINITION).as_json()
+
+    assert (told["verdict"], told["checks"], told["published"], told["changed"]) == (None, [], None, None)

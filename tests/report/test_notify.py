@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINK = (
+    "https://airflow.example/at/dags/backfill_clicks/runs/manual__2026-03-06T00%3A00%3A00%2B00%3A00"
+    "/plugin/backstream_report"
+)
+
+
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What a notifier was told of runs of each kind; starting Airflow costs seconds."""
+    folder = tmp_path_factory.mktemp("notified")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+    paths = os.pathsep.join([str(ROOT), *sys.path])
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("ask_notifier.py"), folder],
+        env=inherited | {"AIRFLOW_HOME": str(folder / "airflow"), "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_warning_is_told_with_the_sentence_and_the_link_to_the_report(sent: Any) -> None:
+    (text,) = sent["warn"]
+
+    assert text == (
+        "warn | clicks, 1 Mar 2026 to 4 Mar 2026: warn: 3 of 192 windows have no event; "
+        f"98,765 rows published, replacing 4,321 rows\n{LINK}"
+    )
+
+
+def test_a_refused_run_is_told_from_the_same_template(sent: Any) -> None:
+    (text,) = sent["fail"]
+
+    assert text.startswith(
+        "fail | clicks, 1 Mar 2026 to 4 Mar 2026: fail: 3 of 192 windows have no event; nothing"
+    )
+    assert sent["template"] == "{{ backstream.verdict }} | {{ backstream.text }}"
+
+
+@pytest.mark.parametrize("kind", ["pass", "not judged", "no plan"])
+def test_nothing_is_told_of_a_pass_or_where_nothing_was_judged(sent: Any, kind: str) -> None:
+    assert sent[kind] == []

@@ -1,0 +1,136 @@
+"""The whole way without Spark: two publications into a lake, an audit, and the report in each form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.report.page import text
+from tests.steps.history import at, planned, write_clicks, write_definition
+from tests.steps.publishing import publish_counts
+from typer.testing import CliRunner, Result
+
+from backstream.cli import app
+from backstream.core.audit import Audit, Check, Outcome, Severity, Verdict
+from backstream.core.folders import CATALOG_VARIABLE, HOME_VARIABLE
+from backstream.core.plan import Plan
+from backstream.definition.load import parse
+from backstream.lake.ledger import Status, record_checks, record_run
+from backstream.steps.audit import staged_results
+from backstream.steps.outcome import outcome_row
+from backstream.steps.state import home_of, manifests_of
+
+Click = tuple[object, ...]
+Runs = tuple[Path, Plan, Plan]
+"""The folder of all state, and two runs."""
+FIRST: list[Click] = [
+    (at("1 05:10"), at("1 05:12"), "A", 0, "home"),
+    (at("1 06:20"), at("1 06:20"), "A", 1, "home"),
+]
+LATER: list[Click] = [(at("1 05:40"), at("1 08:00"), "A", 2, "home")]
+
+
+def published(folder: Path, definition: Path, clicks: list[Click]) -> Plan:
+    plan = planned(folder, definition)
+    publish_counts(plan, clicks)
+    check = Check("counted once", "expect", Severity.CRITICAL, Outcome.WARN, "all do")
+    audit = Audit(plan.run_id, "window_audit", Verdict.WARN, "a sentence", (check,))
+    audit.write(plan.folder.verdict)
+    record_checks(home_of(plan), plan.dataset, audit)
+    record_run(home_of(plan), outcome_row(plan, Status.PUBLISHED, audit, manifests_of(plan), len(clicks)))
+    return plan
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """A run, and one after a late file came."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(CATALOG_VARIABLE, raising=False)
+        folder = tmp_path_factory.mktemp("reported")
+        write_clicks(folder / "data" / "first.parquet", FIRST)
+        definition = write_definition(folder)
+        first = published(folder, definition, FIRST)
+        write_clicks(folder / "data" / "later.parquet", LATER)
+        return folder, first, published(folder, definition, FIRST + LATER)
+
+
+@pytest.fixture(autouse=True)
+def installation(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The home that the command finds."""
+    monkeypatch.setenv(HOME_VARIABLE, str(runs[0] / "home"))
+    monkeypatch.setenv("BACKSTREAM_DEFINITIONS", str(runs[0]))
+    monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
+
+
+def told(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "250", "NO_COLOR": "1"}).invoke(app, ["report", *arguments])
+
+
+def test_a_report_tells_what_changed_against_the_published_revision(runs: Runs) -> None:
+    seen = text(told(runs[2].run_id, "--format", "html").stdout)
+
+    assert "0 rows added, 0 rows removed, 1 row changed against version 1 of 2" in seen
+    assert f"Run {runs[1].run_id} had said otherwise of 1 row." in seen
+    assert "2024-03-01 05:00 home 1 2 +1" in seen
+    assert not runs[2].folder.report.exists()
+
+
+def test_a_first_publication_has_nothing_to_compare(runs: Runs) -> None:
+    seen = text(told(runs[1].run_id, "--format", "html").stdout)
+
+    assert "Nothing to compare: nothing had been published in this range before." in seen
+
+
+def test_a_report_counts_how_long_the_recorded_rows_took_to_arrive(runs: Runs) -> None:
+    seen = text(told(runs[2].run_id, "--format", "html").stdout)
+
+    assert "Of the 3 records that the range's files hold, copies included, half had come 2 min after it" in seen
+    assert "all had come 2 h 20 min after it." in seen
+
+
+def test_a_report_shows_past_runs_and_what_each_check_had_said(runs: Runs) -> None:
+    html = told(runs[2].run_id, "--format", "html").stdout
+
+    assert "Runs of clicks before this one" in text(html)
+    assert html.count('aria-label="The 1 run before: Warning"') == 1
+
+
+def test_a_report_whose_input_files_are_gone_says_so(runs: Runs) -> None:
+    file = runs[0] / "data" / "later.parquet"
+    file.rename(file.with_suffix(".gone"))
+    try:
+        seen = text(told(runs[2].run_id, "--format", "html").stdout)
+    finally:
+        file.with_suffix(".gone").rename(file)
+
+    assert "is not shown: the input files cannot be read as they were: FileNotFoundError." in seen
+
+
+def test_markdown_and_json_are_told_of_a_run_or_of_the_newest_of_a_definition(runs: Runs) -> None:
+    assert told(runs[1].run_id, "--format", "md").stdout.startswith("### ⚠️ clicks, 1 Mar 2024")
+    newest = json.loads(told("clicks", "--format", "json").stdout)
+    assert (newest["run_id"], newest["changed"]["changed"]) == (runs[2].run_id, 1)
+
+
+def test_without_a_format_the_page_is_written_and_its_place_told(runs: Runs) -> None:
+    result = told(runs[1].run_id)
+
+    assert result.stdout.splitlines()[-1] == f"report     {runs[1].folder.report}"
+    assert runs[1].folder.report.exists()
+
+
+def test_what_is_neither_a_run_nor_a_definition_is_refused(runs: Runs) -> None:
+    result = told("cli.unknown")
+
+    assert result.exit_code == 1
+    assert result.stderr == f"error: no definition and no run 'cli.unknown' in {runs[0]}/home, which has 2 runs\n"
+
+
+def test_the_staged_rows_of_each_chunk_are_read_by_key_and_window(runs: Runs) -> None:
+    plan = runs[2]
+
+    (rows,) = staged_results(parse(plan.definition, "plan"), manifests_of(plan))
+
+    assert rows.column_names == ["page", "window_start", "window_end"]
+    assert rows["page"].to_pylist() == ["home", "home"]
