@@ -16,11 +16,12 @@ from backstream.core.intervals import Interval
 from backstream.core.observation import DayFigures, DayNote, Observation, write_figures
 from backstream.core.plan import InputFile, Plan
 from backstream.core.seals import Evidence
-from backstream.definition.load import load, resolved
+from backstream.definition.load import load, parse, resolved
 from backstream.definition.model import Definition
 from backstream.steps.inputs import inspected, source_files
 from backstream.steps.seals import seals
 from backstream.steps.stale import StaleDay, Staleness, stale
+from backstream.steps.state import home_of
 
 _SUMS = ["windows_expected", "windows_present", "events", "on_time", "late", "dropped", "flagged"]
 _Found = TypeVar("_Found")
@@ -54,9 +55,12 @@ def observe(definition_path: Path, home: Home, known: Staleness | None = None) -
     return observation
 
 
-def leave_figures(plan: Plan, frame: pd.DataFrame, definition: Definition) -> None:
-    """Keep the sums of each day of an audit frame beside it."""
-    write_figures(plan.folder.figures, day_figures(frame, definition.quality.late_ratio.warn))
+def leave_for_pages(plan: Plan) -> None:
+    """Keep the sums of each day of a run's audit beside it, and what is to be seen of its dataset now."""
+    if plan.folder.audit.exists():
+        limits = parse(plan.definition, f"plan {plan.run_id}").quality.late_ratio
+        write_figures(plan.folder.figures, day_figures(pd.read_parquet(plan.folder.audit), limits.warn))
+    observe(Path(plan.definition_path), home_of(plan))
 
 
 def day_figures(frame: pd.DataFrame, late_limit: float) -> list[DayFigures]:

@@ -18,8 +18,8 @@ from backstream.report.brief import Brief
 from backstream.report.known import Known
 from backstream.report.run_report import render
 from backstream.steps.known import known_of
-from backstream.steps.observe import leave_figures, observe
-from backstream.steps.state import home_of, manifests_of
+from backstream.steps.observe import leave_for_pages
+from backstream.steps.state import manifests_of
 
 
 class Form(StrEnum):
@@ -35,13 +35,10 @@ class Form(StrEnum):
 def report_run(plan: Plan) -> Path:
     """Write the run report from whatever the run has left so far, and return the file.
 
-    Leaves beside it what the pages inside Airflow show of the run and of the dataset as it is now.
+    Leaves beside it what the pages inside Airflow show of the run, and of its dataset as it is now.
     """
-    if plan.folder.audit.exists():
-        definition = parse(plan.definition, f"plan {plan.run_id}")
-        leave_figures(plan, pd.read_parquet(plan.folder.audit), definition)
-    observe(Path(plan.definition_path), home_of(plan))
     write_text(plan.folder.report, report_text(plan, Form.HTML))
+    leave_for_pages(plan)
     return plan.folder.report
 
 

@@ -1,1 +1,1 @@
-"""Pages inside Airflow, behind Airflow's own access checks."""
+"""Routes inside Airflow, behind Airflow's own access checks."""

@@ -1,8 +1,9 @@
 """The routes. Each one asks Airflow who the user is and what they may see; one starts a run, none changes data."""
 
 # No postponed annotations here: FastAPI could not resolve those of functions inside a factory.
+# What the pages show is imported with the first request: it brings pandas and the lake.
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qsl
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -16,13 +17,14 @@ from starlette.exceptions import HTTPException as AnyHttpError
 
 from backstream.core.errors import BackstreamError
 from backstream.core.folders import Home
-from backstream.ui import views
-from backstream.ui.pages import Page, note_page
-from backstream.ui.records import Records
+from backstream.pages.policy import policy
 from backstream.ui.refusals import on_bad_request, on_error, on_refusal
-from backstream.ui.reprocess import Airflow
-from backstream.ui.runs import report_of
-from backstream.ui.security import policy, require_own_form, with_headers
+from backstream.ui.security import require_own_form, with_headers
+
+if TYPE_CHECKING:
+    from backstream.pages.records import Records
+    from backstream.pages.render import Page
+    from backstream.pages.reprocess import Airflow
 
 _NOT_FOUND, _TOO_LARGE = 404, 413
 _LONGEST_FORM = 20_000
@@ -53,6 +55,8 @@ def application() -> FastAPI:
 
 
 def _add_pages(app: FastAPI) -> None:
+    from backstream.pages import views
+
     may_read_runs = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
 
     @app.get("/overview", dependencies=[may_read_runs])
@@ -82,6 +86,8 @@ def _add_pages(app: FastAPI) -> None:
 
 
 def _add_form(app: FastAPI) -> None:
+    from backstream.pages import views
+
     @app.get("/reprocess", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
     async def form(
         request: Request, user: GetUserDep, dag_id: _Dag, since: _Day = "", until: _Day = ""
@@ -101,6 +107,9 @@ def _add_form(app: FastAPI) -> None:
 
 
 def _add_report(app: FastAPI) -> None:
+    from backstream.pages.render import note_page
+    from backstream.pages.runs import report_of
+
     @app.get("/report", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
     def report(dag_id: _Text, run_id: _Text, plan: _Text | None = None) -> HTMLResponse:
         path = report_of(Home.from_environment(), dag_id, run_id, plan)
@@ -112,11 +121,13 @@ def _add_report(app: FastAPI) -> None:
         return HTMLResponse(path.read_text(encoding="utf-8"))
 
 
-def _shown(page: Page) -> HTMLResponse:
+def _shown(page: "Page") -> HTMLResponse:
     return HTMLResponse(page.html, page.status, headers={"Content-Security-Policy": page.policy})
 
 
-def _records() -> Records:
+def _records() -> "Records":
+    from backstream.pages.records import Records
+
     return Records.of(Home.from_environment())
 
 
@@ -130,7 +141,9 @@ def _may_run(user: GetUserDep, dag_id: str) -> bool:
     return manager.is_authorized_dag(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user)
 
 
-def _airflow(request: Request) -> Airflow:
+def _airflow(request: Request) -> "Airflow":
+    from backstream.pages.reprocess import Airflow
+
     return Airflow(request.scope["backstream.airflow"], _token(request))
 
 

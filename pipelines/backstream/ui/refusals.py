@@ -10,8 +10,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 
-from backstream.ui.pages import note_page
-
 log = logging.getLogger(__name__)
 
 _WORDS = {
@@ -47,5 +45,7 @@ async def on_error(request: Request, error: Exception) -> Response:
 
 
 def _answer(status: int, title: str, sentence: str, hint: str = "", kind: str = "none") -> HTMLResponse:
+    from backstream.pages.render import note_page
+
     page = note_page(title, sentence, hint, kind, status)
     return HTMLResponse(page.html, page.status, headers={"Content-Security-Policy": page.policy})

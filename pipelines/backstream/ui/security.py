@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlsplit
 
@@ -11,21 +9,6 @@ from fastapi import HTTPException, Request, Response
 
 FORBIDDEN = 403
 _SAME = "same-origin"
-
-
-def policy(style: str, script: str = "") -> str:
-    """A content security policy under which nothing runs and nothing is loaded but this style and this script.
-
-    Args:
-        style: the text of the page's one style element; empty: any inline style, for reports of other versions.
-        script: the text of its one script element; empty: none may run.
-    """
-    styles = f"'{_hash(style)}'" if style else "'unsafe-inline'"
-    scripts = f"'{_hash(script)}'" if script else "'none'"
-    return (
-        f"default-src 'none'; style-src {styles}; script-src {scripts}; img-src data:; font-src data:; "
-        "base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
-    )
 
 
 def headers(content_security_policy: str) -> dict[str, str]:
@@ -72,7 +55,3 @@ def _is_own(said: Mapping[str, str], host: str) -> bool:
         return site == _SAME
     origin = urlsplit(said.get("origin") or said.get("referer") or "")
     return bool(origin.netloc) and origin.netloc == host
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

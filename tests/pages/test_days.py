@@ -9,8 +9,8 @@ from backstream.core.instants import DAY_MS, instant_ms
 from backstream.core.intervals import Interval
 from backstream.core.observation import DayFigures, DayNote, Observation
 from backstream.lake.ledger import RunRow, Status
-from backstream.ui.days import Day, DayStatus, claimants, days_of, stretches
-from backstream.ui.grid import day_span, day_words, years
+from backstream.pages.days import Day, DayStatus, claimants, days_of, stretches
+from backstream.pages.grid import day_span, day_words, years
 
 FIRST_MS = instant_ms("2024-02-27", "first")
 
@@ -128,7 +128,7 @@ def test_the_grid_has_a_table_per_year_and_a_cell_per_day_of_the_month() -> None
 
 def test_a_day_in_words() -> None:
     note = DayNote(FIRST_MS, "stale", "late.parquet", 2)
-    told = Day(FIRST_MS, DayStatus.STALE, "a", None, figures(0, 3), note)
+    told = Day(FIRST_MS, DayStatus.STALE, "a", figures(0, 3), note)
     assert day_words(told) == "stale, 21 of 24 windows, 5 % late or dropped, 2 windows stale"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from backstream.core.errors import LedgerError
 from backstream.core.folders import Home, RunFolder, read_json
 from backstream.core.intervals import Interval
-from backstream.ui.unchanged import while_unchanged
+from backstream.pages.unchanged import while_unchanged
 
 BACKFILL, REPROCESS = "backfill_", "reprocess_"
 _PREFIXES = (BACKFILL, REPROCESS, "restate_")

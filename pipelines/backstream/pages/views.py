@@ -7,15 +7,15 @@ from typing import Any
 
 from backstream.core.errors import BackstreamError, PlanError, SpecError
 from backstream.core.instants import DAY_MS, instant_ms, instant_text
-from backstream.ui import checks as histories
-from backstream.ui import datasets, grid
-from backstream.ui.days import DayStatus, claimants
-from backstream.ui.pages import Page, left_text, note_page, page
-from backstream.ui.records import Records
-from backstream.ui.reprocess import Airflow, RefusedError, following
-from backstream.ui.runs import dataset_of, newest_runs
-from backstream.ui.watermark import asked_delay_ms, drawn, stored_curve
-from backstream.ui.windows import changes_by_run, day_windows, newest_with_audit
+from backstream.pages import checks as histories
+from backstream.pages import datasets, grid
+from backstream.pages.days import DayStatus, claimants
+from backstream.pages.records import Records
+from backstream.pages.render import Page, left_text, note_page, page
+from backstream.pages.reprocess import Airflow, RefusedError, following
+from backstream.pages.runs import dataset_of, newest_runs
+from backstream.pages.watermark import asked_delay_ms, drawn, stored_curve
+from backstream.pages.windows import changes_by_run, day_windows, newest_with_audit
 
 _GRAVITY = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)
 _STRETCHES_SHOWN = 12

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 from markupsafe import Markup, escape
 
 from backstream.core.instants import DAY_MS, moment
+from backstream.pages.days import Day, DayStatus
 from backstream.report.words import counted, share_text
-from backstream.ui.days import Day, DayStatus
 
 STATUS_WORDS = {
     DayStatus.RUNNING: "being computed",

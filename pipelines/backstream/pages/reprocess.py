@@ -16,7 +16,7 @@ import httpx
 from backstream.core.errors import BackstreamError, SpecError
 from backstream.core.instants import DAY_MS, instant_ms, instant_text
 from backstream.core.intervals import backfill_range, require_whole_days
-from backstream.ui.runs import BACKFILL, REPROCESS
+from backstream.pages.runs import BACKFILL, REPROCESS
 
 RANGE = ("since", "until")
 FIRST = (*RANGE, "reason", "mode", "dry_run")

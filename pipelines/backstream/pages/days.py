@@ -40,12 +40,11 @@ class DayStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """One day; `run_id` made the rows in the table, `tried_id` is a newer run that published nothing."""
+    """One day; `run_id` made the rows that are in the table."""
 
     day_ms: int
     status: DayStatus
     run_id: str | None
-    tried_id: str | None
     figures: DayFigures | None
     note: DayNote | None
 
@@ -89,7 +88,6 @@ def days_of(
             day_ms,
             _status(day_ms, claims.get(day_ms), marked, day_ms in tries, day_ms in busy, notes.get(day_ms)),
             claims[day_ms].run_id if day_ms in claims else None,
-            tries[day_ms].run_id if day_ms in tries else None,
             counted[claims[day_ms].run_id].get(day_ms) if day_ms in claims else None,
             notes.get(day_ms),
         )
@@ -121,20 +119,20 @@ def _stretch(days: Sequence[Day]) -> Stretch:
     return Stretch(days[0].status, Interval(days[0].day_ms, days[-1].day_ms + DAY_MS), tuple(notes))
 
 
-def _claims(runs: Sequence[RunRow]) -> tuple[dict[int, RunRow], dict[int, RunRow]]:
-    """By day, whose rows are in the table, and which run published nothing since."""
+def _claims(runs: Sequence[RunRow]) -> tuple[dict[int, RunRow], set[int]]:
+    """By day, whose rows are in the table; and the days over which a newer run published nothing."""
     undone = {row.run_id.removeprefix(ROLLBACK_PREFIX) for row in runs if row.run_id.startswith(ROLLBACK_PREFIX)}
     claims: dict[int, RunRow] = {}
-    tries: dict[int, RunRow] = {}
+    tries: set[int] = set()
     for row in reversed(runs):
         if row.run_id.startswith(ROLLBACK_PREFIX) or row.run_id in undone:
             continue
         for day_ms in _days(Interval(row.since_ms, row.until_ms)):
             if row.status in _PUBLISHED:
                 claims[day_ms] = row
-                tries.pop(day_ms, None)
+                tries.discard(day_ms)
             else:
-                tries[day_ms] = row
+                tries.add(day_ms)
     return claims, tries
 
 

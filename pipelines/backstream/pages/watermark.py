@@ -13,9 +13,9 @@ from markupsafe import Markup
 from backstream.core.errors import BackstreamError, SpecError
 from backstream.core.folders import Home, read_json
 from backstream.core.instants import duration_ms, instant_ms
+from backstream.pages.curves import DelayChart, Mark, Steps, delay_chart
 from backstream.report.charts import Axis, Frame
 from backstream.report.words import duration_words, limit_text, share_text
-from backstream.ui.curves import DelayChart, Mark, Steps, delay_chart
 
 _WIDE, _NARROW = Frame(64, 10, 1_060, 300), Frame(64, 10, 296, 240)
 _TICKS = 4

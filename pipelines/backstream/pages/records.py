@@ -11,8 +11,8 @@ from backstream.core.folders import Home, RunFolder
 from backstream.core.observation import DayFigures, Observation, read_figures
 from backstream.lake import ledger
 from backstream.lake.ledger import RunRow
-from backstream.ui.checks import CheckRow
-from backstream.ui.unchanged import while_unchanged
+from backstream.pages.checks import CheckRow
+from backstream.pages.unchanged import while_unchanged
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from tests.browser.seed import advice
 from backstream.core.errors import BackstreamError
 from backstream.core.folders import Home
 from backstream.core.instants import HOUR_MS, MINUTE_MS
-from backstream.ui.checks import CheckRow, histories
-from backstream.ui.curves import trend
-from backstream.ui.pages import note_page
-from backstream.ui.reprocess import Airflow, Form, RefusedError, following
-from backstream.ui.security import policy
-from backstream.ui.unchanged import while_unchanged
-from backstream.ui.watermark import asked_delay_ms, drawn, stored_curve
+from backstream.pages.checks import CheckRow, histories
+from backstream.pages.curves import trend
+from backstream.pages.policy import policy
+from backstream.pages.render import note_page
+from backstream.pages.reprocess import Airflow, Form, RefusedError, following
+from backstream.pages.unchanged import while_unchanged
+from backstream.pages.watermark import asked_delay_ms, drawn, stored_curve
 
 
 def home_with(tmp_path: Path, content: object) -> Home:

@@ -14,13 +14,13 @@ import jinja2
 from markupsafe import Markup
 
 from backstream.core.instants import DAY_MS, SECOND_MS, instant_text
+from backstream.pages import grid
+from backstream.pages.checks import History
+from backstream.pages.curves import trend
+from backstream.pages.datasets import Dataset, is_published, totals
+from backstream.pages.policy import policy
 from backstream.report import words
 from backstream.report.environment import environment
-from backstream.ui import grid
-from backstream.ui.checks import History
-from backstream.ui.curves import trend
-from backstream.ui.datasets import Dataset, is_published, totals
-from backstream.ui.security import policy
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHARED = Path(__file__).parents[1] / "report" / "templates"

@@ -16,11 +16,11 @@ from backstream.core.observation import DayFigures, Observation
 from backstream.definition.load import load
 from backstream.definition.model import Definition
 from backstream.lake.ledger import RunRow, Status
+from backstream.pages.days import Day, DayStatus, Stretch, days_of, stretches
+from backstream.pages.records import Records
+from backstream.pages.runs import BACKFILL, dataset_of
+from backstream.pages.unchanged import while_unchanged
 from backstream.steps.status import RunState, State, unended_runs
-from backstream.ui.days import Day, DayStatus, Stretch, days_of, stretches
-from backstream.ui.records import Records
-from backstream.ui.runs import BACKFILL, dataset_of
-from backstream.ui.unchanged import while_unchanged
 
 _RECENT_DAYS = 90
 _ATTENTION = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)

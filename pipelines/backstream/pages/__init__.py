@@ -1,0 +1,1 @@
+"""What the pages inside Airflow show: records in, HTML out. No Airflow, no Spark."""
