@@ -21,7 +21,7 @@ POINTS = {
     "side table": ([r"create .*/clicks__panes/metadata/"], "could not append to table `clicks__panes`: ", False),
     "before the commit": ([COMMIT, "before UPDATE"], PUBLISH, False),
     "in the transaction": ([COMMIT, "after UPDATE"], PUBLISH, False),
-    "committed": ([COMMIT, "after UPDATE", "connection given back"], "cannot open the catalog ", True),
+    "committed": ([COMMIT, "after UPDATE", "connection given back"], PUBLISH, True),
 }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from pyiceberg.exceptions import CommitFailedException
@@ -61,23 +62,29 @@ class _OneSnapshot(_OverwriteFiles):
         raise CommitFailedException(_BETWEEN)
 
 
+@contextmanager
+def attempting(what: str) -> Iterator[None]:
+    """Have an error of the disk or of the database carry a note of what could not be done, for `opened`."""
+    try:
+        yield
+    except (OSError, SQLAlchemyError) as error:
+        error.add_note(what)
+        raise
+
+
 def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
     """The result of an attempt that reads the table's state anew each time, as often as others get between.
-
-    An error of the disk or of the catalog's database carries a note of what could not be done, for `opened`.
 
     Raises:
         ConflictError: when others got between at every attempt.
     """
     for number in range(ATTEMPTS):
         try:
-            return attempt()
+            with attempting(what):
+                return attempt()
         except CommitFailedException:
             longest_s = min(_FIRST_PAUSE_S * 2**number, _LONGEST_PAUSE_S)
             time.sleep(random.uniform(0, longest_s))  # noqa: S311 - jitter, not a secret
-        except (OSError, SQLAlchemyError) as error:
-            error.add_note(what)
-            raise
     msg = f"could not {what}: other commits came between at all {ATTEMPTS} attempts\n\nhint: try again"
     raise ConflictError(msg)
 

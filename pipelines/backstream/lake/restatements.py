@@ -18,7 +18,7 @@ from backstream.core.manifest import StagedFile
 from backstream.core.tables import Column, restatements_table
 from backstream.lake import history
 from backstream.lake.catalog import NAMESPACE, loaded
-from backstream.lake.commits import committed, with_retries
+from backstream.lake.commits import attempting, committed, with_retries
 from backstream.lake.data_files import described
 from backstream.lake.days import both_by_day, rows_of
 from backstream.lake.differences import differences
@@ -60,7 +60,8 @@ def append_restatements(catalog: Catalog, dataset: str, replacement: Replacement
     if (first := next(changes, None)) is None:
         return 0
     table = ensured(catalog, name, restatements_table(_key_columns(replacement)))
-    file = _written(table, replacement.run_id, _chained(first, changes))
+    with attempting(f"append to table `{name}`"):
+        file = _written(table, replacement.run_id, _chained(first, changes))
     said = replacement.said | {history.ROWS: str(file.rows), history.REPLACED_ROWS: "0", history.FILES: "1"}
     added = [described(table, file)]
 

@@ -20,7 +20,7 @@ from backstream.core.manifest import StagedFile
 from backstream.core.publication import Publication
 from backstream.lake import history
 from backstream.lake.catalog import loaded, opened
-from backstream.lake.commits import committed, with_retries
+from backstream.lake.commits import attempting, committed, with_retries
 from backstream.lake.data_files import described
 from backstream.lake.days import files_within
 from backstream.lake.finding import Found, found_run
@@ -57,7 +57,8 @@ def rolled_back(home: Home, run_id: str) -> RolledBack:
             ensure_tag(catalog, name, undo_id, done.snapshot_id)
             return _told(found, done, already=True)
         _require_latest(found.table, found)
-        restored = _copied(found.table, undo_id, _before(found))
+        with attempting(f"roll back {run_id}"):
+            restored = _copied(found.table, undo_id, _before(found))
         append_restatements(catalog, name, _replacement(found.table, found, restored))
         return _committed(catalog, found, restored)
 
