@@ -27,6 +27,8 @@ def test_what_no_retry_heals_fails_for_good_and_everything_else_is_tried_again(s
         "QualityError": "AirflowFailException",
         "LedgerError": "LedgerError",
         "SetupError": "SetupError",
+        "CatalogError": "CatalogError",
+        "StorageError": "StorageError",
     }
     messages = {message for _, message in seen["errors"].values()}
     assert messages == {"12 of 744 windows are incomplete\n  first: .."}

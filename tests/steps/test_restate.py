@@ -15,7 +15,7 @@ from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS, instant_ms, instant_text
 from backstream.core.plan import Mode, Plan
 from backstream.lake.ledger import Status, record_run, run_row
-from backstream.steps import begun_by, plan_run, require_resumable, restatements
+from backstream.steps import begun_by, plan_run, report_run, require_resumable, restatements
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 DAY = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 7)]
@@ -131,8 +131,10 @@ def test_a_run_that_the_gate_refused_is_planned_anew(folder: Path, verdict: Verd
     assert (begun_by("manual__1", "clicks", Home(folder / "home")) is None) is has_ended
 
 
-def test_a_run_that_was_published_is_planned_anew(folder: Path) -> None:
-    run(folder, 1, 3, trigger="manual__1")
+def test_a_run_that_was_published_is_planned_anew_once_its_report_tells_of_it(folder: Path) -> None:
+    plan = run(folder, 1, 3, trigger="manual__1")
+    assert begun_by("manual__1", "clicks", Home(folder / "home")) == plan
+    report_run(plan)
     assert begun_by("manual__1", "clicks", Home(folder / "home")) is None
 
 
