@@ -4,6 +4,8 @@
 # bin/setup links .tools/java when the Java that Spark would take by itself is missing or too old.
 java := test ! -x .tools/java/bin/java || export JAVA_HOME="$$PWD/.tools/java";
 ARGS ?=
+# Two at a time: each has a Spark of its own, and a file's tests stay together since they share what is slow.
+WORKERS ?= 2
 EXIT ?=
 
 ##@ Use
@@ -23,7 +25,7 @@ lint: setup ## Style, format, types and layers
 	.venv/bin/lint-imports --no-logo
 
 test: lint ## The whole suite, lint included (ARGS="-k word" is handed to pytest)
-	@$(java) .venv/bin/pytest $(ARGS)
+	@$(java) .venv/bin/pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 ##@ Prepare
 

@@ -1,13 +1,12 @@
 """Pictures of the pages inside Airflow: `python -m demo.pictures --url .. --password .. --to FOLDER`.
 
-For a tour and for looking at changes: each page at three widths, in light and dark. Needs Chromium (on Debian
-`apt-get install chromium`) and the extra `dev`.
+For a tour and for looking at changes: each page at three widths, in light and dark. Needs Chromium
+(`bin/setup chromium` installs one) and the extra `dev`.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,9 +14,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from backstream.core.errors import BackstreamError, SetupError
+from demo.browser import chromium
 from demo.settings import USER
 
 WIDTHS = (400, 1024, 1600)
@@ -52,18 +52,11 @@ def take(
     Raises:
         SetupError: when there is no Chromium, or Airflow lets nobody in with these credentials.
     """
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        msg = "no Chromium on the PATH\n\nhint: apt-get install chromium"
-        raise SetupError(msg)
     token = _token(url, credentials)
     folder.mkdir(parents=True, exist_ok=True)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        views = [(width, scheme) for scheme in schemes for width in widths]
-        taken = [file for view in views for file in _taken(browser, (url, token), wanted, view, folder)]
-        browser.close()
-    return taken
+    views = [(width, scheme) for scheme in schemes for width in widths]
+    with chromium() as browser:
+        return [file for view in views for file in _taken(browser, (url, token), wanted, view, folder)]
 
 
 def _taken(

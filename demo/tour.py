@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from backstream import steps
 from backstream.cli.runs import carry_out
@@ -21,11 +19,11 @@ from backstream.core.folders import HOME_VARIABLE, Home
 from backstream.core.instants import instant_ms
 from backstream.core.plan import Mode, Plan
 from backstream.definition.load import load
+from demo.browser import chromium
 from demo.flights import prepare
 from demo.settings import CHECKOUT
 
 IMAGES = CHECKOUT / "docs" / "images"
-BROWSERS = (Path("/usr/bin/chromium"), Path("/usr/bin/chromium-browser"), Path("/usr/bin/google-chrome"))
 SINCE_MS, UNTIL_MS = instant_ms("2013-02-01", "since"), instant_ms("2013-03-01", "until")
 REVISIONS = (
     ("live", "what the stream had published"),
@@ -65,7 +63,7 @@ def main() -> int:
     prepare(home.path, progress=lambda step: print(f"flights: {step}"))
     report = steps.report_run(_published(home))
     IMAGES.mkdir(exist_ok=True)
-    with _browser() as browser:
+    with chromium() as browser:
         for picture in PICTURES:
             print(f"wrote {_taken(browser, report, picture).relative_to(CHECKOUT)}")
     return 0
@@ -102,16 +100,6 @@ def _newest(home: Home, definition_hash: str) -> Plan | None:
         if plan.definition_hash == definition_hash and plan.folder.publication.exists():
             return plan
     return None
-
-
-@contextmanager
-def _browser() -> Iterator[Browser]:
-    """Debian's Chromium where there is one, else the one that Playwright has installed."""
-    with sync_playwright() as playwright:
-        found = next((path for path in BROWSERS if path.exists()), None)
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def _taken(browser: Browser, report: Path, picture: Picture) -> Path:

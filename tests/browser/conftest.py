@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 from tests.browser.server import PASSWORD, Server, running
+from tests.chromium import started
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
-CHROMIUM = Path("/usr/bin/chromium")
 _LOGIN_LIMIT_MS = 60_000
 
 
@@ -36,16 +34,9 @@ def clients(server: Server) -> Iterator[dict[str | None, httpx.Client]]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """Debian's Chromium without a window."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: uv sync --extra dev")
-    path = shutil.which("chromium") or str(CHROMIUM)
-    if not Path(path).exists():
-        pytest.skip("no Chromium: apt-get install chromium")
-    with sync_api.sync_playwright() as playwright:
-        # As root, as in a container, Chromium does not start within its sandbox.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    """Chromium without a window."""
+    with started() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -239,5 +239,5 @@ def test_an_unknown_part_is_refused(machine: Machine) -> None:
     refused = machine.setup("flink")
     assert (refused.returncode, refused.stderr) == (
         1,
-        "no such part: flink\n\nhint: bin/setup [python|uv|java|make]\n",
+        "no such part: flink\n\nhint: bin/setup [python|uv|java|make|chromium]\n",
     )

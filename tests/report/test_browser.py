@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
+from tests.chromium import started
 from tests.report.example_run import (
     DEFINITION,
     LATE,
@@ -26,17 +27,11 @@ from backstream.core.instants import MINUTE_MS
 from backstream.report.known import Known
 from backstream.report.run_report import render
 
-BROWSERS = [path for path in map(Path, ("/usr/bin/chromium", "/usr/bin/google-chrome")) if path.exists()]
-
-pytestmark = pytest.mark.skipif(not BROWSERS, reason="no Chromium on this machine")
-
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=BROWSERS[0], args=["--no-sandbox"])
+    with started() as chromium:
         yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
