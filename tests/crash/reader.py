@@ -21,7 +21,7 @@ from backstream.core.folders import Home
 from backstream.core.instants import epoch_ms
 from backstream.lake.catalog import NAMESPACE, opened
 
-PAUSE_S = 0.2
+PAUSE_S = 0.3
 SQL = "select epoch_ms(window_start), page, clicks, run_id from read_parquet(?, hive_partitioning = false)"
 
 

@@ -292,3 +292,24 @@ def test_whatever_happened_a_vacuum_keeps_what_is_reachable_and_what_is_young_an
         for snapshot in lake.table().snapshots():
             if snapshot.snapshot_id in history.contents:
                 assert history.content(snapshot.snapshot_id) == history.contents[snapshot.snapshot_id]
+
+
+def test_drafts_that_killed_writers_left_go_when_they_are_old(lake: Lake) -> None:
+    done = lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    folder = lake.home.run("flights", done.run_id)
+    draft = folder.manifest("c1").with_name(f".c1.json.{'0123456789abcdef' * 2}")
+    draft.parent.mkdir(parents=True)
+    draft.write_text("{")
+    folder.manifest("c1").write_text("{}")
+
+    young = vacuumed(lake.home, "flights", WEEK_MS)
+    aged({draft, folder.manifest("c1")})
+    told = vacuumed(lake.home, "flights", WEEK_MS, dry_run=True)
+    assert draft.exists()
+    old = vacuumed(lake.home, "flights", WEEK_MS)
+
+    assert "(drafts)" not in by_table(young)
+    assert old == told
+    assert old[-1] == Vacuumed("(drafts)", 1, 1, 0, 0)
+    assert not draft.exists()
+    assert folder.manifest("c1").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ HOME_VARIABLE = "BACKSTREAM_HOME"
 CATALOG_VARIABLE = "BACKSTREAM_CATALOG_URI"
 TASK_VARIABLE = "BACKSTREAM_TASK"
 """Set for a Spark job: the task that waits for it, as `host/process`."""
+_DRAFT = re.compile(r"\..+\.[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,11 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # its folder may not be there
             draft.unlink(missing_ok=True)
+
+
+def drafts(folder: Path) -> Iterator[Path]:
+    """What writers that were killed have left anywhere under a folder, and what others are writing right now."""
+    return (path for path in folder.rglob(".*") if _DRAFT.fullmatch(path.name))
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
 from backstream.core.errors import LedgerError
-from backstream.core.folders import Home
+from backstream.core.folders import Home, drafts
 from backstream.core.instants import SECOND_MS, moment
 from backstream.core.manifest import Manifest
 from backstream.core.tables import RESTATEMENTS, TABLES
@@ -27,7 +27,7 @@ _DATA = "data"
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """What was removed from one table's folder, or would be."""
+    """What was removed from one table's folder, or would be; `(drafts)`: of what no table holds."""
 
     table: str
     files: int
@@ -47,6 +47,8 @@ def vacuumed(
     home: Home, dataset: str, grace_ms: int, *, expire_before_ms: int | None = None, dry_run: bool = False
 ) -> list[Vacuumed]:
     """Remove what no retained snapshot and no tag reaches in the folders of a dataset's tables.
+
+    Drafts that killed writers have left beside plans, manifests and what is known of input files go too.
 
     Files younger than the grace period stay, and so do older ones of a run that staged something within it: that
     run may publish yet. Publishing makes its staged files young.
@@ -70,10 +72,11 @@ def vacuumed(
         expired = 0 if expire_before_ms is None else _expired(catalog, dataset, expire_before_ms, dry_run=dry_run)
         listed = {name: list(_files_under(_root(loaded(catalog, name)))) for name in there}
         young = _young_runs([(_root(loaded(catalog, name)), files) for name, files in listed.items()], grace_ms)
-        return [
+        swept = [
             _swept(loaded(catalog, name), files, young, grace_ms, 0 if name != dataset else expired, dry_run)
             for name, files in listed.items()
         ]
+    return [*swept, *_drafts_removed(home, dataset, grace_ms, dry_run=dry_run)]
 
 
 def keep_from_vacuum(manifests: Sequence[Manifest]) -> None:
@@ -133,6 +136,18 @@ def _swept(
     return Vacuumed(table.name()[-1], len(removed), size_bytes, len(files) - len(removed), expired)
 
 
+def _drafts_removed(home: Home, dataset: str, grace_ms: int, *, dry_run: bool) -> Iterator[Vacuumed]:
+    """Nothing where there are none: hardly ever is a writer killed at that very moment."""
+    folders = (home.path / name / dataset for name in ("runs", "arrivals"))
+    found = list(_there(draft for folder in folders for draft in drafts(folder)))
+    old = [draft for draft in found if _is_old(draft.modified_ms, grace_ms)]
+    for draft in () if dry_run else old:
+        draft.path.unlink(missing_ok=True)
+    if old:
+        size_bytes = sum(draft.size_bytes for draft in old)
+        yield Vacuumed("(drafts)", len(old), size_bytes, len(found) - len(old), 0)
+
+
 def _is_removed(file: _File, root: Path, grace_ms: int) -> bool:
     """Looks again: a publication that began meanwhile has made its files young."""
     try:
@@ -171,11 +186,14 @@ def _owner(path: Path) -> Path:
 
 
 def _files_under(root: Path) -> Iterator[_File]:
-    for folder, _, names in os.walk(root):
-        for name in names:
-            with suppress(FileNotFoundError):  # renamed meanwhile, as Spark's committer does
-                found = Path(folder, name).stat()
-                yield _File(Path(folder, name), found.st_size, _modified_ms(found))
+    return _there(Path(folder, name) for folder, _, names in os.walk(root) for name in names)
+
+
+def _there(paths: Iterable[Path]) -> Iterator[_File]:
+    for path in paths:
+        with suppress(FileNotFoundError):  # renamed meanwhile, as Spark's committer does
+            found = path.stat()
+            yield _File(path, found.st_size, _modified_ms(found))
 
 
 def _root(table: Table) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from backstream.core.folders import Home
+from backstream.core.folders import Home, replacing
 from backstream.core.plan import InputFile
 from backstream.core.staleness import slice_ms
 from backstream.definition.model import Definition
@@ -81,10 +80,8 @@ class EventsInFiles:
         return self.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.parquet"
 
     def _write(self, file: InputFile, rows: pa.Table) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        draft = self.folder / f".{uuid.uuid4().hex}.draft"
-        pq.write_table(rows, draft)
-        draft.replace(self._place(file))
+        with replacing(self._place(file)) as draft:
+            pq.write_table(rows, draft)
 
 
 def key_text(values: Sequence[Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backstream.core.errors import PlanError
-from backstream.core.folders import Home
+from backstream.core.folders import Home, replacing
 from backstream.core.instants import DAY_MS, instant_text
 from backstream.core.intervals import Interval
 from backstream.core.plan import InputFile
@@ -89,10 +88,9 @@ def _delivered(file: InputFile, definition: Definition, folder: Path) -> Iterato
     identity = json.dumps([file.path, file.size_bytes, file.modified_ms])
     place = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.parquet"
     if not place.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        draft = folder / f".{uuid.uuid4().hex}.draft"
-        pq.write_table(_counted(Path(file.path), definition), draft)
-        draft.replace(place)
+        counted = _counted(Path(file.path), definition)
+        with replacing(place) as draft:
+            pq.write_table(counted, draft)
     for row in pq.read_table(place, schema=_SCHEMA).to_pylist():
         yield Delivered(**row)
 

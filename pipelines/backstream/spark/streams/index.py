@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backstream.core.arrivals import IndexFolder
+from backstream.core.folders import replacing
 from backstream.core.intervals import Interval
 from backstream.core.plan import InputFile
 
@@ -91,10 +92,8 @@ class ArrivalIndex:
 
 def write_batch(folder: IndexFolder, rows: pa.Table, name: str) -> None:
     """Add a batch by atomic rename."""
-    folder.path.mkdir(parents=True, exist_ok=True)
-    draft = folder.path / f".{name}.draft"
-    pq.write_table(rows.select(_SCHEMA.names).cast(_SCHEMA), draft)
-    draft.replace(folder.path / f"batch-{name}.parquet")
+    with replacing(folder.path / f"batch-{name}.parquet") as draft:
+        pq.write_table(rows.select(_SCHEMA.names).cast(_SCHEMA), draft)
 
 
 def _identity(file: InputFile) -> tuple[str, int, int]:
