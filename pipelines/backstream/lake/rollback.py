@@ -47,6 +47,11 @@ def rollback_id(run_id: str) -> str:
     return f"{_PREFIX}{run_id}"
 
 
+def undone_by(run_id: str) -> str | None:
+    """The run that a rollback undid, by the id of the rollback; None: it is no rollback."""
+    return run_id.removeprefix(_PREFIX) if run_id.startswith(_PREFIX) else None
+
+
 def rolled_back(home: Home, run_id: str) -> RolledBack:
     """Give a run's range back what it held before that run; doing it again changes nothing.
 

@@ -21,7 +21,6 @@ from backstream.lake.catalog import NAMESPACE, opened
 from backstream.steps.reconcile.causes import Cause
 from backstream.steps.reconcile.reconciling import Question, reconciled
 
-
 Command = Callable[..., Result]
 
 
@@ -140,8 +139,8 @@ def test_missing_columns_are_named(published: Published, reconcile: Command, tmp
         "page cannot be left out: windows are matched by it (--columns)"
     )
     assert refusal(reconcile("--against", str(file), "--columns", "visits=n")) == (
-        "--columns must be NAME=THEIRS with a NAME of window_start, window_end, page, clicks, seconds, longest, mean,"
-        " got 'visits=n'"
+        "--columns must be NAME=THEIRS with a NAME of window_start, window_end, page, clicks, seconds, longest,"
+        " mean, got 'visits=n'"
     )
     columns = "page=p,mean="
     renamed = refusal(reconcile("--against", str(file), "--columns", columns))
