@@ -109,6 +109,14 @@ def snapshot_of(table: Table, run_id: str) -> Snapshot | None:
     return next((each for each in retained(table) if said(each, RUN_ID) == run_id), None)
 
 
+def appended_by(table: Table, run_id: str) -> Snapshot | None:
+    """The snapshot by which a run appended to a table of rows that name their run; None: it has not.
+
+    Snapshots before it and after it may be gone, so that no lineage leads there (`resting.py`).
+    """
+    return next((each for each in table.snapshots() if said(each, RUN_ID) == run_id), None)
+
+
 def interval_of(snapshot: Snapshot) -> Interval | None:
     """The range that a run's snapshot replaced; None where no run made it."""
     since_ms, until_ms = said(snapshot, SINCE_MS), said(snapshot, UNTIL_MS)
