@@ -1,6 +1,7 @@
 """Measure backstream against what one would write by hand and against other engines, and print ratios.
 
 make bench                                                # 2,000,000 events, with Structured Streaming
+make bench ARGS="--only publication"                      # planning and publishing at size, without Spark
 make bench ARGS="--rows 25000000 --peers all --save"      # what docs/benchmarks.md shows
 python -m benchmarks --page docs/benchmarks.md            # writes the saved figures into the page
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from backstream.core.folders import CATALOG_VARIABLE
-from benchmarks import comparisons, results, spark_jobs, table
+from benchmarks import comparisons, publication, results, spark_jobs, table
 from benchmarks.comparisons import Comparison, Section
 from benchmarks.data import Stream
 from benchmarks.measure import Benchmark
@@ -38,9 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The lake of a benchmark lies in a folder of its own, never in a catalog that somebody uses.
     os.environ.pop(CATALOG_VARIABLE, None)
     peers = registry.of_families(_families(options.peers))
-    wanted = comparisons.wanted(options.only or list(Section), {peer.name for peer in peers})
+    sections = options.only or list(Section)
+    wanted = comparisons.wanted(sections, {peer.name for peer in peers})
     bases = {each.base for each in wanted}
-    measured = _measured(options, wanted, [peer for peer in peers if peer.name in bases])
+    if wanted:
+        measured = _measured(options, wanted, [peer for peer in peers if peer.name in bases])
+    else:
+        measured = Results(0, 0, options.heap, results.today(), results.computer())
+    if Section.PUBLICATION in sections:
+        measured.figures.extend(publication.figures(_PROGRESS.print))
     table.shown(measured, wanted, Console(width=None if sys.stdout.isatty() else 200))
     if options.save:
         measured.write(SAVED)

@@ -20,6 +20,8 @@ class Section(StrEnum):
     SESSION = "session"
     SCALE = "scale"
     CHUNKS = "chunks"
+    PUBLICATION = "publication"
+    """Planning and publishing thousands of files, and after hundreds of runs; no Spark."""
 
 
 class Asked(StrEnum):

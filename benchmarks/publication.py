@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +21,7 @@ from backstream.core.tables import METRICS, WINDOWS
 from backstream.lake.ledger import Status, record_run, run_row
 from backstream.lake.publish import publish
 from backstream.steps import plan_run
+from benchmarks.results import Figure
 
 CHUNKS, FILES, RUNS = 3_000, 1_000, 500
 FIRST_DAY_MS = instant_ms("2015-01-01", "first day")
@@ -49,41 +48,15 @@ events = "count(*)"
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One thing measured: `limit` is the most that is asked for, None where nothing is."""
-
-    what: str
-    value: float
-    unit: str
-    limit: float | None = None
-
-    @property
-    def is_met(self) -> bool | None:
-        """Whether the limit is kept; None when nothing is asked."""
-        return None if self.limit is None else self.value <= self.limit
-
-
 def figures(say: Say, chunks: int = CHUNKS, files: int = FILES, runs: int = RUNS) -> list[Figure]:
-    """All of it, in a folder that is removed at the end."""
-    found = []
+    """All of it, each in a folder that is removed at the end."""
+    found: list[Figure] = []
     for measure, size in ((_planned, chunks), (_published, files), (_repeated, runs)):
-        with _folder() as folder:
-            for figure in measure(folder, size):
+        with tempfile.TemporaryDirectory(prefix="backstream-benchmark-") as folder:
+            for figure in measure(Path(folder), size):
                 say(f"{figure.what}: {figure.value:.2f} {figure.unit}")
                 found.append(figure)
     return found
-
-
-class _folder:  # noqa: N801 - used as a function
-    """A folder on this disk for the length of a block."""
-
-    def __enter__(self) -> Path:
-        self.path = Path(tempfile.mkdtemp(prefix="backstream-benchmark-"))
-        return self.path
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
 
 
 def _planned(folder: Path, chunks: int) -> Iterator[Figure]:
@@ -111,10 +84,11 @@ def _repeated(folder: Path, runs: int) -> Iterator[Figure]:
     """All days at once, then a day per run in turn: each run restates a day, and leaves its row in the ledger."""
     _inputs(folder, 1)
     seconds = []
-    whole = _plan(folder, Interval(FIRST_DAY_MS, FIRST_DAY_MS + _DAYS_IN_TURN * DAY_MS), "all")
+    days = min(_DAYS_IN_TURN, runs)
+    whole = _plan(folder, Interval(FIRST_DAY_MS, FIRST_DAY_MS + days * DAY_MS), "all")
     _seconds(whole, _staged(whole))
     for number in range(runs + _ENDS):
-        start_ms = FIRST_DAY_MS + number % _DAYS_IN_TURN * DAY_MS
+        start_ms = FIRST_DAY_MS + number % days * DAY_MS
         plan = _plan(folder, Interval(start_ms, start_ms + DAY_MS), str(number))
         seconds.append(_seconds(plan, _staged(plan), events=number))
     first, last = statistics.median(seconds[:_ENDS]), statistics.median(seconds[-_ENDS:])

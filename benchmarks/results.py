@@ -20,6 +20,21 @@ _GIBIBYTE = 1024**3
 
 
 @dataclass(frozen=True, slots=True)
+class Figure:
+    """One thing measured by itself: `limit` is the most that is asked for, None where nothing is."""
+
+    what: str
+    value: float
+    unit: str
+    limit: float | None = None
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the limit is kept; None when nothing is asked."""
+        return None if self.limit is None else self.value <= self.limit
+
+
+@dataclass(frozen=True, slots=True)
 class Runs:
     """The measured rounds of one job.
 
@@ -62,6 +77,7 @@ class Results:
     runs: dict[str, Runs] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     disagreements: list[str] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
         """Write as JSON."""
@@ -77,7 +93,8 @@ class Results:
         """
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         runs = {name: Runs(**each) for name, each in content["runs"].items()}
-        return cls(**content | {"runs": runs})
+        figures = [Figure(**each) for each in content.get("figures", ())]
+        return cls(**content | {"runs": runs, "figures": figures})
 
 
 def today() -> str:
@@ -88,13 +105,19 @@ def today() -> str:
 def machine(spark: SparkSession) -> dict[str, str]:
     """What a reader must know of it."""
     jvm: Any = spark.sparkContext._gateway.jvm  # type: ignore[union-attr]  # noqa: SLF001 - PySpark has no public way to the JVM
+    return computer() | {
+        "java": str(jvm.System.getProperty("java.version")),
+        "python": platform.python_version(),
+        "spark": pyspark.__version__,
+    }
+
+
+def computer() -> dict[str, str]:
+    """What a reader must know of it where no Spark takes part."""
     return {
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "memory": f"{psutil.virtual_memory().total / _GIBIBYTE:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
-        "java": str(jvm.System.getProperty("java.version")),
-        "python": platform.python_version(),
-        "spark": pyspark.__version__,
     }
 
 

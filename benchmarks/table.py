@@ -14,6 +14,7 @@ from benchmarks.results import Results, Runs
 
 RATIO_COLUMNS = ("job", "against", "ratio", "in the rounds", "asked", "met")
 ENGINE_COLUMNS = ("engine", "reads", "settings")
+FIGURE_COLUMNS = ("planning and publishing", "took", "asked", "met")
 JOB_COLUMNS = ("job", "engine", "seconds", "events/s", "peak RSS", "JVM heap", "spill", "to driver")
 _BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
 _UNKNOWN = "-"
@@ -56,6 +57,20 @@ def _job_row(name: str, runs: Runs, rows: int) -> Row:
     return (name, runs.engine, f"{seconds:.2f}", f"{events / seconds:,.0f}", *memory)
 
 
+def figure_rows(results: Results) -> list[Row]:
+    """One row of text per figure of planning and publishing."""
+    met = {True: "yes", False: "no", None: _UNKNOWN}
+    return [
+        (
+            each.what,
+            f"{each.value:,.2f} {each.unit}",
+            _UNKNOWN if each.limit is None else f"at most {each.limit:g} {each.unit}",
+            met[each.is_met],
+        )
+        for each in results.figures
+    ]
+
+
 def engine_rows(results: Results) -> list[Row]:
     """One row of text per engine and its settings."""
     told = ((runs.engine, runs.reads, runs.settings) for runs in results.runs.values())
@@ -68,6 +83,10 @@ def _size(megabytes: float | None) -> str:
 
 def shown(results: Results, comparisons: Sequence[Comparison], console: Console) -> None:
     """Print the tables, and what went wrong."""
+    if results.figures:
+        console.print(_table("at size, without Spark", FIGURE_COLUMNS, figure_rows(results), left=1))
+    if not results.runs and not comparisons:
+        return
     title = f"{results.rows:,} events, median of {results.rounds} rounds"
     console.print(_table(title, RATIO_COLUMNS, ratio_rows(results, comparisons), left=2))
     console.print(_table("per job: median time, peak memory", JOB_COLUMNS, job_rows(results), left=2))
@@ -96,9 +115,16 @@ def markdown(results: Results, comparisons: Sequence[Comparison]) -> str:
         "Per job: median time, peak memory over the rounds.",
         _markdown_table(JOB_COLUMNS, job_rows(results), left=2),
         _markdown_table(ENGINE_COLUMNS, engine_rows(results), left=3),
+        *_figures(results),
         "The machine:\n\n" + "\n".join(machine),
     ]
     return "\n\n".join(parts)
+
+
+def _figures(results: Results) -> list[str]:
+    if not results.figures:
+        return []
+    return ["Planning and publishing at size:", _markdown_table(FIGURE_COLUMNS, figure_rows(results), left=1)]
 
 
 def _markdown_table(columns: Row, rows: Sequence[Row], left: int) -> str:

@@ -116,13 +116,18 @@ def vacuum(
         str | None,
         typer.Option(metavar="TIME", help="First expire older snapshots of the windows that have no tag"),
     ] = None,
+    keep_runs: Annotated[
+        int | None,
+        typer.Option(min=1, help="First let go of all but the newest runs: their tags, and the snapshots before"),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed")] = False,
 ) -> None:
     """Remove the files of a dataset that no snapshot and no tag reaches, and that nobody can be about to publish.
 
-    Each run's tag keeps what it published.  What a run has staged stays for the grace period after its last file.
+    Each run's tag keeps what it published, until --keep-runs lets go of it: then it can be shown, compared and
+    rolled back no more, and its rows stay.  What a run has staged stays for the grace period after its last file.
 
-    Example: `backstream vacuum flights --grace 30d --dry-run`
+    Example: `backstream vacuum flights --grace 30d --keep-runs 400 --dry-run`
     """
     from backstream.lake.vacuum import vacuumed
 
@@ -130,11 +135,11 @@ def vacuum(
         grace_ms = _grace_ms(grace)
         before_ms = None if expire_before is None else instant_ms(expire_before, "--expire-before")
         home, name = Home.from_environment(), _dataset(dataset)
-        done = vacuumed(home, name, grace_ms, expire_before_ms=before_ms, dry_run=dry_run)
+        done = vacuumed(home, name, grace_ms, expire_before_ms=before_ms, keep_runs=keep_runs, dry_run=dry_run)
         print(f"{'table':<32} {'removed' if not dry_run else 'to remove':>10} {'bytes':>15} {'kept':>10}")
         for each in done:
             print(f"{each.table:<32} {each.files:>10,} {each.size_bytes:>15,} {each.kept_files:>10,}")
-        if expire_before is not None:
+        if expire_before is not None or keep_runs is not None:
             print(f"snapshots {'expired' if not dry_run else 'to expire'}: {done[0].expired_snapshots:,}")
 
 

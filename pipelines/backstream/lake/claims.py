@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 from backstream.core.errors import PlanError
 from backstream.lake.catalog import NAMESPACE, loaded
 from backstream.lake.commits import with_retries
+from backstream.lake.finding import datasets
 
 DEFINITION = "backstream.definition"
 """Table property: the absolute path of the definition that writes the table."""
@@ -45,6 +46,15 @@ def require_claimable(catalog: Catalog, claim: Claim) -> None:
         return
     _require_only_writer(table, claim)
     _require_same_keys(table, claim)
+
+
+def former_tables(catalog: Catalog, claim: Claim) -> list[str]:
+    """The tables that this definition's file wrote under other names, when it has none under the present one."""
+    if catalog.table_exists((NAMESPACE, claim.dataset)):
+        return []
+    written = {table.name()[-1]: table.properties.get(DEFINITION) for table in datasets(catalog)}
+    here = claim.definition.resolve()
+    return [name for name, writer in written.items() if writer is not None and Path(writer).resolve() == here]
 
 
 def recorded(catalog: Catalog, claim: Claim) -> None:

@@ -25,7 +25,7 @@ PLAN_HASH = f"{_PREFIX}plan_hash"
 DEFINITION_HASH = f"{_PREFIX}definition_hash"
 MODE = f"{_PREFIX}mode"
 ROLLED_BACK = f"{_PREFIX}rolled_back"
-ROLLBACK_PREFIX = "rollback-"
+_ROLLBACK = "rollback-"
 """What the id of a run that undoes another begins with; the other id follows."""
 _FIRST_VERSION = 1  # a table's first snapshot; when the oldest one left is a later one, history was expired
 
@@ -80,7 +80,12 @@ def lineage(table: Table) -> Iterator[Snapshot]:
 
 def rollback_id(run_id: str) -> str:
     """The id under which the rollback of a run is itself published."""
-    return f"{ROLLBACK_PREFIX}{run_id}"
+    return f"{_ROLLBACK}{run_id}"
+
+
+def run_undone(rollback: str) -> str | None:
+    """The run that a rollback undid, by the id of the rollback; None: it is no rollback."""
+    return rollback.removeprefix(_ROLLBACK) if rollback.startswith(_ROLLBACK) else None
 
 
 def is_cut(table: Table) -> bool:
@@ -114,6 +119,14 @@ def version(snapshot: Snapshot) -> int:
 def snapshot_of(table: Table, run_id: str) -> Snapshot | None:
     """The snapshot that a run made; None when it made none, or it was expired."""
     return next((each for each in retained(table) if said(each, RUN_ID) == run_id), None)
+
+
+def appended_by(table: Table, run_id: str) -> Snapshot | None:
+    """The snapshot by which a run appended to a table of rows that name their run; None: it has not.
+
+    Snapshots before it and after it may be gone, so that no lineage leads there (`resting.py`).
+    """
+    return next((each for each in table.snapshots() if said(each, RUN_ID) == run_id), None)
 
 
 def interval_of(snapshot: Snapshot) -> Interval | None:

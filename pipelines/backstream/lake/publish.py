@@ -132,7 +132,7 @@ def _appended(catalog: Catalog, plan: Plan, suffix: str, files: Sequence[StagedF
 
     def attempt() -> None:
         table = loaded(catalog, name)
-        if history.snapshot_of(table, run_id) is None:
+        if history.appended_by(table, run_id) is None:
             committed(table, Operation.APPEND, added, [], said)
 
     with_retries(f"append to table `{name}`", attempt)
@@ -166,7 +166,7 @@ def _require_whole_days(plan: Plan) -> None:
 def _publication(catalog: Catalog, plan: Plan, main: Snapshot, *, already: bool) -> Publication:
     snapshots, run_id = {WINDOWS: main.snapshot_id}, plan.run_id
     for suffix, table in plan.tables.items():
-        if side := history.snapshot_of(loaded(catalog, table.name), run_id):
+        if side := history.appended_by(loaded(catalog, table.name), run_id):
             snapshots[suffix] = side.snapshot_id
     return Publication(
         run_id=run_id,

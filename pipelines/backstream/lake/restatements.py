@@ -67,7 +67,7 @@ def append_restatements(catalog: Catalog, dataset: str, replacement: Replacement
 
     def attempt() -> None:
         now = loaded(catalog, name)
-        if history.snapshot_of(now, replacement.run_id) is None:
+        if history.appended_by(now, replacement.run_id) is None:
             committed(now, Operation.APPEND, added, [], said)
 
     with_retries(f"append to table `{name}`", attempt)
@@ -76,7 +76,7 @@ def append_restatements(catalog: Catalog, dataset: str, replacement: Replacement
 
 def _is_written(catalog: Catalog, name: str, run_id: str) -> bool:
     return (
-        catalog.table_exists((NAMESPACE, name)) and history.snapshot_of(loaded(catalog, name), run_id) is not None
+        catalog.table_exists((NAMESPACE, name)) and history.appended_by(loaded(catalog, name), run_id) is not None
     )
 
 

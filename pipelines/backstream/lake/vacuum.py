@@ -20,9 +20,11 @@ from backstream.core.manifest import Manifest
 from backstream.core.tables import RESTATEMENTS, TABLES
 from backstream.lake.catalog import NAMESPACE, loaded, opened
 from backstream.lake.commits import with_retries
+from backstream.lake.retention import let_go
 from backstream.lake.schemas import plain_path
 
 _DATA = "data"
+_ASIDE = "vacuumed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,13 @@ class _File:
 
 
 def vacuumed(
-    home: Home, dataset: str, grace_ms: int, *, expire_before_ms: int | None = None, dry_run: bool = False
+    home: Home,
+    dataset: str,
+    grace_ms: int,
+    *,
+    expire_before_ms: int | None = None,
+    keep_runs: int | None = None,
+    dry_run: bool = False,
 ) -> list[Vacuumed]:
     """Remove what no retained snapshot and no tag reaches in the folders of a dataset's tables.
 
@@ -58,6 +66,7 @@ def vacuumed(
         dataset: whose tables.
         grace_ms: how old a file must be.
         expire_before_ms: first expire the snapshots of the windows that are older and have no tag.
+        keep_runs: first let go of all but the newest runs: their tags, and the snapshots before what these found.
         dry_run: only tell.
 
     Raises:
@@ -70,6 +79,8 @@ def vacuumed(
             msg = f"no dataset `{dataset}` in {home.path}"
             raise LedgerError(msg)
         expired = 0 if expire_before_ms is None else _expired(catalog, dataset, expire_before_ms, dry_run=dry_run)
+        if keep_runs is not None:
+            expired += let_go(home, catalog, dataset, keep_runs, dry_run=dry_run)
         listed = {name: list(_files_under(_root(loaded(catalog, name)))) for name in there}
         young = _young_runs([(_root(loaded(catalog, name)), files) for name, files in listed.items()], grace_ms)
         swept = [
@@ -149,11 +160,20 @@ def _drafts_removed(home: Home, dataset: str, grace_ms: int, *, dry_run: bool) -
 
 
 def _is_removed(file: _File, root: Path, grace_ms: int) -> bool:
-    """Looks again: a publication that began meanwhile has made its files young."""
+    """Looks again: a publication that began meanwhile has made its files young.
+
+    The file is moved aside first. What made it young before that is seen, and it is put back; who comes after that
+    finds no file and publishes nothing.
+    """
+    aside = file.path.with_name(f".{file.path.name}.{_ASIDE}")
     try:
         if not _is_old(_modified_ms(file.path.stat()), grace_ms):
             return False
-        file.path.unlink()
+        file.path.rename(aside)
+        if not _is_old(_modified_ms(aside.stat()), grace_ms):
+            aside.rename(file.path)
+            return False
+        aside.unlink()
     except FileNotFoundError:
         return False
     if _run_of(root, file.path):

@@ -16,6 +16,7 @@ from backstream.core.windows import TimeWindow
 from backstream.lake import history
 from backstream.lake.catalog import NAMESPACE, opened
 from backstream.lake.filters import within
+from backstream.lake.history import run_undone
 from backstream.lake.ledger import Status, runs
 
 _BOUNDS = ("window_start", "window_end", "run_id")
@@ -68,7 +69,19 @@ def runs_by_day(home: Home, dataset: str, rows: Sequence[PublishedWindow]) -> di
 
 
 def _ranges(home: Home, dataset: str) -> Iterator[tuple[Interval, str]]:
-    """What runs published, the newest first: as snapshots tell it, and the ledger where they were expired."""
+    """What runs published, the newest first; a run that was rolled back, and its rollback, published nothing."""
+    undone: set[str] = set()
+    for interval, run_id in _publications(home, dataset):
+        if run_id in undone:
+            continue
+        if (of_run := run_undone(run_id)) is not None:
+            undone.add(of_run)
+        else:
+            yield interval, run_id
+
+
+def _publications(home: Home, dataset: str) -> Iterator[tuple[Interval, str]]:
+    """As snapshots tell it, and the ledger where they were expired; the newest first."""
     with opened(home) as catalog:
         try:
             table = catalog.load_table((NAMESPACE, dataset))

@@ -11,7 +11,7 @@ from backstream.core.audit import Verdict
 from backstream.core.instants import DAY_MS
 from backstream.core.intervals import Interval
 from backstream.core.observation import DayFigures, DayNote, Observation
-from backstream.lake.history import ROLLBACK_PREFIX
+from backstream.lake.history import run_undone
 from backstream.lake.ledger import RunRow, Status
 
 _PUBLISHED = (Status.PUBLISHED, Status.ALREADY_PUBLISHED)
@@ -121,11 +121,11 @@ def _stretch(days: Sequence[Day]) -> Stretch:
 
 def _claims(runs: Sequence[RunRow]) -> tuple[dict[int, RunRow], set[int]]:
     """By day, whose rows are in the table; and the days over which a newer run published nothing."""
-    undone = {row.run_id.removeprefix(ROLLBACK_PREFIX) for row in runs if row.run_id.startswith(ROLLBACK_PREFIX)}
+    undone = {found for row in runs if (found := run_undone(row.run_id))}
     claims: dict[int, RunRow] = {}
     tries: set[int] = set()
     for row in reversed(runs):
-        if row.run_id.startswith(ROLLBACK_PREFIX) or row.run_id in undone:
+        if run_undone(row.run_id) or row.run_id in undone:
             continue
         for day_ms in _days(Interval(row.since_ms, row.until_ms)):
             if row.status in _PUBLISHED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -30,13 +31,19 @@ from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition, Source
 from backstream.definition.overrides import overridden
 from backstream.lake.catalog import opened
-from backstream.lake.claims import Claim, recorded, require_claimable
+from backstream.lake.claims import Claim, former_tables, recorded, require_claimable
 from backstream.lake.schemas import prepared
 from backstream.quality.suites import load_suite
 from backstream.spark.streams.index import ArrivalIndex
 from backstream.steps.inputs import arrival_bounds, inspected, require_everywhere, source_files
 from backstream.steps.instants import Longs
 from backstream.steps.seals import require_sealed, seals, with_unsealed
+
+log = logging.getLogger(__name__)
+_RENAMED = (
+    "notice: %s makes a new table `%s`; under its former name it wrote `%s`, which stays as it is\n"
+    "  nothing writes `%s` any more; `%s` has only the days that are run from now on"
+)
 
 
 def plan_run(  # noqa: PLR0913 - each says another thing, by its name
@@ -90,6 +97,8 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     claim = Claim(definition.name, definition_path.absolute(), definition.source.key)
     with opened(home) as catalog:
         require_claimable(catalog, claim)
+        for former in former_tables(catalog, claim):
+            log.warning(_RENAMED, where, definition.name, former, former, definition.name)
         tables, base_snapshots = prepared(catalog, definition.name, _tables(definition, source.types, chosen))
         recorded(catalog, claim)
     plan = Plan(

@@ -1,0 +1,143 @@
+"""How much history is kept: by hand of the windows, by itself of the tables whose rows name their run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.lake.conftest import Lake
+
+from backstream.core.audit import Verdict
+from backstream.core.errors import LedgerError
+from backstream.core.instants import instant_ms
+from backstream.core.plan import Plan
+from backstream.core.publication import Publication
+from backstream.lake import resting, vacuum
+from backstream.lake.catalog import opened
+from backstream.lake.ledger import Status, record_run, run_row, runs
+from backstream.lake.publish import publish
+from backstream.lake.read import published_rows
+from backstream.lake.rollback import rolled_back
+from backstream.lake.tags import tagged
+from backstream.lake.vacuum import vacuumed
+
+RANGE = ("2013-02-01", "2013-02-02")
+METRICS = [("EWR", 3)]
+
+
+def published(lake: Lake, count: int) -> list[Publication]:
+    """Runs that publish the same day one after the other, and leave their row in the ledger."""
+    return [_published(lake, number) for number in range(1, count + 1)]
+
+
+def _published(lake: Lake, number: int, plan: Plan | None = None) -> Publication:
+    plan = plan or lake.plan(*RANGE, trigger=f"run{number}")
+    done = publish(plan, lake.staged(plan, {"2013-02-01T05:00Z": number}, METRICS))
+    span_ms = (instant_ms("2026-01-01", ""), instant_ms("2026-01-01", "") + number)
+    record_run(lake.home, run_row(plan, Status.PUBLISHED, span_ms, Verdict.PASS, done.rows))
+    return done
+
+
+def test_only_the_newest_runs_keep_their_tags_and_can_be_rolled_back(lake: Lake) -> None:
+    done = published(lake, 6)
+
+    tried, told = (vacuumed(lake.home, "flights", 0, keep_runs=2, dry_run=dry_run) for dry_run in (True, False))
+
+    assert [each.expired_snapshots for each in (tried[0], told[0])] == [3, 3]
+    assert set(tagged(lake.table())) == {each.run_id for each in done[-2:]}
+    versions = [snapshot.sequence_number for snapshot in lake.table().snapshots()]
+    assert versions == [4, 5, 6]  # what the oldest kept run found stays with it
+    assert lake.departures() == {"2013-02-01T05:00Z": 6}
+    rolled_back(lake.home, done[-1].run_id)
+    assert lake.departures() == {"2013-02-01T05:00Z": 5}
+    with pytest.raises(LedgerError, match=r"snapshot of run .* was expired; the ledger says that it published"):
+        rolled_back(lake.home, done[0].run_id)
+
+
+def test_what_was_let_go_was_published_all_the_same(lake: Lake) -> None:
+    plan = lake.plan(*RANGE, trigger="first")
+    first = _published(lake, 0, plan)
+    published(lake, 3)
+
+    vacuumed(lake.home, "flights", 0, keep_runs=1)
+
+    assert published_rows(lake.home, "flights", "metrics").num_rows == 4
+    again = publish(plan, [])
+    assert (again.already, again.run_id) == (True, first.run_id)
+
+
+def test_keeping_more_runs_than_there_are_lets_go_of_nothing(lake: Lake) -> None:
+    published(lake, 3)
+
+    assert vacuumed(lake.home, "flights", 0, keep_runs=3)[0].expired_snapshots == 0
+    assert len(tagged(lake.table())) == 3
+
+
+def test_tables_whose_rows_name_their_run_keep_few_snapshots(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resting, "MOST", 4)
+    monkeypatch.setattr(resting, "KEPT", 2)
+
+    published(lake, 12)
+
+    for name in ("flights__metrics", "flights__restatements", "runs"):
+        assert len(lake.table(name).snapshots()) <= 5, name
+    assert len(lake.table().snapshots()) == 12
+    assert published_rows(lake.home, "flights", "metrics").num_rows == 12
+    assert len(runs(lake.home)) == 12
+
+
+def test_a_run_that_was_not_published_finds_that_it_has_written_its_rows(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resting, "MOST", 4)
+    monkeypatch.setattr(resting, "KEPT", 2)
+    interrupted = lake.plan("2013-02-05", "2013-02-06", trigger="interrupted")
+    manifests = lake.staged(interrupted, {"2013-02-05T05:00Z": 9}, METRICS)
+    with monkeypatch.context() as broken:
+        broken.setattr("backstream.lake.publish._windows_replaced", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            publish(interrupted, manifests)
+    published(lake, 8)
+
+    publish(interrupted, manifests)
+
+    rows = published_rows(lake.home, "flights", "metrics")
+    assert rows.num_rows == 9
+    assert rows["run_id"].to_pylist().count(interrupted.run_id) == 1
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_manifests_are_merged_so_that_a_commit_reads_few(lake: Lake) -> None:
+    published(lake, 25)
+
+    with opened(lake.home):
+        table = lake.table("flights__metrics")
+        current = table.current_snapshot()
+        assert current is not None
+        assert len(current.manifests(table.io)) < 20
+    assert published_rows(lake.home, "flights", "metrics").num_rows == 25
+
+
+def test_a_file_made_young_at_the_last_moment_is_put_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A publication begins between the look of a vacuum and its removal."""
+    lake.publish(*RANGE, {"2013-02-01T05:00Z": 1})
+    plan = lake.plan("2013-02-02", "2013-02-03")
+    manifests = lake.staged(plan, {"2013-02-02T05:00Z": 2})
+    [file] = manifests[0].files[""]
+    os.utime(file.path, (0, 0))
+    rename = Path.rename
+
+    def renamed(path: Path, target: Path) -> Path:
+        if str(path) == file.path:
+            vacuum.keep_from_vacuum(manifests)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    vacuumed(lake.home, "flights", 3_600_000)
+
+    publish(plan, manifests)
+    assert lake.departures() == {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 2}
