@@ -20,7 +20,7 @@ from backstream.core.records import Clock
 from backstream.core.watermarks import Emission
 from backstream.core.windows import Session
 from backstream.spark.read import FILE
-from backstream.spark.run import replay_chunk
+from backstream.spark.run import replay_chunks
 from backstream.spark.sessions import sessions
 from backstream.spark.sessions.islands import SessionColumns
 from backstream.spark.streams import merge
@@ -98,20 +98,26 @@ def replay(rows: DataFrame, window: FixedWindow | Session) -> DataFrame:
     if isinstance(window, Session):
         return sessions.panes(_sessions(_met(normalised), window, is_replay=True))
     grouping = _grouping(normalised, window)
-    return values.panes(normalised, grouping, _judged(normalised, grouping))
+    return values.panes(normalised, grouping, _judged(normalised, window))
+
+
+def _grid(window: FixedWindow) -> WindowGrid:
+    """The windows of the day and of the one before it, where the first events and windows began."""
+    return WindowGrid.of(window, Interval(FIRST_DAY_MS - DAY_MS, FIRST_DAY_MS + DAY_MS))
 
 
 def _grouping(normalised: DataFrame, window: FixedWindow) -> Grouping:
-    """The windows of the day and of the one before it, where the first events and windows began."""
-    grid = WindowGrid.of(window, Interval(FIRST_DAY_MS - DAY_MS, FIRST_DAY_MS + DAY_MS))
+    grid = _grid(window).bound(normalised.sparkSession)
     return Grouping(window, grid, KEYS, AGGREGATES, shape_of(normalised, KEYS, slice_width_ms(window)))
 
 
-def _judged(normalised: DataFrame, grouping: Grouping) -> JudgedBy:
+def _judged(normalised: DataFrame, window: FixedWindow) -> JudgedBy:
     """When each window fired and was gone, from a first pass over the stream."""
-    grid, buckets = grouping.grid, BucketGrid.of(grouping.window, EMISSION, ALLOWED_LATENESS_MS)
+    buckets = BucketGrid.of(window, EMISSION, ALLOWED_LATENESS_MS)
     index = ArrivalIndex(bucketed(normalised.withColumn(FILE, F.lit("all")), buckets).toArrow())
-    found = merge.thresholds(index, buckets, grid, EMISSION, CLOCK, ALLOWED_LATENESS_MS, SOURCE_PARTITIONS)
+    found = merge.thresholds(
+        index, buckets, _grid(window), EMISSION, CLOCK, ALLOWED_LATENESS_MS, SOURCE_PARTITIONS
+    )
     return found.bound(normalised.sparkSession)
 
 
@@ -139,8 +145,8 @@ def planned(parquet: Path, days: int, chunk_days: int, mode: Mode, home: Path) -
 
 
 def run_chunks(spark: SparkSession, plan: Plan) -> list[Manifest]:
-    """Every chunk of the plan, one after the other in this application."""
-    return [replay_chunk(spark, plan, chunk) for chunk in plan.chunks]
+    """Every chunk of the plan, in this application."""
+    return list(replay_chunks(spark, plan, plan.chunks))
 
 
 def _normalised(rows: DataFrame) -> DataFrame:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import MARKER, Expected, Place, Row, days, definition_of, random_history, write_history
 
+from backstream.core.fates import Fate
 from backstream.core.folders import Home
 from backstream.core.instants import HOUR_MS
 from backstream.core.manifest import Manifest, total_fates
 from backstream.core.plan import Mode, Plan
 from backstream.core.windows import Sliding
 from backstream.definition.load import parse
-from backstream.spark.run import replay_chunk
+from backstream.spark.run import Kept, replay_chunk, replay_chunks, results_of, tables
 from backstream.spark.streams.lateness import lateness
 from backstream.spark.windows import values
 from backstream.spark.windows.results import FixedWindows
@@ -83,7 +85,7 @@ def test_a_replay_gives_what_the_reference_gives_however_it_is_cut(
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     expected = Expected(history, parse(content, "test"), plan.range)
 
-    manifests = [replay_chunk(spark, plan, each) for each in plan.chunks]
+    manifests = list(replay_chunks(spark, plan, plan.chunks))
 
     assert {name: dict(sorted(each.items())) for name, each in sorted(total_fates(manifests).items())} == (
         expected.fates()
@@ -135,7 +137,7 @@ def test_every_kind_of_stream_is_replayed_as_the_reference_plays_it(
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     expected = Expected(history, parse(content, "test"), plan.range)
 
-    manifests = [replay_chunk(spark, plan, each) for each in plan.chunks]
+    manifests = list(replay_chunks(spark, plan, plan.chunks))
 
     assert {name: dict(sorted(each.items())) for name, each in sorted(total_fates(manifests).items())} == (
         expected.fates()
@@ -162,7 +164,7 @@ def test_a_recompute_knows_nothing_late(spark: SparkSession, tmp_path: Path, kin
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
     expected = Expected(history, parse(content, "test"), plan.range)
 
-    manifests = [replay_chunk(spark, plan, each) for each in plan.chunks]
+    manifests = list(replay_chunks(spark, plan, plan.chunks))
 
     fates = set().union(*(counts for counts in total_fates(manifests).values()))
     assert fates <= {"on_time", "duplicate", "unassigned"}
@@ -179,7 +181,7 @@ def test_every_pane_is_kept_when_the_definition_asks_for_all(spark: SparkSession
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     expected = Expected(history, parse(content, "test"), plan.range)
 
-    firings = rows([replay_chunk(spark, plan, each) for each in plan.chunks], "firings")
+    firings = rows(list(replay_chunks(spark, plan, plan.chunks)), "firings")
 
     found: dict[Place, list[tuple[str, int, int]]] = {}
     for row in sorted(firings, key=lambda row: (*in_ms(row), row["pane_index"])):
@@ -226,6 +228,40 @@ def test_a_chunk_that_is_done_is_not_run_again(spark: SparkSession, tmp_path: Pa
     again = replay_chunk(spark, plan, plan.chunks[0])
 
     assert again.attempt == first.attempt
+
+
+def test_a_chunk_that_fails_leaves_those_before_it_done_and_begins_no_other(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_history(tmp_path / "data", random_history(seed=3, rows=50))
+    content = definition_of(tmp_path / "data", window=WINDOWS["tumbling"])
+    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
+    first, broken = plan.chunks[0], replace(plan.chunks[1], files=(99,))
+
+    with pytest.raises(IndexError):
+        list(replay_chunks(spark, plan, [first, broken, plan.chunks[2]]))
+
+    assert [plan.folder.manifest(each.chunk_id).exists() for each in plan.chunks] == [True, False, False]
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "session"])
+def test_a_plan_spells_out_nothing_that_the_next_chunk_has_otherwise(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """Else Spark compiles each stage of each chunk anew."""
+    write_history(tmp_path / "data", random_history(seed=3, rows=50))
+    content = definition_of(tmp_path / "data", window=WINDOWS[kind])
+    plan = planned(tmp_path, content, Mode.REPLAY, since=1, until=3)
+    work = Work.of(spark, plan, plan.chunks[0])
+    results = results_of(work, DataFrame.cache)
+    known, _ = results.records()
+    kept = Kept(known, results.counts(known), results.values(known))
+
+    made = dict(tables(work, results, kept, set(Fate)))
+
+    times = re.compile(rf"\b{str(work.chunk.start_ms)[:6]}\d*\b")
+    for name, rows_of_table in made.items():
+        assert not times.findall(rows_of_table._jdf.queryExecution().executedPlan().toString()), name  # noqa: SLF001 - the only way to read it
 
 
 def test_no_python_runs_in_the_plan_of_a_replay(spark: SparkSession, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from backstream.core.errors import SpecError
 from backstream.core.folders import Home
 from backstream.core.instants import duration_text, instant_ms, instant_text
 from backstream.core.intervals import backfill_range
-from backstream.core.plan import Mode, Plan
+from backstream.core.plan import Chunk, Mode, Plan
 
 StaleOption = Annotated[bool, typer.Option("--stale", help="Run the days that late data made stale")]
 UnsealedOption = Annotated[
@@ -197,7 +197,7 @@ def _plan_text(planned: Plan) -> str:
 
 def _replay(planned: Plan) -> None:
     """All chunks in one Spark application, with a bar that moves as stages finish."""
-    from backstream.spark.run import STAGES, replay_chunk
+    from backstream.spark.run import STAGES, replay_chunks
     from backstream.spark.session import local, require_java
 
     require_java()  # before there is a bar on the screen
@@ -205,14 +205,15 @@ def _replay(planned: Plan) -> None:
     with Progress(TextColumn("{task.description:<28}"), *columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("starting Spark", total=len(planned.chunks) * len(STAGES))
         spark = local(f"backstream {planned.dataset}")
-        for number, chunk in enumerate(planned.chunks):
+        reached: dict[str, int] = {}
 
-            def tell(stage: str, number: int = number, name: str = chunk.chunk_id) -> None:
-                done = number * len(STAGES) + STAGES.index(stage)
-                progress.update(bar, description=f"chunk {name}: {stage}", completed=done)
+        def tell(chunk: Chunk, stage: str) -> None:
+            reached[chunk.chunk_id] = STAGES.index(stage)
+            progress.update(bar, description=f"chunk {chunk.chunk_id}: {stage}", completed=sum(reached.values()))
 
-            replay_chunk(spark, planned, chunk, tell)
-            progress.update(bar, completed=(number + 1) * len(STAGES))
+        for manifest in replay_chunks(spark, planned, planned.chunks, tell):
+            reached[manifest.chunk_id] = len(STAGES)
+            progress.update(bar, completed=sum(reached.values()))
         progress.update(bar, description="replayed")
         spark.stop()
 

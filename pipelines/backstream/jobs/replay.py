@@ -19,11 +19,11 @@ from backstream import __version__
 from backstream.core.errors import BackstreamError, ContractError, PlanError, SpecError
 from backstream.core.manifest import Manifest
 from backstream.core.pins import other_code, require_inputs, unfinished
-from backstream.core.plan import Chunk, Plan
+from backstream.core.plan import Plan
 from backstream.core.progress import progress_of
 from backstream.definition.pinned import require_definition
 from backstream.jobs.orphans import end_with_the_task
-from backstream.spark.run import replay_chunk
+from backstream.spark.run import replay_chunks
 from backstream.spark.session import submitted
 
 _TELLING_S = 20.0
@@ -45,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _require_pinned(plan, options.chunk)
         spark = submitted(f"backstream {plan.dataset} {', '.join(options.chunk)}")
         tell = _Telling(plan)
-        for chunk in chunks:
-            tell.done(chunk, replay_chunk(spark, plan, chunk))
+        for manifest in replay_chunks(spark, plan, chunks):
+            tell.done(manifest)
     except BackstreamError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - people read the log
         return 3 if isinstance(error, (SpecError, PlanError, ContractError)) else 1
@@ -60,8 +60,9 @@ class _Telling:
         self._plan = plan
         self._told_s = -math.inf
 
-    def done(self, chunk: Chunk, manifest: Manifest) -> None:
+    def done(self, manifest: Manifest) -> None:
         """Say what a chunk has read."""
+        chunk = self._plan.chunk(manifest.chunk_id)
         said = f"chunk {chunk.chunk_id} ({chunk.interval}): {manifest.events_read:,} events read"
         if time.monotonic() - self._told_s >= _TELLING_S:
             said += f"; {progress_of(self._plan)}"

@@ -123,7 +123,7 @@ def _records(spark: SparkSession, recorded: Recorded) -> DataFrame:
     events = (
         read.rows_of(spark, recorded.near_paths)
         .transform(read.normalised(recorded.definition))
-        .transform(read.within(recorded.near, []))
+        .transform(read.within(spark, recorded.near, []))
         .transform(read.deduplicated(recorded.definition.source.deduplicate_on))
     )
     return events.where(~F.col("is_duplicate"))

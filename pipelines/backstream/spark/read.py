@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, IntegralType, StringType, TimestampNTZType, TimestampType
@@ -14,6 +15,7 @@ from backstream.core.intervals import Interval
 from backstream.core.records import ONLY_PARTITION
 from backstream.definition.aggregates import columns_used
 from backstream.definition.model import Definition, Source
+from backstream.spark.arrays import IntervalColumns, as_arrays
 from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, Step
 
 REASON = "quarantine_reason"
@@ -128,15 +130,15 @@ def _reason(source: Source) -> Column:
     return F.coalesce(*(F.when(is_so, F.lit(reason)) for reason, is_so in reasons.items()))
 
 
-def within(interval: Interval, owned_files: Sequence[str]) -> Step:
+def within(spark: SparkSession, interval: Interval, owned_files: Sequence[str]) -> Step:
     """The records a chunk reads: those of its interval, and the unreadable ones of the files it answers for.
 
     A record without a readable time cannot be placed, so it belongs to the first chunk that reads its file.
     """
-    event_ms = F.col("event_time_ms")
     is_readable = F.col(REASON).isNull()
-    is_inside = (event_ms >= F.lit(interval.start_ms)) & (event_ms < F.lit(interval.end_ms))
-    is_ours = F.col(FILE).isin(list(owned_files)) if owned_files else F.expr("false")
+    is_inside = IntervalColumns.of(spark, interval).hold(F.col("event_time_ms"))
+    ours = as_arrays(spark, {"files": pa.array(owned_files, pa.string())})["files"]
+    is_ours = F.array_contains(ours, F.col(FILE))
     return lambda events: events.where((is_readable & is_inside) | (~is_readable & is_ours))
 
 

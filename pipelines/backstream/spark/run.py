@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from pyspark import StorageLevel
@@ -43,6 +46,46 @@ class _Stopwatch:
         begin = time.monotonic()
         yield
         self.seconds[name] = round(time.monotonic() - begin, 3)
+
+
+AT_ONCE = 2
+"""Chunks that run at the same time: while Spark plans one of them, the cores work on the other."""
+
+
+def replay_chunks(
+    spark: SparkSession,
+    plan: Plan,
+    chunks: Sequence[Chunk],
+    tell: Callable[[Chunk, str], None] = lambda _, __: None,
+) -> Iterator[Manifest]:
+    """Run chunks in one application; the manifest of each as soon as it is done.
+
+    When one fails, no other is begun, and those that run are finished: a retry finds them done.
+
+    Args:
+        spark: the session.
+        plan: what the chunks belong to.
+        chunks: some of the plan's.
+        tell: called with the chunk and the name of each stage of `STAGES` as it begins; from several threads.
+
+    Raises:
+        ContractError: when the source or a table does not have the columns it promised.
+    """
+    waiting, running = iter(chunks), set[Future[Manifest]]()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            while (
+                begun := [
+                    pool.submit(replay_chunk, spark, plan, chunk, partial(tell, chunk))
+                    for chunk in islice(waiting, AT_ONCE - len(running))
+                ]
+                or running
+            ):
+                done, running = wait(running.union(begun), return_when=FIRST_COMPLETED)
+                yield from (each.result() for each in done)
+        except (KeyboardInterrupt, GeneratorExit):
+            spark.sparkContext.cancelAllJobs()
+            raise
 
 
 def replay_chunk(
@@ -102,7 +145,7 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
     """What several results rest on is kept until they are written."""
     with _kept() as keep:
         with watch.stage("watermarks"):
-            results = _results(work, keep)
+            results = results_of(work, keep)
         with watch.stage("fates"):
             known, tally = results.records()
             if work.definition.source.deduplicate_on:
@@ -112,7 +155,7 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
             fates = counts.fates()
         found: _Files = {}
         values = keep(results.values(known)) if work.is_replay else results.values(known)
-        for suffix, rows in _tables(work, results, Kept(known, counts, values), _kinds(fates)):
+        for suffix, rows in tables(work, results, Kept(known, counts, values), _kinds(fates)):
             with watch.stage(suffix or "windows"):
                 # Quarantine keeps times as they were written.
                 ready = rows if suffix == QUARANTINE else _with_instants(rows)
@@ -120,7 +163,8 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
         return _Made(tally.get["events_read"], fates, found)
 
 
-def _results(work: Work, keep: Keep) -> Results:
+def results_of(work: Work, keep: Keep) -> Results:
+    """What the chunk yields, by the kind of its windows; no job is run yet, or small ones."""
     window = work.definition.window.spec()
     if isinstance(window, Session):
         return SessionWindows(work, window, played(work) if work.is_replay else None, keep)
@@ -151,7 +195,7 @@ def _kept() -> Iterator[Keep]:
             frame.unpersist()
 
 
-def _tables(work: Work, results: Results, kept: Kept, fates: set[str]) -> Iterator[tuple[str, DataFrame]]:
+def tables(work: Work, results: Results, kept: Kept, fates: set[str]) -> Iterator[tuple[str, DataFrame]]:
     """What each table of the plan gets; none of those that would be empty."""
     yield WINDOWS, _published(work, kept.values)
     yield METRICS, kept.counts.metrics()

@@ -14,6 +14,7 @@ from backstream.core.watermarks import Emission
 from backstream.definition.load import parse
 from backstream.definition.model import Definition
 from backstream.spark import read
+from backstream.spark.arrays import IntervalColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class Work:
         return [read.file_uri(self.plan.inputs[number].path) for number in mine]
 
     @property
+    def owned(self) -> IntervalColumns:
+        """What windows start in that the chunk answers for."""
+        return IntervalColumns.of(self.spark, self.chunk.interval)
+
+    @property
     def is_replay(self) -> bool:
         """Whether arrival order is reproduced."""
         return self.plan.mode is Mode.REPLAY
@@ -82,7 +88,7 @@ def records(work: Work, interval: Interval) -> tuple[DataFrame, Observation]:
     events = (
         read.rows_of(work.spark, paths)
         .transform(read.normalised(work.definition))
-        .transform(read.within(interval, work.owned_files))
+        .transform(read.within(work.spark, interval, work.owned_files))
         .observe(tally, F.count(F.lit(1)).alias("events_read"))
         .transform(read.deduplicated(work.definition.source.deduplicate_on))
     )
@@ -93,7 +99,7 @@ def quarantined(work: Work) -> DataFrame:
     """Records that cannot be normalised, whole, with the reason."""
     rows = read.with_record(read.rows_of(work.spark, work.paths)).transform(read.normalised(work.definition))
     nothing = Interval(work.chunk.start_ms, work.chunk.start_ms)
-    return rows.transform(read.within(nothing, work.owned_files)).withColumns(
+    return rows.transform(read.within(work.spark, nothing, work.owned_files)).withColumns(
         {
             "reason": F.col(read.REASON),
             "event_time": F.col(read.WRITTEN_EVENT_TIME),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from backstream.core.instants import MIN_MS
 from backstream.core.intervals import Interval
-from backstream.spark.schemas import long
+from backstream.spark.arrays import looked_up
 from backstream.spark.sessions.islands import LAST, START, SessionColumns, islands
 
 EventsBetween = Callable[[int, int], DataFrame]
@@ -31,13 +32,13 @@ def halo(
     """
     if not is_replay:
         since_ms = owned.start_ms - gap_ms
-        begins_here = F.col(START) >= long(owned.start_ms)
-        last_ms = _reach(events_between, keys, gap_ms, Interval(since_ms, owned.end_ms), begins_here)
+        looked_at = Interval(since_ms, owned.end_ms)
+        last_ms = _reach(events_between, keys, gap_ms, looked_at, counts_from_ms=owned.start_ms)
         return Interval(since_ms, _past(last_ms, owned.end_ms))
     ahead = Interval(owned.end_ms - gap_ms, owned.end_ms)
-    last_ms = _reach(events_between, keys, gap_ms, ahead, F.expr("true"))
+    last_ms = _reach(events_between, keys, gap_ms, ahead)
     back = Interval(1 - owned.start_ms - gap_ms, 1 - owned.start_ms)
-    first_ms = _reach(_mirrored(events_between), keys, gap_ms, back, F.expr("true"))
+    first_ms = _reach(_mirrored(events_between), keys, gap_ms, back)
     return Interval(1 - _past(first_ms, 1 - owned.start_ms), _past(last_ms, owned.end_ms))
 
 
@@ -56,7 +57,11 @@ def _mirrored(events_between: EventsBetween) -> EventsBetween:
 
 
 def _reach(
-    events_between: EventsBetween, keys: Sequence[str], gap_ms: int, before: Interval, is_ours: Column
+    events_between: EventsBetween,
+    keys: Sequence[str],
+    gap_ms: int,
+    before: Interval,
+    counts_from_ms: int = MIN_MS,
 ) -> int | None:
     """The last event of all islands that cross the end of `before`; None: none crosses it.
 
@@ -65,18 +70,21 @@ def _reach(
         keys: key columns.
         gap_ms: the session gap.
         before: what is read to know the islands that come to the boundary; at least one gap.
-        is_ours: which islands count, by `START`.
+        counts_from_ms: islands that start earlier do not count.
     """
     window = SessionColumns.of(gap_ms, 0)
     furthest_ms: int | None = None
     seen_until_ms, ahead_ms = before.end_ms, 4 * gap_ms
     events = events_between(before.start_ms, seen_until_ms + ahead_ms).select(*keys, "event_time_ms")
     while True:
-        crosses = (F.col(START) < long(seen_until_ms)) & (F.col(LAST) >= long(seen_until_ms))
+        from_ms, until_ms, open_ms = looked_up(
+            events.sparkSession, counts_from_ms, seen_until_ms, seen_until_ms + ahead_ms - gap_ms
+        )
+        crosses = F.col(START).between(from_ms, until_ms - F.lit(1)) & (F.col(LAST) >= until_ms)
         # Its lineage is cut, since each round would otherwise read again what those before it have read.
-        crossing = islands(events, keys, window, is_replay=False).where(crosses & is_ours).localCheckpoint()
+        crossing = islands(events, keys, window, is_replay=False).where(crosses).localCheckpoint()
         seen_until_ms += ahead_ms
-        is_open = F.col(LAST) >= long(seen_until_ms - gap_ms)
+        is_open = F.col(LAST) >= open_ms
         ((last_ms, is_any_open),) = crossing.agg(F.max(LAST), F.bool_or(is_open)).collect()
         furthest_ms = furthest_ms if last_ms is None else last_ms
         if not is_any_open:
@@ -84,4 +92,4 @@ def _reach(
         ahead_ms *= 2
         ends = crossing.where(is_open).select(*keys, F.col(LAST).alias("event_time_ms"))
         events = ends.unionByName(events_between(seen_until_ms, seen_until_ms + ahead_ms).select(*ends.columns))
-        is_ours = F.expr("true")
+        counts_from_ms = MIN_MS

@@ -13,6 +13,7 @@ from backstream.core.fates import Fate
 from backstream.core.intervals import Interval
 from backstream.core.windows import Session
 from backstream.spark import work as reading
+from backstream.spark.arrays import IntervalColumns
 from backstream.spark.read import REASON
 from backstream.spark.sessions import sessions
 from backstream.spark.sessions.halo import halo
@@ -21,7 +22,7 @@ from backstream.spark.sessions.sessions import Sessions
 from backstream.spark.streams.heard import Heard
 from backstream.spark.streams.watermarks import watermarked
 from backstream.spark.windows import values
-from backstream.spark.windows.metrics import Counts, counted, is_within
+from backstream.spark.windows.metrics import Counts, counted
 from backstream.spark.work import Work
 
 
@@ -52,7 +53,7 @@ class SessionWindows:
 
     def counts(self, known: DataFrame) -> Counts:
         """Fates, and metrics per hour."""
-        return counted(known, self.work.definition.cells, self.work.chunk.interval, None)
+        return counted(known, self.work.definition.cells, self.work.owned, None)
 
     def values(self, _: DataFrame) -> DataFrame:
         """Per key and session the value to publish, and in a replay first, live and final beside it."""
@@ -64,7 +65,7 @@ class SessionWindows:
 
     def dropped(self, known: DataFrame) -> DataFrame:
         """The side output: records that no session took."""
-        is_ours = is_within(F.col("event_time_ms"), self.work.chunk.interval)
+        is_ours = self.work.owned.hold(F.col("event_time_ms"))
         behind = known.where((F.col("fate") == F.lit(Fate.DROPPED)) & is_ours)
         return behind.withColumn("gone_at", F.lit(None).cast("timestamp"))
 
@@ -114,4 +115,4 @@ class SessionWindows:
         # Where no file can hold an event, any one does: nothing of it is in the interval.
         paths = self.work.paths_of(interval) or self.work.paths[:1]
         events = reading.readable(self.work, paths)
-        return events.where(is_within(F.col("event_time_ms"), interval))
+        return events.where(IntervalColumns.of(self.work.spark, interval).hold(F.col("event_time_ms")))

@@ -18,6 +18,7 @@ from backstream.core.fates import Fate
 from backstream.core.intervals import Interval
 from backstream.core.tables import PANES_KEPT
 from backstream.definition.aggregates import filtered
+from backstream.spark.arrays import IntervalColumns
 from backstream.spark.schemas import ARRIVAL_ORDER, long
 from backstream.spark.sessions.islands import (
     EVENTS,
@@ -60,7 +61,7 @@ class Sessions:
     islands: DataFrame
     parts: Partials | None
     is_replay: bool
-    owned: Interval | None
+    owned: IntervalColumns | None
     is_broadcast: bool = False
 
 
@@ -87,8 +88,9 @@ def found(
         is_skewed: a few keys have most of the events.
     """
     parts = partials(events, aggregates)
+    mine = IntervalColumns.of(events.sparkSession, owned) if owned else None
     of_key = islands(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
-    return Sessions(events, keys, window, aggregates, of_key, parts, is_replay, owned)
+    return Sessions(events, keys, window, aggregates, of_key, parts, is_replay, mine)
 
 
 def with_known_size(these: Sessions) -> Sessions:
@@ -98,11 +100,9 @@ def with_known_size(these: Sessions) -> Sessions:
     return replace(these, is_broadcast=count <= FEW_BUCKETS)
 
 
-def is_owned(owned: Interval | None, start_ms: Column) -> Column:
+def is_owned(owned: IntervalColumns | None, start_ms: Column) -> Column:
     """Whether a chunk owns what starts there: of `[start, end)`, every session that starts inside."""
-    if owned is None:
-        return F.expr("true")
-    return (start_ms >= long(owned.start_ms)) & (start_ms < long(owned.end_ms))
+    return F.expr("true") if owned is None else owned.hold(start_ms)
 
 
 def recomputed(these: Sessions) -> DataFrame:
@@ -214,7 +214,7 @@ def _special(these: Sessions) -> DataFrame:
     """Islands whose records need more than their own time to be judged: dirty, or across a boundary."""
     is_special = ~F.col(IS_CLEAN)
     for boundary_ms in (these.owned.start_ms, these.owned.end_ms) if these.owned else ():
-        is_special |= (F.col(START) < long(boundary_ms)) & (F.col(LAST) >= long(boundary_ms))
+        is_special |= (F.col(START) < boundary_ms) & (F.col(LAST) >= boundary_ms)
     return these.islands.where(is_special)
 
 
@@ -227,7 +227,7 @@ def _dirty(these: Sessions) -> DataFrame:
     """The events of islands that lateness touched, with `START`."""
     touched = _sent(these, these.islands.where(~F.col(IS_CLEAN)))
     if these.owned:
-        reaches = (F.col(START) < long(these.owned.end_ms)) & (F.col(LAST) >= long(these.owned.start_ms))
+        reaches = (F.col(START) < these.owned.end_ms) & (F.col(LAST) >= these.owned.start_ms)
         touched = touched.where(reaches)
     return with_islands(these.events, touched, these.keys, these.window, how="inner")
 

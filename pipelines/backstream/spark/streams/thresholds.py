@@ -22,7 +22,7 @@ from backstream.core.instants import MAX_MS, MIN_MS
 from backstream.core.intervals import Interval
 from backstream.core.records import Clock
 from backstream.core.windows import Cumulate, Sliding
-from backstream.spark.arrays import as_arrays
+from backstream.spark.arrays import as_arrays, looked_up
 from backstream.spark.schemas import ARRIVAL_ORDER, integer_quotient, long
 from backstream.spark.streams.heard import Heard
 from backstream.spark.windows.assignment import FixedWindow
@@ -53,10 +53,27 @@ class WindowGrid:
         """All of them, ascending."""
         return self.first_end_ms + np.arange(self.count, dtype=np.int64) * self.step_ms
 
+    def bound(self, spark: SparkSession) -> GridColumns:
+        """The same as columns."""
+        (first_end_ms,) = looked_up(spark, self.first_end_ms)
+        return GridColumns(first_end_ms, self.step_ms, self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class GridColumns:
+    """A `WindowGrid` in a plan."""
+
+    first_end_ms: Column
+    step_ms: int
+    count: int
+
     def number(self, window_end_ms: Column) -> Column:
         """A window's number; below 0 or beyond `count` for one that is not in the grid."""
-        since_ms = window_end_ms - F.lit(self.first_end_ms)
-        return integer_quotient(since_ms, F.lit(self.step_ms)).cast("int")
+        return integer_quotient(window_end_ms - self.first_end_ms, F.lit(self.step_ms)).cast("int")
+
+    def end_ms(self, number: Column) -> Column:
+        """The end of the window with that number."""
+        return number * long(self.step_ms) + self.first_end_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +127,10 @@ class JudgedBy:
         are_ticks = self.thresholds.fired.are_ticks and self.thresholds.gone.are_ticks
         return ARRIVAL_ORDER[:1] if are_ticks else ARRIVAL_ORDER
 
-    @property
-    def grid(self) -> WindowGrid:
+    @cached_property
+    def grid(self) -> GridColumns:
         """The windows that are numbered."""
-        return self.thresholds.grid
+        return self.thresholds.grid.bound(self._spark)
 
     def is_fired(self, number: Column, position: Sequence[Column] | None = None) -> Column:
         """Whether the record meets a window that has fired; null for a number outside the grid.

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backstream.core.fates import Fate
-from backstream.core.intervals import Interval
 from backstream.core.windows import Sliding, Tumbling
+from backstream.spark.arrays import IntervalColumns
 from backstream.spark.streams.thresholds import JudgedBy
 from backstream.spark.windows.assignment import WindowColumns, latest_window_ms, windowed
 from backstream.spark.windows.fates import EXPIRED
@@ -29,7 +29,7 @@ class Counts:
 
     rows: DataFrame
     cells: Tumbling | Sliding
-    owned: Interval
+    owned: IntervalColumns
     judged: JudgedBy | None
 
     def fates(self) -> dict[str, dict[str, int]]:
@@ -38,7 +38,7 @@ class Counts:
         A record whose latest window another chunk owns is `outside`.
         """
         start_ms, _ = latest_window_ms(WindowColumns.of(self.cells))
-        is_ours = (F.col("fate") == F.lit(Fate.QUARANTINED)) | is_within(start_ms, self.owned)
+        is_ours = (F.col("fate") == F.lit(Fate.QUARANTINED)) | self.owned.hold(start_ms)
         fate = F.when(is_ours, F.col("fate")).otherwise(F.lit(Fate.OUTSIDE)).alias("fate")
         counted = self.rows.groupBy("source_partition", fate).agg(F.sum("events").alias("events")).collect()
         found: dict[str, dict[str, int]] = {}
@@ -55,7 +55,7 @@ class Counts:
             windowed(WindowColumns.of(self.cells))
         )
         timing = F.col("fate") if isinstance(self.cells, Tumbling) else timing_in(self.judged)
-        owned = in_windows.where(is_within(F.col("window_start_ms"), self.owned)).withColumn("timing", timing)
+        owned = in_windows.where(self.owned.hold(F.col("window_start_ms"))).withColumn("timing", timing)
         is_gone = F.col("timing").isin(EXPIRED, Fate.DROPPED)
         is_dropped = F.col("fate") == F.lit(Fate.DROPPED)
         counts = {
@@ -78,12 +78,9 @@ class Counts:
         )
 
 
-def is_within(value_ms: Column, interval: Interval) -> Column:
-    """Whether an instant lies in `[start, end)`."""
-    return (value_ms >= F.lit(interval.start_ms)) & (value_ms < F.lit(interval.end_ms))
-
-
-def counted(records: DataFrame, cells: Tumbling | Sliding, owned: Interval, judged: JudgedBy | None) -> Counts:
+def counted(
+    records: DataFrame, cells: Tumbling | Sliding, owned: IntervalColumns, judged: JudgedBy | None
+) -> Counts:
     """Count records by slice, source partition and fate.
 
     Args:

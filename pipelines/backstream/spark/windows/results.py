@@ -21,7 +21,7 @@ from backstream.spark.windows import panes as grouped
 from backstream.spark.windows import values
 from backstream.spark.windows.assignment import FixedWindow, WindowColumns, latest_window_ms, windowed
 from backstream.spark.windows.fates import EXPIRED, saturated_sum_ms
-from backstream.spark.windows.metrics import Counts, counted, is_within
+from backstream.spark.windows.metrics import Counts, counted
 from backstream.spark.windows.panes import WINDOW
 from backstream.spark.windows.slices import slice_width_ms
 from backstream.spark.windows.values import Grouping
@@ -51,14 +51,14 @@ class FixedWindows:
     def counts(self, known: DataFrame) -> Counts:
         """Fates and metrics."""
         judged = self.lateness.judged if self.lateness else None
-        return counted(known, self.work.definition.cells, self.work.chunk.interval, judged)
+        return counted(known, self.work.definition.cells, self.work.owned, judged)
 
     def values(self, known: DataFrame) -> DataFrame:
         """Per key and window the value to publish, and in a replay first, live and final beside it."""
         definition = self.work.definition
         keys, aggregates = definition.source.key, definition.aggregates
         events = self._usable(known, columns_used(definition))
-        grid = WindowGrid.of(self.window, self.work.chunk.interval)
+        grid = WindowGrid.of(self.window, self.work.chunk.interval).bound(self.work.spark)
         grouping = Grouping(self.window, grid, keys, aggregates)
         if self.work.chunk.expected_events >= values.MANY_EVENTS:
             shape = values.shape_of(events, keys, slice_width_ms(self.window))
@@ -88,9 +88,7 @@ class FixedWindows:
     def dropped(self, known: DataFrame) -> DataFrame:
         """The side output: records that came when their last window was gone, and since when it was."""
         start_ms, end_ms = latest_window_ms(self._columns)
-        behind = known.where(
-            (F.col("fate") == F.lit(Fate.DROPPED)) & is_within(start_ms, self.work.chunk.interval)
-        )
+        behind = known.where((F.col("fate") == F.lit(Fate.DROPPED)) & self.work.owned.hold(start_ms))
         return behind.withColumn("gone_at", self._judged().gone_at(self._judged().grid.number(end_ms)))
 
     @property
@@ -133,7 +131,7 @@ class FixedWindows:
     def _timed(self, known: DataFrame, columns: Sequence[str]) -> DataFrame:
         """One row per record and window that the chunk owns, with `timing`."""
         in_windows = self._usable(known, columns).transform(windowed(self._columns))
-        owned = in_windows.where(is_within(F.col("window_start_ms"), self.work.chunk.interval))
+        owned = in_windows.where(self.work.owned.hold(F.col("window_start_ms")))
         number = self._judged().grid.number(F.col("window_end_ms"))
         is_fired, is_gone = self._judged().is_fired(number), self._judged().is_gone(number)
         late = F.when(~is_gone, F.lit(Fate.LATE)).otherwise(F.lit(EXPIRED))

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from backstream.core.intervals import Interval
 from backstream.core.windows import Cumulate, Tumbling
 from backstream.spark.schemas import long
-from backstream.spark.streams.thresholds import JudgedBy, WindowGrid
+from backstream.spark.streams.thresholds import GridColumns, JudgedBy
 from backstream.spark.windows import panes as grouped
 from backstream.spark.windows.assignment import FixedWindow, window_start_ms
-from backstream.spark.windows.metrics import is_within
 from backstream.spark.windows.panes import EVENTS, IS_ACCEPTED, IS_ON_TIME, WINDOW
 from backstream.spark.windows.partials import Partials, partials
 from backstream.spark.windows.slices import SLICE, ends_ms, late_columns, sliced
@@ -45,7 +43,7 @@ class Grouping:
     """What is asked of the windows of a grid. `shape` changes the plan, never the result."""
 
     window: FixedWindow
-    grid: WindowGrid
+    grid: GridColumns
     keys: Sequence[str]
     aggregates: Mapping[str, str]
     shape: Shape = Shape()
@@ -113,9 +111,9 @@ def _numbered(rows: DataFrame, time_ms: str, grouping: Grouping) -> DataFrame:
     """One row per row and window of the grid that holds its time, with the window's number."""
     window, grid, time = grouping.window, grouping.grid, F.col(time_ms)
     if isinstance(window, Tumbling):
-        first_ms = grid.first_end_ms - grid.step_ms
-        inside = rows.where(is_within(time, Interval(first_ms, first_ms + grid.count * grid.step_ms)))
-        return inside.withColumn(NUMBER, grid.number(time - long(first_ms) + long(grid.first_end_ms)))
+        end_ms = time + long(grid.step_ms)  # not of the window: of one that has the same number
+        is_inside = (end_ms >= grid.first_end_ms) & (end_ms < grid.end_ms(F.lit(grid.count)))
+        return rows.where(is_inside).withColumn(NUMBER, grid.number(end_ms))
     earliest_ms, latest_ms = ends_ms(window, time)
     first = F.greatest(grid.number(earliest_ms), F.lit(0))
     last = F.least(grid.number(latest_ms), F.lit(grid.count - 1))
@@ -126,7 +124,7 @@ def _numbered(rows: DataFrame, time_ms: str, grouping: Grouping) -> DataFrame:
 def _placed(of_windows: DataFrame, grouping: Grouping) -> DataFrame:
     """The window's start and end in place of its number."""
     window, grid = grouping.window, grouping.grid
-    end_ms = F.col(NUMBER) * long(grid.step_ms) + long(grid.first_end_ms)
+    end_ms = grid.end_ms(F.col(NUMBER))
     start_ms = end_ms - long(window.size_ms)
     if isinstance(window, Cumulate):
         start_ms = window_start_ms(end_ms - long(1), long(window.offset_ms), long(window.size_ms))
