@@ -182,8 +182,9 @@ def _settings(definitions: Path, database: str, catalog: dict[str, str], alerts:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin,viewer:viewer",
         "AIRFLOW__CORE__PARALLELISM": "6",
-        # A scheduler that crashed is missed within a minute, not five.
-        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "10",
+        # On a busy machine a scheduler may be silent for long, and must not be taken for dead by itself.
+        "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "120",
+        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "60",
         # The files of the DAGs stay as they are.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
         "AIRFLOW_CONN_BACKSTREAM_ALERTS": json.dumps(alert),

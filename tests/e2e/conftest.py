@@ -23,7 +23,7 @@ from tests.e2e.story import (
     SLEEPERS,
     attempts,
     clear,
-    family_of,
+    families_of,
 )
 from tests.spark.histories import write_history
 from tests.steps.conftest import LENIENT
@@ -88,7 +88,7 @@ def killed(cluster: Cluster, cancelled: dict[str, str], on_demand: str) -> list[
     cluster.api.unpause("backfill_events")
     answer = cluster.admin.post("/api/v2/backfills", json=BACKFILL | {"max_active_runs": 2})
     assert answer.status_code == 200, answer.text
-    family = cluster.until("a job of the Backfill runs", lambda: family_of(cluster.jobs()))
+    family = cluster.until("a job of the Backfill runs", lambda: families_of(cluster.jobs()))[0]
     os.kill(family[0], signal.SIGKILL)
     clear(cluster, "reprocess_live", on_demand)
     return list(family[1:])
@@ -142,7 +142,7 @@ def raced(cluster: Cluster, approved: str) -> list[str]:
     While their jobs run the scheduler crashes and is started again.
     """
     run_ids = [cluster.trigger("reprocess_events", **LAST_DAY, reason="race", approval="always") for _ in range(2)]
-    cluster.until("a job of them runs", lambda: family_of(cluster.jobs()))
+    cluster.until("the jobs of both run", lambda: len(families_of(cluster.jobs())) == len(run_ids))
     cluster.stack.crash("scheduler")
     for run_id in run_ids:
         cluster.until_asked("reprocess_events", run_id)

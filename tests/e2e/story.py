@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -68,13 +69,14 @@ LATE: list[Row] = [
 ]
 
 
-def family_of(jobs: list[psutil.Process]) -> list[int]:
-    """A task, the JVM that it waits for, the Python that the JVM has started; empty as long as there is none."""
+def families_of(jobs: list[psutil.Process]) -> list[list[int]]:
+    """Of each job that has begun: the task, the JVM that it waits for, the Python that the JVM has started."""
+    found = []
     for job in jobs:
         with suppress(psutil.NoSuchProcess):
-            if children := job.children():
-                return [job.ppid(), job.pid, *(child.pid for child in children)]
-    return []
+            if Path(job.cmdline()[0]).name == "java" and (children := job.children()):
+                found.append([job.ppid(), job.pid, *(child.pid for child in children)])
+    return found
 
 
 def clear(cluster: Cluster, dag_id: str, run_id: str, *task_ids: str) -> None:

@@ -19,6 +19,7 @@ from backstream.core.folders import TASK_VARIABLE
 from backstream.core.manifest import Manifest
 from backstream.core.plan import Plan
 from backstream.core.progress import progress_of
+from backstream.orchestration.secrets import provide_catalog
 
 CONNECTION_ID = "backstream_spark"
 POOL = "spark"
@@ -58,6 +59,7 @@ class ReplayOperator(SparkSubmitOperator):
             BackstreamError: when Spark failed in another way, or left no manifest.
         """
         self._require_connection()
+        provide_catalog()  # the job inherits it, for the ledger
         self.log.info("replaying %s", self.name)
         # Known to this process only: a job ends by itself once the task that waits for it was killed.
         self.env_vars = {**(self.env_vars or {}), TASK_VARIABLE: f"{socket.gethostname()}/{os.getpid()}"}

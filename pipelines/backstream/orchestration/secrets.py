@@ -18,7 +18,7 @@ _DIALECTS = {"postgres": "postgresql+psycopg2"}
 def provide_catalog() -> None:
     """Let this process find the catalog: by its Airflow connection, else as the environment says.
 
-    Whatever the connection holds is masked in the logs by Airflow. Spark jobs are not told: they need no catalog.
+    Whatever the connection holds is masked in the logs by Airflow. A Spark driver inherits it, executors do not.
 
     Raises:
         SpecError: when the connection is of a type that no catalog has here.
