@@ -146,7 +146,7 @@ class Mutation:
 
 SOFT_MISSING = "expected windows have events, within the soft limit"
 HARD_MISSING = "expected windows have events, within the hard limit"
-HALF = "every expected window that has events has at least half of them"
+HALF = "every window with events has at least half of its expected events"
 CONTIGUOUS = "windows are contiguous: each lies on the grid and has its full size"
 
 

@@ -26,7 +26,7 @@ from backstream.definition.load import parse
 from backstream.lake.ledger import RunRow, Status
 from backstream.report import provenance
 from backstream.report.delays import LADDER_MS
-from backstream.report.known import AggregateChange, Approval, Changed, Delays, Known
+from backstream.report.known import AggregateChange, Changed, Delays, Known
 from backstream.report.run_report import render
 
 NOW_MS = UNTIL_MS + 3 * DAY_MS
@@ -193,11 +193,8 @@ def test_a_mode_that_is_not_the_definitions_is_an_override() -> None:
     assert provenance.overrides(PLAN, DEFINITION) == ("mode replay, where the definition says recompute",)
 
 
-def test_an_approval_names_who_gave_it() -> None:
-    given = Approval(is_approved=True, by="ada", at="2026-03-06T09:12:04Z")
+def test_who_is_asked_for_approval_is_told() -> None:
     asks = parse(DEFINITION.model_dump(mode="json") | {"approval": {"when": "warn"}}, "test")
 
-    assert provenance.approval_text(DEFINITION, given) == "approved by ada, 2026-03-06 09:12:04 UTC"
-    late = Approval(is_approved=False, by="")
-    assert provenance.approval_text(DEFINITION, late) == "rejected, nobody answered in time"
-    assert provenance.approval_text(asks, None) == "asked for when the verdict is a warning"
+    assert provenance.approval_text(DEFINITION) == "nobody"
+    assert provenance.approval_text(asks) == "a person, when the verdict is a warning"

@@ -52,18 +52,6 @@ class Delays:
 
 
 @dataclass(frozen=True, slots=True)
-class Approval:
-    """A person's answer when one was asked: as the file `decision.json` of the run's folder has it.
-
-    `by` is empty where nobody answered in time; `at` is ISO 8601 text.
-    """
-
-    is_approved: bool
-    by: str
-    at: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Known:
     """All of it. What is None or empty is not known; `why_not` may say why.
 
@@ -77,5 +65,4 @@ class Known:
     past: tuple[RunRow, ...] = ()
     outcomes: Mapping[str, tuple[Outcome, ...]] = field(default_factory=dict)
     delays: Delays | None = None
-    approval: Approval | None = None
     why_not: Mapping[str, str] = field(default_factory=dict)

@@ -1,11 +1,9 @@
-"""Who asked for a run and why, what was set aside for it, and who let it through."""
+"""Who asked for a run, what was set aside for it, and whether anybody was to be asked."""
 
 from __future__ import annotations
 
 from backstream.core.plan import Plan
 from backstream.definition.model import Definition
-from backstream.report.known import Approval
-from backstream.report.words import iso_text
 
 _WHO = (
     ("cli", "by hand, from the command line"),
@@ -17,10 +15,10 @@ _WHO = (
 """How Airflow's run ids begin, and the command line's trigger."""
 
 _ASKED_WHEN = {
-    "never": "not asked for: the definition asks nobody",
-    "warn": "asked for when the verdict is a warning",
-    "always": "asked for always",
-    "restatement": "asked for when something published would change",
+    "never": "nobody",
+    "warn": "a person, when the verdict is a warning",
+    "always": "a person, always",
+    "restatement": "a person, when something published would change",
 }
 
 
@@ -38,10 +36,6 @@ def overrides(plan: Plan, definition: Definition) -> tuple[str, ...]:
     return () if plan.mode == said else (f"mode {plan.mode}, where the definition says {said}",)
 
 
-def approval_text(definition: Definition, approval: Approval | None) -> str:
-    """Who let the run through, or when anybody would have been asked."""
-    if approval is None:
-        return _ASKED_WHEN[definition.approval.when]
-    answer = "approved" if approval.is_approved else "rejected"
-    who = f"{answer} by {approval.by}" if approval.by else f"{answer}, nobody answered in time"
-    return f"{who}, {iso_text(approval.at)}" if approval.at else who
+def approval_text(definition: Definition) -> str:
+    """When a person is asked before publication."""
+    return _ASKED_WHEN[definition.approval.when]

@@ -60,7 +60,9 @@ def render(
         "not_published": settings.not_published(plan, audit, unfinished),
         "audit": audit,
         "verdict": str(audit.verdict) if audit else _NO_VERDICT,
-        "summary": words.sentence(audit.summary if audit else settings.not_published(plan, None, unfinished)),
+        "summary": _unbroken(
+            words.sentence(audit.summary if audit else settings.not_published(plan, None, unfinished))
+        ),
         "attention": attention,
         "opened": next((check for check in attention if check.failing), None),
         "passed": [check for check in _checks(audit) if check.outcome is Outcome.PASS],
@@ -71,6 +73,7 @@ def render(
         "chunks": chunks,
         "inputs": figures.input_figures(plan),
         "asked": settings.asked(plan, definition),
+        "limits": settings.limits_text(definition.quality),
         "snapshots": figures.snapshot_texts(publication),
         "finished_at": max((each.finished_at for each in manifests), default=""),
         "version": backstream.__version__,
@@ -81,7 +84,7 @@ def render(
         "forecasts": forecasts(plan, manifests, publication.rows if publication else None, known),
         "asked_by": provenance.asked_by(plan),
         "overrides": provenance.overrides(plan, definition),
-        "approval": provenance.approval_text(definition, known.approval),
+        "approval": provenance.approval_text(definition),
         "bars_of": drawn.change_bars(known),
         **drawn.window_charts(plan, definition, windows),
         **drawn.delay_charts(plan, known, definition),
@@ -97,3 +100,8 @@ def _in_milliseconds(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with instants in one unit, whatever the file it came from held them in."""
     instants = {name: frame[name].dt.as_unit("ms") for name in ("window_start", "window_end")}
     return frame.assign(**instants)
+
+
+def _unbroken(text: str) -> str:
+    """The text whose percentages stay on one line with their sign."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")

@@ -8,8 +8,8 @@ from backstream.core.audit import Audit, Outcome, Verdict
 from backstream.core.decision import Decision
 from backstream.core.plan import Fidelity, Mode, Plan
 from backstream.core.publication import Publication
-from backstream.definition.model import Definition, WatermarkSection
-from backstream.report.words import counted, duration_words
+from backstream.definition.model import Definition, Quality, WatermarkSection
+from backstream.report.words import counted, duration_words, limit_text
 
 _MODES = {
     Mode.RECOMPUTE: "recompute: only event time counts, so nothing is late",
@@ -51,6 +51,18 @@ def _departures(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "Override of the gate", plan.gate_override
     if decision := Decision.read(plan.folder.decision):
         yield "Approval", f"{decision}, {decision.at}"
+
+
+def limits_text(quality: Quality) -> str:
+    """The soft and the hard limit of each share."""
+    shares = {
+        "late or dropped": quality.late_ratio,
+        "dropped": quality.dropped_ratio,
+        "windows without event": quality.missing_ratio,
+    }
+    return "; ".join(
+        f"{name} {limit_text(each.warn)} (soft), {limit_text(each.fail)} (hard)" for name, each in shares.items()
+    )
 
 
 def _watermark(section: WatermarkSection) -> str:

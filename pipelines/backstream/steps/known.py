@@ -8,7 +8,6 @@ from typing import Any
 
 from backstream.core.audit import Outcome
 from backstream.core.errors import BackstreamError
-from backstream.core.folders import read_json
 from backstream.core.instants import SECOND_MS
 from backstream.core.plan import Plan
 from backstream.core.publication import Publication
@@ -16,7 +15,7 @@ from backstream.definition.model import Definition
 from backstream.lake.as_of import AsOf
 from backstream.lake.changes import AggregateChange as SummedChange
 from backstream.lake.ledger import RunRow, checks, runs
-from backstream.report.known import SAID, AggregateChange, Approval, Changed, Known
+from backstream.report.known import SAID, AggregateChange, Changed, Known
 from backstream.report.words import second_text
 from backstream.steps.delays import delays_of
 from backstream.steps.history import Difference, difference
@@ -50,7 +49,6 @@ def known_of(plan: Plan, definition: Definition, publication: Publication | None
         past=past,
         outcomes=_outcomes(plan, past),
         delays=delays,
-        approval=_approval(plan),
         why_not=why_not,
     )
 
@@ -111,11 +109,3 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
     keys = {name: value for name, value in row.items() if name not in (*_HIDDEN, "window_start")}
     told = {name: row[name] for name in ("window_start", "change", "old_value", "new_value", "difference")}
     return told | {"keys": keys}
-
-
-def _approval(plan: Plan) -> Approval | None:
-    path = plan.folder.path / "decision.json"
-    if not path.exists():
-        return None
-    content = read_json(path, "decision")
-    return Approval(bool(content.get("is_approved")), str(content.get("by", "")), str(content.get("at", "")))
