@@ -10,7 +10,8 @@ from backstream.lake.differences import ADDED
 from backstream.lake.ledger import Status, record_run
 from backstream.steps.history import Difference, difference
 from backstream.steps.history_text import difference_text
-from backstream.steps.outcome import outcome_row, report_run
+from backstream.steps.outcome import outcome_row
+from backstream.steps.reports import report_run
 from backstream.steps.state import home_of, manifests_of
 
 _CHECKS_SHOWN = 10
