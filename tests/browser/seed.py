@@ -133,11 +133,10 @@ def frame_of(
     frame = frame.assign(
         expired=0, unaccounted=0, surplus=0, copies=1, expected_events=0, is_expected=True, in_range=True
     ).assign(is_aligned=True, is_placed=True, is_count_known=False, is_present=frame["events"] > 0)
-    frame["is_counted_on"] = frame["is_present"]
-    events = frame["events"].clip(lower=1)
-    frame["late_ratio"] = ((frame["late"] + frame["dropped"]) / events).astype("float64")
-    frame["dropped_ratio"] = (frame["dropped"] / events).astype("float64")
+    frame["late_ratio"] = ((frame["late"] + frame["dropped"]) / frame["events"].clip(lower=1)).astype("float64")
+    frame["dropped_ratio"] = (frame["dropped"] / frame["events"].clip(lower=1)).astype("float64")
     frame["completeness"] = frame["is_present"].astype("float64")
+    frame["is_counted_on"] = frame["is_present"]
     return frame[WINDOW_COLUMNS]
 
 
