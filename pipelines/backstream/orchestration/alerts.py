@@ -1,4 +1,4 @@
-"""Telling someone: a run has failed, or takes too long.
+"""Telling someone: a run has failed, takes too long, or was judged to be less than a pass.
 
 Where to is an Airflow connection and nothing else: no address or token is in a definition, a plan or a log.
 """
@@ -32,12 +32,12 @@ def run_is_late(context: dict[str, Any] | None = None, **kwargs: Any) -> None:
     tell(f"{name} is not done {kwargs.get('after', '')} after it was queued")
 
 
-def tell(text: str) -> None:
+def tell(text: str, level: int = logging.ERROR) -> None:
     """Log it, and post `{"text": ..}` to the address of the connection, if there is one.
 
     Whoever cannot be told is not a reason to fail: the log says so.
     """
-    log.error(text)
+    log.log(level, text)
     try:
         connection = BaseHook.get_connection(CONNECTION_ID)
     except AirflowNotFoundException:

@@ -12,6 +12,7 @@ from airflow.sdk import Asset, get_current_context, task
 from backstream.definition.model import Definition
 from backstream.orchestration import tasks
 from backstream.orchestration.approval import ApproveOperator
+from backstream.orchestration.notify import BelowPass
 from backstream.orchestration.replay import POOL, ReplayOperator
 
 WAIT_S = 5
@@ -31,7 +32,7 @@ def run_tasks(definition: Definition, definition_path: Path) -> None:
         """Decide what is read, in which chunks, against which state of the lake; write it down as a plan."""
         return tasks.plan(definition_path, get_current_context())
 
-    @task
+    @task(on_success_callback=BelowPass(), on_failure_callback=BelowPass())
     def audit(plan_path: str) -> str:
         """Check the result; a verdict of fail ends the run here, with its report and without publication."""
         return tasks.audit(plan_path)

@@ -11,6 +11,7 @@ whose text is a template can say them:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, MutableMapping
 from copy import copy
 from importlib import import_module
@@ -22,6 +23,7 @@ from airflow.sdk import BaseNotifier
 from airflow.sdk.definitions.context import Context
 
 from backstream.core.plan import Plan
+from backstream.orchestration import alerts
 
 PLAN_TASK, PLAN_KEY = "plan", "plan"
 """Which task leaves the plan's file for the tasks after it, and under which key."""
@@ -35,7 +37,8 @@ class BelowPass(BaseNotifier):
     """Calls another notifier when the run of the task was judged and is not a plain pass.
 
     The other one finds `backstream` in its context: `verdict`, `sentence` (the run in one sentence), `link` (the
-    report's tab) and `text` (both). Without another one the sentence is logged as a warning.
+    report's tab) and `text` (both). Without another one, alerts are told: a warning in the log, and to whom the
+    connection of `alerts` leads.
     """
 
     def __init__(self, notifier: Callable[[Any], None] | None = None) -> None:
@@ -48,7 +51,7 @@ class BelowPass(BaseNotifier):
         if told is None:
             return
         if self.notifier is None:
-            self.log.warning("%s", told["text"])
+            alerts.tell(told["text"], logging.WARNING)
             return
         # Rendering changes a notifier in place: the copy leaves the template for the next run.
         copy(self.notifier)({**context, "backstream": told})
