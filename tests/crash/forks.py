@@ -41,6 +41,7 @@ def main() -> None:
         pids = [forked(job, begin_at) for job in jobs]
         answers = [answered(pid, job, begin_at) for pid, job in zip(pids, jobs, strict=True)]
         print(json.dumps(answers), flush=True)  # noqa: T201 - what the test reads
+    os._exit(0)  # at once: there is nothing to clean up
 
 
 def forked(job: Job, begin_at: float) -> int:

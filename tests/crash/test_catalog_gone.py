@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.crash.conftest import DAYS
 from tests.crash.world import Forks, Source, World
-from tests.lake.postgres import binaries, running
+from tests.lake.postgres import QUICK, binaries, running
 
 from backstream.core.folders import CATALOG_VARIABLE, Home
 
@@ -31,7 +31,7 @@ def test_a_postgres_that_is_killed_while_a_run_publishes(
     folder = binaries()
     if folder is None:
         pytest.skip("no PostgreSQL on this machine")
-    with running(folder) as server:
+    with running(folder, QUICK) as server:
         uri = server.new_database()
         monkeypatch.setenv(CATALOG_VARIABLE, uri)
         world = World(Home(tmp_path / "home"), source, forks, uri)

@@ -23,7 +23,7 @@ from tests.crash.world import HERE, World
 
 from backstream.core.manifest import Manifest
 
-KILLS = int(os.environ.get("BACKSTREAM_KILLS", "24"))
+KILLS = int(os.environ.get("BACKSTREAM_KILLS", "15"))
 SEED = os.environ.get("BACKSTREAM_SEED", "1")
 READERS = ("pyiceberg", "duckdb")
 

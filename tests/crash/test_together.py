@@ -14,7 +14,7 @@ from backstream.lake.catalog import NAMESPACE, opened
 from backstream.lake.ledger import Status, runs
 from backstream.lake.read import published_rows
 
-PUBLISHERS = 8
+PUBLISHERS = 6
 BOTH = pytest.mark.parametrize("world", ["sqlite", "postgres"], indirect=True)
 
 

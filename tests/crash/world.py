@@ -97,7 +97,7 @@ class Forks:
 
     def close(self) -> None:
         """End it."""
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=120)
 
 
 @dataclass

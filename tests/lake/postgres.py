@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -19,7 +19,9 @@ from sqlalchemy.pool import NullPool
 
 USER = "postgres"
 START_S = 30
-UNSAFE_AND_QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=50")
+QUICK = ("fsync=off", "full_page_writes=off", "max_connections=50")
+"""What was committed outlives the server's own death, not that of the machine."""
+QUICKEST = (*QUICK, "synchronous_commit=off")
 
 
 @dataclass
@@ -71,7 +73,7 @@ def binaries() -> Path | None:
 
 
 @contextmanager
-def running(bin_folder: Path) -> Iterator[Server]:
+def running(bin_folder: Path, settings: Sequence[str] = QUICKEST) -> Iterator[Server]:
     """A server for the length of a block."""
     folder = Path(tempfile.mkdtemp(prefix="backstream-pg-"))
     user = USER if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
@@ -85,7 +87,7 @@ def running(bin_folder: Path) -> Iterator[Server]:
         user=user,
         cwd=folder,
     )
-    options = [option for each in UNSAFE_AND_QUICK for option in ("-c", each)]
+    options = [option for each in settings for option in ("-c", each)]
     command: list[str | Path] = [bin_folder / "postgres", "-D", data, "-k", folder, "-h", "", *options]
     server = Server(folder, command, user)
     try:
