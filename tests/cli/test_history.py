@@ -76,7 +76,7 @@ def published_at(publication: Publication) -> datetime:
         ("show", ["DATASET", "--since", "--until", "--as-of", "--limit", "--format"]),
         ("diff", ["RUN|DEFINITION", "--since", "--until", "--limit", "--format"]),
         ("rollback", ["RUN", "--yes", "--reason"]),
-        ("vacuum", ["DATASET", "--grace", "--expire-before", "--dry-run"]),
+        ("vacuum", ["DATASET", "--grace", "--expire-before", "--keep-runs", "--dry-run"]),
     ],
 )
 def test_help_names_every_option_and_shows_an_example(command: str, options: list[str]) -> None:

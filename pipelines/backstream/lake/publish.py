@@ -65,7 +65,10 @@ def publish(plan: Plan, manifests: Sequence[Manifest], home: Home | None = None)
 
 def _rested(catalog: Catalog, plan: Plan, home: Home) -> None:
     """The side tables, after the commit: whatever becomes of it, the run is published."""
-    published = published_runs(home, loaded(catalog, plan.tables[WINDOWS].name))
+
+    def published() -> set[str]:
+        return published_runs(home, loaded(catalog, plan.tables[WINDOWS].name))
+
     restatements = restatements_table(()).name(plan.dataset)
     for name in (*(table.name for suffix, table in plan.tables.items() if suffix != WINDOWS), restatements):
         if catalog.table_exists((NAMESPACE, name)):
@@ -166,7 +169,7 @@ def _require_whole_days(plan: Plan) -> None:
 def _publication(catalog: Catalog, plan: Plan, main: Snapshot, *, already: bool) -> Publication:
     snapshots, run_id = {WINDOWS: main.snapshot_id}, plan.run_id
     for suffix, table in plan.tables.items():
-        if side := history.appended_by(loaded(catalog, table.name), run_id):
+        if suffix != WINDOWS and (side := history.appended_by(loaded(catalog, table.name), run_id)):
             snapshots[suffix] = side.snapshot_id
     return Publication(
         run_id=run_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
@@ -15,7 +15,7 @@ MOST, KEPT = 40, 20
 """When a table has more snapshots than the first number, the older ones go until the second is left."""
 
 
-def rested(catalog: Catalog, name: str, published: Collection[str] | None = None) -> int:
+def rested(catalog: Catalog, name: str, published: Callable[[], Collection[str]] | None = None) -> int:
     """Expire the old snapshots of a table whose rows name their runs; how many.
 
     A run that was not published keeps its own: a retry must find that it has written its rows.
@@ -23,13 +23,14 @@ def rested(catalog: Catalog, name: str, published: Collection[str] | None = None
     Args:
         catalog: where the table is.
         name: its name.
-        published: the runs whose snapshots may go; None: all may.
+        published: tells the runs whose snapshots may go, asked only when there are many; None: all may.
     """
     table = loaded(catalog, name)
     snapshots = sorted(table.snapshots(), key=history.version)
     if len(snapshots) <= MOST:
         return 0
-    old = [each.snapshot_id for each in snapshots[:-KEPT] if published is None or _run_of(each) in published]
+    known = published() if published else None
+    old = [each.snapshot_id for each in snapshots[:-KEPT] if known is None or _run_of(each) in known]
     if old:
         try:
             table.maintenance.expire_snapshots().by_ids(old).commit()

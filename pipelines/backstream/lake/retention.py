@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots
@@ -37,7 +39,7 @@ def let_go(home: Home, catalog: Catalog, dataset: str, keep_runs: int, *, dry_ru
 
     expired = with_retries(f"let go of old runs of table `{dataset}`", attempt)
     if not dry_run:
-        published = published_runs(home, loaded(catalog, dataset))
+        published = partial(published_runs, home, loaded(catalog, dataset))
         for suffix in (*TABLES, RESTATEMENTS):
             name = f"{dataset}__{suffix}"
             if suffix and catalog.table_exists((NAMESPACE, name)):
