@@ -296,6 +296,8 @@ def _catalog(connection: dict[str, Any]) -> str:
         return Home(Path("/nowhere")).catalog_uri
     except SpecError as error:
         return str(error)
+    finally:
+        del os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"]
 
 
 def _executed_on(connection: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from backstream.core.manifest import Manifest
 from backstream.core.plan import Plan
 from backstream.core.progress import progress_of
 from backstream.orchestration.secrets import provide_catalog
+from backstream.orchestration.tasks import failing_for_good
 
 CONNECTION_ID = "backstream_spark"
 POOL = "spark"
@@ -59,7 +60,8 @@ class ReplayOperator(SparkSubmitOperator):
             BackstreamError: when Spark failed in another way, or left no manifest.
         """
         self._require_connection()
-        provide_catalog()  # the job inherits it, for the ledger
+        with failing_for_good():
+            provide_catalog()  # the job inherits it
         self.log.info("replaying %s", self.name)
         # Known to this process only: a job ends by itself once the task that waits for it was killed.
         self.env_vars = {**(self.env_vars or {}), TASK_VARIABLE: f"{socket.gethostname()}/{os.getpid()}"}
