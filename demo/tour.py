@@ -21,6 +21,7 @@ from backstream.core.folders import HOME_VARIABLE, Home
 from backstream.core.instants import instant_ms
 from backstream.core.plan import Mode, Plan
 from backstream.definition.load import load
+from backstream.steps.reports import Form
 from demo.flights import prepare
 from demo.settings import CHECKOUT
 
@@ -63,11 +64,13 @@ def main() -> int:
     home = Home(Path(os.environ.get(HOME_VARIABLE) or CHECKOUT / ".backstream" / "pictures").resolve())
     os.environ[HOME_VARIABLE] = str(home.path)
     prepare(home.path, progress=lambda step: print(f"flights: {step}"))
-    report = steps.report_run(_published(home))
+    html = steps.report_text(_published(home), Form.HTML)
+    # Where this machine has its home is not for a picture.
+    html = html.replace(str(home.path), f"${HOME_VARIABLE}")
     IMAGES.mkdir(exist_ok=True)
     with _browser() as browser:
         for picture in PICTURES:
-            print(f"wrote {_taken(browser, report, picture).relative_to(CHECKOUT)}")
+            print(f"wrote {_taken(browser, html, picture).relative_to(CHECKOUT)}")
     return 0
 
 
@@ -114,7 +117,7 @@ def _browser() -> Iterator[Browser]:
         browser.close()
 
 
-def _taken(browser: Browser, report: Path, picture: Picture) -> Path:
+def _taken(browser: Browser, html: str, picture: Picture) -> Path:
     """One picture, in a page of its own without scripts."""
     file = IMAGES / f"{picture.name}.png"
     page = browser.new_page(
@@ -122,7 +125,7 @@ def _taken(browser: Browser, report: Path, picture: Picture) -> Path:
         color_scheme="dark" if picture.scheme == "dark" else "light",
         java_script_enabled=False,
     )
-    page.goto(report.as_uri())
+    page.set_content(html)
     _shot(page, picture, file)
     page.close()
     return file

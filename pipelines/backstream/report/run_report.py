@@ -73,6 +73,7 @@ def render(
         "chunks": chunks,
         "inputs": figures.input_figures(plan),
         "asked": settings.asked(plan, definition),
+        "limits": settings.limits_text(definition.quality),
         "snapshots": figures.snapshot_texts(publication),
         "finished_at": max((each.finished_at for each in manifests), default=""),
         "version": backstream.__version__,

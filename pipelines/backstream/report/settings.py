@@ -5,8 +5,8 @@ from __future__ import annotations
 from backstream.core.audit import Audit, Outcome, Verdict
 from backstream.core.plan import Fidelity, Mode, Plan
 from backstream.core.publication import Publication
-from backstream.definition.model import Definition, WatermarkSection
-from backstream.report.words import counted, duration_words
+from backstream.definition.model import Definition, Quality, WatermarkSection
+from backstream.report.words import counted, duration_words, limit_text
 
 _MODES = {
     Mode.RECOMPUTE: "recompute: only event time counts, so nothing is late",
@@ -37,6 +37,18 @@ def asked(plan: Plan, definition: Definition) -> tuple[tuple[str, str], ...]:
             ("Allowed lateness", _lateness(definition)),
         ]
     return tuple(rows)
+
+
+def limits_text(quality: Quality) -> str:
+    """The soft and the hard limit of each share."""
+    shares = {
+        "late or dropped": quality.late_ratio,
+        "dropped": quality.dropped_ratio,
+        "windows without event": quality.missing_ratio,
+    }
+    return "; ".join(
+        f"{name} {limit_text(each.warn)} (soft), {limit_text(each.fail)} (hard)" for name, each in shares.items()
+    )
 
 
 def _watermark(section: WatermarkSection) -> str:
