@@ -1,15 +1,15 @@
-"""Run by the fixture in a process of its own: Airflow's database with its DAGs and users. One start for all."""
+"""Run by the fixture in a process of its own: Airflow's database with its DAGs, roles and users."""
 
 from __future__ import annotations
 
 import sys
 
 from airflow.cli.cli_parser import get_parser
+from airflow.providers.fab.auth_manager.cli_commands.utils import get_application_builder
 
-READ = ["-a", "can_read"]
 ONLY_FLIGHTS = "OnlyFlights"
+"""May read the DAGs of one dataset, and start none."""
 USERS = {"admin": "Admin", "viewer": "Viewer", "flights": ONLY_FLIGHTS}
-"""`flights` may read the DAGs of one dataset, and start none."""
 
 
 def run(*arguments: str) -> None:
@@ -22,12 +22,14 @@ def main(password: str) -> None:
     """Make everything that the API server needs."""
     run("db", "migrate")
     run("dags", "reserialize")
-    run("roles", "create", ONLY_FLIGHTS)
-    dags = [f"DAG:{kind}_flights" for kind in ("backfill", "reprocess", "restate")]
-    run("roles", "add-perms", ONLY_FLIGHTS, "-r", "Website", "DAG Runs", *dags, *READ)
-    for name, role in USERS.items():
-        named = ["-u", name, "-f", name, "-l", name, "-e", f"{name}@example.org"]
-        run("users", "create", *named, "-r", role, "-p", password)
+    with get_application_builder() as builder:
+        security = builder.sm
+        role = security.add_role(ONLY_FLIGHTS)
+        for resource in ("Website", "DAG Runs", "DAG:backfill_flights", "DAG:reprocess_flights"):
+            security.add_permission_to_role(role, security.create_permission("can_read", resource))
+        for name, role_name in USERS.items():
+            told = {"email": f"{name}@example.org", "role": security.find_role(role_name), "password": password}
+            security.add_user(name, name, name, **told)
 
 
 if __name__ == "__main__":

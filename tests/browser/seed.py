@@ -237,11 +237,21 @@ def _flights(home: Home) -> None:
 
 
 def _running(home: Home, since_ms: int) -> None:
-    """A run that is under way, as far as its files tell."""
+    """A run that is under way, as far as its files tell, and one that has left no sign for an hour."""
     plan = plan_of(home, "flights", since_ms, since_ms + 2 * DAY_MS, trigger="manual__running")
-    planned_s = plan.written().stat().st_mtime - 60
-    os.utime(plan.folder.plan, (planned_s, planned_s))
+    planned_s = plan.written().stat().st_mtime
     (plan.folder.path / "chunks").mkdir()
+    os.utime(plan.folder.plan, (planned_s - 60, planned_s - 60))
+    os.utime(plan.folder.path / "chunks", (planned_s + 86_400, planned_s + 86_400))  # however slow the tests are
+    dead = plan_of(home, "flights", FIRST_MS, FIRST_MS + DAY_MS, trigger="manual__interrupted")
+    dead.written()
+    (dead.folder.path / "chunks").mkdir()
+    for path, ago_s in (
+        (dead.folder.plan, 7_200),
+        (dead.folder.path / "chunks", 3_600),
+        (dead.folder.path, 3_600),
+    ):
+        os.utime(path, (planned_s - ago_s, planned_s - ago_s))
 
 
 def _orders(home: Home) -> None:

@@ -20,7 +20,7 @@ from backstream.core.folders import Home
 CHECKOUT = Path(__file__).parents[2]
 FAB = "airflow.providers.fab.auth_manager.fab_auth_manager.FabAuthManager"
 PASSWORD = "a password of a test"  # noqa: S105 - of a server that only this machine sees
-_START_LIMIT_S = 180.0
+_START_LIMIT_S = 400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,11 @@ def running(folder: Path) -> Iterator[Server]:
     with (folder / "airflow.log").open("wb") as log:
         prepare = [sys.executable, str(Path(__file__).with_name("prepare.py")), PASSWORD]
         preparing = subprocess.Popen(prepare, env=env, cwd=folder, stdout=log, stderr=log)
-        seed(home)
-        assert preparing.wait(_START_LIMIT_S) == 0, _end_of(folder / "airflow.log")
+        try:
+            seed(home)
+            assert preparing.wait(_START_LIMIT_S) == 0, _end_of(folder / "airflow.log")
+        finally:
+            preparing.kill()
         server = subprocess.Popen(
             airflow_command("api-server"), env=env, cwd=folder, stdout=log, stderr=log, start_new_session=True
         )

@@ -62,6 +62,11 @@ class Dataset:
         """The runs under way."""
         return [run for run in self.unended if run.state is State.RUNNING]
 
+    @property
+    def interrupted(self) -> list[RunState]:
+        """The runs that were begun and leave no sign of life any more."""
+        return [run for run in self.unended if run.state is State.INTERRUPTED]
+
     @cached_property
     def newest(self) -> RunRow | None:
         """The run that ended last."""
