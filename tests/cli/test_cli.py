@@ -164,7 +164,11 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) ->
 
     said = refusal("plan", str(write_definition(tmp_path)), "--since", "2024-03-01", "--until", "2024-03-02")
 
-    assert said == f"Not a directory: {tmp_path}/home/warehouse\n"
+    assert said == (
+        f"cannot make the warehouse's folder: Not a directory\n  {tmp_path}/home/warehouse\n\n"
+        "hint: once there is room and permission, run the same again: what was finished is kept, and what is"
+        " published is whole\n"
+    )
 
 
 def test_a_mode_that_does_not_exist_is_a_wrong_use() -> None:

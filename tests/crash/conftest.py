@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,14 +24,27 @@ DAYS = [SINCE_MS + number * DAY_MS for number in range(3)]
 REST = '\n[lateness]\nallowed = "30m"\n\n[quality]\nsuite = "lenient"\n'
 
 
-@pytest.fixture(autouse=True, scope="session")
-def suites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A suite that asks for nothing but that no record is lost; the catalog is that of each test."""
+@pytest.fixture(scope="session")
+def suites(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a suite that asks for nothing but that no record is lost."""
     folder = tmp_path_factory.mktemp("expectations")
     (folder / "lenient.json").write_text(json.dumps(LENIENT))
+    return folder
+
+
+@contextmanager
+def judged_by(suites: Path) -> Iterator[None]:
+    """The environment of these tests, and of no other: the catalog is that of each test."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BACKSTREAM_EXPECTATIONS", str(folder))
+        patch.setenv("BACKSTREAM_EXPECTATIONS", str(suites))
         patch.delenv(CATALOG_VARIABLE, raising=False)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def environment(suites: Path) -> Iterator[None]:
+    """Each test is judged by the lenient suite."""
+    with judged_by(suites):
         yield
 
 
@@ -55,21 +69,23 @@ def day_of_clicks(day: int) -> Iterator[tuple[object, ...]]:
 
 
 @pytest.fixture(scope="session")
-def source(spark: SparkSession, clicks: Path, tmp_path_factory: pytest.TempPathFactory) -> Source:
+def source(spark: SparkSession, clicks: Path, suites: Path, tmp_path_factory: pytest.TempPathFactory) -> Source:
     """What Spark makes of the three days, a chunk each."""
     home = Home(tmp_path_factory.mktemp("source"))
     until_ms = DAYS[-1] + DAY_MS
-    plan = plan_run(clicks, SINCE_MS, until_ms, mode=Mode.REPLAY, trigger="source", home=home)
-    for chunk in plan.chunks:
-        replay_chunk(spark, plan, chunk)
+    with judged_by(suites):
+        plan = plan_run(clicks, SINCE_MS, until_ms, mode=Mode.REPLAY, trigger="source", home=home)
+        for chunk in plan.chunks:
+            replay_chunk(spark, plan, chunk)
     return Source(plan, clicks)
 
 
 @pytest.fixture(scope="session")
-def forks(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    """The process that forks runs; its environment is that of the session."""
+def forks(source: Source, suites: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """The process that forks runs; its environment is the one it is started in."""
     folder = tmp_path_factory.mktemp("forks")
-    process = Forks(folder)
+    with judged_by(suites):
+        process = Forks(folder)
     process.run(World(Home(folder / "warm"), source, process, None).job("warm", DAYS, 0, warm=True))
     yield process
     process.close()

@@ -65,18 +65,6 @@ def limits_text(quality: Quality) -> str:
     )
 
 
-def limits_text(quality: Quality) -> str:
-    """The soft and the hard limit of each share."""
-    shares = {
-        "late or dropped": quality.late_ratio,
-        "dropped": quality.dropped_ratio,
-        "windows without event": quality.missing_ratio,
-    }
-    return "; ".join(
-        f"{name} {limit_text(each.warn)} (soft), {limit_text(each.fail)} (hard)" for name, each in shares.items()
-    )
-
-
 def _watermark(section: WatermarkSection) -> str:
     """What the stream believed about events still to come."""
     if section.strategy == "none":
