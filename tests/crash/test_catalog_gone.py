@@ -19,8 +19,9 @@ PUBLISH = "could not publish clicks 2024-03-01T00:00Z to 2024-03-04T00:00Z: the 
 POINTS = {
     "planned": ([r"os.mkdir .*/data/"], "cannot open the catalog ", False),
     "side table": ([r"create .*/clicks__panes/metadata/"], "could not append to table `clicks__panes`: ", False),
-    "before the commit": ([COMMIT, "before UPDATE"], PUBLISH, False),
-    "in the transaction": ([COMMIT, "after UPDATE"], PUBLISH, False),
+    # The server's processes may answer once more before they notice: then the run was published, or not.
+    "before the commit": ([COMMIT, "before UPDATE"], PUBLISH, None),
+    "in the transaction": ([COMMIT, "after UPDATE"], PUBLISH, None),
     "committed": ([COMMIT, "after UPDATE", "connection given back"], PUBLISH, True),
 }
 
@@ -49,8 +50,11 @@ def test_a_postgres_that_is_killed_while_a_run_publishes(
             assert uri.partition("?")[0] in message
             server.start()
             after = world.state_with(trigger, DAYS, number)
-            assert world.seen() == (after if is_visible else before), name
-            assert world.ran(trigger, DAYS, number)["said"][0] == ("already" if is_visible else "published"), name
+            seen = world.seen()
+            assert seen in (before, after), name
+            assert is_visible in (None, seen == after), name
+            retried = world.ran(trigger, DAYS, number)
+            assert retried["said"][0] == ("already" if seen == after else "published"), name
         world.require_all_there()
 
 
