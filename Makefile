@@ -25,7 +25,7 @@ lint: setup ## Style, format, types and layers
 	.venv/bin/lint-imports --no-logo
 
 test: lint ## The whole suite, lint included (ARGS="-k word" is handed to pytest)
-	@$(java) .venv/bin/pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(java) .venv/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 $(ARGS)
 
 ##@ Prepare
 

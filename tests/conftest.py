@@ -11,6 +11,11 @@ from pyspark.sql import SparkSession
 FLINK_CASES = Path(__file__).parent / "conformance" / "flink"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes minutes comes first, so that no process is left alone with it at the end."""
+    items.sort(key=lambda item: "e2e" not in item.keywords)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One local Spark for all tests that need it."""

@@ -45,7 +45,10 @@ def test_make_test_prepares_lints_and_runs_the_whole_suite() -> None:
         ".venv/bin/mypy",
         ".venv/bin/lint-imports --no-logo",
     ]
-    assert last.split(";")[-1].strip() == ".venv/bin/pytest -n 2 --dist loadfile"
+    assert (
+        last.split(";")[-1].strip()
+        == ".venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 10"
+    )
 
 
 def test_make_demo_passes_on_that_it_is_to_end_by_itself() -> None:
