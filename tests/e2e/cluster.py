@@ -159,7 +159,9 @@ def running(folder: Path, definitions: Path) -> Iterator[Cluster]:
     binaries = postgres.binaries()
     assert binaries is not None
     home = folder / "home"
-    with postgres.running(binaries) as server, _spark(folder / "spark") as master, _listening() as alerts:
+    # What a crashed scheduler had locked stays locked while children of it hold its connections.
+    patient = [*postgres.QUICKEST, "idle_in_transaction_session_timeout=20s"]
+    with postgres.running(binaries, patient) as server, _spark(folder / "spark") as master, _listening() as alerts:
         databases = {name: server.new_database() for name in ("airflow", "lake")}
         settings = _settings(definitions, databases["airflow"], _connection(server, databases["lake"]), alerts)
         _dag_files(folder / "dags")
