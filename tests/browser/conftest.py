@@ -32,14 +32,14 @@ def clients(server: Server) -> Iterator[dict[str | None, httpx.Client]]:
         client.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it runs, nothing else in this process may have an event loop
 def chromium() -> Iterator[Browser]:
     """Chromium without a window."""
     with started() as browser:
         yield browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def state(chromium: Browser, server: Server) -> dict[str, object]:
     """What a browser remembers of somebody who has logged in by Airflow's own page."""
     context = chromium.new_context(base_url=server.url)

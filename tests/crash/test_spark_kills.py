@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -75,7 +76,8 @@ def killed(world: World, settings: Path, when: Found | float, *, with_java: bool
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         if with_java:
-            os.killpg(group, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # Java may have noticed by itself
+                os.killpg(group, signal.SIGKILL)
     else:
         assert process.returncode == 0, (settings / "run.log").read_text()
     return is_killed
