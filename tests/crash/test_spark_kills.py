@@ -99,7 +99,7 @@ def test_a_command_killed_while_spark_works_goes_on_where_it_was(
 ) -> None:
     world = World(Home(tmp_path / "home"), source, forks, None)
     random = Random(SEED)  # noqa: S311 - kills, not secrets
-    whens: list[Found | float] = [half_done("0000"), half_done("0001")]
+    whens: list[Found | float] = [half_done("0000"), half_done("0002")]
     whens += [random.uniform(1, 20) for _ in range(KILLS // 30)]
     chunks: dict[str, int] = {}
     for number, when in enumerate(whens):
@@ -108,7 +108,8 @@ def test_a_command_killed_while_spark_works_goes_on_where_it_was(
         assert len(plans(world)) == 1 or not callable(when)
         assert {name: world.manifests("cli").get(name) for name in chunks} == chunks
         chunks = world.manifests("cli")
-        assert len(chunks) == number or not callable(when)
+        # The third chunk begins when one of the two before it is done.
+        assert bool(chunks) == bool(number) or not callable(when)
         assert hash_of(by_spark(spark, world.home)) in (world.states[0], world.state_with("cli", DAYS, 0))
 
     else:
