@@ -121,6 +121,10 @@ class Cluster:
 
         def asked() -> dict[str, Any] | None:
             assert self.state(dag_id, run_id) not in FINISHED, self.api.task_instances(dag_id, run_id)
+            # Airflow shows the question a moment before the task waits; an answer in that moment fails the task.
+            tasks = self.api.task_instances(dag_id, run_id)
+            if not any(each["task_id"] == "approve" and each["state"] == "awaiting_input" for each in tasks):
+                return None
             answer = self.admin.get(self.question(dag_id, run_id))
             return answer.json() if answer.status_code == 200 and not answer.json()["response_received"] else None
 
