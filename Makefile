@@ -4,8 +4,9 @@
 # bin/setup links .tools/java when the Java that Spark would take by itself is missing or too old.
 java := test ! -x .tools/java/bin/java || export JAVA_HOME="$$PWD/.tools/java";
 ARGS ?=
-# Two at a time: each has a Spark of its own, and a file's tests stay together since they share what is slow.
-WORKERS ?= 2
+# Three at a time, since the slow ones wait much; each has a Spark of its own. A file's tests stay together, for they
+# share what is slow.
+WORKERS ?= 3
 EXIT ?=
 
 ##@ Use

@@ -47,7 +47,7 @@ def test_make_test_prepares_lints_and_runs_the_whole_suite() -> None:
     ]
     assert (
         last.split(";")[-1].strip()
-        == ".venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 10"
+        == ".venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 10"
     )
 
 
