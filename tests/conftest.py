@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.lake.postgres import Server, binaries, running
 
 FLINK_CASES = Path(__file__).parent / "conformance" / "flink"
 
@@ -24,3 +25,13 @@ def spark() -> Iterator[SparkSession]:
     session = local("tests", SMALL_DATA_SETTINGS)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """One PostgreSQL for all tests that need it."""
+    folder = binaries()
+    if folder is None:
+        pytest.skip("no PostgreSQL on this machine: neither in /usr/lib/postgresql/*/bin, nor initdb on the PATH")
+    with running(folder) as server:
+        yield server

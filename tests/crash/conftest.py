@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.crash.world import Forks, Source, World
-from tests.lake.postgres import Server, binaries, running
 from tests.steps.conftest import LENIENT
 from tests.steps.history import CLICKS, at, write_clicks, write_definition
 
@@ -89,16 +88,6 @@ def forks(source: Source, suites: Path, tmp_path_factory: pytest.TempPathFactory
     process.run(World(Home(folder / "warm"), source, process, None).job("warm", DAYS, 0, warm=True))
     yield process
     process.close()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
-    """One PostgreSQL for all tests that need it."""
-    folder = binaries()
-    if folder is None:
-        pytest.skip("no PostgreSQL on this machine: neither in /usr/lib/postgresql/*/bin, nor initdb on the PATH")
-    with running(folder) as server:
-        yield server
 
 
 @pytest.fixture

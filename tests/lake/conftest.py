@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table as IcebergTable
-from tests.lake.postgres import Server, binaries, running
 
 from backstream.core.folders import CATALOG_VARIABLE, Home
 from backstream.core.instants import DAY_MS, instant_ms
@@ -177,16 +176,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "lake" in metafunc.fixturenames:
         databases = ["sqlite", "postgres"] if metafunc.module.__name__.endswith(ON_POSTGRES) else ["sqlite"]
         metafunc.parametrize("lake", databases, indirect=True)
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
-    """One PostgreSQL for all tests that need it."""
-    folder = binaries()
-    if folder is None:
-        pytest.skip("no PostgreSQL on this machine: neither in /usr/lib/postgresql/*/bin, nor initdb on the PATH")
-    with running(folder) as server:
-        yield server
 
 
 @pytest.fixture

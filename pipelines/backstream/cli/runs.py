@@ -187,7 +187,7 @@ def _replay(planned: Plan) -> None:
     with Progress(TextColumn("{task.description:<28}"), *columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("starting Spark", total=len(planned.chunks) * len(STAGES))
         spark = local(f"backstream {planned.dataset}")
-        reached: dict[str, int] = {}
+        reached = dict.fromkeys((chunk.chunk_id for chunk in planned.chunks), 0)  # stages, told by several threads
 
         def tell(chunk: Chunk, stage: str) -> None:
             reached[chunk.chunk_id] = STAGES.index(stage)
