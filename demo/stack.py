@@ -102,10 +102,13 @@ class Stack:
         while not done():
             self.require_alive()
             if time.monotonic() > until:
-                tails = "\n".join(service.tail() for service in self._services)
-                msg = f"waited {limit_s:.0f} s for Airflow until it {what}\n{tails}"
+                msg = "\n".join([f"waited {limit_s:.0f} s for Airflow until it {what}", *self.tails()])
                 raise StackError(msg)
             time.sleep(_POLL_S)
+
+    def tails(self) -> list[str]:
+        """The last that each process has printed."""
+        return [service.tail() for service in self._services]
 
     def require_alive(self) -> None:
         """Check that every process runs.

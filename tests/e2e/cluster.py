@@ -98,9 +98,23 @@ class Cluster:
         end = time.monotonic() + LIMIT_S
         while not (found := done()):
             self.stack.require_alive()
-            assert time.monotonic() < end, f"waited in vain until {what}"
+            assert time.monotonic() < end, f"waited in vain until {what}\n{self._standing()}"
             time.sleep(_POLL_S)
         return found
+
+    def _standing(self) -> str:
+        """Where the tasks of unfinished runs stand, and the last that each process has printed."""
+        known = [(dag["dag_id"], run) for dag in self._dags() for run in self.runs(dag["dag_id"])]
+        unfinished = [(dag_id, run["dag_run_id"]) for dag_id, run in known if run["state"] not in FINISHED]
+        tasks = [
+            f"  {dag_id} {run_id} {task['task_id']}[{task['map_index']}] try {task['try_number']}: {task['state']}"
+            for dag_id, run_id in unfinished
+            for task in self.api.task_instances(dag_id, run_id)
+        ]
+        return "\n".join([*tasks, *self.stack.tails()])
+
+    def _dags(self) -> list[dict[str, Any]]:
+        return list(self.admin.get("/api/v2/dags").json()["dags"])
 
     @property
     def catalog_uri(self) -> str:
