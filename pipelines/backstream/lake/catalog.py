@@ -18,7 +18,7 @@ from sqlalchemy.pool import NullPool
 from backstream.core.errors import CatalogError, LedgerError, SetupError, StorageError, unwritable
 from backstream.core.folders import Home
 from backstream.lake.formats import known
-from backstream.lake.warehouse import Warehouse, store_said
+from backstream.lake.warehouse import Warehouse, make_folder, store_said
 
 CATALOG_NAME = "backstream"
 NAMESPACE = "backstream"
@@ -37,6 +37,7 @@ def open_catalog(home: Home) -> SqlCatalog:
         StorageError: when the warehouse's folder cannot be made, or its object store does not have it.
     """
     Warehouse.of(home).require_there()
+    make_folder(home.path, "the home folder")
     shown = shown_uri(home.catalog_uri)
     try:
         return _settled(home)

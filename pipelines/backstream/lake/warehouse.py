@@ -76,7 +76,7 @@ class Warehouse:
             StorageError: when the folder cannot be made, the store does not answer, or has no such bucket.
         """
         if self.is_on_disk:
-            _made(Path(self.shown))
+            make_folder(Path(self.shown), "the warehouse's folder")
         else:
             self._require_bucket()
 
@@ -92,6 +92,19 @@ class Warehouse:
         if found.type is FileType.NotFound:
             msg = f"no bucket `{bucket}` for the warehouse {self.shown}{fact}\n\nhint: make it first"
             raise StorageError(msg)
+
+
+def make_folder(folder: Path, name: str) -> None:
+    """Make a folder unless it is there.
+
+    Raises:
+        StorageError: naming the folder, when it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = f"cannot make {name}"
+        raise unwritable(what, folder, error) from error
 
 
 def plain_path(location: str) -> str:
@@ -150,11 +163,3 @@ def _from_environment(option: str) -> str | None:
     """PyArrow finds keys in the environment by itself, but neither region nor endpoint."""
     found = (os.environ.get(name) for name in _VARIABLES.get(option, ()))
     return next((value for value in found if value), None)
-
-
-def _made(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        what = "cannot make the warehouse's folder"
-        raise unwritable(what, folder, error) from error
