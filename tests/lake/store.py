@@ -59,7 +59,8 @@ def running() -> Iterator[Store]:
     """The store for the length of a block."""
     from moto.server import ThreadedMotoServer
 
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    for name in ("werkzeug", "moto"):  # what the store says is not what we say
+        logging.getLogger(name).setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
@@ -72,7 +73,7 @@ def running() -> Iterator[Store]:
 def _with_user(endpoint: str) -> Store:
     from moto import settings
     from moto.backends import get_backend
-    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.core.models import DEFAULT_ACCOUNT_ID
 
     iam = get_backend("iam")[DEFAULT_ACCOUNT_ID]["aws"]
     iam.create_user(region_name=_REGION, user_name="backstream", tags=[])
