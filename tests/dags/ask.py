@@ -35,6 +35,14 @@ CATALOGS: list[dict[str, Any]] = [
     LAKE | {"host": "/run/postgres"},
     {"conn_type": "mysql"},
 ]
+STORE = {"conn_type": "aws", "host": "s3://lake/prod", "login": "AK/ID", "password": "se/cr+et"}
+WAREHOUSES: list[dict[str, Any]] = [
+    STORE | {"extra": {"endpoint_url": "http://minio:9000", "region_name": "eu-west-1", "other": 1}},
+    STORE | {"conn_type": "generic", "extra": {"aws_session_token": "t/1"}},
+    {"conn_type": "aws", "host": "s3://lake"},
+    {"conn_type": "ftp", "host": "s3://lake"},
+    {"conn_type": "aws", "host": "lake"},
+]
 YARN = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "client", "queue": "backfill"}}
 KUBERNETES = {"conn_type": "spark", "host": "k8s://https://cluster:6443"}
 LOCAL_SPARK = json.dumps({"conn_type": "spark", "host": "local[2]"})
@@ -116,7 +124,9 @@ def tasks() -> dict[str, Any]:
         "refused": [_raised(lambda: _check(form)) for form in WRONG_FORMS],  # noqa: B023 - called at once
         "decisions": [_decision(event) for event in EVENTS],
         "alerts": _alerts(),
-        "catalogs": [_catalog(connection) for connection in CATALOGS],
+        "catalogs": [_provided("catalog", connection) for connection in CATALOGS],
+        "warehouses": [_provided("warehouse", connection) for connection in WAREHOUSES],
+        "masked": _masked(),
         "yarn": _submitted_to(YARN),
         "kubernetes": _raised(lambda: _executed_on(KUBERNETES)),
         "submitted": _submitted(),
@@ -285,19 +295,28 @@ def _alerts() -> list[str]:
     return heard.getvalue().splitlines()
 
 
-def _catalog(connection: dict[str, Any]) -> str:
+def _provided(what: str, connection: dict[str, Any]) -> str:
+    """The address that a connection comes to."""
     from backstream.core.errors import SpecError
     from backstream.core.folders import Home
-    from backstream.orchestration.secrets import provide_catalog
+    from backstream.orchestration.secrets import provide_lake
 
-    os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"] = json.dumps(connection)
+    variable, home = f"AIRFLOW_CONN_BACKSTREAM_{what.upper()}", Home(Path("/nowhere"))
+    os.environ[variable] = json.dumps(connection)
     try:
-        provide_catalog()
-        return Home(Path("/nowhere")).catalog_uri
+        provide_lake()
     except SpecError as error:
         return str(error)
     finally:
-        del os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"]
+        del os.environ[variable]
+    return home.catalog_uri if what == "catalog" else home.warehouse_uri
+
+
+def _masked() -> list[str]:
+    """What a log shows of the secrets, as they are and as an address has them."""
+    from airflow.sdk._shared.secrets_masker import redact  # what the log does with each line
+
+    return [str(redact(f"it is {secret}")) for secret in ("se/cr+et", "se%2Fcr%2Bet", "t%2F1", "p%40%2Fw")]
 
 
 def _executed_on(connection: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from backstream.core.folders import TASK_VARIABLE
 from backstream.core.manifest import Manifest
 from backstream.core.plan import Plan
 from backstream.core.progress import progress_of
-from backstream.orchestration.secrets import provide_catalog
+from backstream.orchestration.secrets import provide_lake
 from backstream.orchestration.tasks import failing_for_good
 
 CONNECTION_ID = "backstream_spark"
@@ -61,7 +61,7 @@ class ReplayOperator(SparkSubmitOperator):
         """
         self._require_connection()
         with failing_for_good():
-            provide_catalog()  # the job inherits it
+            provide_lake()  # the job inherits it
         self.log.info("replaying %s", self.name)
         # Known to this process only: a job ends by itself once the task that waits for it was killed.
         self.env_vars = {**(self.env_vars or {}), TASK_VARIABLE: f"{socket.gethostname()}/{os.getpid()}"}
