@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,6 +46,11 @@ WAREHOUSES: list[dict[str, Any]] = [
 ]
 YARN = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "client", "queue": "backfill"}}
 KUBERNETES = {"conn_type": "spark", "host": "k8s://https://cluster:6443"}
+CLUSTERS: dict[str, dict[str, Any]] = {
+    "standalone": {"conn_type": "spark", "host": "spark://master:7077"},
+    "kubernetes": KUBERNETES | {"extra": {"deploy-mode": "client", "namespace": "backfills"}},
+    "yarn": YARN,
+}
 LOCAL_SPARK = json.dumps({"conn_type": "spark", "host": "local[2]"})
 
 
@@ -129,6 +135,7 @@ def tasks() -> dict[str, Any]:
         "masked": _masked(),
         "yarn": _submitted_to(YARN),
         "kubernetes": _raised(lambda: _executed_on(KUBERNETES)),
+        "driver elsewhere": _raised(lambda: _executed_on(YARN | {"extra": {"deploy-mode": "cluster"}})),
         "submitted": _submitted(),
         "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3)},  # noqa: B023 - called at once
         "heavy": _heavy(),
@@ -332,6 +339,26 @@ def _submitted_to(connection: dict[str, Any]) -> list[str]:
     task = _operator()
     command: list[str] = task._get_hook()._build_spark_submit_command(task.application)  # noqa: SLF001 - the point
     return command[1:-5]
+
+
+def clusters() -> dict[str, dict[str, Any]]:
+    """The command lines for clusters and their environment, as if the package for Kubernetes were installed."""
+    vars(import_module("airflow.providers.apache.spark.hooks.spark_submit"))["kube_client"] = object()
+    os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"] = json.dumps(LAKE | {"host": "db"})
+    os.environ["AIRFLOW_CONN_BACKSTREAM_WAREHOUSE"] = json.dumps(STORE)
+    return {name: _command(connection) for name, connection in CLUSTERS.items()}
+
+
+def _command(connection: dict[str, Any]) -> dict[str, Any]:
+    from backstream.orchestration.secrets import provide_lake
+
+    os.environ["AIRFLOW_CONN_BACKSTREAM_SPARK"] = json.dumps(connection)
+    provide_lake()  # as a task does before it submits
+    task = _operator()
+    hook = task._get_hook()  # noqa: SLF001 - the command it builds is the point
+    command = hook._build_spark_submit_command(task.application)  # noqa: SLF001 - as above
+    lake = {name: os.environ[name] for name in ("BACKSTREAM_CATALOG_URI", "BACKSTREAM_WAREHOUSE")}
+    return {"command": command, "application": task.application, "environment": (hook._env or {}) | lake}  # noqa: SLF001
 
 
 def _operator(**options: Any) -> Any:

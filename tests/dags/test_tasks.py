@@ -133,6 +133,17 @@ def test_kubernetes_needs_a_package_and_says_which(seen: Any) -> None:
     ]
 
 
+def test_a_driver_that_the_cluster_would_start_is_refused(seen: Any) -> None:
+    assert seen["driver elsewhere"] == [
+        "AirflowFailException",
+        (
+            "connection 'backstream_spark' must have the deploy-mode client, got 'cluster'\n"
+            "  the driver reads the plan and the addresses of the lake where the task runs\n\n"
+            'hint: its extra should be {"deploy-mode": "client"}'
+        ),
+    ]
+
+
 def test_without_its_connection_a_chunk_is_not_sent_to_whatever_yarn_there_may_be(seen: Any) -> None:
     kind, message = seen["without connection"]
     assert kind == "AirflowFailException"

@@ -96,6 +96,13 @@ class ReplayOperator(SparkSubmitOperator):
                 "hint: pip install apache-airflow-providers-cncf-kubernetes"
             )
             raise AirflowFailException(msg)
+        if (mode := connection.extra_dejson.get("deploy-mode") or "client") != "client":
+            msg = (
+                f"connection {CONNECTION_ID!r} must have the deploy-mode client, got {mode!r}\n"
+                "  the driver reads the plan and the addresses of the lake where the task runs\n\n"
+                'hint: its extra should be {"deploy-mode": "client"}'
+            )
+            raise AirflowFailException(msg)
 
     def _manifests(self) -> tuple[Plan, list[Manifest]]:
         """The plan, and what the job left: a manifest per chunk.
