@@ -1,7 +1,7 @@
 """What the connection to a cluster comes to: Airflow's command line, given to the real `spark-submit`.
 
 There is no cluster. Instead of the job, `spark-submit` starts a program that tells the settings it was given: with
-the deploy mode `client` the driver is on this machine. Of Kubernetes, the API that is asked for executors is played.
+the deploy mode `client` the driver is on this machine. Kubernetes' API, asked for executors, is played.
 """
 
 from __future__ import annotations
@@ -138,8 +138,9 @@ def test_kubernetes_is_asked_for_executors_that_know_nothing_of_the_lake(
         master = f"k8s://http://127.0.0.1:{api.server_port}"
         command, environment = command_and_environment(commands["kubernetes"], EXECUTORS, tmp_path)
         words = [word.replace("k8s://https://cluster:6443", master) for word in command]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        with subprocess.Popen(words, env=environment, start_new_session=True, **pipes) as driver:
+        with subprocess.Popen(
+            words, env=environment, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as driver:
             until = time.monotonic() + 120
             while not _pods() and driver.poll() is None and time.monotonic() < until:
                 time.sleep(0.1)
