@@ -146,6 +146,24 @@ def test_a_grace_period_in_which_a_publication_is_copied_is_too_short(lake: Lake
     assert vacuumed(lake.home, "flights", HOUR_MS)[0].files == 0
 
 
+def test_a_table_that_was_on_a_disk_stays_there_and_new_ones_are_in_the_store(
+    lake: Lake, s3: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.delenv(WAREHOUSE_VARIABLE)
+        lake.publish(*DAY, {AT: 1})
+
+    again = lake.publish(*DAY, {AT: 7}, trigger="again")
+
+    assert lake.departures() == {AT: 7}
+    assert lake.table().location() == f"file://{lake.home.warehouse}/backstream/flights"
+    assert published_rows(lake.home, "flights", "restatements").num_rows == 1
+    assert {key.split("/")[3] for key in s3.keys(place())} == {"flights__restatements"}
+    rolled_back(lake.home, again.run_id)
+    assert {each.files for each in vacuumed(lake.home, "flights", WEEK_MS)} == {0}
+    assert lake.departures() == {AT: 1}
+
+
 @pytest.mark.filterwarnings("ignore:Iceberg scan planning with the polars_iceberg plugin")
 def test_other_engines_read_what_is_published(lake: Lake) -> None:
     lake.publish(*DAY, {AT: 1})

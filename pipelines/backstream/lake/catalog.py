@@ -18,7 +18,7 @@ from sqlalchemy.pool import NullPool
 from backstream.core.errors import CatalogError, LedgerError, SetupError, StorageError, unwritable
 from backstream.core.folders import Home
 from backstream.lake.formats import known
-from backstream.lake.warehouse import Warehouse, make_folder, store_said
+from backstream.lake.warehouse import Warehouse, is_from_store, make_folder, store_said
 
 CATALOG_NAME = "backstream"
 NAMESPACE = "backstream"
@@ -110,7 +110,7 @@ def _storage_failed(home: Home, error: OSError) -> StorageError:
     if isinstance(error, FileNotFoundError):
         msg = f"a file of the lake is gone: {error.filename or error}\n  the lake lies in {warehouse.shown}"
         return StorageError(msg)
-    if warehouse.is_on_disk or error.errno:
+    if not is_from_store(error):
         return unwritable(what, warehouse.shown, error)
     return StorageError(
         f"{what}: {store_said(error)}\n  {warehouse.shown}\n\n"

@@ -129,6 +129,11 @@ def filesystem_of(io: FileIO, location: str) -> tuple[Any, str]:
     return known.fs_by_scheme(scheme, netloc), path
 
 
+def is_from_store(error: OSError) -> bool:
+    """Whether an object store refused, and not a disk."""
+    return "AWS Error" in str(error)
+
+
 def store_said(error: OSError) -> str:
     """What an object store refused, without the number of the request."""
     said = re.sub(r"\s*\(Request ID: [^)]*\)", "", str(error))
