@@ -10,12 +10,22 @@ from pyspark.sql import SparkSession
 from tests.lake import store
 from tests.lake.postgres import Server, binaries, running
 
+from backstream.core.folders import WAREHOUSE_VARIABLE
+
 FLINK_CASES = Path(__file__).parent / "conformance" / "flink"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes minutes comes first, so that no process is left alone with it at the end."""
     items.sort(key=lambda item: "e2e" not in item.keywords)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_warehouse() -> Iterator[None]:
+    """No test writes to the warehouse of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(WAREHOUSE_VARIABLE, raising=False)
+        yield
 
 
 @pytest.fixture(scope="session")

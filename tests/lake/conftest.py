@@ -184,7 +184,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """An empty lake, with its catalog in the database, or its warehouse in the store, that the test asks for."""
-    monkeypatch.delenv(WAREHOUSE_VARIABLE, raising=False)
     if request.param == "s3":
         monkeypatch.setenv(WAREHOUSE_VARIABLE, request.getfixturevalue("s3").new_warehouse())
     if request.param == "postgres":

@@ -23,7 +23,7 @@ from backstream.core.plan import Plan
 from backstream.lake import copies, table_files
 from backstream.lake import publish as publishing
 from backstream.lake.catalog import opened
-from backstream.lake.publish import publish
+from backstream.lake.publish import publish, staged_replacement
 from backstream.lake.read import published_rows, rows
 from backstream.lake.rollback import rolled_back
 from backstream.lake.vacuum import vacuumed
@@ -194,6 +194,20 @@ def test_a_file_that_somebody_deleted_is_named(lake: Lake, s3: Store) -> None:
     assert refusal(lambda: rolled_back(lake.home, second.run_id), StorageError) == (
         f"a file of the lake is gone: s3://{old}\n  the lake lies in s3://{place()}"
     )
+
+
+def test_what_a_run_would_change_is_told_before_anything_is_copied(lake: Lake, s3: Store) -> None:
+    lake.publish(*DAY, {AT: 1})
+    before = data_files(s3)
+    plan = lake.plan(*DAY, "again")
+    manifests = lake.staged(plan, {AT: 7})
+
+    with opened(lake.home) as catalog:
+        [changes] = staged_replacement(catalog, plan, manifests).changes()
+
+    told = {row["aggregate"]: (row["old_value"], row["new_value"]) for row in changes.to_pylist()}
+    assert told["departures"] == ("1", "7")
+    assert data_files(s3) == before
 
 
 def test_a_copy_that_is_not_whole_is_not_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,12 +71,7 @@ def vacuumed(
         SpecError: when the grace period is too short for an object store.
     """
     with opened(home) as catalog:
-        names = [f"{dataset}__{suffix}" if suffix else dataset for suffix in (*TABLES, RESTATEMENTS)]
-        tables = {name: loaded(catalog, name) for name in names if catalog.table_exists((NAMESPACE, name))}
-        if dataset not in tables:
-            msg = f"no dataset `{dataset}` in {home.path}"
-            raise LedgerError(msg)
-        folders = {name: folders_of(home, table) for name, table in tables.items()}
+        folders = _folders(home, catalog, dataset)
         if not dry_run:
             _require_long_enough(folders, grace_ms)
         expired = 0 if expire_before_ms is None else _expired(catalog, dataset, expire_before_ms, dry_run=dry_run)
@@ -85,8 +80,8 @@ def vacuumed(
         listed = {name: [(each, list(each.files())) for each in of_table] for name, of_table in folders.items()}
         young = _young_runs(chain.from_iterable(listed.values()), grace_ms)
         swept = [
-            _swept(loaded(catalog, name), folders, young, grace_ms, 0 if name != dataset else expired, dry_run)
-            for name, folders in listed.items()
+            _swept(loaded(catalog, name), found, young, grace_ms, 0 if name != dataset else expired, dry_run)
+            for name, found in listed.items()
         ]
     return [*swept, *_drafts_removed(home, dataset, grace_ms, dry_run=dry_run)]
 
@@ -145,6 +140,15 @@ def _swept(
         removed += [file for file in garbage if dry_run or folder.is_removed(file, grace_ms)]
     size_bytes, count = sum(file.size_bytes for file in removed), sum(len(files) for _, files in listed)
     return Vacuumed(table.name()[-1], len(removed), size_bytes, count - len(removed), expired)
+
+
+def _folders(home: Home, catalog: Catalog, dataset: str) -> dict[str, list[Folder]]:
+    names = [f"{dataset}__{suffix}" if suffix else dataset for suffix in (*TABLES, RESTATEMENTS)]
+    found = [name for name in names if catalog.table_exists((NAMESPACE, name))]
+    if dataset not in found:
+        msg = f"no dataset `{dataset}` in {home.path}"
+        raise LedgerError(msg)
+    return {name: folders_of(home, loaded(catalog, name)) for name in found}
 
 
 def _require_long_enough(folders: Mapping[str, Sequence[Folder]], grace_ms: int) -> None:
