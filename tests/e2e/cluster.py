@@ -135,14 +135,29 @@ class Cluster:
 
         def asked() -> dict[str, Any] | None:
             assert self.state(dag_id, run_id) not in FINISHED, self.api.task_instances(dag_id, run_id)
-            # Airflow shows the question a moment before the task waits; an answer in that moment fails the task.
-            tasks = self.api.task_instances(dag_id, run_id)
-            if not any(each["task_id"] == "approve" and each["state"] == "awaiting_input" for each in tasks):
-                return None
-            answer = self.admin.get(self.question(dag_id, run_id))
-            return answer.json() if answer.status_code == 200 and not answer.json()["response_received"] else None
+            return self._open_question(dag_id, run_id)
 
         return dict(self.until(f"{dag_id} {run_id} asks", asked))
+
+    def decide(self, dag_id: str, run_id: str, choice: str) -> str:
+        """Answer the question of a run until that is settled, and wait for the run's end; return its state.
+
+        Airflow shows a question a moment before the task waits for the answer, and takes a task for lost whose
+        answer comes before its executor has told that it waits: then its retry asks again.
+        """
+
+        def ended() -> str | None:
+            if self._open_question(dag_id, run_id):
+                assert self.answer(self.admin, dag_id, run_id, choice) == 200
+            return state if (state := self.state(dag_id, run_id)) in FINISHED else None
+
+        return str(self.until(f"{dag_id} {run_id} has ended", ended))
+
+    def _open_question(self, dag_id: str, run_id: str) -> dict[str, Any] | None:
+        if self.task(dag_id, run_id, "approve")["state"] != "awaiting_input":
+            return None
+        answer = self.admin.get(self.question(dag_id, run_id))
+        return answer.json() if answer.status_code == 200 and not answer.json()["response_received"] else None
 
     @staticmethod
     def question(dag_id: str, run_id: str) -> str:

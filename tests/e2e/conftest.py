@@ -120,8 +120,7 @@ def rejected(cluster: Cluster, on_demand: str, crowded: set[str]) -> str:
     question = cluster.until_asked("reprocess_live", on_demand)
     assert "delay" in question["body"]
     assert cluster.answer(cluster.viewer, "reprocess_live", on_demand, "Approve") == 403
-    assert cluster.answer(cluster.admin, "reprocess_live", on_demand, "Reject") == 200
-    assert cluster.until_finished("reprocess_live", on_demand) == "failed"
+    assert cluster.decide("reprocess_live", on_demand, "Reject") == "failed"
     return on_demand
 
 
@@ -129,9 +128,7 @@ def rejected(cluster: Cluster, on_demand: str, crowded: set[str]) -> str:
 def approved(cluster: Cluster, rejected: str) -> str:
     """The same run again, cleared from its question on, and approved."""
     clear(cluster, "reprocess_live", rejected, "approve")
-    cluster.until_asked("reprocess_live", rejected)
-    assert cluster.answer(cluster.admin, "reprocess_live", rejected, "Approve") == 200
-    assert cluster.until_finished("reprocess_live", rejected) == "success"
+    assert cluster.decide("reprocess_live", rejected, "Approve") == "success"
     return rejected
 
 
@@ -146,9 +143,7 @@ def raced(cluster: Cluster, approved: str) -> list[str]:
     cluster.stack.crash("scheduler")
     for run_id in run_ids:
         cluster.until_asked("reprocess_events", run_id)
-    for run_id in run_ids:
-        assert cluster.answer(cluster.admin, "reprocess_events", run_id, "Approve") == 200
-    return [cluster.until_finished("reprocess_events", run_id) for run_id in run_ids]
+    return [cluster.decide("reprocess_events", run_id, "Approve") for run_id in run_ids]
 
 
 @pytest.fixture(scope="module")
