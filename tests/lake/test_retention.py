@@ -18,6 +18,7 @@ from backstream.lake.catalog import opened
 from backstream.lake.ledger import Status, record_run, run_row, runs
 from backstream.lake.publish import publish
 from backstream.lake.read import published_rows
+from backstream.lake.retention import rest_side_tables
 from backstream.lake.rollback import rolled_back
 from backstream.lake.tags import tagged
 from backstream.lake.vacuum import vacuumed
@@ -36,6 +37,7 @@ def _published(lake: Lake, number: int, plan: Plan | None = None) -> Publication
     done = publish(plan, lake.staged(plan, {"2013-02-01T05:00Z": number}, METRICS))
     span_ms = (instant_ms("2026-01-01", ""), instant_ms("2026-01-01", "") + number)
     record_run(lake.home, run_row(plan, Status.PUBLISHED, span_ms, Verdict.PASS, done.rows))
+    rest_side_tables(lake.home, plan.dataset)
     return done
 
 
