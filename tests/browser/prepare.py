@@ -9,7 +9,18 @@ from airflow.providers.fab.auth_manager.cli_commands.utils import get_applicatio
 
 ONLY_FLIGHTS = "OnlyFlights"
 """May read the DAGs of one dataset, and start none."""
-USERS = {"admin": "Admin", "viewer": "Viewer", "flights": ONLY_FLIGHTS}
+RUNS_FLIGHTS = "RunsFlights"
+"""May read all DAGs, and start those of one dataset."""
+USERS = {"admin": "Admin", "viewer": "Viewer", "flights": ONLY_FLIGHTS, "operator": RUNS_FLIGHTS}
+OF_FLIGHTS = ("DAG:backfill_flights", "DAG:reprocess_flights")
+GRANTED = {
+    ONLY_FLIGHTS: {"can_read": ("Website", "DAG Runs", *OF_FLIGHTS)},
+    RUNS_FLIGHTS: {
+        "can_read": ("Website", "DAGs", "DAG Runs"),
+        "can_create": ("DAG Runs",),
+        "can_edit": OF_FLIGHTS,
+    },
+}
 
 
 def run(*arguments: str) -> None:
@@ -24,9 +35,11 @@ def main(password: str) -> None:
     run("dags", "reserialize")
     with get_application_builder() as builder:
         security = builder.sm
-        role = security.add_role(ONLY_FLIGHTS)
-        for resource in ("Website", "DAG Runs", "DAG:backfill_flights", "DAG:reprocess_flights"):
-            security.add_permission_to_role(role, security.create_permission("can_read", resource))
+        for name, actions in GRANTED.items():
+            role = security.add_role(name)
+            for action, resources in actions.items():
+                for resource in resources:
+                    security.add_permission_to_role(role, security.create_permission(action, resource))
         for name, role_name in USERS.items():
             told = {"email": f"{name}@example.org", "role": security.find_role(role_name), "password": password}
             security.add_user(name, name, name, **told)
