@@ -6,14 +6,16 @@ import sys
 
 from airflow.cli.cli_parser import get_parser
 from airflow.providers.fab.auth_manager.cli_commands.utils import get_application_builder
+from tests.house.compose import commands
 
 ONLY_FLIGHTS = "OnlyFlights"
 """May read the DAGs of one dataset, and start none."""
 RUNS_FLIGHTS = "RunsFlights"
 """May read all DAGs, and start those of one dataset."""
-USERS = {"admin": "Admin", "viewer": "Viewer", "flights": ONLY_FLIGHTS, "operator": RUNS_FLIGHTS}
+USERS = {"flights": ONLY_FLIGHTS, "operator": RUNS_FLIGHTS}
+"""Beside `admin` and `viewer`, which compose makes."""
 OF_FLIGHTS = ("DAG:backfill_flights", "DAG:reprocess_flights")
-GRANTED = {
+GRANTED: dict[str, dict[str, tuple[str, ...]]] = {
     ONLY_FLIGHTS: {"can_read": ("Website", "DAG Runs", *OF_FLIGHTS)},
     RUNS_FLIGHTS: {
         "can_read": ("Website", "DAGs", "DAG Runs"),
@@ -31,7 +33,8 @@ def run(*arguments: str) -> None:
 
 def main(password: str) -> None:
     """Make everything that the API server needs."""
-    run("db", "migrate")
+    for line in commands("init"):  # word for word what the compose file does once
+        run(*(password if word.endswith("_PASSWORD") else word for word in line[1:]))
     run("dags", "reserialize")
     with get_application_builder() as builder:
         security = builder.sm

@@ -31,6 +31,8 @@ CATALOG_PASSWORD = "catalog-secret-7f3a"  # noqa: S105 - to be looked for where 
 ALERT_TOKEN = "alert-secret-9c1b"  # noqa: S105 - to be looked for where it must not be
 LIMIT_S = 900
 _POLL_S = 0.5
+AIRFLOW = ("api-server", "scheduler", "dag-processor", "triggerer")
+"""The services of Airflow in the compose file, whose commands are run here word for word but for ports."""
 
 SLEEPERS = '''\
 """Runs that never end: each waits for a slot of a pool that has none."""
@@ -186,6 +188,15 @@ class Cluster:
                 yield path, path.read_text(encoding="utf-8", errors="replace")
 
 
+def compose(service: str) -> list[list[str]]:
+    """The command and the health check of a service of Airflow in the compose file."""
+    programs = Path(sys.executable).parent
+    return [
+        [str(programs / line[0]), *(word.replace("8080", "{port}") for word in line[1:])]
+        for line in commands(service)
+    ]
+
+
 @contextmanager
 def running(folder: Path, definitions: Path) -> Iterator[Cluster]:
     """The stack for the length of a block."""
@@ -198,7 +209,8 @@ def running(folder: Path, definitions: Path) -> Iterator[Cluster]:
         databases = {name: server.new_database() for name in ("airflow", "lake")}
         settings = _settings(definitions, databases["airflow"], _connection(server, databases["lake"]), alerts)
         _dag_files(folder / "dags")
-        with Stack(home, Spark(master, chunks_at_once=2), settings | _dags(folder / "dags")) as stack:
+        spark, services = Spark(master, chunks_at_once=2), {name: compose(name)[0] for name in AIRFLOW}
+        with Stack(home, spark, settings | _dags(folder / "dags"), services) as stack:
             _limit_spark(stack)
             cluster = _cluster(stack, home, databases["lake"], alerts)
             with closing(cluster.admin), closing(cluster.viewer):

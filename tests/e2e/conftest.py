@@ -33,7 +33,7 @@ from backstream.core.folders import CATALOG_VARIABLE
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The running stack, over two datasets of the same three days."""
+    """The running stack, over datasets of the same three days."""
     folder = tmp_path_factory.mktemp("cluster")
     definitions = folder / "definitions"
     definitions.mkdir()
@@ -125,7 +125,13 @@ def rejected(cluster: Cluster, on_demand: str, crowded: set[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def approved(cluster: Cluster, rejected: str) -> str:
+def unanswered(cluster: Cluster, rejected: str) -> str:
+    """A run whose question nobody answers in time."""
+    return cluster.trigger("reprocess_hasty", **LAST_DAY, reason="nobody is there")
+
+
+@pytest.fixture(scope="module")
+def approved(cluster: Cluster, rejected: str, unanswered: str) -> str:
     """The same run again, cleared from its question on, and approved."""
     clear(cluster, "reprocess_live", rejected, "approve")
     assert cluster.decide("reprocess_live", rejected, "Approve") == "success"
@@ -133,7 +139,13 @@ def approved(cluster: Cluster, rejected: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def raced(cluster: Cluster, approved: str) -> list[str]:
+def timed_out(cluster: Cluster, approved: str, unanswered: str) -> str:
+    """How that run ended."""
+    return cluster.until_finished("reprocess_hasty", unanswered)
+
+
+@pytest.fixture(scope="module")
+def raced(cluster: Cluster, approved: str, timed_out: str) -> list[str]:
     """Two runs of the same day, both staged before either is published; the states they end in.
 
     While their jobs run the scheduler crashes and is started again.
