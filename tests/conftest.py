@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.lake import store
 from tests.lake.postgres import Server, binaries, running
 
 FLINK_CASES = Path(__file__).parent / "conformance" / "flink"
@@ -35,3 +36,10 @@ def postgres() -> Iterator[Server]:
         pytest.skip("no PostgreSQL on this machine: neither in /usr/lib/postgresql/*/bin, nor initdb on the PATH")
     with running(folder) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[store.Store]:
+    """One S3 store for all tests that need it."""
+    with store.running() as found:
+        yield found

@@ -98,7 +98,7 @@ def test_a_run_under_way_says_how_long_it_will_take(tmp_path: Path, timings: lis
         Manifest(plan.run_id, chunk_id, "0", 1, {}, {}, {"fates": seconds}, ended).write(
             plan.folder.manifest(chunk_id)
         )
-    staged = Path(plan.tables[""].location) / "data" / plan.run_id / "0000-1"
+    staged = plan.staging("") / "0000-1"
     staged.mkdir(parents=True)
     os.utime(plan.folder.plan, (time.time() - 100, time.time() - 100))
 

@@ -36,7 +36,7 @@ POINTS = [
     Point("verdict", [r"os.rename .*/audit.parquet"], f"cannot write verdict.json: {FULL}"),
     Point("checks", [r"create .*/checks/data/"], f"{CHECKS}: {FULL}"),
     Point("side table", [r"create .*/clicks__metrics/metadata/"], f"{METRICS}: {FULL}"),
-    Point("restatements", [r"os.mkdir .*/clicks__restatements/"], f"{RESTATEMENTS}: {FULL}"),
+    Point("restatements", [r"create .*/clicks__restatements/data/"], f"{RESTATEMENTS}: {FULL}"),
     Point("windows", [COMMIT], f"{PUBLISH}: {FULL}"),
     Point("database", [COMMIT, "before UPDATE"], f"{PUBLISH}: the catalog failed"),
     Point("ledger", [COMMIT, r"create .*/runs/data/"], f"{LEDGER}: {FULL}", is_visible=True),

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,8 +36,21 @@ CATALOGS: list[dict[str, Any]] = [
     LAKE | {"host": "/run/postgres"},
     {"conn_type": "mysql"},
 ]
+STORE = {"conn_type": "aws", "host": "s3://lake/prod", "login": "AK/ID", "password": "se/cr+et"}
+WAREHOUSES: list[dict[str, Any]] = [
+    STORE | {"extra": {"endpoint_url": "http://minio:9000", "region_name": "eu-west-1", "other": 1}},
+    STORE | {"conn_type": "generic", "extra": {"aws_session_token": "t/1"}},
+    {"conn_type": "aws", "host": "s3://lake"},
+    {"conn_type": "ftp", "host": "s3://lake"},
+    {"conn_type": "aws", "host": "lake"},
+]
 YARN = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "client", "queue": "backfill"}}
 KUBERNETES = {"conn_type": "spark", "host": "k8s://https://cluster:6443"}
+CLUSTERS: dict[str, dict[str, Any]] = {
+    "standalone": {"conn_type": "spark", "host": "spark://master:7077"},
+    "kubernetes": KUBERNETES | {"extra": {"deploy-mode": "client", "namespace": "backfills"}},
+    "yarn": YARN,
+}
 LOCAL_SPARK = json.dumps({"conn_type": "spark", "host": "local[2]"})
 
 
@@ -116,9 +130,12 @@ def tasks() -> dict[str, Any]:
         "refused": [_raised(lambda: _check(form)) for form in WRONG_FORMS],  # noqa: B023 - called at once
         "decisions": [_decision(event) for event in EVENTS],
         "alerts": _alerts(),
-        "catalogs": [_catalog(connection) for connection in CATALOGS],
+        "catalogs": [_provided("catalog", connection) for connection in CATALOGS],
+        "warehouses": [_provided("warehouse", connection) for connection in WAREHOUSES],
+        "masked": _masked(),
         "yarn": _submitted_to(YARN),
         "kubernetes": _raised(lambda: _executed_on(KUBERNETES)),
+        "driver elsewhere": _raised(lambda: _executed_on(YARN | {"extra": {"deploy-mode": "cluster"}})),
         "submitted": _submitted(),
         "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3)},  # noqa: B023 - called at once
         "heavy": _heavy(),
@@ -285,19 +302,28 @@ def _alerts() -> list[str]:
     return heard.getvalue().splitlines()
 
 
-def _catalog(connection: dict[str, Any]) -> str:
+def _provided(what: str, connection: dict[str, Any]) -> str:
+    """The address that a connection comes to."""
     from backstream.core.errors import SpecError
     from backstream.core.folders import Home
-    from backstream.orchestration.secrets import provide_catalog
+    from backstream.orchestration.secrets import provide_lake
 
-    os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"] = json.dumps(connection)
+    variable, home = f"AIRFLOW_CONN_BACKSTREAM_{what.upper()}", Home(Path("/nowhere"))
+    os.environ[variable] = json.dumps(connection)
     try:
-        provide_catalog()
-        return Home(Path("/nowhere")).catalog_uri
+        provide_lake()
     except SpecError as error:
         return str(error)
     finally:
-        del os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"]
+        del os.environ[variable]
+    return home.catalog_uri if what == "catalog" else home.warehouse_uri
+
+
+def _masked() -> list[str]:
+    """What a log shows of the secrets, as they are and as an address has them."""
+    from airflow.sdk._shared.secrets_masker import redact  # what the log does with each line
+
+    return [str(redact(f"it is {secret}")) for secret in ("se/cr+et", "se%2Fcr%2Bet", "t%2F1", "p%40%2Fw")]
 
 
 def _executed_on(connection: dict[str, Any]) -> None:
@@ -313,6 +339,26 @@ def _submitted_to(connection: dict[str, Any]) -> list[str]:
     task = _operator()
     command: list[str] = task._get_hook()._build_spark_submit_command(task.application)  # noqa: SLF001 - the point
     return command[1:-5]
+
+
+def clusters() -> dict[str, dict[str, Any]]:
+    """The command lines for clusters and their environment, as if the package for Kubernetes were installed."""
+    vars(import_module("airflow.providers.apache.spark.hooks.spark_submit"))["kube_client"] = object()
+    os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"] = json.dumps(LAKE | {"host": "db"})
+    os.environ["AIRFLOW_CONN_BACKSTREAM_WAREHOUSE"] = json.dumps(STORE)
+    return {name: _command(connection) for name, connection in CLUSTERS.items()}
+
+
+def _command(connection: dict[str, Any]) -> dict[str, Any]:
+    from backstream.orchestration.secrets import provide_lake
+
+    os.environ["AIRFLOW_CONN_BACKSTREAM_SPARK"] = json.dumps(connection)
+    provide_lake()  # as a task does before it submits
+    task = _operator()
+    hook = task._get_hook()  # noqa: SLF001 - the command it builds is the point
+    command = hook._build_spark_submit_command(task.application)  # noqa: SLF001 - as above
+    lake = {name: os.environ[name] for name in ("BACKSTREAM_CATALOG_URI", "BACKSTREAM_WAREHOUSE")}
+    return {"command": command, "application": task.application, "environment": (hook._env or {}) | lake}  # noqa: SLF001
 
 
 def _operator(**options: Any) -> Any:

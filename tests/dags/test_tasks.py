@@ -97,6 +97,21 @@ def test_the_catalog_is_found_by_its_connection(seen: Any) -> None:
     ]
 
 
+def test_the_warehouse_is_found_by_its_connection(seen: Any) -> None:
+    keys = "AK%2FID:se%2Fcr%2Bet"
+    assert seen["warehouses"] == [
+        f"s3://{keys}@lake/prod?region=eu-west-1&endpoint=http%3A%2F%2Fminio%3A9000",
+        f"s3://{keys}@lake/prod?session_token=t%2F1",
+        "s3://lake",
+        "connection 'backstream_warehouse' must be of type aws or generic, got 'ftp'",
+        "the host of connection 'backstream_warehouse' must be s3://bucket/prefix, got 'lake'",
+    ]
+
+
+def test_a_secret_is_masked_as_an_address_has_it_too(seen: Any) -> None:
+    assert seen["masked"] == ["it is ***"] * 4
+
+
 def test_another_cluster_is_another_connection_and_nothing_else(seen: Any) -> None:
     words = seen["yarn"]
     settings = [value for name, value in pairwise(words) if name == "--conf"]
@@ -114,6 +129,17 @@ def test_kubernetes_needs_a_package_and_says_which(seen: Any) -> None:
         (
             "Spark on Kubernetes needs a package that is not installed (connection 'backstream_spark')\n\n"
             "hint: pip install apache-airflow-providers-cncf-kubernetes"
+        ),
+    ]
+
+
+def test_a_driver_that_the_cluster_would_start_is_refused(seen: Any) -> None:
+    assert seen["driver elsewhere"] == [
+        "AirflowFailException",
+        (
+            "connection 'backstream_spark' must have the deploy-mode client, got 'cluster'\n"
+            "  the driver reads the plan and the addresses of the lake where the task runs\n\n"
+            'hint: its extra should be {"deploy-mode": "client"}'
         ),
     ]
 

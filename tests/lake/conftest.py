@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table as IcebergTable
 
-from backstream.core.folders import CATALOG_VARIABLE, Home
+from backstream.core.folders import CATALOG_VARIABLE, WAREHOUSE_VARIABLE, Home
 from backstream.core.instants import DAY_MS, instant_ms
 from backstream.core.intervals import Interval
 from backstream.core.manifest import Manifest, StagedFile
@@ -134,7 +134,7 @@ class Lake:
             field_id = (field_ids or {}).get(name, planned_id)
             metadata = None if field_id is None else {b"PARQUET:field_id": str(field_id).encode()}
             fields.append(pa.field(name, ARROW_TYPES[kind], metadata=metadata))
-        path = Path(table.location) / "data" / plan.run_id / f"{chunk_id}-0" / "part-0.parquet"
+        path = plan.staging(suffix) / f"{chunk_id}-0" / "part-0.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({name: content[name] for name in content}, schema=pa.schema(fields)), path)
         return StagedFile(str(path), path.stat().st_size, len(content["run_id"]))
@@ -169,18 +169,24 @@ def _text(at: datetime) -> str:
 
 ON_POSTGRES = ("test_publish", "test_conflicts", "test_concurrency", "test_rollback")
 """Modules whose tests depend on what the catalog's database does: they run on both."""
+IN_A_STORE = ("test_store",)
+"""Modules whose tests have their warehouse in an S3 store."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each test of the lake runs on SQLite, those where the database matters on PostgreSQL too."""
     if "lake" in metafunc.fixturenames:
-        databases = ["sqlite", "postgres"] if metafunc.module.__name__.endswith(ON_POSTGRES) else ["sqlite"]
-        metafunc.parametrize("lake", databases, indirect=True)
+        module = metafunc.module.__name__
+        kinds = ["sqlite", "postgres"] if module.endswith(ON_POSTGRES) else ["sqlite"]
+        metafunc.parametrize("lake", ["s3"] if module.endswith(IN_A_STORE) else kinds, indirect=True)
 
 
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """An empty lake, with its catalog in the database that the test asks for."""
+    """An empty lake, with its catalog in the database, or its warehouse in the store, that the test asks for."""
+    monkeypatch.delenv(WAREHOUSE_VARIABLE, raising=False)
+    if request.param == "s3":
+        monkeypatch.setenv(WAREHOUSE_VARIABLE, request.getfixturevalue("s3").new_warehouse())
     if request.param == "postgres":
         monkeypatch.setenv(CATALOG_VARIABLE, request.getfixturevalue("postgres").new_database())
     else:

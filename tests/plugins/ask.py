@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from typing import Any
 
@@ -51,6 +52,22 @@ def visited() -> dict[str, Any]:
     }
 
 
+def lake() -> str:
+    """What the pages answer when the connection of the catalog names a server that is not there."""
+    from backstream.core.errors import CatalogError
+    from backstream.core.folders import Home
+    from backstream.ui.app import _records
+
+    closed = {"conn_type": "postgres", "host": "127.0.0.1", "port": 9, "login": "me", "password": "se/cret"}
+    os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"] = json.dumps(closed | {"schema": "lake"})
+    Home.from_environment().warehouse.mkdir(parents=True)  # something was published
+    try:
+        _records()
+    except CatalogError as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
 def _routes(app: Any) -> list[Any]:
     return list(app.routes)
 
@@ -80,4 +97,4 @@ async def _anonymous(app: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"loaded": loaded(), "visited": visited()}))  # noqa: T201 - the answer
+    print(json.dumps({"loaded": loaded(), "visited": visited(), "lake": lake()}))  # noqa: T201 - the answer

@@ -106,3 +106,7 @@ def test_answers_are_not_kept_and_not_guessed_at(seen: Any) -> None:
         assert headers["cache-control"] == "no-store"
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "same-origin"
+
+
+def test_the_pages_find_the_lake_by_the_connections_that_tasks_use(seen: Any) -> None:
+    assert seen["lake"] == "cannot open the catalog postgresql+psycopg2://me:***@127.0.0.1:9/lake"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -99,7 +98,7 @@ def _file(plan: Plan, name: str, places: Sequence[tuple[str, TimeWindow]], count
         pa.field(column, ARROW_TYPES[kind], metadata={b"PARQUET:field_id": str(field_id).encode()})
         for column, kind, field_id, _ in table.columns
     ]
-    path = Path(table.location) / "data" / plan.run_id / name / "part-0.parquet"
+    path = plan.staging(WINDOWS) / name / "part-0.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({each.name: content[each.name] for each in fields}, schema=pa.schema(fields)), path)
     return StagedFile(str(path), path.stat().st_size, len(places))

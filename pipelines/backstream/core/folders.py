@@ -17,6 +17,7 @@ from backstream.core.errors import LedgerError, unwritable
 HOME_VARIABLE = "BACKSTREAM_HOME"
 DEFINITIONS_VARIABLE = "BACKSTREAM_DEFINITIONS"
 CATALOG_VARIABLE = "BACKSTREAM_CATALOG_URI"
+WAREHOUSE_VARIABLE = "BACKSTREAM_WAREHOUSE"
 TASK_VARIABLE = "BACKSTREAM_TASK"
 """Set for a Spark job: the task that waits for it, as `host/process`."""
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{32}")
@@ -40,8 +41,17 @@ class Home:
 
     @property
     def warehouse(self) -> Path:
-        """Files of the lake's tables."""
+        """Files of the lake's tables, unless `$BACKSTREAM_WAREHOUSE` says another place."""
         return self.path / "warehouse"
+
+    @property
+    def warehouse_uri(self) -> str:
+        """Where the files of the lake's tables are, as it was written: it may hold a secret."""
+        return os.environ.get(WAREHOUSE_VARIABLE) or str(self.warehouse)
+
+    def staging(self, table: str) -> Path:
+        """Files that wait to be copied to a table in an object store."""
+        return self.path / "staged" / table
 
     @property
     def catalog_uri(self) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from backstream.core.errors import PlanError
-from backstream.core.folders import RunFolder, read_json, write_json
+from backstream.core.folders import Home, RunFolder, read_json, write_json
 from backstream.core.intervals import Interval
 from backstream.core.local_days import LocalDays
 
@@ -85,7 +85,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTable:
-    """A table of the lake as the job must write it: where, and each column's name, type, field id, need."""
+    """A table of the lake as the job must write it: where, and each column's name, type, field id, need.
+
+    `location` is the folder of a table on a disk, or the address of one in an object store.
+    """
 
     name: str
     location: str
@@ -152,6 +155,13 @@ class Plan:
     def folder(self) -> RunFolder:
         """Where the run leaves what it made."""
         return RunFolder(Path(self.home) / "runs" / self.dataset / self.run_id)
+
+    def staging(self, suffix: str) -> Path:
+        """Where the run stages files of a table: in the table's own folder; for an object store, in the home."""
+        table = self.tables[suffix]
+        is_on_disk = table.location.startswith("/")
+        place = Path(table.location) if is_on_disk else Home(Path(self.home)).staging(table.name)
+        return place / "data" / self.run_id
 
     def chunk(self, chunk_id: str) -> Chunk:
         """One chunk by its id.

@@ -18,6 +18,7 @@ from sqlalchemy.pool import NullPool
 from backstream.core.errors import CatalogError, LedgerError, SetupError, StorageError, unwritable
 from backstream.core.folders import Home
 from backstream.lake.formats import known
+from backstream.lake.warehouse import Warehouse, is_from_store, make_folder, store_said
 
 CATALOG_NAME = "backstream"
 NAMESPACE = "backstream"
@@ -31,15 +32,12 @@ def open_catalog(home: Home) -> SqlCatalog:
     The caller closes it; `opened` does.
 
     Raises:
-        SetupError: when the URI is not one, or its database driver is not installed.
+        SetupError: when the address of catalog or warehouse is not one, or the database driver is not installed.
         CatalogError: when the database cannot be reached.
-        StorageError: when the warehouse's folder cannot be made.
+        StorageError: when the warehouse's folder cannot be made, or its object store does not have it.
     """
-    try:
-        home.warehouse.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        what = "cannot make the warehouse's folder"
-        raise unwritable(what, home.warehouse, error) from error
+    Warehouse.of(home).require_there()
+    make_folder(home.path, "the home folder")
     shown = shown_uri(home.catalog_uri)
     try:
         return _settled(home)
@@ -53,11 +51,11 @@ def open_catalog(home: Home) -> SqlCatalog:
 
 @contextmanager
 def opened(home: Home) -> Iterator[SqlCatalog]:
-    """The catalog for the length of a block; what its database or the disk refuses is said in words.
+    """The catalog for the length of a block; what its database, the disk or the store refuses is said in words.
 
     Raises:
         CatalogError: naming the database, and what could not be done.
-        StorageError: naming the folder, and what could not be done.
+        StorageError: naming the warehouse, and what could not be done.
     """
     catalog = open_catalog(home)
     try:
@@ -108,10 +106,17 @@ def _catalog_failed(home: Home, error: SQLAlchemyError) -> CatalogError:
 
 
 def _storage_failed(home: Home, error: OSError) -> StorageError:
+    warehouse, what = Warehouse.of(home), f"could not {_attempted(error) or 'write to the lake'}"
     if isinstance(error, FileNotFoundError):
-        msg = f"a file of the lake is gone: {error.filename or error}\n  the lake lies in {home.warehouse}"
+        msg = f"a file of the lake is gone: {error.filename or error}\n  the lake lies in {warehouse.shown}"
         return StorageError(msg)
-    return unwritable(f"could not {_attempted(error) or 'write to the lake'}", home.warehouse, error)
+    if not is_from_store(error):
+        return unwritable(what, warehouse.shown, error)
+    return StorageError(
+        f"{what}: {store_said(error)}\n  {warehouse.shown}\n\n"
+        "hint: run the same again when the store answers: what was finished is kept,"
+        " and what is published is whole"
+    )
 
 
 def _attempted(error: Exception) -> str:
@@ -134,7 +139,9 @@ def _with_namespace(home: Home) -> SqlCatalog:
     # A connection per use: none is left open, and none is shared with a forked process.
     engine = create_engine(home.catalog_uri, poolclass=NullPool)
     SqlCatalogBaseTable.metadata.create_all(engine)
-    catalog = SqlCatalog(CATALOG_NAME, uri=home.catalog_uri, warehouse=f"file://{home.warehouse}")
+    warehouse = Warehouse.of(home)
+    properties = {"uri": home.catalog_uri, "warehouse": warehouse.location, **warehouse.properties}
+    catalog = SqlCatalog(CATALOG_NAME, **properties)
     catalog.engine.dispose()
     catalog.engine = engine
     with suppress(NamespaceAlreadyExistsError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from backstream.lake.commits import with_retries
 from backstream.lake.filters import equal
 from backstream.lake.resting import merged, rested
 from backstream.lake.schemas import ensured
+from backstream.lake.warehouse import Warehouse
 
 _RUNS, _CHECKS = "runs", "checks"
 _SECOND_MS = 1_000
@@ -181,7 +183,8 @@ def checks(home: Home, dataset: str) -> list[dict[str, Any]]:
 
 def version(home: Home) -> str:
     """Changes whenever anything is recorded; empty where nothing ever was. Makes no table."""
-    if not home.warehouse.is_dir():
+    warehouse = Warehouse.of(home)
+    if warehouse.is_on_disk and not Path(warehouse.shown).is_dir():
         return ""
     with opened(home) as catalog:
         places = [(NAMESPACE, name) for name in (_RUNS, _CHECKS)]

@@ -15,12 +15,13 @@ from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS, instant_text
 from backstream.core.intervals import require_aligned
 from backstream.core.manifest import Manifest, StagedFile
-from backstream.core.plan import Plan, PlannedTable
+from backstream.core.plan import Plan
 from backstream.core.publication import Publication
 from backstream.core.tables import WINDOWS
 from backstream.lake import history
 from backstream.lake.catalog import loaded, opened
-from backstream.lake.commits import committed, with_retries
+from backstream.lake.commits import attempting, committed, with_retries
+from backstream.lake.copies import placed
 from backstream.lake.data_files import described
 from backstream.lake.days import files_within
 from backstream.lake.published import recorded, undone_by
@@ -54,7 +55,8 @@ def publish(plan: Plan, manifests: Sequence[Manifest], home: Home | None = None)
         table = loaded(catalog, plan.tables[WINDOWS].name)
         # Once before anything is written, so that a run which lost leaves nothing; again at each attempt.
         history.require_unmoved(table, plan)
-        added = _windows_files(table, plan, staged[WINDOWS])
+        with attempting(f"publish {plan.dataset} {plan.range}"):
+            added = _data_files(table, plan, WINDOWS, staged[WINDOWS])
         append_side_tables(catalog, plan, staged)
         append_restatements(catalog, plan.dataset, replacement(table, plan, added))
         return _windows_replaced(catalog, plan, added)
@@ -69,12 +71,9 @@ def staged_replacement(catalog: Catalog, plan: Plan, manifests: Sequence[Manifes
     """
     require_complete(plan, manifests)
     table = loaded(catalog, plan.tables[WINDOWS].name)
-    return replacement(table, plan, _windows_files(table, plan, checked_files(plan, WINDOWS, manifests)))
-
-
-def _windows_files(table: Table, plan: Plan, files: Sequence[StagedFile]) -> list[DataFile]:
-    """Checked files of the windows as the table describes them."""
-    return _data_files(table, plan.tables[WINDOWS], files)
+    require_as_planned(table, plan.tables[WINDOWS])
+    staged = [described(table, file) for file in checked_files(plan, WINDOWS, manifests)]
+    return replacement(table, plan, staged)
 
 
 def replacement(table: Table, plan: Plan, added: Sequence[DataFile]) -> Replacement:
@@ -115,7 +114,10 @@ def append_side_tables(catalog: Catalog, plan: Plan, staged: Staged) -> None:
 
 def _appended(catalog: Catalog, plan: Plan, suffix: str, files: Sequence[StagedFile]) -> None:
     name, run_id = plan.tables[suffix].name, plan.run_id
-    added = _data_files(loaded(catalog, name), plan.tables[suffix], files)
+    if history.appended_by(table := loaded(catalog, name), run_id) is not None:
+        return
+    with attempting(f"append to table `{name}`"):
+        added = _data_files(table, plan, suffix, files)
     said = history.properties(plan, _rows(files), 0, len(files))
 
     def attempt() -> None:
@@ -141,9 +143,11 @@ def _windows_replaced(catalog: Catalog, plan: Plan, added: Sequence[DataFile]) -
     return with_retries(f"publish {plan.dataset} {plan.range}", attempt)
 
 
-def _data_files(table: Table, planned: PlannedTable, files: Sequence[StagedFile]) -> list[DataFile]:
-    require_as_planned(table, planned)
-    return [described(table, file) for file in files]
+def _data_files(table: Table, plan: Plan, suffix: str, files: Sequence[StagedFile]) -> list[DataFile]:
+    """Checked files as the table describes them, brought to where the table is."""
+    require_as_planned(table, plan.tables[suffix])
+    places = placed(table, plan.run_id, files)
+    return [described(table, file, place) for file, place in zip(files, places, strict=True)]
 
 
 def _require_whole_days(plan: Plan) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +21,8 @@ from backstream.lake.commits import attempting, committed, with_retries
 from backstream.lake.data_files import described
 from backstream.lake.days import both_by_day, rows_of
 from backstream.lake.differences import differences
-from backstream.lake.schemas import ensured, plain_path, type_text
+from backstream.lake.schemas import ensured, type_text
+from backstream.lake.warehouse import plain_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +92,14 @@ def _chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 def _written(table: Table, run_id: str, changes: Iterator[pa.Table]) -> StagedFile:
     """One file, a row group per day: no more than a day is in memory."""
-    path = Path(plain_path(table.location())) / "data" / run_id / uuid.uuid4().hex / "part-0.parquet"
-    path.parent.mkdir(parents=True)
+    location = f"{table.location()}/data/{run_id}/{uuid.uuid4().hex}/part-0.parquet"
     schema, rows = table.schema().as_arrow(), 0
-    with pq.ParquetWriter(path, schema) as writer:
+    with table.io.new_output(location).create() as file, pq.ParquetWriter(file, schema) as writer:
         for found in changes:
             stored = _stored(found, run_id, schema)
             writer.write_table(stored)
             rows += stored.num_rows
-    return StagedFile(str(path), path.stat().st_size, rows)
+    return StagedFile(plain_path(location), len(table.io.new_input(location)), rows)
 
 
 def _stored(found: pa.Table, run_id: str, schema: pa.Schema) -> pa.Table:

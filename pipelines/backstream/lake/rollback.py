@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
@@ -21,12 +18,13 @@ from backstream.core.publication import Publication
 from backstream.lake import history
 from backstream.lake.catalog import loaded, opened
 from backstream.lake.commits import attempting, committed, with_retries
+from backstream.lake.copies import copied
 from backstream.lake.data_files import described
 from backstream.lake.days import files_within
 from backstream.lake.finding import Found, found_run
 from backstream.lake.restatements import Replacement, append_restatements
-from backstream.lake.schemas import plain_path
 from backstream.lake.tags import ensure_tag, tag_of
+from backstream.lake.warehouse import plain_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +98,11 @@ def _before(found: Found) -> list[DataFile]:
 
 
 def _copied(table: Table, run_id: str, files: Sequence[DataFile]) -> list[DataFile]:
-    folder = Path(plain_path(table.location())) / "data" / run_id / uuid.uuid4().hex
-    copies = []
-    for number, file in enumerate(files):
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"part-{number:05}.parquet"
-        shutil.copyfile(plain_path(file.file_path), path)
-        copies.append(StagedFile(str(path), path.stat().st_size, file.record_count))
-    return [described(table, copy) for copy in copies]
+    places = copied(table, run_id, [file.file_path for file in files])
+    return [
+        described(table, StagedFile(plain_path(place), file.file_size_in_bytes, file.record_count))
+        for file, place in zip(files, places, strict=True)
+    ]
 
 
 def _replacement(table: Table, found: Found, restored: Sequence[DataFile]) -> Replacement:

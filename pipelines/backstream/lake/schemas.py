@@ -33,6 +33,7 @@ from backstream.core.tables import Column, Table
 from backstream.lake.catalog import NAMESPACE
 from backstream.lake.commits import with_retries
 from backstream.lake.formats import FORMAT, FORMAT_VERSION, MADE_BY, known
+from backstream.lake.warehouse import plain_path
 
 RESERVED = ("arrivals", "checks", "runs")
 """Tables that all datasets share: no dataset may have such a name."""
@@ -87,16 +88,6 @@ def ensured(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
         PlanError: when its columns cannot be made to fit, or a newer version made it.
     """
     return with_retries(f"prepare table `{name}`", lambda: _fitting(catalog, name, wanted))
-
-
-def plain_path(location: str) -> str:
-    """A local location as the plain path that Spark and pyarrow write to; any other location as it is."""
-    return location.removeprefix("file://")
-
-
-def location_of(path: str) -> str:
-    """A plain absolute path as the location that the lake records; any other location as it is."""
-    return f"file://{path}" if path.startswith("/") else path
 
 
 def require_as_planned(table: IcebergTable, planned: PlannedTable) -> None:

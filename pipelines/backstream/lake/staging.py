@@ -58,14 +58,14 @@ def checked_files(plan: Plan, suffix: str, manifests: Sequence[Manifest]) -> lis
     Raises:
         ContractError: naming the first file that is not, and all that is wrong with it.
     """
-    table, run_id = plan.tables[suffix], plan.run_id
+    table, folder = plan.tables[suffix], plan.staging(suffix)
     owned = {chunk.chunk_id: chunk.interval for chunk in plan.chunks}
     checked: dict[str, StagedFile] = {}
     for manifest in manifests:
         for file in manifest.files[suffix]:
             if file.path in checked:
                 raise _broken(table, file, ["is listed more than once"])
-            if found := list(_problems(table, run_id, owned[manifest.chunk_id], file)):
+            if found := list(_problems(table, folder, owned[manifest.chunk_id], file)):
                 raise _broken(table, file, found)
             checked[file.path] = file
     return list(checked.values())
@@ -97,8 +97,7 @@ def _other_tables(plan: Plan, manifest: Manifest) -> ContractError:
     )
 
 
-def _problems(table: PlannedTable, run_id: str, interval: Interval, file: StagedFile) -> Iterator[str]:
-    folder = f"{table.location}/data/{run_id}"
+def _problems(table: PlannedTable, folder: Path, interval: Interval, file: StagedFile) -> Iterator[str]:
     if os.path.normpath(file.path) != file.path or not Path(file.path).is_relative_to(folder):
         yield f"must lie in {folder}"  # so that no run takes in, or takes away, what another staged
         return

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
-from backstream.core.errors import LedgerError
+from backstream.core.errors import LedgerError, SpecError
 from backstream.core.folders import Home, drafts
-from backstream.core.instants import SECOND_MS, moment
+from backstream.core.instants import HOUR_MS, duration_text, moment
 from backstream.core.manifest import Manifest
 from backstream.core.tables import RESTATEMENTS, TABLES
 from backstream.lake.catalog import NAMESPACE, loaded, opened
 from backstream.lake.commits import with_retries
 from backstream.lake.retention import let_go
-from backstream.lake.schemas import plain_path
+from backstream.lake.table_files import FileFound, Folder, StoreFolder, folders_of, is_old, there
+from backstream.lake.warehouse import plain_path
 
-_DATA = "data"
-_ASIDE = "vacuumed"
+LEAST_GRACE_MS = HOUR_MS
+"""For an object store: whatever a publication is about to commit, it has copied some of it more lately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,7 @@ class Vacuumed:
     expired_snapshots: int
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    path: Path
-    size_bytes: int
-    modified_ms: int
+Listed = tuple[Folder, list[FileFound]]
 
 
 def vacuumed(
@@ -71,21 +68,25 @@ def vacuumed(
 
     Raises:
         LedgerError: when there is no such dataset.
+        SpecError: when the grace period is too short for an object store.
     """
     with opened(home) as catalog:
         names = [f"{dataset}__{suffix}" if suffix else dataset for suffix in (*TABLES, RESTATEMENTS)]
-        there = [name for name in names if catalog.table_exists((NAMESPACE, name))]
-        if dataset not in there:
+        tables = {name: loaded(catalog, name) for name in names if catalog.table_exists((NAMESPACE, name))}
+        if dataset not in tables:
             msg = f"no dataset `{dataset}` in {home.path}"
             raise LedgerError(msg)
+        folders = {name: folders_of(home, table) for name, table in tables.items()}
+        if not dry_run:
+            _require_long_enough(folders, grace_ms)
         expired = 0 if expire_before_ms is None else _expired(catalog, dataset, expire_before_ms, dry_run=dry_run)
         if keep_runs is not None:
             expired += let_go(home, catalog, dataset, keep_runs, dry_run=dry_run)
-        listed = {name: list(_files_under(_root(loaded(catalog, name)))) for name in there}
-        young = _young_runs([(_root(loaded(catalog, name)), files) for name, files in listed.items()], grace_ms)
+        listed = {name: [(each, list(each.files())) for each in of_table] for name, of_table in folders.items()}
+        young = _young_runs(chain.from_iterable(listed.values()), grace_ms)
         swept = [
-            _swept(loaded(catalog, name), files, young, grace_ms, 0 if name != dataset else expired, dry_run)
-            for name, files in listed.items()
+            _swept(loaded(catalog, name), folders, young, grace_ms, 0 if name != dataset else expired, dry_run)
+            for name, folders in listed.items()
         ]
     return [*swept, *_drafts_removed(home, dataset, grace_ms, dry_run=dry_run)]
 
@@ -131,98 +132,54 @@ def _expired(catalog: Catalog, name: str, before_ms: int, *, dry_run: bool) -> i
 
 
 def _swept(
-    table: Table, files: Sequence[_File], young: set[str], grace_ms: int, expired: int, dry_run: bool
+    table: Table, listed: Sequence[Listed], young: set[str], grace_ms: int, expired: int, dry_run: bool
 ) -> Vacuumed:
     """The files were listed before the table was loaded: what was committed in between is reachable."""
-    root, reached = _root(table), reachable(table)
-    garbage = [
-        file
-        for file in files
-        if str(_owner(file.path)) not in reached
-        and _is_old(file.modified_ms, grace_ms)
-        and _run_of(root, file.path) not in young
-    ]
-    removed = garbage if dry_run else [file for file in garbage if _is_removed(file, root, grace_ms)]
-    size_bytes = sum(file.size_bytes for file in removed)
-    return Vacuumed(table.name()[-1], len(removed), size_bytes, len(files) - len(removed), expired)
+    reached, removed = reachable(table), []
+    for folder, files in listed:
+        garbage = (
+            file
+            for file in files
+            if file.owner not in reached and is_old(file.modified_ms, grace_ms) and file.run_id not in young
+        )
+        removed += [file for file in garbage if dry_run or folder.is_removed(file, grace_ms)]
+    size_bytes, count = sum(file.size_bytes for file in removed), sum(len(files) for _, files in listed)
+    return Vacuumed(table.name()[-1], len(removed), size_bytes, count - len(removed), expired)
+
+
+def _require_long_enough(folders: Mapping[str, Sequence[Folder]], grace_ms: int) -> None:
+    """What a publication has copied to an object store and not committed yet must be young: it is not touched.
+
+    Raises:
+        SpecError: when the grace period is too short for that.
+    """
+    for name, of_table in folders.items():
+        if grace_ms < LEAST_GRACE_MS and any(isinstance(folder, StoreFolder) for folder in of_table):
+            msg = (
+                f"the grace period must be at least {duration_text(LEAST_GRACE_MS)} in an object store, got"
+                f" {duration_text(grace_ms)} (table `{name}`)\n\n"
+                "hint: with --dry-run it may be shorter"
+            )
+            raise SpecError(msg)
 
 
 def _drafts_removed(home: Home, dataset: str, grace_ms: int, *, dry_run: bool) -> Iterator[Vacuumed]:
     """Nothing where there are none: hardly ever is a writer killed at that very moment."""
     folders = (home.path / name / dataset for name in ("runs", "arrivals"))
-    found = list(_there(draft for folder in folders for draft in drafts(folder)))
-    old = [draft for draft in found if _is_old(draft.modified_ms, grace_ms)]
+    found = list(there(draft for folder in folders for draft in drafts(folder)))
+    old = [draft for draft in found if is_old(draft.modified_ms, grace_ms)]
     for draft in () if dry_run else old:
-        draft.path.unlink(missing_ok=True)
+        Path(draft.location).unlink(missing_ok=True)
     if old:
         size_bytes = sum(draft.size_bytes for draft in old)
         yield Vacuumed("(drafts)", len(old), size_bytes, len(found) - len(old), 0)
 
 
-def _is_removed(file: _File, root: Path, grace_ms: int) -> bool:
-    """Looks again: a publication that began meanwhile has made its files young.
-
-    The file is moved aside first. What made it young before that is seen, and it is put back; who comes after that
-    finds no file and publishes nothing.
-    """
-    aside = file.path.with_name(f".{file.path.name}.{_ASIDE}")
-    try:
-        if not _is_old(_modified_ms(file.path.stat()), grace_ms):
-            return False
-        file.path.rename(aside)
-        if not _is_old(_modified_ms(aside.stat()), grace_ms):
-            aside.rename(file.path)
-            return False
-        aside.unlink()
-    except FileNotFoundError:
-        return False
-    if _run_of(root, file.path):
-        with suppress(OSError):  # not empty yet
-            file.path.parent.rmdir()
-    return True
-
-
-def _young_runs(tables: Sequence[tuple[Path, Sequence[_File]]], grace_ms: int) -> set[str]:
+def _young_runs(listed: Iterable[Listed], grace_ms: int) -> set[str]:
     """Runs that wrote a file within the grace period, into whichever table."""
     return {
-        run
-        for root, files in tables
+        file.run_id
+        for _, files in listed
         for file in files
-        if not _is_old(file.modified_ms, grace_ms) and (run := _run_of(root, file.path))
+        if file.run_id and not is_old(file.modified_ms, grace_ms)
     }
-
-
-def _run_of(root: Path, path: Path) -> str:
-    """The run in whose folder a data file lies: `data/<run>/<attempt>/<file>`; empty for any other file."""
-    parts = path.relative_to(root).parts
-    return parts[1] if len(parts) > 2 and parts[0] == _DATA else ""  # noqa: PLR2004 - folder, run, and more
-
-
-def _owner(path: Path) -> Path:
-    """The file itself; of a checksum that Hadoop wrote beside a file, that file."""
-    name = path.name
-    is_checksum = name.startswith(".") and name.endswith(".crc")
-    return path.with_name(name.removeprefix(".").removesuffix(".crc")) if is_checksum else path
-
-
-def _files_under(root: Path) -> Iterator[_File]:
-    return _there(Path(folder, name) for folder, _, names in os.walk(root) for name in names)
-
-
-def _there(paths: Iterable[Path]) -> Iterator[_File]:
-    for path in paths:
-        with suppress(FileNotFoundError):  # renamed meanwhile, as Spark's committer does
-            found = path.stat()
-            yield _File(path, found.st_size, _modified_ms(found))
-
-
-def _root(table: Table) -> Path:
-    return Path(plain_path(table.location()))
-
-
-def _modified_ms(found: os.stat_result) -> int:
-    return found.st_mtime_ns // 1_000_000
-
-
-def _is_old(modified_ms: int, grace_ms: int) -> bool:
-    return int(time.time() * SECOND_MS) - modified_ms >= grace_ms

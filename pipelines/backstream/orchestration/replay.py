@@ -19,7 +19,7 @@ from backstream.core.folders import TASK_VARIABLE
 from backstream.core.manifest import Manifest
 from backstream.core.plan import Plan
 from backstream.core.progress import progress_of
-from backstream.orchestration.secrets import provide_catalog
+from backstream.orchestration.secrets import provide_lake
 from backstream.orchestration.tasks import failing_for_good
 
 CONNECTION_ID = "backstream_spark"
@@ -61,7 +61,7 @@ class ReplayOperator(SparkSubmitOperator):
         """
         self._require_connection()
         with failing_for_good():
-            provide_catalog()  # the job inherits it
+            provide_lake()  # the job inherits it
         self.log.info("replaying %s", self.name)
         # Known to this process only: a job ends by itself once the task that waits for it was killed.
         self.env_vars = {**(self.env_vars or {}), TASK_VARIABLE: f"{socket.gethostname()}/{os.getpid()}"}
@@ -94,6 +94,13 @@ class ReplayOperator(SparkSubmitOperator):
             msg = (
                 f"Spark on Kubernetes needs a package that is not installed (connection {CONNECTION_ID!r})\n\n"
                 "hint: pip install apache-airflow-providers-cncf-kubernetes"
+            )
+            raise AirflowFailException(msg)
+        if (mode := connection.extra_dejson.get("deploy-mode") or "client") != "client":
+            msg = (
+                f"connection {CONNECTION_ID!r} must have the deploy-mode client, got {mode!r}\n"
+                "  the driver reads the plan and the addresses of the lake where the task runs\n\n"
+                'hint: its extra should be {"deploy-mode": "client"}'
             )
             raise AirflowFailException(msg)
 

@@ -24,7 +24,7 @@ from backstream.definition.load import load
 from backstream.orchestration.batches import batch_name, batches
 from backstream.orchestration.form import AS_DEFINED, Asked, require_known
 from backstream.orchestration.ranges import data_interval_of, resolve_limits, resolve_local_days, resolve_range
-from backstream.orchestration.secrets import provide_catalog
+from backstream.orchestration.secrets import provide_lake
 
 if TYPE_CHECKING:
     from backstream.steps.restate import Restatement
@@ -218,7 +218,7 @@ def steps() -> ModuleType:
     """The steps of a run, imported by the task that takes them: they bring pandas and Great Expectations."""
     # It tells hundreds of times, as information, which of its own functions its documentation leaves out.
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
-    provide_catalog()
+    provide_lake()
     return import_module("backstream.steps")
 
 

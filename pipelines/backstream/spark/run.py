@@ -106,7 +106,7 @@ def replay_chunk(
     """
     if done := finished(plan, chunk):
         return done
-    attempt = Attempt(plan.run_id, chunk.chunk_id, uuid.uuid4().hex[:8])
+    attempt = Attempt(plan, chunk.chunk_id, uuid.uuid4().hex[:8])
     watch = _Stopwatch(tell)
     with writable(spark, plan, chunk):
         made = _run(Work.of(spark, plan, chunk), attempt, watch) if chunk.files else _Made(0, {}, {})
@@ -161,7 +161,7 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
             with watch.stage(suffix or "windows"):
                 # Quarantine keeps times as they were written.
                 ready = rows if suffix == QUARANTINE else _with_instants(rows)
-                found[suffix] = staged(ready, work.plan.tables[suffix], attempt)
+                found[suffix] = staged(ready, suffix, attempt)
         return _Made(tally.get["events_read"], fates, found)
 
 

@@ -35,32 +35,33 @@ _REFUSALS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, err
 class Attempt:
     """One try of one chunk of one run; its files share a folder per table."""
 
-    run_id: str
+    plan: Plan
     chunk_id: str
     attempt: str
 
-    def folder(self, table: PlannedTable) -> str:
+    def folder(self, suffix: str) -> Path:
         """Where this attempt stages files of a table."""
-        return f"{table.location}/data/{self.run_id}/{self.chunk_id}-{self.attempt}"
+        return self.plan.staging(suffix) / f"{self.chunk_id}-{self.attempt}"
 
 
-def staged(rows: DataFrame, table: PlannedTable, attempt: Attempt) -> tuple[StagedFile, ...]:
-    """Write the rows as the planned table wants them, and return the files. Runs a job.
+def staged(rows: DataFrame, suffix: str, attempt: Attempt) -> tuple[StagedFile, ...]:
+    """Write the rows as a planned table wants them, and return the files. Runs a job.
 
     Raises:
         ContractError: when a column is missing or of another type than planned.
     """
-    with_run = rows.withColumn("run_id", F.lit(attempt.run_id))
+    table = attempt.plan.tables[suffix]
+    with_run = rows.withColumn("run_id", F.lit(attempt.plan.run_id))
     ready = with_run.transform(conforming(table.name, {name: kind for name, kind, _, _ in _columns(table)}))
     ready = ready.select(*(F.col(name).alias(name, metadata=meta) for name, _, meta, _ in _columns(table)))
-    folder = attempt.folder(table)
+    folder = attempt.folder(suffix)
     if table.day_column:
         # One file holds one day, the lake's partition; `rebalance` keeps a day together unless it is large.
         days = ready.withColumn(_DAY, F.to_date(table.day_column)).hint("rebalance", _DAY)
-        days.write.partitionBy(_DAY).parquet(folder)
+        days.write.partitionBy(_DAY).parquet(str(folder))
     else:
-        ready.hint("rebalance").write.parquet(folder)
-    return _files(Path(folder))
+        ready.hint("rebalance").write.parquet(str(folder))
+    return _files(folder)
 
 
 @contextmanager
@@ -79,7 +80,7 @@ def writable(spark: SparkSession, plan: Plan, chunk: Chunk) -> Iterator[None]:
         scratch = (spark.conf.get("spark.local.dir", None) or os.environ.get("TMPDIR")) or "/tmp"  # noqa: S108 - as Spark does
         msg = (
             f"could not run chunk {chunk.chunk_id} of {plan.run_id}: {said}\n"
-            f"  it stages files in {plan.tables[WINDOWS].location}/data/{plan.run_id}, and beside it\n"
+            f"  it stages files in {plan.staging(WINDOWS)}, and beside it\n"
             f"  Spark keeps scratch files in {scratch}\n\n"
             "hint: once there is room, run the same again: what was finished is kept"
         )

@@ -190,7 +190,7 @@ def _unended(*, is_begun: bool, is_quiet: bool) -> State:
 def _signs_ms(plan: Plan) -> Iterator[int]:
     """When anything of the run was last written: in its folder, or among the files staged for its tables."""
     yield _modified_ms(plan.folder.plan)
-    staged = [Path(table.location) / "data" / plan.run_id for table in plan.tables.values()]
+    staged = [plan.staging(suffix) for suffix in plan.tables]
     for folder in (plan.folder.path, plan.folder.path / "chunks", *staged):
         yield from _entries_ms(folder)
 

@@ -3,6 +3,7 @@
 # No postponed annotations here: FastAPI could not resolve those of functions inside a factory.
 # What the pages show is imported with the first request: it brings pandas and the lake.
 
+from functools import cache
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qsl
 
@@ -17,6 +18,7 @@ from starlette.exceptions import HTTPException as AnyHttpError
 
 from backstream.core.errors import BackstreamError
 from backstream.core.folders import Home
+from backstream.orchestration.secrets import provide_lake
 from backstream.pages.policy import policy
 from backstream.ui.refusals import on_bad_request, on_error, on_refusal
 from backstream.ui.security import require_own_form, with_headers
@@ -128,7 +130,14 @@ def _shown(page: "Page") -> HTMLResponse:
 def _records() -> "Records":
     from backstream.pages.records import Records
 
+    _provide_lake()
     return Records.of(Home.from_environment())
+
+
+@cache
+def _provide_lake() -> None:
+    """Once: a connection that is changed takes effect when Airflow's server is started again."""
+    provide_lake()
 
 
 def _readable(user: GetUserDep) -> set[str]:

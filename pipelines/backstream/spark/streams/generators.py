@@ -26,6 +26,7 @@ from backstream.core.instants import MIN_MS
 from backstream.core.records import Clock, Record
 from backstream.core.watermarks import Emission, Topology, played, quiet_ticks_of
 from backstream.spark.schemas import ARRIVAL_ORDER, long
+from backstream.spark.shipping import ship
 from backstream.spark.streams.heard import Heard
 from backstream.spark.streams.watermarks import ClockColumns, arrivals, as_met, compressed, heard
 
@@ -69,6 +70,7 @@ def heard_by(
     """
     if new_generator is None and emission.strategy.kind is StrategyKind.CUSTOM:
         new_generator = generator_factory(emission.strategy)
+        ship(events.sparkSession.sparkContext, emission.strategy.generator)
     if emission.strategy.kind is StrategyKind.PUNCTUATED and "marker_ms" not in events.columns:
         msg = "punctuated watermarks need the column `marker_ms`"
         raise PlanError(msg)

@@ -1,0 +1,339 @@
+"""A lake whose warehouse is in an S3 store: what holds on a disk holds there, and what can go wrong is said."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars as pl
+import pytest
+from tests.lake.store import BUCKET, Store
+
+from backstream.core.errors import BackstreamError, ContractError, SetupError, SpecError, StorageError
+from backstream.core.folders import WAREHOUSE_VARIABLE, Home
+from backstream.core.instants import DAY_MS, HOUR_MS
+from backstream.core.manifest import Manifest
+from backstream.core.plan import Plan
+from backstream.lake import copies, table_files
+from backstream.lake import publish as publishing
+from backstream.lake.catalog import opened
+from backstream.lake.publish import publish
+from backstream.lake.read import published_rows, rows
+from backstream.lake.rollback import rolled_back
+from backstream.lake.vacuum import vacuumed
+from backstream.lake.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from tests.lake.conftest import Lake
+
+DAY, LATER = ("2013-02-01", "2013-02-02"), ("2013-02-01", "2013-02-03")
+AT = "2013-02-01T05:00Z"
+WEEK_MS = 7 * DAY_MS
+
+
+def place() -> str:
+    """Bucket and prefix of the test's warehouse."""
+    return Warehouse.of(Home(Path("nowhere"))).shown.removeprefix("s3://")
+
+
+def data_files(s3: Store, run_id: str = "") -> set[str]:
+    """The data files of the windows, of one run or of all."""
+    return s3.keys(f"{place()}/backstream/flights/data/{run_id}".rstrip("/"))
+
+
+def in_days(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
+    """What is old is asked so many days later."""
+    monkeypatch.setattr(table_files, "time", SimpleNamespace(time=lambda: time.time() + days * 86_400))
+
+
+def refusal(action: Callable[[], object], kind: type[BackstreamError]) -> str:
+    with pytest.raises(kind) as raised:
+        action()
+    return str(raised.value)
+
+
+def test_a_range_is_published_replaced_shown_as_it_was_and_rolled_back(lake: Lake, s3: Store) -> None:
+    first = lake.publish(*LATER, {AT: 1, "2013-02-02T05:00Z": 2})
+    second = lake.publish(*DAY, {AT: 7}, trigger="again")
+    assert (second.rows, second.replaced_rows) == (1, 1)
+
+    assert lake.departures() == {AT: 7, "2013-02-02T05:00Z": 2}
+    as_of = rows(lake.home, "flights", snapshot_id=first.snapshots[""])
+    assert as_of["departures"].to_pylist() == [1, 2]
+    [change] = [
+        row
+        for row in published_rows(lake.home, "flights", "restatements").to_pylist()
+        if row["aggregate"] == "departures"
+    ]
+    assert (change["old_value"], change["new_value"]) == ("1", "7")
+
+    rolled_back(lake.home, second.run_id)
+
+    assert lake.departures() == {AT: 1, "2013-02-02T05:00Z": 2}
+    locations = [task.file.file_path for task in lake.table().scan().plan_files()]
+    assert {location.removeprefix("s3://") for location in locations} <= data_files(s3)
+    assert not lake.home.warehouse.exists()
+
+
+def test_a_second_attempt_copies_under_new_names_and_publishes_once(
+    lake: Lake, s3: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = lake.plan(*DAY)
+    manifests = lake.staged(plan, {AT: 1}, metrics=[("EWR", 1)])
+    left = _copied_and_died(plan, manifests, s3, monkeypatch)
+
+    done = publish(plan, manifests)
+
+    assert (done.already, publish(plan, manifests).already) == (False, True)
+    [location] = [task.file.file_path for task in lake.table().scan().plan_files()]
+    assert location.removeprefix("s3://") not in left
+    assert lake.table("flights__metrics").scan().to_arrow().num_rows == 1
+
+
+def test_what_was_copied_and_never_committed_goes_when_it_is_old(
+    lake: Lake, s3: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.publish(*DAY, {AT: 1})
+    plan = lake.plan(*DAY, "abandoned")
+    manifests = lake.staged(plan, {AT: 2})
+    left = _copied_and_died(plan, manifests, s3, monkeypatch)
+    before = data_files(s3)
+
+    young = vacuumed(lake.home, "flights", WEEK_MS)
+    in_days(monkeypatch, 8)
+    told = vacuumed(lake.home, "flights", WEEK_MS, dry_run=True)
+    assert data_files(s3) == before
+    old = vacuumed(lake.home, "flights", WEEK_MS)
+
+    assert young[0].files == 0
+    assert told == old
+    assert old[0].files == len(left) + 2, "the copy, and what both runs have staged"
+    assert data_files(s3) == before - left
+    assert not list(lake.home.staging("flights").rglob("*.parquet"))
+    assert lake.departures() == {AT: 1}
+    assert refusal(lambda: publish(plan, manifests), ContractError).endswith("there is no such file")
+
+
+def test_a_copy_of_a_run_that_goes_on_stays_however_old(
+    lake: Lake, s3: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = lake.plan(*DAY)
+    manifests = lake.staged(plan, {AT: 2})
+    left = _copied_and_died(plan, manifests, s3, monkeypatch)
+    in_days(monkeypatch, 8)
+    [file] = manifests[0].files[""]
+    os.utime(file.path, (time.time() + 8 * 86_400,) * 2)
+
+    vacuumed(lake.home, "flights", WEEK_MS)
+
+    assert data_files(s3) == left
+
+
+def test_a_grace_period_in_which_a_publication_is_copied_is_too_short(lake: Lake) -> None:
+    lake.publish(*DAY, {AT: 1})
+
+    assert refusal(lambda: vacuumed(lake.home, "flights", HOUR_MS - 1), SpecError) == (
+        "the grace period must be at least 1h in an object store, got 59m59s999ms (table `flights`)\n\n"
+        "hint: with --dry-run it may be shorter"
+    )
+    assert vacuumed(lake.home, "flights", 0, dry_run=True)[0].files == 1, "what was staged and is copied"
+    assert vacuumed(lake.home, "flights", HOUR_MS)[0].files == 0
+
+
+def test_a_table_that_was_on_a_disk_stays_there_and_new_ones_are_in_the_store(
+    lake: Lake, s3: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.delenv(WAREHOUSE_VARIABLE)
+        lake.publish(*DAY, {AT: 1})
+
+    again = lake.publish(*DAY, {AT: 7}, trigger="again")
+
+    assert lake.departures() == {AT: 7}
+    assert lake.table().location() == f"file://{lake.home.warehouse}/backstream/flights"
+    assert published_rows(lake.home, "flights", "restatements").num_rows == 1
+    assert {key.split("/")[3] for key in s3.keys(place())} == {"flights__restatements"}
+    rolled_back(lake.home, again.run_id)
+    assert {each.files for each in vacuumed(lake.home, "flights", WEEK_MS)} == {0}
+    assert lake.departures() == {AT: 1}
+
+
+@pytest.mark.filterwarnings("ignore:Iceberg scan planning with the polars_iceberg plugin")
+def test_other_engines_read_what_is_published(lake: Lake) -> None:
+    lake.publish(*DAY, {AT: 1})
+    lake.publish(*DAY, {AT: 7}, trigger="again")
+    table = lake.table()
+
+    keys = {name: table.io.properties[f"s3.{name}"] for name in ("endpoint", "region", "access-key-id")}
+    options = {"aws_" + name.replace("-", "_"): value for name, value in keys.items()}
+    options["aws_secret_access_key"] = table.io.properties["s3.secret-access-key"]
+    lazy = pl.scan_iceberg(table, storage_options=options | {"aws_allow_http": "true"})
+
+    assert lazy.select(pl.col("departures").sum()).collect().item() == 7
+    assert table.scan().to_pandas()["departures"].tolist() == [7]
+    with duckdb.connect() as connection:
+        table.scan().to_duckdb("flights", connection)
+        assert connection.sql("select sum(departures) from flights").fetchall() == [(7,)]
+
+
+def test_a_file_that_somebody_deleted_is_named(lake: Lake, s3: Store) -> None:
+    lake.publish(*DAY, {AT: 1})
+    [old] = data_files(s3)
+    second = lake.publish(*DAY, {AT: 7}, trigger="again")
+    [new] = data_files(s3) - {old}
+    for key in (old, new):
+        s3.delete(key)
+
+    assert new in refusal(lambda: rows(lake.home, "flights"), StorageError)
+    assert refusal(lambda: rolled_back(lake.home, second.run_id), StorageError) == (
+        f"a file of the lake is gone: s3://{old}\n  the lake lies in s3://{place()}"
+    )
+
+
+def test_a_copy_that_is_not_whole_is_not_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = lake.plan(*DAY)
+    manifests = lake.staged(plan, {AT: 1})
+
+    def half(source: str, target: str, **known: Any) -> None:
+        with known["destination_filesystem"].open_output_stream(target) as file:
+            file.write(Path(source).read_bytes()[:100])
+
+    monkeypatch.setattr(copies, "copy_files", half)
+    said = refusal(lambda: publish(plan, manifests), StorageError).splitlines()
+
+    assert re.fullmatch(r"a copy has 100 bytes, its file has \d+", said[0])
+    assert lake.table().current_snapshot() is None
+
+
+def test_a_store_that_refuses_is_said_with_what_was_not_done(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = lake.plan(*DAY)
+    manifests = lake.staged(plan, {AT: 1})
+
+    def refused(*_: str, **__: Any) -> None:
+        msg = "When writing: AWS Error SLOW_DOWN during UploadPart operation: Reduce your rate. (Request ID: 4f)"
+        raise OSError(msg)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copies, "copy_files", refused)
+        said = refusal(lambda: publish(plan, manifests), StorageError)
+
+    assert said == (
+        "could not publish flights 2013-02-01T00:00Z to 2013-02-02T00:00Z:"
+        " When writing: AWS Error SLOW_DOWN during UploadPart operation: Reduce your rate\n"
+        f"  s3://{place()}\n\n"
+        "hint: run the same again when the store answers: what was finished is kept,"
+        " and what is published is whole"
+    )
+    assert not publish(plan, manifests).already
+
+
+def test_a_store_that_cannot_be_used_is_named_before_anything_is_made(
+    tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path / "home")
+    closed, wrong = "http://127.0.0.1:9", "wr/ong"
+    unusable = "cannot use the warehouse s3://lake/p: When getting information for bucket 'lake': AWS Error"
+    addresses = {
+        s3.address("lake/p", wrong): f"{unusable} ACCESS_DENIED during HeadBucket operation",
+        s3.address("nobodys/p"): "no bucket `nobodys` for the warehouse s3://nobodys/p",
+        f"s3://me:wr%2Fong@lake/p?endpoint={closed}": f"{unusable} NETWORK_CONNECTION",
+    }
+    for address, first in addresses.items():
+        monkeypatch.setenv(WAREHOUSE_VARIABLE, address)
+        said = refusal(lambda: opened(home).__enter__(), StorageError)
+        assert said.startswith(first), said
+        assert f"\n  endpoint {closed if closed in address else s3.endpoint}\n" in said
+        assert not any(secret in said for secret in (s3.secret, wrong, "wr%2Fong"))
+    assert not home.path.exists()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "gs://bucket/prefix",
+        "s3://key:sec/ret@bucket/prefix",
+        "s3://key:sec?ret@bucket/prefix",
+        "s3://key:sec#ret@bucket/prefix",
+        "s3://key:se@c/ret@bucket/prefix",
+        "s3://[key:secret@bucket",
+        "s3:///prefix",
+    ],
+)
+def test_an_address_that_is_none_is_not_told_for_a_key_may_be_in_it(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(WAREHOUSE_VARIABLE, address)
+
+    assert refusal(lambda: Warehouse.of(Home(tmp_path)), SetupError) == (
+        "the warehouse's address must be a folder or s3://bucket/prefix (BACKSTREAM_WAREHOUSE)\n\n"
+        "hint: BACKSTREAM_WAREHOUSE='s3://bucket/prefix?region=eu-central-1'"
+    )
+
+
+def test_an_address_says_all_that_the_store_has_to_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+    def told(address: str) -> tuple[str, dict[str, str]]:
+        monkeypatch.setenv(WAREHOUSE_VARIABLE, address)
+        found = Warehouse.of(Home(tmp_path))
+        assert "secret" not in repr(found)
+        return found.location, dict(found.properties)
+
+    assert told("/srv/lake") == ("file:///srv/lake", {})
+    assert told("file:///srv/lake/") == ("file:///srv/lake", {})
+    assert told("s3://lake") == ("s3://lake", {})
+    assert told("s3://k%2Fey:secret%2B@lake/a/b/?region=eu-central-1&session_token=t%2B1") == (
+        "s3://lake/a/b",
+        {
+            "s3.region": "eu-central-1",
+            "s3.session-token": "t+1",
+            "s3.access-key-id": "k/ey",
+            "s3.secret-access-key": "secret+",
+        },
+    )
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://minio:9000")
+    assert told("s3://lake/a")[1] == {"s3.region": "us-east-1", "s3.endpoint": "http://minio:9000"}
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    assert told("s3://lake/a?endpoint=http://other:1")[1] == {
+        "s3.region": "eu-west-1",
+        "s3.endpoint": "http://other:1",
+    }
+    assert refusal(lambda: told("s3://lake/a?secret=1&x=2"), SetupError) == (
+        "options of the warehouse's address must be region, endpoint, session_token, got secret, x"
+        " (BACKSTREAM_WAREHOUSE)"
+    )
+
+
+def test_keys_may_come_from_the_environment_as_other_programs_have_them(
+    tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    monkeypatch.setenv(WAREHOUSE_VARIABLE, f"s3://{BUCKET}/by-environment")
+
+    with opened(Home(tmp_path / "home")) as catalog:
+        assert catalog.list_tables("backstream") == []
+
+
+def _copied_and_died(
+    plan: Plan, manifests: Sequence[Manifest], s3: Store, monkeypatch: pytest.MonkeyPatch
+) -> set[str]:
+    """What a publication left that was killed between copying the windows and committing them."""
+    before = data_files(s3)
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "append_restatements", die)
+        with pytest.raises(KeyboardInterrupt):
+            publish(plan, manifests)
+    return data_files(s3) - before
