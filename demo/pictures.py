@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, FloatRect
 
 from backstream.core.errors import BackstreamError, SetupError
 from demo.browser import chromium
@@ -46,8 +46,11 @@ def take(
     folder: Path,
     widths: Sequence[int] = WIDTHS,
     schemes: Sequence[str] = SCHEMES,
+    heights: tuple[int, int | None] = (_HEIGHT, None),
 ) -> list[Path]:
-    """Take a picture of each page at each width in each scheme, from top to bottom, and return the files.
+    """Take a picture of each page at each width in each scheme, and return the files.
+
+    `heights` are the least and the most pixels of a picture; None: to the bottom of the page.
 
     Raises:
         SetupError: when there is no Chromium, or Airflow lets nobody in with these credentials.
@@ -56,20 +59,30 @@ def take(
     folder.mkdir(parents=True, exist_ok=True)
     views = [(width, scheme) for scheme in schemes for width in widths]
     with chromium() as browser:
-        return [file for view in views for file in _taken(browser, (url, token), wanted, view, folder)]
+        return [
+            file
+            for width, scheme in views
+            for file in _taken(browser, (url, token), wanted, (width, scheme, *heights), folder)
+        ]
 
 
 def _taken(
-    browser: Browser, airflow: tuple[str, str], wanted: Mapping[str, str], view: tuple[int, Any], folder: Path
+    browser: Browser,
+    airflow: tuple[str, str],
+    wanted: Mapping[str, str],
+    view: tuple[int, Any, int, int | None],
+    folder: Path,
 ) -> list[Path]:
-    (url, token), (width, scheme) = airflow, view
-    context = browser.new_context(viewport={"width": width, "height": _HEIGHT}, color_scheme=scheme)
+    (url, token), (width, scheme, least, most) = airflow, view
+    context = browser.new_context(viewport={"width": width, "height": least}, color_scheme=scheme)
     context.add_cookies([{"name": "_token", "value": token, "url": url}])
     page, files = context.new_page(), []
     for name, address in wanted.items():
         page.goto(f"{url}/backstream/{address}")
         files.append(folder / f"{name}-{width}-{scheme}.png")
-        page.screenshot(path=files[-1], full_page=True)
+        whole = int(page.evaluate("document.documentElement.scrollHeight"))
+        clip = FloatRect(x=0, y=0, width=width, height=min(whole, most or whole))
+        page.screenshot(path=files[-1], full_page=True, clip=clip)
     context.close()
     return files
 

@@ -6,7 +6,7 @@ Its whole state lies in one folder and survives a restart; nothing of it runs on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -31,9 +31,23 @@ _POLL_S = 0.25
 class Stack:
     """Use as a context: entering begins to set up the database, `start` brings up the rest, leaving ends all."""
 
-    def __init__(self, home: Path, spark: Spark | None = None, settings: Mapping[str, str] | None = None) -> None:
-        """`settings`: environment variables of the processes, instead of or beside those of the demo."""
+    def __init__(
+        self,
+        home: Path,
+        spark: Spark | None = None,
+        settings: Mapping[str, str] | None = None,
+        commands: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        """What is said is used instead of, or beside, what is the demo's.
+
+        Args:
+            home: the state folder.
+            spark: where Spark runs.
+            settings: environment variables of the processes.
+            commands: the command line of each service by its name; `{port}` stands for the API server's port.
+        """
         self.place = Place.with_free_ports(home.resolve())
+        self._commands = {name: airflow_command(name) for name in (API_SERVER, *OTHERS)} | dict(commands or {})
         self.spark = spark or Spark.of_this_machine()
         self.password = ""
         self._settings = dict(settings or {})
@@ -66,7 +80,7 @@ class Stack:
         self.password = known.password
         self._env = environment(self.place, known, self.spark) | self._settings
         if not self._migrated.exists():
-            self._migration = self._service("db-migrate", ["db", "migrate"])
+            self._migration = self._started("db-migrate", airflow_command("db", "migrate"))
         return self
 
     def start(self) -> AirflowApi:
@@ -77,15 +91,16 @@ class Stack:
         """
         self._finish_migration()
         api = AirflowApi(self.place.url, USER, self.password)
-        self._services.append(self._service(API_SERVER, [API_SERVER]))
+        self._services.append(self._service(API_SERVER))
         if self._unsettled.exists():
             # Before there is a scheduler: it would go on with the unfinished, and on SQLite both would block.
             self.wait_until("has its database", lambda: _healthy(api, "metadatabase"))
             api.log_in()
             api.settle()
         self._unsettled.touch()
-        for name in OTHERS:
-            self._services.append(self._service(name, [name]))
+        for name in self._commands:
+            if name != API_SERVER:
+                self._services.append(self._service(name))
         self.wait_until("is healthy", lambda: _healthy(api, "metadatabase", "scheduler", "dag_processor"))
         api.log_in()
         api.set_pool(POOL, self.spark.chunks_at_once)
@@ -124,7 +139,7 @@ class Stack:
         number = next(number for number, each in enumerate(self._services) if each.name == name)
         self._services[number].process.kill()
         self._services[number].process.wait()
-        self._services[number] = self._service(name, [name])
+        self._services[number] = self._service(name)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -170,8 +185,20 @@ class Stack:
         """The processes started, for the next stack to end should this one be killed."""
         return self.place.airflow / "processes.txt"
 
-    def _service(self, name: str, arguments: list[str]) -> Service:
-        service = Service.started(name, airflow_command(*arguments), self.logs, self._env)
+    def _service(self, name: str) -> Service:
+        return self._started(name, self.command(self._commands[name]))
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """A command line with the ports of this stack in it."""
+        return [word.format(port=self.place.api_port) for word in words]
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What its processes find in their environment."""
+        return self._env
+
+    def _started(self, name: str, command: list[str]) -> Service:
+        service = Service.started(name, command, self.logs, self._env)
         remember(service, self._roster)
         return service
 

@@ -1,31 +1,36 @@
 """The pictures of the documentation: February 2013 of real flights, published twice, as a browser shows it.
 
-`python -m demo.tour` prepares the flights, runs what is missing in a home of its own, writes `docs/images/`.
-Pictures of the pages inside Airflow are those of `demo.pictures`.
+`python -m demo.tour` prepares the flights, runs what is missing in a home of its own, starts a real Airflow over
+it, and writes `docs/images/`: the run report, and the pages inside Airflow.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page
 
 from backstream import steps
+from backstream.cli.engine import advise
 from backstream.cli.runs import carry_out
-from backstream.core.folders import HOME_VARIABLE, Home
+from backstream.core.folders import DEFINITIONS_VARIABLE, HOME_VARIABLE, Home
 from backstream.core.instants import instant_ms
 from backstream.core.plan import Mode, Plan
 from backstream.definition.load import load
 from backstream.steps.reports import Form
 from demo.browser import chromium
 from demo.flights import prepare
-from demo.settings import CHECKOUT
+from demo.pictures import pages, take
+from demo.settings import CHECKOUT, USER
+from demo.stack import Stack
 
 IMAGES = CHECKOUT / "docs" / "images"
-SINCE_MS, UNTIL_MS = instant_ms("2013-02-01", "since"), instant_ms("2013-03-01", "until")
+SINCE, UNTIL = "2013-02-01", "2013-03-01"
 REVISIONS = (
     ("live", "what the stream had published"),
     ("final", "late departures belong in their hours"),
@@ -57,19 +62,46 @@ PICTURES = (
 )
 
 
+DAG_ID, DAY = "backfill_flights", "2013-02-08"
+PAGES = ("overview", "windows", "day", "watermark", "checks", "reprocess")
+"""Those of the pages inside Airflow that the tour shows."""
+PAGE_WIDTH, PAGE_HEIGHTS = 1280, (200, 1000)
+
+
 def main() -> int:
     """Make all pictures; the exit status is 0 when they are there."""
     home = Home(Path(os.environ.get(HOME_VARIABLE) or CHECKOUT / ".backstream" / "pictures").resolve())
     os.environ[HOME_VARIABLE] = str(home.path)
     prepare(home.path, progress=lambda step: print(f"flights: {step}"))
     html = steps.report_text(_published(home), Form.HTML)
+    advise(str(home.path / "definitions" / "flights.toml"), SINCE, UNTIL)  # kept for the page of the watermark
     # Where this machine has its home is not for a picture.
     html = html.replace(str(home.path), f"${HOME_VARIABLE}")
     IMAGES.mkdir(exist_ok=True)
     with chromium() as browser:
         for picture in PICTURES:
-            print(f"wrote {_taken(browser, html, picture).relative_to(CHECKOUT)}")
+            _told(_taken(browser, html, picture))
+    _take_pages(home)
     return 0
+
+
+def _told(file: Path) -> None:
+    print(f"wrote {file.relative_to(CHECKOUT)}")
+
+
+def _take_pages(home: Home) -> None:
+    """A picture of each page, from an Airflow that was started for it over the same home."""
+    wanted = {name: address for name, address in pages(DAG_ID, DAY).items() if name in PAGES}
+    settings = {DEFINITIONS_VARIABLE: str(home.path / "definitions")}
+    started_at = datetime.now(UTC)
+    with Stack(home.path, settings=settings) as stack, tempfile.TemporaryDirectory() as folder:
+        api = stack.start()
+        stack.wait_until(f"knows the DAG {DAG_ID}", lambda: api.has_dag(DAG_ID, started_at))
+        credentials = {"username": USER, "password": stack.password}
+        views = [PAGE_WIDTH], ["light"], PAGE_HEIGHTS
+        taken = take(stack.place.url, credentials, wanted, Path(folder), *views)
+        for name, file in zip(wanted, taken, strict=True):
+            _told(file.replace(IMAGES / f"page-{name}.png"))
 
 
 def _published(home: Home) -> Plan:
@@ -82,7 +114,7 @@ def _revision(home: Home, publish: str, reason: str) -> Plan:
     definition = _definition(home, publish)
     if done := _newest(home, load(definition).definition_hash):
         return done
-    span_ms = (SINCE_MS, UNTIL_MS)
+    span_ms = (instant_ms(SINCE, "since"), instant_ms(UNTIL, "until"))
     plan = steps.plan_run(definition, *span_ms, mode=Mode.REPLAY, trigger="cli", reason=reason, home=home)
     carry_out(plan)
     return plan

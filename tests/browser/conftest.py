@@ -26,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def clients(server: Server) -> Iterator[dict[str | None, httpx.Client]]:
     """By user, a client that is logged in; None: nobody."""
-    found = {user: server.client(user) for user in ("admin", "viewer", "flights", None)}
+    found = {user: server.client(user) for user in ("admin", "viewer", "flights", "operator", None)}
     yield found
     for client in found.values():
         client.close()

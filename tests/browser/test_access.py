@@ -83,6 +83,22 @@ def test_who_may_only_look_starts_nothing(clients: Clients, user: str) -> None:
     assert "Reprocess this range" not in page
 
 
+def test_who_may_start_runs_of_one_dataset_starts_no_other(clients: Clients) -> None:
+    orders = "/backstream/reprocess?dag_id=backfill_orders"
+    before = clients["admin"].get("/api/v2/dags/reprocess_orders/dagRuns").json()["total_entries"]
+
+    assert posted(clients, "operator").status_code == 200
+    assert clients["operator"].post(orders, data=RANGE, headers=OWN).status_code == 403
+
+    assert status(clients, "operator", "dataset?dag_id=backfill_orders") == status(
+        clients, "admin", "dataset?dag_id=backfill_orders"
+    )
+    assert status(clients, "operator", "reprocess?dag_id=backfill_flights") == 200
+    assert status(clients, "operator", "reprocess?dag_id=backfill_orders") == 403
+    after = clients["admin"].get("/api/v2/dags/reprocess_orders/dagRuns").json()["total_entries"]
+    assert after == before
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -10,6 +10,8 @@ from typer.testing import CliRunner, Result
 
 from backstream.cli import app
 from backstream.core.folders import CATALOG_VARIABLE, HOME_VARIABLE
+from backstream.core.local_days import LocalDays
+from backstream.core.plan import Plan
 
 VERBS = ("plan", "run", "days", "stale", "status")
 HISTORY = ("show", "diff", "rollback", "vacuum")
@@ -41,7 +43,7 @@ def refusal(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("command", "options"),
     [
-        ("plan", ["DEFINITION", "--since", "--until", "--mode", "--reason", "--unsealed"]),
+        ("plan", ["DEFINITION", "--since", "--until", "--time-zone", "--mode", "--reason", "--unsealed"]),
         ("run", ["DEFINITION", "--since", "--until", "--mode", "--reason", "--fresh", "--stale", "--unsealed"]),
         ("days", ["DEFINITION", "--since", "--until", "--json"]),
         ("stale", ["DEFINITION", "--since", "--until", "--json"]),
@@ -198,6 +200,19 @@ def test_a_plan_is_shown_chunk_by_chunk_and_written(tmp_path: Path) -> None:
         "0001     2024-03-02T00:00Z to 2024-03-03T00:00Z        1             24  2h\n"
         "0002     2024-03-03T00:00Z to 2024-03-04T00:00Z        0              0  2h\n"
     )
+
+
+def test_local_days_are_planned_as_the_utc_days_that_hold_them_and_the_plan_remembers(tmp_path: Path) -> None:
+    write_clicks(tmp_path / "data/1.parquet", [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
+    asked = ["--since", "2024-03-10", "--until", "2024-03-11", "--time-zone", "America/New_York"]
+
+    result = backstream("plan", str(write_definition(tmp_path)), *asked, "--unsealed")
+
+    (plan_file,) = tmp_path.glob("home/runs/clicks/*/plan.json")
+    planned = Plan.read(plan_file)
+    assert planned.local_days == LocalDays("America/New_York", "2024-03-10", "2024-03-11")
+    assert planned.range == planned.local_days.covering
+    assert result.stderr.startswith("notice: 2024-03-10 to 2024-03-11 in America/New_York is 2024-03-10T05:00Z to")
 
 
 def test_there_is_no_report_of_a_range_that_was_never_run(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """Reads a published table again and again, and notes each state that it saw.
 
-Usage: reader.py {pyiceberg|duckdb} HOME DATASET FILE STOP
+Usage: reader.py {pyiceberg|duckdb|spark} HOME DATASET FILE STOP
 
-A line of FILE is how often a state was seen in a row, and its hash. DuckDB's Iceberg extension has to be
-downloaded; here PyIceberg says which files the table consists of, and DuckDB reads them.
+A line of FILE is how often a state was seen in a row, and its hash. Iceberg's extensions of DuckDB and Spark have
+to be downloaded; here PyIceberg says which files the table consists of, and DuckDB and Spark read them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from pathlib import Path
 
 import duckdb
 from pyiceberg.table import Table
+from pyspark.sql import functions as F
 from tests.crash.world import Row, hash_of
 
 from backstream.core.folders import Home
 from backstream.core.instants import epoch_ms
 from backstream.lake.catalog import NAMESPACE, opened
+from backstream.spark.session import SMALL_DATA_SETTINGS, local
 
 PAUSE_S = 0.3
 SQL = "select epoch_ms(window_start), page, clicks, run_id from read_parquet(?, hive_partitioning = false)"
@@ -28,7 +30,7 @@ SQL = "select epoch_ms(window_start), page, clicks, run_id from read_parquet(?, 
 def main() -> None:
     """Read until the file STOP is there."""
     kind, home, dataset, noted, stop = sys.argv[1:]
-    read = {"pyiceberg": by_pyiceberg, "duckdb": by_duckdb}[kind]
+    read = {"pyiceberg": by_pyiceberg, "duckdb": by_duckdb, "spark": by_spark}[kind]
     seen: list[list[str | int]] = []
     while True:
         is_last = Path(stop).exists()
@@ -51,9 +53,22 @@ def by_pyiceberg(table: Table) -> Iterator[Row]:
 
 def by_duckdb(table: Table) -> Iterator[Row]:
     """The rows as DuckDB reads them."""
-    files = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
-    if files:
+    if files := files_of(table):
         yield from duckdb.connect().execute(SQL, [files]).fetchall()
+
+
+def by_spark(table: Table) -> Iterator[Row]:
+    """The rows as Spark reads them."""
+    spark = local("reader", SMALL_DATA_SETTINGS)
+    if files := files_of(table):
+        read = spark.read.option("recursiveFileLookup", "true").parquet(*files)
+        start_ms = F.unix_millis("window_start")
+        yield from map(tuple, read.select(start_ms, "page", "clicks", "run_id").collect())
+
+
+def files_of(table: Table) -> list[str]:
+    """Of which the table consists now."""
+    return [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
 
 
 if __name__ == "__main__":

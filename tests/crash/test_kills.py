@@ -25,7 +25,7 @@ from backstream.core.manifest import Manifest
 
 KILLS = int(os.environ.get("BACKSTREAM_KILLS", "15"))
 SEED = os.environ.get("BACKSTREAM_SEED", "1")
-READERS = ("pyiceberg", "duckdb")
+READERS = ("pyiceberg", "duckdb", "spark")
 
 
 @dataclass

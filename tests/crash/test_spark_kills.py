@@ -10,18 +10,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from tests.crash.conftest import DAYS
+from tests.crash.reader import by_spark
 from tests.crash.test_disk_full import mounted
 from tests.crash.test_kills import KILLS, SEED
-from tests.crash.world import Forks, Row, Source, World, hash_of
+from tests.crash.world import Forks, Source, World, hash_of
 
 from backstream.core.errors import StorageError
 from backstream.core.folders import CATALOG_VARIABLE, HOME_VARIABLE, Home
@@ -83,19 +83,14 @@ def killed(world: World, settings: Path, when: Found | float, *, with_java: bool
     return is_killed
 
 
-def by_spark(spark: SparkSession, home: Home) -> Iterator[Row]:
-    """The published rows as Spark reads them: the files that the table names."""
-    with opened(home) as catalog:
-        tasks = catalog.load_table((NAMESPACE, "clicks")).scan().plan_files()
-        files = [task.file.file_path for task in tasks]
-    if files:
-        start_ms = F.unix_millis("window_start")
-        read = spark.read.option("recursiveFileLookup", "true").parquet(*files)
-        yield from map(tuple, read.select(start_ms, "page", "clicks", "run_id").collect())
+def seen_by_spark(world: World) -> str:
+    """What Spark finds published now."""
+    with opened(world.home) as catalog:
+        return hash_of(by_spark(catalog.load_table((NAMESPACE, "clicks"))))
 
 
 def test_a_command_killed_while_spark_works_goes_on_where_it_was(
-    source: Source, forks: Forks, spark: SparkSession, tmp_path: Path, settings: Path
+    source: Source, forks: Forks, tmp_path: Path, settings: Path
 ) -> None:
     world = World(Home(tmp_path / "home"), source, forks, None)
     random = Random(SEED)  # noqa: S311 - kills, not secrets
@@ -110,7 +105,7 @@ def test_a_command_killed_while_spark_works_goes_on_where_it_was(
         chunks = world.manifests("cli")
         # The third chunk begins when one of the two before it is done.
         assert bool(chunks) == bool(number) or not callable(when)
-        assert hash_of(by_spark(spark, world.home)) in (world.states[0], world.state_with("cli", DAYS, 0))
+        assert seen_by_spark(world) in (world.states[0], world.state_with("cli", DAYS, 0))
 
     else:
         assert not killed(world, settings, PATIENCE_S, with_java=True)
@@ -118,7 +113,7 @@ def test_a_command_killed_while_spark_works_goes_on_where_it_was(
     (plan,) = plans(world)
     assert {name: world.manifests("cli")[name] for name in chunks} == chunks
     world.published(plan.run_id, DAYS, 0)
-    assert hash_of(by_spark(spark, world.home)) == world.states[-1] == world.seen()
+    assert seen_by_spark(world) == world.states[-1] == world.seen()
     fates = [Manifest.read(plan.folder.manifest(each.chunk_id)).fates for each in plan.chunks]
     assert fates == [
         Manifest.read(source.plan.folder.manifest(each.chunk_id)).fates for each in source.plan.chunks

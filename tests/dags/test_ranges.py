@@ -7,8 +7,10 @@ import pendulum
 import pytest
 
 from backstream.core.errors import SpecError
+from backstream.core.instants import DAY_MS
 from backstream.core.intervals import Interval
-from backstream.orchestration.ranges import resolve_limits, resolve_range
+from backstream.core.local_days import LocalDays
+from backstream.orchestration.ranges import resolve_limits, resolve_local_days, resolve_range
 
 FEB_1, FEB_8, MAR_1 = 1359676800000, 1360281600000, 1362096000000
 FEBRUARY = (datetime(2013, 2, 1, tzinfo=UTC), datetime(2013, 3, 1, tzinfo=UTC))
@@ -26,6 +28,17 @@ NO_INTERVAL = (None, None)
 )
 def test_a_range_given_by_name_is_the_range(since: str, until: str, start_ms: int, end_ms: int) -> None:
     assert resolve_range({"since": since, "until": until}, NO_INTERVAL) == Interval(start_ms, end_ms)
+
+
+def test_days_of_a_time_zone_are_the_utc_days_that_hold_them() -> None:
+    params = {
+        "since": "2013-02-01T00:00:00-05:00",
+        "until": "2013-02-08T05:00:00Z",
+        "time_zone": "America/New_York",
+    }
+    assert resolve_range(params, NO_INTERVAL) == Interval(FEB_1, FEB_8 + DAY_MS)
+    assert resolve_local_days(params) == LocalDays("America/New_York", "2013-02-01", "2013-02-08")
+    assert resolve_local_days(params | {"time_zone": ""}) is None
 
 
 def test_a_range_given_by_name_comes_before_the_data_interval() -> None:
@@ -52,6 +65,11 @@ def test_a_data_interval_may_be_told_in_the_datetimes_that_airflow_uses() -> Non
 @pytest.mark.parametrize(
     ("params", "interval", "message"),
     [
+        (
+            {"time_zone": "America/New_York"},
+            FEBRUARY,
+            "time_zone America/New_York says whose days since and until are, and they are not both given",
+        ),
         (
             {"since": "2013-02-01"},
             FEBRUARY,

@@ -31,6 +31,8 @@ CATALOG_PASSWORD = "catalog-secret-7f3a"  # noqa: S105 - to be looked for where 
 ALERT_TOKEN = "alert-secret-9c1b"  # noqa: S105 - to be looked for where it must not be
 LIMIT_S = 900
 _POLL_S = 0.5
+AIRFLOW = ("api-server", "scheduler", "dag-processor", "triggerer")
+"""The services of Airflow in the compose file, whose commands are run here word for word but for ports."""
 
 SLEEPERS = '''\
 """Runs that never end: each waits for a slot of a pool that has none."""
@@ -135,14 +137,29 @@ class Cluster:
 
         def asked() -> dict[str, Any] | None:
             assert self.state(dag_id, run_id) not in FINISHED, self.api.task_instances(dag_id, run_id)
-            # Airflow shows the question a moment before the task waits; an answer in that moment fails the task.
-            tasks = self.api.task_instances(dag_id, run_id)
-            if not any(each["task_id"] == "approve" and each["state"] == "awaiting_input" for each in tasks):
-                return None
-            answer = self.admin.get(self.question(dag_id, run_id))
-            return answer.json() if answer.status_code == 200 and not answer.json()["response_received"] else None
+            return self._open_question(dag_id, run_id)
 
         return dict(self.until(f"{dag_id} {run_id} asks", asked))
+
+    def decide(self, dag_id: str, run_id: str, choice: str) -> str:
+        """Answer the question of a run until that is settled, and wait for the run's end; return its state.
+
+        Airflow shows a question a moment before the task waits for the answer, and takes a task for lost whose
+        answer comes before its executor has told that it waits: then its retry asks again.
+        """
+
+        def ended() -> str | None:
+            if self._open_question(dag_id, run_id):
+                assert self.answer(self.admin, dag_id, run_id, choice) == 200
+            return state if (state := self.state(dag_id, run_id)) in FINISHED else None
+
+        return str(self.until(f"{dag_id} {run_id} has ended", ended))
+
+    def _open_question(self, dag_id: str, run_id: str) -> dict[str, Any] | None:
+        if self.task(dag_id, run_id, "approve")["state"] != "awaiting_input":
+            return None
+        answer = self.admin.get(self.question(dag_id, run_id))
+        return answer.json() if answer.status_code == 200 and not answer.json()["response_received"] else None
 
     @staticmethod
     def question(dag_id: str, run_id: str) -> str:
@@ -171,6 +188,15 @@ class Cluster:
                 yield path, path.read_text(encoding="utf-8", errors="replace")
 
 
+def compose(service: str) -> list[list[str]]:
+    """The command and the health check of a service of Airflow in the compose file."""
+    programs = Path(sys.executable).parent
+    return [
+        [str(programs / line[0]), *(word.replace("8080", "{port}") for word in line[1:])]
+        for line in commands(service)
+    ]
+
+
 @contextmanager
 def running(folder: Path, definitions: Path) -> Iterator[Cluster]:
     """The stack for the length of a block."""
@@ -183,7 +209,8 @@ def running(folder: Path, definitions: Path) -> Iterator[Cluster]:
         databases = {name: server.new_database() for name in ("airflow", "lake")}
         settings = _settings(definitions, databases["airflow"], _connection(server, databases["lake"]), alerts)
         _dag_files(folder / "dags")
-        with Stack(home, Spark(master, chunks_at_once=2), settings | _dags(folder / "dags")) as stack:
+        spark, services = Spark(master, chunks_at_once=2), {name: compose(name)[0] for name in AIRFLOW}
+        with Stack(home, spark, settings | _dags(folder / "dags"), services) as stack:
             _limit_spark(stack)
             cluster = _cluster(stack, home, databases["lake"], alerts)
             with closing(cluster.admin), closing(cluster.viewer):

@@ -33,7 +33,7 @@ from backstream.core.folders import CATALOG_VARIABLE
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The running stack, over two datasets of the same three days."""
+    """The running stack, over datasets of the same three days."""
     folder = tmp_path_factory.mktemp("cluster")
     definitions = folder / "definitions"
     definitions.mkdir()
@@ -120,23 +120,32 @@ def rejected(cluster: Cluster, on_demand: str, crowded: set[str]) -> str:
     question = cluster.until_asked("reprocess_live", on_demand)
     assert "delay" in question["body"]
     assert cluster.answer(cluster.viewer, "reprocess_live", on_demand, "Approve") == 403
-    assert cluster.answer(cluster.admin, "reprocess_live", on_demand, "Reject") == 200
-    assert cluster.until_finished("reprocess_live", on_demand) == "failed"
+    assert cluster.decide("reprocess_live", on_demand, "Reject") == "failed"
     return on_demand
 
 
 @pytest.fixture(scope="module")
-def approved(cluster: Cluster, rejected: str) -> str:
+def unanswered(cluster: Cluster, rejected: str) -> str:
+    """A run whose question nobody answers in time."""
+    return cluster.trigger("reprocess_hasty", **LAST_DAY, reason="nobody is there")
+
+
+@pytest.fixture(scope="module")
+def approved(cluster: Cluster, rejected: str, unanswered: str) -> str:
     """The same run again, cleared from its question on, and approved."""
     clear(cluster, "reprocess_live", rejected, "approve")
-    cluster.until_asked("reprocess_live", rejected)
-    assert cluster.answer(cluster.admin, "reprocess_live", rejected, "Approve") == 200
-    assert cluster.until_finished("reprocess_live", rejected) == "success"
+    assert cluster.decide("reprocess_live", rejected, "Approve") == "success"
     return rejected
 
 
 @pytest.fixture(scope="module")
-def raced(cluster: Cluster, approved: str) -> list[str]:
+def timed_out(cluster: Cluster, approved: str, unanswered: str) -> str:
+    """How that run ended."""
+    return cluster.until_finished("reprocess_hasty", unanswered)
+
+
+@pytest.fixture(scope="module")
+def raced(cluster: Cluster, approved: str, timed_out: str) -> list[str]:
     """Two runs of the same day, both staged before either is published; the states they end in.
 
     While their jobs run the scheduler crashes and is started again.
@@ -146,9 +155,7 @@ def raced(cluster: Cluster, approved: str) -> list[str]:
     cluster.stack.crash("scheduler")
     for run_id in run_ids:
         cluster.until_asked("reprocess_events", run_id)
-    for run_id in run_ids:
-        assert cluster.answer(cluster.admin, "reprocess_events", run_id, "Approve") == 200
-    return [cluster.until_finished("reprocess_events", run_id) for run_id in run_ids]
+    return [cluster.decide("reprocess_events", run_id, "Approve") for run_id in run_ids]
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,11 @@ schedule = "@daily"
 [quality]
 suite = "lenient"
 """
-KINDS = {"events": 'mode = "recompute"', "live": 'mode = "replay"\npublish = "live"\ndeadline = "15s"'}
+KINDS = {
+    "events": 'mode = "recompute"',
+    "live": 'mode = "replay"\npublish = "live"\ndeadline = "15s"',
+    "hasty": 'mode = "recompute"\n\n[approval]\nwhen = "always"\ntimeout = "1s"',
+}
 HISTORY = random_history(seed=5)
 SLEEPERS = 25
 DAYS = days(0, 3)

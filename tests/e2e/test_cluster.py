@@ -7,11 +7,12 @@ happens is in `conftest.py`, a chapter after another; minutes together.
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.cluster import ALERT_TOKEN, CATALOG_PASSWORD, Cluster
+from tests.e2e.cluster import AIRFLOW, ALERT_TOKEN, CATALOG_PASSWORD, Cluster, compose
 from tests.e2e.story import BACKFILL, HISTORY, LATE, RANGE, attempts, expected, plans, published, run_ids
 from tests.lake import postgres
 from tests.spark.histories import days
@@ -127,6 +128,21 @@ def test_someone_is_told_of_a_run_that_takes_too_long_from_when_it_was_queued(
 def test_a_rejected_run_publishes_nothing_and_says_who_rejected_it(cluster: Cluster, rejected: str) -> None:
     (row,) = [each for each in ledger(Home(cluster.home), "live") if each.status == "refused"]
     assert row.reason == "what had an hour cost?; approval.when = always, watermark.delay = 1h; rejected by admin"
+
+
+@pytest.mark.parametrize("service", AIRFLOW)
+def test_the_health_check_of_each_service_in_the_compose_file_says_that_it_is_well(
+    cluster: Cluster, unanswered: str, service: str
+) -> None:
+    check = cluster.stack.command(compose(service)[1])
+    subprocess.run(check, env=dict(cluster.stack.environment), check=True, timeout=120, capture_output=True)
+
+
+def test_a_question_that_nobody_answers_in_time_is_a_no(cluster: Cluster, timed_out: str) -> None:
+    (row,) = ledger(Home(cluster.home), "hasty")
+    assert (timed_out, row.status) == ("failed", "refused")
+    assert row.reason.endswith("rejected, nobody answered in time")
+    assert published(cluster, "hasty") == {}
 
 
 def test_an_approved_run_publishes_what_the_reference_says_with_the_delay_of_the_form(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import DataFile
 from tests.lake.conftest import Lake
 
 from backstream.core.audit import Verdict
@@ -18,6 +22,7 @@ from backstream.lake.catalog import opened
 from backstream.lake.ledger import Status, record_run, run_row, runs
 from backstream.lake.publish import publish
 from backstream.lake.read import published_rows
+from backstream.lake.retention import rest_side_tables
 from backstream.lake.rollback import rolled_back
 from backstream.lake.tags import tagged
 from backstream.lake.vacuum import vacuumed
@@ -36,6 +41,7 @@ def _published(lake: Lake, number: int, plan: Plan | None = None) -> Publication
     done = publish(plan, lake.staged(plan, {"2013-02-01T05:00Z": number}, METRICS))
     span_ms = (instant_ms("2026-01-01", ""), instant_ms("2026-01-01", "") + number)
     record_run(lake.home, run_row(plan, Status.PUBLISHED, span_ms, Verdict.PASS, done.rows))
+    rest_side_tables(lake.home, plan.dataset)
     return done
 
 
@@ -85,6 +91,34 @@ def test_tables_whose_rows_name_their_run_keep_few_snapshots(lake: Lake, monkeyp
     assert len(lake.table().snapshots()) == 12
     assert published_rows(lake.home, "flights", "metrics").num_rows == 12
     assert len(runs(lake.home)) == 12
+
+
+def test_the_ledger_does_not_get_a_file_per_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resting, "MOST_FILES", 3)
+
+    done = published(lake, 9)
+
+    assert len(list(lake.table("runs").scan().plan_files())) <= 3
+    assert [row.run_id for row in runs(lake.home)] == [each.run_id for each in reversed(done)]
+
+
+def test_a_row_that_is_recorded_while_files_become_one_is_kept(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published(lake, 4)
+
+    def interrupted(*arguments: Any) -> Iterable[DataFile]:
+        with monkeypatch.context() as undone:
+            undone.setattr(resting, "MOST_FILES", 100)
+            _published(lake, 5)
+        return _dataframe_to_data_files(*arguments)
+
+    monkeypatch.setattr(resting, "MOST_FILES", 3)
+    monkeypatch.setattr(resting, "_dataframe_to_data_files", interrupted)
+    with opened(lake.home) as catalog:
+        assert resting.merged(catalog, "runs") == 0
+
+    assert len(runs(lake.home)) == 5
 
 
 def test_a_run_that_was_not_published_finds_that_it_has_written_its_rows(

@@ -112,6 +112,7 @@ FORM = Form(
     {
         "since": {"value": None, "schema": {"type": "string"}},
         "until": {"value": None, "schema": {"type": "string"}},
+        "time_zone": {"value": None, "schema": {"type": ["null", "string"]}},
         "reason": {"value": None, "schema": {"type": "string", "maxLength": 500}, "description": "Kept"},
         "parallelism": {"value": None, "schema": {"type": ["null", "integer"], "title": "Parallelism"}},
         "dry_run": {"value": False, "schema": {"type": "boolean"}},
@@ -123,11 +124,12 @@ TYPED = {"since": "2024-02-08", "until": "2024-02-10", "reason": " late "}
 
 def test_the_form_is_that_of_the_dag() -> None:
     fields = {each.name: each for each in FORM.fields({"since": "2024-02-08"})}
-    assert list(fields) == ["since", "until", "reason", "mode", "dry_run", "parallelism"]
+    assert list(fields) == ["since", "until", "time_zone", "reason", "mode", "dry_run", "parallelism"]
     kinds = {name: field.kind for name, field in fields.items()}
     assert kinds == {
         "since": "date",
         "until": "date",
+        "time_zone": "text",
         "reason": "area",
         "mode": "select",
         "dry_run": "checkbox",
@@ -149,9 +151,19 @@ def test_only_what_differs_from_the_dags_own_values_is_sent() -> None:
     assert (told["parallelism"], told["dry_run"], told["mode"]) == (4, True, "replay")
 
 
+def test_days_of_a_time_zone_are_sent_as_its_midnights() -> None:
+    assert FORM.conf(TYPED | {"time_zone": " America/New_York "}) == {
+        "since": "2024-02-08T05:00:00Z",
+        "until": "2024-02-10T05:00:00Z",
+        "time_zone": "America/New_York",
+        "reason": "late",
+    }
+
+
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
+        ({"time_zone": "New York"}, "time zone must be the name of an IANA zone"),
         ({"since": ""}, "since must be an instant"),
         ({"since": "2024-02-08T01:00Z"}, "not a boundary of UTC days"),
         ({"until": "2024-02-08"}, "the range is empty"),

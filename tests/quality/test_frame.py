@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from backstream.core.errors import ContractError, SpecError
-from backstream.core.instants import HOUR_MS, instant_ms
+from backstream.core.instants import HOUR_MS, instant_ms, instant_text
+from backstream.core.local_days import LocalDays
 from backstream.core.manifest import Manifest
 from backstream.core.plan import Chunk, Fidelity, Mode, Plan
 from backstream.definition.load import parse
@@ -319,6 +320,19 @@ def test_a_timetable_without_partitions_speaks_of_the_only_one_or_is_refused(tmp
 
 
 NEW_YORK = ZoneInfo("America/New_York")
+
+
+@pytest.mark.parametrize(("day", "hours"), [("2013-03-09", 24), ("2013-03-10", 23), ("2013-11-03", 25)])
+def test_a_run_that_was_asked_for_by_a_local_day_expects_the_windows_of_that_day(day: str, hours: int) -> None:
+    following = date.fromisoformat(day) + timedelta(days=1)
+    asked = LocalDays.of(day, following.isoformat(), NEW_YORK.key)
+    since, until = (instant_text(each) for each in (asked.covering.start_ms, asked.covering.end_ms))
+
+    frame = audit_frame(plan(since, until), definition(partitions=["a"]), metrics().iloc[:0])
+
+    local = frame["window_start"].dt.tz_convert(NEW_YORK).dt.date == date.fromisoformat(day)
+    assert local.sum() == hours
+    assert frame[local]["is_expected"].all()
 
 
 @pytest.mark.parametrize(("day", "hours"), [("2013-03-09", 24), ("2013-03-10", 23), ("2013-11-03", 25)])

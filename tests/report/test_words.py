@@ -40,7 +40,7 @@ def test_seconds_are_as_exact_as_they_are_short(seconds: float, text: str) -> No
 
 @pytest.mark.parametrize(
     ("value_ms", "text"),
-    [(0, "0 s"), (200, "200 ms"), (5_400_000, "1 h 30 min"), (28 * 86_400_000, "28 d")],
+    [(0, "0 s"), (200, "200 ms"), (5_400_000, "1 h 30 min"), (28 * 86_400_000, "28 d"), (-1, "-1 ms")],
 )
 def test_a_duration_is_told_in_its_units(value_ms: int, text: str) -> None:
     assert words.duration_words(value_ms) == text

@@ -69,6 +69,23 @@ def test_a_run_that_fails_is_failed_in_the_ledger_and_in_the_status_until_it_goe
     assert (state.state, state.error) == (State.PUBLISHED, None)
 
 
+def test_an_error_after_the_publication_leaves_the_run_published(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(home: Home, dataset: str) -> None:
+        msg = f"cannot reach the catalog of {dataset} in {home.path}"
+        raise CatalogError(msg)
+
+    with monkeypatch.context() as broken:
+        broken.setattr("backstream.steps.outcome.rest_side_tables", gone)
+        with pytest.raises(CatalogError):
+            publish_run(plan)
+
+    assert [row.status for row in runs(home_of(plan))] == [Status.PUBLISHED]
+    assert publish_run(plan).already
+    assert [row.status for row in runs(home_of(plan))] == [Status.PUBLISHED]
+
+
 def test_a_failed_run_that_goes_on_is_running_again(plan: Plan) -> None:
     with pytest.raises(ZeroDivisionError), failing(plan):
         _ = 1 / 0

@@ -39,6 +39,10 @@ ModeOption = Annotated[
         "replay: arrival order is reproduced.  Default: as defined"
     ),
 ]
+TimeZoneOption = Annotated[
+    str | None,
+    typer.Option(help="Whose days the range is, such as America/New_York; the UTC days that hold it are run"),
+]
 ReasonOption = Annotated[str, typer.Option(help="Why, for the report and the ledger")]
 
 

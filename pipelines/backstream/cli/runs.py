@@ -23,6 +23,7 @@ from backstream.cli.app import (
     ModeOption,
     ReasonOption,
     SinceOption,
+    TimeZoneOption,
     UntilOption,
     app,
     definition_path,
@@ -31,8 +32,9 @@ from backstream.cli.app import (
 from backstream.cli.stale import found_stale
 from backstream.core.errors import SpecError
 from backstream.core.folders import Home
-from backstream.core.instants import duration_text, instant_ms, instant_text
-from backstream.core.intervals import backfill_range
+from backstream.core.instants import duration_text, instant_ms
+from backstream.core.intervals import Interval, backfill_range
+from backstream.core.local_days import LocalDays
 from backstream.core.plan import Chunk, Mode, Plan
 
 StaleOption = Annotated[bool, typer.Option("--stale", help="Run the days that late data made stale")]
@@ -47,6 +49,7 @@ def plan(
     definition: DefinitionArgument,
     since: SinceOption,
     until: UntilOption,
+    time_zone: TimeZoneOption = None,
     mode: ModeOption = None,
     reason: ReasonOption = "",
     unsealed: UnsealedOption = False,
@@ -56,7 +59,8 @@ def plan(
     Example: `backstream plan flights --since 2013-02-01 --until 2013-03-01 --mode replay`
     """
     with errors_in_words():
-        planned = _planned(definition, since, until, mode, Why(reason, is_unsealed_allowed=unsealed))
+        asked = _asked(since, until, time_zone)
+        planned = _planned(definition, asked, mode, Why(reason, is_unsealed_allowed=unsealed))
         print(_plan_text(planned))
 
 
@@ -65,6 +69,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
     definition: DefinitionArgument,
     since: MaybeSince = None,
     until: MaybeUntil = None,
+    time_zone: TimeZoneOption = None,
     mode: ModeOption = None,
     reason: ReasonOption = "",
     fresh: FreshOption = False,
@@ -84,11 +89,21 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
     why = Why(reason, is_unsealed_allowed=unsealed)
     with errors_in_words():
         if stale:
+            if time_zone:
+                msg = "--stale finds its ranges by itself, in UTC days; it does not go with --time-zone"
+                raise SpecError(msg)
             _run_stale(definition, (since, until), mode, why)
             return
-        since, until = _both(since, until)
-        planned = None if fresh else _interrupted(definition, since, until, mode)
-        carry_out(planned or _planned(definition, since, until, mode, why))
+        asked = _asked(*_both(since, until), time_zone)
+        planned = None if fresh else _interrupted(definition, asked.interval, mode)
+        carry_out(planned or _planned(definition, asked, mode, why))
+
+
+class Asked(NamedTuple):
+    """The range a person asked for, and whose days it is made of, if not UTC's."""
+
+    interval: Interval
+    local_days: LocalDays | None = None
 
 
 class Why(NamedTuple):
@@ -105,6 +120,15 @@ def _both(since: str | None, until: str | None) -> tuple[str, str]:
     return since, until
 
 
+def _asked(since: str, until: str, time_zone: str | None) -> Asked:
+    """The range by its two ends, after a word on it where they are days of a time zone."""
+    if time_zone is None:
+        return Asked(backfill_range(instant_ms(since, "--since"), instant_ms(until, "--until")))
+    local_days = LocalDays.of(since, until, time_zone)
+    print(f"notice: {local_days.told}", file=sys.stderr)
+    return Asked(local_days.covering, local_days)
+
+
 def _run_stale(definition: str, within: tuple[str | None, str | None], mode: Mode | None, why: Why) -> None:
     """One run per range of stale days."""
     found = found_stale(definition, *within)
@@ -114,8 +138,7 @@ def _run_stale(definition: str, within: tuple[str | None, str | None], mode: Mod
     because = why._replace(reason=why.reason or "late data")
     for interval, published_mode in ranges:
         print(f"stale: {found.dataset} {interval}", file=sys.stderr)
-        since, until = instant_text(interval.start_ms), instant_text(interval.end_ms)
-        carry_out(_planned(definition, since, until, mode or published_mode, because))
+        carry_out(_planned(definition, Asked(interval), mode or published_mode, because))
 
 
 def carry_out(planned: Plan) -> None:
@@ -133,11 +156,10 @@ def carry_out(planned: Plan) -> None:
     print(steps.summary(planned))
 
 
-def _interrupted(definition: str, since: str, until: str, mode: Mode | None) -> Plan | None:
+def _interrupted(definition: str, interval: Interval, mode: Mode | None) -> Plan | None:
     """The run of this range that was interrupted, after a word on it; None when there is none."""
     from backstream import steps
 
-    interval = backfill_range(instant_ms(since, "--since"), instant_ms(until, "--until"))
     found = steps.interrupted(definition_path(definition), interval, mode, Home.from_environment())
     if found is None:
         return None
@@ -146,19 +168,18 @@ def _interrupted(definition: str, since: str, until: str, mode: Mode | None) -> 
     return found.plan
 
 
-def _planned(definition: str, since: str, until: str, mode: Mode | None, why: Why) -> Plan:
+def _planned(definition: str, asked: Asked, mode: Mode | None, why: Why) -> Plan:
     from backstream import steps
 
-    since_ms, until_ms = instant_ms(since, "--since"), instant_ms(until, "--until")
-    path = definition_path(definition)
     return steps.plan_run(
-        path,
-        since_ms,
-        until_ms,
+        definition_path(definition),
+        asked.interval.start_ms,
+        asked.interval.end_ms,
         mode=mode,
         trigger="cli",
         reason=why.reason,
         is_unsealed_allowed=why.is_unsealed_allowed,
+        local_days=asked.local_days,
         home=Home.from_environment(),
     )
 

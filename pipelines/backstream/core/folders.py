@@ -15,6 +15,7 @@ from typing import Any
 from backstream.core.errors import LedgerError, unwritable
 
 HOME_VARIABLE = "BACKSTREAM_HOME"
+DEFINITIONS_VARIABLE = "BACKSTREAM_DEFINITIONS"
 CATALOG_VARIABLE = "BACKSTREAM_CATALOG_URI"
 WAREHOUSE_VARIABLE = "BACKSTREAM_WAREHOUSE"
 TASK_VARIABLE = "BACKSTREAM_TASK"
@@ -178,7 +179,7 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
 
 def definitions_folder() -> Path:
     """Where definitions are looked for: `$BACKSTREAM_DEFINITIONS`, else beside the package."""
-    return Path(os.environ.get("BACKSTREAM_DEFINITIONS") or Path(__file__).parents[2] / "definitions")
+    return Path(os.environ.get(DEFINITIONS_VARIABLE) or Path(__file__).parents[2] / "definitions")
 
 
 def expectations_folder() -> Path:

@@ -68,7 +68,8 @@ class Observation:
 class DayFigures:
     """What a run counted in the windows of one UTC day.
 
-    `flagged`: how many of its windows are why a verdict is less than pass: missing, too late or unaccounted for.
+    `flagged`: how many of its windows are why a verdict is less than pass: missing, unaccounted for, or too late
+    on a day that as a whole is above the soft limit.
     """
 
     day_ms: int

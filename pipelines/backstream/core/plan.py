@@ -15,6 +15,7 @@ from typing import Any, Self
 from backstream.core.errors import PlanError
 from backstream.core.folders import Home, RunFolder, read_json, write_json
 from backstream.core.intervals import Interval
+from backstream.core.local_days import LocalDays
 
 PLAN_VERSION = 1
 _HASH_LENGTH = 12
@@ -104,6 +105,7 @@ class Plan:
     `tables` maps a table's suffix to how it is written. `overrides` are keys of the definition that this run was
     asked to take otherwise, with their values as a person writes them; `definition` has them in it.
     `gate_override` is the reason for publishing what fails the gate; empty: it is not published.
+    `local_days` are the days that were asked for by the clocks of a time zone; the range holds them all.
     """
 
     dataset: str
@@ -127,6 +129,7 @@ class Plan:
     plan_version: int = PLAN_VERSION
     overrides: Mapping[str, str] = field(default_factory=dict)
     gate_override: str = ""
+    local_days: LocalDays | None = None
 
     @cached_property
     def plan_hash(self) -> str:
@@ -135,7 +138,7 @@ class Plan:
 
     def _content(self) -> dict[str, Any]:
         """Without what was not said: a plan that overrides nothing is the same as before one could."""
-        unsaid = {name for name in ("overrides", "gate_override") if not getattr(self, name)}
+        unsaid = {name for name in ("overrides", "gate_override", "local_days") if not getattr(self, name)}
         return {name: value for name, value in asdict(self).items() if name not in unsaid}
 
     @property
@@ -210,7 +213,9 @@ def _hash(content: Mapping[str, Any]) -> str:
 
 def _typed(content: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of a plan that JSON holds as plain objects, as their types."""
+    asked = content.get("local_days")
     return {
+        "local_days": LocalDays(**asked) if asked else None,
         "mode": Mode(content["mode"]),
         "fidelity": Fidelity(content["fidelity"]),
         "inputs": tuple(InputFile(**each) for each in content["inputs"]),

@@ -21,7 +21,7 @@ from backstream.core.tables import Column, Table
 from backstream.lake.catalog import NAMESPACE, opened
 from backstream.lake.commits import with_retries
 from backstream.lake.filters import equal
-from backstream.lake.resting import rested
+from backstream.lake.resting import merged, rested
 from backstream.lake.schemas import ensured
 from backstream.lake.warehouse import Warehouse
 
@@ -208,6 +208,7 @@ def _recorded(
 
         is_new = with_retries(f"record in table `{name}`", attempt)
         if is_new:
+            merged(catalog, name)
             rested(catalog, name)
         return is_new
 

@@ -17,16 +17,15 @@ from backstream.core.intervals import require_aligned
 from backstream.core.manifest import Manifest, StagedFile
 from backstream.core.plan import Plan
 from backstream.core.publication import Publication
-from backstream.core.tables import WINDOWS, restatements_table
+from backstream.core.tables import WINDOWS
 from backstream.lake import history
-from backstream.lake.catalog import NAMESPACE, loaded, opened
+from backstream.lake.catalog import loaded, opened
 from backstream.lake.commits import attempting, committed, with_retries
 from backstream.lake.copies import placed
 from backstream.lake.data_files import described
 from backstream.lake.days import files_within
-from backstream.lake.published import published_runs, recorded, undone_by
+from backstream.lake.published import recorded, undone_by
 from backstream.lake.restatements import Replacement, append_restatements
-from backstream.lake.resting import rested
 from backstream.lake.schemas import require_as_planned
 from backstream.lake.staging import checked_files, require_complete
 from backstream.lake.tags import ensure_tag, tag_of
@@ -60,21 +59,7 @@ def publish(plan: Plan, manifests: Sequence[Manifest], home: Home | None = None)
             added = _data_files(table, plan, WINDOWS, staged[WINDOWS])
         append_side_tables(catalog, plan, staged)
         append_restatements(catalog, plan.dataset, replacement(table, plan, added))
-        done = _windows_replaced(catalog, plan, added)
-        _rested(catalog, plan, home)
-        return done
-
-
-def _rested(catalog: Catalog, plan: Plan, home: Home) -> None:
-    """The side tables, after the commit: whatever becomes of it, the run is published."""
-
-    def published() -> set[str]:
-        return published_runs(home, loaded(catalog, plan.tables[WINDOWS].name))
-
-    restatements = restatements_table(()).name(plan.dataset)
-    for name in (*(table.name for suffix, table in plan.tables.items() if suffix != WINDOWS), restatements):
-        if catalog.table_exists((NAMESPACE, name)):
-            rested(catalog, name, published)
+        return _windows_replaced(catalog, plan, added)
 
 
 def staged_replacement(catalog: Catalog, plan: Plan, manifests: Sequence[Manifest]) -> Replacement:

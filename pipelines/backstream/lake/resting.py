@@ -6,11 +6,16 @@ from collections.abc import Callable, Collection
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from backstream.lake import history
 from backstream.lake.catalog import loaded
+from backstream.lake.commits import committed
 
+MOST_FILES = 50
+"""When a table that each run adds a small file to has more of them than this, they become one."""
+_DATA_FILES = "total-data-files"
 MOST, KEPT = 40, 20
 """When a table has more snapshots than the first number, the older ones go until the second is left."""
 
@@ -37,6 +42,24 @@ def rested(catalog: Catalog, name: str, published: Callable[[], Collection[str]]
         except CommitFailedException:  # another run was quicker, and this can wait for the next one
             return 0
     return len(old)
+
+
+def merged(catalog: Catalog, name: str) -> int:
+    """Put the rows of many small files into one, in one commit; how many files there were, 0 where they are few.
+
+    Readers of the ledger would open a file per run. A commit that comes between wins; the next one tries again.
+    """
+    table = loaded(catalog, name)
+    current = table.current_snapshot()
+    if current is None or int(history.said(current, _DATA_FILES) or 0) <= MOST_FILES:
+        return 0
+    files = [task.file for task in table.scan().plan_files()]
+    whole = list(_dataframe_to_data_files(table.metadata, table.scan().to_arrow(), table.io))
+    try:
+        committed(table, Operation.OVERWRITE, whole, files, {})
+    except CommitFailedException:
+        return 0
+    return len(files)
 
 
 def _run_of(snapshot: Snapshot) -> str | None:

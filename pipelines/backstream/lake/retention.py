@@ -11,7 +11,7 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots
 from backstream.core.folders import Home
 from backstream.core.tables import RESTATEMENTS, TABLES
 from backstream.lake import history
-from backstream.lake.catalog import NAMESPACE, loaded
+from backstream.lake.catalog import NAMESPACE, loaded, opened
 from backstream.lake.commits import with_retries
 from backstream.lake.published import published_runs
 from backstream.lake.resting import rested
@@ -39,12 +39,26 @@ def let_go(home: Home, catalog: Catalog, dataset: str, keep_runs: int, *, dry_ru
 
     expired = with_retries(f"let go of old runs of table `{dataset}`", attempt)
     if not dry_run:
-        published = partial(published_runs, home, loaded(catalog, dataset))
-        for suffix in (*TABLES, RESTATEMENTS):
-            name = f"{dataset}__{suffix}"
-            if suffix and catalog.table_exists((NAMESPACE, name)):
-                rested(catalog, name, published)
+        _side_tables_rested(home, catalog, dataset)
     return expired
+
+
+def rest_side_tables(home: Home, dataset: str) -> None:
+    """Expire the old snapshots of a dataset's side tables; what a run does last, when all else is recorded.
+
+    Raises:
+        CatalogError: when the catalog cannot be reached.
+    """
+    with opened(home) as catalog:
+        _side_tables_rested(home, catalog, dataset)
+
+
+def _side_tables_rested(home: Home, catalog: Catalog, dataset: str) -> None:
+    published = partial(published_runs, home, loaded(catalog, dataset))
+    for suffix in (*TABLES, RESTATEMENTS):
+        name = f"{dataset}__{suffix}"
+        if suffix and catalog.table_exists((NAMESPACE, name)):
+            rested(catalog, name, published)
 
 
 def _beyond(table: Table, keep_runs: int) -> tuple[list[str], list[int]]:

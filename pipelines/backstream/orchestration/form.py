@@ -114,6 +114,16 @@ def form_of_a_backfill(definition: Definition) -> dict[str, Param]:
 def form_of_a_reprocess(definition: Definition) -> dict[str, Param]:
     """The range and a reason have to be filled in."""
     ends = {"since": _instant("Since", "First instant, included"), "until": _instant("Until", "Last, excluded")}
+    ends["time_zone"] = Param(
+        None,
+        type=["null", "string"],
+        title="Time zone",
+        description_md=(
+            "Such as `America/New_York`: both ends are midnights there, and the UTC days that hold it are run. "
+            "Empty: both are midnights in UTC."
+        ),
+        section="Range",
+    )
     dry_run = Param(
         False,  # noqa: FBT003 - the form's default
         type="boolean",

@@ -10,6 +10,7 @@ from typing import Any
 from backstream.core.errors import SpecError
 from backstream.core.instants import SECOND_MS, instant_ms, instant_text
 from backstream.core.intervals import Interval, backfill_range
+from backstream.core.local_days import LocalDays
 
 DataInterval = tuple[datetime | None, datetime | None]
 """Start and end of a run's data interval; both None when Airflow gave it none."""
@@ -21,13 +22,15 @@ def resolve_range(params: Mapping[str, Any], data_interval: DataInterval) -> Int
     Airflow checks the form before it starts a run; runs started in other ways are checked only here.
 
     Args:
-        params: the run's parameters; `since` and `until` are ISO 8601 text, or absent, empty or None.
+        params: the run's parameters; `since`, `until` (ISO 8601 text), `time_zone`, or absent, empty or None.
         data_interval: what the run's timetable says it covers.
 
     Raises:
         SpecError: when only one end is named, an end is no instant or names no zone, the range is empty or
-            reversed, or neither the parameters nor the data interval name one.
+            reversed, or neither the parameters nor the data interval name one; see `resolve_local_days`.
     """
+    if local_days := resolve_local_days(params):
+        return local_days.covering
     since, until = params.get("since") or None, params.get("until") or None
     if since and until:
         return backfill_range(instant_ms(str(since), "since"), instant_ms(str(until), "until"))
@@ -36,6 +39,22 @@ def resolve_range(params: Mapping[str, Any], data_interval: DataInterval) -> Int
         msg = f"a range needs both ends: {given} is {since or until}, {missing} is not given"
         raise SpecError(msg)
     return _interval_of_the_run(data_interval)
+
+
+def resolve_local_days(params: Mapping[str, Any]) -> LocalDays | None:
+    """The days of a time zone that were asked for; None: no zone was named, and the range is one of instants.
+
+    Raises:
+        SpecError: when the zone does not exist, an end is missing or no midnight there, or the range is empty.
+    """
+    zone, ends = params.get("time_zone") or None, [params.get(name) or None for name in ("since", "until")]
+    if zone is None:
+        return None
+    if None in ends:
+        msg = f"time_zone {zone} says whose days since and until are, and they are not both given"
+        raise SpecError(msg)
+    since, until = map(str, ends)
+    return LocalDays.of(since, until, str(zone))
 
 
 def data_interval_of(context: Mapping[str, Any]) -> DataInterval:

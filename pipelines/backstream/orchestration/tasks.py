@@ -23,7 +23,7 @@ from backstream.core.publication import Publication
 from backstream.definition.load import load
 from backstream.orchestration.batches import batch_name, batches
 from backstream.orchestration.form import AS_DEFINED, Asked, require_known
-from backstream.orchestration.ranges import data_interval_of, resolve_limits, resolve_range
+from backstream.orchestration.ranges import data_interval_of, resolve_limits, resolve_local_days, resolve_range
 from backstream.orchestration.secrets import provide_lake
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def _planned(definition_path: Path, wanted: Interval, asked: Asked, context: Map
         is_unsealed_allowed=asked.is_unsealed_allowed,
         overrides=asked.overrides,
         gate_override=asked.gate_override,
+        local_days=resolve_local_days(context["params"]),
         home=Home.from_environment(),
     )
     expected = sum(chunk.expected_events for chunk in planned.chunks)
@@ -100,6 +101,8 @@ def _planned(definition_path: Path, wanted: Interval, asked: Asked, context: Map
         planned.plan_hash,
         f"; {planned.reason}" if planned.reason else "",
     )
+    if planned.local_days:
+        log.info("%s", planned.local_days.told)
     return planned
 
 

@@ -15,14 +15,15 @@ import httpx
 
 from backstream.core.errors import BackstreamError, SpecError
 from backstream.core.instants import DAY_MS, instant_ms, instant_text
-from backstream.core.intervals import backfill_range, require_whole_days
+from backstream.core.intervals import Interval, backfill_range, require_whole_days
+from backstream.core.local_days import LocalDays
 from backstream.pages.runs import BACKFILL, REPROCESS
 
 RANGE = ("since", "until")
-FIRST = (*RANGE, "reason", "mode", "dry_run")
+FIRST = (*RANGE, "time_zone", "reason", "mode", "dry_run")
 """What is always shown; the rest is folded away."""
 
-_DAYS = {"since": "The first UTC day", "until": "The first UTC day that is left as it is"}
+_DAYS = {"since": "The first day", "until": "The first day that is left as it is"}
 _KINDS = {"boolean": "checkbox", "integer": "number", "number": "number"}
 
 
@@ -85,10 +86,7 @@ class Form:
         Raises:
             SpecError, PlanError: when the range is none, or a number is none.
         """
-        since_ms, until_ms = (instant_ms(typed.get(name, ""), name) for name in RANGE)
-        for name, value_ms in zip(RANGE, (since_ms, until_ms), strict=True):
-            require_whole_days(value_ms, name)
-        backfill_range(since_ms, until_ms)
+        interval = _range_of(typed)
         if "reason" in self.schemas and not typed.get("reason", "").strip():
             msg = "a reason is needed: it is kept with the run"
             raise SpecError(msg)
@@ -97,7 +95,7 @@ class Form:
             for name, schema in self.schemas.items()
             if name in typed or "boolean" in _types(schema)  # a box that is not ticked is not sent
         }
-        said |= {"since": _date_time(since_ms), "until": _date_time(until_ms)}
+        said |= {"since": _date_time(interval.start_ms), "until": _date_time(interval.end_ms)}
         return {name: value for name, value in said.items() if value != self.defaults.get(name)}
 
 
@@ -198,9 +196,21 @@ def _text(default: Any) -> str:
     return "" if default is None else str(default)
 
 
+def _range_of(typed: Mapping[str, str]) -> Interval:
+    """What was typed, as instants: days of UTC, or of the time zone named."""
+    since, until = (typed.get(name, "") for name in RANGE)
+    if zone := typed.get("time_zone", "").strip():
+        return LocalDays.of(since, until, zone).exact
+    since_ms, until_ms = instant_ms(since, "since"), instant_ms(until, "until")
+    for name, value_ms in zip(RANGE, (since_ms, until_ms), strict=True):
+        require_whole_days(value_ms, name)
+    return backfill_range(since_ms, until_ms)
+
+
 def _date_time(value_ms: int) -> str:
     """As JSON schema's `date-time` wants it: with seconds."""
-    return instant_text(value_ms).replace("T00:00Z", "T00:00:00Z")
+    text = instant_text(value_ms)
+    return text if text.count(":") > 1 else text.replace("Z", ":00Z")
 
 
 def following(day: str) -> str:

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from backstream.core.audit import Audit, Outcome, Verdict
 from backstream.core.decision import Decision
+from backstream.core.generators import StrategyKind
 from backstream.core.plan import Fidelity, Mode, Plan
 from backstream.core.publication import Publication
+from backstream.core.watermarks import EmissionModel
 from backstream.definition.model import Definition, Quality, WatermarkSection
 from backstream.report.words import counted, duration_words, limit_text
 
@@ -36,9 +38,11 @@ def asked(plan: Plan, definition: Definition) -> tuple[tuple[str, str], ...]:
     ]
     if plan.mode is Mode.REPLAY:
         rows[1:1] = [
-            ("Watermark", _watermark(definition.watermark)),
+            ("Watermark", watermark_text(definition.watermark)),
             ("Allowed lateness", _lateness(definition)),
         ]
+    if plan.local_days:
+        rows.insert(0, ("Asked for", plan.local_days.told))
     return (*rows, *_departures(plan))
 
 
@@ -65,21 +69,40 @@ def limits_text(quality: Quality) -> str:
     )
 
 
-def _watermark(section: WatermarkSection) -> str:
+def watermark_text(section: WatermarkSection) -> str:
     """What the stream believed about events still to come."""
-    if section.strategy == "none":
+    if section.strategy is StrategyKind.NONE:
         return "none: every window waits for the end of the input"
-    delay = duration_words(section.delay)
-    kinds = {
-        "monotonous": "monotonous: each source partition delivers in order of event time",
-        "bounded_out_of_orderness": f"bounded out-of-orderness: an event may come {delay} out of order",
-    }
-    parts = [kinds[section.strategy]]
-    parts.append(f"computed every {duration_words(section.interval)}" if section.interval else "computed always")
+    parts = [_belief(section), _emitted(section)]
     parts.append("the slowest source partition decides")
     if section.idle_timeout:
         parts.append(f"one that is silent for {duration_words(section.idle_timeout)} no longer counts")
     return "; ".join(parts)
+
+
+def _belief(section: WatermarkSection) -> str:
+    delay = duration_words(section.delay)
+    less = f", less {delay}" if section.delay else ""
+    options = ", ".join(f"{name} = {value}" for name, value in section.options.items())
+    return {
+        StrategyKind.MONOTONOUS: "monotonous: each source partition delivers in order of event time",
+        StrategyKind.BOUNDED: f"bounded out-of-orderness: an event may come {delay} out of order",
+        StrategyKind.PUNCTUATED: f"punctuated: marked records say how far event time is{less} ({section.marker})",
+        StrategyKind.TIME_LAG: f"time lag: event time is the clock{less}",
+        StrategyKind.CUSTOM: f"custom: {section.generator}({options})",
+    }[section.strategy]
+
+
+def _emitted(section: WatermarkSection) -> str:
+    """When the belief was brought up to date."""
+    every = f"every {duration_words(section.interval)}"
+    if section.strategy is StrategyKind.PUNCTUATED:
+        return "computed at each of these"
+    if section.emission is EmissionModel.MICRO_BATCH:
+        return f"computed between batches, of which one began {every}"
+    if section.emission is EmissionModel.RECORD or not section.interval:
+        return "computed at each record"
+    return f"computed {every}"
 
 
 def _lateness(definition: Definition) -> str:

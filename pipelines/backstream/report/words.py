@@ -91,12 +91,12 @@ def ago_text(value_ms: int, now_ms: int) -> str:
 
 
 def duration_words(value_ms: int) -> str:
-    """`1 h 30 min`."""
-    rest, parts = value_ms, []
+    """`1 h 30 min`; of less than nothing `-1 ms`."""
+    rest, parts = abs(value_ms), []
     for unit_ms, name in _UNITS:
         count, rest = divmod(rest, unit_ms)
         parts += [f"{count:,} {name}"] if count else []
-    return " ".join(parts) or "0 s"
+    return ("-" if value_ms < 0 else "") + " ".join(parts) if parts else "0 s"
 
 
 def at_text(value_ms: int) -> str:

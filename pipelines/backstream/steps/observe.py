@@ -67,9 +67,13 @@ def day_figures(frame: pd.DataFrame, late_limit: float) -> list[DayFigures]:
     """The sums of each UTC day of an audit frame (`quality.frame.WINDOW_COLUMNS`), in order of days."""
     inside = frame[frame["in_range"]]
     is_missing = inside["is_expected"] & ~inside["is_present"]
-    is_late = inside["late_ratio"] > late_limit
+    day_ms = inside["window_start"].dt.as_unit("ms").astype("int64") // DAY_MS * DAY_MS
+    # A window of few events is soon above a limit that is meant for a run: the day's own share decides.
+    of_day = inside[["events", "late", "dropped"]].groupby(day_ms).transform("sum")
+    is_late_day = of_day["late"] + of_day["dropped"] > late_limit * of_day["events"]
+    is_late = is_late_day & (inside["late_ratio"] > late_limit)
     marked = inside.assign(
-        day_ms=inside["window_start"].dt.as_unit("ms").astype("int64") // DAY_MS * DAY_MS,
+        day_ms=day_ms,
         windows_expected=inside["is_expected"].astype("int64"),
         windows_present=(inside["is_expected"] & inside["is_present"]).astype("int64"),
         flagged=(is_missing | is_late | (inside["unaccounted"] != 0)).astype("int64"),

@@ -17,6 +17,7 @@ from backstream.core.plan import Plan
 from backstream.core.publication import Publication
 from backstream.lake.ledger import RunRow, Status, record_run, run_row
 from backstream.lake.publish import publish
+from backstream.lake.retention import rest_side_tables
 from backstream.steps.reports import report_run
 from backstream.steps.state import home_of, manifests_of
 
@@ -40,6 +41,7 @@ def publish_run(plan: Plan) -> Publication:
         # Last: a run that is stopped before is gone on with, so that the ledger will know of it.
         if not publication.already or not plan.folder.publication.exists():
             publication.write(plan.folder.publication)
+    rest_side_tables(home_of(plan), plan.dataset)
     return publication
 
 

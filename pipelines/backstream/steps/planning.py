@@ -15,6 +15,7 @@ from backstream.core.errors import PlanError
 from backstream.core.folders import Home
 from backstream.core.instants import MAX_MS, MIN_MS
 from backstream.core.intervals import Interval, backfill_range, require_whole_days
+from backstream.core.local_days import LocalDays
 from backstream.core.plan import Chunk, Fidelity, InputFile, Mode, Plan
 from backstream.core.tables import (
     METRICS_TABLE,
@@ -57,6 +58,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     is_unsealed_allowed: bool = False,
     overrides: Mapping[str, str] | None = None,
     gate_override: str = "",
+    local_days: LocalDays | None = None,
     home: Home,
 ) -> Plan:
     """Make and write the plan of a run.
@@ -71,6 +73,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
         is_unsealed_allowed: whether days that may still gain events may be published as final.
         overrides: keys of the definition that this run takes otherwise; see `definition.overrides`.
         gate_override: why the result is to be published even if the gate says no; empty: it is not.
+        local_days: what was asked for, where that was days of a time zone; the range is what covers them.
         home: where state lies.
 
     Raises:
@@ -122,6 +125,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
         reason=with_unsealed(reason, days),
         overrides=dict(overrides or {}),
         gate_override=gate_override,
+        local_days=local_days,
     )
     plan.written()
     return plan

@@ -11,7 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.steps.reconcile.conftest import Published
+from demo.settings import CHECKOUT
+from tests.steps.reconcile.conftest import Published, counted
 from typer.testing import CliRunner, Result
 
 from backstream.cli import app
@@ -195,3 +196,19 @@ def test_without_the_folder_of_its_run_the_published_rows_are_compared_all_the_s
 
     assert found.causes == {Cause.UNKNOWN: 1}
     assert pq.ParquetFile(published.folder / "theirs.parquet").metadata.num_rows == found.windows - 1
+
+
+def test_the_example_of_the_documentation_is_what_is_printed(
+    published: Published, reconcile: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = counted(published.events(with_copies=True))
+    hour, page = theirs["window_start"].dt.strftime("%dT%H"), theirs["page"]
+    theirs.loc[(hour + page).isin(["05T00home", "05T01help", "05T02help"]), "clicks"] += 900
+    theirs.to_parquet(tmp_path / "live.parquet", index=False)
+    monkeypatch.chdir(tmp_path)
+
+    said = reconcile("--against", "live.parquet", "--limit", "4").stdout
+
+    block = (CHECKOUT / "docs" / "reconcile.md").read_text(encoding="utf-8").split("```")[1]
+    shown = block.strip().split("\n", 1)[1].replace("cli.ad5e5236f8a8", published.plan.run_id)
+    assert [line.rstrip() for line in said.splitlines() if line] == [line for line in shown.splitlines() if line]
