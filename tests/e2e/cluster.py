@@ -1,4 +1,4 @@
-"""Airflow on PostgreSQL with a Spark master and two workers: what compose brings up, as processes."""
+"""What compose brings up, as processes: Airflow on PostgreSQL, a Spark master, two workers. The lake is in S3."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ from demo.stack import Stack
 from sqlalchemy import make_url
 from tests.house.compose import commands
 from tests.lake import postgres
+from tests.lake.store import BUCKET, Store
 
 CATALOG_PASSWORD = "catalog-secret-7f3a"  # noqa: S105 - to be looked for where it must not be
 ALERT_TOKEN = "alert-secret-9c1b"  # noqa: S105 - to be looked for where it must not be
+FOLDER = "cluster"
 LIMIT_S = 900
 _POLL_S = 0.5
 AIRFLOW = ("api-server", "scheduler", "dag-processor", "triggerer")
@@ -198,8 +200,8 @@ def compose(service: str) -> list[list[str]]:
 
 
 @contextmanager
-def running(folder: Path, definitions: Path) -> Iterator[Cluster]:
-    """The stack for the length of a block."""
+def running(folder: Path, definitions: Path, store: Store) -> Iterator[Cluster]:
+    """The stack for the length of a block; the lake's files are in the store."""
     binaries = postgres.binaries()
     assert binaries is not None
     home = folder / "home"
@@ -208,6 +210,7 @@ def running(folder: Path, definitions: Path) -> Iterator[Cluster]:
     with postgres.running(binaries, patient) as server, _spark(folder / "spark") as master, _listening() as alerts:
         databases = {name: server.new_database() for name in ("airflow", "lake")}
         settings = _settings(definitions, databases["airflow"], _connection(server, databases["lake"]), alerts)
+        settings["AIRFLOW_CONN_BACKSTREAM_WAREHOUSE"] = json.dumps(_warehouse(store))
         _dag_files(folder / "dags")
         spark, services = Spark(master, chunks_at_once=2), {name: compose(name)[0] for name in AIRFLOW}
         with Stack(home, spark, settings | _dags(folder / "dags"), services) as stack:
@@ -221,6 +224,11 @@ def _connection(server: postgres.Server, database: str) -> dict[str, str]:
     name = make_url(database).database or ""
     known = {"login": postgres.USER, "password": CATALOG_PASSWORD, "host": str(server.folder)}
     return {"conn_type": "postgres", "schema": name} | known
+
+
+def _warehouse(store: Store) -> dict[str, Any]:
+    known = {"login": store.key_id, "password": store.secret, "extra": {"endpoint_url": store.endpoint}}
+    return {"conn_type": "generic", "host": f"s3://{BUCKET}/{FOLDER}", **known}
 
 
 def _settings(definitions: Path, database: str, catalog: dict[str, str], alerts: Alerts) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.e2e.cluster import Cluster, running
+from tests.e2e.cluster import FOLDER, Cluster, running
 from tests.e2e.story import (
     BACKFILL,
     DEFINITION,
@@ -25,14 +25,15 @@ from tests.e2e.story import (
     clear,
     families_of,
 )
+from tests.lake.store import BUCKET, Store
 from tests.spark.histories import write_history
 from tests.steps.conftest import LENIENT
 
-from backstream.core.folders import CATALOG_VARIABLE
+from backstream.core.folders import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, s3: Store) -> Iterator[Cluster]:
     """The running stack, over datasets of the same three days."""
     folder = tmp_path_factory.mktemp("cluster")
     definitions = folder / "definitions"
@@ -41,8 +42,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         (definitions / f"{name}.toml").write_text(DEFINITION.format(name=name, backfill=backfill))
         write_history(folder / "home" / "data" / name, HISTORY)
     (definitions / "lenient.json").write_text(json.dumps(LENIENT))
-    with running(folder, definitions) as started, pytest.MonkeyPatch.context() as patch:
+    with running(folder, definitions, s3) as started, pytest.MonkeyPatch.context() as patch:
         patch.setenv(CATALOG_VARIABLE, started.catalog_uri)
+        patch.setenv(WAREHOUSE_VARIABLE, s3.address(f"{BUCKET}/{FOLDER}"))
         started.until("the DAGs are known", lambda: _are_known(started))
         yield started
 

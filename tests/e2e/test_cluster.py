@@ -1,7 +1,7 @@
 """Backfills on a cluster, end to end: killed, approved, racing, late; held to the reference interpreter.
 
-PostgreSQL holds Airflow's state and the lake's catalog, a Spark master and two workers run the chunks. What
-happens is in `conftest.py`, a chapter after another; minutes together.
+PostgreSQL holds Airflow's state and the lake's catalog, an S3 store the lake's files, a Spark master and two
+workers run the chunks. What happens is in `conftest.py`, a chapter after another; minutes together.
 """
 # ruff: noqa: ARG001 - a test names the chapter that it is about
 
@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.cluster import AIRFLOW, ALERT_TOKEN, CATALOG_PASSWORD, Cluster, compose
+from tests.e2e.cluster import AIRFLOW, ALERT_TOKEN, CATALOG_PASSWORD, FOLDER, Cluster, compose
 from tests.e2e.story import BACKFILL, HISTORY, LATE, RANGE, attempts, expected, plans, published, run_ids
 from tests.lake import postgres
+from tests.lake.store import BUCKET, Store
 from tests.spark.histories import days
 
 from backstream.core.folders import Home
@@ -196,7 +197,15 @@ def test_nothing_of_it_runs_on(cluster: Cluster, restated: str) -> None:
     assert cluster.jobs() == []
 
 
-def test_no_secret_is_in_a_log_a_plan_or_a_report(cluster: Cluster, restated: str) -> None:
-    names = {CATALOG_PASSWORD, ALERT_TOKEN}
+def test_the_files_of_the_lake_are_in_the_store_and_nowhere_else(
+    cluster: Cluster, restated: str, s3: Store
+) -> None:
+    names = {key.rpartition(".")[2] for key in s3.keys(f"{BUCKET}/{FOLDER}") if "/events/" in key}
+    assert names == {"parquet", "avro", "json"}
+    assert not (cluster.home / "warehouse").exists()
+
+
+def test_no_secret_is_in_a_log_a_plan_or_a_report(cluster: Cluster, restated: str, s3: Store) -> None:
+    names = {CATALOG_PASSWORD, ALERT_TOKEN, s3.secret}
     found = [(path, name) for path, text in cluster.texts() for name in names if name in text]
     assert found == []
