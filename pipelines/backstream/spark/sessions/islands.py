@@ -22,8 +22,8 @@ START, LAST, EVENTS, IS_CLEAN = (
 )
 """An island: its first and last event time, its events, and whether lateness left it alone."""
 FIRST, MET, ORDER = "session__first_ms", "session__in_force_ms", "session__order"
-"""A unit of an island: its first event time, beside `LAST` and `EVENTS`; of a straggler the watermark it met and its
-place in arrival order, null where all events came in time."""
+"""A unit of an island: its first event time, beside `LAST` and `EVENTS`; of a straggler the watermark it met and
+its place in arrival order, null where all events came in time."""
 GAP, LATENESS = "session__gap_ms", "session__lateness_ms"
 _BUCKET, _NUMBER = "session__bucket_ms", "session__number"
 _BACKBONE_FIRST, _BACKBONE_LAST, _OTHERS_FIRST, _OTHERS_MET = (
