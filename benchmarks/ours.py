@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from pyspark import StorageLevel
@@ -132,7 +131,7 @@ def _sessions(events: DataFrame, window: Session, *, is_replay: bool) -> session
     these = sessions.found(events, KEYS, columns, AGGREGATES, is_replay=is_replay)
     if not is_replay:
         return these
-    return sessions.with_known_size(replace(these, islands=these.islands.persist(StorageLevel.MEMORY_AND_DISK)))
+    return sessions.kept(these, lambda frame: frame.persist(StorageLevel.MEMORY_AND_DISK))
 
 
 def planned(parquet: Path, days: int, chunk_days: int, mode: Mode, home: Path) -> Plan:

@@ -17,11 +17,11 @@ from backstream.spark.sessions.sessions import (
     Sessions,
     firings,
     found,
+    kept,
     panes,
     recomputed,
     records,
     sessions,
-    with_known_size,
 )
 
 MERGING = {"events": "count(*)", "total": "sum(value)"}
@@ -133,7 +133,7 @@ def test_a_recompute_knows_nothing_late(spark: SparkSession, aggregates: dict[st
 def test_skew_and_a_known_size_change_the_plan_and_nothing_else(spark: SparkSession) -> None:
     events = spark.createDataFrame(rows(streams_of(seed=2_017, many=40)))
     plain = found(events, KEYS, of_row(), MERGING, is_replay=True)
-    other = with_known_size(found(events, KEYS, of_row(), MERGING, is_replay=True, is_skewed=True))
+    other = kept(found(events, KEYS, of_row(), MERGING, is_replay=True, is_skewed=True), DataFrame.cache)
 
     assert other.is_broadcast
     for result in (panes, records, firings):
@@ -199,6 +199,6 @@ def test_no_python_runs_in_a_recompute_nor_where_no_lateness_is(spark: SparkSess
     offline = played(spark, streams, MERGING, is_replay=False)
     replayed = played(spark, streams, MERGING)
 
-    for frame in (recomputed(offline), records(offline), panes(offline), replayed.islands):
+    for frame in (recomputed(offline), records(offline), panes(offline), replayed.units, replayed.special):
         assert not re.search(PYTHON, physical(frame))
     assert len(re.findall(PYTHON, physical(panes(replayed)))) == 1

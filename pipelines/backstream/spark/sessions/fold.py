@@ -1,4 +1,4 @@
-"""One island of touching events, played record by record as the stream met it.
+"""One island of touching events, played unit by unit as the stream met it.
 
 The quick twin of `core.panes` for the sessions of one key: those in flight are kept in order of time, and what a
 firing holds is a place in a list instead of a copy.
@@ -24,10 +24,14 @@ _FAR_MS = MAX_MS // 2
 """Below it no sum of times and gaps overflows."""
 
 
+Span = tuple[int, int]
+"""First and last event time of a unit: of one record, or of several that nothing can tell apart."""
+
+
 class Firing(NamedTuple):
     """One firing of a session: the first `size` of `members`, in a list that only ever grows.
 
-    `by` is the late record that caused it; None: a watermark did.
+    `by` is the late unit that caused it; None: a watermark did.
     """
 
     start_ms: int
@@ -39,9 +43,9 @@ class Firing(NamedTuple):
 
 @dataclass(slots=True)
 class Folded:
-    """An island as the stream met it. Records are numbered in arrival order.
+    """An island as the stream met it. Units are numbered in arrival order.
 
-    `fates` ends before the record at which the stream failed, if it did; `refusal` says why.
+    `fates` ends before the one at which the stream failed, if it did; `refusal` says why.
     """
 
     fates: list[str] = field(default_factory=list)
@@ -51,7 +55,7 @@ class Folded:
 
 @dataclass(slots=True)
 class _InFlight:
-    """Sessions in flight, disjoint, by time: starts, ends, the records of each, and whether it waits to fire."""
+    """Sessions in flight, disjoint, by time: starts, ends, the units of each, and whether it waits to fire."""
 
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
@@ -78,7 +82,7 @@ class _InFlight:
         )
 
     def extend(self, end_ms: int, number: int) -> None:
-        """One record more in the latest session."""
+        """One unit more in the latest session."""
         self.ends[-1] = max(self.ends[-1], end_ms)
         self.members[-1].append(number)
 
@@ -96,30 +100,31 @@ class _InFlight:
         del self.starts[:many], self.ends[:many], self.members[:many], self.is_waiting[:many]
 
 
-def folded(event_times_ms: Sequence[int], in_force_ms: Sequence[int], gap_ms: int, lateness_ms: int) -> Folded:
-    """Play one island: its records in arrival order, each with the watermark it met.
+def folded(spans_ms: Sequence[Span], in_force_ms: Sequence[int], gap_ms: int, lateness_ms: int) -> Folded:
+    """Play one island: its units in arrival order, each with the watermark it met.
 
-    Watermarks between two records change nothing before the next one, and +inf follows the last.
+    Watermarks between two units change nothing before the next one, and +inf follows the last.
     """
     fold, sessions, due_ms = Folded(), _InFlight(), MAX_MS
-    for number, (event_ms, watermark_ms) in enumerate(zip(event_times_ms, in_force_ms, strict=True)):
+    for number, ((first_ms, last_ms), watermark_ms) in enumerate(zip(spans_ms, in_force_ms, strict=True)):
         if watermark_ms >= due_ms:
             _advance(fold, sessions, watermark_ms, lateness_ms)
-        if sessions.takes(event_ms, watermark_ms, lateness_ms):  # nearly every record of a large island
-            sessions.extend(event_ms + gap_ms, number)
+        if sessions.takes(first_ms, watermark_ms, lateness_ms):  # nearly every unit of a large island
+            sessions.extend(last_ms + gap_ms, number)
             fold.fates.append(_ON_TIME)
-        elif not _met(fold, sessions, (number, event_ms, watermark_ms), gap_ms, lateness_ms):
-            fold.refusal = _refusal(event_times_ms, in_force_ms, gap_ms, lateness_ms, number)
+        elif not _met(fold, sessions, (number, first_ms, last_ms + gap_ms), watermark_ms, lateness_ms):
+            fold.refusal = _refusal(spans_ms, in_force_ms, gap_ms, lateness_ms, number)
             return fold
         due_ms = sessions.due_ms(lateness_ms)
     _advance(fold, sessions, MAX_MS, lateness_ms)
     return fold
 
 
-def _met(fold: Folded, sessions: _InFlight, record: tuple[int, int, int], gap_ms: int, lateness_ms: int) -> bool:
-    """A record that opens a session, merges some, or comes late; False: the stream fails at it."""
-    number, event_ms, watermark_ms = record
-    start_ms, end_ms = event_ms, event_ms + gap_ms
+def _met(
+    fold: Folded, sessions: _InFlight, unit: tuple[int, int, int], watermark_ms: int, lateness_ms: int
+) -> bool:
+    """A unit (number, start, end) that opens a session, merges some, or is late; False: the stream fails at it."""
+    number, start_ms, end_ms = unit
     place = sessions.touching(start_ms, end_ms)
     members: list[int] = []
     if place.start < place.stop:
@@ -159,7 +164,7 @@ def _cleanup_ms(end_ms: int, lateness_ms: int) -> int:
 
 
 def _united(each: list[list[int]]) -> list[int]:
-    """The records of all. The longest list goes on, since firings refer to how far it went."""
+    """The units of all. The longest list goes on, since firings refer to how far it went."""
     longest = max(each, key=len)
     for members in each:
         if members is not longest:
@@ -175,10 +180,10 @@ def _fails(sessions: _InFlight, place: slice, union: tuple[int, int], lateness_m
 
 
 def _refusal(
-    event_times_ms: Sequence[int], in_force_ms: Sequence[int], gap_ms: int, lateness_ms: int, number: int
+    spans_ms: Sequence[Span], in_force_ms: Sequence[int], gap_ms: int, lateness_ms: int, number: int
 ) -> str:
-    """What the reference says of it."""
-    records = [Record(0, 0, "", event_ms) for event_ms in event_times_ms[: number + 1]]
+    """What the reference says of it: where a stream can fail, a unit is one record."""
+    records = [Record(0, 0, "", first_ms) for first_ms, _ in spans_ms[: number + 1]]
     try:
         panes(records, as_met(in_force_ms[: number + 1]), Session(gap_ms), lateness_ms)
     except PlanError as error:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from backstream.core.instants import MIN_MS
 from backstream.core.intervals import Interval
 from backstream.spark.arrays import looked_up
-from backstream.spark.sessions.islands import LAST, START, SessionColumns, islands
+from backstream.spark.sessions.islands import LAST, START, SessionColumns, islands, units
 
 EventsBetween = Callable[[int, int], DataFrame]
 """Events with event times in `[start, end)` ms; only `event_time_ms` and the keys are read."""
@@ -82,7 +82,8 @@ def _reach(
         )
         crosses = F.col(START).between(from_ms, until_ms - F.lit(1)) & (F.col(LAST) >= until_ms)
         # Its lineage is cut, since each round would otherwise read again what those before it have read.
-        crossing = islands(events, keys, window, is_replay=False).where(crosses).localCheckpoint()
+        found = islands(units(events, keys, window, is_replay=False), keys, is_replay=False)
+        crossing = found.where(crosses).localCheckpoint()
         seen_until_ms += ahead_ms
         is_open = F.col(LAST) >= open_ms
         ((last_ms, is_any_open),) = crossing.agg(F.max(LAST), F.bool_or(is_open)).collect()

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from backstream.core.instants import MAX_MS
-from backstream.spark.schemas import long
+from backstream.spark.schemas import ARRIVAL_ORDER, long
 from backstream.spark.windows.partials import Partials
 
 START, LAST, EVENTS, IS_CLEAN = (
@@ -21,21 +21,21 @@ START, LAST, EVENTS, IS_CLEAN = (
     "session__is_clean",
 )
 """An island: its first and last event time, its events, and whether lateness left it alone."""
-_GAP, _LATENESS, _BUCKET, _FIRST = (
-    "session__gap_ms",
-    "session__lateness_ms",
-    "session__bucket_ms",
-    "session__first_ms",
-)
-_IN_TIME_FIRST, _IN_TIME_LAST = "session__in_time_first_ms", "session__in_time_last_ms"
-_LATE_FIRST, _LATE_MET = "session__late_first_ms", "session__late_met_ms"
-_BACKBONE_FIRST, _BACKBONE_LAST, _CHAINS = (
+FIRST, MET, ORDER = "session__first_ms", "session__in_force_ms", "session__order"
+"""A unit of an island: its first event time, beside `LAST` and `EVENTS`; of a straggler the watermark it met and
+its place in arrival order, null where all events came in time."""
+GAP, LATENESS = "session__gap_ms", "session__lateness_ms"
+_BUCKET, _NUMBER = "session__bucket_ms", "session__number"
+_BACKBONE_FIRST, _BACKBONE_LAST, _OTHERS_FIRST, _OTHERS_MET = (
     "session__backbone_first_ms",
     "session__backbone_last_ms",
-    "session__backbone_chains",
+    "session__others_first_ms",
+    "session__others_met_ms",
 )
-_BEGINS = "session__begins"
+_BEGINS, _CHAINS = "session__begins", "session__chains"
 _ISLAND_BUCKET, _ISLAND_KEY = "session__island_bucket_ms", "session__key"
+_FAR_MS = MAX_MS // 4
+"""Beyond it a merge may overflow, which fails the stream at a record: there, each stands for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,19 @@ class SessionColumns:
         """The parameters of one definition as literals."""
         return cls(long(gap_ms), long(allowed_lateness_ms))
 
+    def is_in_time(self) -> Column:
+        """Whether a record was at least two milliseconds ahead of the watermark it met.
 
-def islands(
+        Such records may all be taken for the first to arrive, and no result differs: whatever could fire, or be
+        forgotten, before one of them ended more than a gap before it. One millisecond less would not do: an event
+        exactly at the bound can miss a session that has just fired.
+        """
+        event_ms, far_ms = F.col("event_time_ms"), F.lit(_FAR_MS)
+        is_near = (event_ms <= far_ms) & (self.gap_ms <= far_ms) & (self.allowed_lateness_ms <= far_ms)
+        return (F.col("watermark_ms") < event_ms - F.lit(1)) & is_near
+
+
+def units(
     events: DataFrame,
     keys: Sequence[str],
     window: SessionColumns,
@@ -60,47 +71,45 @@ def islands(
     is_replay: bool,
     is_skewed: bool = False,
 ) -> DataFrame:
-    """One row per key and island: `START`, `LAST`, `EVENTS`, `IS_CLEAN` and the merged columns of `parts`.
+    """What islands are made of, each unit with the `START` of its island; enough to play a stream.
 
-    Two events within one stretch as long as the gap are always in one island, so only such buckets are put in
-    order, not events.
+    Events in time within one stretch as long as the gap are one unit, since they are always in one session; each
+    straggler is a unit of its own. So only units are put in order, not events.
 
     Args:
-        events: with the key columns and `event_time_ms`; in a replay also `watermark_ms`.
+        events: with the key columns and `event_time_ms`; in a replay also `watermark_ms` and `ARRIVAL_ORDER`.
         keys: key columns.
         window: the gap and the allowed lateness.
         parts: aggregates to carry along.
-        is_replay: whether an island can be other than clean.
+        is_replay: whether there can be stragglers.
         is_skewed: a few keys have most of the events.
+
+    Returns:
+        Keys, `START`, `FIRST`, `LAST`, `EVENTS`, `GAP`, `LATENESS` and the columns of `parts`; in a replay also
+        `MET` and `ORDER`.
     """
-    # Where a bucket holds few events, aggregating before the exchange hardly shrinks anything: moving the events
-    # by key once is quicker. One hot key's events would then all go to one task, so they are shrunk first.
-    moved = events if is_skewed else events.repartition(*(F.col(key) for key in keys))
-    bounds, merged = (_of_bucket(), _of_island()) if is_replay else ({}, {})
-    buckets = moved.groupBy(*keys, *_parameters(window)).agg(
-        F.min("event_time_ms").alias(_FIRST),
-        F.max("event_time_ms").alias(LAST),
-        F.count(F.lit(1)).alias(EVENTS),
-        *(column.alias(name) for name, column in bounds.items()),
-        *(parts.partial if parts else ()),
-    )
-    placed = buckets.withColumns(_backbone()) if is_replay else buckets
-    joined = (
-        _started(placed, keys, is_replay=is_replay)
-        .groupBy(*keys, START, _GAP, _LATENESS)
-        .agg(
-            F.max(LAST).alias(LAST),
-            F.sum(EVENTS).alias(EVENTS),
-            *(column.alias(name) for name, column in merged.items()),
-            *(parts.merged if parts else ()),
-        )
+    if not is_replay:
+        return _started(_buckets(events, keys, window, parts, is_skewed=is_skewed), keys, is_replay=False)
+    in_time = _buckets(events.where(window.is_in_time()), keys, window, parts, is_skewed=is_skewed)
+    late = _stragglers(events.where(~window.is_in_time()), keys, window, parts)
+    return _started(in_time.unionByName(late, allowMissingColumns=True), keys, is_replay=True)
+
+
+def islands(of: DataFrame, keys: Sequence[str], parts: Partials | None = None, *, is_replay: bool) -> DataFrame:
+    """One row per key and island: `START`, `LAST`, `EVENTS`, `IS_CLEAN` and the merged columns of `parts`."""
+    merged = _of_island() if is_replay else {}
+    joined = of.groupBy(*keys, START, GAP, LATENESS).agg(
+        F.max(LAST).alias(LAST),
+        F.sum(EVENTS).alias(EVENTS),
+        *(column.alias(name) for name, column in merged.items()),
+        *(parts.merged if parts else ()),
     )
     return joined.withColumn(IS_CLEAN, _is_clean() if is_replay else F.expr("true")).drop(*merged)
 
 
 def end_ms() -> Column:
     """Where the session of an island ends: one gap after its last event."""
-    return F.col(LAST) + F.col(_GAP)
+    return F.col(LAST) + F.col(GAP)
 
 
 def with_islands(
@@ -110,7 +119,7 @@ def with_islands(
 
     An island fills the buckets between its ends, and no other island of its key has an event in them.
     """
-    stretch = F.sequence(_bucket_ms(F.col(START), F.col(_GAP)), _bucket_ms(F.col(LAST), F.col(_GAP)), F.col(_GAP))
+    stretch = F.sequence(_bucket_ms(F.col(START), F.col(GAP)), _bucket_ms(F.col(LAST), F.col(GAP)), F.col(GAP))
     names = {key: f"{_ISLAND_KEY}_{number}" for number, key in enumerate(keys)}
     by_bucket = found.select(
         *(F.col(key).alias(name) for key, name in names.items()),
@@ -124,52 +133,57 @@ def with_islands(
     return placed.join(by_bucket, is_in, how=how).select(*events.columns, START, IS_CLEAN)
 
 
-def _parameters(window: SessionColumns) -> tuple[Column, Column, Column]:
-    """Grouped by, so that they are there afterwards; Spark leaves literals out of the grouping."""
-    return (
-        _bucket_ms(F.col("event_time_ms"), window.gap_ms).alias(_BUCKET),
-        window.gap_ms.alias(_GAP),
-        window.allowed_lateness_ms.alias(_LATENESS),
+def _buckets(
+    events: DataFrame, keys: Sequence[str], window: SessionColumns, parts: Partials | None, *, is_skewed: bool
+) -> DataFrame:
+    # Where a bucket holds few events, aggregating before the exchange hardly shrinks anything: moving the events
+    # by key once is quicker. One hot key's events would then all go to one task, so they are shrunk first.
+    moved = events if is_skewed else events.repartition(*(F.col(key) for key in keys))
+    # The parameters are grouped by, so that they are there afterwards; Spark leaves literals out of the grouping.
+    by = {_BUCKET: _bucket_ms(F.col("event_time_ms"), window.gap_ms), **_parameters(window)}
+    buckets = moved.groupBy(*keys, *(column.alias(name) for name, column in by.items())).agg(
+        F.min("event_time_ms").alias(FIRST),
+        F.max("event_time_ms").alias(LAST),
+        F.count(F.lit(1)).alias(EVENTS),
+        *(parts.partial if parts else ()),
     )
+    return buckets.drop(_BUCKET)
 
 
-def _of_bucket() -> dict[str, Column]:
-    """What a bucket keeps of its events to tell whether lateness touched the island.
-
-    One millisecond more than `not late`: an event exactly at the bound can miss a session that has just fired.
-    """
-    event_ms, watermark_ms = F.col("event_time_ms"), F.col("watermark_ms")
-    is_in_time = watermark_ms < event_ms - F.lit(1)
-    return {
-        _IN_TIME_FIRST: F.min(F.when(is_in_time, event_ms)),
-        _IN_TIME_LAST: F.max(F.when(is_in_time, event_ms)),
-        _LATE_FIRST: F.min(F.when(~is_in_time, event_ms)),
-        _LATE_MET: F.max(F.when(~is_in_time, watermark_ms)),
-    }
+def _stragglers(late: DataFrame, keys: Sequence[str], window: SessionColumns, parts: Partials | None) -> DataFrame:
+    # Records may be alike in every column; each is a unit all the same.
+    numbered = late.withColumn(_NUMBER, F.monotonically_increasing_id())
+    moved = numbered.repartition(*(F.col(key) for key in keys))
+    by = {FIRST: F.col("event_time_ms"), **as_unit(), **_parameters(window), _NUMBER: F.col(_NUMBER)}
+    each = moved.groupBy(*keys, *(column.alias(name) for name, column in by.items())).agg(
+        F.count(F.lit(1)).alias(EVENTS), *(parts.partial if parts else ())
+    )
+    return each.withColumn(LAST, F.col(FIRST)).drop(_NUMBER)
 
 
-def _backbone() -> dict[str, Column]:
-    """The events of a bucket that are sure to meet each other in time, and what is late beside them.
+def as_unit() -> dict[str, Column]:
+    """What tells how a record arrived that stands for itself."""
+    return {MET: F.col("watermark_ms"), ORDER: F.struct(*ARRIVAL_ORDER)}
 
-    No session that holds an event of the bucket ends within a gap of its first event. So if all of them came
-    before the watermark got there, they are one session, however late: all are backbone. Else those in time are.
-    """
-    is_met_whole = F.coalesce(F.col(_LATE_MET) < _fires_ms(F.col(_FIRST)), F.expr("true"))
-    return {
-        _BACKBONE_FIRST: F.when(is_met_whole, F.col(_FIRST)).otherwise(F.col(_IN_TIME_FIRST)),
-        _BACKBONE_LAST: F.when(is_met_whole, F.col(LAST)).otherwise(F.col(_IN_TIME_LAST)),
-        _LATE_FIRST: F.when(~is_met_whole, F.col(_LATE_FIRST)),
-    }
+
+def _parameters(window: SessionColumns) -> dict[str, Column]:
+    return {GAP: window.gap_ms, LATENESS: window.allowed_lateness_ms}
+
+
+def _is_backbone() -> Column:
+    """Whether a unit is sure to be in a session that waits: in time, or before its own window was due."""
+    return F.coalesce(F.col(MET) < _fires_ms(F.col(FIRST)), F.col(MET).isNull())
 
 
 def _of_island() -> dict[str, Column]:
-    """The same of an island, of what its buckets keep. Of late events only those outside the backbone."""
+    """What an island keeps of its units, to tell whether lateness touched it."""
+    is_backbone = _is_backbone()
     return {
         _CHAINS: F.sum(_CHAINS),
-        _BACKBONE_FIRST: F.min(_BACKBONE_FIRST),
-        _BACKBONE_LAST: F.max(_BACKBONE_LAST),
-        _LATE_FIRST: F.min(_LATE_FIRST),
-        _LATE_MET: F.max(F.when(F.col(_LATE_FIRST).isNotNull(), F.col(_LATE_MET))),
+        _BACKBONE_FIRST: F.min(F.when(is_backbone, F.col(FIRST))),
+        _BACKBONE_LAST: F.max(F.when(is_backbone, F.col(LAST))),
+        _OTHERS_FIRST: F.min(F.when(~is_backbone, F.col(FIRST))),
+        _OTHERS_MET: F.max(F.when(~is_backbone, F.col(MET))),
     }
 
 
@@ -181,46 +195,45 @@ def _is_clean() -> Column:
     (its neighbour in the chain has arrived, or neither has fired) and comes before the watermark reaches the end
     of the chain. And the session must not be kept beyond the limit of 64 bits, where the stream fails.
     """
-    is_behind = F.col(_LATE_FIRST) >= F.col(_BACKBONE_FIRST)
-    finds_it = F.col(_LATE_MET) < _fires_ms(F.col(_BACKBONE_LAST))
-    is_bounded = F.col(LAST) <= F.lit(MAX_MS) - F.col(_LATENESS) - F.col(_GAP)
+    is_behind = F.col(_OTHERS_FIRST) >= F.col(_BACKBONE_FIRST)
+    finds_it = F.col(_OTHERS_MET) < _fires_ms(F.col(_BACKBONE_LAST))
+    is_bounded = F.col(LAST) <= F.lit(MAX_MS) - F.col(LATENESS) - F.col(GAP)
     is_one_chain = F.col(_CHAINS) == F.lit(1)
-    has_others = F.col(_LATE_FIRST).isNotNull()
+    has_others = F.col(_OTHERS_FIRST).isNotNull()
     return is_one_chain & is_bounded & (~has_others | F.coalesce(is_behind & finds_it, F.expr("false")))
 
 
 def _fires_ms(last_ms: Column) -> Column:
     """The watermark that fires a session whose last event this is; null beyond the limit of 64 bits."""
-    return F.try_add(last_ms, F.col(_GAP) - F.lit(1))
+    return F.try_add(last_ms, F.col(GAP) - F.lit(1))
 
 
-def _started(buckets: DataFrame, keys: Sequence[str], *, is_replay: bool) -> DataFrame:
-    """Add `START`: when the island of each bucket began; and whether a chain of its backbone begins in it."""
-    of_key = Window.partitionBy(*keys).orderBy(_BUCKET)
+def _started(found: DataFrame, keys: Sequence[str], *, is_replay: bool) -> DataFrame:
+    """Add `START`: when the island of each unit began; and whether a chain of its backbone begins in it."""
+    # The order must not hang on chance: what is made twice has to be cut into the same islands.
+    of_key = Window.partitionBy(*keys).orderBy(FIRST, *((MET,) if is_replay else ()))
     before = of_key.rowsBetween(Window.unboundedPreceding, -1)
     so_far = of_key.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    begins = {_BEGINS: _is_apart(F.col(_FIRST), F.max(LAST).over(before))}
+    begins = {_BEGINS: _is_apart(F.max(LAST).over(before))}
     if is_replay:
-        begins[_CHAINS] = _begins_chain(F.max(_BACKBONE_LAST).over(before)).cast("long")
-    begun = buckets.withColumns(begins)
-    return begun.withColumn(START, F.max(F.when(F.col(_BEGINS), F.col(_FIRST))).over(so_far)).drop(_BEGINS)
+        last_ms = F.max(F.when(_is_backbone(), F.col(LAST))).over(before)
+        begins[_CHAINS] = _begins_chain(last_ms).cast("long")
+    begun = found.withColumns(begins)
+    return begun.withColumn(START, F.max(F.when(F.col(_BEGINS), F.col(FIRST))).over(so_far)).drop(_BEGINS)
 
 
 def _begins_chain(before_ms: Column) -> Column:
-    """Whether a bucket's backbone is not sure to meet what ends at `before_ms`; not where it has none.
+    """Whether a unit of the backbone is not sure to meet what ends at `before_ms`.
 
-    An event in time meets a session that reaches it. A late one does if it came before that session fired.
+    Events in time meet a session that reaches them. A straggler does if it came before that session fired.
     """
-    is_met_in_time = ~_is_apart(F.col(_IN_TIME_FIRST), before_ms) & F.col(_IN_TIME_FIRST).isNotNull()
-    has_late_first = F.col(_BACKBONE_FIRST) < F.coalesce(_IN_TIME_FIRST, F.lit(MAX_MS))
-    is_met_late = ~_is_apart(F.col(_BACKBONE_FIRST), before_ms) & (F.col(_LATE_MET) < _fires_ms(before_ms))
-    is_met = is_met_in_time | F.coalesce(has_late_first & is_met_late, F.expr("false"))
-    return F.col(_BACKBONE_FIRST).isNotNull() & ~is_met
+    is_met = F.col(MET).isNull() | F.coalesce(F.col(MET) < _fires_ms(before_ms), F.expr("false"))
+    return _is_backbone() & ~(is_met & ~_is_apart(before_ms))
 
 
-def _is_apart(first_ms: Column, before_ms: Column) -> Column:
-    """Whether a chain begins: more than a gap after what was before, or nothing was. Not where nothing is."""
-    return F.coalesce(first_ms - before_ms > F.col(_GAP), first_ms.isNotNull())
+def _is_apart(before_ms: Column) -> Column:
+    """Whether a unit begins more than a gap after what was before, or nothing was."""
+    return F.coalesce(F.col(FIRST) - before_ms > F.col(GAP), F.expr("true"))
 
 
 def _bucket_ms(time_ms: Column, gap_ms: Column) -> Column:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from pyspark.sql import DataFrame, Observation
@@ -100,7 +100,7 @@ class SessionWindows:
         )
         if not self.work.is_replay:
             return these
-        return sessions.with_known_size(replace(these, islands=self.keep(these.islands)))
+        return sessions.kept(these, self.keep)
 
     def _is_skewed(self) -> bool:
         if self.work.chunk.expected_events < values.MANY_EVENTS:

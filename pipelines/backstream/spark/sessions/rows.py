@@ -1,6 +1,6 @@
-"""Rows of dirty islands through the fold: the one place where rows of a run go through Python.
+"""Units of dirty islands through the fold: the one place where rows of a run go through Python.
 
-The rows of many islands come as one sorted stream of batches, since a call per island costs more than the island.
+The units of many islands come as one sorted stream of batches, since a call per island costs more than the island.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from backstream.core.errors import PlanError
+from backstream.core.instants import MIN_MS
 from backstream.core.panes import PaneTiming
-from backstream.spark.sessions.fold import Firing, Folded, folded
+from backstream.spark.sessions.fold import Firing, Folded, Span, folded
+from backstream.spark.sessions.islands import FIRST, GAP, LAST, LATENESS, MET
 
-GAP, LATENESS, POSITION = "session__gap_ms", "session__lateness_ms", "session__position"
-"""What the fold needs beside a record's own columns; an island's first record has the position 1."""
+POSITION, SEQ = "session__position", "session__seq"
+"""A unit's place in its island, from 1, and of a straggler the sequence it arrived with."""
 IN_WINDOW = ("session__window_start_ms", "session__window_end_ms")
 
 FATES: Mapping[str, str] = {"fate": "string", "refusal": "string"}
@@ -35,7 +37,6 @@ FIRINGS: Mapping[str, str] = {
     "session__by_record": "long",
 }
 _ARROW = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
-_NEEDED = ("event_time_ms", "watermark_ms", "arrival_seq")
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -44,16 +45,20 @@ class Island(NamedTuple):
     """One island among rows of several: its first row, what the rows say, and what became of them."""
 
     begin: int
-    event_times_ms: Sequence[int]
-    in_force_ms: Sequence[int]
-    arrival_seqs: Sequence[int]
+    spans_ms: Sequence[Span]
+    met_ms: Sequence[int | None]
+    arrival_seqs: Sequence[int | None]
     gap_ms: int
     fold: Folded
+
+    def window(self) -> Span:
+        """The session that all of it is in the end."""
+        return min(first for first, _ in self.spans_ms), max(last for _, last in self.spans_ms) + self.gap_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What is added to the records: names and SQL types, and the values that an island gives.
+    """What is added to the units: names and SQL types, and the values that an island gives.
 
     `rows_of` yields lists as long as each other: the numbers of some rows, counted within the island, and the
     values of each column.
@@ -84,18 +89,20 @@ _Rows = tuple[list[int], list[list[Any]]]
 
 
 def _fates(island: Island) -> Iterator[_Rows]:
-    many = len(island.event_times_ms)
+    many = len(island.spans_ms)
     fates: list[str | None] = [*island.fold.fates]
     missing = many - len(fates)
     refusals: list[str | None] = [None] * many
     if missing:
         refusals[len(fates)] = island.fold.refusal
-    yield list(range(many)), [fates + [None] * missing, refusals]
+    fates += [None] * missing
+    stragglers = [number for number, met_ms in enumerate(island.met_ms) if met_ms is not None]
+    yield stragglers, [[fates[number] for number in stragglers], [refusals[number] for number in stragglers]]
 
 
 def _windows(island: Island) -> Iterator[_Rows]:
-    """Each window that fired, and the island's own: where every record is in the end."""
-    final = min(island.event_times_ms), max(island.event_times_ms) + island.gap_ms
+    """Each window that fired, and the island's own: where every unit is in the end."""
+    final, every = island.window(), range(len(island.spans_ms))
     fired: dict[tuple[int, int], list[Firing]] = {final: []}
     if island.fold.refusal:
         raise PlanError(island.fold.refusal)
@@ -107,8 +114,8 @@ def _windows(island: Island) -> Iterator[_Rows]:
         live = firings[-1].members[: firings[-1].size] if firings else []
         is_final = window == final
         missed: list[int] = []
-        if is_final and len(live) < len(island.event_times_ms):
-            missed = sorted(set(range(len(island.event_times_ms))).difference(live))
+        if is_final and len(live) < len(every):
+            missed = sorted(set(every).difference(live))
         many = len(live) + len(missed)
         constant = [*window, is_final, len(firings) - is_first]
         start_ms, end_ms, in_final, late_firings = ([value] * many for value in constant)
@@ -125,17 +132,17 @@ def _firings(island: Island) -> Iterator[_Rows]:
         before[window] = index + 1
         cause: tuple[str, int | None, int | None] = (PaneTiming.ON_TIME.value, None, None)
         if by is not None:
-            cause = PaneTiming.LATE.value, island.in_force_ms[by], island.arrival_seqs[by]
+            cause = PaneTiming.LATE.value, island.met_ms[by], island.arrival_seqs[by]
         members = firing.members[: firing.size]
         yield members, [[value] * firing.size for value in (*window, index, *cause)]
 
 
 fated = Columns(FATES, _fates)
-"""Every record with its fate; null from the one on at which the stream failed, which says why in `refusal`."""
+"""Every straggler with its fate; null from the one on at which the stream failed, which says why in `refusal`."""
 in_windows = Columns(WINDOWS, _windows)
-"""A row per record and window it is in, with the panes that hold it there. Fails as the stream did."""
+"""A row per unit and window it is in, with the panes that hold it there. Fails as the stream did."""
 in_firings = Columns(FIRINGS, _firings)
-"""A row per record and firing it is in, up to where the stream failed, if it did."""
+"""A row per unit and firing it is in, up to where the stream failed, if it did."""
 
 
 def _whole_islands(batches: Batches) -> Iterator[pa.Table]:
@@ -154,9 +161,11 @@ def _whole_islands(batches: Batches) -> Iterator[pa.Table]:
 
 def _islands(rows: pa.Table) -> Iterator[Island]:
     begins = np.flatnonzero(rows[POSITION].to_numpy() == 1).tolist()
-    columns = [rows[name].to_pylist() for name in _NEEDED]
+    spans_ms = list(zip(rows[FIRST].to_pylist(), rows[LAST].to_pylist(), strict=True))
+    met_ms, arrival_seqs = rows[MET].to_pylist(), rows[SEQ].to_pylist()
+    in_force_ms = rows[MET].fill_null(MIN_MS).to_pylist()
     gaps, latenesses = rows[GAP].to_pylist(), rows[LATENESS].to_pylist()
     for begin, end in pairwise([*begins, rows.num_rows]):
-        event_times_ms, in_force_ms, arrival_seqs = (column[begin:end] for column in columns)
-        fold = folded(event_times_ms, in_force_ms, gaps[begin], latenesses[begin])
-        yield Island(begin, event_times_ms, in_force_ms, arrival_seqs, gaps[begin], fold)
+        mine = slice(begin, end)
+        fold = folded(spans_ms[mine], in_force_ms[mine], gaps[begin], latenesses[begin])
+        yield Island(begin, spans_ms[mine], met_ms[mine], arrival_seqs[mine], gaps[begin], fold)

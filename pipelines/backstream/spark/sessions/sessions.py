@@ -1,14 +1,16 @@
 """Sessions: islands of touching events per key; only islands that lateness can have split are folded in order.
 
-An island that fired exactly once, whole, is told by a few numbers per gap-wide bucket of it (`islands`). The
-others are played record by record: that is the one place where rows go through Python, and a recompute never gets
-there.
+Events in time are told by a few numbers per gap-wide bucket, stragglers each by itself: these are the units of an
+island (`islands`). An island that fired exactly once, whole, is their sum. The units of the others are played in
+arrival order: that is the one place where rows go through Python, and a recompute never gets there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -19,22 +21,28 @@ from backstream.core.intervals import Interval
 from backstream.core.tables import PANES_KEPT
 from backstream.definition.aggregates import filtered
 from backstream.spark.arrays import IntervalColumns
-from backstream.spark.schemas import ARRIVAL_ORDER, long
+from backstream.spark.schemas import long
 from backstream.spark.sessions.islands import (
     EVENTS,
+    FIRST,
+    GAP,
     IS_CLEAN,
     LAST,
+    LATENESS,
+    MET,
+    ORDER,
     START,
     SessionColumns,
+    as_unit,
     end_ms,
     islands,
+    units,
     with_islands,
 )
 from backstream.spark.sessions.rows import (
-    GAP,
     IN_WINDOW,
-    LATENESS,
     POSITION,
+    SEQ,
     Columns,
     fated,
     in_firings,
@@ -46,19 +54,24 @@ from backstream.spark.windows.partials import Partials, partials
 FEW_BUCKETS = 500_000
 """Up to as many buckets of islands are sent to every task, so that their records can be picked out in passing."""
 
+Keep = Callable[[DataFrame], DataFrame]
+"""Keeps a frame until all results are taken."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
     """The sessions of a stretch of events, and what their results are made of.
 
-    `islands` is worth keeping (`persist`) while several results are taken: each rests on it.
+    Each result rests on `units`, and in a replay on `special`: islands whose records need more than their own time
+    to be judged, since they are dirty or reach across a boundary. `kept` makes them once.
     """
 
     events: DataFrame
     keys: Sequence[str]
     window: SessionColumns
     aggregates: Mapping[str, str]
-    islands: DataFrame
+    units: DataFrame
+    special: DataFrame
     parts: Partials | None
     is_replay: bool
     owned: IntervalColumns | None
@@ -89,15 +102,25 @@ def found(
     """
     parts = partials(events, aggregates)
     mine = IntervalColumns.of(events.sparkSession, owned) if owned else None
-    of_key = islands(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
-    return Sessions(events, keys, window, aggregates, of_key, parts, is_replay, mine)
+    of = units(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
+    special = _special(islands(of, keys, is_replay=is_replay), mine)
+    return Sessions(events, keys, window, aggregates, of, special, parts, is_replay, mine)
 
 
-def with_known_size(these: Sessions) -> Sessions:
-    """Choose how records of islands are picked out. Runs a job; what it computes is there if `islands` is kept."""
+def kept(these: Sessions, keep: Keep) -> Sessions:
+    """Keep what several results rest on, and choose how records of islands are picked out. Runs a job."""
+    of = keep(these.units)
+    special = keep(_special(islands(of, these.keys, is_replay=these.is_replay), these.owned))
     buckets = F.sum((end_ms() - F.col(START)) / F.col(GAP) + F.lit(1))
-    ((count,),) = _special(these).agg(F.coalesce(buckets, F.lit(0.0))).collect()
-    return replace(these, is_broadcast=count <= FEW_BUCKETS)
+    ((count,),) = special.agg(F.coalesce(buckets, F.lit(0.0))).collect()
+    return replace(these, units=of, special=special, is_broadcast=count <= FEW_BUCKETS)
+
+
+def _special(of_key: DataFrame, owned: IntervalColumns | None) -> DataFrame:
+    is_special = ~F.col(IS_CLEAN)
+    for boundary_ms in (owned.start_ms, owned.end_ms) if owned else ():
+        is_special |= (F.col(START) < boundary_ms) & (F.col(LAST) >= boundary_ms)
+    return of_key.where(is_special)
 
 
 def is_owned(owned: IntervalColumns | None, start_ms: Column) -> Column:
@@ -138,14 +161,12 @@ def panes(these: Sessions) -> DataFrame:
 def records(these: Sessions) -> DataFrame:
     """Every record with its `fate`, and `is_owned`: whether its session, all events known, is the chunk's."""
     columns = [*these.events.columns, "fate", "is_owned"]
-    known = _known(these)
     is_ours = is_owned(these.owned, F.coalesce(START, "event_time_ms"))
-    plain = known.where(F.coalesce(IS_CLEAN, F.expr("true")))
+    plain, stragglers = _known(these)
     plain = plain.withColumns({"fate": F.lit(Fate.ON_TIME), "is_owned": is_ours}).select(*columns)
-    if not these.is_replay:
+    if stragglers is None:
         return plain
-    met = _folded(_dirty(these), these, fated).withColumn("is_owned", is_ours)
-    return plain.unionByName(met.select(*columns))
+    return plain.unionByName(_judged(stragglers, these).withColumn("is_owned", is_ours).select(*columns))
 
 
 def firings(these: Sessions) -> DataFrame:
@@ -186,67 +207,89 @@ def sessions(
     these = found(events, keys, window, aggregates, is_replay=not is_offline)
     columns = [*events.columns, "fate", "refusal"]
     on_time = {"fate": F.lit(Fate.ON_TIME), "refusal": F.lit(None).cast("string")}
-    clean = _known(these).where(F.coalesce(IS_CLEAN, F.expr("true")))
-    clean = clean.withColumns(on_time).select(*columns)
+    plain, stragglers = _known(these)
+    plain = plain.withColumns(on_time).select(*columns)
     fired = [*keys, *WINDOW, "watermark_ms", "by_record", *aggregates]
     whole = _whole(these).withColumns({"watermark_ms": long(None), "by_record": long(None)}).select(*fired)
-    if is_offline:
-        return clean, whole
-    met = _folded(_dirty(these), these, fated).select(*columns)
-    return clean.unionByName(met), whole.unionByName(_dirty_firings(these).select(*fired))
+    if stragglers is None:
+        return plain, whole
+    met = _judged(stragglers, these).select(*columns)
+    return plain.unionByName(met), whole.unionByName(_dirty_firings(these).select(*fired))
 
 
 def _whole(these: Sessions) -> DataFrame:
     """Islands that fired once, whole: keys, window, `EVENTS`, aggregates."""
+    clean = islands(these.units, these.keys, these.parts, is_replay=these.is_replay).where(IS_CLEAN)
     if these.parts:
         values = (START, end_ms().alias(WINDOW[1]), EVENTS, *these.parts.values)
-        whole = these.islands.where(IS_CLEAN).select(*these.keys, *values)
+        whole = clean.select(*these.keys, *values)
     else:
-        clean = with_islands(these.events, these.islands.where(IS_CLEAN), these.keys, these.window, how="inner")
+        events = with_islands(these.events, clean, these.keys, these.window, how="inner")
         ends = F.max(F.col("event_time_ms") + these.window.gap_ms).alias(WINDOW[1])
-        whole = clean.groupBy(*these.keys, START).agg(
+        whole = events.groupBy(*these.keys, START).agg(
             ends, F.count(F.lit(1)).alias(EVENTS), *_values(these.aggregates)
         )
     return whole.withColumnRenamed(START, WINDOW[0]).where(is_owned(these.owned, F.col(WINDOW[0])))
 
 
-def _special(these: Sessions) -> DataFrame:
-    """Islands whose records need more than their own time to be judged: dirty, or across a boundary."""
-    is_special = ~F.col(IS_CLEAN)
-    for boundary_ms in (these.owned.start_ms, these.owned.end_ms) if these.owned else ():
-        is_special |= (F.col(START) < boundary_ms) & (F.col(LAST) >= boundary_ms)
-    return these.islands.where(is_special)
+def _known(these: Sessions) -> tuple[DataFrame, DataFrame | None]:
+    """The events that are surely on time, and all others; None: there can be no others.
+
+    Both with `START`, null where the island is not special.
+    """
+    known = with_islands(these.events, _sent(these, these.special), these.keys, these.window, how="left")
+    if not these.is_replay:
+        return known, None
+    is_plain = F.coalesce(IS_CLEAN, F.expr("true")) | these.window.is_in_time()
+    return known.where(is_plain), known.where(~is_plain)
 
 
-def _known(these: Sessions) -> DataFrame:
-    """All events, with `START` and `IS_CLEAN` of special islands."""
-    return with_islands(these.events, _sent(these, _special(these)), these.keys, these.window, how="left")
+def _judged(stragglers: DataFrame, these: Sessions) -> DataFrame:
+    """Stragglers of dirty islands, with `fate` and `refusal`."""
+    in_time = _dirty_units(these).where(F.col(MET).isNull())
+    beside = in_time.select(*these.keys, START, FIRST, LAST, MET, ORDER, GAP, LATENESS)
+    told = _as_units(stragglers, these).unionByName(beside, allowMissingColumns=True)
+    return _folded(told, these, fated)
 
 
 def _dirty(these: Sessions) -> DataFrame:
-    """The events of islands that lateness touched, with `START`."""
-    touched = _sent(these, these.islands.where(~F.col(IS_CLEAN)))
+    """The islands that lateness touched and that reach into what is owned."""
+    touched = these.special.where(~F.col(IS_CLEAN))
     if these.owned:
         reaches = (F.col(START) < these.owned.end_ms) & (F.col(LAST) >= these.owned.start_ms)
         touched = touched.where(reaches)
-    return with_islands(these.events, touched, these.keys, these.window, how="inner")
+    return _sent(these, touched)
+
+
+def _dirty_units(these: Sessions) -> DataFrame:
+    """The units of such islands."""
+    names = {name: f"session__dirty_{number}" for number, name in enumerate((*these.keys, START))}
+    dirty = _dirty(these).select(*(F.col(name).alias(other) for name, other in names.items()))
+    is_same = reduce(and_, [F.col(name).eqNullSafe(F.col(other)) for name, other in names.items()])
+    return these.units.join(dirty, is_same, how="leftsemi")
+
+
+def _dirty_events(these: Sessions) -> DataFrame:
+    """The events of such islands, each a unit of its own."""
+    return _as_units(with_islands(these.events, _dirty(these), these.keys, these.window, how="inner"), these)
+
+
+def _as_units(events: DataFrame, these: Sessions) -> DataFrame:
+    event_ms, window = F.col("event_time_ms"), these.window
+    span = {FIRST: event_ms, LAST: event_ms, GAP: window.gap_ms, LATENESS: window.allowed_lateness_ms}
+    return events.withColumns({**span, **as_unit()})
 
 
 def _sent(these: Sessions, special: DataFrame) -> DataFrame:
     return special.hint("broadcast") if these.is_broadcast else special
 
 
-def _folded(dirty: DataFrame, these: Sessions, columns: Columns) -> DataFrame:
+def _folded(told: DataFrame, these: Sessions, columns: Columns) -> DataFrame:
     """Play dirty islands, each on its own, and add what the fold says."""
-    # A hot key's islands are spread over the tasks; within one, a window function leaves them sorted.
-    order = Window.partitionBy(*these.keys, START).orderBy(*ARRIVAL_ORDER)
-    told = dirty.withColumns(
-        {
-            GAP: these.window.gap_ms,
-            LATENESS: these.window.allowed_lateness_ms,
-            POSITION: F.row_number().over(order),
-        }
-    )
+    # A hot key's islands are spread over the tasks; within one, a window function leaves them sorted. Units in
+    # time, which have no place in arrival order, come first.
+    order = Window.partitionBy(*these.keys, START).orderBy(ORDER, FIRST)
+    told = told.withColumns({SEQ: F.col(ORDER).arrival_seq, POSITION: F.row_number().over(order)}).drop(ORDER)
     schema = StructType([*told.schema.fields])
     for name, kind in columns.types.items():
         schema.add(name, kind)
@@ -255,28 +298,41 @@ def _folded(dirty: DataFrame, these: Sessions, columns: Columns) -> DataFrame:
 
 def _dirty_panes(these: Sessions) -> DataFrame:
     """`panes` of the windows in dirty islands."""
-    members = _folded(_dirty(these), these, in_windows)
-    counts = [F.count_if(f"session__in_{pane}").alias(f"{pane}_events") for pane in PANES_KEPT]
-    values = [
-        F.expr(filtered(these.aggregates[name], f"session__in_{pane}")).alias(column)
-        for column, name, pane in _pane_values(these)
-    ]
+    if parts := these.parts:
+        members = _folded(_dirty_units(these), these, in_windows)
+        held = f"sum({EVENTS}) FILTER (WHERE session__in_"
+        counts = {pane: F.expr(f"coalesce({held}{pane}), 0)") for pane in PANES_KEPT}
+        values = [value for pane in PANES_KEPT for value in parts.merged_where(f"session__in_{pane}", pane)]
+        told = {f"{name}__{pane}": value for pane in PANES_KEPT for name, value in parts.values_of(pane).items()}
+    else:
+        members = _folded(_dirty_events(these), these, in_windows)
+        counts = {pane: F.count_if(f"session__in_{pane}") for pane in PANES_KEPT}
+        values = [
+            F.expr(filtered(these.aggregates[name], f"session__in_{pane}")).alias(column)
+            for column, name, pane in _pane_values(these)
+        ]
+        told = {column: F.col(column) for column, _, _ in _pane_values(these)}
     late = F.max("session__late_firings").alias("late_firings")
-    grouped = members.groupBy(*these.keys, *_window_of_members()).agg(*counts, late, *values)
+    grouped = members.groupBy(*these.keys, *_window_of_members()).agg(
+        *(count.alias(f"{pane}_events") for pane, count in counts.items()), late, *values
+    )
     existing = {
-        column: F.when(F.col(f"{pane}_events") > long(0), F.col(column)) for column, _, pane in _pane_values(these)
+        column: F.when(F.col(f"{pane}_events") > long(0), told[column]) for column, _, pane in _pane_values(these)
     }
     return grouped.withColumns(existing).where(is_owned(these.owned, F.col(WINDOW[0])))
 
 
 def _dirty_firings(these: Sessions) -> DataFrame:
     """`firings` of dirty islands, with `by_record`."""
-    members = _folded(_dirty(these), these, in_firings)
+    parts = these.parts
+    members = _folded(_dirty_units(these) if parts else _dirty_events(these), these, in_firings)
     names = ("pane_index", "pane_timing", "by_record")
     firing = [F.col(f"session__{name}").alias(name) for name in names]
     met = F.col("session__met_ms").alias("watermark_ms")
-    grouped = members.groupBy(*these.keys, *_window_of_members(), *firing, met).agg(*_values(these.aggregates))
-    return grouped.where(is_owned(these.owned, F.col(WINDOW[0])))
+    values = parts.merged if parts else _values(these.aggregates)
+    grouped = members.groupBy(*these.keys, *_window_of_members(), *firing, met).agg(*values)
+    told = grouped.select(*these.keys, *WINDOW, *names, "watermark_ms", *parts.values) if parts else grouped
+    return told.where(is_owned(these.owned, F.col(WINDOW[0])))
 
 
 def _window_of_members() -> list[Column]:

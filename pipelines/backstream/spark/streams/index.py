@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,7 @@ _SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ArrivalIndex:
     """The rows of some input files. Records that cannot be read are a row of their file without buckets."""
 
@@ -64,6 +65,12 @@ class ArrivalIndex:
     def partitions(self) -> set[str]:
         """The source partitions that delivered."""
         return {each for each in self.rows["source_partition"].unique().to_pylist() if each is not None}
+
+    @cached_property
+    def delivered(self) -> Mapping[str, pa.Table]:
+        """The rows of each source partition, taken apart once for all chunks that ask."""
+        placed = self.rows.filter(pc.is_valid(self.rows["source_partition"]))
+        return {name: placed.filter(pc.equal(placed["source_partition"], name)) for name in self.partitions()}
 
     def unplaced(self) -> set[str]:
         """Paths of the files with records that lie at no known time."""

@@ -13,6 +13,7 @@ from backstream.spark.streams import merge
 from backstream.spark.streams.arrivals import indexed
 from backstream.spark.streams.generators import heard_by
 from backstream.spark.streams.heard import Heard
+from backstream.spark.streams.index import ArrivalIndex
 from backstream.spark.streams.thresholds import JudgedBy, Thresholds, WindowGrid
 from backstream.spark.windows.assignment import FixedWindow
 from backstream.spark.work import Work, readable
@@ -66,6 +67,20 @@ def _from_index(work: Work, window: FixedWindow, grid: WindowGrid) -> Thresholds
     allowed_ms = work.definition.lateness.allowed
     buckets = BucketGrid.of(window, work.emission, allowed_ms)
     folder = IndexFolder.of(Path(work.plan.home), work.plan.dataset, work.definition.read_by, buckets)
-    index = indexed(work.spark, work.definition, work.plan.inputs, folder)
+    index = _index(work, folder)
     partitions = sorted(expected_partitions(work.definition) | index.partitions())
     return merge.thresholds(index, buckets, grid, work.emission, work.clock, allowed_ms, partitions)
+
+
+_LAST_INDEX: dict[tuple[str, IndexFolder], ArrivalIndex] = {}
+"""That of the plan whose chunks are being run: each of them asks for the same files."""
+
+
+def _index(work: Work, folder: IndexFolder) -> ArrivalIndex:
+    key = (work.plan.run_id, folder)
+    if (known := _LAST_INDEX.get(key)) is not None:
+        return known
+    found = indexed(work.spark, work.definition, work.plan.inputs, folder)
+    _LAST_INDEX.clear()
+    _LAST_INDEX[key] = found
+    return found

@@ -51,29 +51,24 @@ def thresholds(
         allowed_lateness_ms: how long a fired window is kept.
         partitions: all that the source reads, also those that never delivered.
     """
-    rows = index.rows.filter(pc.is_valid(index.rows["source_partition"]))
     if emission.topology is Topology.OPERATOR:
-        rows, partitions = _as_one(rows), [""]
+        rows = [index.rows.filter(pc.is_valid(index.rows["source_partition"]))]
+    else:
+        rows = [index.delivered.get(each, index.rows.slice(0, 0)) for each in partitions]
     is_idleness_known = emission.strategy.idle_timeout_ms and emission.topology is Topology.SPLITS
-    stretches = _stretches(rows, partitions, emission, clock) if is_idleness_known else _always(len(partitions))
+    stretches = _stretches(rows, emission, clock) if is_idleness_known else _always(len(rows))
     places = []
     for is_second, lateness_ms in ((False, 0), (True, allowed_lateness_ms)):
         first_cut_ms = grid.first_end_ms + delay_ms(emission) + lateness_ms
         first = buckets.bucket(first_cut_ms, is_second=is_second)
-        reached = np.vstack([_reached(rows, each, first, grid.count, clock) for each in partitions])
+        reached = np.vstack([_reached(each, first, grid.count, clock) for each in rows])
         ticks = _merged(reached, stretches)
         places.append(Positions(np.where(ticks == NEVER, NEVER, clock.start_ms + ticks * clock.interval_ms)))
     return Thresholds(grid, *places)
 
 
-def _as_one(rows: pa.Table) -> pa.Table:
-    place = rows.schema.get_field_index("source_partition")
-    return rows.set_column(place, "source_partition", pa.array([""] * rows.num_rows, pa.string()))
-
-
-def _reached(rows: pa.Table, partition: str, first: int, count: int, clock: Clock) -> Longs:
+def _reached(mine: pa.Table, first: int, count: int, clock: Clock) -> Longs:
     """Per window number the first tick that sees an event of the partition from the window's cut on."""
-    mine = rows.filter(pc.equal(rows["source_partition"], partition))
     windows = (longs(mine["event_bucket"]) - first) // 2  # the last window whose cut the bucket is behind
     earliest_ms = np.full(count + 1, MAX_MS)
     is_behind_one = windows >= 0
@@ -104,20 +99,19 @@ def _always(partitions: int) -> _Stretches:
     return _Stretches(np.array([1]), np.array([NEVER]), np.full((partitions, 1), fill_value=True))
 
 
-def _stretches(rows: pa.Table, partitions: Sequence[str], emission: Emission, clock: Clock) -> _Stretches:
-    silences = [_silences(rows, partition, emission, clock) for partition in partitions]
+def _stretches(rows: Sequence[pa.Table], emission: Emission, clock: Clock) -> _Stretches:
+    silences = [_silences(mine, emission, clock) for mine in rows]
     begins = np.unique(np.concatenate([np.array([1]), *(np.concatenate(each) for each in silences)]))
     begins = begins[begins <= clock.last_tick] if clock.last_tick else begins[:1]
     is_active = np.vstack([~_covers(silent, begins) for silent in silences])
     return _Stretches(begins, np.append(begins[1:], NEVER), is_active)
 
 
-def _silences(rows: pa.Table, partition: str, emission: Emission, clock: Clock) -> tuple[Longs, Longs]:
+def _silences(mine: pa.Table, emission: Emission, clock: Clock) -> tuple[Longs, Longs]:
     """Ticks `[begin, end)` in which the partition is idle, ascending.
 
     Within an arrival bucket it never is: that is no wider than the idle timeout.
     """
-    mine = rows.filter(pc.equal(rows["source_partition"], partition))
     by_bucket = mine.group_by("arrival_bucket").aggregate(
         [("first_arrival_ms", "min"), ("last_arrival_ms", "max")]
     )
