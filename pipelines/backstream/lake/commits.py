@@ -35,7 +35,7 @@ class _OneAppend(_MergeAppendFiles):
         raise CommitFailedException(_BETWEEN)
 
 
-class _OneTransaction(Transaction):
+class OneTransaction(Transaction):
     """PyIceberg's transaction, which copies the metadata with all snapshots whenever it looks at it."""
 
     _seen: tuple[int, TableMetadata] | None = None
@@ -104,7 +104,7 @@ def committed(
         LedgerError: when the commit succeeded and its snapshot cannot be found.
     """
     kind = _OneAppend if operation is Operation.APPEND else _OneSnapshot
-    with _OneTransaction(table) as transaction:
+    with OneTransaction(table) as transaction:
         producer = kind(operation, transaction, table.io, snapshot_properties=properties)
         for file in removed:
             producer.delete_data_file(file)

@@ -1,4 +1,4 @@
-"""A range's files, day by day: whole files are what a publication replaces, a day is what fits into memory."""
+"""A range's files by days: whole files are what a publication replaces, a day is what fits into memory."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from backstream.core.intervals import Interval
 from backstream.lake.filters import within
 
 DAY_COLUMN = "window_start"
+MOST_ROWS = 500_000
+"""Of two states of a table that are compared at once, unless one day alone has more."""
 _NO_DAY = -(2**31)
 
 
@@ -62,13 +64,27 @@ def by_day(files: Iterable[DataFile]) -> Mapping[int, list[DataFile]]:
     return found
 
 
-def both_by_day(
+def both_by_days(
     old: Iterable[DataFile], new: Iterable[DataFile]
 ) -> Iterator[tuple[Sequence[DataFile], Sequence[DataFile]]]:
-    """The old and the new files of each day that has any, in the order of days."""
+    """The old and the new files of the same whole days, in the order of days.
+
+    Days go together up to `MOST_ROWS`: a scan costs milliseconds, however few its rows are.
+    """
     was, now = by_day(old), by_day(new)
+    before: list[DataFile] = []
+    after: list[DataFile] = []
+    held = 0
     for day in sorted({*was, *now}):
-        yield was.get(day, ()), now.get(day, ())
+        rows = sum(file.record_count for file in (*was.get(day, ()), *now.get(day, ())))
+        if held and held + rows > MOST_ROWS:
+            yield before, after
+            before, after, held = [], [], 0
+        before += was.get(day, ())
+        after += now.get(day, ())
+        held += rows
+    if held:
+        yield before, after
 
 
 def rows_of(table: Table, files: Iterable[DataFile]) -> pa.Table:

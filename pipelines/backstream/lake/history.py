@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Snapshot
 
 from backstream.core.errors import ConflictError, LedgerError
 from backstream.core.intervals import Interval
@@ -75,7 +75,11 @@ def count(snapshot: Snapshot, key: str) -> int:
 
 def lineage(table: Table) -> Iterator[Snapshot]:
     """The snapshots that led to the table as it is, newest first."""
-    yield from ancestors_of(table.current_snapshot(), table.metadata)
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}  # PyIceberg searches for each
+    at = table.current_snapshot()
+    while at is not None:
+        yield at
+        at = by_id.get(at.parent_snapshot_id) if at.parent_snapshot_id is not None else None
 
 
 def rollback_id(run_id: str) -> str:

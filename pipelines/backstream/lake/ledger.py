@@ -10,7 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.snapshots import Operation
 
 from backstream import __version__
 from backstream.core.audit import Audit, Verdict
@@ -19,7 +21,7 @@ from backstream.core.instants import epoch_ms, moment
 from backstream.core.plan import Plan
 from backstream.core.tables import Column, Table
 from backstream.lake.catalog import NAMESPACE, opened
-from backstream.lake.commits import with_retries
+from backstream.lake.commits import committed, with_retries
 from backstream.lake.filters import equal
 from backstream.lake.resting import merged, rested
 from backstream.lake.schemas import ensured
@@ -203,7 +205,9 @@ def _recorded(
             table = ensured(catalog, name, wanted)
             if key and _holds(table, {column: stored[0][column] for column in key}):
                 return False
-            table.append(pa.Table.from_pylist(list(stored), schema=table.schema().as_arrow()))
+            rows = pa.Table.from_pylist(list(stored), schema=table.schema().as_arrow())
+            written = list(_dataframe_to_data_files(table.metadata, rows, table.io))
+            committed(table, Operation.APPEND, written, [], {})
             return True
 
         is_new = with_retries(f"record in table `{name}`", attempt)

@@ -19,7 +19,7 @@ from backstream.lake import history
 from backstream.lake.catalog import NAMESPACE, loaded
 from backstream.lake.commits import attempting, committed, with_retries
 from backstream.lake.data_files import described
-from backstream.lake.days import both_by_day, rows_of
+from backstream.lake.days import both_by_days, rows_of
 from backstream.lake.differences import differences
 from backstream.lake.schemas import ensured, type_text
 from backstream.lake.warehouse import plain_path
@@ -41,8 +41,8 @@ class Replacement:
         return self.said[history.RUN_ID]
 
     def changes(self) -> Iterator[pa.Table]:
-        """What it changes, as `differences` tells it: one table per day that changes; a day is held at a time."""
-        for removed, added in both_by_day(self.removed, self.added):
+        """What it changes, as `differences` tells it: a table for some days at a time, in their order."""
+        for removed, added in both_by_days(self.removed, self.added):
             found = differences(rows_of(self.table, removed), rows_of(self.table, added), self.keys)
             if found.num_rows:
                 yield found
@@ -91,7 +91,7 @@ def _chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _written(table: Table, run_id: str, changes: Iterator[pa.Table]) -> StagedFile:
-    """One file, a row group per day: no more than a day is in memory."""
+    """One file, a row group for some days: no more than these are in memory."""
     location = f"{table.location()}/data/{run_id}/{uuid.uuid4().hex}/part-0.parquet"
     schema, rows = table.schema().as_arrow(), 0
     with table.io.new_output(location).create() as file, pq.ParquetWriter(file, schema) as writer:

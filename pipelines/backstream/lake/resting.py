@@ -8,10 +8,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from backstream.lake import history
 from backstream.lake.catalog import loaded
-from backstream.lake.commits import committed
+from backstream.lake.commits import OneTransaction, committed
 
 MOST_FILES = 50
 """When a table that each run adds a small file to has more of them than this, they become one."""
@@ -38,7 +39,8 @@ def rested(catalog: Catalog, name: str, published: Callable[[], Collection[str]]
     old = [each.snapshot_id for each in snapshots[:-KEPT] if known is None or _run_of(each) in known]
     if old:
         try:
-            table.maintenance.expire_snapshots().by_ids(old).commit()
+            with OneTransaction(table) as transaction:
+                ExpireSnapshots(transaction).by_ids(old).commit()
         except CommitFailedException:  # another run was quicker, and this can wait for the next one
             return 0
     return len(old)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots
@@ -54,7 +52,9 @@ def rest_side_tables(home: Home, dataset: str) -> None:
 
 
 def _side_tables_rested(home: Home, catalog: Catalog, dataset: str) -> None:
-    published = partial(published_runs, home, loaded(catalog, dataset))
+    def published() -> set[str]:
+        return published_runs(home, loaded(catalog, dataset))
+
     for suffix in (*TABLES, RESTATEMENTS):
         name = f"{dataset}__{suffix}"
         if suffix and catalog.table_exists((NAMESPACE, name)):

@@ -20,12 +20,13 @@ def tag_of(run_id: str) -> str:
 
 def tagged(table: Table) -> dict[str, Snapshot]:
     """The snapshots that runs have tagged, by run id."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
     return {
         name.removeprefix(_PREFIX): snapshot
         for name, ref in table.refs().items()
         if ref.snapshot_ref_type is SnapshotRefType.TAG
         and name.startswith(_PREFIX)
-        and (snapshot := table.snapshot_by_id(ref.snapshot_id))
+        and (snapshot := by_id.get(ref.snapshot_id))
     }
 
 
