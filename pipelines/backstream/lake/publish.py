@@ -47,12 +47,12 @@ def publish(plan: Plan, manifests: Sequence[Manifest], home: Home | None = None)
     _require_whole_days(plan)
     home = home or Home(Path(plan.home))
     with opened(home) as catalog:
-        if done := _done_before(catalog, plan, home):
+        table = loaded(catalog, plan.tables[WINDOWS].name)
+        if done := _done_before(catalog, table, plan, home):
             return done
         require_complete(plan, manifests)
         keep_from_vacuum(manifests)
         staged = {suffix: checked_files(plan, suffix, manifests) for suffix in plan.tables}
-        table = loaded(catalog, plan.tables[WINDOWS].name)
         # Once before anything is written, so that a run which lost leaves nothing; again at each attempt.
         history.require_unmoved(table, plan)
         with attempting(f"publish {plan.dataset} {plan.range}"):
@@ -83,9 +83,8 @@ def replacement(table: Table, plan: Plan, added: Sequence[DataFile]) -> Replacem
     return Replacement(table, removed, added, history.keys_of(plan), said)
 
 
-def _done_before(catalog: Catalog, plan: Plan, home: Home) -> Publication | None:
+def _done_before(catalog: Catalog, table: Table, plan: Plan, home: Home) -> Publication | None:
     """What an earlier attempt of the run did, from its snapshot; from the ledger where that was expired."""
-    table = loaded(catalog, plan.tables[WINDOWS].name)
     if undo_id := undone_by(home, table, plan.run_id):
         raise _undone(plan, undo_id)
     if done := history.snapshot_of(table, plan.run_id):
