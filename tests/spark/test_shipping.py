@@ -72,6 +72,20 @@ def test_a_generator_of_ones_own_runs_on_executors_that_have_nothing_of_it(
     assert {name: count for name, count in fates["A"].items() if count} == {"on_time": 2, "dropped": 1}
 
 
+def test_sessions_that_lateness_touched_are_played_on_executors_that_have_nothing_of_it(
+    tmp_path: Path, bare_python: dict[str, str]
+) -> None:
+    write_clicks(tmp_path / "data/a.parquet", ROWS)
+    text = CLICKS.replace('kind = "tumbling"\nsize = "1h"', 'kind = "session"\ngap = "12m"')
+    plan = planned(tmp_path, write_definition(tmp_path, text + LENIENT_ABOUT_GAPS), mode=Mode.REPLAY)
+
+    done = _submitted(tmp_path, ["--plan", str(plan.folder.plan), "--chunk", "0000"], bare_python)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    fates = Manifest.read(plan.folder.manifest("0000")).fates
+    assert {name: count for name, count in fates["A"].items() if count} == {"on_time": 2, "dropped": 1}
+
+
 def _submitted(folder: Path, arguments: list[str], worker: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """`spark-submit` to a master with one worker, whose executors are processes of their own."""
     spark_home = Path(pyspark.__file__).parent

@@ -1,6 +1,6 @@
-"""What executors lack: a user's own generator runs there, so its package and this one are sent along.
+"""What executors lack: Python of ours runs there for a user's own generator, and for late records of sessions.
 
-Nothing else of ours runs on an executor. What these packages import from others has to be installed there.
+So this package is sent along, and the generator's. What they import from others has to be installed there.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _shipped: dict[tuple[str, str], TemporaryDirectory[str]] = {}
 _lock = Lock()
 
 
-def ship(context: SparkContext, generator: str) -> None:
-    """Send the packages that a generator, `package.module:Class`, needs to the executors of an application, once.
+def ship(context: SparkContext, generator: str | None = None) -> None:
+    """Send this package to the executors of an application, and that of a generator, `package.module:Class`; once.
 
     Executors of a local master are this process's own, and find what it finds.
     """
     master = context.master or ""
     if master == "local" or master.startswith("local["):
         return
-    theirs = generator.partition(":")[0].partition(".")[0]
+    theirs = [generator.partition(":")[0].partition(".")[0]] if generator else []
     with _lock:  # chunks run in several threads
-        for package in dict.fromkeys((_OURS, theirs)):
+        for package in dict.fromkeys((_OURS, *theirs)):
             if (context.applicationId, package) not in _shipped:
                 _shipped[context.applicationId, package] = _sent(context, package)
 

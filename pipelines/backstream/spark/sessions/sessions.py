@@ -48,6 +48,7 @@ from backstream.spark.sessions.rows import (
     in_firings,
     in_windows,
 )
+from backstream.spark.shipping import ship
 from backstream.spark.windows.panes import WINDOW
 from backstream.spark.windows.partials import Partials, partials
 
@@ -293,6 +294,7 @@ def _folded(told: DataFrame, these: Sessions, columns: Columns) -> DataFrame:
     schema = StructType([*told.schema.fields])
     for name, kind in columns.types.items():
         schema.add(name, kind)
+    ship(told.sparkSession.sparkContext)
     return told.mapInArrow(columns, schema)
 
 
