@@ -14,8 +14,9 @@ from tests.spark.test_chunks import planned, rows
 
 from backstream.core.instants import DAY_MS, HOUR_MS
 from backstream.core.manifest import Manifest, total_fates
-from backstream.core.plan import Mode
-from backstream.spark.run import replay_chunk
+from backstream.core.plan import Chunk, Mode, Plan
+from backstream.spark import run
+from backstream.spark.run import replay_chunk, replay_chunks, together
 
 TABLES = ("", "panes", "metrics", "dropped")
 
@@ -50,24 +51,65 @@ def sorted_rows(manifests: list[Manifest], suffix: str) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_days_one_by_one_give_what_all_days_at_once_give(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_however_a_range_is_cut_and_whatever_runs_together_the_rows_are_the_same(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
     chance = random.Random(seed)  # noqa: S311 - a test's history, not a secret
     write_history(tmp_path / "data", random_history(seed=seed, rows=150))
     sections = {"window": random_window(chance), "watermark": random_watermark(chance)}
-    whole: list[list[Manifest]] = []
-    for chunk in ("1d", "3d"):
+
+    def planned_in(chunk: str, name: str) -> Plan:
+        (tmp_path / name).mkdir()
         content = definition_of(tmp_path / "data", backfill={"chunk": chunk}, **sections)
-        plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-        whole.append([replay_chunk(spark, plan, each) for each in plan.chunks])
+        return planned(tmp_path / name, content, Mode.REPLAY, since=0, until=3)
 
-    cut, uncut = whole
+    plan = planned_in("1d", "alone")
+    alone = [replay_chunk(spark, plan, each) for each in plan.chunks]
+    others = {}
+    for chunk in ("1d", "2d", "3d"):
+        plan = planned_in(chunk, chunk)
+        assert len(list(together(plan.chunks))) == 1
+        others[chunk] = list(replay_chunks(spark, plan, plan.chunks))
 
-    assert (len(cut), len(uncut)) == (3, 1)
-    assert total_fates(cut) == total_fates(uncut)
-    for suffix in TABLES:
-        found = sorted_rows(cut, suffix)
-        assert found == sorted_rows(uncut, suffix)
-        assert found or suffix == "dropped"
+    assert [len(each) for each in others.values()] == [3, 2, 1]
+    for each in others.values():
+        assert total_fates(each) == total_fates(alone)
+        assert all(manifest.events_read == events_of(manifest) for manifest in each)
+        for suffix in TABLES:
+            found = sorted_rows(each, suffix)
+            assert found == sorted_rows(alone, suffix)
+            assert found or suffix == "dropped"
+    for one, other in zip(alone, others["1d"], strict=True):
+        assert total_fates([one]) == total_fates([other])
+        assert [sorted_rows([one], suffix) for suffix in TABLES] == [
+            sorted_rows([other], suffix) for suffix in TABLES
+        ]
+
+
+def events_of(manifest: Manifest) -> int:
+    return sum(sum(counts.values()) for counts in manifest.fates.values())
+
+
+def test_chunks_run_together_that_lie_side_by_side_and_have_few_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "EVENTS_TOGETHER", 10)
+    monkeypatch.setattr(run, "MOST_TOGETHER", 3)
+    spans = {
+        "a": (0, 10, 4),
+        "b": (10, 20, 6),
+        "c": (20, 30, 1),  # too many events with those before it
+        "e": (40, 50, 1),  # one lies between
+        "f": (50, 55, 1),  # a shorter one may be the last
+        "g": (55, 65, 1),
+        "h": (65, 75, 0),
+        "i": (75, 85, 0),
+        "j": (85, 95, 0),  # too many chunks
+        "k": (95, 106, 0),  # longer than those before it
+    }
+    chunks = [Chunk(name, start, end, end, (), events) for name, (start, end, events) in spans.items()]
+
+    found = ["".join(chunk.chunk_id for chunk in several) for several in together(chunks)]
+
+    assert found == ["ab", "c", "ef", "ghi", "j", "k"]
 
 
 @pytest.mark.parametrize(("short_by_ms", "events"), [(0, 2), (1, 1)])

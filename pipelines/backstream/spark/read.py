@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -130,14 +130,14 @@ def _reason(source: Source) -> Column:
     return F.coalesce(*(F.when(is_so, F.lit(reason)) for reason, is_so in reasons.items()))
 
 
-def within(spark: SparkSession, interval: Interval, owned_files: Sequence[str]) -> Step:
+def within(spark: SparkSession, interval: Interval, owned_files: Iterable[str]) -> Step:
     """The records a chunk reads: those of its interval, and the unreadable ones of the files it answers for.
 
     A record without a readable time cannot be placed, so it belongs to the first chunk that reads its file.
     """
     is_readable = F.col(REASON).isNull()
     is_inside = IntervalColumns.of(spark, interval).hold(F.col("event_time_ms"))
-    ours = as_arrays(spark, {"files": pa.array(owned_files, pa.string())})["files"]
+    ours = as_arrays(spark, {"files": pa.array(list(owned_files), pa.string())})["files"]
     is_ours = F.array_contains(ours, F.col(FILE))
     return lambda events: events.where((is_readable & is_inside) | (~is_readable & is_ours))
 
