@@ -84,8 +84,8 @@ def _batch(spark: SparkSession, definition: Definition, files: Sequence[InputFil
 
 def _identity(file: InputFile) -> dict[str, str | int]:
     """By what the index knows a file again, and what Spark calls it."""
-    stated = {"path": file.path, "size_bytes": file.size_bytes, "modified_ms": file.modified_ms}
-    return {read.FILE: read.file_uri(file.path), **stated}
+    uri = read.file_uri(file.path)
+    return {read.FILE: uri, "path": file.path, "size_bytes": file.size_bytes, "modified_ms": file.modified_ms}
 
 
 @contextmanager
