@@ -20,7 +20,6 @@ from backstream.core.manifest import Manifest, total_fates
 from backstream.core.plan import Mode, Plan
 from backstream.core.windows import Sliding
 from backstream.definition.load import parse
-from backstream.spark import run
 from backstream.spark.run import Kept, replay_chunk, replay_chunks, results_of, tables
 from backstream.spark.streams.lateness import lateness
 from backstream.spark.windows import values
@@ -248,11 +247,10 @@ def test_chunks_that_fail_together_leave_nothing_done_and_those_that_were_done_s
 
 
 def test_a_chunk_that_fails_leaves_those_before_it_done_and_begins_no_other(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(run, "EVENTS_TOGETHER", 0)
     write_history(tmp_path / "data", random_history(seed=3, rows=50))
-    content = definition_of(tmp_path / "data", window=WINDOWS["tumbling"])
+    content = definition_of(tmp_path / "data", window=WINDOWS["tumbling"], backfill={"chunk": "1d", "together": 0})
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     first, broken = plan.chunks[0], replace(plan.chunks[1], files=(99,))
 

@@ -14,9 +14,8 @@ from tests.spark.test_chunks import planned, rows
 
 from backstream.core.instants import DAY_MS, HOUR_MS
 from backstream.core.manifest import Manifest, total_fates
-from backstream.core.plan import Chunk, Mode, Plan
-from backstream.spark import run
-from backstream.spark.run import replay_chunk, replay_chunks, together
+from backstream.core.plan import Mode, Plan
+from backstream.spark.run import replay_chunk, replay_chunks
 
 TABLES = ("", "panes", "metrics", "dropped")
 
@@ -68,11 +67,11 @@ def test_however_a_range_is_cut_and_whatever_runs_together_the_rows_are_the_same
     others = {}
     for chunk in ("1d", "2d", "3d"):
         plan = planned_in(chunk, chunk)
-        assert len(list(together(plan.chunks))) == 1
         others[chunk] = list(replay_chunks(spark, plan, plan.chunks))
 
     assert [len(each) for each in others.values()] == [3, 2, 1]
     for each in others.values():
+        assert len({manifest.attempt for manifest in each}) == 1
         assert total_fates(each) == total_fates(alone)
         assert all(manifest.events_read == events_of(manifest) for manifest in each)
         for suffix in TABLES:
@@ -88,28 +87,6 @@ def test_however_a_range_is_cut_and_whatever_runs_together_the_rows_are_the_same
 
 def events_of(manifest: Manifest) -> int:
     return sum(sum(counts.values()) for counts in manifest.fates.values())
-
-
-def test_chunks_run_together_that_lie_side_by_side_and_have_few_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "EVENTS_TOGETHER", 10)
-    monkeypatch.setattr(run, "MOST_TOGETHER", 3)
-    spans = {
-        "a": (0, 10, 4),
-        "b": (10, 20, 6),
-        "c": (20, 30, 1),  # too many events with those before it
-        "e": (40, 50, 1),  # one lies between
-        "f": (50, 55, 1),  # a shorter one may be the last
-        "g": (55, 65, 1),
-        "h": (65, 75, 0),
-        "i": (75, 85, 0),
-        "j": (85, 95, 0),  # too many chunks
-        "k": (95, 106, 0),  # longer than those before it
-    }
-    chunks = [Chunk(name, start, end, end, (), events) for name, (start, end, events) in spans.items()]
-
-    found = ["".join(chunk.chunk_id for chunk in several) for several in together(chunks)]
-
-    assert found == ["ab", "c", "ef", "ghi", "j", "k"]
 
 
 @pytest.mark.parametrize(("short_by_ms", "events"), [(0, 2), (1, 1)])

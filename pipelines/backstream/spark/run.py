@@ -25,7 +25,9 @@ from backstream.core.manifest import Manifest
 from backstream.core.pins import finished
 from backstream.core.plan import Chunk, Plan
 from backstream.core.tables import DROPPED, FIRINGS, METRICS, PANES, QUARANTINE, TABLES, WINDOWS
+from backstream.core.together import together
 from backstream.core.windows import Session
+from backstream.definition.load import parse
 from backstream.spark.sessions.results import SessionWindows
 from backstream.spark.stage import Attempt, Staged, staged, writable
 from backstream.spark.streams.lateness import lateness, played
@@ -54,10 +56,6 @@ class _Stopwatch:
 
 AT_ONCE = 2
 """How many jobs of chunks run at the same time: while Spark plans one of them, the cores work on the other."""
-EVENTS_TOGETHER = 4_000_000
-"""Chunks that run together have no more events: that much is done again when one of them fails."""
-MOST_TOGETHER = 64
-"""And there are no more of them: each is a column where records are counted."""
 
 
 def replay_chunks(
@@ -68,7 +66,8 @@ def replay_chunks(
 ) -> Iterator[Manifest]:
     """Run chunks in one application; the manifest of each as soon as it is done. Those that are done are not run.
 
-    When one fails, no other is begun, and those that run are finished: a retry finds them done.
+    Which run as one, the definition says (`backfill.together`). When some fail, no others are begun, and
+    those that run are finished: a retry finds them done.
 
     Args:
         spark: the session.
@@ -82,13 +81,15 @@ def replay_chunks(
     """
     done_before = {chunk.chunk_id: manifest for chunk in chunks if (manifest := finished(plan, chunk))}
     yield from done_before.values()
-    waiting = together([chunk for chunk in chunks if chunk.chunk_id not in done_before])
+    definition = parse(plan.definition, f"plan {plan.run_id}")
+    undone = [chunk for chunk in chunks if chunk.chunk_id not in done_before]
+    waiting = together(undone, definition.backfill.together)
     running = set[Future[list[Manifest]]]()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
             while (
                 begun := [
-                    pool.submit(_replay, spark, plan, several, tell)
+                    pool.submit(_replay, Work(spark, plan, several, definition), tell)
                     for several in islice(waiting, AT_ONCE - len(running))
                 ]
                 or running
@@ -107,48 +108,17 @@ def replay_chunk(spark: SparkSession, plan: Plan, chunk: Chunk) -> Manifest:
     return manifest
 
 
-def together(chunks: Sequence[Chunk]) -> Iterator[Sequence[Chunk]]:
-    """Chunks that are to run as one: side by side, all but the last equally long, and few events in all.
-
-    Args:
-        chunks: in the order of time.
-    """
-    several: list[Chunk] = []
-    for chunk in chunks:
-        if several and not _may_join(chunk, several):
-            yield several
-            several = []
-        several.append(chunk)
-    if several:
-        yield several
-
-
-def _may_join(chunk: Chunk, several: Sequence[Chunk]) -> bool:
-    first, last = several[0], several[-1]
-    events = sum(each.expected_events for each in several) + chunk.expected_events
-    return (
-        chunk.start_ms == last.end_ms
-        and last.end_ms - last.start_ms == first.end_ms - first.start_ms
-        and chunk.end_ms - chunk.start_ms <= first.end_ms - first.start_ms
-        and events <= EVENTS_TOGETHER
-        and len(several) < MOST_TOGETHER
-    )
-
-
-def _replay(
-    spark: SparkSession, plan: Plan, chunks: Sequence[Chunk], tell: Callable[[Chunk, str], None]
-) -> list[Manifest]:
-    """Run chunks together, and leave their manifests."""
+def _replay(work: Work, tell: Callable[[Chunk, str], None]) -> list[Manifest]:
+    """Run chunks as one, and leave their manifests."""
+    plan, chunks = work.plan, work.chunks
 
     def tell_each(stage: str) -> None:
         for chunk in chunks:
             tell(chunk, stage)
 
-    attempt = Attempt(plan, chunks, uuid.uuid4().hex[:8])
-    watch = _Stopwatch(tell_each)
-    with writable(spark, attempt):
-        is_any_read = any(chunk.files for chunk in chunks)
-        made = _run(Work.of(spark, plan, chunks), attempt, watch) if is_any_read else _Made({}, {}, {})
+    attempt, watch = Attempt(plan, chunks, uuid.uuid4().hex[:8]), _Stopwatch(tell_each)
+    with writable(work.spark, attempt):
+        made = _run(work, attempt, watch) if any(chunk.files for chunk in chunks) else _Made({}, {}, {})
     manifests = [made.manifest(attempt, number, watch.seconds) for number in range(len(chunks))]
     for manifest in manifests:
         manifest.write(plan.folder.manifest(manifest.chunk_id))
