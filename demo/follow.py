@@ -87,12 +87,12 @@ def _bar(console: Console) -> Progress:
 
 
 def _advance(bar: Progress, line: TaskID, tasks: list[Task]) -> None:
-    chunks = [task for task in tasks if task["task_id"] == "replay"]
-    done = sum(task["state"] == "success" for task in chunks)
+    jobs = [task for task in tasks if task["task_id"] == "replay"]
+    done = sum(task["state"] == "success" for task in jobs)
     running = sorted({task["task_id"] for task in tasks if task["state"] == "running"})
     description = " ".join(running) or "waiting"
-    if "replay" in running:
-        description += f" {done} of {len(chunks)} chunks"
+    if "replay" in running and len(jobs) > 1:
+        description += f" {done} of {len(jobs)} Spark jobs"
     total = sum(USUAL_S[task["task_id"]] for task in tasks) or None
     completed = sum(USUAL_S[task["task_id"]] * _share(task) for task in tasks)
     bar.update(line, description=description, total=total, completed=completed)

@@ -58,7 +58,7 @@ suite = "lenient"
 """
 KINDS = {
     "events": 'mode = "recompute"',
-    "live": 'mode = "replay"\npublish = "live"\ndeadline = "15s"',
+    "live": 'mode = "replay"\npublish = "live"\ndeadline = "15s"\ntogether = 0',
     "hasty": 'mode = "recompute"\n\n[approval]\nwhen = "always"\ntimeout = "1s"',
 }
 HISTORY = random_history(seed=5)

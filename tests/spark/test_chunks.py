@@ -230,11 +230,27 @@ def test_a_chunk_that_is_done_is_not_run_again(spark: SparkSession, tmp_path: Pa
     assert again.attempt == first.attempt
 
 
-def test_a_chunk_that_fails_leaves_those_before_it_done_and_begins_no_other(
+def test_chunks_that_fail_together_leave_nothing_done_and_those_that_were_done_stay(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_history(tmp_path / "data", random_history(seed=3, rows=50))
     content = definition_of(tmp_path / "data", window=WINDOWS["tumbling"])
+    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
+    done, broken = replay_chunk(spark, plan, plan.chunks[0]), replace(plan.chunks[2], files=(99,))
+
+    manifests = replay_chunks(spark, plan, [plan.chunks[0], plan.chunks[1], broken])
+
+    assert next(manifests) == done
+    with pytest.raises(IndexError):
+        next(manifests)
+    assert [plan.folder.manifest(each.chunk_id).exists() for each in plan.chunks] == [True, False, False]
+
+
+def test_a_chunk_that_fails_leaves_those_before_it_done_and_begins_no_other(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_history(tmp_path / "data", random_history(seed=3, rows=50))
+    content = definition_of(tmp_path / "data", window=WINDOWS["tumbling"], backfill={"chunk": "1d", "together": 0})
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     first, broken = plan.chunks[0], replace(plan.chunks[1], files=(99,))
 
@@ -252,14 +268,14 @@ def test_a_plan_spells_out_nothing_that_the_next_chunk_has_otherwise(
     write_history(tmp_path / "data", random_history(seed=3, rows=50))
     content = definition_of(tmp_path / "data", window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.REPLAY, since=1, until=3)
-    work = Work.of(spark, plan, plan.chunks[0])
+    work = Work.of(spark, plan, plan.chunks[:1])
     results = results_of(work, DataFrame.cache)
     known, _ = results.records()
     kept = Kept(known, results.counts(known), results.values(known))
 
     made = dict(tables(work, results, kept, set(Fate)))
 
-    times = re.compile(rf"\b{str(work.chunk.start_ms)[:6]}\d*\b")
+    times = re.compile(rf"\b{str(work.interval.start_ms)[:6]}\d*\b")
     for name, rows_of_table in made.items():
         assert not times.findall(rows_of_table._jdf.queryExecution().executedPlan().toString()), name  # noqa: SLF001 - the only way to read it
 
@@ -269,7 +285,7 @@ def test_no_python_runs_in_the_plan_of_a_replay(spark: SparkSession, tmp_path: P
     plan = planned(
         tmp_path, definition_of(tmp_path / "data", window=WINDOWS["sliding"]), Mode.REPLAY, since=0, until=1
     )
-    work = Work.of(spark, plan, plan.chunks[0])
+    work = Work.of(spark, plan, plan.chunks[:1])
 
     window = Sliding(3 * HOUR_MS, HOUR_MS)
     results = FixedWindows(work, window, lateness(work, window))

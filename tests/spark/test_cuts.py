@@ -14,8 +14,8 @@ from tests.spark.test_chunks import planned, rows
 
 from backstream.core.instants import DAY_MS, HOUR_MS
 from backstream.core.manifest import Manifest, total_fates
-from backstream.core.plan import Mode
-from backstream.spark.run import replay_chunk
+from backstream.core.plan import Mode, Plan
+from backstream.spark.run import replay_chunk, replay_chunks
 
 TABLES = ("", "panes", "metrics", "dropped")
 
@@ -50,24 +50,43 @@ def sorted_rows(manifests: list[Manifest], suffix: str) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_days_one_by_one_give_what_all_days_at_once_give(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_however_a_range_is_cut_and_whatever_runs_together_the_rows_are_the_same(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
     chance = random.Random(seed)  # noqa: S311 - a test's history, not a secret
     write_history(tmp_path / "data", random_history(seed=seed, rows=150))
     sections = {"window": random_window(chance), "watermark": random_watermark(chance)}
-    whole: list[list[Manifest]] = []
-    for chunk in ("1d", "3d"):
+
+    def planned_in(chunk: str, name: str) -> Plan:
+        (tmp_path / name).mkdir()
         content = definition_of(tmp_path / "data", backfill={"chunk": chunk}, **sections)
-        plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-        whole.append([replay_chunk(spark, plan, each) for each in plan.chunks])
+        return planned(tmp_path / name, content, Mode.REPLAY, since=0, until=3)
 
-    cut, uncut = whole
+    plan = planned_in("1d", "alone")
+    alone = [replay_chunk(spark, plan, each) for each in plan.chunks]
+    others = {}
+    for chunk in ("1d", "2d", "3d"):
+        plan = planned_in(chunk, chunk)
+        others[chunk] = list(replay_chunks(spark, plan, plan.chunks))
 
-    assert (len(cut), len(uncut)) == (3, 1)
-    assert total_fates(cut) == total_fates(uncut)
-    for suffix in TABLES:
-        found = sorted_rows(cut, suffix)
-        assert found == sorted_rows(uncut, suffix)
-        assert found or suffix == "dropped"
+    assert [len(each) for each in others.values()] == [3, 2, 1]
+    for each in others.values():
+        assert len({manifest.attempt for manifest in each}) == 1
+        assert total_fates(each) == total_fates(alone)
+        assert all(manifest.events_read == events_of(manifest) for manifest in each)
+        for suffix in TABLES:
+            found = sorted_rows(each, suffix)
+            assert found == sorted_rows(alone, suffix)
+            assert found or suffix == "dropped"
+    for one, other in zip(alone, others["1d"], strict=True):
+        assert total_fates([one]) == total_fates([other])
+        assert [sorted_rows([one], suffix) for suffix in TABLES] == [
+            sorted_rows([other], suffix) for suffix in TABLES
+        ]
+
+
+def events_of(manifest: Manifest) -> int:
+    return sum(sum(counts.values()) for counts in manifest.fates.values())
 
 
 @pytest.mark.parametrize(("short_by_ms", "events"), [(0, 2), (1, 1)])

@@ -15,7 +15,7 @@ from backstream.core.errors import ContractError
 from backstream.core.manifest import Manifest, total_fates
 from backstream.core.plan import Mode, Plan
 from backstream.lake.read import rows
-from backstream.spark.run import replay_chunk
+from backstream.spark.run import replay_chunk, replay_chunks
 from backstream.steps import audit_run, publish_run, report_run, summary
 from backstream.steps.state import home_of
 
@@ -70,6 +70,25 @@ def test_every_bad_row_is_counted_where_it_came_from_and_no_other_row_changes(
         ("A", 1),
         ("B", 1),
     }
+
+
+def test_a_bad_row_is_answered_for_by_the_same_chunk_alone_and_together_with_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for day in (1, 2, 3):
+        bad = [(None, at(f"{day} 05:02"), "A", number, "home") for number in range(day)]
+        good = (at(f"{day} 05:00"), at(f"{day} 05:01"), "B", 0, "home")
+        write_clicks(tmp_path / f"data/{day}.parquet", [good, *bad])
+    definition = write_definition(tmp_path)
+    plans = [planned(tmp_path / each, definition, until="2024-03-04") for each in ("alone", "together")]
+
+    alone, together = replayed(spark, plans[0]), list(replay_chunks(spark, plans[1], plans[1].chunks))
+
+    for manifests in (alone, together):
+        assert [each.events_read for each in manifests] == [2, 3, 4]
+        assert [each.fates["A"] for each in manifests] == [{"quarantined": number} for number in (1, 2, 3)]
+        assert [len(staged([each], "quarantine")) for each in manifests] == [1, 2, 3]
+    assert len({each.attempt for each in together}) == 1
 
 
 def test_a_row_in_quarantine_is_kept_whole_with_the_reason(spark: SparkSession, tmp_path: Path) -> None:

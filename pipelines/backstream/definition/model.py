@@ -230,6 +230,8 @@ class Backfill(_Section):
 
     schedule: str = "@daily"
     chunk: PositiveDuration = DAY_MS
+    together: int = Field(default=4_000_000, ge=0)
+    """Chunks side by side run as one while they have no more events than that in all; 0: each runs by itself."""
     mode: Mode = Mode.RECOMPUTE
     publish: Literal["first", "live", "final"] = "final"
     panes: Literal["last", "all"] = "last"

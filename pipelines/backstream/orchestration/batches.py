@@ -7,19 +7,22 @@ from itertools import pairwise
 
 from backstream.core.intervals import Interval
 from backstream.core.plan import Chunk
+from backstream.core.together import together
 
 MOST_BATCHES = 100
 """Spark jobs per run, at most; a run of more chunks has several chunks per job."""
 
 
-def batches(chunks: Sequence[Chunk], parallelism: int | None = None) -> list[tuple[Chunk, ...]]:
+def batches(chunks: Sequence[Chunk], most_events: int, parallelism: int | None = None) -> list[tuple[Chunk, ...]]:
     """The chunks in their order, in batches whose sizes differ by one at most.
 
     Args:
         chunks: of one plan.
-        parallelism: how many batches; None: one per chunk, and not more than Airflow shows well.
+        most_events: up to which chunks are run as one; see `together`.
+        parallelism: how many batches; None: as many as are not run as one, and no more than Airflow shows well.
     """
-    count = min(len(chunks), parallelism or MOST_BATCHES)
+    apart = sum(1 for _ in together(chunks, most_events))
+    count = min(len(chunks), parallelism or min(apart, MOST_BATCHES))
     bounds = [len(chunks) * number // count for number in range(count + 1)] if count else [0]
     return [tuple(chunks[start:end]) for start, end in pairwise(bounds)]
 

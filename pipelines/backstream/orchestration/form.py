@@ -193,7 +193,7 @@ def _how(definition: Definition) -> dict[str, Param]:
         minimum=1,
         maximum=MOST_BATCHES,
         title="Parallelism",
-        description_md=f"Into how many Spark jobs the run is cut. Empty: one per chunk, {MOST_BATCHES} at most.",
+        description_md=f"How many Spark jobs it becomes, {MOST_BATCHES} at most. Empty: small chunks share one.",
         section="How",
     )
     return form

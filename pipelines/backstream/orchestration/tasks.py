@@ -20,7 +20,7 @@ from backstream.core.intervals import Interval
 from backstream.core.plan import Chunk, Plan
 from backstream.core.progress import progress_of
 from backstream.core.publication import Publication
-from backstream.definition.load import load
+from backstream.definition.load import load, parse
 from backstream.orchestration.batches import batch_name, batches
 from backstream.orchestration.form import AS_DEFINED, Asked, require_known
 from backstream.orchestration.ranges import data_interval_of, resolve_limits, resolve_local_days, resolve_range
@@ -77,7 +77,8 @@ def plan(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, An
         log.info("dry run: nothing but this was done\n%s", plan_text(planned))
         return []
     context["ti"].xcom_push(key=PLAN_KEY, value=str(planned.folder.plan))
-    return [_job(planned, batch) for batch in batches(planned.chunks, asked.parallelism)]
+    most_events = parse(planned.definition, str(definition_path)).backfill.together
+    return [_job(planned, batch) for batch in batches(planned.chunks, most_events, asked.parallelism)]
 
 
 def _planned(definition_path: Path, wanted: Interval, asked: Asked, context: Mapping[str, Any]) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -73,8 +73,8 @@ def normalised(definition: Definition) -> Step:
             **({MARKER: _marker_ms(rows, marker, event, definition.watermark.delay)} if marker else {}),
         }
         passed_on = [F.col(name) for name in (*kept, FILE, RECORD) if name in rows.columns]
-        selected = rows.select(*(column.alias(name) for name, column in columns.items()), *passed_on)
-        return selected.withColumn(REASON, _reason(source))
+        columns[REASON] = _reason(source, columns)
+        return rows.select(*(column.alias(name) for name, column in columns.items()), *passed_on)
 
     return step
 
@@ -114,30 +114,31 @@ def _written(expression: str | None) -> Column:
     return F.lit(None).cast("string") if expression is None else F.expr(expression).cast("string")
 
 
-def _reason(source: Source) -> Column:
+def _reason(source: Source, columns: Mapping[str, Column]) -> Column:
+    """Whether a time was written at all is asked of the time itself: its text is made only where it is wanted."""
     first_ms, end_ms = source.event_time_range
-    event_ms = F.col("event_time_ms")
+    event_ms = columns["event_time_ms"]
     reasons = {
-        "null_event_time": F.col(WRITTEN_EVENT_TIME).isNull(),
+        "null_event_time": F.expr(source.event_time).isNull(),
         "unparsable_event_time": event_ms.isNull(),
         "absurd_event_time": (event_ms < F.lit(first_ms)) | (event_ms >= F.lit(end_ms)),
-        "null_source_partition": F.col("source_partition").isNull(),
-        "null_sequence": F.col("arrival_seq").isNull(),
+        "null_source_partition": columns["source_partition"].isNull(),
+        "null_sequence": columns["arrival_seq"].isNull(),
     }
     if source.arrival_time is not None:
-        reasons["null_arrival_time"] = F.col(WRITTEN_ARRIVAL_TIME).isNull()
-        reasons["unparsable_arrival_time"] = F.col("arrival_time_ms").isNull()
+        reasons["null_arrival_time"] = F.expr(source.arrival_time).isNull()
+        reasons["unparsable_arrival_time"] = columns["arrival_time_ms"].isNull()
     return F.coalesce(*(F.when(is_so, F.lit(reason)) for reason, is_so in reasons.items()))
 
 
-def within(spark: SparkSession, interval: Interval, owned_files: Sequence[str]) -> Step:
+def within(spark: SparkSession, interval: Interval, owned_files: Iterable[str]) -> Step:
     """The records a chunk reads: those of its interval, and the unreadable ones of the files it answers for.
 
     A record without a readable time cannot be placed, so it belongs to the first chunk that reads its file.
     """
     is_readable = F.col(REASON).isNull()
     is_inside = IntervalColumns.of(spark, interval).hold(F.col("event_time_ms"))
-    ours = as_arrays(spark, {"files": pa.array(owned_files, pa.string())})["files"]
+    ours = as_arrays(spark, {"files": pa.array(list(owned_files), pa.string())})["files"]
     is_ours = F.array_contains(ours, F.col(FILE))
     return lambda events: events.where((is_readable & is_inside) | (~is_readable & is_ours))
 

@@ -1,4 +1,8 @@
-"""Running one chunk: what its stages yield is staged for the lake, and a manifest says so."""
+"""Running chunks: what their stages yield is staged for the lake, and a manifest of each says so.
+
+Small chunks that lie side by side run together, as if they were one: what a Spark job costs however little it does
+is then paid once for all. Their results are staged apart, so that a chunk is the same whichever it ran with.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -18,20 +21,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backstream.core.fates import Fate
-from backstream.core.manifest import Manifest, StagedFile
+from backstream.core.manifest import Manifest
 from backstream.core.pins import finished
 from backstream.core.plan import Chunk, Plan
 from backstream.core.tables import DROPPED, FIRINGS, METRICS, PANES, QUARANTINE, TABLES, WINDOWS
+from backstream.core.together import together
 from backstream.core.windows import Session
+from backstream.definition.load import parse
 from backstream.spark.sessions.results import SessionWindows
-from backstream.spark.stage import Attempt, staged, writable
+from backstream.spark.stage import Attempt, Staged, staged, writable
 from backstream.spark.streams.lateness import lateness, played
 from backstream.spark.windows.metrics import Counts
 from backstream.spark.windows.results import FixedWindows
-from backstream.spark.work import Work, quarantined
+from backstream.spark.work import CHUNK, Work, quarantined, tallied
 
 STAGES = ("watermarks", "fates", *(suffix or "windows" for suffix in TABLES))
-"""What a chunk goes through, in order; a recompute skips some."""
+"""What chunks go through, in order; a recompute skips some."""
 
 
 @dataclass(slots=True)
@@ -50,7 +55,7 @@ class _Stopwatch:
 
 
 AT_ONCE = 2
-"""Chunks that run at the same time: while Spark plans one of them, the cores work on the other."""
+"""How many jobs of chunks run at the same time: while Spark plans one of them, the cores work on the other."""
 
 
 def replay_chunks(
@@ -59,85 +64,95 @@ def replay_chunks(
     chunks: Sequence[Chunk],
     tell: Callable[[Chunk, str], None] = lambda _, __: None,
 ) -> Iterator[Manifest]:
-    """Run chunks in one application; the manifest of each as soon as it is done.
+    """Run chunks in one application; the manifest of each as soon as it is done. Those that are done are not run.
 
-    When one fails, no other is begun, and those that run are finished: a retry finds them done.
+    Which run as one, the definition says (`backfill.together`). When some fail, no others are begun, and
+    those that run are finished: a retry finds them done.
 
     Args:
         spark: the session.
         plan: what the chunks belong to.
-        chunks: some of the plan's.
+        chunks: some of the plan's, in its order.
         tell: called with the chunk and the name of each stage of `STAGES` as it begins; from several threads.
-
-    Raises:
-        ContractError: when the source or a table does not have the columns it promised.
-    """
-    waiting, running = iter(chunks), set[Future[Manifest]]()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        try:
-            while (
-                begun := [
-                    pool.submit(replay_chunk, spark, plan, chunk, partial(tell, chunk))
-                    for chunk in islice(waiting, AT_ONCE - len(running))
-                ]
-                or running
-            ):
-                done, running = wait(running.union(begun), return_when=FIRST_COMPLETED)
-                yield from (each.result() for each in done)
-        except (KeyboardInterrupt, GeneratorExit):
-            spark.sparkContext.cancelAllJobs()
-            raise
-
-
-def replay_chunk(
-    spark: SparkSession, plan: Plan, chunk: Chunk, tell: Callable[[str], None] = lambda _: None
-) -> Manifest:
-    """Run one chunk and leave its manifest; one that is done is not run again.
-
-    Args:
-        spark: the session.
-        plan: what the chunk belongs to.
-        chunk: one of the plan's.
-        tell: called with the name of each stage of `STAGES` as it begins.
 
     Raises:
         ContractError: when the source or a table does not have the columns it promised.
         StorageError: when a disk is full, or must not be written.
     """
-    if done := finished(plan, chunk):
-        return done
-    attempt = Attempt(plan, chunk.chunk_id, uuid.uuid4().hex[:8])
-    watch = _Stopwatch(tell)
-    with writable(spark, plan, chunk):
-        made = _run(Work.of(spark, plan, chunk), attempt, watch) if chunk.files else _Made(0, {}, {})
-    manifest = Manifest(
-        run_id=plan.run_id,
-        chunk_id=chunk.chunk_id,
-        attempt=attempt.attempt,
-        events_read=made.events_read,
-        fates=made.fates,
-        files={suffix: made.files.get(suffix, ()) for suffix in plan.tables},
-        timings_s=watch.seconds,
-        finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-    manifest.write(plan.folder.manifest(chunk.chunk_id))
+    done_before = {chunk.chunk_id: manifest for chunk in chunks if (manifest := finished(plan, chunk))}
+    yield from done_before.values()
+    definition = parse(plan.definition, f"plan {plan.run_id}")
+    undone = [chunk for chunk in chunks if chunk.chunk_id not in done_before]
+    waiting = together(undone, definition.backfill.together)
+    running = set[Future[list[Manifest]]]()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            while (
+                begun := [
+                    pool.submit(_replay, Work(spark, plan, several, definition), tell)
+                    for several in islice(waiting, AT_ONCE - len(running))
+                ]
+                or running
+            ):
+                done, running = wait(running.union(begun), return_when=FIRST_COMPLETED)
+                for each in done:
+                    yield from each.result()
+        except (KeyboardInterrupt, GeneratorExit):
+            spark.sparkContext.cancelAllJobs()
+            raise
+
+
+def replay_chunk(spark: SparkSession, plan: Plan, chunk: Chunk) -> Manifest:
+    """Run one chunk by itself; see `replay_chunks`."""
+    (manifest,) = replay_chunks(spark, plan, [chunk])
     return manifest
 
 
-_Fates = dict[str, dict[str, int]]
-_Files = dict[str, tuple[StagedFile, ...]]
+def _replay(work: Work, tell: Callable[[Chunk, str], None]) -> list[Manifest]:
+    """Run chunks as one, and leave their manifests."""
+    plan, chunks = work.plan, work.chunks
+
+    def tell_each(stage: str) -> None:
+        for chunk in chunks:
+            tell(chunk, stage)
+
+    attempt, watch = Attempt(plan, chunks, uuid.uuid4().hex[:8]), _Stopwatch(tell_each)
+    with writable(work.spark, attempt):
+        made = _run(work, attempt, watch) if any(chunk.files for chunk in chunks) else _Made({}, {}, {})
+    manifests = [made.manifest(attempt, number, watch.seconds) for number in range(len(chunks))]
+    for manifest in manifests:
+        manifest.write(plan.folder.manifest(manifest.chunk_id))
+    return manifests
+
+
+_Fates = dict[int, dict[str, dict[str, int]]]
+"""Number of the chunk, to source partition, to fate, to number of records."""
 
 
 Keep = Callable[[DataFrame], DataFrame]
-"""Keeps a frame until the chunk is done."""
+"""Keeps a frame until the chunks are done."""
 
 
 class _Made(NamedTuple):
-    """What a chunk yields; `events_read` is counted apart from the fates, which have to add up to it."""
+    """What chunks yield, by number; `events_read` is counted apart from the fates, which have to add up to it."""
 
-    events_read: int
+    events_read: dict[int, int]
     fates: _Fates
-    files: _Files
+    files: dict[str, Staged]
+
+    def manifest(self, attempt: Attempt, number: int, seconds: dict[str, float]) -> Manifest:
+        """That of one chunk, with its part of the seconds that all took."""
+        share = 1 / len(attempt.chunks)
+        return Manifest(
+            run_id=attempt.plan.run_id,
+            chunk_id=attempt.chunks[number].chunk_id,
+            attempt=attempt.attempt,
+            events_read=self.events_read.get(number, 0),
+            fates=self.fates.get(number, {}),
+            files={suffix: self.files.get(suffix, {}).get(number, ()) for suffix in attempt.plan.tables},
+            timings_s={stage: round(each * share, 3) for stage, each in seconds.items()},
+            finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
 
 
 Results = FixedWindows | SessionWindows
@@ -155,18 +170,19 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
             counts = results.counts(known)
             counts = replace(counts, rows=keep(counts.rows))
             fates = counts.fates()
-        found: _Files = {}
+        found: dict[str, Staged] = {}
         values = keep(results.values(known)) if work.is_replay else results.values(known)
         for suffix, rows in tables(work, results, Kept(known, counts, values), _kinds(fates)):
             with watch.stage(suffix or "windows"):
                 # Quarantine keeps times as they were written.
                 ready = rows if suffix == QUARANTINE else _with_instants(rows)
                 found[suffix] = staged(ready, suffix, attempt)
-        return _Made(tally.get["events_read"], fates, found)
+        events_read = {number: tally.get[tallied(number)] for number in range(len(work.chunks))}
+        return _Made(events_read, fates, found)
 
 
 def results_of(work: Work, keep: Keep) -> Results:
-    """What the chunk yields, by the kind of its windows; no job is run yet, or small ones."""
+    """What chunks yield, by the kind of their windows; no job is run yet, or small ones."""
     window = work.definition.window.spec()
     if isinstance(window, Session):
         return SessionWindows(work, window, played(work) if work.is_replay else None, keep)
@@ -174,7 +190,7 @@ def results_of(work: Work, keep: Keep) -> Results:
 
 
 class Kept(NamedTuple):
-    """What a chunk's tables are made of."""
+    """What tables are made of."""
 
     known: DataFrame
     counts: Counts
@@ -198,18 +214,22 @@ def _kept() -> Iterator[Keep]:
 
 
 def tables(work: Work, results: Results, kept: Kept, fates: set[str]) -> Iterator[tuple[str, DataFrame]]:
-    """What each table of the plan gets; none of those that would be empty."""
-    yield WINDOWS, _published(work, kept.values)
-    yield METRICS, kept.counts.metrics()
+    """What each table of the plan gets, with `CHUNK`; none of those that would be empty."""
+
+    def by_window(rows: DataFrame) -> DataFrame:
+        return rows.withColumn(CHUNK, work.number(F.col("window_start_ms")))
+
+    yield WINDOWS, by_window(_published(work, kept.values))
+    yield METRICS, by_window(kept.counts.metrics())
     if Fate.QUARANTINED in fates:
         yield QUARANTINE, quarantined(work)
     if not work.is_replay:
         return
-    yield PANES, kept.values
+    yield PANES, by_window(kept.values)
     if Fate.DROPPED in fates:
         yield DROPPED, results.dropped(kept.known)
     if FIRINGS in work.plan.tables:
-        yield FIRINGS, results.firings(kept.known)
+        yield FIRINGS, by_window(results.firings(kept.known))
 
 
 def _published(work: Work, values: DataFrame) -> DataFrame:
@@ -230,4 +250,10 @@ def _with_instants(rows: DataFrame) -> DataFrame:
 
 def _kinds(fates: _Fates) -> set[str]:
     """The fates that some record had."""
-    return {fate for counts in fates.values() for fate, count in counts.items() if count}
+    return {
+        fate
+        for partitions in fates.values()
+        for counts in partitions.values()
+        for fate, count in counts.items()
+        if count
+    }

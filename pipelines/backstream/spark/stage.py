@@ -17,56 +17,61 @@ from typing import cast
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, IntegerType, StructType
 
 from backstream.core.errors import StorageError
 from backstream.core.manifest import StagedFile
 from backstream.core.plan import Chunk, Plan, PlannedTable
 from backstream.core.tables import WINDOWS
 from backstream.spark.schemas import conforming
+from backstream.spark.work import CHUNK
 
 _SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp"}
-_DAY = "staging_day"
+_DAY, _CHUNK = "staging_day", "staging_chunk"
 _REFUSALS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 """What Java passes on, word for word, of an operating system that does not let it write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try of one chunk of one run; its files share a folder per table."""
+    """One try of some chunks of one run; their files share a folder per table."""
 
     plan: Plan
-    chunk_id: str
+    chunks: Sequence[Chunk]
     attempt: str
 
     def folder(self, suffix: str) -> Path:
-        """Where this attempt stages files of a table."""
-        return self.plan.staging(suffix) / f"{self.chunk_id}-{self.attempt}"
+        """Where this attempt stages files of a table; named after the first chunk."""
+        return self.plan.staging(suffix) / f"{self.chunks[0].chunk_id}-{self.attempt}"
 
 
-def staged(rows: DataFrame, suffix: str, attempt: Attempt) -> tuple[StagedFile, ...]:
-    """Write the rows as a planned table wants them, and return the files. Runs a job.
+Staged = dict[int, tuple[StagedFile, ...]]
+"""The files of each chunk by its number; none of a chunk without rows."""
+
+
+def staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
+    """Write the rows as a planned table wants them, apart by `CHUNK`, and return the files. Runs a job.
 
     Raises:
         ContractError: when a column is missing or of another type than planned.
     """
     table = attempt.plan.tables[suffix]
     with_run = rows.withColumn("run_id", F.lit(attempt.plan.run_id))
-    ready = with_run.transform(conforming(table.name, {name: kind for name, kind, _, _ in _columns(table)}))
-    ready = ready.select(*(F.col(name).alias(name, metadata=meta) for name, _, meta, _ in _columns(table)))
-    folder = attempt.folder(suffix)
+    columns, apart = _columns(table), [F.col(CHUNK).cast("int").alias(_CHUNK)]
     if table.day_column:
-        # One file holds one day, the lake's partition; `rebalance` keeps a day together unless it is large.
-        days = ready.withColumn(_DAY, F.to_date(table.day_column)).hint("rebalance", _DAY)
-        days.write.partitionBy(_DAY).parquet(str(folder))
-    else:
-        ready.hint("rebalance").write.parquet(str(folder))
+        apart.append(F.to_date(table.day_column).alias(_DAY))  # one file holds one day, the lake's partition
+    contract = {name: kind for name, kind, _, _ in columns} | {CHUNK: IntegerType()}
+    named = [F.col(name).alias(name, metadata=meta) for name, _, meta, _ in columns]
+    ready = with_run.transform(conforming(table.name, contract)).select(*named, *apart)
+    names, folder = [_CHUNK, _DAY][: len(apart)], attempt.folder(suffix)
+    # What goes into one file is kept together, unless it is large.
+    ready.hint("rebalance", *names).write.partitionBy(*names).parquet(str(folder))
     return _files(folder)
 
 
 @contextmanager
-def writable(spark: SparkSession, plan: Plan, chunk: Chunk) -> Iterator[None]:
-    """What a disk refuses while a chunk is run, said without Java's traces.
+def writable(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
+    """What a disk refuses while chunks are run, said without Java's traces.
 
     Raises:
         StorageError: naming the folders that Spark writes to.
@@ -77,9 +82,11 @@ def writable(spark: SparkSession, plan: Plan, chunk: Chunk) -> Iterator[None]:
         said = next((reason for reason in _REFUSALS if reason in str(error)), None)
         if said is None:
             raise
+        plan, ids = attempt.plan, [chunk.chunk_id for chunk in attempt.chunks]
+        chunks = f"chunk {ids[0]}" if len(ids) == 1 else f"chunks {ids[0]} to {ids[-1]}"
         scratch = (spark.conf.get("spark.local.dir", None) or os.environ.get("TMPDIR")) or "/tmp"  # noqa: S108 - as Spark does
         msg = (
-            f"could not run chunk {chunk.chunk_id} of {plan.run_id}: {said}\n"
+            f"could not run {chunks} of {plan.run_id}: {said}\n"
             f"  it stages files in {plan.staging(WINDOWS)}, and beside it\n"
             f"  Spark keeps scratch files in {scratch}\n\n"
             "hint: once there is room, run the same again: what was finished is kept"
@@ -101,10 +108,11 @@ def spark_type(kind: str) -> DataType:
     return cast("StructType", StructType.fromDDL(ddl)).fields[0].dataType
 
 
-def _files(folder: Path) -> tuple[StagedFile, ...]:
+def _files(folder: Path) -> Staged:
     """What was written, from the footers; Spark writes one empty file for no rows, which is left out."""
-    found = [
-        StagedFile(str(path), path.stat().st_size, pq.read_metadata(path).num_rows)
-        for path in sorted(folder.rglob("*.parquet"))
-    ]
-    return tuple(file for file in found if file.rows)
+    found: Staged = {}
+    for path in sorted(folder.rglob("*.parquet")):
+        if rows := pq.read_metadata(path).num_rows:
+            number = int(path.relative_to(folder).parts[0].removeprefix(f"{_CHUNK}="))
+            found[number] = (*found.get(number, ()), StagedFile(str(path), path.stat().st_size, rows))
+    return found

@@ -1,10 +1,13 @@
-"""A chunk of a plan, ready to run, and the records it reads."""
+"""Chunks of a plan, ready to run together, and the records they read."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from backstream.core.intervals import Interval
@@ -14,22 +17,45 @@ from backstream.core.watermarks import Emission
 from backstream.definition.load import parse
 from backstream.definition.model import Definition
 from backstream.spark import read
-from backstream.spark.arrays import IntervalColumns
+from backstream.spark.arrays import IntervalColumns, as_arrays, looked_up
+from backstream.spark.schemas import integer_quotient, long
+from backstream.spark.windows.assignment import WindowColumns, latest_window_ms
+
+CHUNK = "chunk_number"
+"""Which of the chunks that run together answers for a record, or a row made of records."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Work:
-    """A chunk of a plan, ready to run."""
+    """Chunks of a plan that run together, as if they were one: each begins where the one before it ends.
+
+    All but the last are equally long. What they yield is told apart by `CHUNK`.
+    """
 
     spark: SparkSession
     plan: Plan
-    chunk: Chunk
+    chunks: Sequence[Chunk]
     definition: Definition
 
     @classmethod
-    def of(cls, spark: SparkSession, plan: Plan, chunk: Chunk) -> Work:
-        """The chunk with its plan's definition."""
-        return cls(spark, plan, chunk, parse(plan.definition, f"plan {plan.run_id}"))
+    def of(cls, spark: SparkSession, plan: Plan, chunks: Sequence[Chunk]) -> Work:
+        """The chunks with their plan's definition."""
+        return cls(spark, plan, chunks, parse(plan.definition, f"plan {plan.run_id}"))
+
+    @property
+    def interval(self) -> Interval:
+        """The starts of the windows that the chunks answer for."""
+        return Interval(self.chunks[0].start_ms, self.chunks[-1].end_ms)
+
+    @property
+    def read_until_ms(self) -> int:
+        """Where the halo of the last one ends."""
+        return max(chunk.read_until_ms for chunk in self.chunks)
+
+    @property
+    def expected_events(self) -> int:
+        """About how many events they hold."""
+        return sum(chunk.expected_events for chunk in self.chunks)
 
     def paths_of(self, interval: Interval) -> list[str]:
         """The files that may hold an event of an interval."""
@@ -37,24 +63,40 @@ class Work:
 
     @property
     def paths(self) -> list[str]:
-        """The files that the plan says the chunk reads."""
-        return [self.plan.inputs[number].path for number in self.chunk.files]
+        """The files that the plan says the chunks read."""
+        numbers = sorted({number for chunk in self.chunks for number in chunk.files})
+        return [self.plan.inputs[number].path for number in numbers]
 
-    @property
-    def owned_files(self) -> list[str]:
-        """The files whose unreadable records this chunk answers for: those no earlier chunk reads."""
-        before: set[int] = set()
+    @cached_property
+    def owned_files(self) -> Mapping[str, int]:
+        """The files whose unreadable records these chunks answer for, each with the number of the chunk.
+
+        That is the first of the plan's that reads the file.
+        """
+        first: dict[int, str] = {}
         for chunk in self.plan.chunks:
-            if chunk.chunk_id == self.chunk.chunk_id:
-                break
-            before.update(chunk.files)
-        mine = (number for number in self.chunk.files if number not in before)
-        return [read.file_uri(self.plan.inputs[number].path) for number in mine]
+            for file in chunk.files:
+                first.setdefault(file, chunk.chunk_id)
+        numbers = {chunk.chunk_id: number for number, chunk in enumerate(self.chunks)}
+        return {
+            read.file_uri(self.plan.inputs[file].path): numbers[chunk_id]
+            for file, chunk_id in first.items()
+            if chunk_id in numbers
+        }
 
-    @property
+    @cached_property
     def owned(self) -> IntervalColumns:
-        """What windows start in that the chunk answers for."""
-        return IntervalColumns.of(self.spark, self.chunk.interval)
+        """What windows start in that the chunks answer for."""
+        return IntervalColumns.of(self.spark, self.interval)
+
+    def number(self, time_ms: Column) -> Column:
+        """The number of the chunk in which an instant lies; before the first it is 0, after the last the last."""
+        if len(self.chunks) == 1:
+            return F.lit(0)
+        (start_ms,) = looked_up(self.spark, self.chunks[0].start_ms)
+        since_ms = F.greatest(time_ms - start_ms, long(0))
+        number = integer_quotient(since_ms, long(self.chunks[0].end_ms - self.chunks[0].start_ms))
+        return F.least(number, long(len(self.chunks) - 1)).cast("int")
 
     @property
     def is_replay(self) -> bool:
@@ -79,31 +121,56 @@ def readable(work: Work, paths: list[str]) -> DataFrame:
 
 
 def records(work: Work, interval: Interval) -> tuple[DataFrame, Observation]:
-    """Every record of an interval of event time, with `is_duplicate`, and a count of them.
+    """Every record of an interval of event time, with `is_duplicate` and `CHUNK`, and a count of them per chunk.
 
-    The count `events_read` is taken as they are read, before anything is decided about them, so that the sum of
-    fates has something to agree with. Records that cannot be read come with their reason, once per file.
+    The counts, named by `tallied`, are taken as records are read, before anything is decided about them, so that
+    the sum of fates has something to agree with. What cannot be read comes with its reason, once per file.
     """
     tally, paths = Observation(), sorted({*work.paths, *work.paths_of(interval)})
+    number = F.col(CHUNK)
+    counts = [F.count_if(number == F.lit(each)).alias(tallied(each)) for each in range(len(work.chunks))]
     events = (
         read.rows_of(work.spark, paths)
         .transform(read.normalised(work.definition))
         .transform(read.within(work.spark, interval, work.owned_files))
-        .observe(tally, F.count(F.lit(1)).alias("events_read"))
+        .withColumn(CHUNK, _number(work))
+        .observe(tally, *counts)
         .transform(read.deduplicated(work.definition.source.deduplicate_on))
     )
     return events, tally
 
 
+def tallied(number: int) -> str:
+    """Under which name the records of a chunk are counted."""
+    return f"events_read_{number}"
+
+
+def _number(work: Work) -> Column:
+    """Which chunk answers for a record: that of its latest window; of an unreadable one, that of its file."""
+    start_ms, _ = latest_window_ms(WindowColumns.of(work.definition.cells))
+    is_readable = F.col(read.REASON).isNull()
+    return F.when(is_readable, work.number(start_ms)).otherwise(_number_of_file(work))
+
+
+def _number_of_file(work: Work) -> Column:
+    if len(work.chunks) == 1:
+        return F.lit(0)
+    owned = work.owned_files
+    columns = {"files": pa.array(list(owned), pa.string()), "numbers": pa.array(list(owned.values()), pa.int32())}
+    owners = as_arrays(work.spark, columns)
+    return F.get(owners["numbers"], F.array_position(owners["files"], F.col(read.FILE)).cast("int") - F.lit(1))
+
+
 def quarantined(work: Work) -> DataFrame:
-    """Records that cannot be normalised, whole, with the reason."""
+    """Records that cannot be normalised, whole, with the reason and `CHUNK`."""
     rows = read.with_record(read.rows_of(work.spark, work.paths)).transform(read.normalised(work.definition))
-    nothing = Interval(work.chunk.start_ms, work.chunk.start_ms)
+    nothing = Interval(work.interval.start_ms, work.interval.start_ms)
     return rows.transform(read.within(work.spark, nothing, work.owned_files)).withColumns(
         {
             "reason": F.col(read.REASON),
             "event_time": F.col(read.WRITTEN_EVENT_TIME),
             "arrival_time": F.col(read.WRITTEN_ARRIVAL_TIME),
             "file": F.col(read.FILE),
+            CHUNK: _number_of_file(work),
         }
     )

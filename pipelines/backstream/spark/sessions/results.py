@@ -28,10 +28,10 @@ from backstream.spark.work import Work
 
 @dataclass(frozen=True)
 class SessionWindows:
-    """The results of one chunk.
+    """The results of chunks that run together.
 
-    A chunk owns the sessions that start in it, and the fate of the records that happened in it. What it reads
-    reaches beyond it as far as its sessions do.
+    They own the sessions that start in them, and the fate of the records that happened in them. What they read
+    reaches beyond them as far as their sessions do.
     """
 
     work: Work
@@ -42,7 +42,7 @@ class SessionWindows:
     """Keeps a frame until the chunk is done."""
 
     def records(self) -> tuple[DataFrame, Observation]:
-        """Every record the chunk reads, with its `fate`; and a count of them."""
+        """Every record the chunk reads, with its `fate`; and counts of them."""
         events, tally = self._read
         is_unreadable = F.col(REASON).isNotNull()
         unused = events.where(is_unreadable | F.col("is_duplicate"))
@@ -71,7 +71,7 @@ class SessionWindows:
 
     @cached_property
     def _read(self) -> tuple[DataFrame, Observation]:
-        definition, owned = self.work.definition, self.work.chunk.interval
+        definition, owned = self.work.definition, self.work.interval
         reach = halo(
             self._between, definition.source.key, self.window.gap_ms, owned, is_replay=self.work.is_replay
         )
@@ -95,7 +95,7 @@ class SessionWindows:
             SessionColumns.of(self.window.gap_ms, definition.lateness.allowed),
             definition.aggregates,
             is_replay=self.work.is_replay,
-            owned=self.work.chunk.interval,
+            owned=self.work.interval,
             is_skewed=self._is_skewed(),
         )
         if not self.work.is_replay:
@@ -103,10 +103,10 @@ class SessionWindows:
         return sessions.kept(these, self.keep)
 
     def _is_skewed(self) -> bool:
-        if self.work.chunk.expected_events < values.MANY_EVENTS:
+        if self.work.expected_events < values.MANY_EVENTS:
             return False
         # Not of the records that are counted as they are read: a sample would be taken for all of them.
-        owned = self.work.chunk.interval
+        owned = self.work.interval
         sample = self._between(owned.start_ms, owned.end_ms)
         return values.shape_of(sample, self.work.definition.source.key, self.window.gap_ms).has_hot_key
 

@@ -18,6 +18,10 @@ from backstream.spark import read
 from backstream.spark.schemas import integer_quotient, long
 from backstream.spark.streams.index import ArrivalIndex, write_batch
 
+_IDENTITY = pa.schema(
+    [(read.FILE, pa.string()), ("path", pa.string()), ("size_bytes", pa.int64()), ("modified_ms", pa.int64())]
+)
+
 
 def indexed(
     spark: SparkSession, definition: Definition, inputs: Sequence[InputFile], folder: IndexFolder
@@ -73,18 +77,15 @@ def _placed(events: DataFrame) -> DataFrame:
 def _batch(spark: SparkSession, definition: Definition, files: Sequence[InputFile], grid: BucketGrid) -> pa.Table:
     rows = read.rows_of(spark, [file.path for file in files])
     found = bucketed(rows.transform(read.normalised(definition)).transform(_placed), grid).toArrow()
-    by_uri = {read.file_uri(file.path): file for file in files}
-    owners = [by_uri[uri] for uri in found[read.FILE].to_pylist()]
+    known = pa.Table.from_pylist([_identity(file) for file in files], _IDENTITY)
     # A file without a record is known all the same.
-    empty = [file for file in files if file not in set(owners)]
-    stated = found.append_column("path", pa.array([file.path for file in owners], pa.string()))
-    stated = stated.append_column("size_bytes", pa.array([file.size_bytes for file in owners], pa.int64()))
-    stated = stated.append_column("modified_ms", pa.array([file.modified_ms for file in owners], pa.int64()))
-    nothing = {name: pa.nulls(len(empty), stated.schema.field(name).type) for name in stated.column_names}
-    nothing["path"] = pa.array([file.path for file in empty], pa.string())
-    nothing["size_bytes"] = pa.array([file.size_bytes for file in empty], pa.int64())
-    nothing["modified_ms"] = pa.array([file.modified_ms for file in empty], pa.int64())
-    return pa.concat_tables([stated, pa.table(nothing, stated.schema)])
+    return known.join(found, read.FILE, join_type="left outer").drop_columns(read.FILE)
+
+
+def _identity(file: InputFile) -> dict[str, str | int]:
+    """By what the index knows a file again, and what Spark calls it."""
+    uri = read.file_uri(file.path)
+    return {read.FILE: uri, "path": file.path, "size_bytes": file.size_bytes, "modified_ms": file.modified_ms}
 
 
 @contextmanager

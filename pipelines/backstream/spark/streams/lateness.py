@@ -40,7 +40,7 @@ def lateness(work: Work, window: FixedWindow) -> Lateness | None:
     if not work.is_replay:
         return None
     # The halo's records are judged by their own windows, as the chunk that owns them judges them.
-    grid = WindowGrid.of(window, Interval(work.chunk.start_ms, work.chunk.read_until_ms))
+    grid = WindowGrid.of(window, Interval(work.interval.start_ms, work.read_until_ms))
     if is_told_by_index(work.emission) and not has_holes(window):
         return Lateness(_from_index(work, window, grid).bound(work.spark), None)
     stream = played(work)

@@ -1,4 +1,4 @@
-"""What a chunk counts: the fate of every record it read, and of every window per source partition.
+"""What chunks count: the fate of every record they read, and of every window per source partition.
 
 Both come from one small table: records with the same fate, in the same slice of event time and of the same source
 partition, are one row of it.
@@ -19,31 +19,32 @@ from backstream.spark.windows.assignment import WindowColumns, latest_window_ms,
 from backstream.spark.windows.fates import EXPIRED
 from backstream.spark.windows.panes import WINDOW
 from backstream.spark.windows.slices import SLICE, late_columns, sliced, timing_in
+from backstream.spark.work import CHUNK
 
 IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The small table of a chunk, `rows`, and what it is cut by. Worth keeping: several results rest on it."""
+    """The small table, `rows`, and what it is cut by. Worth keeping: several results rest on it."""
 
     rows: DataFrame
     cells: Tumbling | Sliding
     owned: IntervalColumns
     judged: JudgedBy | None
 
-    def fates(self) -> dict[str, dict[str, int]]:
-        """Source partition to fate to number of records. Runs a job.
+    def fates(self) -> dict[int, dict[str, dict[str, int]]]:
+        """Number of the chunk, to source partition, to fate, to number of records. Runs a job.
 
-        A record whose latest window another chunk owns is `outside`.
+        A record whose latest window none of the chunks owns is `outside`.
         """
         start_ms, _ = latest_window_ms(WindowColumns.of(self.cells))
         is_ours = (F.col("fate") == F.lit(Fate.QUARANTINED)) | self.owned.hold(start_ms)
         fate = F.when(is_ours, F.col("fate")).otherwise(F.lit(Fate.OUTSIDE)).alias("fate")
-        counted = self.rows.groupBy("source_partition", fate).agg(F.sum("events").alias("events")).collect()
-        found: dict[str, dict[str, int]] = {}
-        for row in sorted(counted):
-            found.setdefault(row["source_partition"], {})[row["fate"]] = row["events"]
+        counted = self.rows.groupBy(CHUNK, "source_partition", fate).agg(F.sum("events")).collect()
+        found: dict[int, dict[str, dict[str, int]]] = {}
+        for number, partition, of, events in sorted(counted):
+            found.setdefault(number, {}).setdefault(partition, {})[of] = events
         return found
 
     def metrics(self) -> DataFrame:
@@ -84,16 +85,17 @@ def counted(
     """Count records by slice, source partition and fate.
 
     Args:
-        records: normalised events with `fate`.
+        records: normalised events with `fate` and `CHUNK`.
         cells: the windows that metrics are kept for.
-        owned: the starts of the windows that the chunk answers for.
+        owned: the starts of the windows that the chunks answer for.
         judged: how lateness is told; None: nothing is late.
     """
     partition = F.coalesce("source_partition", F.lit("unknown")).alias("source_partition")
     # With one window per record its fate says all; else a late record is late for some of its windows only.
     late = judged if isinstance(cells, Sliding) else None
     slices = records.transform(sliced(cells, late))
-    rows = slices.groupBy(F.col(SLICE).alias("event_time_ms"), partition, "fate", *late_columns(late)).agg(
+    by = ["fate", CHUNK, *late_columns(late)]
+    rows = slices.groupBy(F.col(SLICE).alias("event_time_ms"), partition, *by).agg(
         F.count(F.lit(1)).alias("events"),
         F.min("arrival_time_ms").alias("first_arrival_ms"),
         F.max("arrival_time_ms").alias("last_arrival_ms"),

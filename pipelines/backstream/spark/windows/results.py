@@ -30,7 +30,7 @@ from backstream.spark.work import Work
 
 @dataclass(frozen=True, slots=True)
 class FixedWindows:
-    """The results of one chunk; no job is run before one of them is taken."""
+    """The results of chunks that run together; no job is run before one of them is taken."""
 
     work: Work
     window: FixedWindow
@@ -38,12 +38,12 @@ class FixedWindows:
     """None in a recompute."""
 
     def records(self) -> tuple[DataFrame, Observation]:
-        """Every record the chunk reads, with the `fate` that its stream gave it; and a count of them.
+        """Every record the chunks read, with the `fate` that its stream gave it; and counts of them.
 
         Whose record it is, is not asked here: the halo's are judged like all others.
         """
-        chunk, late = self.work.chunk, self.lateness
-        events, tally = reading.records(self.work, Interval(chunk.start_ms, chunk.read_until_ms))
+        late, start_ms = self.lateness, self.work.interval.start_ms
+        events, tally = reading.records(self.work, Interval(start_ms, self.work.read_until_ms))
         if late is not None and late.heard is not None and has_holes(self.window):
             events = events.transform(watermarked(self.work.spark, late.heard, self.work.clock))
         return events.withColumn("fate", self._fate()), tally
@@ -58,9 +58,9 @@ class FixedWindows:
         definition = self.work.definition
         keys, aggregates = definition.source.key, definition.aggregates
         events = self._usable(known, columns_used(definition))
-        grid = WindowGrid.of(self.window, self.work.chunk.interval).bound(self.work.spark)
+        grid = WindowGrid.of(self.window, self.work.interval).bound(self.work.spark)
         grouping = Grouping(self.window, grid, keys, aggregates)
-        if self.work.chunk.expected_events >= values.MANY_EVENTS:
+        if self.work.expected_events >= values.MANY_EVENTS:
             shape = values.shape_of(events, keys, slice_width_ms(self.window))
             grouping = replace(grouping, shape=shape)
         if self.lateness is None:
