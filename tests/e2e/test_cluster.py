@@ -202,9 +202,7 @@ def test_a_scheduled_run_does_its_interval_and_what_is_stale_or_missing_before_i
     assert (ticked["run_type"], ticked["state"]) == ("scheduled", "success")
     own = with_seconds(instant_ms(ticked["data_interval_start"], "start"))
     first, second = (with_seconds(nights.days(number, 3).start_ms) for number in (0, 1))
-    children = [
-        run["conf"] for run in cluster.runs("reprocess_nightly") if run["run_type"] == "operator_triggered"
-    ]
+    runs = cluster.runs("reprocess_nightly", run_type="operator_triggered")
     assert sorted((run["conf"]["since"], run["conf"]["until"], run["conf"]["reason"]) for run in runs) == [
         (first, second, f"found by {ticked['dag_run_id']}; late data: 1 window, by 1 file"),
         (second, own, f"found by {ticked['dag_run_id']}; missing: no run covers it"),
