@@ -169,26 +169,38 @@ def plans(definition: str, home: str, late: str) -> dict[str, list[Any]]:
         "nonsense": _planned(definition, "three", whole | {"delay": "1h"}),
         "found before": _found(definition, until="2024-03-04T00:00:00Z"),
         "found everywhere": _found(definition),
-        "left to others": _found(definition, until="2024-03-05T00:00:00Z", unfinished="2024-03-03"),
+        "left to others": _found(definition, "2024-03-03", until="2024-03-05T00:00:00Z"),
+        "only waited for": _found(definition, "2024-03-03", is_published=True, until="2024-03-05T00:00:00Z"),
         "half a day": _planned(definition, "three", whole | {"since": "2024-03-01T12:00:00Z"}),
     }
     return told
 
 
-def _found(definition: str, unfinished: str = "", **form: Any) -> list[dict[str, Any]]:
+def _found(
+    definition: str, unfinished: str = "", *, is_published: bool = False, **form: Any
+) -> list[dict[str, Any]]:
     """What a run of `restate_<name>` triggers while the run of `backfill_<name>` for some day is unfinished."""
     from backstream.definition.load import load
     from backstream.orchestration import tasks as ours
     from backstream.orchestration.dag import restate_dag
 
-    def count(dag_id: str, logical_dates: list[datetime], states: list[str]) -> int:
+    def runs(dag_id: str, logical_dates: list[datetime], states: list[str]) -> int:
         assert (dag_id, states) == ("backfill_clicks", ["queued", "running"])
         return sum(f"{date:%Y-%m-%d}" == unfinished for date in logical_dates)
+
+    def tasks(dag_id: str, logical_dates: list[datetime], task_ids: list[str], states: list[str]) -> int:
+        assert (dag_id, task_ids) == ("backfill_clicks", ["publish"])
+        return len(logical_dates) if is_published and "success" in states else 0
 
     path = Path(definition)
     dag = restate_dag(load(path), path)
     params = dag.params.dump() | {"approval": "always", "reason": "again"} | form
-    context = {"params": params, "dag": dag, "run_id": "r", "ti": SimpleNamespace(get_dr_count=count)}
+    context = {
+        "params": params,
+        "dag": dag,
+        "run_id": "r",
+        "ti": SimpleNamespace(get_dr_count=runs, get_ti_count=tasks),
+    }
     return ours.find(path, context)
 
 

@@ -121,3 +121,8 @@ def test_a_day_is_left_to_the_run_of_the_schedule_that_is_unfinished(told: dict[
     # missing        3 4
     (run,) = told["left to others"]
     assert (run["conf"]["since"], run["conf"]["until"]) == ("2024-03-04T00:00:00Z", "2024-03-05T00:00:00Z")
+
+
+def test_a_run_that_has_published_and_only_waits_is_no_reason_to_leave_its_day(told: dict[str, Any]) -> None:
+    (run,) = told["only waited for"]
+    assert (run["conf"]["since"], run["conf"]["until"]) == ("2024-03-03T00:00:00Z", "2024-03-05T00:00:00Z")

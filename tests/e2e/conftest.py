@@ -25,6 +25,7 @@ from tests.e2e.story import (
     SLEEPERS,
     Nights,
     attempts,
+    backfilled_again,
     clear,
     families_of,
 )
@@ -212,3 +213,21 @@ def looked_again(cluster: Cluster, ticked: dict[str, Any]) -> list[str]:
     states = [cluster.until_finished("backfill_nightly", run_id)]
     clear(cluster, "backfill_nightly", run_id, "restate")
     return [*states, cluster.until_finished("backfill_nightly", run_id)]
+
+
+@pytest.fixture(scope="module")
+def redone(
+    cluster: Cluster, backfilled: list[dict[str, Any]], looked_again: list[str], second_day: str
+) -> dict[str, set[str]]:
+    """What Backfills of the same days run again, by their behaviour, once the run of the second day has failed."""
+    answer = cluster.admin.patch(
+        f"/api/v2/dags/backfill_events/dagRuns/{quote(second_day)}", json={"state": "failed"}
+    )
+    assert answer.status_code == 200, answer.text
+    return {behaviour: backfilled_again(cluster, behaviour) for behaviour in ("none", "failed", "completed")}
+
+
+@pytest.fixture(scope="module")
+def second_day(backfilled: list[dict[str, Any]]) -> str:
+    """The run of the second day."""
+    return str(max(backfilled, key=lambda run: str(run["logical_date"]))["dag_run_id"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from demo.airflow_api import FINISHED
 from tests.e2e.cluster import Cluster
 from tests.spark.histories import Expected, Place, Row, days, random_history
 
@@ -121,6 +122,24 @@ def clear(cluster: Cluster, dag_id: str, run_id: str, *task_ids: str) -> None:
     body |= {"task_ids": task_ids, "include_downstream": True} if task_ids else {}
     answer = cluster.admin.post(f"/api/v2/dags/{dag_id}/clearTaskInstances", json=body)
     assert answer.status_code == 200, answer.text
+
+
+def backfilled_again(cluster: Cluster, behaviour: str) -> set[str]:
+    """The runs that a Backfill of the same days runs again."""
+    before = {run["dag_run_id"]: run["start_date"] for run in cluster.runs("backfill_events")}
+    answer = cluster.admin.post("/api/v2/backfills", json=BACKFILL | {"reprocess_behavior": behaviour})
+    assert answer.status_code == 200, answer.text
+
+    def done() -> list[dict[str, Any]]:
+        found = cluster.runs("backfill_events")
+        return found if all(run["state"] in FINISHED for run in found) else []
+
+    after = cluster.until(f"the Backfill that runs {behaviour} has ended", done)
+    # Airflow looks every half a minute only whether a Backfill has ended, and allows one at a time.
+    cancelled = cluster.admin.put(f"/api/v2/backfills/{answer.json()['id']}/cancel")
+    assert cancelled.status_code in {200, 409}, cancelled.text
+    assert {run["state"] for run in after} == {"success"} or behaviour == "none"
+    return {run["dag_run_id"] for run in after if run["start_date"] != before.get(run["dag_run_id"])}
 
 
 def attempts(cluster: Cluster, name: str) -> dict[str, str]:

@@ -8,13 +8,14 @@ workers run the chunks. What happens is in `conftest.py`, a chapter after anothe
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from tests.e2e.cluster import AIRFLOW, ALERT_TOKEN, CATALOG_PASSWORD, FOLDER, Cluster, compose
-from tests.e2e.story import BACKFILL, HISTORY, RANGE, Nights, attempts, expected, plans, published, run_ids
+from tests.e2e.story import HISTORY, RANGE, Nights, attempts, expected, plans, published, run_ids
 from tests.lake import postgres
 from tests.lake.store import BUCKET, Store
 from tests.spark.histories import days
@@ -104,15 +105,6 @@ def test_a_backfill_keeps_to_its_range(cluster: Cluster, backfilled: list[dict[s
     states = {cluster.task("backfill_events", run["dag_run_id"], "restate")["state"] for run in backfilled}
     assert states == {"skipped"}
     assert cluster.runs("restate_events") == []
-
-
-@pytest.mark.parametrize(("behaviour", "count"), [("none", 0), ("failed", 0), ("completed", 2)])
-def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
-    cluster: Cluster, backfilled: list[dict[str, Any]], behaviour: str, count: int
-) -> None:
-    body = BACKFILL | {"reprocess_behavior": behaviour}
-    answer = cluster.admin.post("/api/v2/backfills/dry_run", json=body)
-    assert answer.json()["total_entries"] == count
 
 
 def test_a_parameter_that_does_not_exist_fails_the_run_at_once(cluster: Cluster, misspelt: str) -> None:
@@ -232,19 +224,36 @@ def test_a_scheduled_run_ends_as_its_look_ends_and_can_be_cleared(
     assert len(cluster.runs("reprocess_nightly")) == 3
 
 
-def test_nothing_of_it_runs_on(cluster: Cluster, looked_again: list[str]) -> None:
+def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
+    cluster: Cluster, backfilled: list[dict[str, Any]], second_day: str, redone: dict[str, set[str]]
+) -> None:
+    both = {run["dag_run_id"] for run in backfilled}
+    assert redone == {"none": set(), "failed": {second_day}, "completed": both}
+    published_by = Counter(
+        row.trigger for row in ledger(Home(cluster.home), "events") if row.status == "published"
+    )
+    assert {run_id: published_by[run_id] for run_id in both} == dict.fromkeys(both, 2) | {second_day: 3}
+    wanted = expected(cluster, "events", HISTORY, days(0, 2)).values()
+    assert published(cluster, "events", days(0, 2)) == {
+        place: final for place, (_, _, final) in wanted.items() if final
+    }
+
+
+def test_nothing_of_it_runs_on(cluster: Cluster, redone: dict[str, set[str]]) -> None:
     assert cluster.jobs() == []
 
 
 def test_the_files_of_the_lake_are_in_the_store_and_nowhere_else(
-    cluster: Cluster, looked_again: list[str], s3: Store
+    cluster: Cluster, redone: dict[str, set[str]], s3: Store
 ) -> None:
     names = {key.rpartition(".")[2] for key in s3.keys(f"{BUCKET}/{FOLDER}") if "/events/" in key}
     assert names == {"parquet", "avro", "json"}
     assert not (cluster.home / "warehouse").exists()
 
 
-def test_no_secret_is_in_a_log_a_plan_or_a_report(cluster: Cluster, looked_again: list[str], s3: Store) -> None:
+def test_no_secret_is_in_a_log_a_plan_or_a_report(
+    cluster: Cluster, redone: dict[str, set[str]], s3: Store
+) -> None:
     names = {CATALOG_PASSWORD, ALERT_TOKEN, s3.secret}
     found = [(path, name) for path, text in cluster.texts() for name in names if name in text]
     assert found == []

@@ -33,7 +33,7 @@ from backstream.orchestration.ranges import (
     with_seconds,
 )
 from backstream.orchestration.secrets import provide_lake
-from backstream.orchestration.ticks import unfinished_ticks
+from backstream.orchestration.ticks import ticks_at_work
 
 if TYPE_CHECKING:
     from backstream.steps.restate import Restatement
@@ -155,9 +155,9 @@ def find(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, An
 def _left(wanted: Restatement, definition: Definition, ti: Any) -> list[Restatement]:
     """What is left of a range without the intervals that the schedule or a Backfill is at work on."""
     dag_id = f"backfill_{definition.name}"
-    others = unfinished_ticks(ti, dag_id, definition.backfill.schedule, wanted.interval)
+    others = ticks_at_work(ti, dag_id, definition.backfill.schedule, wanted.interval)
     for other in others:
-        log.info("%s: left to the run of %s that is queued or running", other, dag_id)
+        log.info("%s: left to its run of %s, which has not ended", other, dag_id)
     return [replace(wanted, interval=part) for part in wanted.interval.without(others)]
 
 

@@ -1,8 +1,9 @@
-"""The data intervals of a schedule, and which of them a run of a DAG is still at work on."""
+"""The data intervals of a schedule, and which of them are still being worked on by a run of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from backstream.core.instants import moment
@@ -12,7 +13,7 @@ from backstream.orchestration.ranges import ms_of
 if TYPE_CHECKING:
     from airflow.timetables.interval import CronDataIntervalTimetable
 
-UNFINISHED = ["queued", "running"]
+ENDED = ["success", "failed", "upstream_failed", "skipped", "removed"]
 
 
 def timetable_of(schedule: str) -> CronDataIntervalTimetable:
@@ -43,17 +44,20 @@ def ticks(schedule: str, interval: Interval) -> Iterator[Interval]:
         yield Interval(ms_of(tick.start), ms_of(tick.end))
 
 
-def unfinished_ticks(ti: Any, dag_id: str, schedule: str, interval: Interval) -> list[Interval]:
-    """Those data intervals for which a run of a DAG is queued or running.
+def ticks_at_work(ti: Any, dag_id: str, schedule: str, interval: Interval) -> list[Interval]:
+    """Those data intervals whose own run may still publish them: it is queued, at work, or waits for a person.
 
     Args:
-        ti: the task that asks, which alone may ask Airflow.
-        dag_id: whose runs.
-        schedule: of that DAG, a cron expression.
+        ti: the task that asks, since only a task may ask Airflow.
+        dag_id: of the DAG on that schedule.
+        schedule: a cron expression.
         interval: what the data intervals share an instant with.
     """
-    return [
-        tick
-        for tick in ticks(schedule, interval)
-        if ti.get_dr_count(dag_id=dag_id, logical_dates=[moment(tick.start_ms)], states=UNFINISHED)
-    ]
+    return [tick for tick in ticks(schedule, interval) if _may_publish(ti, dag_id, moment(tick.start_ms))]
+
+
+def _may_publish(ti: Any, dag_id: str, logical_date: datetime) -> bool:
+    """Not, when only another task of the run goes on."""
+    run = {"dag_id": dag_id, "logical_dates": [logical_date]}
+    is_unfinished = ti.get_dr_count(**run, states=["queued", "running"])
+    return bool(is_unfinished) and not ti.get_ti_count(**run, task_ids=["publish"], states=ENDED)
