@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from demo.follow import USUAL_S
 
 CHECKOUT = Path(__file__).parents[2]
 FLIGHTS = CHECKOUT / "pipelines" / "definitions" / "flights.toml"
@@ -99,6 +100,10 @@ def test_a_run_is_planned_replayed_audited_approved_published_and_reported(fligh
         # Beside it: neither holds the other up, and the run fails when one of them does.
         "restate": [],
     }
+
+
+def test_the_demo_knows_about_how_long_each_task_takes(flights: Any) -> None:
+    assert USUAL_S.keys() == flights["chain"].keys()
 
 
 def test_only_the_chunks_are_mapped_and_only_they_take_slots_of_the_spark_pool(flights: Any) -> None:
