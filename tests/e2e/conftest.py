@@ -183,20 +183,43 @@ def raced(cluster: Cluster, approved: str, timed_out: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def ticked(cluster: Cluster, nights: Nights, raced: list[str]) -> dict[str, Any]:
-    """The run that the schedule has started for yesterday, at its end.
+def tick(cluster: Cluster, nights: Nights, raced: list[str]) -> str:
+    """The run that the schedule has started for yesterday; it waits for what is stale or missing, without a slot.
 
     The first of the last three days was published, and then records of it came late; of the second there is none.
     """
     write_history(cluster.home / "data" / "nightly", nights.late)
     cluster.api.unpause("backfill_nightly")
     (run,) = cluster.until("the schedule has started a run", lambda: cluster.runs("backfill_nightly"))
-    run_id = run["dag_run_id"]
+    run_id = str(run["dag_run_id"])
     cluster.until(
-        "it waits for what is stale or missing without a slot",
+        "its task waits",
         lambda: cluster.task("backfill_nightly", run_id, "restate")["state"] == "deferred",
     )
-    cluster.until_finished("backfill_nightly", run_id)
+    return run_id
+
+
+@pytest.fixture(scope="module")
+def second_day(backfilled: list[dict[str, Any]]) -> str:
+    """The run of the second day of the Backfill."""
+    return str(max(backfilled, key=lambda run: str(run["logical_date"]))["dag_run_id"])
+
+
+@pytest.fixture(scope="module")
+def redone(cluster: Cluster, second_day: str, tick: str) -> dict[str, set[str]]:
+    """What Backfills of the same days run again, by their behaviour, once the run of the second day has failed."""
+    answer = cluster.admin.patch(
+        f"/api/v2/dags/backfill_events/dagRuns/{quote(second_day)}", json={"state": "failed"}
+    )
+    assert answer.status_code == 200, answer.text
+    asked = {"none": RANGE["since"], "failed": RANGE["since"], "completed": BACKFILL["to_date"]}
+    return {behaviour: backfilled_again(cluster, behaviour, since) for behaviour, since in asked.items()}
+
+
+@pytest.fixture(scope="module")
+def ticked(cluster: Cluster, tick: str, redone: dict[str, set[str]]) -> dict[str, Any]:
+    """The run that the schedule has started, at its end."""
+    cluster.until_finished("backfill_nightly", tick)
     (ended,) = cluster.runs("backfill_nightly")
     return dict(ended)
 
@@ -213,21 +236,3 @@ def looked_again(cluster: Cluster, ticked: dict[str, Any]) -> list[str]:
     states = [cluster.until_finished("backfill_nightly", run_id)]
     clear(cluster, "backfill_nightly", run_id, "restate")
     return [*states, cluster.until_finished("backfill_nightly", run_id)]
-
-
-@pytest.fixture(scope="module")
-def redone(
-    cluster: Cluster, backfilled: list[dict[str, Any]], looked_again: list[str], second_day: str
-) -> dict[str, set[str]]:
-    """What Backfills of the same days run again, by their behaviour, once the run of the second day has failed."""
-    answer = cluster.admin.patch(
-        f"/api/v2/dags/backfill_events/dagRuns/{quote(second_day)}", json={"state": "failed"}
-    )
-    assert answer.status_code == 200, answer.text
-    return {behaviour: backfilled_again(cluster, behaviour) for behaviour in ("none", "failed", "completed")}
-
-
-@pytest.fixture(scope="module")
-def second_day(backfilled: list[dict[str, Any]]) -> str:
-    """The run of the second day."""
-    return str(max(backfilled, key=lambda run: str(run["logical_date"]))["dag_run_id"])

@@ -124,10 +124,11 @@ def clear(cluster: Cluster, dag_id: str, run_id: str, *task_ids: str) -> None:
     assert answer.status_code == 200, answer.text
 
 
-def backfilled_again(cluster: Cluster, behaviour: str) -> set[str]:
-    """The runs that a Backfill of the same days runs again."""
+def backfilled_again(cluster: Cluster, behaviour: str, since: str) -> set[str]:
+    """The runs that a Backfill of the same days, or of those from one on, runs again."""
     before = {run["dag_run_id"]: run["start_date"] for run in cluster.runs("backfill_events")}
-    answer = cluster.admin.post("/api/v2/backfills", json=BACKFILL | {"reprocess_behavior": behaviour})
+    asked = BACKFILL | {"from_date": since, "reprocess_behavior": behaviour}
+    answer = cluster.admin.post("/api/v2/backfills", json=asked)
     assert answer.status_code == 200, answer.text
 
     def done() -> list[dict[str, Any]]:

@@ -185,6 +185,24 @@ def test_of_two_runs_that_overlap_one_publishes_and_the_other_changes_nothing(
     assert len(run_ids(cluster, "events", days(2, 3))) == 1
 
 
+def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
+    cluster: Cluster, backfilled: list[dict[str, Any]], second_day: str, redone: dict[str, set[str]]
+) -> None:
+    # Backfill     first day    second
+    # none         -            -         both have ended
+    # failed       -            again     it was marked as failed
+    # completed                 again     it has succeeded since
+    assert redone == {"none": set(), "failed": {second_day}, "completed": {second_day}}
+    published_by = Counter(
+        row.trigger for row in ledger(Home(cluster.home), "events") if row.status == "published"
+    )
+    assert sorted(published_by[run["dag_run_id"]] for run in backfilled) == [1, 3]
+    wanted = expected(cluster, "events", HISTORY, days(0, 2)).values()
+    assert published(cluster, "events", days(0, 2)) == {
+        place: final for place, (_, _, final) in wanted.items() if final
+    }
+
+
 def test_a_scheduled_run_does_its_interval_and_what_is_stale_or_missing_before_it(
     cluster: Cluster, nights: Nights, ticked: dict[str, Any]
 ) -> None:
@@ -199,6 +217,8 @@ def test_a_scheduled_run_does_its_interval_and_what_is_stale_or_missing_before_i
         (first, second, f"found by {ticked['dag_run_id']}; late data: 1 window, by 1 file"),
         (second, own, f"found by {ticked['dag_run_id']}; missing: no run covers it"),
     ]
+    one, other = sorted(runs, key=lambda run: str(run["start_date"]))
+    assert one["end_date"] < other["start_date"]
     wanted = expected(cluster, "nightly", [*nights.history, *nights.late], nights.days(0, 3)).values()
     assert published(cluster, "nightly", nights.days(0, 3)) == {
         place: final for place, (_, _, final) in wanted.items() if final
@@ -224,36 +244,19 @@ def test_a_scheduled_run_ends_as_its_look_ends_and_can_be_cleared(
     assert len(cluster.runs("reprocess_nightly")) == 3
 
 
-def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
-    cluster: Cluster, backfilled: list[dict[str, Any]], second_day: str, redone: dict[str, set[str]]
-) -> None:
-    both = {run["dag_run_id"] for run in backfilled}
-    assert redone == {"none": set(), "failed": {second_day}, "completed": both}
-    published_by = Counter(
-        row.trigger for row in ledger(Home(cluster.home), "events") if row.status == "published"
-    )
-    assert {run_id: published_by[run_id] for run_id in both} == dict.fromkeys(both, 2) | {second_day: 3}
-    wanted = expected(cluster, "events", HISTORY, days(0, 2)).values()
-    assert published(cluster, "events", days(0, 2)) == {
-        place: final for place, (_, _, final) in wanted.items() if final
-    }
-
-
-def test_nothing_of_it_runs_on(cluster: Cluster, redone: dict[str, set[str]]) -> None:
+def test_nothing_of_it_runs_on(cluster: Cluster, looked_again: list[str]) -> None:
     assert cluster.jobs() == []
 
 
 def test_the_files_of_the_lake_are_in_the_store_and_nowhere_else(
-    cluster: Cluster, redone: dict[str, set[str]], s3: Store
+    cluster: Cluster, looked_again: list[str], s3: Store
 ) -> None:
     names = {key.rpartition(".")[2] for key in s3.keys(f"{BUCKET}/{FOLDER}") if "/events/" in key}
     assert names == {"parquet", "avro", "json"}
     assert not (cluster.home / "warehouse").exists()
 
 
-def test_no_secret_is_in_a_log_a_plan_or_a_report(
-    cluster: Cluster, redone: dict[str, set[str]], s3: Store
-) -> None:
+def test_no_secret_is_in_a_log_a_plan_or_a_report(cluster: Cluster, looked_again: list[str], s3: Store) -> None:
     names = {CATALOG_PASSWORD, ALERT_TOKEN, s3.secret}
     found = [(path, name) for path, text in cluster.texts() for name in names if name in text]
     assert found == []
