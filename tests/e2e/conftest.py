@@ -28,6 +28,7 @@ from tests.e2e.story import (
     backfilled_again,
     clear,
     families_of,
+    scheduled,
 )
 from tests.lake.store import BUCKET, Store
 from tests.spark.histories import write_history
@@ -169,7 +170,22 @@ def timed_out(cluster: Cluster, approved: str, unanswered: str, first_night: str
 
 
 @pytest.fixture(scope="module")
-def raced(cluster: Cluster, approved: str, timed_out: str) -> list[str]:
+def left(cluster: Cluster, nights: Nights, timed_out: str) -> str:
+    """What a run that looks for missing days says while the second is in the queue of a Backfill."""
+    day = nights.days(1, 2)
+    date = with_seconds(day.start_ms)
+    asked = {"dag_id": "backfill_nightly", "from_date": date, "to_date": date}
+    answer = cluster.admin.post("/api/v2/backfills", json=asked)  # never begins: the DAG is paused
+    assert answer.status_code == 200, answer.text
+    run_id = cluster.trigger("restate_nightly", until=with_seconds(day.end_ms), dry_run=True)
+    assert cluster.until_finished("restate_nightly", run_id) == "success"
+    cancelled = cluster.admin.put(f"/api/v2/backfills/{answer.json()['id']}/cancel")
+    assert cancelled.status_code == 200, cancelled.text
+    return cluster.log_of("restate_nightly", run_id, "find")
+
+
+@pytest.fixture(scope="module")
+def raced(cluster: Cluster, approved: str, left: str) -> list[str]:
     """Two runs of the same day, both staged before either is published; the states they end in.
 
     While their jobs run the scheduler crashes and is started again.
@@ -190,7 +206,7 @@ def tick(cluster: Cluster, nights: Nights, raced: list[str]) -> str:
     """
     write_history(cluster.home / "data" / "nightly", nights.late)
     cluster.api.unpause("backfill_nightly")
-    (run,) = cluster.until("the schedule has started a run", lambda: cluster.runs("backfill_nightly"))
+    (run,) = cluster.until("the schedule has started a run", lambda: scheduled(cluster))
     run_id = str(run["dag_run_id"])
     cluster.until(
         "its task waits",
@@ -220,15 +236,15 @@ def redone(cluster: Cluster, second_day: str, tick: str) -> dict[str, set[str]]:
 def ticked(cluster: Cluster, tick: str, redone: dict[str, set[str]]) -> dict[str, Any]:
     """The run that the schedule has started, at its end."""
     cluster.until_finished("backfill_nightly", tick)
-    (ended,) = cluster.runs("backfill_nightly")
+    (ended,) = scheduled(cluster)
     return dict(ended)
 
 
 @pytest.fixture(scope="module")
 def looked_again(cluster: Cluster, ticked: dict[str, Any]) -> list[str]:
     """States of the same run: with its look cleared and marked as failed, and with it cleared once more."""
-    run_id, (looked,) = ticked["dag_run_id"], cluster.runs("restate_nightly")
-    place = "restate_nightly", looked["dag_run_id"]
+    run_id = ticked["dag_run_id"]
+    place = "restate_nightly", f"before__{run_id}"
     clear(cluster, "backfill_nightly", run_id, "restate")
     cluster.until("it looks again", lambda: cluster.state(*place) not in FINISHED)
     answer = cluster.admin.patch(f"/api/v2/dags/{place[0]}/dagRuns/{quote(place[1])}", json={"state": "failed"})

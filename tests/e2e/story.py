@@ -143,6 +143,11 @@ def backfilled_again(cluster: Cluster, behaviour: str, since: str) -> set[str]:
     return {run["dag_run_id"] for run in after if run["start_date"] != before.get(run["dag_run_id"])}
 
 
+def scheduled(cluster: Cluster) -> list[dict[str, Any]]:
+    """The runs that the schedule has started."""
+    return cluster.runs("backfill_nightly", run_type="scheduled")
+
+
 def attempts(cluster: Cluster, name: str) -> dict[str, str]:
     """Finished chunks of all runs of a dataset to the attempts that did them."""
     files = (cluster.home / "runs" / name).glob("*/chunks/*.json")

@@ -203,6 +203,12 @@ def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
     }
 
 
+def test_a_day_whose_run_is_in_the_queue_of_a_backfill_is_left_to_it(nights: Nights, left: str) -> None:
+    assert f"{nights.days(1, 2)}: left to its run of backfill_nightly, which has not ended" in left
+    assert "1 missing" in left
+    assert "missing: no run covers it" not in left
+
+
 def test_a_scheduled_run_does_its_interval_and_what_is_stale_or_missing_before_it(
     cluster: Cluster, nights: Nights, ticked: dict[str, Any]
 ) -> None:
@@ -229,7 +235,7 @@ def test_a_scheduled_run_does_its_interval_and_what_is_stale_or_missing_before_i
 def test_the_run_that_looks_is_named_by_the_scheduled_one_which_links_to_it(
     cluster: Cluster, ticked: dict[str, Any]
 ) -> None:
-    (looked,) = cluster.runs("restate_nightly")
+    (looked,) = cluster.runs("restate_nightly", run_type="operator_triggered")
     assert looked["dag_run_id"] == f"before__{ticked['dag_run_id']}"
     run = f"/api/v2/dags/backfill_nightly/dagRuns/{quote(ticked['dag_run_id'])}"
     (link,) = cluster.admin.get(f"{run}/taskInstances/restate/links").json()["extra_links"].values()
@@ -240,8 +246,10 @@ def test_a_scheduled_run_ends_as_its_look_ends_and_can_be_cleared(
     cluster: Cluster, ticked: dict[str, Any], looked_again: list[str]
 ) -> None:
     assert looked_again == ["failed", "success"]
-    assert len(cluster.runs("restate_nightly")) == 1
-    assert len(cluster.runs("reprocess_nightly")) == 3
+    counts = [
+        len(cluster.runs(f"{kind}_nightly", run_type="operator_triggered")) for kind in ("restate", "reprocess")
+    ]
+    assert counts == [1, 2]
 
 
 def test_nothing_of_it_runs_on(cluster: Cluster, looked_again: list[str]) -> None:
