@@ -155,7 +155,7 @@ def first_night(cluster: Cluster, nights: Nights, unanswered: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def approved(cluster: Cluster, rejected: str, unanswered: str) -> str:
+def approved(cluster: Cluster, rejected: str, unanswered: str, first_night: str) -> str:
     """The same run again, cleared from its question on, and approved."""
     clear(cluster, "reprocess_live", rejected, "approve")
     assert cluster.decide("reprocess_live", rejected, "Approve") == "success"
