@@ -82,6 +82,7 @@ def test_a_grid_may_have_an_offset() -> None:
         ((10, 20), (0, 10), False),
         ((0, 10), (3, 4), True),
         ((3, 4), (0, 10), True),
+        ((0, 10), (5, 5), False),
     ],
 )
 def test_intervals_overlap_where_they_share_an_instant(

@@ -21,7 +21,7 @@ class Interval:
 
     def overlaps(self, other: Interval) -> bool:
         """Whether an instant lies in both."""
-        return self.start_ms < other.end_ms and other.start_ms < self.end_ms
+        return max(self.start_ms, other.start_ms) < min(self.end_ms, other.end_ms)
 
     def cut(self, step_ms: int) -> Iterator[Interval]:
         """The interval in pieces of `step_ms` from its start; the last may be shorter."""
