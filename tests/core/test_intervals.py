@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,6 +82,7 @@ def test_a_grid_may_have_an_offset() -> None:
         ((10, 20), (0, 10), False),
         ((0, 10), (3, 4), True),
         ((3, 4), (0, 10), True),
+        ((0, 10), (5, 5), False),
     ],
 )
 def test_intervals_overlap_where_they_share_an_instant(
@@ -101,3 +104,18 @@ def test_the_pieces_of_a_cut_lie_end_to_end(start: int, length: int, step: int) 
         *(piece.start_ms for piece in pieces),
         start + length,
     ]
+
+
+instants = st.integers(-9, 9)
+intervals = st.tuples(instants, instants).map(lambda ends: Interval(min(ends), max(ends)))
+
+
+@given(intervals, st.lists(intervals, max_size=4))
+def test_without_others_an_interval_keeps_every_instant_that_is_in_none_of_them(
+    interval: Interval, others: list[Interval]
+) -> None:
+    parts = list(interval.without(others))
+    taken = {each for other in others for each in range(other.start_ms, other.end_ms)}
+    kept = [each for part in parts for each in range(part.start_ms, part.end_ms)]
+    assert kept == [each for each in range(interval.start_ms, interval.end_ms) if each not in taken]
+    assert all(first.end_ms < second.start_ms for first, second in pairwise(parts))

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,36 +167,92 @@ def plans(definition: str, home: str, late: str) -> dict[str, list[Any]]:
         "cannot go on": _planned(definition, "two", whole),
         "fresh": _planned(definition, "two", whole | {"fresh": True}),
         "nonsense": _planned(definition, "three", whole | {"delay": "1h"}),
-        "found by schedule": _found(definition, "SCHEDULED"),
-        "found by hand": _found(definition, "MANUAL"),
+        "found before": _found(definition, until="2024-03-04T00:00:00Z"),
+        "found everywhere": _found(definition),
+        "left to others": _found(definition, "2024-03-03", until="2024-03-05T00:00:00Z"),
+        "only waited for": _found(definition, "2024-03-03", is_published=True, until="2024-03-05T00:00:00Z"),
         "half a day": _planned(definition, "three", whole | {"since": "2024-03-01T12:00:00Z"}),
     }
     return told
 
 
-def _found(definition: str, run_type: str) -> list[dict[str, Any]]:
-    """What a run of `restate_<name>` triggers whose data interval is the fourth of March."""
-    from datetime import UTC, datetime
-
-    from airflow.sdk.api.datamodels._generated import DagRunType
-
+def _found(
+    definition: str, unfinished: str = "", *, is_published: bool = False, **form: Any
+) -> list[dict[str, Any]]:
+    """What a run of `restate_<name>` triggers while the run of `backfill_<name>` for some day is unfinished."""
     from backstream.definition.load import load
     from backstream.orchestration import tasks as ours
     from backstream.orchestration.dag import restate_dag
 
+    def runs(dag_id: str, logical_dates: list[datetime], states: list[str]) -> int:
+        assert (dag_id, states) == ("backfill_clicks", ["queued", "running"])
+        return sum(f"{date:%Y-%m-%d}" == unfinished for date in logical_dates)
+
+    def tasks(dag_id: str, logical_dates: list[datetime], task_ids: list[str], states: list[str]) -> int:
+        assert (dag_id, task_ids) == ("backfill_clicks", ["publish"])
+        return len(logical_dates) if is_published and "success" in states else 0
+
     path = Path(definition)
     dag = restate_dag(load(path), path)
-    return ours.find(
-        path,
-        {
-            "params": dag.params.dump() | {"approval": "always", "reason": "again"},
-            "dag": dag,
-            "run_id": "r",
-            "dag_run": SimpleNamespace(run_type=DagRunType[run_type]),
-            "data_interval_start": datetime(2024, 3, 4, tzinfo=UTC),
-            "data_interval_end": datetime(2024, 3, 5, tzinfo=UTC),
-        },
-    )
+    params = dag.params.dump() | {"approval": "always", "reason": "again"} | form
+    context = {
+        "params": params,
+        "dag": dag,
+        "run_id": "r",
+        "ti": SimpleNamespace(get_dr_count=runs, get_ti_count=tasks),
+    }
+    return ours.find(path, context)
+
+
+def ticks() -> dict[str, list[str]]:
+    """The data intervals of some schedules that touch the last two days of February 2024."""
+    from backstream.core.instants import instant_ms
+    from backstream.core.intervals import Interval
+    from backstream.orchestration.ticks import ticks as ours
+
+    span = Interval(instant_ms("2024-02-28", "since"), instant_ms("2024-03-01", "until"))
+    return {
+        schedule: [str(each).replace("T00:00Z", "") for each in ours(schedule, span)]
+        for schedule in ("@daily", "0 0 1 * *", "0 0 * * 4")
+    }
+
+
+def besides() -> dict[str, Any]:
+    """What the task `restate` of a run starts: the run of another DAG, or why not."""
+    return {
+        "scheduled": _beside("SCHEDULED"),
+        "backfill": _beside("BACKFILL"),
+        "manual": _beside("MANUAL"),
+        "paused": _beside("SCHEDULED", is_paused=True),
+    }
+
+
+def _beside(run_type: str, *, is_paused: bool = False) -> Any:
+    from airflow.sdk.api.datamodels._generated import DagRunType
+    from airflow.sdk.exceptions import AirflowSkipException, DagRunTriggerException
+
+    from backstream.core.folders import definitions_folder
+    from backstream.definition.load import load
+    from backstream.orchestration.dag import backfill_dag
+
+    path = definitions_folder() / "flights.toml"
+    task: Any = backfill_dag(load(path), path).get_task("restate")
+    start, end = datetime(2013, 2, 1, tzinfo=UTC), datetime(2013, 3, 1, tzinfo=UTC)
+    context = {
+        "run_id": "scheduled__2013-03-01T00:00:00+00:00",
+        "dag_run": SimpleNamespace(run_type=DagRunType[run_type]),
+        "ti": SimpleNamespace(get_dag=lambda _: SimpleNamespace(is_paused=is_paused), xcom_push=lambda **_: None),
+        "data_interval_start": start,
+        "data_interval_end": end,
+    }
+    try:
+        task.execute(context)
+    except AirflowSkipException as skipped:
+        return str(skipped)
+    except DagRunTriggerException as asked:
+        names = ("trigger_dag_id", "dag_run_id", "conf", "logical_date", "reset_dag_run", "wait_for_completion")
+        return {name: getattr(asked, name) for name in names}
+    return None
 
 
 def _planned(definition: str, run_id: str, form: dict[str, Any]) -> list[Any]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from demo.follow import USUAL_S
 
 CHECKOUT = Path(__file__).parents[2]
 FLIGHTS = CHECKOUT / "pipelines" / "definitions" / "flights.toml"
@@ -96,7 +97,13 @@ def test_a_run_is_planned_replayed_audited_approved_published_and_reported(fligh
         "approve": ["publish"],
         "publish": ["report"],
         "report": [],
+        # Beside it: neither holds the other up, and the run fails when one of them does.
+        "restate": [],
     }
+
+
+def test_the_demo_knows_about_how_long_each_task_takes(flights: Any) -> None:
+    assert USUAL_S.keys() == flights["chain"].keys()
 
 
 def test_only_the_chunks_are_mapped_and_only_they_take_slots_of_the_spark_pool(flights: Any) -> None:
@@ -106,7 +113,7 @@ def test_only_the_chunks_are_mapped_and_only_they_take_slots_of_the_spark_pool(f
 
 def test_the_schedule_gives_whole_data_intervals_and_never_catches_up_by_itself(flights: Any) -> None:
     assert flights["schedule"] == ["CronDataIntervalTimetable", "0 0 1 * *", "UTC"]
-    assert (flights["catchup"], flights["max_active_runs"]) == (False, 1)
+    assert (flights["catchup"], flights["max_active_runs"]) == (False, 16)
     assert flights["tags"] == ["backfill", "backstream", "flights"]
 
 
@@ -128,7 +135,7 @@ def test_the_form_wants_range_and_reason_and_offers_the_rest(dags: Any) -> None:
 
 
 def test_the_same_tasks_run_however_a_run_is_started(dags: Any) -> None:
-    assert dags["reprocess_flights"]["chain"] == dags["backfill_flights"]["chain"]
+    assert dags["reprocess_flights"]["chain"] | {"restate": []} == dags["backfill_flights"]["chain"]
 
 
 def test_on_demand_needs_no_schedule_and_waits_for_nobody_to_unpause_it(dags: Any) -> None:
@@ -136,15 +143,44 @@ def test_on_demand_needs_no_schedule_and_waits_for_nobody_to_unpause_it(dags: An
     assert (dags["reprocess_flights"]["paused"], dags["reprocess_flights"]["max_active_runs"]) == (False, 16)
 
 
-def test_stale_days_are_looked_for_on_the_schedule_of_the_definition(dags: Any) -> None:
-    found, scheduled = dags["restate_flights"], dags["backfill_flights"]
+def test_what_is_stale_is_looked_for_by_one_run_at_a_time_that_waits_for_nobody_to_unpause_it(dags: Any) -> None:
+    found = dags["restate_flights"]
     assert found["chain"] == {"find": ["reprocess"], "reprocess": []}
-    assert (found["schedule"], found["first_and_last"]) == (scheduled["schedule"], scheduled["first_and_last"])
+    assert (found["schedule"], found["paused"], found["max_active_runs"]) == (["NullTimetable"], False, 1)
 
 
-def test_waiting_for_a_range_that_failed_is_not_tried_again(dags: Any) -> None:
-    # The second attempt would find the range's run there already.
+def test_waiting_for_a_run_that_failed_is_not_tried_again(dags: Any) -> None:
+    # The second attempt would have all of it run once more.
     assert dags["restate_flights"]["retries"] == {"find": 2, "reprocess": 0}
+    assert {task for task, count in dags["backfill_flights"]["retries"].items() if not count} == {"restate"}
+
+
+@pytest.fixture(scope="session")
+def besides(ask: Ask) -> Any:
+    """What the task `restate` of runs of all types comes to."""
+    return ask("besides")
+
+
+def test_a_scheduled_run_starts_one_for_the_time_before_its_interval_and_waits(besides: Any) -> None:
+    assert besides["scheduled"] == {
+        "trigger_dag_id": "restate_flights",
+        "dag_run_id": "before__scheduled__2013-03-01T00:00:00+00:00",
+        "conf": {"until": "2013-02-01T00:00:00Z", "reason": "found by scheduled__2013-03-01T00:00:00+00:00"},
+        "logical_date": None,
+        "reset_dag_run": True,
+        "wait_for_completion": True,
+    }
+
+
+@pytest.mark.parametrize("run_type", ["backfill", "manual"])
+def test_a_run_that_a_person_asked_for_keeps_to_its_range(besides: Any, run_type: str) -> None:
+    assert besides[run_type] == (
+        f"only a scheduled run looks beyond its own range, and this one is of type {run_type}"
+    )
+
+
+def test_who_pauses_the_other_dag_wants_it_left_alone(besides: Any) -> None:
+    assert besides["paused"] == "restate_flights is paused: what is stale or missing stays as it is"
 
 
 def test_only_a_publication_is_an_event_of_the_asset(dags: Any) -> None:

@@ -96,10 +96,10 @@ def test_what_only_planning_can_tell_fails_at_once_too(told: dict[str, Any]) -> 
     assert message.startswith("since 2024-03-01T12:00Z is not ")
 
 
-def test_a_scheduled_run_finds_what_is_missing_before_its_own_day(told: dict[str, Any]) -> None:
-    (run,) = told["found by schedule"]
+def test_what_is_missing_before_the_interval_of_a_scheduled_run_becomes_a_run(told: dict[str, Any]) -> None:
+    (run,) = told["found before"]
     assert run == {
-        "trigger_run_id": "restate__2024-03-03T00:00Z__r",
+        "trigger_run_id": "restate__2024-03-03T00:00Z__2024-03-04T00:00Z__r",
         "conf": {
             "since": "2024-03-03T00:00:00Z",
             "until": "2024-03-04T00:00:00Z",
@@ -111,5 +111,18 @@ def test_a_scheduled_run_finds_what_is_missing_before_its_own_day(told: dict[str
     }
 
 
-def test_a_run_by_hand_finds_what_is_missing_between_what_was_published(told: dict[str, Any]) -> None:
-    assert told["found by hand"] == []
+def test_without_a_limit_days_are_missing_between_those_that_were_published(told: dict[str, Any]) -> None:
+    assert told["found everywhere"] == []
+
+
+def test_a_day_is_left_to_the_run_of_the_schedule_that_is_unfinished(told: dict[str, Any]) -> None:
+    # published  1 2
+    # unfinished     3        waits for approval, or is in a Backfill's queue
+    # missing        3 4
+    (run,) = told["left to others"]
+    assert (run["conf"]["since"], run["conf"]["until"]) == ("2024-03-04T00:00:00Z", "2024-03-05T00:00:00Z")
+
+
+def test_a_run_that_has_published_and_only_waits_is_no_reason_to_leave_its_day(told: dict[str, Any]) -> None:
+    (run,) = told["only waited for"]
+    assert (run["conf"]["since"], run["conf"]["until"]) == ("2024-03-03T00:00:00Z", "2024-03-05T00:00:00Z")

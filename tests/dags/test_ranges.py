@@ -1,16 +1,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pendulum
 import pytest
 
 from backstream.core.errors import SpecError
-from backstream.core.instants import DAY_MS
+from backstream.core.instants import DAY_MS, instant_ms
 from backstream.core.intervals import Interval
 from backstream.core.local_days import LocalDays
-from backstream.orchestration.ranges import resolve_limits, resolve_local_days, resolve_range
+from backstream.orchestration.ranges import resolve_limits, resolve_local_days, resolve_range, with_seconds
 
 FEB_1, FEB_8, MAR_1 = 1359676800000, 1360281600000, 1362096000000
 FEBRUARY = (datetime(2013, 2, 1, tzinfo=UTC), datetime(2013, 3, 1, tzinfo=UTC))
@@ -133,21 +132,25 @@ def test_what_names_no_range_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("params", "interval", "limits"),
+    ("params", "limits"),
     [
-        ({}, NO_INTERVAL, (None, None)),
-        ({}, FEBRUARY, (None, FEB_1)),
-        ({"since": "2013-02-01T00:00:00Z"}, NO_INTERVAL, (FEB_1, None)),
-        ({"since": None, "until": "2013-02-08T01:00:00+01:00"}, NO_INTERVAL, (None, FEB_8)),
-        ({"until": "2013-02-08T00:00:00Z"}, FEBRUARY, (None, FEB_1)),
+        ({}, (None, None)),
+        ({"since": "2013-02-01T00:00:00Z"}, (FEB_1, None)),
+        ({"since": None, "until": "2013-02-08T01:00:00+01:00"}, (None, FEB_8)),
+        ({"since": "", "until": ""}, (None, None)),
     ],
 )
-def test_a_scheduled_run_looks_for_stale_days_before_its_own(
-    params: dict[str, str | None], interval: Any, limits: tuple[int | None, int | None]
+def test_stale_days_are_looked_for_within_the_limits_of_the_form(
+    params: dict[str, str | None], limits: tuple[int | None, int | None]
 ) -> None:
-    assert resolve_limits(params, interval) == limits
+    assert resolve_limits(params) == limits
 
 
 def test_limits_in_the_wrong_order_are_refused() -> None:
     with pytest.raises(SpecError, match="`since` is after `until`"):
-        resolve_limits({"since": "2013-02-08T00:00:00Z", "until": "2013-02-01T00:00:00Z"}, NO_INTERVAL)
+        resolve_limits({"since": "2013-02-08T00:00:00Z", "until": "2013-02-01T00:00:00Z"})
+
+
+@pytest.mark.parametrize("text", ["2013-02-01T00:00:00Z", "2013-02-01T05:06:07Z", "2013-02-01T05:06:07.008Z"])
+def test_an_instant_is_handed_on_as_the_form_wants_it(text: str) -> None:
+    assert with_seconds(instant_ms(text, "test")) == text

@@ -25,6 +25,7 @@ from demo.settings import CHECKOUT, USER, Spark, free_ports
 from demo.stack import Stack
 from sqlalchemy import make_url
 from tests.house.compose import commands
+from tests.house.compose import environment as compose_environment
 from tests.lake import postgres
 from tests.lake.store import BUCKET, Store
 
@@ -33,6 +34,7 @@ ALERT_TOKEN = "alert-secret-9c1b"  # noqa: S105 - to be looked for where it must
 FOLDER = "cluster"
 LIMIT_S = 900
 _POLL_S = 0.5
+_DEFERRABLE = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE"
 AIRFLOW = ("api-server", "scheduler", "dag-processor", "triggerer")
 """The services of Airflow in the compose file, whose commands are run here word for word but for ports."""
 
@@ -237,6 +239,7 @@ def _settings(definitions: Path, database: str, catalog: dict[str, str], alerts:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin,viewer:viewer",
         "AIRFLOW__CORE__PARALLELISM": "6",
+        _DEFERRABLE: compose_environment("scheduler")[_DEFERRABLE],
         # On a busy machine a scheduler may be silent for long, and must not be taken for dead by itself.
         "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "120",
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "60",

@@ -6,41 +6,55 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from demo.airflow_api import FINISHED
 from tests.e2e.cluster import FOLDER, Cluster, running
 from tests.e2e.story import (
     BACKFILL,
     DEFINITION,
+    ENDS,
     HISTORY,
     KINDS,
     LAST_DAY,
-    LATE,
     RANGE,
     SLEEPERS,
+    Nights,
     attempts,
+    backfilled_again,
     clear,
     families_of,
+    scheduled,
 )
 from tests.lake.store import BUCKET, Store
 from tests.spark.histories import write_history
 from tests.steps.conftest import LENIENT
 
 from backstream.core.folders import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
+from backstream.core.instants import DAY_MS, SECOND_MS
+from backstream.orchestration.ranges import with_seconds
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, s3: Store) -> Iterator[Cluster]:
-    """The running stack, over datasets of the same three days."""
+def nights() -> Nights:
+    """The three days before today."""
+    return Nights(int(time.time() * SECOND_MS) // DAY_MS * DAY_MS)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, s3: Store, nights: Nights) -> Iterator[Cluster]:
+    """The running stack, over datasets of the same three days, and one of the last three."""
     folder = tmp_path_factory.mktemp("cluster")
     definitions = folder / "definitions"
     definitions.mkdir()
     for name, backfill in KINDS.items():
-        (definitions / f"{name}.toml").write_text(DEFINITION.format(name=name, backfill=backfill))
-        write_history(folder / "home" / "data" / name, HISTORY)
+        text = DEFINITION.format(name=name, backfill=backfill, end=ENDS.get(name, "2024-03-05"))
+        (definitions / f"{name}.toml").write_text(text)
+        write_history(folder / "home" / "data" / name, nights.history if name == "nightly" else HISTORY)
     (definitions / "lenient.json").write_text(json.dumps(LENIENT))
     with running(folder, definitions, s3) as started, pytest.MonkeyPatch.context() as patch:
         patch.setenv(CATALOG_VARIABLE, started.catalog_uri)
@@ -133,7 +147,15 @@ def unanswered(cluster: Cluster, rejected: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def approved(cluster: Cluster, rejected: str, unanswered: str) -> str:
+def first_night(cluster: Cluster, nights: Nights, unanswered: str) -> str:
+    """A run of the first of the last three days."""
+    day = nights.days(0, 1)
+    ends = {"since": with_seconds(day.start_ms), "until": with_seconds(day.end_ms)}
+    return cluster.trigger("reprocess_nightly", **ends, reason="the first")
+
+
+@pytest.fixture(scope="module")
+def approved(cluster: Cluster, rejected: str, unanswered: str, first_night: str) -> str:
     """The same run again, cleared from its question on, and approved."""
     clear(cluster, "reprocess_live", rejected, "approve")
     assert cluster.decide("reprocess_live", rejected, "Approve") == "success"
@@ -141,13 +163,29 @@ def approved(cluster: Cluster, rejected: str, unanswered: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def timed_out(cluster: Cluster, approved: str, unanswered: str) -> str:
+def timed_out(cluster: Cluster, approved: str, unanswered: str, first_night: str) -> str:
     """How that run ended."""
+    assert cluster.until_finished("reprocess_nightly", first_night) == "success"
     return cluster.until_finished("reprocess_hasty", unanswered)
 
 
 @pytest.fixture(scope="module")
-def raced(cluster: Cluster, approved: str, timed_out: str) -> list[str]:
+def left(cluster: Cluster, nights: Nights, timed_out: str) -> str:
+    """What a run that looks for missing days says while the second is in the queue of a Backfill."""
+    day = nights.days(1, 2)
+    date = with_seconds(day.start_ms)
+    asked = {"dag_id": "backfill_nightly", "from_date": date, "to_date": date}
+    answer = cluster.admin.post("/api/v2/backfills", json=asked)  # never begins: the DAG is paused
+    assert answer.status_code == 200, answer.text
+    run_id = cluster.trigger("restate_nightly", until=with_seconds(day.end_ms), dry_run=True)
+    assert cluster.until_finished("restate_nightly", run_id) == "success"
+    cancelled = cluster.admin.put(f"/api/v2/backfills/{answer.json()['id']}/cancel")
+    assert cancelled.status_code == 200, cancelled.text
+    return cluster.log_of("restate_nightly", run_id, "find")
+
+
+@pytest.fixture(scope="module")
+def raced(cluster: Cluster, approved: str, left: str) -> list[str]:
     """Two runs of the same day, both staged before either is published; the states they end in.
 
     While their jobs run the scheduler crashes and is started again.
@@ -161,10 +199,56 @@ def raced(cluster: Cluster, approved: str, timed_out: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def restated(cluster: Cluster, raced: list[str]) -> str:
-    """The run of `restate_events` after records of the second day came late."""
-    write_history(cluster.home / "data" / "events", LATE)
-    cluster.api.unpause("restate_events")
-    run_id = cluster.trigger("restate_events")
-    assert cluster.until_finished("restate_events", run_id) == "success"
+def tick(cluster: Cluster, nights: Nights, raced: list[str]) -> str:
+    """The run that the schedule has started for yesterday; it waits for what is stale or missing, without a slot.
+
+    The first of the last three days was published, and then records of it came late; of the second there is none.
+    """
+    write_history(cluster.home / "data" / "nightly", nights.late)
+    cluster.api.unpause("backfill_nightly")
+    (run,) = cluster.until("the schedule has started a run", lambda: scheduled(cluster))
+    run_id = str(run["dag_run_id"])
+    cluster.until(
+        "its task waits",
+        lambda: cluster.task("backfill_nightly", run_id, "restate")["state"] == "deferred",
+    )
     return run_id
+
+
+@pytest.fixture(scope="module")
+def second_day(backfilled: list[dict[str, Any]]) -> str:
+    """The run of the second day of the Backfill."""
+    return str(max(backfilled, key=lambda run: str(run["logical_date"]))["dag_run_id"])
+
+
+@pytest.fixture(scope="module")
+def redone(cluster: Cluster, second_day: str, tick: str) -> dict[str, set[str]]:
+    """What Backfills of the same days run again, by their behaviour, once the run of the second day has failed."""
+    answer = cluster.admin.patch(
+        f"/api/v2/dags/backfill_events/dagRuns/{quote(second_day)}", json={"state": "failed"}
+    )
+    assert answer.status_code == 200, answer.text
+    asked = {"none": RANGE["since"], "failed": RANGE["since"], "completed": BACKFILL["to_date"]}
+    return {behaviour: backfilled_again(cluster, behaviour, since) for behaviour, since in asked.items()}
+
+
+@pytest.fixture(scope="module")
+def ticked(cluster: Cluster, tick: str, redone: dict[str, set[str]]) -> dict[str, Any]:
+    """The run that the schedule has started, at its end."""
+    cluster.until_finished("backfill_nightly", tick)
+    (ended,) = scheduled(cluster)
+    return dict(ended)
+
+
+@pytest.fixture(scope="module")
+def looked_again(cluster: Cluster, ticked: dict[str, Any]) -> list[str]:
+    """States of the same run: with its look cleared and marked as failed, and with it cleared once more."""
+    run_id = ticked["dag_run_id"]
+    place = "restate_nightly", f"before__{run_id}"
+    clear(cluster, "backfill_nightly", run_id, "restate")
+    cluster.until("it looks again", lambda: cluster.state(*place) not in FINISHED)
+    answer = cluster.admin.patch(f"/api/v2/dags/{place[0]}/dagRuns/{quote(place[1])}", json={"state": "failed"})
+    assert answer.status_code == 200, answer.text
+    states = [cluster.until_finished("backfill_nightly", run_id)]
+    clear(cluster, "backfill_nightly", run_id, "restate")
+    return [*states, cluster.until_finished("backfill_nightly", run_id)]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
+from demo.airflow_api import FINISHED
 from tests.e2e.cluster import Cluster
 from tests.spark.histories import Expected, Place, Row, days, random_history
 
 from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS, HOUR_MS
+from backstream.core.instants import HOUR_MS
 from backstream.core.intervals import Interval
 from backstream.core.plan import Plan
 from backstream.definition.load import load
@@ -30,7 +32,7 @@ partition = "origin"
 sequence = "seq"
 key = ["key"]
 deduplicate_on = ["origin", "seq"]
-event_time_range = ["2024-01-01", "2024-03-05"]
+event_time_range = ["2024-01-01", "{end}"]
 
 [window]
 kind = "tumbling"
@@ -60,7 +62,10 @@ KINDS = {
     "events": 'mode = "recompute"',
     "live": 'mode = "replay"\npublish = "live"\ndeadline = "15s"\ntogether = 0',
     "hasty": 'mode = "recompute"\n\n[approval]\nwhen = "always"\ntimeout = "1s"',
+    "nightly": 'mode = "recompute"',
 }
+ENDS = {"nightly": "2100-01-01"}
+"""Where events end, if not with the history: the schedule starts no run beyond it."""
 HISTORY = random_history(seed=5)
 SLEEPERS = 25
 DAYS = days(0, 3)
@@ -68,9 +73,37 @@ RANGE = {"since": "2024-03-01T00:00:00Z", "until": "2024-03-04T00:00:00Z"}
 BACKFILL = {"dag_id": "backfill_events", "from_date": RANGE["since"], "to_date": "2024-03-02T00:00:00Z"}
 LAST_DAY = {"since": "2024-03-03T00:00:00+00:00", "until": "2024-03-04T01:00:00+01:00"}
 LATE: list[Row] = [
-    (DAYS.start_ms + DAY_MS + 5 * HOUR_MS, DAYS.end_ms + number, "A", 100_000 + number, "late", 1)
-    for number in range(3)
+    (DAYS.start_ms + 5 * HOUR_MS, DAYS.end_ms + number, "A", 100_000 + number, "late", 1) for number in range(3)
 ]
+
+
+@dataclass(frozen=True)
+class Nights:
+    """The history of the dataset `nightly`, which is the others' but for the days: its last is yesterday."""
+
+    today_ms: int
+
+    @property
+    def history(self) -> list[Row]:
+        """What has come in time."""
+        return self._moved(HISTORY)
+
+    @property
+    def late(self) -> list[Row]:
+        """What has come late, for the first day."""
+        return self._moved(LATE)
+
+    def days(self, start: int, end: int) -> Interval:
+        """Whole days of the history, counted from its first."""
+        interval = days(start, end)
+        return Interval(interval.start_ms + self._by_ms, interval.end_ms + self._by_ms)
+
+    @property
+    def _by_ms(self) -> int:
+        return self.today_ms - DAYS.end_ms
+
+    def _moved(self, history: list[Row]) -> list[Row]:
+        return [(row[0] + self._by_ms, row[1] + self._by_ms, *row[2:]) for row in history]
 
 
 def families_of(jobs: list[psutil.Process]) -> list[list[int]]:
@@ -91,6 +124,30 @@ def clear(cluster: Cluster, dag_id: str, run_id: str, *task_ids: str) -> None:
     assert answer.status_code == 200, answer.text
 
 
+def backfilled_again(cluster: Cluster, behaviour: str, since: str) -> set[str]:
+    """The runs that a Backfill of the same days, or of those from one on, runs again."""
+    before = {run["dag_run_id"]: run["start_date"] for run in cluster.runs("backfill_events")}
+    asked = BACKFILL | {"from_date": since, "reprocess_behavior": behaviour}
+    answer = cluster.admin.post("/api/v2/backfills", json=asked)
+    assert answer.status_code == 200, answer.text
+
+    def done() -> list[dict[str, Any]]:
+        found = cluster.runs("backfill_events")
+        return found if all(run["state"] in FINISHED for run in found) else []
+
+    after = cluster.until(f"the Backfill that runs {behaviour} has ended", done)
+    # Airflow looks every half a minute only whether a Backfill has ended, and allows one at a time.
+    cancelled = cluster.admin.put(f"/api/v2/backfills/{answer.json()['id']}/cancel")
+    assert cancelled.status_code in {200, 409}, cancelled.text
+    assert {run["state"] for run in after} == {"success"} or behaviour == "none"
+    return {run["dag_run_id"] for run in after if run["start_date"] != before.get(run["dag_run_id"])}
+
+
+def scheduled(cluster: Cluster) -> list[dict[str, Any]]:
+    """The runs that the schedule has started."""
+    return cluster.runs("backfill_nightly", run_type="scheduled")
+
+
 def attempts(cluster: Cluster, name: str) -> dict[str, str]:
     """Finished chunks of all runs of a dataset to the attempts that did them."""
     files = (cluster.home / "runs" / name).glob("*/chunks/*.json")
@@ -108,9 +165,9 @@ def _place(row: dict[str, Any]) -> Place:
     return row["key"], start, end
 
 
-def run_ids(cluster: Cluster, interval: Interval) -> set[str]:
+def run_ids(cluster: Cluster, name: str, interval: Interval) -> set[str]:
     """The runs that published what is there of an interval."""
-    return set(read.rows(Home(cluster.home), "events", interval)["run_id"].to_pylist())
+    return set(read.rows(Home(cluster.home), name, interval)["run_id"].to_pylist())
 
 
 def expected(

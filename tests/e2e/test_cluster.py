@@ -8,18 +8,22 @@ workers run the chunks. What happens is in `conftest.py`, a chapter after anothe
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from tests.e2e.cluster import AIRFLOW, ALERT_TOKEN, CATALOG_PASSWORD, FOLDER, Cluster, compose
-from tests.e2e.story import BACKFILL, HISTORY, LATE, RANGE, attempts, expected, plans, published, run_ids
+from tests.e2e.story import HISTORY, RANGE, Nights, attempts, expected, plans, published, run_ids
 from tests.lake import postgres
 from tests.lake.store import BUCKET, Store
 from tests.spark.histories import days
 
 from backstream.core.folders import Home
+from backstream.core.instants import instant_ms
 from backstream.lake.ledger import runs as ledger
+from backstream.orchestration.ranges import with_seconds
 
 pytestmark = [
     pytest.mark.e2e,
@@ -97,13 +101,10 @@ def test_what_a_backfill_publishes_is_what_the_reference_says(
     }
 
 
-@pytest.mark.parametrize(("behaviour", "count"), [("none", 0), ("failed", 0), ("completed", 2)])
-def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
-    cluster: Cluster, backfilled: list[dict[str, Any]], behaviour: str, count: int
-) -> None:
-    body = BACKFILL | {"reprocess_behavior": behaviour}
-    answer = cluster.admin.post("/api/v2/backfills/dry_run", json=body)
-    assert answer.json()["total_entries"] == count
+def test_a_backfill_keeps_to_its_range(cluster: Cluster, backfilled: list[dict[str, Any]]) -> None:
+    states = {cluster.task("backfill_events", run["dag_run_id"], "restate")["state"] for run in backfilled}
+    assert states == {"skipped"}
+    assert cluster.runs("restate_events") == []
 
 
 def test_a_parameter_that_does_not_exist_fails_the_run_at_once(cluster: Cluster, misspelt: str) -> None:
@@ -181,31 +182,89 @@ def test_of_two_runs_that_overlap_one_publishes_and_the_other_changes_nothing(
     cluster: Cluster, raced: list[str]
 ) -> None:
     assert sorted(raced) == ["failed", "success"]
-    assert len(run_ids(cluster, days(2, 3))) == 1
+    assert len(run_ids(cluster, "events", days(2, 3))) == 1
 
 
-def test_late_records_make_exactly_their_day_be_run_again(cluster: Cluster, restated: str) -> None:
-    (child,) = [run for run in cluster.runs("reprocess_events") if run["dag_run_id"].startswith("restate__")]
-    assert (child["conf"]["since"], child["conf"]["until"]) == ("2024-03-02T00:00:00Z", "2024-03-03T00:00:00Z")
-    assert child["conf"]["reason"] == "late data: 1 window, by 1 file"
-    wanted = expected(cluster, "events", [*HISTORY, *LATE]).values()
-    assert published(cluster, "events") == {place: final for place, (_, _, final) in wanted.items() if final}
-    assert not run_ids(cluster, days(1, 2)) & (run_ids(cluster, days(0, 1)) | run_ids(cluster, days(2, 3)))
+def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
+    cluster: Cluster, backfilled: list[dict[str, Any]], second_day: str, redone: dict[str, set[str]]
+) -> None:
+    # Backfill     first day    second
+    # none         -            -         both have ended
+    # failed       -            again     it was marked as failed
+    # completed                 again     it has succeeded since
+    assert redone == {"none": set(), "failed": {second_day}, "completed": {second_day}}
+    published_by = Counter(
+        row.trigger for row in ledger(Home(cluster.home), "events") if row.status == "published"
+    )
+    assert sorted(published_by[run["dag_run_id"]] for run in backfilled) == [1, 3]
+    wanted = expected(cluster, "events", HISTORY, days(0, 2)).values()
+    assert published(cluster, "events", days(0, 2)) == {
+        place: final for place, (_, _, final) in wanted.items() if final
+    }
 
 
-def test_nothing_of_it_runs_on(cluster: Cluster, restated: str) -> None:
+def test_a_day_whose_run_is_in_the_queue_of_a_backfill_is_left_to_it(nights: Nights, left: str) -> None:
+    assert f"{nights.days(1, 2)}: left to its run of backfill_nightly, which has not ended" in left
+    assert "1 missing" in left
+    assert "missing: no run covers it" not in left
+
+
+def test_a_scheduled_run_does_its_interval_and_what_is_stale_or_missing_before_it(
+    cluster: Cluster, nights: Nights, ticked: dict[str, Any]
+) -> None:
+    # days        first      second     yesterday
+    # published   yes        no         no
+    # late data   yes
+    assert (ticked["run_type"], ticked["state"]) == ("scheduled", "success")
+    own = with_seconds(instant_ms(ticked["data_interval_start"], "start"))
+    first, second = (with_seconds(nights.days(number, 3).start_ms) for number in (0, 1))
+    runs = cluster.runs("reprocess_nightly", run_type="operator_triggered")
+    assert sorted((run["conf"]["since"], run["conf"]["until"], run["conf"]["reason"]) for run in runs) == [
+        (first, second, f"found by {ticked['dag_run_id']}; late data: 1 window, by 1 file"),
+        (second, own, f"found by {ticked['dag_run_id']}; missing: no run covers it"),
+    ]
+    one, other = sorted(runs, key=lambda run: str(run["start_date"]))
+    assert one["end_date"] < other["start_date"]
+    wanted = expected(cluster, "nightly", [*nights.history, *nights.late], nights.days(0, 3)).values()
+    assert published(cluster, "nightly", nights.days(0, 3)) == {
+        place: final for place, (_, _, final) in wanted.items() if final
+    }
+    assert len(run_ids(cluster, "nightly", nights.days(0, 3))) == 3
+
+
+def test_the_run_that_looks_is_named_by_the_scheduled_one_which_links_to_it(
+    cluster: Cluster, ticked: dict[str, Any]
+) -> None:
+    (looked,) = cluster.runs("restate_nightly", run_type="operator_triggered")
+    assert looked["dag_run_id"] == f"before__{ticked['dag_run_id']}"
+    run = f"/api/v2/dags/backfill_nightly/dagRuns/{quote(ticked['dag_run_id'])}"
+    (link,) = cluster.admin.get(f"{run}/taskInstances/restate/links").json()["extra_links"].values()
+    assert link.endswith(f"/dags/restate_nightly/runs/{looked['dag_run_id']}")
+
+
+def test_a_scheduled_run_ends_as_its_look_ends_and_can_be_cleared(
+    cluster: Cluster, ticked: dict[str, Any], looked_again: list[str]
+) -> None:
+    assert looked_again == ["failed", "success"]
+    counts = [
+        len(cluster.runs(f"{kind}_nightly", run_type="operator_triggered")) for kind in ("restate", "reprocess")
+    ]
+    assert counts == [1, 2]
+
+
+def test_nothing_of_it_runs_on(cluster: Cluster, looked_again: list[str]) -> None:
     assert cluster.jobs() == []
 
 
 def test_the_files_of_the_lake_are_in_the_store_and_nowhere_else(
-    cluster: Cluster, restated: str, s3: Store
+    cluster: Cluster, looked_again: list[str], s3: Store
 ) -> None:
     names = {key.rpartition(".")[2] for key in s3.keys(f"{BUCKET}/{FOLDER}") if "/events/" in key}
     assert names == {"parquet", "avro", "json"}
     assert not (cluster.home / "warehouse").exists()
 
 
-def test_no_secret_is_in_a_log_a_plan_or_a_report(cluster: Cluster, restated: str, s3: Store) -> None:
+def test_no_secret_is_in_a_log_a_plan_or_a_report(cluster: Cluster, looked_again: list[str], s3: Store) -> None:
     names = {CATALOG_PASSWORD, ALERT_TOKEN, s3.secret}
     found = [(path, name) for path, text in cluster.texts() for name in names if name in text]
     assert found == []

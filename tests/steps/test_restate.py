@@ -10,6 +10,7 @@ from tests.steps.history import CLICKS, at, write_clicks, write_definition
 from tests.steps.publishing import publish_counts
 
 from backstream.core.audit import Audit, Verdict
+from backstream.core.decision import Decision
 from backstream.core.errors import PlanError
 from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS, instant_ms, instant_text
@@ -114,6 +115,39 @@ def test_late_data_and_gaps_are_ranges_in_their_order(folder: Path) -> None:
     assert summary == "clicks: 1 of 3 published days stale, 2 missing"
     told = restatements(folder / "clicks.toml", Home(folder / "home"), is_missing_wanted=False)
     assert [each.mode for each in told.ranges] == [Mode.RECOMPUTE]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "decision", "is_left"),
+    [
+        (Verdict.FAIL, None, True),
+        (Verdict.PASS, Decision(is_approved=False, by="ada", at="2024-03-09"), True),
+        (Verdict.PASS, None, False),  # another run came first
+        (Verdict.PASS, Decision(is_approved=True, by="ada", at="2024-03-09"), False),  # the same, after a yes
+    ],
+)
+def test_a_stale_day_stays_refused_until_something_new_comes(
+    folder: Path, verdict: Verdict, decision: Decision | None, *, is_left: bool
+) -> None:
+    run(folder, 1, 4)
+    late(folder, "b", 7)
+    plan = run(folder, 2, 3, Status.REFUSED)
+    Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.verdict)
+    if decision:
+        decision.write(plan.folder.decision)
+    again = ("02", "03", "late data: 1 window, by 1 file")
+    if is_left:
+        assert found(folder) == ([], "clicks: 0 of 3 published days stale, 0 missing, 1 stay refused")
+    else:
+        assert found(folder)[0] == [again]
+    late(folder, "c", 8)
+    assert found(folder)[0] == [(*again[:2], "late data: 2 windows, by 2 files")]
+
+
+def late(folder: Path, name: str, hour: int) -> None:
+    """A file with a click of the second of March that came a week later."""
+    click_at = at(f"2 {hour:02}:00")
+    write_clicks(folder / f"data/{name}.parquet", [(click_at, click_at + timedelta(days=9), "A", 90 + hour, name)])
 
 
 def test_a_run_that_was_cleared_goes_on_with_the_plan_it_had(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from backstream.core.errors import PlanError, SpecError
@@ -21,12 +21,22 @@ class Interval:
 
     def overlaps(self, other: Interval) -> bool:
         """Whether an instant lies in both."""
-        return self.start_ms < other.end_ms and other.start_ms < self.end_ms
+        return max(self.start_ms, other.start_ms) < min(self.end_ms, other.end_ms)
 
     def cut(self, step_ms: int) -> Iterator[Interval]:
         """The interval in pieces of `step_ms` from its start; the last may be shorter."""
         for start_ms in range(self.start_ms, self.end_ms, step_ms):
             yield Interval(start_ms, min(start_ms + step_ms, self.end_ms))
+
+    def without(self, others: Iterable[Interval]) -> Iterator[Interval]:
+        """The parts that share no instant with any of the others, in their order."""
+        start_ms = self.start_ms
+        for other in sorted(each for each in others if each.overlaps(self)):
+            if start_ms < other.start_ms:
+                yield Interval(start_ms, other.start_ms)
+            start_ms = max(start_ms, other.end_ms)
+        if start_ms < self.end_ms:
+            yield Interval(start_ms, self.end_ms)
 
 
 def backfill_range(since_ms: int, until_ms: int) -> Interval:

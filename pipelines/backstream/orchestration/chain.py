@@ -14,8 +14,7 @@ from backstream.orchestration import tasks
 from backstream.orchestration.approval import ApproveOperator
 from backstream.orchestration.notify import BelowPass
 from backstream.orchestration.replay import POOL, ReplayOperator
-
-WAIT_S = 5
+from backstream.orchestration.restate import WAITING, RestateOperator
 
 
 def published_asset(definition: Definition) -> Asset:
@@ -64,6 +63,16 @@ def run_tasks(definition: Definition, definition_path: Path) -> None:
     replayed >> audit(plan_path) >> approve >> publish(plan_path) >> report(plan_path)
 
 
+def restate_before(restate_dag_id: str) -> None:
+    """Beside all that: what is stale or missing before the interval of a scheduled run."""
+    RestateOperator(
+        task_id="restate",
+        trigger_dag_id=restate_dag_id,
+        doc_md="Of a scheduled run: have what is stale or missing before it redone, and wait for the end of that.",
+        **WAITING,
+    )
+
+
 def restate_tasks(definition_path: Path, reprocess_dag_id: str) -> None:
     """Find what is stale or missing, and have each range run as a run of its own, one after another."""
 
@@ -75,13 +84,9 @@ def restate_tasks(definition_path: Path, reprocess_dag_id: str) -> None:
     TriggerDagRunOperator.partial(
         task_id="reprocess",
         trigger_dag_id=reprocess_dag_id,
-        logical_date=None,
-        wait_for_completion=True,
-        poke_interval=WAIT_S,
-        # Waiting is not tried again, which would look like success; who clears it has the range run again.
-        retries=0,
-        reset_dag_run=True,
+        fail_when_dag_is_paused=True,  # or it would wait until someone wonders
         max_active_tis_per_dagrun=1,
         map_index_template="{{ task.conf['since'] }} to {{ task.conf['until'] }}",
         doc_md="Run one range as a run of the other DAG, and wait for its end.",
+        **WAITING,
     ).expand_kwargs(find())

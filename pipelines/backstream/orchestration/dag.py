@@ -1,4 +1,4 @@
-"""From definitions to DAGs: one for schedule and Backfill, one with a form, one for what late data made stale.
+"""From definitions to DAGs: one for schedule and Backfill, one with a form, one for what is stale or missing.
 
 Each definition has its own three, so that who may run what is Airflow's own permission per DAG, each form shows
 what its definition says, and the schema of the form knows which choices have a meaning there.
@@ -21,8 +21,9 @@ from backstream.core.instants import duration_text, moment
 from backstream.definition.load import load
 from backstream.definition.model import Definition
 from backstream.orchestration import alerts, form
-from backstream.orchestration.chain import restate_tasks, run_tasks
+from backstream.orchestration.chain import restate_before, restate_tasks, run_tasks
 from backstream.orchestration.replay import POOL
+from backstream.orchestration.ticks import timetable_of
 
 RETRIES: dict[str, Any] = {
     "retries": 2,
@@ -33,6 +34,8 @@ RETRIES: dict[str, Any] = {
 
 TAGS = ("backstream",)
 
+_ON_DEMAND: dict[str, Any] = {"schedule": None, "is_paused_upon_creation": False}
+
 _RUN_DOC = """\
 One run is one range, half-open and in UTC. Its chunks run as Spark jobs in the pool `{pool}`; a failed check
 publishes nothing; a publication replaces exactly the range, in one commit.
@@ -41,8 +44,9 @@ publishes nothing; a publication replaces exactly the range, in one commit.
 _BACKFILL_DOC = """\
 {description}
 
-The range of a run is its data interval: it is scheduled, or part of a Backfill. For any other range there is
-`reprocess_{name}`; what late data made stale is redone by `restate_{name}`, on the same schedule.
+The range of a run is its data interval: it is scheduled, or part of a Backfill. A scheduled run also has redone
+what is stale or missing before it, by a run of `restate_{name}`, and succeeds when both are done. For any other
+range there is `reprocess_{name}`.
 
 {run}
 Defined in `{path}`.
@@ -62,8 +66,8 @@ _RESTATE_DOC = """\
 {description}
 
 Compares each published day with the input files there are now, and looks for days that no run covers; each
-range that is found becomes a run of `reprocess_{name}`, one after another. A scheduled run looks before its data
-interval.
+range that is found becomes a run of `reprocess_{name}`, one after another. Each scheduled run of `backfill_{name}`
+starts it for the time before its data interval; pausing it ends that.
 
 Defined in `{path}`.
 """
@@ -114,24 +118,21 @@ def backfill_dag(definition: Definition, path: Path) -> DAG:
     options = _scheduled(definition, path) | {"params": form.form_of_a_backfill(definition)}
     with _dag("backfill", _BACKFILL_DOC, definition, path, **options) as dag:
         run_tasks(definition, path)
+        restate_before(f"restate_{definition.name}")
     return dag
 
 
 def reprocess_dag(definition: Definition, path: Path) -> DAG:
     """The DAG with the form: any range, any number of runs at the same time."""
-    options = {"schedule": None, "params": form.form_of_a_reprocess(definition)}
-    with _dag("reprocess", _REPROCESS_DOC, definition, path, is_paused_upon_creation=False, **options) as dag:
+    options = _ON_DEMAND | {"params": form.form_of_a_reprocess(definition)}
+    with _dag("reprocess", _REPROCESS_DOC, definition, path, **options) as dag:
         run_tasks(definition, path)
     return dag
 
 
 def restate_dag(definition: Definition, path: Path) -> DAG:
-    """The DAG that has redone what is stale or missing.
-
-    Raises:
-        SpecError: when the schedule is wrong.
-    """
-    options = _scheduled(definition, path) | {"params": form.form_of_a_restatement()}
+    """The DAG that has redone what is stale or missing; one run at a time, so that no two find the same range."""
+    options = _ON_DEMAND | {"params": form.form_of_a_restatement(), "max_active_runs": 1}
     with _dag("restate", _RESTATE_DOC, definition, path, **options) as dag:
         restate_tasks(path, f"reprocess_{definition.name}")
     return dag
@@ -173,7 +174,6 @@ def _scheduled(definition: Definition, path: Path) -> dict[str, Any]:
         "start_date": moment(first_ms),
         "end_date": moment(last_ms),
         "catchup": False,
-        "max_active_runs": 1,
     }
 
 
@@ -183,11 +183,9 @@ def _timetable(definition: Definition, path: Path) -> CronDataIntervalTimetable:
     Raises:
         SpecError: when the schedule is no cron expression.
     """
-    from airflow.timetables.interval import CronDataIntervalTimetable as CheckedTimetable
-
     schedule = definition.backfill.schedule
     try:
-        CheckedTimetable(schedule, timezone="UTC").validate()
+        timetable_of(schedule)
     except Exception as error:
         msg = f"backfill.schedule must be a cron expression such as @daily, got {schedule!r} ({path})"
         raise SpecError(msg) from error

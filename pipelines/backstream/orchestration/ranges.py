@@ -62,12 +62,11 @@ def data_interval_of(context: Mapping[str, Any]) -> DataInterval:
     return context.get("data_interval_start"), context.get("data_interval_end")
 
 
-def resolve_limits(params: Mapping[str, Any], data_interval: DataInterval) -> tuple[int | None, int | None]:
+def resolve_limits(params: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """Where stale and missing days are looked for, in epoch milliseconds; None: no limit at that end.
 
     Args:
         params: the run's parameters; `since` and `until` are ISO 8601 text, or absent, empty or None.
-        data_interval: of a scheduled run, whose own days are another DAG's at the same time: it looks before them.
 
     Raises:
         SpecError: when an end is no instant, names no zone, or the two are in the wrong order.
@@ -77,9 +76,13 @@ def resolve_limits(params: Mapping[str, Any], data_interval: DataInterval) -> tu
     until_ms = instant_ms(str(until), "until") if until else None
     if since_ms is not None and until_ms is not None:
         backfill_range(since_ms, until_ms)
-    own_ms = _epoch_ms(data_interval[0]) if data_interval[0] is not None else None
-    ends = [each for each in (until_ms, own_ms) if each is not None]
-    return since_ms, min(ends, default=None)
+    return since_ms, until_ms
+
+
+def with_seconds(value_ms: int) -> str:
+    """An instant as RFC 3339 wants it, by which the server checks a form."""
+    text = instant_text(value_ms)
+    return text if text.count(":") > 1 else text.replace("Z", ":00Z")
 
 
 def _interval_of_the_run(data_interval: DataInterval) -> Interval:
@@ -90,7 +93,7 @@ def _interval_of_the_run(data_interval: DataInterval) -> Interval:
             "hint: give both, such as since=2013-02-01T00:00:00Z until=2013-03-01T00:00:00Z"
         )
         raise SpecError(msg)
-    start_ms, end_ms = _epoch_ms(start), _epoch_ms(end)
+    start_ms, end_ms = ms_of(start), ms_of(end)
     if start_ms == end_ms:
         msg = (
             f"no range: the run's data interval is empty, it starts and ends at {instant_text(start_ms)}"
@@ -100,6 +103,6 @@ def _interval_of_the_run(data_interval: DataInterval) -> Interval:
     return backfill_range(start_ms, end_ms)
 
 
-def _epoch_ms(moment: datetime) -> int:
+def ms_of(moment: datetime) -> int:
     """Epoch milliseconds by the calendar: Airflow's datetimes are pendulum's, whose differences do not floor."""
     return calendar.timegm(moment.utctimetuple()) * SECOND_MS + moment.microsecond // 1_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -21,10 +22,18 @@ from backstream.core.plan import Chunk, Plan
 from backstream.core.progress import progress_of
 from backstream.core.publication import Publication
 from backstream.definition.load import load, parse
+from backstream.definition.model import Definition
 from backstream.orchestration.batches import batch_name, batches
 from backstream.orchestration.form import AS_DEFINED, Asked, require_known
-from backstream.orchestration.ranges import data_interval_of, resolve_limits, resolve_local_days, resolve_range
+from backstream.orchestration.ranges import (
+    data_interval_of,
+    resolve_limits,
+    resolve_local_days,
+    resolve_range,
+    with_seconds,
+)
 from backstream.orchestration.secrets import provide_lake
+from backstream.orchestration.ticks import ticks_at_work
 
 if TYPE_CHECKING:
     from backstream.steps.restate import Restatement
@@ -36,9 +45,6 @@ HOPELESS = (SpecError, PlanError, ContractError, QualityError, ConflictError)
 """What the same plan meets again however often it is tried: only another range, definition or plan helps."""
 
 FRESH_HINT = "a new run plans the range anew; so does a Backfill with the configuration fresh = true"
-
-SCHEDULED = ("scheduled", "backfill")
-"""Types of runs whose data interval another DAG works on at the same time."""
 
 log = logging.getLogger(__name__)
 
@@ -128,40 +134,50 @@ def find(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, An
 
     Args:
         definition_path: the definition's TOML file.
-        context: the task's context: the run's id, type, parameters and data interval.
+        context: the task's context: the run's id and parameters.
     """
     params = context["params"]
     with failing_for_good():
         require_known(params, list(context["dag"].params), context["dag"].dag_id)
-        is_scheduled = context["dag_run"].run_type in SCHEDULED
-        limits = resolve_limits(params, data_interval_of(context) if is_scheduled else (None, None))
         found = steps().restatements(
-            definition_path, Home.from_environment(), *limits, is_missing_wanted=params["missing"]
+            definition_path,
+            Home.from_environment(),
+            *resolve_limits(params),
+            is_missing_wanted=params["missing"],
         )
     log.info("%s", found.summary)
-    runs = [_restating(each, params, context["run_id"]) for each in found.ranges]
+    ranges = [part for each in found.ranges for part in _left(each, load(definition_path), context["ti"])]
+    runs = [_restating(each, params, context["run_id"]) for each in ranges]
     for run in runs:
         log.info("%(since)s to %(until)s: %(reason)s", run["conf"])
     return [] if params["dry_run"] else runs
 
 
+def _left(wanted: Restatement, definition: Definition, ti: Any) -> list[Restatement]:
+    """What is left of a range without the intervals that the schedule or a Backfill is at work on."""
+    dag_id = f"backfill_{definition.name}"
+    others = ticks_at_work(ti, dag_id, definition.backfill.schedule, wanted.interval)
+    for other in others:
+        log.info("%s: left to its run of %s, which has not ended", other, dag_id)
+    return [replace(wanted, interval=part) for part in wanted.interval.without(others)]
+
+
 def _restating(wanted: Restatement, params: Mapping[str, Any], run_id: str) -> dict[str, Any]:
-    since, until = instant_text(wanted.interval.start_ms), instant_text(wanted.interval.end_ms)
+    since_ms, until_ms = wanted.interval.start_ms, wanted.interval.end_ms
     reason = f"{params['reason']}; {wanted.reason}" if params.get("reason") else wanted.reason
     conf = {
-        "since": _with_seconds(since),
-        "until": _with_seconds(until),
+        "since": with_seconds(since_ms),
+        "until": with_seconds(until_ms),
         "mode": wanted.mode.value if wanted.mode else AS_DEFINED,
         "approval": params["approval"],
         "unsealed": params["unsealed"],
         "reason": reason,
     }
-    return {"trigger_run_id": f"restate__{since}__{run_id}", "conf": conf}
-
-
-def _with_seconds(text: str) -> str:
-    """As RFC 3339 wants it, by which the server checks a form."""
-    return text if text.count(":") > 1 else text.replace("Z", ":00Z")
+    # Both ends: a run that is there already is run again with the range that it was started with.
+    return {
+        "trigger_run_id": f"restate__{instant_text(since_ms)}__{instant_text(until_ms)}__{run_id}",
+        "conf": conf,
+    }
 
 
 def audit(plan_path: str) -> str:

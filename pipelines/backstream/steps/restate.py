@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS
 from backstream.core.intervals import Interval
 from backstream.core.plan import Mode
-from backstream.steps.missing import missing
+from backstream.steps.missing import Missing, missing
 from backstream.steps.observe import observe
+from backstream.steps.refused import refused_days
 from backstream.steps.stale import Staleness, stale
 
 
@@ -52,24 +53,31 @@ def restatements(
         PlanError: when the source cannot be read, or only Spark can evaluate its event times.
     """
     limits = _Limits(since_ms, until_ms)
-    found = stale(definition_path, home)
-    observe(definition_path, home, found)
-    ranges = [
+    found, refused = _wanted_again(definition_path, home)
+    late = [
         Restatement(kept, mode, _because(found, kept))
         for interval, mode in found.ranges()
         if (kept := limits.kept(interval))
     ]
-    said = [f"{_days(ranges)} of {found.published_days} published days stale"]
-    if is_missing_wanted:
-        gaps = missing(definition_path, home, until_ms)
-        kept_gaps = [kept for each in gaps.ranges if (kept := limits.kept(each))]
-        holes = [Restatement(each, None, "missing: no run covers it") for each in kept_gaps]
-        said.append(f"{_days(holes)} missing")
-        said += [f"{gaps.refused_days} stay refused"] if gaps.refused_days else []
-        said += [f"{gaps.unsealed_days} not sealed yet"] if gaps.unsealed_days else []
-        ranges += holes
-    ordered = sorted(ranges, key=lambda each: each.interval.start_ms)
+    said = [f"{_days(late)} of {found.published_days} published days stale"]
+    gaps = missing(definition_path, home, until_ms) if is_missing_wanted else Missing(())
+    kept_gaps = [kept for each in gaps.ranges if (kept := limits.kept(each))]
+    holes = [Restatement(each, None, "missing: no run covers it") for each in kept_gaps]
+    said += [f"{_days(holes)} missing"] if is_missing_wanted else []
+    stay_refused = refused + gaps.refused_days
+    said += [f"{stay_refused} stay refused"] if stay_refused else []
+    said += [f"{gaps.unsealed_days} not sealed yet"] if gaps.unsealed_days else []
+    ordered = sorted([*late, *holes], key=lambda each: each.interval.start_ms)
     return Restatements(tuple(ordered), f"{found.dataset}: {', '.join(said)}")
+
+
+def _wanted_again(definition_path: Path, home: Home) -> tuple[Staleness, int]:
+    """The stale days without those that stay refused, and how many these are."""
+    found = stale(definition_path, home)
+    observe(definition_path, home, found)
+    refused = refused_days(definition_path, home, found)
+    kept = tuple(day for day in found.days if day.day_ms not in refused)
+    return replace(found, days=kept), len(refused)
 
 
 @dataclass(frozen=True, slots=True)

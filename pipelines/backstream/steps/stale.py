@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from backstream.core.errors import BackstreamError, SpecError
 from backstream.core.folders import Home
@@ -78,17 +78,24 @@ def stale(
         SpecError: when only one end of the range is given, or the range is wrong.
         PlanError: when the source cannot be read, or only Spark can evaluate its event times.
     """
-    definition = resolved(load(definition_path), home)
+    finding = _Finding.of(definition_path, home)
     interval = _interval(since_ms, until_ms)
-    source = inspected(source_files(definition.source, str(definition_path)), definition.timed_source)
-    # Sessions are joined to those of other days, so all of them are read.
-    every = published_windows(home, definition.name, definition.source.key, None)
-    days = runs_by_day(home, definition.name, every)
+    days = runs_by_day(home, finding.dataset, finding.published)
     wanted = {day_ms: runs for day_ms, runs in days.items() if interval is None or _is_in(day_ms, interval)}
-    finding = _Finding(home, definition.name, source.inputs, every)
     for run_id, of_run in _days_by_run(wanted).items():
         finding.look_at(run_id, of_run)
-    return Staleness(definition.name, len(wanted), finding.days(), finding.changes)
+    return Staleness(finding.dataset, len(wanted), finding.days(), finding.changes)
+
+
+def stale_since(definition_path: Path, home: Home, run_id: str, days: set[int]) -> set[int]:
+    """Those of some days that would have other rows now than a run has made, whether it published them or not.
+
+    Raises:
+        PlanError: when the source cannot be read, or only Spark can evaluate its event times.
+    """
+    finding = _Finding.of(definition_path, home)
+    finding.look_at(run_id, days)
+    return {day.day_ms for day in finding.days()}
 
 
 def _interval(since_ms: int | None, until_ms: int | None) -> Interval | None:
@@ -126,6 +133,15 @@ class _Finding:
     _windows: dict[int, list[StaleWindow]] = field(default_factory=lambda: defaultdict(list))
     _reasons: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     _modes: dict[int, Mode] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, definition_path: Path, home: Home) -> Self:
+        """Nothing yet, over the input files and the published windows that there are now."""
+        definition = resolved(load(definition_path), home)
+        source = inspected(source_files(definition.source, str(definition_path)), definition.timed_source)
+        # Sessions are joined to those of other days, so all of them are read.
+        every = published_windows(home, definition.name, definition.source.key, None)
+        return cls(home, definition.name, source.inputs, every)
 
     def look_at(self, run_id: str, days: set[int]) -> None:
         """Compare what a run read with what there is now; `days` are those that it published."""
