@@ -83,7 +83,7 @@ def heard_by(
 
 
 def _partitions(expected: Iterable[str], cells: pa.Table) -> list[str]:
-    return sorted({*expected, *cells["source_partition"].to_pylist()})
+    return sorted({*expected, *cells["source_partition"].unique().to_pylist()})
 
 
 def _told(events: DataFrame, emission: Emission, clock: Clock, new_generator: Callable[[], Generator]) -> pa.Table:

@@ -8,7 +8,7 @@ looks up the one in force by the number of ticks before its arrival: an equality
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from backstream.spark.arrays import as_arrays
 from backstream.spark.schemas import Step, integer_quotient, long
 from backstream.spark.streams.heard import Heard, Longs, longs
 from backstream.spark.streams.in_order import merged_in_order
+from backstream.spark.streams.maxima import batched, distinct, merged
 
 __all__ = [
     "ClockColumns",
@@ -134,14 +135,14 @@ def heard(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequenc
         PlanError: when what the watermarks rest on is not in the compressed stream.
     """
     _require_kept(cells, emission)
-    blocks = _distinct(cells["block"].to_numpy())
+    blocks = distinct(cells["block"].to_numpy())
     strategy = emission.strategy
     if strategy.kind is StrategyKind.NONE:
         return Heard(longs([]), longs([]), blocks, is_final=True)
     if emission.model is EmissionModel.MICRO_BATCH:
-        return _batched(cells, emission, clock, blocks)
+        return batched(cells, emission, clock, blocks)
     if _is_merged(emission):
-        watermark_ms, ticks = _merged(cells, emission, clock, partitions)
+        watermark_ms, ticks = merged(cells, emission, clock, partitions)
         return Heard(watermark_ms, ticks, blocks, is_final=True)
     return _folded(cells, emission, clock, partitions, blocks)
 
@@ -230,81 +231,6 @@ def _comes_before_the_record(marker: Column) -> Column:
     return F.struct(marker.time_ms, marker.seq, marker.partition) < F.struct(
         "arrival_time_ms", "arrival_seq", "source_partition"
     )
-
-
-def _merged(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequence[str]) -> tuple[Longs, Longs]:
-    """Bounded generators in one source, without a loop over records: the rises and their ticks.
-
-    Per partition the running maximum is a step function of the tick, and idleness depends only on the last
-    tick with data. Both can change only at ticks with data and where a timeout runs out, so it is enough to
-    evaluate the merge there. It can fall when a partition resumes, hence the running maximum at the end.
-    """
-    delay_ms = emission.strategy.delay_ms if emission.strategy.kind is StrategyKind.BOUNDED else 0
-    steps = [_steps(cells, partition, clock) for partition in partitions]
-    wait = _idle_after(emission, clock)
-    ticks = _changes([seen for seen, _ in steps], wait, clock)
-    if not len(ticks):
-        return longs([]), longs([])
-    least_ms, greatest_ms = np.full(len(ticks), MAX_MS), np.full(len(ticks), MIN_MS)
-    is_all_idle = np.full(len(ticks), fill_value=True)
-    for seen, maxima_ms in steps:
-        position = np.searchsorted(seen, ticks, side="right")
-        floor_ms = longs([MIN_MS + delay_ms + 1])
-        watermark_ms = np.concatenate([floor_ms, np.maximum(maxima_ms, floor_ms)])[position] - delay_ms - 1
-        is_idle = np.zeros(len(ticks), dtype=bool)
-        if wait is not None:
-            is_idle = ticks >= np.concatenate([longs([0]), seen])[position] + wait
-        least_ms = np.where(is_idle, least_ms, np.minimum(least_ms, watermark_ms))
-        greatest_ms = np.maximum(greatest_ms, watermark_ms)
-        is_all_idle &= is_idle
-    running_ms = np.maximum.accumulate(np.where(is_all_idle, greatest_ms, least_ms))
-    rises = running_ms > np.concatenate([longs([MIN_MS]), running_ms[:-1]])
-    return running_ms[rises], ticks[rises]
-
-
-def _steps(cells: pa.Table, partition: str, clock: Clock) -> tuple[Longs, Longs]:
-    """Ticks that see records of the partition, ascending, and the greatest event time seen by each."""
-    mine = cells.filter(pa.compute.equal(cells["source_partition"], partition)).sort_by("block")
-    seen = mine["block"].to_numpy() + 1
-    is_ticked = seen <= clock.last_tick
-    return seen[is_ticked], np.maximum.accumulate(mine["event_time_ms"].to_numpy()[is_ticked])
-
-
-def _idle_after(emission: Emission, clock: Clock) -> int | None:
-    """How many ticks after the last one that saw a record a partition is idle; None: never."""
-    if not emission.strategy.idle_timeout_ms or not clock.interval_ms:
-        return None
-    return emission.strategy.idle_timeout_ms // clock.interval_ms + 2
-
-
-def _changes(seen: Sequence[Longs], wait: int | None, clock: Clock) -> Longs:
-    """Every tick at which the merge can change: ticks with data, and where a timeout runs out."""
-    found = [*seen]
-    if wait is not None:
-        found += [np.concatenate([longs([0]), each]) + wait for each in seen]
-    ticks = _distinct(np.concatenate([longs([]), *found]))
-    return ticks[ticks <= clock.last_tick]
-
-
-def _distinct(values: Longs) -> Longs:
-    """Each value once, ascending; `np.unique` hashes, which takes many times as long as it takes to sort."""
-    ordered: Longs = np.sort(values)
-    is_first = np.ones(len(ordered), dtype=bool)
-    is_first[1:] = ordered[1:] != ordered[:-1]
-    return ordered[is_first]
-
-
-def _batched(cells: pa.Table, emission: Emission, clock: Clock, blocks: Longs) -> Heard:
-    """One maximum over all partitions, which a tick tells one batch late: as if each had arrived a block later."""
-    together = cells.set_column(
-        cells.schema.get_field_index("source_partition"), "source_partition", pa.repeat("all", cells.num_rows)
-    )
-    later = together.set_column(
-        together.schema.get_field_index("block"), "block", pa.compute.add(together["block"], 1)
-    )
-    never_idle = replace(emission, strategy=replace(emission.strategy, idle_timeout_ms=0))
-    watermark_ms, ticks = _merged(later, never_idle, clock, ["all"])
-    return Heard(watermark_ms, ticks, blocks, is_final=True)
 
 
 @dataclass(slots=True)
