@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import shutil
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +22,7 @@ from demo.processes import Service
 from demo.settings import CHECKOUT, USER, Spark, free_ports
 from demo.stack import Stack
 from sqlalchemy import make_url
+from tests.e2e.listening import Told, listening
 from tests.house.compose import commands
 from tests.house.compose import environment as compose_environment
 from tests.lake import postgres
@@ -56,14 +55,6 @@ with DAG("sleepers", schedule=None, max_active_runs=50, is_paused_upon_creation=
 
 
 @dataclass
-class Alerts:
-    """What a chat service would have been sent: path and text."""
-
-    port: int
-    told: list[tuple[str, str]] = field(default_factory=list)
-
-
-@dataclass
 class Cluster:
     """The running stack, by its API and its folders."""
 
@@ -73,7 +64,7 @@ class Cluster:
     viewer: httpx.Client
     home: Path
     catalog: str
-    alerts: Alerts
+    told: Told
 
     def trigger(self, dag_id: str, **conf: Any) -> str:
         """Start a run by hand; return its id."""
@@ -209,15 +200,15 @@ def running(folder: Path, definitions: Path, store: Store) -> Iterator[Cluster]:
     home = folder / "home"
     # What a crashed scheduler had locked stays locked while children of it hold its connections.
     patient = [*postgres.QUICKEST, "idle_in_transaction_session_timeout=20s"]
-    with postgres.running(binaries, patient) as server, _spark(folder / "spark") as master, _listening() as alerts:
+    with postgres.running(binaries, patient) as server, _spark(folder / "spark") as master, listening() as told:
         databases = {name: server.new_database() for name in ("airflow", "lake")}
-        settings = _settings(definitions, databases["airflow"], _connection(server, databases["lake"]), alerts)
+        settings = _settings(definitions, databases["airflow"], _connection(server, databases["lake"]), told)
         settings["AIRFLOW_CONN_BACKSTREAM_WAREHOUSE"] = json.dumps(_warehouse(store))
         _dag_files(folder / "dags")
         spark, services = Spark(master, chunks_at_once=2), {name: compose(name)[0] for name in AIRFLOW}
         with Stack(home, spark, settings | _dags(folder / "dags"), services) as stack:
             _limit_spark(stack)
-            cluster = _cluster(stack, home, databases["lake"], alerts)
+            cluster = _cluster(stack, home, databases["lake"], told)
             with closing(cluster.admin), closing(cluster.viewer):
                 yield cluster
 
@@ -233,8 +224,8 @@ def _warehouse(store: Store) -> dict[str, Any]:
     return {"conn_type": "generic", "host": f"s3://{BUCKET}/{FOLDER}", **known}
 
 
-def _settings(definitions: Path, database: str, catalog: dict[str, str], alerts: Alerts) -> dict[str, str]:
-    alert = {"conn_type": "http", "host": f"http://127.0.0.1:{alerts.port}/hook", "password": ALERT_TOKEN}
+def _settings(definitions: Path, database: str, catalog: dict[str, str], told: Told) -> dict[str, str]:
+    alert = {"conn_type": "http", "host": f"http://127.0.0.1:{told.alerts_port}/hook", "password": ALERT_TOKEN}
     return {
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin,viewer:viewer",
@@ -245,6 +236,9 @@ def _settings(definitions: Path, database: str, catalog: dict[str, str], alerts:
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "60",
         # The files of the DAGs stay as they are.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+        "AIRFLOW__METRICS__STATSD_ON": "True",
+        "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
+        "AIRFLOW__METRICS__STATSD_PORT": str(told.metrics_port),
         "AIRFLOW_CONN_BACKSTREAM_ALERTS": json.dumps(alert),
         "AIRFLOW_CONN_BACKSTREAM_CATALOG": json.dumps(catalog),
         "BACKSTREAM_DEFINITIONS": str(definitions),
@@ -274,12 +268,12 @@ def _limit_spark(stack: Stack) -> None:
         file.writelines(f"{name} {value}\n" for name, value in limits.items())
 
 
-def _cluster(stack: Stack, home: Path, catalog: str, alerts: Alerts) -> Cluster:
+def _cluster(stack: Stack, home: Path, catalog: str, told: Told) -> Cluster:
     api = stack.start()
     passwords = json.loads((stack.place.airflow / "passwords.json").read_text(encoding="utf-8"))
     admin, viewer = (_client(stack.place.url, name, passwords[name]) for name in (USER, "viewer"))
     api.set_pool("nobody", 0)
-    return Cluster(stack, api, admin, viewer, home, catalog, alerts)
+    return Cluster(stack, api, admin, viewer, home, catalog, told)
 
 
 def _client(url: str, name: str, password: str) -> httpx.Client:
@@ -333,25 +327,3 @@ def _until_listening(port: int, service: Service) -> None:
                 return
         assert time.monotonic() < end, service.tail()
         time.sleep(0.2)
-
-
-@contextmanager
-def _listening() -> Iterator[Alerts]:
-    """A server that takes alerts."""
-    alerts = Alerts(0)
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            alerts.told.append((self.path, json.loads(body)["text"]))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            """Nothing on the terminal."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        alerts.port = server.server_port
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield alerts
-        server.shutdown()

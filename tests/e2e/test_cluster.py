@@ -7,6 +7,7 @@ workers run the chunks. What happens is in `conftest.py`, a chapter after anothe
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from demo.settings import CHECKOUT
 from tests.e2e.cluster import AIRFLOW, ALERT_TOKEN, CATALOG_PASSWORD, FOLDER, Cluster, compose
 from tests.e2e.story import HISTORY, RANGE, Nights, attempts, expected, plans, published, run_ids
 from tests.lake import postgres
@@ -116,7 +118,7 @@ def test_a_parameter_that_does_not_exist_fails_the_run_at_once(cluster: Cluster,
 
 
 def test_someone_is_told_of_a_run_that_failed(cluster: Cluster, misspelt: str) -> None:
-    told = cluster.until("someone is told", lambda: [each for each in cluster.alerts.told if misspelt in each[1]])
+    told = cluster.until("someone is told", lambda: [each for each in cluster.told.alerts if misspelt in each[1]])
     assert told == [(f"/hook/{ALERT_TOKEN}", f"reprocess_events: run {misspelt} failed (task_failure)")]
 
 
@@ -124,7 +126,7 @@ def test_someone_is_told_of_a_run_that_takes_too_long_from_when_it_was_queued(
     cluster: Cluster, rejected: str
 ) -> None:
     said = f"reprocess_live: run {rejected} is not done 15s after it was queued"
-    cluster.until("someone is told", lambda: said in [text for _, text in cluster.alerts.told])
+    cluster.until("someone is told", lambda: said in [text for _, text in cluster.told.alerts])
 
 
 def test_a_rejected_run_publishes_nothing_and_says_who_rejected_it(cluster: Cluster, rejected: str) -> None:
@@ -250,6 +252,20 @@ def test_a_scheduled_run_ends_as_its_look_ends_and_can_be_cleared(
         len(cluster.runs(f"{kind}_nightly", run_type="operator_triggered")) for kind in ("restate", "reprocess")
     ]
     assert counts == [1, 2]
+
+
+def test_every_metric_that_operations_are_told_to_watch_is_sent(cluster: Cluster, looked_again: list[str]) -> None:
+    table = (
+        (CHECKOUT / "docs" / "operations.md")
+        .read_text()
+        .partition("**Metrics**")[2]
+        .partition("For OpenTelemetry")[0]
+    )
+    names = re.findall(r"`(airflow\.[^`]+)`", table)
+    sent = {name: re.compile(re.sub("<[a-z]+>", "[^.]+", re.escape(name))) for name in names}
+
+    assert len(names) == 8
+    assert [name for name in names if not any(map(sent[name].fullmatch, cluster.told.metrics))] == []
 
 
 def test_nothing_of_it_runs_on(cluster: Cluster, looked_again: list[str]) -> None:
