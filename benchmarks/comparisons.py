@@ -19,6 +19,10 @@ class Section(StrEnum):
     SLIDING = "sliding"
     SESSION = "session"
     SCALE = "scale"
+    HOT_KEY = "hot-key"
+    """One key has half of all events."""
+    WATERMARKS = "watermarks"
+    """Of a month of 64 source partitions, found on the driver."""
     CHUNKS = "chunks"
     PUBLICATION = "publication"
     """Planning and publishing thousands of files, and after hundreds of runs; no Spark."""
@@ -81,6 +85,11 @@ def _four_times(limit: float, what: str, job: str, measure: str = "seconds") -> 
     return _at_most(limit, Section.SCALE, what, job, "a quarter of the rows", f"quarter: {job}", measure)
 
 
+def _hot(way: str, window: str, job: str) -> Comparison:
+    what = f"{way}, {window}: one key has half of the events"
+    return Comparison(Section.HOT_KEY, what, f"hot key: {job}", "the same without", job, Asked.NOTHING)
+
+
 def _of_window(limit: float, section: Section, way: str, window: str, against: str, base: str) -> Comparison:
     return _at_most(limit, section, f"{way}, {window}", f"{section}, {way}", against, f"{section}, {base}")
 
@@ -101,6 +110,17 @@ COMPARISONS = (
     _four_times(4.4, "recompute, four times the rows", _RECOMPUTE),
     _four_times(4.4, "replay, four times the rows", _REPLAY),
     _four_times(1.1, "replay, four times the rows: MB sent to the driver", _REPLAY, "collected_mb"),
+    _hot("recompute", "tumbling 1 min", _RECOMPUTE),
+    _hot("recompute", _SESSION, "session, recompute"),
+    _hot("replay", _SESSION, "session, replay"),
+    Comparison(
+        Section.WATERMARKS,
+        "watermarks of 30 days, 64 partitions, every tick of 200 ms",
+        "64 partitions, per tick",
+        "only when windows of 1 min fire",
+        "64 partitions, per window",
+        Asked.NOTHING,
+    ),
     _at_most(
         1.2, Section.CHUNKS, "replay of 30 days in 30 chunks", "30 days in 30 chunks", "uncut", "30 days uncut"
     ),

@@ -40,16 +40,18 @@ _LONGEST_SHARE = 1.0001
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A recorded stream: how many events, over how many days, in how many files."""
+    """A recorded stream: how many events, over how many days, in how many files; has one key half of them?"""
 
     rows: int
     days: int = 1
     files: int = 24
+    has_hot_key: bool = False
 
     @property
     def name(self) -> str:
         """The folder it is kept in."""
-        return f"events-v{VERSION}-{self.rows}-in-{self.days}d-{self.files}-files"
+        hot = "-hot-key" if self.has_hot_key else ""
+        return f"events-v{VERSION}-{self.rows}-in-{self.days}d-{self.files}-files{hot}"
 
 
 def events(spark: SparkSession, stream: Stream) -> DataFrame:
@@ -63,13 +65,16 @@ def events(spark: SparkSession, stream: Stream) -> DataFrame:
     span_ms = F.lit(float(stream.days * DAY_MS))
     since_first_ms = F.floor((F.col("id") + _chance(0)) / F.lit(float(stream.rows)) * span_ms)
     lateness_ms = F.floor(F.lit(float(SECOND_MS)) / (F.lit(_LONGEST_SHARE) - _chance(3)))
+    key = F.floor(F.pow(F.lit(float(KEYS + 1)), _chance(4))) - F.lit(1)
+    if stream.has_hot_key:
+        key = F.when(_chance(6) < F.lit(0.5), F.lit(0)).otherwise(key)
     made = numbered.withColumn("arrival_time_ms", F.lit(FIRST_DAY_MS) + since_first_ms)
     return made.select(
         F.timestamp_millis(F.col("arrival_time_ms") - lateness_ms).alias("event_time"),
         F.timestamp_millis("arrival_time_ms").alias("arrival_time"),
         _source_partition(F.col("arrival_time_ms")).cast("string").alias("source_partition"),
         F.col("id").alias("arrival_seq"),
-        (F.floor(F.pow(F.lit(float(KEYS + 1)), _chance(4))) - F.lit(1)).alias("key"),
+        key.alias("key"),
         F.floor(_chance(5) * F.lit(1000)).alias("value"),
     )
 

@@ -9,12 +9,12 @@ from dataclasses import asdict
 
 from pyspark.sql import SparkSession
 
+from benchmarks.jobs import Job, Sums
 from benchmarks.memory import ResidentPeak, SparkMeter
 from benchmarks.peers.environment import PeerError
 from benchmarks.peers.registry import Peer, run
 from benchmarks.results import Results, Runs
 from benchmarks.session import THREADS
-from benchmarks.spark_jobs import Job, Sums
 
 Say = Callable[[str], None]
 _PEER_MEASURES = ("seconds", "rss_mb", "heap_mb", "spilled_mb", "dropped", "batches")

@@ -59,12 +59,13 @@ class SparkUse:
     """What a piece of work used inside Spark.
 
     `heap_mb` is the peak, garbage included; `spilled_mb` went to disk; `collected_mb` came to the
-    driver as results of tasks.
+    driver as results of tasks. `longest_task_share` is the part of the time of all tasks that the longest took.
     """
 
     heap_mb: float
     spilled_mb: float
     collected_mb: float
+    longest_task_share: float
 
 
 class SparkMeter:
@@ -91,7 +92,19 @@ class SparkMeter:
         stages = list(self._stages())
         spilled = sum(int(stage.diskBytesSpilled()) for stage in stages)
         collected = sum(int(stage.resultSize()) for stage in stages)
-        return SparkUse(heap / MEGABYTE, spilled / MEGABYTE, collected / MEGABYTE)
+        tasks_ms = [each_ms for stage in stages for each_ms in self._tasks_ms(stage)]
+        share = max(tasks_ms, default=0) / max(1, sum(tasks_ms))
+        return SparkUse(heap / MEGABYTE, spilled / MEGABYTE, collected / MEGABYTE, share)
+
+    def _tasks_ms(self, stage: Any) -> Iterator[int]:
+        """How long each task of a stage ran."""
+        if not stage.numCompleteTasks():
+            return
+        tasks = self._context.statusStore().taskList(stage.stageId(), stage.attemptId(), stage.numTasks())
+        for number in range(tasks.size()):
+            metrics = tasks.apply(number).taskMetrics()
+            if metrics.isDefined():
+                yield int(metrics.get().executorRunTime())
 
     def _heap_pools(self) -> list[Any]:
         beans = self._gateway.jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()

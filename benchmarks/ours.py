@@ -26,7 +26,7 @@ from backstream.spark.streams import merge
 from backstream.spark.streams.arrivals import bucketed
 from backstream.spark.streams.generators import heard_by
 from backstream.spark.streams.index import ArrivalIndex
-from backstream.spark.streams.thresholds import JudgedBy, WindowGrid
+from backstream.spark.streams.thresholds import JudgedBy, Thresholds, WindowGrid
 from backstream.spark.streams.watermarks import watermarked
 from backstream.spark.windows import values
 from backstream.spark.windows.assignment import FixedWindow
@@ -78,10 +78,10 @@ total = "sum(value)"
 
 def recompute(rows: DataFrame, window: FixedWindow | Session) -> DataFrame:
     """Per key and window `events` and `total`, by event time alone."""
-    normalised = _normalised(rows)
+    events = normalised(rows)
     if isinstance(window, Session):
-        return sessions.recomputed(_sessions(normalised, window, is_replay=False))
-    return values.recomputed(normalised, _grouping(normalised, window))
+        return sessions.recomputed(_sessions(events, window, is_replay=False))
+    return values.recomputed(events, _grouping(events, window))
 
 
 def replay(rows: DataFrame, window: FixedWindow | Session) -> DataFrame:
@@ -93,11 +93,10 @@ def replay(rows: DataFrame, window: FixedWindow | Session) -> DataFrame:
         Per key and window how many records met which fate, and `events__final` and `total__final` beside the
         values first and live.
     """
-    normalised = _normalised(rows)
+    events = normalised(rows)
     if isinstance(window, Session):
-        return sessions.panes(_sessions(_met(normalised), window, is_replay=True))
-    grouping = _grouping(normalised, window)
-    return values.panes(normalised, grouping, _judged(normalised, window))
+        return sessions.panes(_sessions(_met(events), window, is_replay=True))
+    return values.panes(events, _grouping(events, window), _judged(events, window))
 
 
 def _grid(window: FixedWindow) -> WindowGrid:
@@ -105,25 +104,29 @@ def _grid(window: FixedWindow) -> WindowGrid:
     return WindowGrid.of(window, Interval(FIRST_DAY_MS - DAY_MS, FIRST_DAY_MS + DAY_MS))
 
 
-def _grouping(normalised: DataFrame, window: FixedWindow) -> Grouping:
-    grid = _grid(window).bound(normalised.sparkSession)
-    return Grouping(window, grid, KEYS, AGGREGATES, shape_of(normalised, KEYS, slice_width_ms(window)))
+def _grouping(events: DataFrame, window: FixedWindow) -> Grouping:
+    grid = _grid(window).bound(events.sparkSession)
+    return Grouping(window, grid, KEYS, AGGREGATES, shape_of(events, KEYS, slice_width_ms(window)))
 
 
-def _judged(normalised: DataFrame, window: FixedWindow) -> JudgedBy:
+def _judged(events: DataFrame, window: FixedWindow) -> JudgedBy:
+    found = thresholds(events, window, _grid(window), CLOCK, SOURCE_PARTITIONS)
+    return found.bound(events.sparkSession)
+
+
+def thresholds(
+    events: DataFrame, window: FixedWindow, grid: WindowGrid, clock: Clock, partitions: list[str]
+) -> Thresholds:
     """When each window fired and was gone, from a first pass over the stream."""
     buckets = BucketGrid.of(window, EMISSION, ALLOWED_LATENESS_MS)
-    index = ArrivalIndex(bucketed(normalised.withColumn(FILE, F.lit("all")), buckets).toArrow())
-    found = merge.thresholds(
-        index, buckets, _grid(window), EMISSION, CLOCK, ALLOWED_LATENESS_MS, SOURCE_PARTITIONS
-    )
-    return found.bound(normalised.sparkSession)
+    index = ArrivalIndex(bucketed(events.withColumn(FILE, F.lit("all")), buckets).toArrow())
+    return merge.thresholds(index, buckets, grid, EMISSION, clock, ALLOWED_LATENESS_MS, partitions)
 
 
-def _met(normalised: DataFrame) -> DataFrame:
+def _met(events: DataFrame) -> DataFrame:
     """Add the watermark that each record met, which sessions need."""
-    heard = heard_by(normalised, EMISSION, CLOCK, SOURCE_PARTITIONS)
-    return normalised.transform(watermarked(normalised.sparkSession, heard, CLOCK))
+    heard = heard_by(events, EMISSION, CLOCK, SOURCE_PARTITIONS)
+    return events.transform(watermarked(events.sparkSession, heard, CLOCK))
 
 
 def _sessions(events: DataFrame, window: Session, *, is_replay: bool) -> sessions.Sessions:
@@ -148,7 +151,7 @@ def run_chunks(spark: SparkSession, plan: Plan) -> list[Manifest]:
     return list(replay_chunks(spark, plan, plan.chunks))
 
 
-def _normalised(rows: DataFrame) -> DataFrame:
+def normalised(rows: DataFrame) -> DataFrame:
     """Integer milliseconds, from the same columns that everybody else reads."""
     return rows.select(
         F.unix_millis("event_time").alias("event_time_ms"),

@@ -39,8 +39,8 @@ class Runs:
     """The measured rounds of one job.
 
     Each round maps a measure to a number: `seconds`, and where it is known `rss_mb` (peak of all processes),
-    `heap_mb` (peak of the JVM), `spilled_mb`, `collected_mb` (sent to the driver), `dropped` (behind a stream's
-    watermark: records, in Structured Streaming groups), `batches`.
+    `heap_mb` (peak of the JVM), `spilled_mb`, `collected_mb` (sent to the driver), `longest_task_share` (of the
+    time of all tasks), `dropped` (behind a stream's watermark; in Structured Streaming groups), `batches`.
     """
 
     engine: str

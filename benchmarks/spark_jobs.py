@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -19,6 +19,8 @@ from backstream.core.windows import Session, Sliding, Tumbling
 from backstream.spark.windows.assignment import FixedWindow
 from benchmarks import data, ours
 from benchmarks.data import Stream
+from benchmarks.jobs import Job, Sums
+from benchmarks.many_partitions import WAYS, WatermarkJob
 
 CHUNKED_DAYS = 30
 WINDOWS: dict[str, FixedWindow | Session] = {
@@ -26,35 +28,17 @@ WINDOWS: dict[str, FixedWindow | Session] = {
     "sliding": Sliding(HOUR_MS, 5 * MINUTE_MS),
     "session": Session(30 * MINUTE_MS),
 }
-_SHARES = {"": 1, "quarter: ": 4}
+_STREAMS: Mapping[str, Callable[[int], Stream]] = {
+    "": Stream,
+    "quarter: ": lambda rows: Stream(max(1, rows // 4)),
+    "hot key: ": lambda rows: Stream(rows, has_hot_key=True),
+}
 _CUTS = {"30 days in 30 chunks": 1, "30 days uncut": CHUNKED_DAYS}
 _BY_HAND = {
     "tumbling": lambda: F.window("event_time", "1 minute"),
     "sliding": lambda: F.window("event_time", "1 hour", "5 minutes"),
     "session": lambda: F.session_window("event_time", "30 minutes"),
 }
-
-
-class Sums(NamedTuple):
-    """What a job's result adds up to; jobs that compute the same must agree."""
-
-    windows: int
-    events: int
-    total: int
-
-
-class Job(Protocol):
-    """Something to be timed."""
-
-    @property
-    def name(self) -> str:
-        """What results know it by."""
-
-    def run(self) -> None:
-        """Do all of it, once."""
-
-    def checked(self) -> Sums:
-        """Do it once, and say what came out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +88,20 @@ class ChunkedJob:
 
 def names() -> list[str]:
     """Of all jobs."""
-    return [*(f"{prefix}{name}" for prefix in _SHARES for name in _frame_job_names()), *_CUTS]
+    return [*(f"{prefix}{name}" for prefix in _STREAMS for name in _frame_job_names()), *_CUTS, *WAYS]
 
 
 def jobs(spark: SparkSession, rows: int, folder: Path, wanted: set[str]) -> list[Job]:
     """The wanted jobs, their input made where it is not there yet."""
     found: list[Job] = []
-    for prefix, parts in _SHARES.items():
+    for prefix, stream in _STREAMS.items():
         if wanted & {f"{prefix}{name}" for name in _frame_job_names()}:
-            path = data.parquet(spark, Stream(max(1, rows // parts)), folder)
+            path = data.parquet(spark, stream(rows), folder)
             found += [job for job in _frame_jobs(spark, path, prefix) if job.name in wanted]
-    if _CUTS.keys() & wanted:
+    if (_CUTS.keys() | WAYS.keys()) & wanted:
         path = data.parquet(spark, Stream(rows, CHUNKED_DAYS, 6 * CHUNKED_DAYS), folder)
         found += [ChunkedJob(name, spark, path, days) for name, days in _CUTS.items() if name in wanted]
+        found += [WatermarkJob(name, spark, path, find) for name, find in WAYS.items() if name in wanted]
     return found
 
 

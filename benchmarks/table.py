@@ -15,7 +15,17 @@ from benchmarks.results import Results, Runs
 RATIO_COLUMNS = ("job", "against", "ratio", "in the rounds", "asked", "met")
 ENGINE_COLUMNS = ("engine", "reads", "settings")
 FIGURE_COLUMNS = ("planning and publishing", "took", "asked", "met")
-JOB_COLUMNS = ("job", "engine", "seconds", "events/s", "peak RSS", "JVM heap", "spill", "to driver")
+JOB_COLUMNS = (
+    "job",
+    "engine",
+    "seconds",
+    "events/s",
+    "peak RSS",
+    "JVM heap",
+    "spill",
+    "to driver",
+    "longest task",
+)
 _BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
 _UNKNOWN = "-"
 
@@ -54,7 +64,9 @@ def _job_row(name: str, runs: Runs, rows: int) -> Row:
     seconds = runs.median("seconds") or 0.0
     events = rows // 4 if name.startswith("quarter") else rows
     memory = (_size(runs.peak(measure)) for measure in ("rss_mb", "heap_mb", "spilled_mb", "collected_mb"))
-    return (name, runs.engine, f"{seconds:.2f}", f"{events / seconds:,.0f}", *memory)
+    share = runs.peak("longest_task_share")
+    longest = _UNKNOWN if share is None else f"{share:.0%}".replace("%", " %")
+    return (name, runs.engine, f"{seconds:.2f}", f"{events / seconds:,.0f}", *memory, longest)
 
 
 def figure_rows(results: Results) -> list[Row]:

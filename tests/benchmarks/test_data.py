@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -62,6 +63,15 @@ def test_the_first_key_has_the_share_that_zipf_gives_it(rows: pa.Table) -> None:
     assert pc.max(rows["key"]).as_py() < data.KEYS
     # ln 2 / ln 100,001
     assert share(rows, pc.equal(rows["key"], 0)) == pytest.approx(0.060, abs=0.01)
+
+
+def test_a_hot_key_has_half_of_all_events_and_the_rest_is_as_it_was(spark: SparkSession, rows: pa.Table) -> None:
+    hot = data.events(spark, replace(DAY, has_hot_key=True)).toArrow()
+
+    assert share(hot, pc.equal(hot["key"], 0)) == pytest.approx(0.5 + 0.5 * 0.060, abs=0.01)
+    assert hot.drop_columns("key").equals(rows.drop_columns("key"))
+    is_other = pc.not_equal(hot["key"], 0)
+    assert hot["key"].filter(is_other).equals(rows["key"].filter(is_other))
 
 
 def test_partitions_are_skewed_and_silent_when_they_should_be(rows: pa.Table) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from benchmarks.comparisons import COMPARISONS, Section, wanted
+from benchmarks.jobs import Sums
 from benchmarks.measure import Benchmark, disagreements
 from benchmarks.peers.environment import PeerError, environment
 from benchmarks.peers.registry import half_in_mb, of_families, run
 from benchmarks.results import Results, machine, today
-from benchmarks.spark_jobs import Sums
 from benchmarks.table import ratio_rows
 from pyspark.sql import SparkSession
 
@@ -32,7 +32,9 @@ def test_a_tiny_benchmark_measures_every_ratio_of_its_section(spark: SparkSessio
     assert [row[2] for row in ratio_rows(results, comparisons) if row[2] == "not measured"] == []
     for runs in results.runs.values():
         (measured,) = runs.rounds
-        assert measured.keys() == {"seconds", "rss_mb", "heap_mb", "spilled_mb", "collected_mb"}
+        spark_s = {"heap_mb", "spilled_mb", "collected_mb", "longest_task_share"}
+        assert measured.keys() == {"seconds", "rss_mb"} | spark_s
+        assert 0 < measured["longest_task_share"] < 1
         assert measured["rss_mb"] > 50
         assert measured["heap_mb"] > 1
         assert 0 < measured["collected_mb"] < 10

@@ -14,6 +14,7 @@ from benchmarks import table
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 AT_MOST = Comparison(Section.TUMBLING, "replay", "ours", "by hand", "hand", Asked.AT_MOST, 1.2)
 FASTER = Comparison(Section.TUMBLING, "replay", "ours", "Flink", "flink", Asked.FASTER, 4.0)
+MEMORY = {"rss_mb": 900, "heap_mb": 700, "spilled_mb": 0, "collected_mb": 0.25}
 TOLD = Comparison(Section.TUMBLING, "replay", "ours", "DuckDB", "duckdb", Asked.NOTHING)
 
 
@@ -23,7 +24,7 @@ def runs(engine: str, *seconds: float, **memory: float) -> Runs:
 
 def results() -> Results:
     measured = {
-        "ours": runs("backstream", 2.0, 9.0, 3.0, rss_mb=900, heap_mb=700, spilled_mb=0, collected_mb=0.25),
+        "ours": runs("backstream", 2.0, 9.0, 3.0, **MEMORY, longest_task_share=0.125),
         "hand": runs("Spark SQL", 2.0, 6.0, 2.0),
         "flink": runs("Flink 2", 8.0, 18.0, 15.0),
     }
@@ -46,8 +47,8 @@ def test_each_ratio_is_held_to_what_is_asked_of_it() -> None:
 
 def test_each_job_tells_its_time_and_memory() -> None:
     assert table.job_rows(results())[:2] == [
-        ("ours", "backstream", "3.00", "333,333", "900 MB", "700 MB", "0.00 MB", "0.25 MB"),
-        ("hand", "Spark SQL", "2.00", "500,000", "-", "-", "-", "-"),
+        ("ours", "backstream", "3.00", "333,333", "900 MB", "700 MB", "0.00 MB", "0.25 MB", "12 %"),
+        ("hand", "Spark SQL", "2.00", "500,000", "-", "-", "-", "-", "-"),
     ]
 
 

@@ -1,0 +1,59 @@
+"""Finding the watermarks of a month of many source partitions: what has to fit into the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backstream.core.instants import DAY_MS, MINUTE_MS
+from backstream.core.intervals import Interval
+from backstream.core.records import Clock
+from backstream.core.windows import Tumbling
+from backstream.spark.streams.generators import heard_by
+from backstream.spark.streams.thresholds import WindowGrid
+from benchmarks import ours
+from benchmarks.data import FIRST_DAY_MS
+from benchmarks.jobs import Sums
+
+PARTITIONS, DAYS = 64, 30
+SPAN = Interval(FIRST_DAY_MS, FIRST_DAY_MS + DAYS * DAY_MS)
+CLOCK = Clock(SPAN.start_ms, 200, SPAN.end_ms)
+_NAMES = [str(number) for number in range(PARTITIONS)]
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkJob:
+    """Watermarks found on the driver, from a stream of many source partitions; nothing else is made of it."""
+
+    name: str
+    spark: SparkSession
+    parquet: Path
+    find: Callable[[DataFrame], int]
+
+    def run(self) -> None:
+        """Find them."""
+        self.checked()
+
+    def checked(self) -> Sums:
+        """How many there are."""
+        rows = ours.normalised(self.spark.read.parquet(str(self.parquet)))
+        number = F.pmod(F.xxhash64("arrival_seq"), F.lit(PARTITIONS))
+        return Sums(self.find(rows.withColumn("source_partition", number.cast("string"))), 0, 0)
+
+
+def per_window(rows: DataFrame) -> int:
+    """When each window of a minute fires and is gone."""
+    window = Tumbling(MINUTE_MS)
+    return ours.thresholds(rows, window, WindowGrid.of(window, SPAN), CLOCK, _NAMES).grid.count
+
+
+def per_tick(rows: DataFrame) -> int:
+    """Every rise, as sessions need them."""
+    return len(heard_by(rows, ours.EMISSION, CLOCK, _NAMES).watermark_ms)
+
+
+WAYS = {"64 partitions, per window": per_window, "64 partitions, per tick": per_tick}
