@@ -27,7 +27,8 @@ from benchmarks.peers.registry import Peer, Place
 from benchmarks.results import Results
 from benchmarks.session import session
 
-SAVED = Path(__file__).parent / "results.json"
+SAVED = Path(__file__).parent / "measured"
+"""A file for each size and choice of sections."""
 _PROGRESS = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -50,8 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measured.figures.extend(publication.figures(_PROGRESS.print))
     table.shown(measured, wanted, Console(width=None if sys.stdout.isatty() else 200))
     if options.save:
-        measured.write(SAVED)
-        _PROGRESS.print(f"saved as {SAVED}")
+        file = SAVED / f"{measured.rows}-{'-'.join(sections)}.json"
+        measured.write(file)
+        _PROGRESS.print(f"saved as {file}")
     return 1 if measured.failed or measured.disagreements else 0
 
 
@@ -68,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--folder", type=Path, default=Path(".backstream/benchmarks"), help="for data and environments"
     )
-    parser.add_argument("--save", action="store_true", help=f"keep the results in {SAVED.name}, for the page")
+    parser.add_argument("--save", action="store_true", help=f"keep the results in {SAVED.name}/, for the page")
     parser.add_argument(
         "--page", type=Path, metavar="FILE", help="measure nothing: write saved results into a page"
     )
@@ -110,11 +112,17 @@ def _measured(options: argparse.Namespace, wanted: Sequence[Comparison], peers: 
     return found
 
 
+def saved() -> list[Results]:
+    """All that was kept, the largest first."""
+    return sorted(map(Results.read, sorted(SAVED.glob("*.json"))), key=lambda each: -each.rows)
+
+
 def _write_page(page: Path) -> int:
-    if not SAVED.exists():
-        _PROGRESS.print(f"no results at {SAVED}\n\nhint: make bench ARGS='--rows 25000000 --peers all --save'")
+    found = saved()
+    if not found:
+        _PROGRESS.print(f"no results in {SAVED}\n\nhint: make bench ARGS='--rows 25000000 --peers all --save'")
         return 1
-    table.write_page(page, Results.read(SAVED), comparisons.COMPARISONS)
+    table.write_page(page, found, comparisons.COMPARISONS)
     return 0
 
 

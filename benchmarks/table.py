@@ -118,8 +118,12 @@ def _table(title: str, columns: Row, rows: Sequence[Row], left: int) -> Table:
     return table
 
 
-def markdown(results: Results, comparisons: Sequence[Comparison]) -> str:
-    """All of it, for the page."""
+def markdown(several: Sequence[Results], comparisons: Sequence[Comparison]) -> str:
+    """All that was measured, for the page."""
+    return "\n\n".join(_markdown(each, [one for one in comparisons if ratio(one, each)]) for each in several)
+
+
+def _markdown(results: Results, comparisons: Sequence[Comparison]) -> str:
     machine = [f"* {name}: {value}" for name, value in results.machine.items()]
     parts = [
         f"Measured on {results.measured_on}: {results.rows:,} events, median of {results.rounds} rounds.",
@@ -127,6 +131,7 @@ def markdown(results: Results, comparisons: Sequence[Comparison]) -> str:
         "Per job: median time, peak memory over the rounds.",
         _markdown_table(JOB_COLUMNS, job_rows(results), left=2),
         _markdown_table(ENGINE_COLUMNS, engine_rows(results), left=3),
+        *(f"{name} was not measured: {reason}" for name, reason in results.failed.items()),
         *_figures(results),
         "The machine:\n\n" + "\n".join(machine),
     ]
@@ -157,7 +162,7 @@ def with_figures(page: str, figures: str) -> str:
     return between.sub(lambda _: f"{_BEGIN}\n{figures}\n{_END}", page)
 
 
-def write_page(page: Path, results: Results, comparisons: Sequence[Comparison]) -> None:
+def write_page(page: Path, several: Sequence[Results], comparisons: Sequence[Comparison]) -> None:
     """Put the figures into the page."""
     text = page.read_text(encoding="utf-8")
-    page.write_text(with_figures(text, markdown(results, comparisons)), encoding="utf-8")
+    page.write_text(with_figures(text, markdown(several, comparisons)), encoding="utf-8")

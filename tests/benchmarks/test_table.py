@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.__main__ import SAVED
+from benchmarks.__main__ import saved
 from benchmarks.comparisons import COMPARISONS, Asked, Comparison, Section, ratio, wanted
 from benchmarks.peers.registry import PEERS
 from benchmarks.results import Results, Runs
@@ -81,9 +81,8 @@ def test_a_page_without_a_place_for_figures_is_refused() -> None:
 
 def test_the_page_shows_the_results_that_are_kept() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    figures = table.markdown(Results.read(SAVED), COMPARISONS) if SAVED.exists() else "Not measured yet."
 
-    assert table.with_figures(text, figures) == text
+    assert table.with_figures(text, table.markdown(saved(), COMPARISONS)) == text
 
 
 def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
