@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from demo.airflow_api import FINISHED
@@ -91,9 +90,7 @@ def on_demand(cluster: Cluster, crowd: list[str], misspelt: str) -> str:
 def cancelled(cluster: Cluster, on_demand: str) -> dict[str, str]:
     """The same run, marked as failed once its first chunk was done; chunks to the attempts that did them."""
     cluster.until("a chunk of the run from the form is done", lambda: attempts(cluster, "live"))
-    body = {"state": "failed"}
-    answer = cluster.admin.patch(f"/api/v2/dags/reprocess_live/dagRuns/{quote(on_demand)}", json=body)
-    assert answer.status_code == 200, answer.text
+    cluster.fail("reprocess_live", on_demand)
     cluster.until("nothing of it runs", lambda: not cluster.jobs())
     return attempts(cluster, "live")
 
@@ -126,7 +123,7 @@ def crowded(cluster: Cluster, backfilled: list[dict[str, Any]], crowd: list[str]
     """The states of the crowd when the Backfill was done; then it has to go, for it keeps the scheduler busy."""
     states = {cluster.state("sleepers", each) for each in crowd}
     for each in crowd:
-        cluster.admin.patch(f"/api/v2/dags/sleepers/dagRuns/{quote(each)}", json={"state": "failed"})
+        cluster.fail("sleepers", each)
     return states
 
 
@@ -224,10 +221,7 @@ def second_day(backfilled: list[dict[str, Any]]) -> str:
 @pytest.fixture(scope="module")
 def redone(cluster: Cluster, second_day: str, tick: str) -> dict[str, set[str]]:
     """What Backfills of the same days run again, by their behaviour, once the run of the second day has failed."""
-    answer = cluster.admin.patch(
-        f"/api/v2/dags/backfill_events/dagRuns/{quote(second_day)}", json={"state": "failed"}
-    )
-    assert answer.status_code == 200, answer.text
+    cluster.fail("backfill_events", second_day)
     asked = {"none": RANGE["since"], "failed": RANGE["since"], "completed": BACKFILL["to_date"]}
     return {behaviour: backfilled_again(cluster, behaviour, since) for behaviour, since in asked.items()}
 
@@ -247,8 +241,7 @@ def looked_again(cluster: Cluster, ticked: dict[str, Any]) -> list[str]:
     place = "restate_nightly", f"before__{run_id}"
     clear(cluster, "backfill_nightly", run_id, "restate")
     cluster.until("it looks again", lambda: cluster.state(*place) not in FINISHED)
-    answer = cluster.admin.patch(f"/api/v2/dags/{place[0]}/dagRuns/{quote(place[1])}", json={"state": "failed"})
-    assert answer.status_code == 200, answer.text
+    cluster.fail(*place)
     states = [cluster.until_finished("backfill_nightly", run_id)]
     clear(cluster, "backfill_nightly", run_id, "restate")
     return [*states, cluster.until_finished("backfill_nightly", run_id)]
