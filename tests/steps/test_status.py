@@ -85,6 +85,16 @@ def test_a_run_is_under_way_as_long_as_it_leaves_files(plan: Plan) -> None:
     assert (dead.state, dead.seconds_left) == (State.INTERRUPTED, None)
 
 
+def test_chunks_that_ran_as_one_took_as_long_as_all_of_them(plan: Plan) -> None:
+    finish(plan, 0, minute=14, seconds=400)
+    finish(plan, 1, minute=14, seconds=400)
+
+    alive, dead = state(plan, minute=14 + 26), state(plan, minute=14 + 27)  # twice 800 s are 26 min and 40 s
+
+    assert (alive.state, alive.chunks_done, alive.seconds_left) == (State.RUNNING, 2, (400.0, 400.0))
+    assert dead.state is State.INTERRUPTED
+
+
 def test_a_file_staged_for_a_table_is_a_sign_of_life_before_the_first_chunk_is_done(plan: Plan) -> None:
     staged = Path(plan.tables[""].location) / "data" / plan.run_id / "0000-1"
     staged.mkdir(parents=True)

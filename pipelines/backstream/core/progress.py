@@ -18,7 +18,7 @@ QUIET_MS = 10 * MINUTE_MS
 
 @dataclass(frozen=True, slots=True)
 class ChunkTiming:
-    """What one finished chunk took: its expected events, its seconds, and when it was done."""
+    """What a finished chunk, or several that ran as one, took: expected events, seconds, when it was done."""
 
     expected_events: int
     seconds: float
@@ -55,15 +55,18 @@ def progress_of(plan: Plan) -> Progress:
 
 
 def timings(plan: Plan, manifests: Iterable[Manifest]) -> list[ChunkTiming]:
-    """What each finished chunk of a plan took."""
+    """What each finished chunk of a plan took; chunks that ran as one count as one."""
     expected = {chunk.chunk_id: chunk.expected_events for chunk in plan.chunks}
+    ran_as_one: dict[tuple[str, str], list[Manifest]] = {}
+    for each in manifests:
+        ran_as_one.setdefault((each.attempt, each.finished_at), []).append(each)
     return [
         ChunkTiming(
-            expected[each.chunk_id],
-            sum(each.timings_s.values()),
-            epoch_ms(datetime.fromisoformat(each.finished_at)) if each.finished_at else 0,
+            sum(expected[each.chunk_id] for each in several),
+            sum(seconds for each in several for seconds in each.timings_s.values()),
+            epoch_ms(datetime.fromisoformat(finished_at)) if finished_at else 0,
         )
-        for each in manifests
+        for (_, finished_at), several in ran_as_one.items()
     ]
 
 

@@ -119,7 +119,8 @@ def _replay(work: Work, tell: Callable[[Chunk, str], None]) -> list[Manifest]:
     attempt, watch = Attempt(plan, chunks, uuid.uuid4().hex[:8]), _Stopwatch(tell_each)
     with writable(work.spark, attempt):
         made = _run(work, attempt, watch) if any(chunk.files for chunk in chunks) else _Made({}, {}, {})
-    manifests = [made.manifest(attempt, number, watch.seconds) for number in range(len(chunks))]
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    manifests = [made.manifest(attempt, number, watch.seconds, now) for number in range(len(chunks))]
     for manifest in manifests:
         manifest.write(plan.folder.manifest(manifest.chunk_id))
     return manifests
@@ -140,7 +141,7 @@ class _Made(NamedTuple):
     fates: _Fates
     files: dict[str, Staged]
 
-    def manifest(self, attempt: Attempt, number: int, seconds: dict[str, float]) -> Manifest:
+    def manifest(self, attempt: Attempt, number: int, seconds: dict[str, float], finished_at: str) -> Manifest:
         """That of one chunk, with its part of the seconds that all took."""
         share = 1 / len(attempt.chunks)
         return Manifest(
@@ -151,7 +152,7 @@ class _Made(NamedTuple):
             fates=self.fates.get(number, {}),
             files={suffix: self.files.get(suffix, {}).get(number, ()) for suffix in attempt.plan.tables},
             timings_s={stage: round(each * share, 3) for stage, each in seconds.items()},
-            finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            finished_at=finished_at,
         )
 
 
