@@ -73,7 +73,7 @@ class Cluster:
         return str(answer.json()["dag_run_id"])
 
     def fail(self, dag_id: str, run_id: str) -> None:
-        """Mark a run as failed; asked again where PostgreSQL ends a deadlock with the scheduler by refusing it."""
+        """Mark a run as failed; again, where PostgreSQL has ended a deadlock with the scheduler by refusing it."""
         path, body = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}", {"state": "failed"}
         self.until("the run is marked", lambda: self.admin.patch(path, json=body).status_code == 200)
 

@@ -120,8 +120,8 @@ def clear(cluster: Cluster, dag_id: str, run_id: str, *task_ids: str) -> None:
     """Clear some tasks of a run and what comes after them; all of them when none is named."""
     body: dict[str, Any] = {"dag_run_id": run_id, "dry_run": False, "only_failed": False}
     body |= {"task_ids": task_ids, "include_downstream": True} if task_ids else {}
-    answer = cluster.admin.post(f"/api/v2/dags/{dag_id}/clearTaskInstances", json=body)
-    assert answer.status_code == 200, answer.text
+    path = f"/api/v2/dags/{dag_id}/clearTaskInstances"
+    cluster.until("its tasks are cleared", lambda: cluster.admin.post(path, json=body).status_code == 200)
 
 
 def backfilled_again(cluster: Cluster, behaviour: str, since: str) -> set[str]:
