@@ -18,6 +18,7 @@ from backstream.core.folders import Home
 from backstream.core.instants import HOUR_MS
 from backstream.core.manifest import Manifest, total_fates
 from backstream.core.plan import Mode, Plan
+from backstream.core.tables import WORKING_COLUMNS
 from backstream.core.windows import Sliding
 from backstream.definition.load import parse
 from backstream.spark.run import Kept, replay_chunk, replay_chunks, results_of, tables
@@ -278,6 +279,19 @@ def test_a_plan_spells_out_nothing_that_the_next_chunk_has_otherwise(
     times = re.compile(rf"\b{str(work.interval.start_ms)[:6]}\d*\b")
     for name, rows_of_table in made.items():
         assert not times.findall(rows_of_table._jdf.queryExecution().executedPlan().toString()), name  # noqa: SLF001 - the only way to read it
+
+
+@pytest.mark.parametrize("kind", ["sliding with holes", "session"])
+def test_no_column_of_a_source_can_be_hidden_by_one_that_a_run_adds(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    write_history(tmp_path / "data", random_history(seed=3, rows=50))
+    content = definition_of(tmp_path / "data", window=WINDOWS[kind])
+    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
+
+    known, _ = results_of(Work.of(spark, plan, plan.chunks), DataFrame.cache).records()
+
+    assert set(known.columns) - WORKING_COLUMNS == {"key", "value", "origin", "seq"}  # the source's own
 
 
 def test_no_python_runs_in_the_plan_of_a_replay(spark: SparkSession, tmp_path: Path) -> None:

@@ -171,6 +171,9 @@ WORKING_COLUMNS = frozenset(
         "record",
         "written_event_time",
         "written_arrival_time",
+        "chunk_number",
+        "staging_chunk",
+        "staging_day",
     )
 )
 """Columns that a run adds to the records: a source column of such a name would be hidden by it."""

@@ -27,7 +27,6 @@ from backstream.core.plan import Chunk, Plan
 from backstream.core.tables import DROPPED, FIRINGS, METRICS, PANES, QUARANTINE, TABLES, WINDOWS
 from backstream.core.together import together
 from backstream.core.windows import Session
-from backstream.definition.load import parse
 from backstream.spark.sessions.results import SessionWindows
 from backstream.spark.stage import Attempt, Staged, staged, writable
 from backstream.spark.streams.lateness import lateness, played
@@ -81,15 +80,15 @@ def replay_chunks(
     """
     done_before = {chunk.chunk_id: manifest for chunk in chunks if (manifest := finished(plan, chunk))}
     yield from done_before.values()
-    definition = parse(plan.definition, f"plan {plan.run_id}")
     undone = [chunk for chunk in chunks if chunk.chunk_id not in done_before]
-    waiting = together(undone, definition.backfill.together)
+    work = Work.of(spark, plan, undone)
+    waiting = together(undone, work.definition.backfill.together)
     running = set[Future[list[Manifest]]]()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
             while (
                 begun := [
-                    pool.submit(_replay, Work(spark, plan, several, definition), tell)
+                    pool.submit(_replay, replace(work, chunks=several), tell)
                     for several in islice(waiting, AT_ONCE - len(running))
                 ]
                 or running
