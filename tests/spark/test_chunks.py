@@ -271,8 +271,8 @@ def test_a_plan_spells_out_nothing_that_the_next_chunk_has_otherwise(
     plan = planned(tmp_path, content, Mode.REPLAY, since=1, until=3)
     work = Work.of(spark, plan, plan.chunks[:1])
     results = results_of(work, DataFrame.cache)
-    known, _ = results.records()
-    kept = Kept(known, results.counts(known), results.values(known))
+    known, tallied, _ = results.records()
+    kept = Kept(known, results.counts(tallied), results.values(known))
 
     made = dict(tables(work, results, kept, set(Fate)))
 
@@ -289,7 +289,7 @@ def test_no_column_of_a_source_can_be_hidden_by_one_that_a_run_adds(
     content = definition_of(tmp_path / "data", window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
 
-    known, _ = results_of(Work.of(spark, plan, plan.chunks), DataFrame.cache).records()
+    known = results_of(Work.of(spark, plan, plan.chunks), DataFrame.cache).records().known
 
     assert set(known.columns) - WORKING_COLUMNS == {"key", "value", "origin", "seq"}  # the source's own
 
@@ -303,7 +303,7 @@ def test_no_python_runs_in_the_plan_of_a_replay(spark: SparkSession, tmp_path: P
 
     window = Sliding(3 * HOUR_MS, HOUR_MS)
     results = FixedWindows(work, window, lateness(work, window))
-    known, _ = results.records()
+    known = results.records().known
     wanted = results.values(known)
 
     physical = wanted._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001 - the only way to read it

@@ -32,7 +32,7 @@ from backstream.spark.stage import Attempt, Staged, staged, writable
 from backstream.spark.streams.lateness import lateness, played
 from backstream.spark.windows.metrics import Counts
 from backstream.spark.windows.results import FixedWindows
-from backstream.spark.work import CHUNK, Work, quarantined, tallied
+from backstream.spark.work import CHUNK, Work, quarantined, tallied_as
 
 STAGES = ("watermarks", "fates", *(suffix or "windows" for suffix in TABLES))
 """What chunks go through, in order; a recompute skips some."""
@@ -164,10 +164,10 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
         with watch.stage("watermarks"):
             results = results_of(work, keep)
         with watch.stage("fates"):
-            known, tally = results.records()
+            known, tallied, tally = results.records()
             if work.definition.source.deduplicate_on:
-                known = keep(known)  # finding copies compares all records
-            counts = results.counts(known)
+                known = tallied = keep(tallied)  # finding copies compares all records
+            counts = results.counts(tallied)
             counts = replace(counts, rows=keep(counts.rows))
             fates = counts.fates()
         found: dict[str, Staged] = {}
@@ -177,7 +177,7 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
                 # Quarantine keeps times as they were written.
                 ready = rows if suffix == QUARANTINE else _with_instants(rows)
                 found[suffix] = staged(ready, suffix, attempt)
-        events_read = {number: tally.get[tallied(number)] for number in range(len(work.chunks))}
+        events_read = {number: tally.get[tallied_as(number)] for number in range(len(work.chunks))}
         return _Made(events_read, fates, found)
 
 

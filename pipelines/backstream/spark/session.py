@@ -24,6 +24,9 @@ SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.fieldId.write.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
+    # Chunks have about 100 generated classes, and the next chunks have the same. Spark's default keeps 100 of an
+    # application: each would be thrown away just before it is wanted again, and compiled anew.
+    "spark.sql.codegen.cache.maxEntries": "1000",
 }
 
 LOCAL_SETTINGS = {

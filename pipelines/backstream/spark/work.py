@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -18,7 +19,7 @@ from backstream.definition.load import parse
 from backstream.definition.model import Definition
 from backstream.spark import read
 from backstream.spark.arrays import IntervalColumns, as_arrays, looked_up
-from backstream.spark.schemas import integer_quotient, long
+from backstream.spark.schemas import Step, integer_quotient, long
 from backstream.spark.windows.assignment import WindowColumns, latest_window_ms
 
 CHUNK = "chunk_number"
@@ -120,27 +121,43 @@ def readable(work: Work, paths: list[str]) -> DataFrame:
     return rows.transform(read.normalised(work.definition)).where(F.col(read.REASON).isNull())
 
 
-def records(work: Work, interval: Interval) -> tuple[DataFrame, Observation]:
-    """Every record of an interval of event time, with `is_duplicate` and `CHUNK`, and a count of them per chunk.
+class Records(NamedTuple):
+    """Records that chunks read.
 
-    The counts, named by `tallied`, are taken as records are read, before anything is decided about them, so that
-    the sum of fates has something to agree with. What cannot be read comes with its reason, once per file.
+    `tallied` are the same rows as `known`; whoever computes them first has them counted on the way, which costs as
+    much as grouping them. `tally` then has a number per chunk, under the name that `tallied_as` gives.
+    """
+
+    known: DataFrame
+    tallied: DataFrame
+    tally: Observation
+
+    def transform(self, step: Step) -> Records:
+        """Both taken through a step."""
+        return Records(self.known.transform(step), self.tallied.transform(step), self.tally)
+
+
+def records(work: Work, interval: Interval) -> Records:
+    """Every record of an interval of event time, with `is_duplicate` and `CHUNK`.
+
+    They are counted as they are read, before anything is decided about them, so that the sum of fates has
+    something to agree with. What cannot be read comes with its reason, once per file.
     """
     tally, paths = Observation(), sorted({*work.paths, *work.paths_of(interval)})
     number = F.col(CHUNK)
-    counts = [F.count_if(number == F.lit(each)).alias(tallied(each)) for each in range(len(work.chunks))]
+    counts = [F.count_if(number == F.lit(each)).alias(tallied_as(each)) for each in range(len(work.chunks))]
     events = (
         read.rows_of(work.spark, paths)
         .transform(read.normalised(work.definition))
         .transform(read.within(work.spark, interval, work.owned_files))
         .withColumn(CHUNK, _number(work))
-        .observe(tally, *counts)
-        .transform(read.deduplicated(work.definition.source.deduplicate_on))
     )
-    return events, tally
+    return Records(events, events.observe(tally, *counts), tally).transform(
+        read.deduplicated(work.definition.source.deduplicate_on)
+    )
 
 
-def tallied(number: int) -> str:
+def tallied_as(number: int) -> str:
     """Under which name the records of a chunk are counted."""
     return f"events_read_{number}"
 

@@ -23,7 +23,7 @@ from backstream.spark.streams.heard import Heard
 from backstream.spark.streams.watermarks import watermarked
 from backstream.spark.windows import values
 from backstream.spark.windows.metrics import Counts, counted
-from backstream.spark.work import Work
+from backstream.spark.work import Records, Work
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,16 @@ class SessionWindows:
     keep: Callable[[DataFrame], DataFrame]
     """Keeps a frame until the chunk is done."""
 
-    def records(self) -> tuple[DataFrame, Observation]:
-        """Every record the chunk reads, with its `fate`; and counts of them."""
+    def records(self) -> Records:
+        """Every record the chunks read, with its `fate`."""
         events, tally = self._read
         is_unreadable = F.col(REASON).isNotNull()
         unused = events.where(is_unreadable | F.col("is_duplicate"))
         fate = F.when(is_unreadable, F.lit(Fate.QUARANTINED)).otherwise(F.lit(Fate.DUPLICATE))
         in_time = self._usable.withColumn("fate", F.lit(Fate.ON_TIME))
         met = sessions.records(self._sessions) if self.heard else in_time
-        return met.select(*events.columns, "fate").unionByName(unused.withColumn("fate", fate)), tally
+        known = met.select(*events.columns, "fate").unionByName(unused.withColumn("fate", fate))
+        return Records(known, known, tally)
 
     def counts(self, known: DataFrame) -> Counts:
         """Fates, and metrics per hour."""
@@ -75,7 +76,8 @@ class SessionWindows:
         reach = halo(
             self._between, definition.source.key, self.window.gap_ms, owned, is_replay=self.work.is_replay
         )
-        events, tally = reading.records(self.work, Interval(min(reach.start_ms, owned.start_ms), reach.end_ms))
+        span = Interval(min(reach.start_ms, owned.start_ms), reach.end_ms)
+        _, events, tally = reading.records(self.work, span)  # sessions are found first, whatever is asked
         if self.heard:
             events = events.transform(watermarked(self.work.spark, self.heard, self.work.clock))
         # All that follows rests on it, and finding copies compares all records.

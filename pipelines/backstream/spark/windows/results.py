@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from backstream.core.fates import Fate
@@ -25,7 +25,7 @@ from backstream.spark.windows.metrics import Counts, counted
 from backstream.spark.windows.panes import WINDOW
 from backstream.spark.windows.slices import slice_width_ms
 from backstream.spark.windows.values import Grouping
-from backstream.spark.work import Work
+from backstream.spark.work import Records, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,17 @@ class FixedWindows:
     lateness: Lateness | None
     """None in a recompute."""
 
-    def records(self) -> tuple[DataFrame, Observation]:
-        """Every record the chunks read, with the `fate` that its stream gave it; and counts of them.
+    def records(self) -> Records:
+        """Every record the chunks read, with the `fate` that its stream gave it.
 
         Whose record it is, is not asked here: the halo's are judged like all others.
         """
         late, start_ms = self.lateness, self.work.interval.start_ms
-        events, tally = reading.records(self.work, Interval(start_ms, self.work.read_until_ms))
+        found = reading.records(self.work, Interval(start_ms, self.work.read_until_ms))
         if late is not None and late.heard is not None and has_holes(self.window):
-            events = events.transform(watermarked(self.work.spark, late.heard, self.work.clock))
-        return events.withColumn("fate", self._fate()), tally
+            found = found.transform(watermarked(self.work.spark, late.heard, self.work.clock))
+        fate = self._fate()
+        return found.transform(lambda events: events.withColumn("fate", fate))
 
     def counts(self, known: DataFrame) -> Counts:
         """Fates and metrics."""
