@@ -29,7 +29,7 @@ from backstream.core.together import together
 from backstream.core.windows import Session
 from backstream.spark.sessions.results import SessionWindows
 from backstream.spark.stage import Attempt, Staged, staged, writable
-from backstream.spark.streams.lateness import lateness, played
+from backstream.spark.streams.lateness import lateness
 from backstream.spark.windows.metrics import Counts
 from backstream.spark.windows.results import FixedWindows
 from backstream.spark.work import CHUNK, Work, quarantined, tallied_as
@@ -182,10 +182,10 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
 
 
 def results_of(work: Work, keep: Keep) -> Results:
-    """What chunks yield, by the kind of their windows; no job is run yet, or small ones."""
+    """What chunks yield, by the kind of their windows; jobs are run for the watermarks only."""
     window = work.definition.window.spec()
     if isinstance(window, Session):
-        return SessionWindows(work, window, played(work) if work.is_replay else None, keep)
+        return SessionWindows.of(work, window, keep)
     return FixedWindows(work, window, lateness(work, window))
 
 

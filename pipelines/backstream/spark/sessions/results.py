@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -19,7 +19,7 @@ from backstream.spark.sessions import sessions
 from backstream.spark.sessions.halo import halo
 from backstream.spark.sessions.islands import SessionColumns
 from backstream.spark.sessions.sessions import Sessions
-from backstream.spark.streams.heard import Heard
+from backstream.spark.streams.lateness import met
 from backstream.spark.streams.watermarks import watermarked
 from backstream.spark.windows import values
 from backstream.spark.windows.metrics import Counts, counted
@@ -36,21 +36,33 @@ class SessionWindows:
 
     work: Work
     window: Session
-    heard: Heard | None
-    """The stream's watermarks; None in a recompute."""
+    events: DataFrame
+    """What is read; in a replay with the watermark that each event met."""
+    tally: Observation
     keep: Callable[[DataFrame], DataFrame]
-    """Keeps a frame until the chunk is done."""
+    """Keeps a frame until the chunks are done."""
+
+    @classmethod
+    def of(cls, work: Work, window: Session, keep: Callable[[DataFrame], DataFrame]) -> SessionWindows:
+        """Find how far their sessions reach, and in a replay the watermarks met there; runs small jobs."""
+        owned, source = work.interval, work.definition.source
+        reach = halo(partial(_between, work), source.key, window.gap_ms, owned, is_replay=work.is_replay)
+        span = Interval(min(reach.start_ms, owned.start_ms), reach.end_ms)
+        _, events, tally = reading.records(work, span)  # sessions are found first, whatever is asked
+        if work.is_replay:
+            events = events.transform(watermarked(work.spark, met(work, span), work.clock))
+        # All that follows rests on it, and finding copies compares all records.
+        return cls(work, window, keep(events) if source.deduplicate_on else events, tally, keep)
 
     def records(self) -> Records:
         """Every record the chunks read, with its `fate`."""
-        events, tally = self._read
         is_unreadable = F.col(REASON).isNotNull()
-        unused = events.where(is_unreadable | F.col("is_duplicate"))
+        unused = self.events.where(is_unreadable | F.col("is_duplicate"))
         fate = F.when(is_unreadable, F.lit(Fate.QUARANTINED)).otherwise(F.lit(Fate.DUPLICATE))
         in_time = self._usable.withColumn("fate", F.lit(Fate.ON_TIME))
-        met = sessions.records(self._sessions) if self.heard else in_time
-        known = met.select(*events.columns, "fate").unionByName(unused.withColumn("fate", fate))
-        return Records(known, known, tally)
+        judged = sessions.records(self._sessions) if self.work.is_replay else in_time
+        known = judged.select(*self.events.columns, "fate").unionByName(unused.withColumn("fate", fate))
+        return Records(known, known, self.tally)
 
     def counts(self, known: DataFrame) -> Counts:
         """Fates, and metrics per hour."""
@@ -58,7 +70,7 @@ class SessionWindows:
 
     def values(self, _: DataFrame) -> DataFrame:
         """Per key and session the value to publish, and in a replay first, live and final beside it."""
-        return sessions.panes(self._sessions) if self.heard else sessions.recomputed(self._sessions)
+        return sessions.panes(self._sessions) if self.work.is_replay else sessions.recomputed(self._sessions)
 
     def firings(self, _: DataFrame) -> DataFrame:
         """Every pane that each session fired, in order; when, is not known."""
@@ -70,23 +82,9 @@ class SessionWindows:
         behind = known.where((F.col("fate") == F.lit(Fate.DROPPED)) & is_ours)
         return behind.withColumn("gone_at", F.lit(None).cast("timestamp"))
 
-    @cached_property
-    def _read(self) -> tuple[DataFrame, Observation]:
-        definition, owned = self.work.definition, self.work.interval
-        reach = halo(
-            self._between, definition.source.key, self.window.gap_ms, owned, is_replay=self.work.is_replay
-        )
-        span = Interval(min(reach.start_ms, owned.start_ms), reach.end_ms)
-        _, events, tally = reading.records(self.work, span)  # sessions are found first, whatever is asked
-        if self.heard:
-            events = events.transform(watermarked(self.work.spark, self.heard, self.work.clock))
-        # All that follows rests on it, and finding copies compares all records.
-        return (self.keep(events) if definition.source.deduplicate_on else events), tally
-
     @property
     def _usable(self) -> DataFrame:
-        events, _ = self._read
-        return events.where(F.col(REASON).isNull() & ~F.col("is_duplicate"))
+        return self.events.where(F.col(REASON).isNull() & ~F.col("is_duplicate"))
 
     @cached_property
     def _sessions(self) -> Sessions:
@@ -109,12 +107,14 @@ class SessionWindows:
             return False
         # Not of the records that are counted as they are read: a sample would be taken for all of them.
         owned = self.work.interval
-        sample = self._between(owned.start_ms, owned.end_ms)
+        sample = _between(self.work, owned.start_ms, owned.end_ms)
         return values.shape_of(sample, self.work.definition.source.key, self.window.gap_ms).has_hot_key
 
-    def _between(self, start_ms: int, end_ms: int) -> DataFrame:
-        interval = Interval(start_ms, end_ms)
-        # Where no file can hold an event, any one does: nothing of it is in the interval.
-        paths = self.work.paths_of(interval) or self.work.paths[:1]
-        events = reading.readable(self.work, paths)
-        return events.where(IntervalColumns.of(self.work.spark, interval).hold(F.col("event_time_ms")))
+
+def _between(work: Work, start_ms: int, end_ms: int) -> DataFrame:
+    interval = Interval(start_ms, end_ms)
+    # Where no file can hold an event, any one does: nothing of it is in the interval.
+    paths = work.paths_of(interval) or work.paths[:1]
+    return reading.readable(work, paths).where(
+        IntervalColumns.of(work.spark, interval).hold(F.col("event_time_ms"))
+    )

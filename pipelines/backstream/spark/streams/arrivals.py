@@ -41,7 +41,7 @@ def bucketed(events: DataFrame, grid: BucketGrid) -> DataFrame:
     """Normalised events, with `source_file`, as rows of the index: one per file, partition and two buckets."""
     buckets = {
         "event_bucket": event_bucket(F.col("event_time_ms"), grid),
-        "arrival_bucket": _floored(F.col("arrival_time_ms"), grid.arrival_width_ms),
+        "arrival_bucket": arrival_bucket(F.col("arrival_time_ms"), grid),
     }
     return (
         events.withColumns(buckets)
@@ -64,8 +64,10 @@ def event_bucket(event_time_ms: Column, grid: BucketGrid) -> Column:
     return number * long(2) + (within_ms >= long(grid.second_cut_ms)).cast("long")
 
 
-def _floored(value_ms: Column, width_ms: int) -> Column:
-    return integer_quotient(value_ms - F.pmod(value_ms, long(width_ms)), long(width_ms))
+def arrival_bucket(arrival_time_ms: Column, grid: BucketGrid) -> Column:
+    """The number of the bucket, counted from 1970, in which something arrived."""
+    within_ms = F.pmod(arrival_time_ms, long(grid.arrival_width_ms))
+    return integer_quotient(arrival_time_ms - within_ms, long(grid.arrival_width_ms))
 
 
 def _placed(events: DataFrame) -> DataFrame:

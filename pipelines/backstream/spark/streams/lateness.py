@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from backstream.core.arrivals import BucketGrid, IndexFolder, is_told_by_index
 from backstream.core.intervals import Interval
+from backstream.core.plan import Plan
 from backstream.core.windows import Sliding
 from backstream.definition.model import Definition
+from backstream.spark.arrays import as_arrays, looked_up
+from backstream.spark.schemas import Step
 from backstream.spark.streams import merge
-from backstream.spark.streams.arrivals import indexed
+from backstream.spark.streams.arrivals import arrival_bucket, indexed
+from backstream.spark.streams.carried import Part, is_carried
 from backstream.spark.streams.generators import heard_by
 from backstream.spark.streams.heard import Heard
 from backstream.spark.streams.index import ArrivalIndex
 from backstream.spark.streams.thresholds import JudgedBy, Thresholds, WindowGrid
+from backstream.spark.streams.watermarks import ClockColumns, compressed, heard
 from backstream.spark.windows.assignment import FixedWindow
 from backstream.spark.work import Work, readable
 
@@ -51,10 +61,53 @@ def lateness(work: Work, window: FixedWindow) -> Lateness | None:
 def played(work: Work) -> Heard:
     """The watermarks of the whole recorded stream up to the plan's cut-off.
 
-    Every input of the plan is read, three columns of it: a watermark rests on all that arrived before.
+    Every input of the plan is read, three columns of it, since a watermark rests on all that arrived before; once
+    for all chunks that an application runs.
     """
-    events = readable(work, [file.path for file in work.plan.inputs])
-    return heard_by(events, work.emission, work.clock, expected_partitions(work.definition))
+    with _ONE_PLAYS:
+        if (known := _LAST_PLAYED.get(work.plan.run_id)) is None:
+            events = readable(work, [file.path for file in work.plan.inputs])
+            known = heard_by(events, work.emission, work.clock, expected_partitions(work.definition))
+            _LAST_PLAYED.clear()
+            _LAST_PLAYED[work.plan.run_id] = known
+        return known
+
+
+_LAST_PLAYED: dict[str, Heard] = {}
+"""Those of the plan whose chunks are being run."""
+_ONE_PLAYS = Lock()
+"""Chunks that run at the same time wait for the first instead of reading everything, too."""
+
+
+def met(work: Work, interval: Interval) -> Heard:
+    """Watermarks, true to the stream wherever an event of this interval of event time arrived.
+
+    Where the arrival index tells what came before, only the events that arrived around these are read.
+    """
+    if not is_carried(work.emission) or _reads_everything(work.plan):
+        return played(work)
+    definition = work.definition
+    buckets = BucketGrid.of(definition.cells, work.emission, definition.lateness.allowed)
+    index = _index(work, buckets)
+    part = Part.of(index, interval, buckets, work.emission, work.clock)
+    partitions = sorted(expected_partitions(definition) | index.partitions())
+    clock = ClockColumns.of(work.clock)
+    read = readable(work, sorted(part.paths) or work.paths[:1]).transform(_arrived_in(work.spark, part, buckets))
+    cells = part.joined(compressed(read, clock, (), work.emission).toArrow())
+    return heard(cells, work.emission, work.clock, partitions)
+
+
+def _reads_everything(plan: Plan) -> bool:
+    """Whether the plan's chunks read every input: then nothing is saved by an index of what else there is."""
+    return len({number for chunk in plan.chunks for number in chunk.files}) == len(plan.inputs)
+
+
+def _arrived_in(spark: SparkSession, part: Part, buckets: BucketGrid) -> Step:
+    """The events that arrived in the buckets that a part reads."""
+    is_read = as_arrays(spark, {"is_read": pa.array(part.is_read)})["is_read"]
+    (first,) = looked_up(spark, part.first)
+    place = arrival_bucket(F.col("arrival_time_ms"), buckets) - first
+    return lambda events: events.where(F.get(is_read, place.cast("int")))  # null outside of them
 
 
 def expected_partitions(definition: Definition) -> set[str]:
@@ -66,8 +119,7 @@ def expected_partitions(definition: Definition) -> set[str]:
 def _from_index(work: Work, window: FixedWindow, grid: WindowGrid) -> Thresholds:
     allowed_ms = work.definition.lateness.allowed
     buckets = BucketGrid.of(window, work.emission, allowed_ms)
-    folder = IndexFolder.of(Path(work.plan.home), work.plan.dataset, work.definition.read_by, buckets)
-    index = _index(work, folder)
+    index = _index(work, buckets)
     partitions = sorted(expected_partitions(work.definition) | index.partitions())
     return merge.thresholds(index, buckets, grid, work.emission, work.clock, allowed_ms, partitions)
 
@@ -76,7 +128,8 @@ _LAST_INDEX: dict[tuple[str, IndexFolder], ArrivalIndex] = {}
 """That of the plan whose chunks are being run: each of them asks for the same files."""
 
 
-def _index(work: Work, folder: IndexFolder) -> ArrivalIndex:
+def _index(work: Work, buckets: BucketGrid) -> ArrivalIndex:
+    folder = IndexFolder.of(Path(work.plan.home), work.plan.dataset, work.definition.read_by, buckets)
     key = (work.plan.run_id, folder)
     if (known := _LAST_INDEX.get(key)) is not None:
         return known

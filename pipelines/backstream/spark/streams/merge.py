@@ -100,14 +100,14 @@ def _always(partitions: int) -> _Stretches:
 
 
 def _stretches(rows: Sequence[pa.Table], emission: Emission, clock: Clock) -> _Stretches:
-    silences = [_silences(mine, emission, clock) for mine in rows]
+    silences = [silences(mine, emission, clock) for mine in rows]
     begins = np.unique(np.concatenate([np.array([1]), *(np.concatenate(each) for each in silences)]))
     begins = begins[begins <= clock.last_tick] if clock.last_tick else begins[:1]
     is_active = np.vstack([~_covers(silent, begins) for silent in silences])
     return _Stretches(begins, np.append(begins[1:], NEVER), is_active)
 
 
-def _silences(mine: pa.Table, emission: Emission, clock: Clock) -> tuple[Longs, Longs]:
+def silences(mine: pa.Table, emission: Emission, clock: Clock) -> tuple[Longs, Longs]:
     """Ticks `[begin, end)` in which the partition is idle, ascending.
 
     Within an arrival bucket it never is: that is no wider than the idle timeout.

@@ -44,6 +44,7 @@ __all__ = [
     "as_met",
     "compressed",
     "heard",
+    "is_merged",
     "looked_up",
     "watermarked",
 ]
@@ -93,7 +94,7 @@ def compressed(
     blocks = events.withColumn("block", ticks_before(clock))
     by_block = blocks.groupBy(*stream, "source_partition", "block")
     greatest_ms = F.max("event_time_ms").alias("event_time_ms")
-    if emission is not None and _is_merged(emission):
+    if emission is not None and is_merged(emission):
         # The order within a block decides nothing: Spark would sort for it, and send it to the driver.
         return by_block.agg(greatest_ms)
     last = F.max(F.struct("arrival_time_ms", "arrival_seq"))
@@ -141,13 +142,13 @@ def heard(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequenc
         return Heard(longs([]), longs([]), blocks, is_final=True)
     if emission.model is EmissionModel.MICRO_BATCH:
         return batched(cells, emission, clock, blocks)
-    if _is_merged(emission):
+    if is_merged(emission):
         watermark_ms, ticks = merged(cells, emission, clock, partitions)
         return Heard(watermark_ms, ticks, blocks, is_final=True)
     return _folded(cells, emission, clock, partitions, blocks)
 
 
-def _is_merged(emission: Emission) -> bool:
+def is_merged(emission: Emission) -> bool:
     """Whether the greatest event time per partition and tick says all, so that numpy can merge them."""
     is_plain = not (emission.releases_ended or emission.loses_final_when_idle)
     is_ticked = emission.model is EmissionModel.TICK and emission.topology is Topology.SPLITS

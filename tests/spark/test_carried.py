@@ -1,0 +1,144 @@
+"""The watermarks of a part of a stream, its past told by the arrival index, against those of the whole stream."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.histories import Expected, definition_of, random_history, write_history
+from tests.spark.test_chunks import WINDOWS, in_ms, pane, planned, rows
+
+from backstream.core.arrivals import BucketGrid
+from backstream.core.generators import Strategy, StrategyKind
+from backstream.core.intervals import Interval
+from backstream.core.manifest import total_fates
+from backstream.core.plan import Mode
+from backstream.core.records import Clock, Record
+from backstream.core.watermarks import Emission
+from backstream.definition.load import parse
+from backstream.spark.run import replay_chunks
+from backstream.spark.streams import lateness
+from backstream.spark.streams.carried import Part
+from backstream.spark.streams.index import ArrivalIndex
+from backstream.spark.streams.watermarks import heard
+
+PARTITIONS = ("a", "b", "c")
+INDEX = ("path", "source_partition", "arrival_bucket")
+
+
+def stream(chance: random.Random) -> list[Record]:
+    """Bursts and silences of each partition; most events a little late, some very late."""
+    records = []
+    for partition in chance.sample(range(len(PARTITIONS)), chance.randint(1, len(PARTITIONS))):
+        arrival_ms = chance.randint(-50, 300)
+        for _ in range(chance.randint(1, 60)):
+            arrival_ms += chance.choice([0, 1, 2, 5, 5, 20, 60, 200])
+            event_ms = arrival_ms - chance.choice([0, 0, 3, 10, 80, 400]) + chance.choice([0, 0, 0, 30])
+            records.append(Record(arrival_ms, partition, "", event_ms))
+    return sorted(records, key=lambda record: record.arrival_time_ms)
+
+
+def index_of(records: Iterable[Record], width_ms: int) -> ArrivalIndex:
+    """Row by row, as Spark groups them; a file for each hundred milliseconds of arrival."""
+    groups: dict[tuple[str, str, int], list[Record]] = {}
+    for record in records:
+        arrival_ms = record.arrival_time_ms
+        place = (str(arrival_ms // 100), PARTITIONS[record.source_partition], arrival_ms // width_ms)
+        groups.setdefault(place, []).append(record)
+    table = dict(zip(INDEX, map(pa.array, zip(*groups, strict=True)), strict=True))
+    for time in ("event", "arrival"):
+        found = [[getattr(record, f"{time}_time_ms") for record in each] for each in groups.values()]
+        table |= {f"first_{time}_ms": pa.array(map(min, found)), f"last_{time}_ms": pa.array(map(max, found))}
+    return ArrivalIndex(pa.table(table))
+
+
+def cells_of(records: Iterable[Record], clock: Clock) -> pa.Table:
+    """What `compressed` makes of them."""
+    greatest_ms: dict[tuple[str, int], int] = {}
+    for record in records:
+        cell = PARTITIONS[record.source_partition], clock.ticks_before(record.arrival_time_ms)
+        greatest_ms[cell] = max(greatest_ms.get(cell, record.event_time_ms), record.event_time_ms)
+    columns = {"source_partition": pa.string(), "block": pa.int64(), "event_time_ms": pa.int64()}
+    made = [(*cell, event_ms) for cell, event_ms in greatest_ms.items()]
+    return pa.table({name: pa.array([row[n] for row in made], columns[name]) for n, name in enumerate(columns)})
+
+
+def is_read(part: Part, record: Record, width_ms: int) -> bool:
+    place = record.arrival_time_ms // width_ms - part.first
+    return 0 <= place < len(part.is_read) and bool(part.is_read[place])
+
+
+def wrongly_met(chance: random.Random) -> tuple[list[Record], int]:
+    """The events of an interval that the part has meet another watermark; how many records were not read."""
+    records, interval_ms, idle_ms = stream(chance), chance.choice([1, 3, 7]), chance.choice([0, 0, 25, 100])
+    kind = chance.choice([StrategyKind.BOUNDED, StrategyKind.MONOTONOUS])
+    emission = Emission(Strategy(kind, chance.choice([0, 5, 40]), interval_ms, idle_ms))
+    width_ms = chance.choice([10, 25]) if idle_ms else chance.choice([5, 30, 100])
+    clock = Clock(records[0].arrival_time_ms - chance.choice([0, 2]), interval_ms, records[-1].arrival_time_ms)
+    start_ms = chance.randint(-100, 1_500)
+    interval = Interval(start_ms, start_ms + chance.choice([20, 100]))
+    buckets = BucketGrid(60, 0, 0, width_ms)
+
+    part = Part.of(index_of(records, width_ms), interval, buckets, emission, clock)
+    read = [record for record in records if is_read(part, record, width_ms)]
+
+    whole = heard(cells_of(records, clock), emission, clock, PARTITIONS)
+    found = heard(part.joined(cells_of(read, clock)), emission, clock, PARTITIONS)
+    assert {str(record.arrival_time_ms // 100) for record in read} <= part.paths
+    return [each for each in inside(records, interval) if not same(each, clock, whole, found)], len(records) - len(
+        read
+    )
+
+
+def inside(records: Sequence[Record], interval: Interval) -> list[Record]:
+    return [each for each in records if interval.start_ms <= each.event_time_ms < interval.end_ms]
+
+
+def same(record: Record, clock: Clock, *each: lateness.Heard) -> bool:
+    block = pa.array([clock.ticks_before(record.arrival_time_ms)]).to_numpy()
+    return len({int(found.at_block(block)[0]) for found in each}) == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_part_meets_the_watermarks_of_the_whole(seed: int) -> None:
+    chance, unread = random.Random(seed), 0  # noqa: S311 - test data
+    for number in range(500):
+        wrong, skipped = wrongly_met(chance)
+        assert wrong == [], f"stream {number} of seed {seed}"
+        unread += skipped
+    assert unread > 10_000
+
+
+def test_a_session_late_in_a_long_history_is_replayed_without_reading_all_of_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = random_history(seed=11, rows=900, days=9)
+    write_history(tmp_path / "data", history)
+    watermark = {"strategy": "bounded_out_of_orderness", "delay": "10m", "interval": "30s", "idle_timeout": "6h"}
+    content = definition_of(tmp_path / "data", window=WINDOWS["session"], watermark=watermark)
+    plan = planned(tmp_path, content, Mode.REPLAY, since=6, until=7)
+    expected = Expected(history, parse(content, "test"), plan.range)
+    parts = []
+
+    def noted(*told: object) -> Part:
+        parts.append(Part.of(*told))  # type: ignore[arg-type]
+        return parts[-1]
+
+    monkeypatch.setattr(lateness, "Part", type("Noted", (), {"of": staticmethod(noted)}))
+    manifests = list(replay_chunks(spark, plan, plan.chunks))
+
+    (part,) = parts
+    assert part.is_read.sum() < 24 * 6
+    assert part.before.num_rows > 24 * 3
+    assert {name: dict(sorted(each.items())) for name, each in sorted(total_fates(manifests).items())} == (
+        expected.fates()
+    )
+    found = {
+        in_ms(row): tuple(pane(row, each) for each in ("first", "live", "final"))
+        for row in rows(manifests, "panes")
+    }
+    assert dict(sorted(found.items())) == expected.values()
