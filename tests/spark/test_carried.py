@@ -31,13 +31,15 @@ INDEX = ("path", "source_partition", "arrival_bucket")
 
 
 def stream(chance: random.Random) -> list[Record]:
-    """Bursts and silences of each partition; most events a little late, some very late."""
+    """Bursts and silences of each partition, or nearly silences; some lag behind. A few events are very late."""
     records = []
     for partition in chance.sample(range(len(PARTITIONS)), chance.randint(1, len(PARTITIONS))):
         arrival_ms = chance.randint(-50, 300)
+        lag_ms = chance.choice([0, 0, 300])
+        gaps_ms = chance.choice([(0, 1, 2, 5, 5, 20, 60, 200), (2, 60, 90, 95)])
         for _ in range(chance.randint(1, 60)):
-            arrival_ms += chance.choice([0, 1, 2, 5, 5, 20, 60, 200])
-            event_ms = arrival_ms - chance.choice([0, 0, 3, 10, 80, 400]) + chance.choice([0, 0, 0, 30])
+            arrival_ms += chance.choice(gaps_ms)
+            event_ms = arrival_ms - lag_ms - chance.choice([0, 0, 3, 10, 80, 400]) + chance.choice([0, 0, 0, 30])
             records.append(Record(arrival_ms, partition, "", event_ms))
     return sorted(records, key=lambda record: record.arrival_time_ms)
 
@@ -77,7 +79,7 @@ def wrongly_met(chance: random.Random) -> tuple[list[Record], int]:
     records, interval_ms, idle_ms = stream(chance), chance.choice([1, 3, 7]), chance.choice([0, 0, 25, 100])
     kind = chance.choice([StrategyKind.BOUNDED, StrategyKind.MONOTONOUS])
     emission = Emission(Strategy(kind, chance.choice([0, 5, 40]), interval_ms, idle_ms))
-    width_ms = chance.choice([10, 25]) if idle_ms else chance.choice([5, 30, 100])
+    width_ms = chance.choice([10, idle_ms]) if idle_ms else chance.choice([5, 30, 100])
     clock = Clock(records[0].arrival_time_ms - chance.choice([0, 2]), interval_ms, records[-1].arrival_time_ms)
     start_ms = chance.randint(-100, 1_500)
     interval = Interval(start_ms, start_ms + chance.choice([20, 100]))
