@@ -23,6 +23,7 @@ from backstream.definition.load import parse
 from backstream.spark.run import replay_chunks
 from backstream.spark.streams import lateness
 from backstream.spark.streams.carried import Part
+from backstream.spark.streams.heard import Heard
 from backstream.spark.streams.index import ArrivalIndex
 from backstream.spark.streams.watermarks import heard
 
@@ -100,7 +101,7 @@ def inside(records: Sequence[Record], interval: Interval) -> list[Record]:
     return [each for each in records if interval.start_ms <= each.event_time_ms < interval.end_ms]
 
 
-def same(record: Record, clock: Clock, *each: lateness.Heard) -> bool:
+def same(record: Record, clock: Clock, *each: Heard) -> bool:
     block = pa.array([clock.ticks_before(record.arrival_time_ms)]).to_numpy()
     return len({int(found.at_block(block)[0]) for found in each}) == 1
 

@@ -100,10 +100,10 @@ def _always(partitions: int) -> _Stretches:
 
 
 def _stretches(rows: Sequence[pa.Table], emission: Emission, clock: Clock) -> _Stretches:
-    silences = [silences(mine, emission, clock) for mine in rows]
-    begins = np.unique(np.concatenate([np.array([1]), *(np.concatenate(each) for each in silences)]))
+    quiet = [silences(mine, emission, clock) for mine in rows]
+    begins = np.unique(np.concatenate([np.array([1]), *(np.concatenate(each) for each in quiet)]))
     begins = begins[begins <= clock.last_tick] if clock.last_tick else begins[:1]
-    is_active = np.vstack([~_covers(silent, begins) for silent in silences])
+    is_active = np.vstack([~_covers(silent, begins) for silent in quiet])
     return _Stretches(begins, np.append(begins[1:], NEVER), is_active)
 
 
