@@ -35,13 +35,12 @@ def is_carried(emission: Emission) -> bool:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a stream: the arrival buckets to read, `first` to `last`, of which `is_read` says which.
+    """A part of a stream: the arrival buckets to read, and the files that hold what arrived in them.
 
     `before` stands for all others: cells as `watermarks.compressed` yields them, two per partition and bucket.
     """
 
-    first: int
-    is_read: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    buckets: Longs
     paths: frozenset[str]
     before: pa.Table
 
@@ -68,15 +67,15 @@ class Part:
         wanted = np.union1d(asked, asked - 1)
         is_wanted = np.isin(arrived, wanted)
         paths = frozenset(rows["path"].filter(pa.array(is_wanted)).unique().to_pylist())
-        first, last = (int(wanted[0]), int(wanted[-1])) if len(wanted) else (0, -1)
-        is_read = np.isin(np.arange(first, last + 1), wanted)
-        return cls(first, is_read, paths, _told(rows.filter(pa.array(~is_wanted)), clock))
+        return cls(wanted, paths, _told(rows.filter(pa.array(~is_wanted)), clock))
 
     def joined(self, cells: pa.Table) -> pa.Table:
         """The cells that were read, and those that stand for all others; one per partition and block."""
-        every = pa.concat_tables([cells.select([*_CELL, "event_time_ms"]), self.before])
+        # Spark says of some columns that they are never null, and Arrow takes that for another schema.
+        read = cells.select(self.before.column_names).cast(self.before.schema)
+        every = pa.concat_tables([read, self.before])
         greatest = every.group_by(_CELL).aggregate([("event_time_ms", "max")])
-        return greatest.rename_columns([*_CELL, "event_time_ms"])
+        return greatest.rename_columns(self.before.column_names)
 
 
 def _turns(index: ArrivalIndex, buckets: BucketGrid, emission: Emission, clock: Clock) -> Longs:

@@ -15,8 +15,7 @@ from backstream.core.intervals import Interval
 from backstream.core.plan import Plan
 from backstream.core.windows import Sliding
 from backstream.definition.model import Definition
-from backstream.spark.arrays import as_arrays, looked_up
-from backstream.spark.schemas import Step
+from backstream.spark.schemas import EVENT, Step
 from backstream.spark.streams import merge
 from backstream.spark.streams.arrivals import arrival_bucket, indexed
 from backstream.spark.streams.carried import Part, is_carried
@@ -92,7 +91,8 @@ def met(work: Work, interval: Interval) -> Heard:
     part = Part.of(index, interval, buckets, work.emission, work.clock)
     partitions = sorted(expected_partitions(definition) | index.partitions())
     clock = ClockColumns.of(work.clock)
-    read = readable(work, sorted(part.paths) or work.paths[:1]).transform(_arrived_in(work.spark, part, buckets))
+    events = readable(work, sorted(part.paths) or work.paths[:1]).select(*EVENT)
+    read = events.transform(_arrived_in(work.spark, part, buckets))
     cells = part.joined(compressed(read, clock, (), work.emission).toArrow())
     return heard(cells, work.emission, work.clock, partitions)
 
@@ -104,10 +104,9 @@ def _reads_everything(plan: Plan) -> bool:
 
 def _arrived_in(spark: SparkSession, part: Part, buckets: BucketGrid) -> Step:
     """The events that arrived in the buckets that a part reads."""
-    is_read = as_arrays(spark, {"is_read": pa.array(part.is_read)})["is_read"]
-    (first,) = looked_up(spark, part.first)
-    place = arrival_bucket(F.col("arrival_time_ms"), buckets) - first
-    return lambda events: events.where(F.get(is_read, place.cast("int")))  # null outside of them
+    read = F.broadcast(spark.createDataFrame(pa.table({"bucket": part.buckets})))
+    is_read = arrival_bucket(F.col("arrival_time_ms"), buckets) == F.col("bucket")
+    return lambda events: events.join(read, is_read, how="leftsemi")
 
 
 def expected_partitions(definition: Definition) -> set[str]:
