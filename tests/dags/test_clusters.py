@@ -13,6 +13,7 @@ import signal
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -44,7 +45,9 @@ def command_and_environment(given: dict[str, Any], program: str, folder: Path) -
     places = {"SPARK_CONF_DIR": str(folder), "HADOOP_CONF_DIR": str(folder)}
     quick = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     command = [str(file) if word == given["application"] else word for word in given["command"]]
-    return command, os.environ | given["environment"] | places | quick
+    # What another test's Spark left in the environment must not help.
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    return command, clean | given["environment"] | places | quick
 
 
 def taken(given: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -144,7 +147,8 @@ def test_kubernetes_is_asked_for_executors_that_know_nothing_of_the_lake(
             until = time.monotonic() + 120
             while not _pods() and driver.poll() is None and time.monotonic() < until:
                 time.sleep(0.1)
-            os.killpg(driver.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has failed, and says below why
+                os.killpg(driver.pid, signal.SIGKILL)
             said = driver.communicate()[0].decode()
         api.shutdown()
 

@@ -10,6 +10,8 @@ import pytest
 
 Ask = Callable[..., Any]
 
+PYTHON_OF_THE_DRIVER = f"spark.pyspark.driver.python={sys.executable}"
+
 
 @pytest.fixture(scope="session")
 def seen(ask: Ask) -> Any:
@@ -115,7 +117,9 @@ def test_a_secret_is_masked_as_an_address_has_it_too(seen: Any) -> None:
 def test_another_cluster_is_another_connection_and_nothing_else(seen: Any) -> None:
     words = seen["yarn"]
     settings = [value for name, value in pairwise(words) if name == "--conf"]
-    assert {each.partition(".PY")[0].partition(".SP")[0] for each in settings} == {"spark.yarn.appMasterEnv"}
+    assert PYTHON_OF_THE_DRIVER in settings
+    others = set(settings) - {PYTHON_OF_THE_DRIVER}
+    assert {each.partition(".PY")[0].partition(".SP")[0] for each in others} == {"spark.yarn.appMasterEnv"}
     options = [word for word in words if word not in {"--conf", *settings}]
     assert options == [
         *("--master", "yarn", "--name", "flights 0000"),
@@ -167,7 +171,8 @@ def test_a_job_that_leaves_no_manifest_has_not_succeeded(seen: Any) -> None:
 
 def test_spark_and_the_job_are_called_by_absolute_paths(seen: Any) -> None:
     spark_submit, *options, application = seen["submitted"]["command"][:-4]
-    assert options == ["--master", "local[2]", "--name", "flights 0000"]
+    python = ["--conf", PYTHON_OF_THE_DRIVER]
+    assert options == ["--master", "local[2]", *python, "--name", "flights 0000"]
     assert Path(spark_submit).parts[-3:] == ("pyspark", "bin", "spark-submit")
     assert Path(application).parts[-3:] == ("backstream", "jobs", "replay.py")
     assert all(Path(path).is_absolute() and Path(path).is_file() for path in (spark_submit, application))

@@ -49,6 +49,8 @@ class ReplayOperator(SparkSubmitOperator):
                 "PYSPARK_PYTHON": sys.executable,
                 "PYSPARK_DRIVER_PYTHON": sys.executable,
             },
+            # For Kubernetes and YARN the hook keeps the variables for a driver in the cluster, and ours is here.
+            "conf": {"spark.pyspark.driver.python": sys.executable},
         }
         super().__init__(**(fixed | kwargs))
 
@@ -64,7 +66,7 @@ class ReplayOperator(SparkSubmitOperator):
             provide_lake()  # the job inherits it
         self.log.info("replaying %s", self.name)
         # Known to this process only: a job ends by itself once the task that waits for it was killed.
-        self.env_vars = {**(self.env_vars or {}), TASK_VARIABLE: f"{socket.gethostname()}/{os.getpid()}"}
+        os.environ[TASK_VARIABLE] = f"{socket.gethostname()}/{os.getpid()}"  # inherited, on whatever cluster
         try:
             super().execute(context)
         except (AirflowException, RuntimeError, OSError) as error:
