@@ -73,7 +73,7 @@ def cells_of(records: Iterable[Record], clock: Clock) -> pa.Table:
 
 def wrongly_met(chance: random.Random) -> tuple[list[Record], int]:
     """The events of an interval that the part has meet another watermark; how many records were not read."""
-    records, interval_ms, idle_ms = stream(chance), chance.choice([1, 3, 7]), chance.choice([0, 0, 25, 100])
+    records, interval_ms, idle_ms = stream(chance), chance.choice([1, 3, 7, 40]), chance.choice([0, 0, 25, 100])
     kind = chance.choice([StrategyKind.BOUNDED, StrategyKind.MONOTONOUS])
     emission = Emission(Strategy(kind, chance.choice([0, 5, 40]), interval_ms, idle_ms))
     width_ms = chance.choice([10, idle_ms]) if idle_ms else chance.choice([5, 30, 100])
@@ -88,9 +88,8 @@ def wrongly_met(chance: random.Random) -> tuple[list[Record], int]:
     whole = heard(cells_of(records, clock), emission, clock, PARTITIONS)
     found = heard(part.joined(cells_of(read, clock)), emission, clock, PARTITIONS)
     assert {str(record.arrival_time_ms // 100) for record in read} <= part.paths
-    return [each for each in inside(records, interval) if not same(each, clock, whole, found)], len(records) - len(
-        read
-    )
+    wrong = [each for each in inside(records, interval) if not same(each, clock, whole, found)]
+    return wrong, len(records) - len(read)
 
 
 def inside(records: Sequence[Record], interval: Interval) -> list[Record]:
@@ -110,6 +109,17 @@ def test_a_part_meets_the_watermarks_of_the_whole(seed: int) -> None:
         assert wrong == [], f"stream {number} of seed {seed}"
         unread += skipped
     assert unread > 10_000
+
+
+def test_what_the_last_tick_saw_is_read_even_some_buckets_back() -> None:
+    clock, emission = Clock(2, 40, 100), Emission(Strategy(StrategyKind.MONOTONOUS, 0, 40))
+    records = [Record(2, 0, "", 1), Record(41, 0, "", 1_000), Record(44, 0, "", 5), Record(70, 0, "", 7)]
+
+    part = Part.of(index_of(records, 5), Interval(7, 8), BucketGrid(60, 0, 0, 5), emission, clock)
+    read = [record for record in records if record.arrival_time_ms // 5 in part.buckets]
+
+    found = heard(part.joined(cells_of(read, clock)), emission, clock, ["a"])
+    assert found.at_block(pa.array([1]).to_numpy()).tolist() == [999]  # the tick at 42 came between the two
 
 
 def test_a_session_late_in_a_long_history_is_replayed_without_reading_all_of_it(

@@ -63,8 +63,9 @@ class Part:
             longs(rows["last_event_ms"]) >= interval.start_ms
         )
         asked = np.unique(np.concatenate([arrived[is_asked], _turns(index, buckets, emission, clock)]))
-        # A tick may lie on either side of a bucket's border, so what it sees may have arrived in the one before.
-        wanted = np.union1d(asked, asked - 1)
+        # What a record meets is as of the last tick, which may lie in a bucket before; that one is read, too.
+        behind = -(-clock.interval_ms // buckets.arrival_width_ms)
+        wanted = np.unique(asked[:, np.newaxis] - np.arange(behind + 1))
         is_wanted = np.isin(arrived, wanted)
         paths = frozenset(rows["path"].filter(pa.array(is_wanted)).unique().to_pylist())
         return cls(wanted, paths, _told(rows.filter(pa.array(~is_wanted)), clock))
