@@ -113,7 +113,7 @@ def test_a_part_meets_the_watermarks_of_the_whole(seed: int) -> None:
 
 def test_what_the_last_tick_saw_is_read_even_some_buckets_back() -> None:
     clock, emission = Clock(2, 40, 100), Emission(Strategy(StrategyKind.MONOTONOUS, 0, 40))
-    records = [Record(2, 0, "", 1), Record(41, 0, "", 1_000), Record(44, 0, "", 5), Record(70, 0, "", 7)]
+    records = [Record(2, 0, "", 1), Record(41, 0, "", 1_000), Record(44, 0, "", 900), Record(70, 0, "", 7)]
 
     part = Part.of(index_of(records, 5), Interval(7, 8), BucketGrid(60, 0, 0, 5), emission, clock)
     read = [record for record in records if record.arrival_time_ms // 5 in part.buckets]
