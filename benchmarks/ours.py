@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark import StorageLevel
@@ -18,7 +21,9 @@ from backstream.core.plan import Mode, Plan
 from backstream.core.records import Clock
 from backstream.core.watermarks import Emission
 from backstream.core.windows import Session
+from backstream.definition.load import parse
 from backstream.spark.read import FILE
+from backstream.spark.recorded import Recorded
 from backstream.spark.run import replay_chunks
 from backstream.spark.sessions import sessions
 from backstream.spark.sessions.islands import SessionColumns
@@ -26,13 +31,15 @@ from backstream.spark.streams import merge
 from backstream.spark.streams.arrivals import bucketed
 from backstream.spark.streams.generators import heard_by
 from backstream.spark.streams.index import ArrivalIndex
-from backstream.spark.streams.thresholds import JudgedBy, Thresholds, WindowGrid
+from backstream.spark.streams.thresholds import Thresholds, WindowGrid
 from backstream.spark.streams.watermarks import watermarked
 from backstream.spark.windows import values
 from backstream.spark.windows.assignment import FixedWindow
 from backstream.spark.windows.slices import slice_width_ms
+from backstream.spark.windows.stretches import in_stretches
 from backstream.spark.windows.values import Grouping, shape_of
 from backstream.steps import plan_run
+from backstream.steps.inputs import inspected, source_files
 from benchmarks.data import FIRST_DAY_MS, PARTITIONS
 
 KEYS = ["key"]
@@ -76,15 +83,21 @@ total = "sum(value)"
 """
 
 
-def recompute(rows: DataFrame, window: FixedWindow | Session) -> DataFrame:
+def recorded(spark: SparkSession, parquet: Path) -> Recorded:
+    """The stream in a folder of Parquet files."""
+    source = parse(tomllib.loads(_DEFINITION.format(path=parquet, chunk_days=1)), "benchmark").source
+    files = inspected(source_files(source, "benchmark"), source).inputs
+    return Recorded(spark, files, lambda paths: normalised(spark.read.parquet(*paths)))
+
+
+def recompute(stream: Recorded, window: FixedWindow | Session) -> DataFrame:
     """Per key and window `events` and `total`, by event time alone."""
-    events = normalised(rows)
     if isinstance(window, Session):
-        return sessions.recomputed(_sessions(events, window, is_replay=False))
-    return values.recomputed(events, _grouping(events, window))
+        return sessions.recomputed(_sessions(_all(stream), window, is_replay=False))
+    return _grouped(stream, window, values.recomputed)
 
 
-def replay(rows: DataFrame, window: FixedWindow | Session) -> DataFrame:
+def replay(stream: Recorded, window: FixedWindow | Session) -> DataFrame:
     """What a stream with bounded watermarks, idleness and allowed lateness had made of the same rows.
 
     Finding the watermarks is part of it, and happens here.
@@ -93,10 +106,15 @@ def replay(rows: DataFrame, window: FixedWindow | Session) -> DataFrame:
         Per key and window how many records met which fate, and `events__final` and `total__final` beside the
         values first and live.
     """
-    events = normalised(rows)
+    events = _all(stream)
     if isinstance(window, Session):
         return sessions.panes(_sessions(_met(events), window, is_replay=True))
-    return values.panes(events, _grouping(events, window), _judged(events, window))
+    judged = thresholds(events, window, _grid(window), CLOCK, SOURCE_PARTITIONS).bound(stream.spark)
+    return _grouped(stream, window, lambda some, grouping: values.panes(some, grouping, judged))
+
+
+def _all(stream: Recorded) -> DataFrame:
+    return stream.read([file.path for file in stream.files])
 
 
 def _grid(window: FixedWindow) -> WindowGrid:
@@ -104,14 +122,17 @@ def _grid(window: FixedWindow) -> WindowGrid:
     return WindowGrid.of(window, Interval(FIRST_DAY_MS - DAY_MS, FIRST_DAY_MS + DAY_MS))
 
 
-def _grouping(events: DataFrame, window: FixedWindow) -> Grouping:
-    grid = _grid(window).bound(events.sparkSession)
-    return Grouping(window, grid, KEYS, AGGREGATES, shape_of(events, KEYS, slice_width_ms(window)))
-
-
-def _judged(events: DataFrame, window: FixedWindow) -> JudgedBy:
-    found = thresholds(events, window, _grid(window), CLOCK, SOURCE_PARTITIONS)
-    return found.bound(events.sparkSession)
+def _grouped(
+    stream: Recorded, window: FixedWindow, grouped: Callable[[DataFrame, Grouping], DataFrame]
+) -> DataFrame:
+    """A stretch of time per task if the files allow it, else as a sample of the events says."""
+    grid = _grid(window)
+    grouping = Grouping(window, grid.bound(stream.spark), KEYS, AGGREGATES)
+    found = in_stretches(stream, grid, grouping, grouped)
+    if found is not None:
+        return found
+    events = _all(stream)
+    return grouped(events, replace(grouping, shape=shape_of(events, KEYS, slice_width_ms(window))))
 
 
 def thresholds(

@@ -16,6 +16,7 @@ from backstream.core.instants import HOUR_MS, MINUTE_MS
 from backstream.core.manifest import total_fates
 from backstream.core.plan import Mode
 from backstream.core.windows import Session, Sliding, Tumbling
+from backstream.spark.recorded import Recorded
 from backstream.spark.windows.assignment import FixedWindow
 from benchmarks import data, ours
 from benchmarks.data import Stream
@@ -112,15 +113,20 @@ def _frame_job_names() -> list[str]:
 def _frame_jobs(spark: SparkSession, path: Path, prefix: str) -> Iterator[FrameJob]:
     for kind, window in WINDOWS.items():
         for name, way, sums in (
-            ("by hand", partial(by_hand, kind=kind), ("events", "total")),
-            ("recompute", partial(ours.recompute, window=window), ("events", "total")),
-            ("replay", partial(ours.replay, window=window), ("events__final", "total__final")),
+            ("by hand", lambda kind=kind: by_hand(spark.read.parquet(str(path)), kind), ("events", "total")),
+            ("recompute", partial(_made, spark, path, ours.recompute, window), ("events", "total")),
+            ("replay", partial(_made, spark, path, ours.replay, window), ("events__final", "total__final")),
         ):
-            yield FrameJob(f"{prefix}{kind}, {name}", partial(_made, spark, str(path), way), sums)
+            yield FrameJob(f"{prefix}{kind}, {name}", way, sums)
 
 
-def _made(spark: SparkSession, path: str, way: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    return way(spark.read.parquet(path))
+def _made(
+    spark: SparkSession,
+    path: Path,
+    way: Callable[[Recorded, FixedWindow | Session], DataFrame],
+    window: FixedWindow | Session,
+) -> DataFrame:
+    return way(ours.recorded(spark, path), window)
 
 
 def by_hand(rows: DataFrame, kind: str) -> DataFrame:

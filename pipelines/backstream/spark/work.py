@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from backstream.definition.load import parse
 from backstream.definition.model import Definition
 from backstream.spark import read
 from backstream.spark.arrays import IntervalColumns, as_arrays, looked_up
+from backstream.spark.recorded import Recorded
 from backstream.spark.schemas import Step, integer_quotient, long
 from backstream.spark.windows.assignment import WindowColumns, latest_window_ms
 
@@ -61,6 +62,11 @@ class Work:
     def paths_of(self, interval: Interval) -> list[str]:
         """The files that may hold an event of an interval."""
         return [file.path for file in self.plan.inputs if file.may_hold(interval)]
+
+    @property
+    def recorded(self) -> Recorded:
+        """The readable events of all inputs; copies are among them."""
+        return Recorded(self.spark, self.plan.inputs, partial(readable, self))
 
     @property
     def paths(self) -> list[str]:
@@ -115,7 +121,7 @@ class Work:
         return Clock(self.plan.clock_start_ms, self.definition.watermark.interval, self.plan.clock_end_ms)
 
 
-def readable(work: Work, paths: list[str]) -> DataFrame:
+def readable(work: Work, paths: Sequence[str]) -> DataFrame:
     """The normalised events of some input files, without those that cannot be read."""
     rows = read.rows_of(work.spark, paths)
     return rows.transform(read.normalised(work.definition)).where(F.col(read.REASON).isNull())

@@ -13,7 +13,6 @@ from backstream.core.fates import Fate
 from backstream.core.intervals import Interval
 from backstream.core.windows import Session
 from backstream.spark import work as reading
-from backstream.spark.arrays import IntervalColumns
 from backstream.spark.read import REASON
 from backstream.spark.sessions import sessions
 from backstream.spark.sessions.halo import halo
@@ -106,15 +105,9 @@ class SessionWindows:
         if self.work.expected_events < values.MANY_EVENTS:
             return False
         # Not of the records that are counted as they are read: a sample would be taken for all of them.
-        owned = self.work.interval
-        sample = _between(self.work, owned.start_ms, owned.end_ms)
+        sample = self.work.recorded.between(self.work.interval)
         return values.shape_of(sample, self.work.definition.source.key, self.window.gap_ms).has_hot_key
 
 
 def _between(work: Work, start_ms: int, end_ms: int) -> DataFrame:
-    interval = Interval(start_ms, end_ms)
-    # Where no file can hold an event, any one does: nothing of it is in the interval.
-    paths = work.paths_of(interval) or work.paths[:1]
-    return reading.readable(work, paths).where(
-        IntervalColumns.of(work.spark, interval).hold(F.col("event_time_ms"))
-    )
+    return work.recorded.between(Interval(start_ms, end_ms))

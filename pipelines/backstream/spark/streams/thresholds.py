@@ -22,7 +22,7 @@ from backstream.core.instants import MAX_MS, MIN_MS
 from backstream.core.intervals import Interval
 from backstream.core.records import Clock
 from backstream.core.windows import Cumulate, Sliding
-from backstream.spark.arrays import as_arrays, looked_up
+from backstream.spark.arrays import IntervalColumns, as_arrays, looked_up
 from backstream.spark.schemas import ARRIVAL_ORDER, integer_quotient, long
 from backstream.spark.streams.heard import Heard
 from backstream.spark.windows.assignment import FixedWindow
@@ -53,19 +53,26 @@ class WindowGrid:
         """All of them, ascending."""
         return self.first_end_ms + np.arange(self.count, dtype=np.int64) * self.step_ms
 
-    def bound(self, spark: SparkSession) -> GridColumns:
-        """The same as columns."""
-        (first_end_ms,) = looked_up(spark, self.first_end_ms)
-        return GridColumns(first_end_ms, self.step_ms, self.count)
+    def stretch(self, numbers: range) -> Interval:
+        """From one step before the first of these ends to the last: all that tumbling windows hold."""
+        before_ms = self.first_end_ms - self.step_ms
+        return Interval(before_ms + numbers.start * self.step_ms, before_ms + numbers.stop * self.step_ms)
+
+    def bound(self, spark: SparkSession, numbers: range | None = None) -> GridColumns:
+        """The same as columns; of tumbling windows only those with these numbers may be asked for."""
+        asked = self.stretch(range(self.count) if numbers is None else numbers)
+        first_end_ms, *bounds_ms = looked_up(spark, self.first_end_ms, asked.start_ms, asked.end_ms)
+        return GridColumns(first_end_ms, self.step_ms, self.count, IntervalColumns(*bounds_ms))
 
 
 @dataclass(frozen=True, slots=True)
 class GridColumns:
-    """A `WindowGrid` in a plan."""
+    """A `WindowGrid` in a plan; `asked` is the stretch of its windows that are asked for."""
 
     first_end_ms: Column
     step_ms: int
     count: int
+    asked: IntervalColumns
 
     def number(self, window_end_ms: Column) -> Column:
         """A window's number; below 0 or beyond `count` for one that is not in the grid."""

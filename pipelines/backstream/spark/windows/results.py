@@ -24,6 +24,7 @@ from backstream.spark.windows.fates import EXPIRED, saturated_sum_ms
 from backstream.spark.windows.metrics import Counts, counted
 from backstream.spark.windows.panes import WINDOW
 from backstream.spark.windows.slices import slice_width_ms
+from backstream.spark.windows.stretches import in_stretches
 from backstream.spark.windows.values import Grouping
 from backstream.spark.work import Records, Work
 
@@ -58,12 +59,21 @@ class FixedWindows:
         """Per key and window the value to publish, and in a replay first, live and final beside it."""
         definition = self.work.definition
         keys, aggregates = definition.source.key, definition.aggregates
+        grid = WindowGrid.of(self.window, self.work.interval)
+        grouping = Grouping(self.window, grid.bound(self.work.spark), keys, aggregates)
+        is_many = self.work.expected_events >= values.MANY_EVENTS
+        # Finding copies compares all records, so that what was found is kept: nothing is read a stretch at a time.
+        if is_many and not definition.source.deduplicate_on:
+            found = in_stretches(self.work.recorded, grid, grouping, self._grouped)
+            if found is not None:
+                return found
         events = self._usable(known, columns_used(definition))
-        grid = WindowGrid.of(self.window, self.work.interval).bound(self.work.spark)
-        grouping = Grouping(self.window, grid, keys, aggregates)
-        if self.work.expected_events >= values.MANY_EVENTS:
+        if is_many:
             shape = values.shape_of(events, keys, slice_width_ms(self.window))
             grouping = replace(grouping, shape=shape)
+        return self._grouped(events, grouping)
+
+    def _grouped(self, events: DataFrame, grouping: Grouping) -> DataFrame:
         if self.lateness is None:
             return values.recomputed(events, grouping)
         return values.panes(events, grouping, self.lateness.judged)

@@ -108,12 +108,11 @@ def _of_slices(events: DataFrame, grouping: Grouping, parts: Partials, judged: J
 
 
 def _numbered(rows: DataFrame, time_ms: str, grouping: Grouping) -> DataFrame:
-    """One row per row and window of the grid that holds its time, with the window's number."""
+    """One row per row and window that holds its time and is asked for, with the window's number."""
     window, grid, time = grouping.window, grouping.grid, F.col(time_ms)
     if isinstance(window, Tumbling):
         end_ms = time + long(grid.step_ms)  # not of the window: of one that has the same number
-        is_inside = (end_ms >= grid.first_end_ms) & (end_ms < grid.end_ms(F.lit(grid.count)))
-        return rows.where(is_inside).withColumn(NUMBER, grid.number(end_ms))
+        return rows.where(grid.asked.hold(time)).withColumn(NUMBER, grid.number(end_ms))
     earliest_ms, latest_ms = ends_ms(window, time)
     first = F.greatest(grid.number(earliest_ms), F.lit(0))
     last = F.least(grid.number(latest_ms), F.lit(grid.count - 1))

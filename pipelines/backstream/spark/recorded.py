@@ -1,0 +1,33 @@
+"""Recorded events, read an interval of event time at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backstream.core.intervals import Interval
+from backstream.core.plan import InputFile
+from backstream.spark.arrays import IntervalColumns
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The events of files; of at least one."""
+
+    spark: SparkSession
+    files: Sequence[InputFile]
+    read: Callable[[Sequence[str]], DataFrame]
+    """Normalised events of the files at these paths, without those that cannot be read."""
+
+    def between(self, interval: Interval) -> DataFrame:
+        """Those of an interval."""
+        is_inside = IntervalColumns.of(self.spark, interval).hold(F.col("event_time_ms"))
+        return self.around(interval).where(is_inside)
+
+    def around(self, interval: Interval) -> DataFrame:
+        """Those of the files that may hold some of an interval."""
+        # Where no file can hold an event, any one does: nothing of it is in the interval.
+        return self.read([file.path for file in self.files if file.may_hold(interval)] or [self.files[0].path])

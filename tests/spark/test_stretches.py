@@ -1,0 +1,111 @@
+"""Stretches of time that one task each groups: where they are cut, and that nothing else changes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.spark.histories import Expected, definition_of, random_history, write_history
+from tests.spark.test_chunks import WINDOWS, in_ms, pane, planned, rows
+
+from backstream.core.instants import DAY_MS, HOUR_MS
+from backstream.core.intervals import Interval
+from backstream.core.plan import InputFile, Mode
+from backstream.core.windows import Tumbling
+from backstream.definition.load import parse
+from backstream.spark.run import replay_chunk, results_of
+from backstream.spark.streams.thresholds import WindowGrid
+from backstream.spark.windows import stretches as module
+from backstream.spark.windows import values
+from backstream.spark.windows.stretches import stretches
+from backstream.spark.work import Work
+
+DAY = Interval(0, DAY_MS)
+
+
+def hourly(late_by_ms: int, count: int = 24) -> list[InputFile]:
+    """Files of an hour each, with events that are late by at most so much."""
+    each_ms = DAY_MS // count
+    return [
+        InputFile(f"/{number:02d}", 100, 1, number * each_ms - late_by_ms, (number + 1) * each_ms - 1)
+        for number in range(count)
+    ]
+
+
+def grid(size_ms: int = HOUR_MS, offset_ms: int = 0) -> WindowGrid:
+    return WindowGrid.of(Tumbling(size_ms, offset_ms), DAY)
+
+
+def test_files_in_order_of_time_are_cut_where_they_end() -> None:
+    assert stretches(hourly(HOUR_MS), grid(), 4) == [range(0, 6), range(6, 12), range(12, 18), range(18, 24)]
+
+
+@pytest.mark.parametrize("size_ms", [60_000, HOUR_MS, 5 * HOUR_MS])
+@pytest.mark.parametrize("offset_ms", [0, -20_000])
+def test_every_window_is_in_one_stretch_with_all_its_time(size_ms: int, offset_ms: int) -> None:
+    these = grid(size_ms, offset_ms)
+
+    found = stretches(hourly(60_000), these, 2)
+
+    assert len(found) == 2
+    assert [number for each in found for number in each] == list(range(these.count))
+    for each in found:
+        ends_ms = these.ends_ms[each.start : each.stop]
+        assert these.stretch(each) == Interval(ends_ms[0] - size_ms, ends_ms[-1])
+
+
+def test_a_task_is_not_given_more_events_than_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LARGEST", 300)
+
+    assert [len(each) for each in stretches(hourly(0), grid(), 2)] == [3] * 8
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        pytest.param(hourly(12 * HOUR_MS), 4, id="events so late that most files are read often"),
+        pytest.param([InputFile(f"/{n}", 100, 1, 0, DAY_MS - 1) for n in range(8)], 4, id="files in no order"),
+        pytest.param([InputFile("/a", 100, 1)], 1, id="a footer that does not tell"),
+        pytest.param(hourly(0, 3), 4, id="fewer files than cores"),
+        pytest.param(hourly(0, 240), 65, id="more parts than a plan should have"),
+        pytest.param([], 4, id="nothing"),
+    ],
+)
+def test_where_it_would_not_pay_there_are_none(files: list[InputFile], cores: int) -> None:
+    assert stretches(files, grid(60_000), cores) == []
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("kind", ["tumbling", "tumbling with an offset"])
+def test_a_large_chunk_is_grouped_by_stretches_and_equals_the_reference(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, mode: Mode
+) -> None:
+    history = list(dict.fromkeys(random_history(seed=31, rows=300)))
+    write_history(tmp_path / "data", history)
+    content = definition_of(tmp_path / "data", window=WINDOWS[kind], backfill={"chunk": "3d"})
+    del content["source"]["deduplicate_on"]
+    plan = planned(tmp_path, content, mode, since=0, until=3)
+    expected = Expected(history, parse(content, "test"), plan.range).values()
+    monkeypatch.setattr(values, "MANY_EVENTS", 0)
+    monkeypatch.setattr(module, "LARGEST", 100)
+    monkeypatch.setattr(module, "_MOST_READ", 3)  # three files, and each but the last is of two days
+
+    work = Work.of(spark, plan, plan.chunks)
+    results = results_of(work, DataFrame.cache)
+    grouped = results.values(results.records().known)
+    manifest = replay_chunk(spark, plan, plan.chunks[0])
+
+    physical = grouped._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001 - the only way to read it
+    assert not re.search(r"Exchange|Python", physical)
+    assert grouped.rdd.getNumPartitions() > 1
+    published = {in_ms(row): (row["events"], row["total"]) for row in rows([manifest], "")}
+    assert published == {place: final for place, (_, _, final) in expected.items() if final}
+    if mode is Mode.REPLAY:
+        found = {
+            in_ms(row): tuple(pane(row, name) for name in ("first", "live", "final"))
+            for row in rows([manifest], "panes")
+        }
+        assert dict(sorted(found.items())) == expected
+        assert any(first != final for first, _, final in found.values())
