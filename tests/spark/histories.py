@@ -154,6 +154,10 @@ class Expected:
         _, final = self._fired(self.offline)
         return {place: (first.get(place), live.get(place), final.get(place)) for place in sorted({*live, *final})}
 
+    def published(self) -> dict[Place, Value]:
+        """The final pane of each key, window start and end."""
+        return {place: final for place, (_, _, final) in self.values().items() if final}
+
     def _fired(self, panes: Panes) -> tuple[dict[Place, Value], dict[Place, Value]]:
         """Of each window of the range the value of its first firing, if that was on time, and of its last."""
         first: dict[Place, Value] = {}

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
-from tests.spark.test_chunks import WINDOWS, in_ms, pane, planned, rows
+from tests.spark.runs import WINDOWS, fates, panes, planned
 
 from backstream.core.arrivals import BucketGrid
 from backstream.core.generators import Strategy, StrategyKind
 from backstream.core.intervals import Interval
-from backstream.core.manifest import total_fates
 from backstream.core.plan import Mode
 from backstream.core.records import Clock, Record
 from backstream.core.watermarks import Emission
@@ -143,11 +142,5 @@ def test_a_session_late_in_a_long_history_is_replayed_without_reading_all_of_it(
     (part,) = parts
     assert len(part.buckets) < 24 * 6
     assert part.before.num_rows > 24 * 3
-    assert {name: dict(sorted(each.items())) for name, each in sorted(total_fates(manifests).items())} == (
-        expected.fates()
-    )
-    found = {
-        in_ms(row): tuple(pane(row, each) for each in ("first", "live", "final"))
-        for row in rows(manifests, "panes")
-    }
-    assert dict(sorted(found.items())) == expected.values()
+    assert fates(manifests) == expected.fates()
+    assert panes(manifests) == expected.values()

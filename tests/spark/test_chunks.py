@@ -7,71 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import MARKER, Expected, Place, Row, days, definition_of, random_history, write_history
+from tests.spark.runs import WINDOWS, fates, in_ms, panes, planned, published, rows
 
 from backstream.core.fates import Fate
-from backstream.core.folders import Home
 from backstream.core.instants import HOUR_MS
-from backstream.core.manifest import Manifest, total_fates
-from backstream.core.plan import Mode, Plan
+from backstream.core.manifest import total_fates
+from backstream.core.plan import Mode
 from backstream.core.tables import WORKING_COLUMNS
 from backstream.core.windows import Sliding
 from backstream.definition.load import parse
 from backstream.spark.run import Kept, replay_chunk, replay_chunks, results_of, tables
 from backstream.spark.streams.lateness import lateness
-from backstream.spark.windows import values
 from backstream.spark.windows.results import FixedWindows
 from backstream.spark.work import Work
-from backstream.steps.planning import plan_run
 
 BOUNDED = {"strategy": "bounded_out_of_orderness", "delay": "10m", "interval": "30s"}
-WINDOWS = {
-    "tumbling": {"kind": "tumbling", "size": "1h"},
-    "tumbling with an offset": {"kind": "tumbling", "size": "2h", "offset": "-15m"},
-    "sliding": {"kind": "sliding", "size": "3h", "slide": "1h"},
-    "sliding with holes": {"kind": "sliding", "size": "20m", "slide": "1h", "offset": "10m"},
-    "sliding, size no multiple": {"kind": "sliding", "size": "150m", "slide": "1h"},
-    "session": {"kind": "session", "gap": "40m"},
-    "session of days": {"kind": "session", "gap": "4h"},
-    "cumulate": {"kind": "cumulate", "size": "6h", "step": "2h"},
-}
-
-
-def toml_value(value: object) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {toml_value(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(toml_value, value)) + "]"
-    return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def planned(folder: Path, definition: dict[str, Any], mode: Mode, *, since: int, until: int) -> Plan:
-    path = folder / "events.toml"
-    path.write_text("".join(f"{key} = {toml_value(value)}\n" for key, value in definition.items()))
-    interval = days(since, until)
-    home = Home(folder / "home")
-    return plan_run(path, interval.start_ms, interval.end_ms, mode=mode, trigger="test", home=home)
-
-
-def rows(manifests: list[Manifest], suffix: str) -> list[dict[str, Any]]:
-    tables = [pq.read_table(file.path) for each in manifests for file in each.files[suffix]]
-    return pa.concat_tables(tables).to_pylist() if tables else []
-
-
-def in_ms(row: dict[str, Any]) -> Place:
-    start, end = (int(row[name].timestamp() * 1000) for name in ("window_start", "window_end"))
-    return row["key"], start, end
-
-
-def pane(row: dict[str, Any], name: str) -> tuple[int, int] | None:
-    events = row[f"events__{name}"]
-    return None if events is None else (events, row[f"total__{name}"])
-
-
 CUTS = [*((kind, "1d") for kind in WINDOWS), ("sliding", "3d")]
 
 
@@ -88,18 +41,9 @@ def test_a_replay_gives_what_the_reference_gives_however_it_is_cut(
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
-    assert {name: dict(sorted(each.items())) for name, each in sorted(total_fates(manifests).items())} == (
-        expected.fates()
-    )
-    found = {
-        in_ms(row): tuple(pane(row, name) for name in ("first", "live", "final"))
-        for row in rows(manifests, "panes")
-    }
-    assert dict(sorted(found.items())) == expected.values()
-    published = {in_ms(row): (row["events"], row["total"]) for row in rows(manifests, "")}
-    assert dict(sorted(published.items())) == {
-        place: final for place, (_, _, final) in expected.values().items() if final
-    }
+    assert fates(manifests) == expected.fates()
+    assert panes(manifests) == expected.values()
+    assert published(manifests) == expected.published()
     for row in rows(manifests, "metrics"):
         assert row["events"] == row["on_time"] + row["late"] + row["dropped"] + row["expired"]
 
@@ -140,14 +84,8 @@ def test_every_kind_of_stream_is_replayed_as_the_reference_plays_it(
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
-    assert {name: dict(sorted(each.items())) for name, each in sorted(total_fates(manifests).items())} == (
-        expected.fates()
-    )
-    found = {
-        in_ms(row): tuple(pane(row, name) for name in ("first", "live", "final"))
-        for row in rows(manifests, "panes")
-    }
-    assert dict(sorted(found.items())) == expected.values()
+    assert fates(manifests) == expected.fates()
+    assert panes(manifests) == expected.values()
 
 
 def test_some_records_of_these_histories_have_every_fate(tmp_path: Path) -> None:
@@ -169,10 +107,7 @@ def test_a_recompute_knows_nothing_late(spark: SparkSession, tmp_path: Path, kin
 
     fates = set().union(*(counts for counts in total_fates(manifests).values()))
     assert fates <= {"on_time", "duplicate", "unassigned"}
-    published = {in_ms(row): (row["events"], row["total"]) for row in rows(manifests, "")}
-    assert dict(sorted(published.items())) == {
-        place: final for place, (_, _, final) in expected.values().items() if final
-    }
+    assert published(manifests) == expected.published()
 
 
 def test_every_pane_is_kept_when_the_definition_asks_for_all(spark: SparkSession, tmp_path: Path) -> None:
@@ -204,19 +139,16 @@ def test_a_large_chunk_is_grouped_another_way_and_gives_the_same(
     content = definition_of(tmp_path / "data", window=WINDOWS[kind], backfill={"chunk": "3d"})
     del content["source"]["deduplicate_on"]  # so that records are read anew for each result
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    monkeypatch.setattr(values, "MANY_EVENTS", 0)
+    monkeypatch.setattr("backstream.spark.windows.values.MANY_EVENTS", 0)
 
     manifest = replay_chunk(spark, plan, plan.chunks[0])
 
     assert sum(sum(counts.values()) for counts in manifest.fates.values()) == manifest.events_read
-    final = {in_ms(row): pane(row, "final") for row in rows([manifest], "panes") if pane(row, "final")}
-    published = {in_ms(row): (row["events"], row["total"]) for row in rows([manifest], "")}
-    assert published == final
+    values = published([manifest])
+    assert values == {place: final for place, (_, _, final) in panes([manifest]).items() if final}
     if kind == "tumbling":
         first_ms, end_ms = plan.range.start_ms, plan.range.end_ms
-        assert sum(events for events, _ in published.values()) == sum(
-            first_ms <= row[0] < end_ms for row in history
-        )
+        assert sum(events for events, _ in values.values()) == sum(first_ms <= row[0] < end_ms for row in history)
 
 
 def test_a_chunk_that_is_done_is_not_run_again(spark: SparkSession, tmp_path: Path) -> None:

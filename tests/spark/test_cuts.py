@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.histories import DAY_ONE_MS, Row, definition_of, random_history, write_history
-from tests.spark.test_chunks import planned, rows
+from tests.spark.runs import planned, rows
 
 from backstream.core.instants import DAY_MS, HOUR_MS
 from backstream.core.manifest import Manifest, total_fates

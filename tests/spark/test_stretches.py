@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
-from tests.spark.test_chunks import WINDOWS, in_ms, pane, planned, rows
+from tests.spark.runs import WINDOWS, panes, planned, published
 
 from backstream.core.instants import DAY_MS, HOUR_MS
 from backstream.core.intervals import Interval
@@ -39,7 +39,7 @@ def grid(size_ms: int = HOUR_MS, offset_ms: int = 0) -> WindowGrid:
 
 
 def test_files_in_order_of_time_are_cut_where_they_end() -> None:
-    assert stretches(hourly(HOUR_MS), grid(), 4) == [range(0, 6), range(6, 12), range(12, 18), range(18, 24)]
+    assert stretches(hourly(HOUR_MS), grid(), 4) == [range(6), range(6, 12), range(12, 18), range(18, 24)]
 
 
 @pytest.mark.parametrize("size_ms", [60_000, HOUR_MS, 5 * HOUR_MS])
@@ -87,7 +87,7 @@ def test_a_large_chunk_is_grouped_by_stretches_and_equals_the_reference(
     content = definition_of(tmp_path / "data", window=WINDOWS[kind], backfill={"chunk": "3d"})
     del content["source"]["deduplicate_on"]
     plan = planned(tmp_path, content, mode, since=0, until=3)
-    expected = Expected(history, parse(content, "test"), plan.range).values()
+    expected = Expected(history, parse(content, "test"), plan.range)
     monkeypatch.setattr(values, "MANY_EVENTS", 0)
     monkeypatch.setattr(module, "LARGEST", 100)
     monkeypatch.setattr(module, "_MOST_READ", 3)  # three files, and each but the last is of two days
@@ -100,12 +100,7 @@ def test_a_large_chunk_is_grouped_by_stretches_and_equals_the_reference(
     physical = grouped._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001 - the only way to read it
     assert not re.search(r"Exchange|Python", physical)
     assert grouped.rdd.getNumPartitions() > 1
-    published = {in_ms(row): (row["events"], row["total"]) for row in rows([manifest], "")}
-    assert published == {place: final for place, (_, _, final) in expected.items() if final}
+    assert published([manifest]) == expected.published()
     if mode is Mode.REPLAY:
-        found = {
-            in_ms(row): tuple(pane(row, name) for name in ("first", "live", "final"))
-            for row in rows([manifest], "panes")
-        }
-        assert dict(sorted(found.items())) == expected
-        assert any(first != final for first, _, final in found.values())
+        assert panes([manifest]) == expected.values()
+        assert any(first != final for first, _, final in expected.values().values())

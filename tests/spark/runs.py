@@ -1,0 +1,77 @@
+"""Runs over small histories, and what they leave for the lake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tests.spark.histories import Place, Value, days
+
+from backstream.core.folders import Home
+from backstream.core.manifest import Manifest, total_fates
+from backstream.core.plan import Mode, Plan
+from backstream.steps.planning import plan_run
+
+WINDOWS = {
+    "tumbling": {"kind": "tumbling", "size": "1h"},
+    "tumbling with an offset": {"kind": "tumbling", "size": "2h", "offset": "-15m"},
+    "sliding": {"kind": "sliding", "size": "3h", "slide": "1h"},
+    "sliding with holes": {"kind": "sliding", "size": "20m", "slide": "1h", "offset": "10m"},
+    "sliding, size no multiple": {"kind": "sliding", "size": "150m", "slide": "1h"},
+    "session": {"kind": "session", "gap": "40m"},
+    "session of days": {"kind": "session", "gap": "4h"},
+    "cumulate": {"kind": "cumulate", "size": "6h", "step": "2h"},
+}
+
+
+def toml_value(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml_value(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def planned(folder: Path, definition: dict[str, Any], mode: Mode, *, since: int, until: int) -> Plan:
+    path = folder / "events.toml"
+    path.write_text("".join(f"{key} = {toml_value(value)}\n" for key, value in definition.items()))
+    interval = days(since, until)
+    home = Home(folder / "home")
+    return plan_run(path, interval.start_ms, interval.end_ms, mode=mode, trigger="test", home=home)
+
+
+def rows(manifests: list[Manifest], suffix: str) -> list[dict[str, Any]]:
+    tables = [pq.read_table(file.path) for each in manifests for file in each.files[suffix]]
+    return pa.concat_tables(tables).to_pylist() if tables else []
+
+
+def in_ms(row: dict[str, Any]) -> Place:
+    start, end = (int(row[name].timestamp() * 1000) for name in ("window_start", "window_end"))
+    return row["key"], start, end
+
+
+def fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:
+    """As `Expected.fates` tells them."""
+    return {name: dict(sorted(each.items())) for name, each in sorted(total_fates(manifests).items())}
+
+
+def panes(manifests: list[Manifest]) -> dict[Place, tuple[Value | None, ...]]:
+    """First, live and final of each window, as `Expected.values` tells them."""
+    found = {
+        in_ms(row): tuple(_pane(row, name) for name in ("first", "live", "final"))
+        for row in rows(manifests, "panes")
+    }
+    return dict(sorted(found.items()))
+
+
+def published(manifests: list[Manifest]) -> dict[Place, Value]:
+    """As `Expected.published` tells them."""
+    found = {in_ms(row): (row["events"], row["total"]) for row in rows(manifests, "")}
+    return dict(sorted(found.items()))
+
+
+def _pane(row: dict[str, Any], name: str) -> Value | None:
+    events = row[f"events__{name}"]
+    return None if events is None else (events, row[f"total__{name}"])
