@@ -93,7 +93,7 @@ def recorded(spark: SparkSession, parquet: Path) -> Recorded:
 def recompute(stream: Recorded, window: FixedWindow | Session) -> DataFrame:
     """Per key and window `events` and `total`, by event time alone."""
     if isinstance(window, Session):
-        return sessions.recomputed(_sessions(_all(stream), window, is_replay=False))
+        return sessions.recomputed(_sessions(stream.all(), window, is_replay=False))
     return _grouped(stream, window, values.recomputed)
 
 
@@ -106,15 +106,11 @@ def replay(stream: Recorded, window: FixedWindow | Session) -> DataFrame:
         Per key and window how many records met which fate, and `events__final` and `total__final` beside the
         values first and live.
     """
-    events = _all(stream)
+    events = stream.all()
     if isinstance(window, Session):
         return sessions.panes(_sessions(_met(events), window, is_replay=True))
     judged = thresholds(events, window, _grid(window), CLOCK, SOURCE_PARTITIONS).bound(stream.spark)
     return _grouped(stream, window, lambda some, grouping: values.panes(some, grouping, judged))
-
-
-def _all(stream: Recorded) -> DataFrame:
-    return stream.read([file.path for file in stream.files])
 
 
 def _grid(window: FixedWindow) -> WindowGrid:
@@ -128,10 +124,11 @@ def _grouped(
     """A stretch of time per task if the files allow it, else as a sample of the events says."""
     grid = _grid(window)
     grouping = Grouping(window, grid.bound(stream.spark), KEYS, AGGREGATES)
-    found = in_stretches(stream, grid, grouping, grouped)
-    if found is not None:
-        return found
-    events = _all(stream)
+    if sum(file.rows for file in stream.files) >= values.MANY_EVENTS:
+        found = in_stretches(stream, grid, grouping, grouped)
+        if found is not None:
+            return found
+    events = stream.all()
     return grouped(events, replace(grouping, shape=shape_of(events, KEYS, slice_width_ms(window))))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ from backstream.core.manifest import Manifest, total_fates
 from backstream.core.plan import Mode, Plan
 from backstream.steps.planning import plan_run
 
+Told = TypeVar("Told")
 WINDOWS = {
     "tumbling": {"kind": "tumbling", "size": "1h"},
     "tumbling with an offset": {"kind": "tumbling", "size": "2h", "offset": "-15m"},
@@ -59,17 +61,22 @@ def fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:
 
 def panes(manifests: list[Manifest]) -> dict[Place, tuple[Value | None, ...]]:
     """First, live and final of each window, as `Expected.values` tells them."""
-    found = {
-        in_ms(row): tuple(_pane(row, name) for name in ("first", "live", "final"))
+    return _by_place(
+        (in_ms(row), tuple(_pane(row, name) for name in ("first", "live", "final")))
         for row in rows(manifests, "panes")
-    }
-    return dict(sorted(found.items()))
+    )
 
 
 def published(manifests: list[Manifest]) -> dict[Place, Value]:
     """As `Expected.published` tells them."""
-    found = {in_ms(row): (row["events"], row["total"]) for row in rows(manifests, "")}
-    return dict(sorted(found.items()))
+    return _by_place((in_ms(row), (row["events"], row["total"])) for row in rows(manifests, ""))
+
+
+def _by_place(told: Iterable[tuple[Place, Told]]) -> dict[Place, Told]:
+    """A window that was written twice is no less wrong than one that was not."""
+    found = sorted(told, key=lambda each: each[0])
+    assert len(dict(found)) == len(found)
+    return dict(found)
 
 
 def _pane(row: dict[str, Any], name: str) -> Value | None:

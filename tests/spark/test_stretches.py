@@ -63,18 +63,23 @@ def test_a_task_is_not_given_more_events_than_it_can_hold(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("files", "cores"),
+    ("files", "tasks"),
     [
         pytest.param(hourly(12 * HOUR_MS), 4, id="events so late that most files are read often"),
         pytest.param([InputFile(f"/{n}", 100, 1, 0, DAY_MS - 1) for n in range(8)], 4, id="files in no order"),
         pytest.param([InputFile("/a", 100, 1)], 1, id="a footer that does not tell"),
-        pytest.param(hourly(0, 3), 4, id="fewer files than cores"),
+        pytest.param(hourly(0, 3), 4, id="fewer files than tasks"),
+        pytest.param(
+            [InputFile("/a", 900, 1, 0, DAY_MS // 2 - 1), InputFile("/b", 100, 1, DAY_MS // 2, DAY_MS - 1)],
+            2,
+            id="a file with nearly all",
+        ),
         pytest.param(hourly(0, 240), 65, id="more parts than a plan should have"),
         pytest.param([], 4, id="nothing"),
     ],
 )
-def test_where_it_would_not_pay_there_are_none(files: list[InputFile], cores: int) -> None:
-    assert stretches(files, grid(60_000), cores) == []
+def test_where_it_would_not_pay_there_are_none(files: list[InputFile], tasks: int) -> None:
+    assert stretches(files, grid(60_000), tasks) == []
 
 
 @pytest.mark.parametrize("mode", list(Mode))
@@ -89,8 +94,9 @@ def test_a_large_chunk_is_grouped_by_stretches_and_equals_the_reference(
     plan = planned(tmp_path, content, mode, since=0, until=3)
     expected = Expected(history, parse(content, "test"), plan.range)
     monkeypatch.setattr(values, "MANY_EVENTS", 0)
-    monkeypatch.setattr(module, "LARGEST", 100)
-    monkeypatch.setattr(module, "_MOST_READ", 3)  # three files, and each but the last is of two days
+    # The Spark of tests has one task at a time; there are three files, of which all but the last are of two days.
+    monkeypatch.setattr(module, "LARGEST", len(history) // 3 + 1)
+    monkeypatch.setattr(module, "MOST_READ", 3)
 
     work = Work.of(spark, plan, plan.chunks)
     results = results_of(work, DataFrame.cache)

@@ -22,6 +22,10 @@ class Recorded:
     read: Callable[[Sequence[str]], DataFrame]
     """Normalised events of the files at these paths, without those that cannot be read."""
 
+    def all(self) -> DataFrame:
+        """Every one."""
+        return self.read([file.path for file in self.files])
+
     def between(self, interval: Interval) -> DataFrame:
         """Those of an interval."""
         is_inside = IntervalColumns.of(self.spark, interval).hold(F.col("event_time_ms"))

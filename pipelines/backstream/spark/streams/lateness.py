@@ -65,8 +65,7 @@ def played(work: Work) -> Heard:
     """
     with _ONE_PLAYS:
         if (known := _LAST_PLAYED.get(work.plan.run_id)) is None:
-            events = readable(work, [file.path for file in work.plan.inputs])
-            known = heard_by(events, work.emission, work.clock, expected_partitions(work.definition))
+            known = heard_by(work.recorded.all(), work.emission, work.clock, expected_partitions(work.definition))
             _LAST_PLAYED.clear()
             _LAST_PLAYED[work.plan.run_id] = known
         return known

@@ -59,7 +59,7 @@ class WindowGrid:
         return Interval(before_ms + numbers.start * self.step_ms, before_ms + numbers.stop * self.step_ms)
 
     def bound(self, spark: SparkSession, numbers: range | None = None) -> GridColumns:
-        """The same as columns; of tumbling windows only those with these numbers may be asked for."""
+        """The same as columns; with `numbers`, tumbling windows are restricted to these."""
         asked = self.stretch(range(self.count) if numbers is None else numbers)
         first_end_ms, *bounds_ms = looked_up(spark, self.first_end_ms, asked.start_ms, asked.end_ms)
         return GridColumns(first_end_ms, self.step_ms, self.count, IntervalColumns(*bounds_ms))
@@ -67,7 +67,7 @@ class WindowGrid:
 
 @dataclass(frozen=True, slots=True)
 class GridColumns:
-    """A `WindowGrid` in a plan; `asked` is the stretch of its windows that are asked for."""
+    """A `WindowGrid` in a plan; `asked` is the stretch of the tumbling windows that are asked for."""
 
     first_end_ms: Column
     step_ms: int

@@ -62,7 +62,8 @@ class FixedWindows:
         grid = WindowGrid.of(self.window, self.work.interval)
         grouping = Grouping(self.window, grid.bound(self.work.spark), keys, aggregates)
         is_many = self.work.expected_events >= values.MANY_EVENTS
-        # Finding copies compares all records, so that what was found is kept: nothing is read a stretch at a time.
+        # Where copies are looked for, the records were kept once those were found; of records read anew they would
+        # have to be found again.
         if is_many and not definition.source.deduplicate_on:
             found = in_stretches(self.work.recorded, grid, grouping, self._grouped)
             if found is not None:

@@ -1,9 +1,9 @@
 """Stretches of event time, each read and grouped by one task, so that no event is exchanged between tasks.
 
-Most of what windows cost is moving every event to the task of its key. A task that reads a stretch of time has all
-events of the windows in it, whatever their keys: none has to move, and no key can be too large for one task. The
-price is that a file with events of several stretches is read several times, so this is for files that lie in order
-of time, as those of an archive do.
+Most of what tumbling windows cost is moving every event to the task of its key. A task that reads a stretch of
+time has all events of the windows in it, whatever their keys: none has to move, and no key can be too large for a
+task. The price is that a file with events of several stretches is read for each, so this is for files that lie in
+order of time, as those of an archive do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import reduce
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from pyspark.sql import DataFrame
 
@@ -21,29 +21,29 @@ from backstream.core.plan import InputFile
 from backstream.core.windows import Tumbling
 from backstream.spark.recorded import Recorded
 from backstream.spark.streams.thresholds import WindowGrid
-from backstream.spark.windows.values import Grouping
+from backstream.spark.windows.values import Grouping, Shape
 
 MOST = 64
 """Each stretch is a part of the plan, and with more of them Spark plans for longer than it saves."""
 LARGEST = 15_000_000
-"""Events: the groups of more would not fit into the memory of a task."""
-_MOST_READ = 1.5
-"""How many times the events may be read: reading is a fifth of the work, moving them half of it."""
+"""Events of a stretch; of more a task would have to spill groups to disk."""
+MOST_READ = 1.5
+"""Times its share of all events that a task may read: reading is a fifth of the work, moving them half of it."""
 
 
-def stretches(files: Sequence[InputFile], grid: WindowGrid, cores: int) -> list[range]:
+def stretches(files: Sequence[InputFile], grid: WindowGrid, tasks: int) -> list[range]:
     """The windows of a grid by number, in stretches of about as many events; none where it does not pay.
 
     Args:
         files: where the events are.
         grid: of tumbling windows.
-        cores: how many tasks run at the same time.
+        tasks: how many run at the same time.
     """
     span = grid.stretch(range(grid.count))
     held = [file for file in files if file.may_hold(span)]
     ends = sorted((file.max_event_ms, file.rows) for file in held if file.max_event_ms is not None)
     rows = sum(file.rows for file in held)
-    count = cores * math.ceil(rows / (cores * LARGEST))
+    count = tasks * math.ceil(rows / (tasks * LARGEST))
     if not rows or len(ends) < len(held) or count > MOST:
         return []
     # The first window that begins where the files before end.
@@ -51,18 +51,21 @@ def stretches(files: Sequence[InputFile], grid: WindowGrid, cores: int) -> list[
     inside = sorted({bound for bound in bounds if 0 < bound < grid.count})
     found = [range(first, end) for first, end in pairwise([0, *inside, grid.count])]
     spans = [grid.stretch(numbers) for numbers in found]
-    read = sum(file.rows for each in spans for file in held if file.may_hold(each))
-    return found if len(found) >= cores and read <= rows * _MOST_READ else []
+    most = max(sum(file.rows for file in held if file.may_hold(each)) for each in spans)
+    return found if len(found) == count and most * count <= rows * MOST_READ else []
 
 
 def _cuts_ms(ends: Sequence[tuple[int, int]], count: int) -> Iterator[int]:
-    """Where the files end of each of `count` parts with about as many rows; `ends`: of each file, and its rows."""
-    rows, before = sum(each for _, each in ends), 0
-    for end_ms, each in ends:
-        after = before + each
-        if before * count // rows < after * count // rows < count:
-            yield end_ms + 1
-        before = after
+    """Where the files end that are nearest to a `count`-th of all rows, to two, and so on.
+
+    Args:
+        ends: of each file its last event (ms) and its rows, ascending.
+        count: how many parts are wanted.
+    """
+    rows_until = list(accumulate(rows for _, rows in ends))
+    for part in range(1, count):
+        off_by = [abs(rows - rows_until[-1] * part / count) for rows in rows_until]
+        yield ends[off_by.index(min(off_by))][0] + 1
 
 
 def in_stretches(
@@ -78,19 +81,21 @@ def in_stretches(
     Args:
         recorded: the events.
         grid: the windows that are asked for.
-        grouping: what is asked of them.
+        grouping: what is asked of them; with `grouped` it is asked of each stretch for itself.
         grouped: answers it for the windows that a grid asks for, out of events that are theirs or not.
     """
     if not isinstance(grouping.window, Tumbling):
         return None
     spark = recorded.spark
-    found = stretches(recorded.files, grid, spark.sparkContext.defaultParallelism)
 
     def part(numbers: range) -> DataFrame:
-        events = recorded.around(grid.stretch(numbers)).coalesce(1)
-        # Spark makes one task of a union of frames with a single partition each. Two are asked for; there is one.
-        return grouped(events, replace(grouping, grid=grid.bound(spark, numbers))).coalesce(2)
+        alone = replace(grouping, grid=grid.bound(spark, numbers), shape=Shape())  # no shape asks for an exchange
+        return grouped(recorded.around(grid.stretch(numbers)).coalesce(1), alone)
 
+    if not (found := stretches(recorded.files, grid, spark.sparkContext.defaultParallelism)):
+        return None
     with ThreadPoolExecutor() as pool:  # Spark takes a while to look at each
-        parts = list(pool.map(part, found))
-    return reduce(DataFrame.unionAll, parts) if parts else None
+        first, *others = pool.map(part, found)
+    # Spark would make a single task of a union of frames that are all known to have a single partition. There is
+    # still one after `coalesce(2)`, but that is not known.
+    return reduce(DataFrame.unionAll, others, first.coalesce(2))
