@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
 from tests.spark.histories import Place, Value, days
 
 from backstream.core.folders import Home
@@ -82,3 +83,7 @@ def _by_place(told: Iterable[tuple[Place, Told]]) -> dict[Place, Told]:
 def _pane(row: dict[str, Any], name: str) -> Value | None:
     events = row[f"events__{name}"]
     return None if events is None else (events, row[f"total__{name}"])
+
+
+def physical_plan(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001 - the only way to read it

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import MARKER, Expected, Place, Row, days, definition_of, random_history, write_history
-from tests.spark.runs import WINDOWS, fates, in_ms, panes, planned, published, rows
+from tests.spark.runs import WINDOWS, fates, in_ms, panes, physical_plan, planned, published, rows
 
 from backstream.core.fates import Fate
 from backstream.core.instants import HOUR_MS
@@ -211,7 +211,7 @@ def test_a_plan_spells_out_nothing_that_the_next_chunk_has_otherwise(
 
     times = re.compile(rf"\b{str(work.interval.start_ms)[:6]}\d*\b")
     for name, rows_of_table in made.items():
-        assert not times.findall(rows_of_table._jdf.queryExecution().executedPlan().toString()), name  # noqa: SLF001 - the only way to read it
+        assert not times.findall(physical_plan(rows_of_table)), name
 
 
 @pytest.mark.parametrize("kind", ["sliding with holes", "session"])
@@ -239,7 +239,7 @@ def test_no_python_runs_in_the_plan_of_a_replay(spark: SparkSession, tmp_path: P
     known = results.records().known
     wanted = results.values(known)
 
-    physical = wanted._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001 - the only way to read it
+    physical = physical_plan(wanted)
     assert "HashAggregate" in physical
     assert not re.search(r"BatchEvalPython|ArrowEvalPython|MapInPandas|FlatMapGroups|PythonUDF", physical)
     # Nothing is sorted by all records: a sort is part of a window over the copies of one row, or none.

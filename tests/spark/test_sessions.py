@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.spark.runs import physical_plan
 from tests.spark.session_streams import Expected, Place, Stream, Value, random_stream, rows
 
 from backstream.spark.sessions.islands import SessionColumns
@@ -190,15 +191,11 @@ def test_why_a_stream_fails_is_on_the_record_at_which_it_does(spark: SparkSessio
     assert [row["key"] for row in fired.collect()] == ["y"]
 
 
-def physical(frame: DataFrame) -> str:
-    return str(frame._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001 - the only way to read it
-
-
 def test_no_python_runs_in_a_recompute_nor_where_no_lateness_is(spark: SparkSession) -> None:
     streams = streams_of(seed=1, many=2)
     offline = played(spark, streams, MERGING, is_replay=False)
     replayed = played(spark, streams, MERGING)
 
     for frame in (recomputed(offline), records(offline), panes(offline), replayed.units, replayed.special):
-        assert not re.search(PYTHON, physical(frame))
-    assert len(re.findall(PYTHON, physical(panes(replayed)))) == 1
+        assert not re.search(PYTHON, physical_plan(frame))
+    assert len(re.findall(PYTHON, physical_plan(panes(replayed)))) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
-from tests.spark.runs import WINDOWS, panes, planned, published
+from tests.spark.runs import WINDOWS, panes, physical_plan, planned, published
 
 from backstream.core.instants import DAY_MS, HOUR_MS
 from backstream.core.intervals import Interval
@@ -103,7 +103,7 @@ def test_a_large_chunk_is_grouped_by_stretches_and_equals_the_reference(
     grouped = results.values(results.records().known)
     manifest = replay_chunk(spark, plan, plan.chunks[0])
 
-    physical = grouped._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001 - the only way to read it
+    physical = physical_plan(grouped)
     assert not re.search(r"Exchange|Python", physical)
     assert grouped.rdd.getNumPartitions() > 1
     assert published([manifest]) == expected.published()

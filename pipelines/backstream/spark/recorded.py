@@ -23,7 +23,7 @@ class Recorded:
     """Normalised events of the files at these paths, without those that cannot be read."""
 
     def all(self) -> DataFrame:
-        """Every one."""
+        """All of them."""
         return self.read([file.path for file in self.files])
 
     def between(self, interval: Interval) -> DataFrame:
@@ -34,4 +34,8 @@ class Recorded:
     def around(self, interval: Interval) -> DataFrame:
         """Those of the files that may hold some of an interval."""
         # Where no file can hold an event, any one does: nothing of it is in the interval.
-        return self.read([file.path for file in self.files if file.may_hold(interval)] or [self.files[0].path])
+        return self.read(self.paths_of(interval) or [self.files[0].path])
+
+    def paths_of(self, interval: Interval) -> list[str]:
+        """The files that may hold an event of an interval."""
+        return [file.path for file in self.files if file.may_hold(interval)]

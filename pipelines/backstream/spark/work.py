@@ -59,10 +59,6 @@ class Work:
         """About how many events they hold."""
         return sum(chunk.expected_events for chunk in self.chunks)
 
-    def paths_of(self, interval: Interval) -> list[str]:
-        """The files that may hold an event of an interval."""
-        return [file.path for file in self.plan.inputs if file.may_hold(interval)]
-
     @property
     def recorded(self) -> Recorded:
         """The readable events of all inputs; copies are among them."""
@@ -149,7 +145,7 @@ def records(work: Work, interval: Interval) -> Records:
     They are counted as they are read, before anything is decided about them, so that the sum of fates has
     something to agree with. What cannot be read comes with its reason, once per file.
     """
-    tally, paths = Observation(), sorted({*work.paths, *work.paths_of(interval)})
+    tally, paths = Observation(), sorted({*work.paths, *work.recorded.paths_of(interval)})
     number = F.col(CHUNK)
     counts = [F.count_if(number == F.lit(each)).alias(tallied_as(each)) for each in range(len(work.chunks))]
     events = (
