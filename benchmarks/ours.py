@@ -29,8 +29,8 @@ from backstream.spark.sessions import sessions
 from backstream.spark.sessions.islands import SessionColumns
 from backstream.spark.streams import merge
 from backstream.spark.streams.arrivals import bucketed
-from backstream.spark.streams.generators import heard_by
 from backstream.spark.streams.index import ArrivalIndex
+from backstream.spark.streams.shares import heard_of
 from backstream.spark.streams.thresholds import Thresholds, WindowGrid
 from backstream.spark.streams.watermarks import watermarked
 from backstream.spark.windows import values
@@ -106,10 +106,9 @@ def replay(stream: Recorded, window: FixedWindow | Session) -> DataFrame:
         Per key and window how many records met which fate, and `events__final` and `total__final` beside the
         values first and live.
     """
-    events = stream.all()
     if isinstance(window, Session):
-        return sessions.panes(_sessions(_met(events), window, is_replay=True))
-    judged = thresholds(events, window, _grid(window), CLOCK, SOURCE_PARTITIONS).bound(stream.spark)
+        return sessions.panes(_sessions(_met(stream), window, is_replay=True))
+    judged = thresholds(stream.all(), window, _grid(window), CLOCK, SOURCE_PARTITIONS).bound(stream.spark)
     return _grouped(stream, window, lambda some, grouping: values.panes(some, grouping, judged))
 
 
@@ -124,12 +123,13 @@ def _grouped(
     """A stretch of time per task if the files allow it, else as a sample of the events says."""
     grid = _grid(window)
     grouping = Grouping(window, grid.bound(stream.spark), KEYS, AGGREGATES)
-    if sum(file.rows for file in stream.files) >= values.MANY_EVENTS:
+    rows = sum(file.rows for file in stream.files)
+    if rows >= values.MANY_EVENTS:
         found = in_stretches(stream, grid, grouping, grouped)
         if found is not None:
             return found
     events = stream.all()
-    return grouped(events, replace(grouping, shape=shape_of(events, KEYS, slice_width_ms(window))))
+    return grouped(events, replace(grouping, shape=shape_of(events, rows, KEYS, slice_width_ms(window))))
 
 
 def thresholds(
@@ -141,10 +141,10 @@ def thresholds(
     return merge.thresholds(index, buckets, grid, EMISSION, clock, ALLOWED_LATENESS_MS, partitions)
 
 
-def _met(events: DataFrame) -> DataFrame:
-    """Add the watermark that each record met, which sessions need."""
-    heard = heard_by(events, EMISSION, CLOCK, SOURCE_PARTITIONS)
-    return events.transform(watermarked(events.sparkSession, heard, CLOCK))
+def _met(stream: Recorded) -> DataFrame:
+    """All events with the watermark that each of them met, which sessions need."""
+    heard = heard_of(stream, EMISSION, CLOCK, SOURCE_PARTITIONS)
+    return stream.all().transform(watermarked(stream.spark, heard, CLOCK))
 
 
 def _sessions(events: DataFrame, window: Session, *, is_replay: bool) -> sessions.Sessions:

@@ -140,7 +140,7 @@ def test_a_large_chunk_is_grouped_another_way_and_gives_the_same(
     del content["source"]["deduplicate_on"]  # so that records are read anew for each result
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     monkeypatch.setattr("backstream.spark.windows.values.MANY_EVENTS", 0)
-    monkeypatch.setattr("backstream.spark.windows.stretches.MOST", 0)  # test_stretches has them
+    monkeypatch.setattr("backstream.spark.apart.MOST", 0)  # test_stretches has them
 
     manifest = replay_chunk(spark, plan, plan.chunks[0])
 
@@ -150,6 +150,31 @@ def test_a_large_chunk_is_grouped_another_way_and_gives_the_same(
     if kind == "tumbling":
         first_ms, end_ms = plan.range.start_ms, plan.range.end_ms
         assert sum(events for events, _ in values.values()) == sum(first_ms <= row[0] < end_ms for row in history)
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_slices_of_a_large_chunk_are_exchanged_once_and_grouped_by_as_many_tasks_as_it_takes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    history = list(dict.fromkeys(random_history(seed=31, rows=200)))
+    write_history(tmp_path / "data", history)
+    content = definition_of(tmp_path / "data", window=WINDOWS["sliding"], backfill={"chunk": "3d"})
+    del content["source"]["deduplicate_on"]
+    plan = planned(tmp_path, content, mode, since=0, until=3)
+    monkeypatch.setattr("backstream.spark.windows.values.MANY_EVENTS", 0)
+    monkeypatch.setattr("backstream.spark.windows.values.GROUPED_AT_ONCE", 60)
+    monkeypatch.setattr("backstream.spark.windows.values.WORTHWHILE", 1_000)  # hardly any two in one slice
+    monkeypatch.setattr("backstream.spark.windows.values.HOT", 1)
+    work = Work.of(spark, plan, plan.chunks)
+
+    results = results_of(work, DataFrame.cache)
+    grouped = results.values(results.records().known)
+
+    tasks = -(-work.expected_events // 60)
+    assert tasks > 1
+    assert re.findall(r"Exchange \w+\(.*, (\d+)\)", physical_plan(grouped)) == [str(tasks)]
+    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    assert published(manifests) == Expected(history, parse(content, "test"), plan.range).published()
 
 
 def test_a_chunk_that_is_done_is_not_run_again(spark: SparkSession, tmp_path: Path) -> None:

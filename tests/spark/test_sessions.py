@@ -196,6 +196,6 @@ def test_no_python_runs_in_a_recompute_nor_where_no_lateness_is(spark: SparkSess
     offline = played(spark, streams, MERGING, is_replay=False)
     replayed = played(spark, streams, MERGING)
 
-    for frame in (recomputed(offline), records(offline), panes(offline), replayed.units, replayed.special):
+    for frame in (recomputed(offline), records(offline), panes(offline), replayed.units, replayed.islands):
         assert not re.search(PYTHON, physical_plan(frame))
     assert len(re.findall(PYTHON, physical_plan(panes(replayed)))) == 1

@@ -15,6 +15,7 @@ from backstream.core.intervals import Interval
 from backstream.core.plan import InputFile, Mode
 from backstream.core.windows import Tumbling
 from backstream.definition.load import parse
+from backstream.spark import apart
 from backstream.spark.run import replay_chunk, results_of
 from backstream.spark.streams.thresholds import WindowGrid
 from backstream.spark.windows import stretches as module
@@ -57,7 +58,7 @@ def test_every_window_is_in_one_stretch_with_all_its_time(size_ms: int, offset_m
 
 
 def test_a_task_is_not_given_more_events_than_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LARGEST", 300)
+    monkeypatch.setattr(apart, "LARGEST", 300)
 
     assert [len(each) for each in stretches(hourly(0), grid(), 2)] == [3] * 8
 
@@ -95,7 +96,7 @@ def test_a_large_chunk_is_grouped_by_stretches_and_equals_the_reference(
     expected = Expected(history, parse(content, "test"), plan.range)
     monkeypatch.setattr(values, "MANY_EVENTS", 0)
     # The Spark of tests has one task at a time; there are three files, of which all but the last are of two days.
-    monkeypatch.setattr(module, "LARGEST", len(history) // 3 + 1)
+    monkeypatch.setattr(apart, "LARGEST", len(history) // 3 + 1)
     monkeypatch.setattr(module, "MOST_READ", 3)
 
     work = Work.of(spark, plan, plan.chunks)

@@ -106,7 +106,8 @@ class SessionWindows:
             return False
         # Not of the records that are counted as they are read: a sample would be taken for all of them.
         sample = self.work.recorded.between(self.work.interval)
-        return values.shape_of(sample, self.work.definition.source.key, self.window.gap_ms).has_hot_key
+        keys, expected = self.work.definition.source.key, self.work.expected_events
+        return values.shape_of(sample, expected, keys, self.window.gap_ms).has_hot_key
 
 
 def _between(work: Work, start_ms: int, end_ms: int) -> DataFrame:

@@ -63,8 +63,7 @@ Keep = Callable[[DataFrame], DataFrame]
 class Sessions:
     """The sessions of a stretch of events, and what their results are made of.
 
-    Each result rests on `units`, and in a replay on `special`: islands whose records need more than their own time
-    to be judged, since they are dirty or reach across a boundary. `kept` makes them once.
+    Each result rests on `islands`, and in a replay on the `units` of those that are dirty. `kept` makes them once.
     """
 
     events: DataFrame
@@ -72,11 +71,19 @@ class Sessions:
     window: SessionColumns
     aggregates: Mapping[str, str]
     units: DataFrame
-    special: DataFrame
+    islands: DataFrame
     parts: Partials | None
     is_replay: bool
     owned: IntervalColumns | None
     is_broadcast: bool = False
+
+    @property
+    def special(self) -> DataFrame:
+        """Islands whose records need more than their own time to be judged: dirty, or across a boundary."""
+        is_special = ~F.col(IS_CLEAN)
+        for boundary_ms in (self.owned.start_ms, self.owned.end_ms) if self.owned else ():
+            is_special |= (F.col(START) < boundary_ms) & (F.col(LAST) >= boundary_ms)
+        return self.islands.where(is_special).select(*self.keys, START, LAST, GAP, IS_CLEAN)
 
 
 def found(
@@ -104,24 +111,17 @@ def found(
     parts = partials(events, aggregates)
     mine = IntervalColumns.of(events.sparkSession, owned) if owned else None
     of = units(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
-    special = _special(islands(of, keys, is_replay=is_replay), mine)
-    return Sessions(events, keys, window, aggregates, of, special, parts, is_replay, mine)
+    of_key = islands(of, keys, parts, is_replay=is_replay)
+    return Sessions(events, keys, window, aggregates, of, of_key, parts, is_replay, mine)
 
 
 def kept(these: Sessions, keep: Keep) -> Sessions:
     """Keep what several results rest on, and choose how records of islands are picked out. Runs a job."""
     of = keep(these.units)
-    special = keep(_special(islands(of, these.keys, is_replay=these.is_replay), these.owned))
+    told = replace(these, units=of, islands=keep(islands(of, these.keys, these.parts, is_replay=these.is_replay)))
     buckets = F.sum((end_ms() - F.col(START)) / F.col(GAP) + F.lit(1))
-    ((count,),) = special.agg(F.coalesce(buckets, F.lit(0.0))).collect()
-    return replace(these, units=of, special=special, is_broadcast=count <= FEW_BUCKETS)
-
-
-def _special(of_key: DataFrame, owned: IntervalColumns | None) -> DataFrame:
-    is_special = ~F.col(IS_CLEAN)
-    for boundary_ms in (owned.start_ms, owned.end_ms) if owned else ():
-        is_special |= (F.col(START) < boundary_ms) & (F.col(LAST) >= boundary_ms)
-    return of_key.where(is_special)
+    ((count,),) = told.special.agg(F.coalesce(buckets, F.lit(0.0))).collect()
+    return replace(told, is_broadcast=count <= FEW_BUCKETS)
 
 
 def is_owned(owned: IntervalColumns | None, start_ms: Column) -> Column:
@@ -220,7 +220,7 @@ def sessions(
 
 def _whole(these: Sessions) -> DataFrame:
     """Islands that fired once, whole: keys, window, `EVENTS`, aggregates."""
-    clean = islands(these.units, these.keys, these.parts, is_replay=these.is_replay).where(IS_CLEAN)
+    clean = these.islands.where(IS_CLEAN)
     if these.parts:
         values = (START, end_ms().alias(WINDOW[1]), EVENTS, *these.parts.values)
         whole = clean.select(*these.keys, *values)

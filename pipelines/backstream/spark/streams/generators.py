@@ -76,13 +76,14 @@ def heard_by(
         raise PlanError(msg)
     if new_generator is None:
         cells = compressed(events, ClockColumns.of(clock), (), emission).toArrow()
-        return heard(cells, emission, clock, _partitions(expected, cells))
+        return heard(cells, emission, clock, partitions_of(expected, cells))
     emission = emission.customised()
     told = _told(events, emission, clock, new_generator)
-    return _merged(told, emission, clock, _partitions(expected, told), new_generator)
+    return _merged(told, emission, clock, partitions_of(expected, told), new_generator)
 
 
-def _partitions(expected: Iterable[str], cells: pa.Table) -> list[str]:
+def partitions_of(expected: Iterable[str], cells: pa.Table) -> list[str]:
+    """Those that a source reads, delivered or not: a merge asks all of them."""
     return sorted({*expected, *cells["source_partition"].unique().to_pylist()})
 
 

@@ -19,9 +19,9 @@ from backstream.spark.schemas import EVENT, Step
 from backstream.spark.streams import merge
 from backstream.spark.streams.arrivals import arrival_bucket, indexed
 from backstream.spark.streams.carried import Part, is_carried
-from backstream.spark.streams.generators import heard_by
 from backstream.spark.streams.heard import Heard
 from backstream.spark.streams.index import ArrivalIndex
+from backstream.spark.streams.shares import heard_of
 from backstream.spark.streams.thresholds import JudgedBy, Thresholds, WindowGrid
 from backstream.spark.streams.watermarks import ClockColumns, compressed, heard
 from backstream.spark.windows.assignment import FixedWindow
@@ -65,7 +65,7 @@ def played(work: Work) -> Heard:
     """
     with _ONE_PLAYS:
         if (known := _LAST_PLAYED.get(work.plan.run_id)) is None:
-            known = heard_by(work.recorded.all(), work.emission, work.clock, expected_partitions(work.definition))
+            known = heard_of(work.recorded, work.emission, work.clock, expected_partitions(work.definition))
             _LAST_PLAYED.clear()
             _LAST_PLAYED[work.plan.run_id] = known
         return known

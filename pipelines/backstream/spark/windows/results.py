@@ -70,7 +70,7 @@ class FixedWindows:
                 return found
         events = self._usable(known, columns_used(definition))
         if is_many:
-            shape = values.shape_of(events, keys, slice_width_ms(self.window))
+            shape = values.shape_of(events, self.work.expected_events, keys, slice_width_ms(self.window))
             grouping = replace(grouping, shape=shape)
         return self._grouped(events, grouping)
 

@@ -8,25 +8,19 @@ order of time, as those of an archive do.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import reduce
 from itertools import accumulate, pairwise
 
 from pyspark.sql import DataFrame
 
 from backstream.core.plan import InputFile
 from backstream.core.windows import Tumbling
+from backstream.spark import apart
 from backstream.spark.recorded import Recorded
 from backstream.spark.streams.thresholds import WindowGrid
 from backstream.spark.windows.values import Grouping, Shape
 
-MOST = 64
-"""Each stretch is a part of the plan, and with more of them Spark plans for longer than it saves."""
-LARGEST = 15_000_000
-"""Events of a stretch; of more a task would have to spill groups to disk."""
 MOST_READ = 1.5
 """Times its share of all events that a task may read: reading is a fifth of the work, moving them half of it."""
 
@@ -43,8 +37,8 @@ def stretches(files: Sequence[InputFile], grid: WindowGrid, tasks: int) -> list[
     held = [file for file in files if file.may_hold(span)]
     ends = sorted((file.max_event_ms, file.rows) for file in held if file.max_event_ms is not None)
     rows = sum(file.rows for file in held)
-    count = tasks * math.ceil(rows / (tasks * LARGEST))
-    if not rows or len(ends) < len(held) or count > MOST:
+    count = apart.parts(rows, tasks)
+    if not rows or len(ends) < len(held) or not count:
         return []
     # The first window that begins where the files before end.
     bounds = [-((grid.first_end_ms - grid.step_ms - cut_ms) // grid.step_ms) for cut_ms in _cuts_ms(ends, count)]
@@ -94,8 +88,4 @@ def in_stretches(
 
     if not (found := stretches(recorded.files, grid, spark.sparkContext.defaultParallelism)):
         return None
-    with ThreadPoolExecutor() as pool:  # Spark takes a while to look at each
-        first, *others = pool.map(part, found)
-    # Spark would make a single task of a union of frames that are all known to have a single partition. There is
-    # still one after `coalesce(2)`, but that is not known.
-    return reduce(DataFrame.unionAll, others, first.coalesce(2))
+    return apart.united(found, part)

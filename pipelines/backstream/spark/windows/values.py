@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backstream.core.windows import Cumulate, Tumbling
@@ -22,16 +23,22 @@ NUMBER = "window_number"
 MANY_EVENTS = 1_000_000
 """From here on it pays to look at a sample of the events before they are grouped."""
 _SAMPLE = 50_000
-_WORTHWHILE = 10
+WORTHWHILE = 10
 """Counting before the exchange pays where it makes a tenth of the rows or less."""
-_HOT = 0.25
+HOT = 0.25
 """Share of all rows from which on one key is too much for one task."""
+GROUPED_AT_ONCE = 400_000
+"""Events of a task whose slices are in many windows each. The groups of more do not stay near the processor, and
+then it takes twice as long to find one."""
+_MOST_TASKS = 2_000
+"""With more of them, every task that sends events writes too many small pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a sample of the events says about their grouping."""
+    """How many events there are to group, and what a sample of them says."""
 
+    events: int = 0
     is_reduced: bool = True
     """Counting before the exchange makes far fewer rows."""
     has_hot_key: bool = False
@@ -49,15 +56,15 @@ class Grouping:
     shape: Shape = Shape()
 
 
-def shape_of(events: DataFrame, keys: Sequence[str], width_ms: int) -> Shape:
-    """Look at the first events: how many fall into one stretch of a key. Runs a small job."""
+def shape_of(events: DataFrame, expected: int, keys: Sequence[str], width_ms: int) -> Shape:
+    """Look at the first of about `expected` events: how many fall into one stretch of a key. Runs a small job."""
     if not keys:
-        return Shape()
+        return Shape(expected)
     stretch_ms = window_start_ms(F.col("event_time_ms"), F.lit(0), F.lit(width_ms))
     groups = events.limit(_SAMPLE).groupBy(*keys, stretch_ms.alias(SLICE)).count()
     of_key = groups.groupBy(*keys).agg(F.count(F.lit(1)).alias("groups"), F.sum("count").alias("rows"))
     ((found, rows, most),) = of_key.agg(F.sum("groups"), F.sum("rows"), F.max("rows")).collect()
-    return Shape(found * _WORTHWHILE <= rows, most > rows * _HOT) if rows else Shape()
+    return Shape(expected, found * WORTHWHILE <= rows, most > rows * HOT) if rows else Shape(expected)
 
 
 def recomputed(events: DataFrame, grouping: Grouping) -> DataFrame:
@@ -100,11 +107,17 @@ def _of_slices(events: DataFrame, grouping: Grouping, parts: Partials, judged: J
     slices = events.transform(sliced(grouping.window, judged))
     keys, shape = [F.col(key) for key in grouping.keys], grouping.shape
     if keys and not shape.is_reduced and not shape.has_hot_key:
-        slices = slices.repartition(*keys)
+        slices = slices.repartition(_tasks(slices.sparkSession, shape.events), *keys)
     counted = slices.groupBy(*keys, SLICE, *late_columns(judged)).agg(
         F.count(F.lit(1)).alias(EVENTS), *parts.partial
     )
     return _numbered(counted, SLICE, grouping)
+
+
+def _tasks(spark: SparkSession, events: int) -> int:
+    """Over how many tasks as many events are spread by key."""
+    wanted = min(math.ceil(events / GROUPED_AT_ONCE), _MOST_TASKS)
+    return max(wanted, spark.sparkContext.defaultParallelism)
 
 
 def _numbered(rows: DataFrame, time_ms: str, grouping: Grouping) -> DataFrame:

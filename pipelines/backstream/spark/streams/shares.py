@@ -1,0 +1,85 @@
+"""Shares of the arrivals, one for each task: what its ticks hold is then found without an exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from pyspark.sql import DataFrame
+
+from backstream.core.intervals import Interval
+from backstream.core.plan import InputFile
+from backstream.core.records import Clock
+from backstream.core.watermarks import Emission
+from backstream.spark import apart
+from backstream.spark.recorded import Recorded
+from backstream.spark.streams.generators import heard_by, partitions_of
+from backstream.spark.streams.heard import Heard
+from backstream.spark.streams.watermarks import ClockColumns, compressed, heard, is_merged
+
+MANY_EVENTS = 1_000_000
+"""From here on it pays to look at where they lie."""
+MOST_UNEVEN = 1.5
+"""Times the mean that a share may have of all events, and that all shares may have of all arrival time."""
+
+
+def heard_of(recorded: Recorded, emission: Emission, clock: Clock, expected: Iterable[str]) -> Heard:
+    """The watermarks of recorded events, as `heard_by` finds them.
+
+    A greatest event time may be found in two shares of a tick: the greater one is that of both. Where more than
+    the greatest event times are asked for, the events are exchanged.
+    """
+    tasks = recorded.spark.sparkContext.defaultParallelism
+    found = shares(recorded.files, tasks) if is_merged(emission) else []
+    if not found:
+        return heard_by(recorded.all(), emission, clock, expected)
+
+    cells = compressed_apart(recorded, found, emission, clock).toArrow()
+    return heard(cells, emission, clock, partitions_of(expected, cells))
+
+
+def compressed_apart(
+    recorded: Recorded, found: Sequence[Sequence[InputFile]], emission: Emission, clock: Clock
+) -> DataFrame:
+    """`compressed` of each share for itself: a partition and block that two of them hold has two rows."""
+
+    def cells(share: Sequence[InputFile]) -> DataFrame:
+        events = recorded.read([file.path for file in share]).coalesce(1)
+        return compressed(events, ClockColumns.of(clock), (), emission)
+
+    return apart.united(found, cells)
+
+
+def shares(files: Sequence[InputFile], tasks: int) -> list[list[InputFile]]:
+    """The files in shares of about as many events, in order of arrival; none where it does not pay.
+
+    Files whose arrivals lie side by side come into one share, so that few ticks are found in two.
+
+    Args:
+        files: where the events are.
+        tasks: how many run at the same time.
+    """
+    held = [file for file in files if file.rows]
+    arrivals = {
+        file.path: Interval(file.min_arrival_ms, file.max_arrival_ms + 1)
+        for file in held
+        if file.min_arrival_ms is not None and file.max_arrival_ms is not None
+    }
+    rows = sum(file.rows for file in held)
+    count = apart.parts(rows, tasks) if rows >= MANY_EVENTS else 0
+    if not count or len(arrivals) < len(held):
+        return []
+    held.sort(key=lambda file: (arrivals[file.path].start_ms, file.path))
+    found: list[list[InputFile]] = [[] for _ in range(count)]
+    for file, end in zip(held, accumulate(file.rows for file in held), strict=True):
+        found[(2 * end - file.rows) * count // (2 * rows)].append(file)  # where the middle of the file lies
+    spans_ms = [_span_ms(arrivals[file.path] for file in share) for share in found if share]
+    is_dense = sum(spans_ms) <= _span_ms(arrivals.values()) * MOST_UNEVEN
+    is_even = max(sum(file.rows for file in share) for share in found) * count <= rows * MOST_UNEVEN
+    return found if len(spans_ms) == count and is_dense and is_even else []
+
+
+def _span_ms(arrivals: Iterable[Interval]) -> int:
+    """From the first to the last."""
+    all_of_them = list(arrivals)
+    return max(each.end_ms for each in all_of_them) - min(each.start_ms for each in all_of_them)

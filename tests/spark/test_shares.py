@@ -1,0 +1,108 @@
+"""Shares of the arrivals that one task each reads: how files are dealt out, and that watermarks stay the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.histories import definition_of, random_history, write_history
+from tests.spark.runs import physical_plan, planned
+
+from backstream.core.instants import DAY_MS, HOUR_MS
+from backstream.core.plan import InputFile, Mode
+from backstream.spark import apart
+from backstream.spark.streams import shares as module
+from backstream.spark.streams.generators import heard_by
+from backstream.spark.streams.shares import compressed_apart, heard_of, shares
+from backstream.spark.work import Work
+
+
+@pytest.fixture(autouse=True)
+def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MANY_EVENTS", 1)
+
+
+def arriving(path: str, rows: int, first_ms: int, last_ms: int) -> InputFile:
+    return InputFile(path, rows, 1, min_arrival_ms=first_ms, max_arrival_ms=last_ms)
+
+
+def hourly(count: int = 24, overlap_ms: int = 0) -> list[InputFile]:
+    """Files of an hour each, the last of them first."""
+    return [
+        arriving(f"/{hour:02d}", 100, hour * HOUR_MS - overlap_ms, (hour + 1) * HOUR_MS - 1)
+        for hour in reversed(range(count))
+    ]
+
+
+def paths(found: list[list[InputFile]]) -> list[list[str]]:
+    return [[file.path for file in share] for share in found]
+
+
+def test_files_are_dealt_out_in_order_of_arrival() -> None:
+    assert paths(shares(hourly(6), 3)) == [["/00", "/01"], ["/02", "/03"], ["/04", "/05"]]
+
+
+def test_shares_have_about_as_many_events_not_as_many_files() -> None:
+    files = [
+        arriving("/a", 300, 0, 9),
+        *(arriving(f"/b{n}", 100, 10 + n, 10 + n) for n in range(3)),
+        arriving("/none", 0, 0, 0),
+    ]
+
+    assert paths(shares(files, 2)) == [["/a"], ["/b0", "/b1", "/b2"]]
+
+
+def test_a_task_is_not_given_more_events_than_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "LARGEST", 300)
+
+    assert [len(share) for share in shares(hourly(), 2)] == [3] * 8
+
+
+@pytest.mark.parametrize(
+    ("files", "tasks"),
+    [
+        pytest.param([arriving(f"/{n}", 100, 0, DAY_MS) for n in range(8)], 4, id="arrivals in no order"),
+        pytest.param([InputFile("/a", 100, 1)], 1, id="a footer that does not tell"),
+        pytest.param(hourly(3), 4, id="fewer files than tasks"),
+        pytest.param([arriving("/a", 900, 0, 9), arriving("/b", 100, 10, 19)], 2, id="a file with nearly all"),
+        pytest.param(hourly(240), 65, id="more parts than a plan should have"),
+        pytest.param([arriving("/a", 0, 0, 0)], 1, id="no event"),
+        pytest.param([], 4, id="nothing"),
+    ],
+)
+def test_where_it_would_not_pay_there_are_none(files: list[InputFile], tasks: int) -> None:
+    assert shares(files, tasks) == []
+
+
+def test_few_events_are_not_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MANY_EVENTS", 2401)
+
+    assert shares(hourly(), 2) == []
+
+
+def test_the_watermarks_are_those_of_all_events_together(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = list(dict.fromkeys(random_history(seed=7, rows=300)))
+    write_history(tmp_path / "data", history)
+    content = definition_of(tmp_path / "data", window={"kind": "session", "gap": "1h"}, backfill={"chunk": "3d"})
+    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
+    work = Work.of(spark, plan, plan.chunks)
+    # The Spark of tests has one task at a time, and the files of a history overlap.
+    monkeypatch.setattr(apart, "LARGEST", len(history) // 3 + 1)
+    monkeypatch.setattr(module, "MOST_UNEVEN", 3)
+    found = shares(plan.inputs, 1)
+    assert len(found) > 1
+
+    cells = compressed_apart(work.recorded, found, work.emission, work.clock)
+    ours = heard_of(work.recorded, work.emission, work.clock, ["silent"])
+
+    wanted = heard_by(work.recorded.all(), work.emission, work.clock, ["silent"])
+    assert len(wanted.watermark_ms)
+    for name in ("watermark_ms", "visible_from", "blocks"):
+        assert getattr(ours, name).tolist() == getattr(wanted, name).tolist()
+    assert cells.count() > len(wanted.blocks)  # some are held by two
+    assert not re.search(r"Exchange|Python", physical_plan(cells))
+    assert cells.rdd.getNumPartitions() > 1
