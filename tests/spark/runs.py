@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
-from tests.spark.histories import Place, Value, days
+from tests.spark.histories import MARKER, Place, Value, days
 
 from backstream.core.folders import Home
 from backstream.core.manifest import Manifest, total_fates
@@ -26,6 +26,28 @@ WINDOWS = {
     "session": {"kind": "session", "gap": "40m"},
     "session of days": {"kind": "session", "gap": "4h"},
     "cumulate": {"kind": "cumulate", "size": "6h", "step": "2h"},
+}
+BOUNDED = {"strategy": "bounded_out_of_orderness", "delay": "10m", "interval": "30s"}
+STREAMS: dict[str, dict[str, Any]] = {
+    "punctuated": {"watermark": {"strategy": "punctuated", "marker": MARKER, "delay": "20m"}},
+    "time lag, idle": {
+        "watermark": {"strategy": "time_lag", "delay": "30m", "interval": "1m", "idle_timeout": "1h"}
+    },
+    "custom": {
+        "watermark": {
+            "strategy": "custom",
+            "generator": "backstream.examples.generators:SmoothedLag",
+            "options": {"records": 5},
+            "interval": "1m",
+        }
+    },
+    "after each record": {"watermark": {**BOUNDED, "emission": "record"}},
+    "micro batches": {"watermark": {**BOUNDED, "emission": "micro_batch", "interval": "30m"}},
+    "gate with idleness": {"watermark": {**BOUNDED, "topology": "subtasks", "idle_timeout": "1h"}},
+    "operator": {"watermark": {**BOUNDED, "topology": "operator", "idle_timeout": "1h"}},
+    "ended partitions": {"watermark": {**BOUNDED, "partition_end": "release"}},
+    "ingestion time": {"time": "ingestion", "watermark": BOUNDED},
+    "processing time": {"time": "processing", "watermark": {"strategy": "none"}},
 }
 
 

@@ -5,17 +5,24 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.histories import definition_of, random_history, write_history
-from tests.spark.runs import physical_plan, planned
+from tests.spark.runs import STREAMS, physical_plan, planned
 
+from backstream.core.generators import Strategy, StrategyKind
 from backstream.core.instants import DAY_MS, HOUR_MS
 from backstream.core.plan import InputFile, Mode
+from backstream.core.records import Clock
+from backstream.core.watermarks import Emission
 from backstream.spark import apart
 from backstream.spark.streams import shares as module
 from backstream.spark.streams.generators import heard_by
+from backstream.spark.streams.maxima import merged
 from backstream.spark.streams.shares import compressed_apart, heard_of, shares
+from backstream.spark.streams.watermarks import is_merged
 from backstream.spark.work import Work
 
 
@@ -34,6 +41,10 @@ def hourly(count: int = 24, overlap_ms: int = 0) -> list[InputFile]:
         arriving(f"/{hour:02d}", 100, hour * HOUR_MS - overlap_ms, (hour + 1) * HOUR_MS - 1)
         for hour in reversed(range(count))
     ]
+
+
+def unordered(count: int) -> list[InputFile]:
+    return [arriving(f"/{number}", 100, number, DAY_MS + number) for number in range(count)]
 
 
 def paths(found: list[list[InputFile]]) -> list[list[str]]:
@@ -60,10 +71,16 @@ def test_a_task_is_not_given_more_events_than_it_can_hold(monkeypatch: pytest.Mo
     assert [len(share) for share in shares(hourly(), 2)] == [3] * 8
 
 
+def test_shares_may_have_half_of_their_arrivals_in_common_and_no_more() -> None:
+    assert shares(hourly(overlap_ms=HOUR_MS), 24)
+    assert not shares(hourly(overlap_ms=HOUR_MS + 2), 24)
+
+
 @pytest.mark.parametrize(
     ("files", "tasks"),
     [
-        pytest.param([arriving(f"/{n}", 100, 0, DAY_MS) for n in range(8)], 4, id="arrivals in no order"),
+        pytest.param(unordered(8), 4, id="arrivals in no order"),
+        pytest.param([arriving("/old", 100, -(10**12), 0), *unordered(40)], 4, id="in no order, and an old file"),
         pytest.param([InputFile("/a", 100, 1)], 1, id="a footer that does not tell"),
         pytest.param(hourly(3), 4, id="fewer files than tasks"),
         pytest.param([arriving("/a", 900, 0, 9), arriving("/b", 100, 10, 19)], 2, id="a file with nearly all"),
@@ -82,27 +99,59 @@ def test_few_events_are_not_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shares(hourly(), 2) == []
 
 
+def history_in_three_files(folder: Path) -> None:
+    """Records of all days in each file, so that ticks are in several."""
+    write_history(folder / "by day", random_history(seed=7, rows=300))
+    table = pq.read_table(folder / "by day", partitioning=None)
+    (folder / "data").mkdir()
+    for number in range(3):
+        rows = pa.array(range(number, table.num_rows, 3))
+        pq.write_table(table.take(rows), folder / "data" / f"part-{number}.parquet")
+
+
+@pytest.mark.parametrize("stream", ["bounded", *STREAMS])
 def test_the_watermarks_are_those_of_all_events_together(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: str
 ) -> None:
-    history = list(dict.fromkeys(random_history(seed=7, rows=300)))
-    write_history(tmp_path / "data", history)
-    content = definition_of(tmp_path / "data", window={"kind": "session", "gap": "1h"}, backfill={"chunk": "3d"})
+    history_in_three_files(tmp_path)
+    content = definition_of(
+        tmp_path / "data",
+        **{"window": {"kind": "session", "gap": "1h"}, "backfill": {"chunk": "3d"}, **STREAMS.get(stream, {})},
+    )
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     work = Work.of(spark, plan, plan.chunks)
-    # The Spark of tests has one task at a time, and the files of a history overlap.
-    monkeypatch.setattr(apart, "LARGEST", len(history) // 3 + 1)
-    monkeypatch.setattr(module, "MOST_UNEVEN", 3)
+    monkeypatch.setattr(apart, "LARGEST", 101)  # the Spark of tests has one task at a time
+    monkeypatch.setattr(module, "MOST_SHARED", 1)
     found = shares(plan.inputs, 1)
-    assert len(found) > 1
+    assert len(found) == 3
 
-    cells = compressed_apart(work.recorded, found, work.emission, work.clock)
     ours = heard_of(work.recorded, work.emission, work.clock, ["silent"])
 
     wanted = heard_by(work.recorded.all(), work.emission, work.clock, ["silent"])
-    assert len(wanted.watermark_ms)
     for name in ("watermark_ms", "visible_from", "blocks"):
         assert getattr(ours, name).tolist() == getattr(wanted, name).tolist()
-    assert cells.count() > len(wanted.blocks)  # some are held by two
-    assert not re.search(r"Exchange|Python", physical_plan(cells))
-    assert cells.rdd.getNumPartitions() > 1
+    assert list(ours.marker_positions) == list(wanted.marker_positions)
+    if is_merged(work.emission):
+        assert len(wanted.watermark_ms)
+        cells = compressed_apart(work.recorded, found, work.emission, work.clock)
+        assert cells.count() > cells.select("source_partition", "block").distinct().count()
+        assert not re.search(r"Exchange|Python", physical_plan(cells))
+        assert cells.rdd.getNumPartitions() > 1
+
+
+@pytest.mark.parametrize("idle_timeout_ms", [0, 300])
+def test_of_cells_of_one_tick_the_greatest_holds(idle_timeout_ms: int) -> None:
+    emission = Emission(Strategy(StrategyKind.BOUNDED, 10, 100, idle_timeout_ms))
+    clock = Clock(0, 100, 2_000)
+    rows = [("a", 0, 50), ("b", 0, 40), ("a", 2, 250), ("b", 9, 900), ("a", 12, 1_000), ("b", 12, 1_100)]
+    cells = pa.Table.from_pylist(
+        [{"source_partition": name, "block": block, "event_time_ms": event_ms} for name, block, event_ms in rows]
+    )
+    lower = cells.set_column(2, "event_time_ms", pa.compute.subtract(cells["event_time_ms"], 35))
+
+    wanted = [each.tolist() for each in merged(cells, emission, clock, ["a", "b"])]
+
+    assert len(wanted[0]) > 1
+    for twice in ([lower, cells], [cells, lower]):
+        found = merged(pa.concat_tables(twice), emission, clock, ["a", "b"])
+        assert [each.tolist() for each in found] == wanted

@@ -1,4 +1,4 @@
-"""Frames that one task makes each, put together without an exchange.
+"""Frames that one task each makes, put together without an exchange.
 
 Spark moves every row to the task of its group. Where all rows of a group lie in the same files anyway, or where it
 does not matter that a group is found twice, one task reads these files and groups them where it is.
@@ -23,7 +23,7 @@ _Part = TypeVar("_Part")
 
 
 def parts(rows: int, tasks: int) -> int:
-    """Into how many parts as many rows are cut, when so many tasks run at the same time; 0: it does not pay."""
+    """Into how many parts so many rows are cut, when so many tasks run at the same time; 0: it does not pay."""
     count = tasks * math.ceil(rows / (tasks * LARGEST))
     return count if count <= MOST else 0
 

@@ -24,7 +24,8 @@ SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.fieldId.write.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
-    # What a chunk keeps is read a few times and given back seconds later: packing it costs more than it saves.
+    # What a chunk keeps is read a few times and given back seconds later. Spark packs what it stores as a whole;
+    # to look at each column for a shorter form of it before costs more than it saves.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Chunks have about 100 generated classes, and the next chunks have the same. Spark's default keeps 100 of an
     # application: each would be thrown away just before it is wanted again, and compiled anew.

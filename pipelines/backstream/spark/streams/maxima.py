@@ -26,7 +26,7 @@ def merged(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequen
     evaluate the merge there. It can fall when a partition resumes, hence the running maximum at the end.
 
     Args:
-        cells: one row per `source_partition` and `block`, with the greatest `event_time_ms` there.
+        cells: rows per `source_partition` and `block`, each with an `event_time_ms`: the greatest one holds.
         emission: monotonous or bounded, at ticks.
         clock: when the source ticks.
         partitions: all that the source reads, also those that never delivered.

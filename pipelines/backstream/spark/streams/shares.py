@@ -18,16 +18,18 @@ from backstream.spark.streams.heard import Heard
 from backstream.spark.streams.watermarks import ClockColumns, compressed, heard, is_merged
 
 MANY_EVENTS = 1_000_000
-"""From here on it pays to look at where they lie."""
+"""From here on it pays to look at where events lie."""
 MOST_UNEVEN = 1.5
-"""Times the mean that a share may have of all events, and that all shares may have of all arrival time."""
+"""How many times the mean one share may have of the events."""
+MOST_SHARED = 0.5
+"""Part of its arrival time that a share may have in common with those before: so much may be found twice."""
 
 
 def heard_of(recorded: Recorded, emission: Emission, clock: Clock, expected: Iterable[str]) -> Heard:
     """The watermarks of recorded events, as `heard_by` finds them.
 
-    A greatest event time may be found in two shares of a tick: the greater one is that of both. Where more than
-    the greatest event times are asked for, the events are exchanged.
+    Two shares may both have events of a partition and tick: the greater of their greatest event times holds. Where
+    watermarks need more than greatest event times, all events are exchanged. Runs a job.
     """
     tasks = recorded.spark.sparkContext.defaultParallelism
     found = shares(recorded.files, tasks) if is_merged(emission) else []
@@ -73,13 +75,17 @@ def shares(files: Sequence[InputFile], tasks: int) -> list[list[InputFile]]:
     found: list[list[InputFile]] = [[] for _ in range(count)]
     for file, end in zip(held, accumulate(file.rows for file in held), strict=True):
         found[(2 * end - file.rows) * count // (2 * rows)].append(file)  # where the middle of the file lies
-    spans_ms = [_span_ms(arrivals[file.path] for file in share) for share in found if share]
-    is_dense = sum(spans_ms) <= _span_ms(arrivals.values()) * MOST_UNEVEN
     is_even = max(sum(file.rows for file in share) for share in found) * count <= rows * MOST_UNEVEN
-    return found if len(spans_ms) == count and is_dense and is_even else []
+    if not all(found) or not is_even:
+        return []
+    return found if _are_apart([[arrivals[file.path] for file in share] for share in found]) else []
 
 
-def _span_ms(arrivals: Iterable[Interval]) -> int:
-    """From the first to the last."""
-    all_of_them = list(arrivals)
-    return max(each.end_ms for each in all_of_them) - min(each.start_ms for each in all_of_them)
+def _are_apart(shares_of: Sequence[Sequence[Interval]]) -> bool:
+    """Whether each share arrived for the most part after all those before it had arrived."""
+    spans = [Interval(each[0].start_ms, max(file.end_ms for file in each)) for each in shares_of]
+    reached_ms = accumulate((span.end_ms for span in spans), max)
+    return all(
+        min(before_ms, span.end_ms) - span.start_ms <= (span.end_ms - span.start_ms) * MOST_SHARED
+        for before_ms, span in zip(reached_ms, spans[1:], strict=False)
+    )

@@ -127,7 +127,7 @@ def heard(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequenc
     """The watermarks that follow from a compressed stream.
 
     Args:
-        cells: what `compressed` yields.
+        cells: what `compressed` yields of all events or, where `is_merged`, of parts of them.
         emission: strategy and topology.
         clock: when the source ticks.
         partitions: all that the source reads, also those that never delivered.
