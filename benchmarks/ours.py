@@ -22,7 +22,7 @@ from backstream.core.records import Clock
 from backstream.core.watermarks import Emission
 from backstream.core.windows import Session
 from backstream.definition.load import parse
-from backstream.spark.read import FILE
+from backstream.spark.read import FILE, schema_of
 from backstream.spark.recorded import Recorded
 from backstream.spark.run import replay_chunks
 from backstream.spark.sessions import sessions
@@ -87,7 +87,8 @@ def recorded(spark: SparkSession, parquet: Path) -> Recorded:
     """The stream in a folder of Parquet files."""
     source = parse(tomllib.loads(_DEFINITION.format(path=parquet, chunk_days=1)), "benchmark").source
     files = inspected(source_files(source, "benchmark"), source).inputs
-    return Recorded(spark, files, lambda paths: normalised(spark.read.parquet(*paths)))
+    schema = schema_of(spark, files[0].path)
+    return Recorded(spark, files, lambda paths: normalised(spark.read.schema(schema).parquet(*paths)))
 
 
 def recompute(stream: Recorded, window: FixedWindow | Session) -> DataFrame:

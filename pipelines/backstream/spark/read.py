@@ -8,7 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, DataType, IntegralType, StringType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    IntegralType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from backstream.core.errors import ContractError
 from backstream.core.intervals import Interval
@@ -32,10 +40,22 @@ _WILDCARD = re.compile(r"[{}\[\]*?\\]")
 _QUOTED_IN_URI = re.compile(r"""[\x00-\x20\x7f-\xa0\s"#%<>?\[\\\]^`{|}]""")
 
 
-def rows_of(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """The rows of Parquet files, with `source_file`."""
+def rows_of(spark: SparkSession, paths: Sequence[str], schema: StructType | None = None) -> DataFrame:
+    """The rows of Parquet files, with `source_file`.
+
+    Args:
+        spark: the session.
+        paths: of the files.
+        schema: the columns to read; None: Spark runs a small job to see which there are.
+    """
     literal = [_WILDCARD.sub(r"\\\g<0>", path) for path in paths]
-    return spark.read.parquet(*literal).withColumn(FILE, F.col("_metadata.file_path"))
+    reader = spark.read if schema is None else spark.read.schema(schema)
+    return reader.parquet(*literal).withColumn(FILE, F.col("_metadata.file_path"))
+
+
+def schema_of(spark: SparkSession, path: str) -> StructType:
+    """The columns of a Parquet file. Runs a small job."""
+    return rows_of(spark, [path]).drop(FILE).schema
 
 
 def file_uri(path: str) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from backstream.core.intervals import Interval
 from backstream.core.plan import Chunk, Mode, Plan
@@ -38,11 +39,15 @@ class Work:
     plan: Plan
     chunks: Sequence[Chunk]
     definition: Definition
+    schema: StructType | None
+    """What is read of each file. Planning has made sure that all have the columns that the definition names."""
 
     @classmethod
     def of(cls, spark: SparkSession, plan: Plan, chunks: Sequence[Chunk]) -> Work:
-        """The chunks with their plan's definition."""
-        return cls(spark, plan, chunks, parse(plan.definition, f"plan {plan.run_id}"))
+        """The chunks with their plan's definition. Runs a small job, if they read any file."""
+        first = min((number for chunk in chunks for number in chunk.files), default=None)
+        schema = None if first is None else read.schema_of(spark, plan.inputs[first].path)
+        return cls(spark, plan, chunks, parse(plan.definition, f"plan {plan.run_id}"), schema)
 
     @property
     def interval(self) -> Interval:
@@ -119,7 +124,7 @@ class Work:
 
 def readable(work: Work, paths: Sequence[str]) -> DataFrame:
     """The normalised events of some input files, without those that cannot be read."""
-    rows = read.rows_of(work.spark, paths)
+    rows = read.rows_of(work.spark, paths, work.schema)
     return rows.transform(read.normalised(work.definition)).where(F.col(read.REASON).isNull())
 
 
@@ -149,7 +154,7 @@ def records(work: Work, interval: Interval) -> Records:
     number = F.col(CHUNK)
     counts = [F.count_if(number == F.lit(each)).alias(tallied_as(each)) for each in range(len(work.chunks))]
     events = (
-        read.rows_of(work.spark, paths)
+        read.rows_of(work.spark, paths, work.schema)
         .transform(read.normalised(work.definition))
         .transform(read.within(work.spark, interval, work.owned_files))
         .withColumn(CHUNK, _number(work))
@@ -182,6 +187,7 @@ def _number_of_file(work: Work) -> Column:
 
 def quarantined(work: Work) -> DataFrame:
     """Records that cannot be normalised, whole, with the reason and `CHUNK`."""
+    # Whole, with columns that only some files have.
     rows = read.with_record(read.rows_of(work.spark, work.paths)).transform(read.normalised(work.definition))
     nothing = Interval(work.interval.start_ms, work.interval.start_ms)
     return rows.transform(read.within(work.spark, nothing, work.owned_files)).withColumns(
