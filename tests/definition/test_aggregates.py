@@ -40,6 +40,10 @@ HINT = f"\n\nhint: the source has {COLUMNS}"
             "source.arrival_time names 'received_at', which is not a column, in 'received_at'",
         ),
         (
+            {"watermark.strategy": '"punctuated"', "watermark.marker": '"is_flush"'},
+            "watermark.marker names 'is_flush', which is not a column, in 'is_flush'",
+        ),
+        (
             {"aggregates.total": '"sum(delay)"'},
             "aggregates.total names 'delay', which is not a column, in 'sum(delay)'",
         ),
@@ -168,9 +172,11 @@ def test_a_run_reads_the_columns_that_keys_duplicates_and_aggregates_name() -> N
             "source.event_time": '"coalesce(happened_at, arrived_at)"',
             "source.sequence": '"seq"',
             "source.deduplicate_on": '["seq"]',
+            "watermark.strategy": '"punctuated"',
+            "watermark.marker": "\"timing = 'end'\"",
             "aggregates.total": '"sum(hits)"',
         }
     )
 
     assert columns_used(clicks) == ["hits", "page", "seq"]
-    assert columns_named(clicks) == ["arrived_at", "happened_at", "hits", "page", "seq"]
+    assert columns_named(clicks) == ["arrived_at", "happened_at", "hits", "page", "seq", "timing"]

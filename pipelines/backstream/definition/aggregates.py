@@ -105,8 +105,8 @@ def columns_named(definition: Definition) -> list[str]:
     """Every source column that a definition names, those that say when and where included."""
     plan = definition.source
     named = {*columns_used(definition), *(name for name in (plan.partition, plan.sequence) if name)}
-    for expression in (plan.event_time, plan.arrival_time):
-        named |= _names(_parsed(expression)) if expression else set()
+    for expression in _expressions(definition).values():
+        named |= _names(_parsed(expression))
     return sorted(named)
 
 
@@ -130,9 +130,20 @@ def _missing_columns(definition: Definition, source: Mapping[str, str]) -> list[
     found = [
         f"source.{key} names {column!r}, {_NO_COLUMN}" for key, column in named if column and column not in source
     ]
-    for key, expression in (("event_time", plan.event_time), ("arrival_time", plan.arrival_time)):
-        found += _unknown(f"source.{key}", expression, source) if expression else []
+    for key, expression in _expressions(definition).items():
+        found += _unknown(key, expression, source)
     return found
+
+
+def _expressions(definition: Definition) -> dict[str, str]:
+    """What a definition computes of each record, besides aggregates: its key, and the SQL."""
+    plan = definition.source
+    written = {
+        "source.event_time": plan.event_time,
+        "source.arrival_time": plan.arrival_time,
+        "watermark.marker": definition.watermark.marker,
+    }
+    return {key: expression for key, expression in written.items() if expression}
 
 
 def _hidden_columns(definition: Definition) -> list[str]:
