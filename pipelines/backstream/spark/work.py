@@ -187,7 +187,7 @@ def _number_of_file(work: Work) -> Column:
 
 def quarantined(work: Work) -> DataFrame:
     """Records that cannot be normalised, whole, with the reason and `CHUNK`."""
-    # Whole, with columns that only some files have.
+    # Not by `work.schema`: files may differ in columns that the definition does not name.
     rows = read.with_record(read.rows_of(work.spark, work.paths)).transform(read.normalised(work.definition))
     nothing = Interval(work.interval.start_ms, work.interval.start_ms)
     return rows.transform(read.within(work.spark, nothing, work.owned_files)).withColumns(

@@ -115,7 +115,7 @@ def _of_slices(events: DataFrame, grouping: Grouping, parts: Partials, judged: J
 
 
 def _tasks(spark: SparkSession, events: int) -> int:
-    """Over how many tasks as many events are spread by key."""
+    """Over how many tasks so many events are spread by key."""
     wanted = min(math.ceil(events / GROUPED_AT_ONCE), _MOST_TASKS)
     return max(wanted, spark.sparkContext.defaultParallelism)
 
