@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from backstream.core.fates import Fate
@@ -35,18 +35,18 @@ def panes(timed: DataFrame, by: Sequence[str], aggregates: Mapping[str, str]) ->
         `by`, `<name>__first` (null: nothing was on time), `<name>__live` (null: every record came
         too late, so the stream published nothing), `<name>__final`, `late_firings`, and `<pane>_events`.
     """
+    # A count of events that the definition asks for too is computed once: Spark sees that they are the same.
+    events = {pane: filtered("count(*)", condition) for pane, condition in _IN_PANE.items()}
+    # An aggregate over nothing is no value, not even a count of 0: that pane did not exist.
     values = {
-        f"{name}__{pane}": filtered(aggregate, _IN_PANE[pane])
+        f"{name}__{pane}": f"CASE WHEN {events[pane]} > 0 THEN {filtered(aggregate, _IN_PANE[pane])} END"
         for name, aggregate in aggregates.items()
         for pane in PANES_KEPT
     }
-    # A count of events that the definition asks for too is computed once: Spark sees that they are the same.
-    counts = {f"{pane}_events": filtered("count(*)", _IN_PANE[pane]) for pane in PANES_KEPT}
-    wanted = [F.expr(expression).alias(name) for name, expression in {**counts, **values}.items()]
-    grouped = timed.groupBy(*by).agg(*wanted)
+    counts = {f"{pane}_events": count for pane, count in events.items()}
     # Every late record that was accepted fired its window once more.
-    late_firings = F.col("live_events") - F.col("first_events")
-    return grouped.withColumns({name: _if_fired(name) for name in values} | {"late_firings": late_firings})
+    wanted = {**counts, **values, "late_firings": f"{events['live']} - {events['first']}"}
+    return timed.groupBy(*by).agg(*(F.expr(sql).alias(name) for name, sql in wanted.items()))
 
 
 def merged_panes(timed: DataFrame, by: Sequence[str], parts: Partials) -> DataFrame:
@@ -64,12 +64,6 @@ def merged_panes(timed: DataFrame, by: Sequence[str], parts: Partials) -> DataFr
     }
     late_firings = F.col("live_events") - F.col("first_events")
     return totals.withColumns(fired | {"late_firings": late_firings})
-
-
-def _if_fired(name: str) -> Column:
-    """An aggregate over nothing is no value, not even a count of 0: that pane did not exist."""
-    pane = name.rpartition("__")[2]
-    return F.when(F.col(f"{pane}_events") > 0, F.col(name))
 
 
 def recomputed(assigned: DataFrame, by: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
