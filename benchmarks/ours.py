@@ -138,7 +138,7 @@ def thresholds(
 ) -> Thresholds:
     """When each window fired and was gone, from a first pass over the stream."""
     buckets = BucketGrid.of(window, EMISSION, ALLOWED_LATENESS_MS)
-    index = ArrivalIndex(bucketed(events.withColumn(FILE, F.lit("all")), buckets).toArrow())
+    index = ArrivalIndex(bucketed(events, buckets).toArrow())
     return merge.thresholds(index, buckets, grid, EMISSION, clock, ALLOWED_LATENESS_MS, partitions)
 
 
@@ -179,4 +179,5 @@ def normalised(rows: DataFrame) -> DataFrame:
         "arrival_seq",
         "key",
         "value",
+        F.col("_metadata.file_size").alias(FILE),
     )

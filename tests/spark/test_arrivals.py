@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import DAY_ONE_MS, Row, days, definition_of, random_history, write_history
 
 from backstream.core.arrivals import BucketGrid, IndexFolder
+from backstream.core.errors import PlanError
 from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS
 from backstream.core.plan import Mode, Plan
@@ -89,6 +92,40 @@ def test_rows_are_in_the_buckets_that_the_grid_says(spark: SparkSession, tmp_pat
             assert row["event_bucket"] == 2 * number + (within_ms >= grid.second_cut_ms)
         for arrival_ms in (row["first_arrival_ms"], row["last_arrival_ms"]):
             assert row["arrival_bucket"] == arrival_ms // grid.arrival_width_ms
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_what_a_file_holds_is_known_also_where_another_is_as_large(
+    spark: SparkSession, tmp_path: Path, *, is_copied: bool
+) -> None:
+    write_history(tmp_path / "data", history())
+    if is_copied:
+        first = min((tmp_path / "data").rglob("*.parquet"))
+        shutil.copy(first, first.with_name("copy.parquet"))
+    plan, folder = planned(tmp_path, 0, 1), folder_of(tmp_path)
+    assert (len({file.size_bytes for file in plan.inputs}) < len(plan.inputs)) == is_copied
+
+    found = indexed(spark, parse(plan.definition, "test"), plan.inputs, folder)
+
+    held = found.rows.group_by("path").aggregate([("events", "sum")]).to_pylist()
+    assert {row["path"]: row["events_sum"] for row in held} == {file.path: file.rows for file in plan.inputs}
+
+
+@pytest.mark.parametrize("is_as_large", [False, True])
+def test_a_file_that_changed_since_it_was_planned_is_not_taken_for_the_old_one(
+    spark: SparkSession, tmp_path: Path, *, is_as_large: bool
+) -> None:
+    write_history(tmp_path / "data", history())
+    plan, folder = planned(tmp_path, 0, 1), folder_of(tmp_path)
+    changed = Path(plan.inputs[0].path)
+    if is_as_large:
+        os.utime(changed, (1, 1))
+    else:
+        shutil.copy(plan.inputs[1].path, changed)
+
+    with pytest.raises(PlanError, match=f"an input file changed since the range was planned: {changed}"):
+        indexed(spark, parse(plan.definition, "test"), plan.inputs, folder)
+    assert folder.batches() == []
 
 
 @pytest.mark.parametrize("event_time", ["happened_at", "happened_at + interval 0 seconds"])

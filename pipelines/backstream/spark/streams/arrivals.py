@@ -6,27 +6,31 @@ import fcntl
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backstream.core.arrivals import BucketGrid, IndexFolder
+from backstream.core.errors import PlanError
+from backstream.core.instants import instant_text
 from backstream.core.plan import InputFile
 from backstream.definition.model import Definition
 from backstream.spark import read
 from backstream.spark.schemas import integer_quotient, long
 from backstream.spark.streams.index import ArrivalIndex, write_batch
 
-_IDENTITY = pa.schema(
-    [(read.FILE, pa.string()), ("path", pa.string()), ("size_bytes", pa.int64()), ("modified_ms", pa.int64())]
-)
-
 
 def indexed(
     spark: SparkSession, definition: Definition, inputs: Sequence[InputFile], folder: IndexFolder
 ) -> ArrivalIndex:
-    """The index of these files, after reading those that are new to it. Runs a job if there are any."""
+    """The index of these files, after reading those that are new to it. Runs a job if there are any.
+
+    Raises:
+        PlanError: when a new one is not what it was when the range was planned.
+    """
     known = ArrivalIndex.of(folder, inputs)
     if not known.missing(inputs):
         return known
@@ -77,17 +81,40 @@ def _placed(events: DataFrame) -> DataFrame:
 
 
 def _batch(spark: SparkSession, definition: Definition, files: Sequence[InputFile], grid: BucketGrid) -> pa.Table:
-    rows = read.rows_of(spark, [file.path for file in files])
+    name = _told_apart_by(files)
+    rows = read.rows_of(spark, [file.path for file in files]).withColumn(read.FILE, F.col(f"_metadata.{name}"))
     found = bucketed(rows.transform(read.normalised(definition)).transform(_placed), grid).toArrow()
-    known = pa.Table.from_pylist([_identity(file) for file in files], _IDENTITY)
+    _require_unchanged(files)
+    known = pa.Table.from_pylist([_identity(file, name) for file in files])
     # A file without a record is known all the same.
     return known.join(found, read.FILE, join_type="left outer").drop_columns(read.FILE)
 
 
-def _identity(file: InputFile) -> dict[str, str | int]:
+def _told_apart_by(files: Sequence[InputFile]) -> str:
+    """What Spark calls each of these files: by its size if no two are equal, since a path is slow to group by."""
+    sizes = {file.size_bytes for file in files}
+    return "file_size" if len(sizes) == len(files) else "file_path"
+
+
+def _identity(file: InputFile, name: str) -> dict[str, str | int]:
     """By what the index knows a file again, and what Spark calls it."""
-    uri = read.file_uri(file.path)
-    return {read.FILE: uri, "path": file.path, "size_bytes": file.size_bytes, "modified_ms": file.modified_ms}
+    called = file.size_bytes if name == "file_size" else read.file_uri(file.path)
+    return {read.FILE: called, "path": file.path, "size_bytes": file.size_bytes, "modified_ms": file.modified_ms}
+
+
+def _require_unchanged(files: Sequence[InputFile]) -> None:
+    """What was read must be what the index will say that it knows."""
+    for file in files:
+        stat = Path(file.path).stat()
+        found = replace(file, size_bytes=stat.st_size, modified_ms=stat.st_mtime_ns // 1_000_000)
+        if found != file:
+            msg = f"an input file changed since the range was planned: {file.path}\n"
+            msg += f"  planned: {_written(file)}\n  found: {_written(found)}\n\nhint: plan the range anew"
+            raise PlanError(msg)
+
+
+def _written(file: InputFile) -> str:
+    return f"{file.size_bytes:,} bytes, written {instant_text(file.modified_ms)}"
 
 
 @contextmanager
