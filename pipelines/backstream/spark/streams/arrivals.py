@@ -6,16 +6,13 @@ import fcntl
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backstream.core.arrivals import BucketGrid, IndexFolder
-from backstream.core.errors import PlanError
-from backstream.core.instants import instant_text
+from backstream.core.pins import require_as_planned
 from backstream.core.plan import InputFile
 from backstream.definition.model import Definition
 from backstream.spark import read
@@ -29,7 +26,7 @@ def indexed(
     """The index of these files, after reading those that are new to it. Runs a job if there are any.
 
     Raises:
-        PlanError: when a new one is not what it was when the range was planned.
+        PlanError: when a new one is not as it was planned.
     """
     known = ArrivalIndex.of(folder, inputs)
     if not known.missing(inputs):
@@ -84,7 +81,8 @@ def _batch(spark: SparkSession, definition: Definition, files: Sequence[InputFil
     name = _told_apart_by(files)
     rows = read.rows_of(spark, [file.path for file in files]).withColumn(read.FILE, F.col(f"_metadata.{name}"))
     found = bucketed(rows.transform(read.normalised(definition)).transform(_placed), grid).toArrow()
-    _require_unchanged(files)
+    # What was written anew meanwhile would be taken for what was planned, or be lost.
+    require_as_planned(files, "cannot extend the arrival index")
     known = pa.Table.from_pylist([_identity(file, name) for file in files])
     # A file without a record is known all the same.
     return known.join(found, read.FILE, join_type="left outer").drop_columns(read.FILE)
@@ -100,21 +98,6 @@ def _identity(file: InputFile, name: str) -> dict[str, str | int]:
     """By what the index knows a file again, and what Spark calls it."""
     called = file.size_bytes if name == "file_size" else read.file_uri(file.path)
     return {read.FILE: called, "path": file.path, "size_bytes": file.size_bytes, "modified_ms": file.modified_ms}
-
-
-def _require_unchanged(files: Sequence[InputFile]) -> None:
-    """What was read must be what the index will say that it knows."""
-    for file in files:
-        stat = Path(file.path).stat()
-        found = replace(file, size_bytes=stat.st_size, modified_ms=stat.st_mtime_ns // 1_000_000)
-        if found != file:
-            msg = f"an input file changed since the range was planned: {file.path}\n"
-            msg += f"  planned: {_written(file)}\n  found: {_written(found)}\n\nhint: plan the range anew"
-            raise PlanError(msg)
-
-
-def _written(file: InputFile) -> str:
-    return f"{file.size_bytes:,} bytes, written {instant_text(file.modified_ms)}"
 
 
 @contextmanager
