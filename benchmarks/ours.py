@@ -22,7 +22,7 @@ from backstream.core.records import Clock
 from backstream.core.watermarks import Emission
 from backstream.core.windows import Session
 from backstream.definition.load import parse
-from backstream.spark.read import FILE, schema_of
+from backstream.spark.read import FILE_SIZE, schema_of
 from backstream.spark.recorded import Recorded
 from backstream.spark.run import replay_chunks
 from backstream.spark.sessions import sessions
@@ -138,7 +138,7 @@ def thresholds(
 ) -> Thresholds:
     """When each window fired and was gone, from a first pass over the stream."""
     buckets = BucketGrid.of(window, EMISSION, ALLOWED_LATENESS_MS)
-    index = ArrivalIndex(bucketed(events, buckets).toArrow())
+    index = ArrivalIndex(bucketed(events, buckets, [FILE_SIZE]).toArrow())
     return merge.thresholds(index, buckets, grid, EMISSION, clock, ALLOWED_LATENESS_MS, partitions)
 
 
@@ -179,5 +179,5 @@ def normalised(rows: DataFrame) -> DataFrame:
         "arrival_seq",
         "key",
         "value",
-        F.col("_metadata.file_size").alias(FILE),
+        F.col("_metadata.file_size").alias(FILE_SIZE),
     )

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from benchmarks.comparisons import COMPARISONS, Section, wanted
 from benchmarks.jobs import Sums
-from benchmarks.measure import Benchmark, disagreements
+from benchmarks.measure import Benchmark, disagreements, in_turn
 from benchmarks.peers.environment import PeerError, environment
-from benchmarks.peers.registry import half_in_mb, of_families, run
+from benchmarks.peers.registry import PEERS, half_in_mb, of_families, run
 from benchmarks.results import Results, machine, today
 from benchmarks.table import ratio_rows
 from pyspark.sql import SparkSession
@@ -39,6 +39,20 @@ def test_a_tiny_benchmark_measures_every_ratio_of_its_section(spark: SparkSessio
         assert measured["heap_mb"] > 1
         assert 0 < measured["collected_mb"] < 10
     assert said[0] == "warm-up: tumbling, by hand"
+
+
+def test_jobs_that_are_compared_follow_one_another_in_an_order_that_changes() -> None:
+    peers = {peer.name for peer in PEERS}
+    rounds = [in_turn([*spark_jobs.names(), *sorted(peers)], number) for number in range(1, 6)]
+
+    for names in rounds:
+        assert sorted(names) == sorted([*spark_jobs.names(), *peers])
+        for each in COMPARISONS:
+            first, last = sorted((names.index(each.job), names.index(each.base)))
+            kind = next(kind for kind in ("tumbling", "sliding", "session", "30 days", "64") if kind in each.job)
+            assert all(kind in name or (name in peers and each.base in peers) for name in names[first:last])
+    for pair in (("tumbling, by hand", "tumbling, replay"), ("tumbling, replay", "session, replay")):
+        assert {min(pair, key=names.index) for names in rounds} == set(pair)
 
 
 def test_every_job_that_is_compared_exists() -> None:

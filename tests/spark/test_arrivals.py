@@ -123,8 +123,12 @@ def test_a_file_that_changed_since_it_was_planned_is_not_taken_for_the_old_one(
     else:
         shutil.copy(plan.inputs[1].path, changed)
 
-    with pytest.raises(PlanError, match=f"cannot be read as planned\n  changed: {changed}"):
+    with pytest.raises(PlanError) as refused:
         indexed(spark, parse(plan.definition, "test"), plan.inputs, folder)
+    told, _, hint = str(refused.value).partition("\n\n")
+    what = f"cannot extend the arrival index: 1 input file of {len(plan.inputs)} cannot be read as planned"
+    assert told.startswith(f"{what}\n  changed: {changed} ")
+    assert hint == "hint: put them back as they were, or plan the range anew"
     assert folder.batches() == []
 
 

@@ -37,15 +37,15 @@ def require_inputs(plan: Plan) -> None:
     Raises:
         PlanError: naming the files that are gone or changed, ten at most, and how many there are.
     """
-    require_as_planned(plan.inputs, f"cannot run {plan.run_id}")
+    require_files(plan.inputs, f"run {plan.run_id}")
 
 
-def require_as_planned(files: Sequence[InputFile], what: str) -> None:
+def require_files(files: Sequence[InputFile], what: str) -> None:
     """Check that some input files are there as they were planned.
 
     Args:
         files: as a plan has them.
-        what: cannot be done otherwise; the error begins with it.
+        what: cannot be done otherwise.
 
     Raises:
         PlanError: naming the files that are gone or changed, ten at most, and how many there are.
@@ -53,7 +53,7 @@ def require_as_planned(files: Sequence[InputFile], what: str) -> None:
     if facts := [fact for file in files if (fact := _altered(file))]:
         found = "1 input file" if len(facts) == 1 else f"{len(facts)} input files"
         msg = (
-            f"{what}: {found} of {len(files)} cannot be read as planned{_listed(facts)}"
+            f"cannot {what}: {found} of {len(files)} cannot be read as planned{_listed(facts)}"
             "\n\nhint: put them back as they were, or plan the range anew"
         )
         raise PlanError(msg)

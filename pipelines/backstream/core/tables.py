@@ -168,6 +168,7 @@ WORKING_COLUMNS = frozenset(
         "is_duplicate",
         "quarantine_reason",
         "source_file",
+        "source_file_size",
         "record",
         "written_event_time",
         "written_arrival_time",

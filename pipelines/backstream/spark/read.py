@@ -29,6 +29,8 @@ from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, Step
 REASON = "quarantine_reason"
 """Why a record cannot be normalised; null: it can."""
 FILE = "source_file"
+FILE_SIZE = "source_file_size"
+"""In bytes, where it was asked for."""
 RECORD = "record"
 MARKER = "marker_ms"
 """The watermark that a record carries, where watermarks are punctuated; null: none."""
@@ -92,7 +94,7 @@ def normalised(definition: Definition) -> Step:
             WRITTEN_ARRIVAL_TIME: _written(source.arrival_time),
             **({MARKER: _marker_ms(rows, marker, event, definition.watermark.delay)} if marker else {}),
         }
-        passed_on = [F.col(name) for name in (*kept, FILE, RECORD) if name in rows.columns]
+        passed_on = [F.col(name) for name in (*kept, FILE, FILE_SIZE, RECORD) if name in rows.columns]
         columns[REASON] = _reason(source, columns)
         return rows.select(*(column.alias(name) for name, column in columns.items()), *passed_on)
 

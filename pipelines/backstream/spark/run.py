@@ -76,6 +76,7 @@ def replay_chunks(
 
     Raises:
         ContractError: when the source or a table does not have the columns it promised.
+        PlanError: when an input file was written anew while it was read for the arrival index.
         StorageError: when a disk is full, or must not be written.
     """
     done_before = {chunk.chunk_id: manifest for chunk in chunks if (manifest := finished(plan, chunk))}

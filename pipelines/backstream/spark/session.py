@@ -30,8 +30,8 @@ SETTINGS = {
     # Chunks have about 100 generated classes, and the next chunks have the same. Spark's default keeps 100 of an
     # application: each would be thrown away just before it is wanted again, and compiled anew.
     "spark.sql.codegen.cache.maxEntries": "1000",
-    # With every column that Spark is given it is told the line of Python it came from, for its error messages. The
-    # lines are ours, not the user's, whose SQL is quoted either way; and telling takes half as long as planning.
+    # For its error messages Spark notes where each column of a plan was asked for, in Python and in Java, which is
+    # half of all that Python and Java say to each other. These places are ours; a user's SQL is quoted either way.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
 }

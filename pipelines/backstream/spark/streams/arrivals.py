@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backstream.core.arrivals import BucketGrid, IndexFolder
-from backstream.core.pins import require_as_planned
+from backstream.core.pins import require_files
 from backstream.core.plan import InputFile
 from backstream.definition.model import Definition
 from backstream.spark import read
@@ -38,15 +39,21 @@ def indexed(
     return ArrivalIndex.of(folder, inputs)
 
 
-def bucketed(events: DataFrame, grid: BucketGrid) -> DataFrame:
-    """Normalised events, with `source_file`, as rows of the index: one per file, partition and two buckets."""
+def bucketed(events: DataFrame, grid: BucketGrid, file: Sequence[str] = (read.FILE,)) -> DataFrame:
+    """Normalised events as rows of the index: one per file, partition and two buckets.
+
+    Args:
+        events: with columns that tell files apart.
+        grid: the buckets.
+        file: these columns.
+    """
     buckets = {
         "event_bucket": event_bucket(F.col("event_time_ms"), grid),
         "arrival_bucket": arrival_bucket(F.col("arrival_time_ms"), grid),
     }
     return (
         events.withColumns(buckets)
-        .groupBy(read.FILE, "source_partition", *buckets)
+        .groupBy(*file, "source_partition", *buckets)
         .agg(
             F.count(F.lit(1)).alias("events"),
             F.min("event_time_ms").alias("first_event_ms"),
@@ -78,26 +85,32 @@ def _placed(events: DataFrame) -> DataFrame:
 
 
 def _batch(spark: SparkSession, definition: Definition, files: Sequence[InputFile], grid: BucketGrid) -> pa.Table:
-    name = _told_apart_by(files)
-    rows = read.rows_of(spark, [file.path for file in files]).withColumn(read.FILE, F.col(f"_metadata.{name}"))
-    found = bucketed(rows.transform(read.normalised(definition)).transform(_placed), grid).toArrow()
+    counts = Counter(file.size_bytes for file in files)
+    shared = [size_bytes for size_bytes, count in counts.items() if count > 1]
+    size_bytes = F.col("_metadata.file_size")
+    # Paths take as long to group by as all the rest, and sizes mostly tell files apart.
+    told_apart = {read.FILE_SIZE: size_bytes}
+    if shared:
+        told_apart[read.FILE] = F.when(size_bytes.isin(shared), F.col(read.FILE)).otherwise(F.lit(""))
+    rows = read.rows_of(spark, [file.path for file in files]).withColumns(told_apart)
+    events = rows.transform(read.normalised(definition)).transform(_placed)
+    found = bucketed(events, grid, tuple(told_apart)).toArrow()
     # What was written anew meanwhile would be taken for what was planned, or be lost.
-    require_as_planned(files, "cannot extend the arrival index")
-    known = pa.Table.from_pylist([_identity(file, name) for file in files])
+    require_files(files, "extend the arrival index")
+    known = pa.Table.from_pylist([_identity(file, is_size_shared=file.size_bytes in shared) for file in files])
     # A file without a record is known all the same.
-    return known.join(found, read.FILE, join_type="left outer").drop_columns(read.FILE)
+    return known.join(found, list(told_apart), join_type="left outer").drop_columns([read.FILE_SIZE, read.FILE])
 
 
-def _told_apart_by(files: Sequence[InputFile]) -> str:
-    """What Spark calls each of these files: by its size if no two are equal, since a path is slow to group by."""
-    sizes = {file.size_bytes for file in files}
-    return "file_size" if len(sizes) == len(files) else "file_path"
-
-
-def _identity(file: InputFile, name: str) -> dict[str, str | int]:
-    """By what the index knows a file again, and what Spark calls it."""
-    called = file.size_bytes if name == "file_size" else read.file_uri(file.path)
-    return {read.FILE: called, "path": file.path, "size_bytes": file.size_bytes, "modified_ms": file.modified_ms}
+def _identity(file: InputFile, *, is_size_shared: bool) -> dict[str, str | int]:
+    """What tells a file apart while it is read, and by what the index knows it again."""
+    return {
+        read.FILE_SIZE: file.size_bytes,
+        read.FILE: read.file_uri(file.path) if is_size_shared else "",
+        "path": file.path,
+        "size_bytes": file.size_bytes,
+        "modified_ms": file.modified_ms,
+    }
 
 
 @contextmanager

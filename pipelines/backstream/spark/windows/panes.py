@@ -36,17 +36,18 @@ def panes(timed: DataFrame, by: Sequence[str], aggregates: Mapping[str, str]) ->
         too late, so the stream published nothing), `<name>__final`, `late_firings`, and `<pane>_events`.
     """
     # A count of events that the definition asks for too is computed once: Spark sees that they are the same.
-    events = {pane: filtered("count(*)", condition) for pane, condition in _IN_PANE.items()}
+    calls = {f"{pane}_events": filtered("count(*)", condition) for pane, condition in _IN_PANE.items()}
     # An aggregate over nothing is no value, not even a count of 0: that pane did not exist.
-    values = {
-        f"{name}__{pane}": f"CASE WHEN {events[pane]} > 0 THEN {filtered(aggregate, _IN_PANE[pane])} END"
-        for name, aggregate in aggregates.items()
-        for pane in PANES_KEPT
-    }
-    counts = {f"{pane}_events": count for pane, count in events.items()}
+    told: dict[str, str] = {}
+    for name, aggregate in aggregates.items():
+        for pane, condition in _IN_PANE.items():
+            column = f"{name}__{pane}"
+            calls[column] = filtered(aggregate, condition)
+            told[column] = f"CASE WHEN {pane}_events > 0 THEN {column} END"
     # Every late record that was accepted fired its window once more.
-    wanted = {**counts, **values, "late_firings": f"{events['live']} - {events['first']}"}
-    return timed.groupBy(*by).agg(*(F.expr(sql).alias(name) for name, sql in wanted.items()))
+    told["late_firings"] = "live_events - first_events"
+    grouped = timed.groupBy(*by).agg(*(F.expr(call).alias(name) for name, call in calls.items()))
+    return grouped.withColumns({name: F.expr(sql) for name, sql in told.items()})
 
 
 def merged_panes(timed: DataFrame, by: Sequence[str], parts: Partials) -> DataFrame:
