@@ -39,7 +39,7 @@ def indexed(
     return ArrivalIndex.of(folder, inputs)
 
 
-def bucketed(events: DataFrame, grid: BucketGrid, file: Sequence[str] = (read.FILE,)) -> DataFrame:
+def bucketed(events: DataFrame, grid: BucketGrid, file: Sequence[str]) -> DataFrame:
     """Normalised events as rows of the index: one per file, partition and two buckets.
 
     Args:
