@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import sys
@@ -142,11 +143,7 @@ class Cluster:
         return dict(self.until(f"{dag_id} {run_id} asks", asked))
 
     def decide(self, dag_id: str, run_id: str, choice: str) -> str:
-        """Answer the question of a run until that is settled, and wait for the run's end; return its state.
-
-        Airflow shows a question a moment before the task waits for the answer, and takes a task for lost whose
-        answer comes before its executor has told that it waits: then its retry asks again.
-        """
+        """Answer the question of a run until that is settled, and wait for the run's end; return its state."""
 
         def ended() -> str | None:
             if self._open_question(dag_id, run_id):
@@ -156,10 +153,22 @@ class Cluster:
         return str(self.until(f"{dag_id} {run_id} has ended", ended))
 
     def _open_question(self, dag_id: str, run_id: str) -> dict[str, Any] | None:
-        if self.task(dag_id, run_id, "approve")["state"] != "awaiting_input":
+        task = self.task(dag_id, run_id, "approve")
+        if task["state"] != "awaiting_input" or not self._is_let_go(task):
             return None
         answer = self.admin.get(self.question(dag_id, run_id))
         return answer.json() if answer.status_code == 200 and not answer.json()["response_received"] else None
+
+    def _is_let_go(self, task: dict[str, Any]) -> bool:
+        """Whether the executor has told that the task waits.
+
+        Airflow shows a question some seconds before, and takes a task for lost that is answered in between: then
+        its retry asks again. Nobody reads as fast as a test.
+        """
+        log = (self.stack.logs / "scheduler.log").read_text(encoding="utf-8", errors="replace")
+        told = [line for line in log.splitlines() if f"run_id={task['dag_run_id']}, " in line]
+        parked = f"state=awaiting_input, .* try_number={task['try_number']},"
+        return any(f"task_id={task['task_id']}, " in line and re.search(parked, line) for line in told)
 
     @staticmethod
     def question(dag_id: str, run_id: str) -> str:

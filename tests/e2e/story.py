@@ -61,7 +61,7 @@ suite = "lenient"
 KINDS = {
     "events": 'mode = "recompute"',
     "live": 'mode = "replay"\npublish = "live"\ndeadline = "15s"\ntogether = 0',
-    "hasty": 'mode = "recompute"\n\n[approval]\nwhen = "always"\ntimeout = "1s"',
+    "hasty": 'mode = "recompute"\n\n[approval]\nwhen = "always"\ntimeout = "20s"',
     "nightly": 'mode = "recompute"',
 }
 ENDS = {"nightly": "2100-01-01"}
