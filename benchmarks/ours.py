@@ -138,7 +138,8 @@ def thresholds(
 ) -> Thresholds:
     """When each window fired and was gone, from a first pass over the stream."""
     buckets = BucketGrid.of(window, EMISSION, ALLOWED_LATENESS_MS)
-    index = ArrivalIndex(bucketed(events, buckets, [FILE_SIZE]).toArrow())
+    of_files = events.withColumn(FILE_SIZE, F.col("_metadata.file_size"))
+    index = ArrivalIndex(bucketed(of_files, buckets, [FILE_SIZE]).toArrow())
     return merge.thresholds(index, buckets, grid, EMISSION, clock, ALLOWED_LATENESS_MS, partitions)
 
 
@@ -179,5 +180,4 @@ def normalised(rows: DataFrame) -> DataFrame:
         "arrival_seq",
         "key",
         "value",
-        F.col("_metadata.file_size").alias(FILE_SIZE),
     )

@@ -122,6 +122,7 @@ def _records(spark: SparkSession, recorded: Recorded) -> DataFrame:
     """The readable records that windows of the range can hold, each once."""
     events = (
         read.rows_of(spark, recorded.near_paths)
+        .transform(read.with_file)
         .transform(read.normalised(recorded.definition))
         .transform(read.within(spark, recorded.near, []))
         .transform(read.deduplicated(recorded.definition.source.deduplicate_on))

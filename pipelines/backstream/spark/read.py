@@ -43,7 +43,7 @@ _QUOTED_IN_URI = re.compile(r"""[\x00-\x20\x7f-\xa0\s"#%<>?\[\\\]^`{|}]""")
 
 
 def rows_of(spark: SparkSession, paths: Sequence[str], schema: StructType | None = None) -> DataFrame:
-    """The rows of Parquet files, with `source_file`.
+    """The rows of Parquet files.
 
     Args:
         spark: the session.
@@ -52,12 +52,17 @@ def rows_of(spark: SparkSession, paths: Sequence[str], schema: StructType | None
     """
     literal = [_WILDCARD.sub(r"\\\g<0>", path) for path in paths]
     reader = spark.read if schema is None else spark.read.schema(schema)
-    return reader.parquet(*literal).withColumn(FILE, F.col("_metadata.file_path"))
+    return reader.parquet(*literal)
 
 
 def schema_of(spark: SparkSession, path: str) -> StructType:
     """The columns of a Parquet file. Runs a small job."""
-    return rows_of(spark, [path]).drop(FILE).schema
+    return rows_of(spark, [path]).schema
+
+
+def with_file(rows: DataFrame) -> DataFrame:
+    """Add `source_file`. Only where it is used: else Spark notes of every row all that it knows of its file."""
+    return rows.withColumn(FILE, F.col("_metadata.file_path"))
 
 
 def file_uri(path: str) -> str:
@@ -68,7 +73,7 @@ def file_uri(path: str) -> str:
 
 def with_record(rows: DataFrame) -> DataFrame:
     """Add `record`, the whole row as JSON: for quarantine only, since it reads every column."""
-    whole = F.struct(*(F.col(name) for name in rows.columns if name != FILE))
+    whole = F.struct(*(F.col(name) for name in rows.columns))
     return rows.withColumn(RECORD, F.to_json(whole, {"ignoreNullFields": "false"}))
 
 

@@ -155,6 +155,7 @@ def records(work: Work, interval: Interval) -> Records:
     counts = [F.count_if(number == F.lit(each)).alias(tallied_as(each)) for each in range(len(work.chunks))]
     events = (
         read.rows_of(work.spark, paths, work.schema)
+        .transform(read.with_file)
         .transform(read.normalised(work.definition))
         .transform(read.within(work.spark, interval, work.owned_files))
         .withColumn(CHUNK, _number(work))
@@ -188,9 +189,10 @@ def _number_of_file(work: Work) -> Column:
 def quarantined(work: Work) -> DataFrame:
     """Records that cannot be normalised, whole, with the reason and `CHUNK`."""
     # Not by `work.schema`: files may differ in columns that the definition does not name.
-    rows = read.with_record(read.rows_of(work.spark, work.paths)).transform(read.normalised(work.definition))
+    rows = read.rows_of(work.spark, work.paths).transform(read.with_record).transform(read.with_file)
     nothing = Interval(work.interval.start_ms, work.interval.start_ms)
-    return rows.transform(read.within(work.spark, nothing, work.owned_files)).withColumns(
+    events = rows.transform(read.normalised(work.definition))
+    return events.transform(read.within(work.spark, nothing, work.owned_files)).withColumns(
         {
             "reason": F.col(read.REASON),
             "event_time": F.col(read.WRITTEN_EVENT_TIME),

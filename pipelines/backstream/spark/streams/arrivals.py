@@ -87,11 +87,11 @@ def _placed(events: DataFrame) -> DataFrame:
 def _batch(spark: SparkSession, definition: Definition, files: Sequence[InputFile], grid: BucketGrid) -> pa.Table:
     counts = Counter(file.size_bytes for file in files)
     shared = [size_bytes for size_bytes, count in counts.items() if count > 1]
-    size_bytes = F.col("_metadata.file_size")
+    path, size_bytes = F.col("_metadata.file_path"), F.col("_metadata.file_size")
     # Paths take as long to group by as all the rest, and sizes mostly tell files apart.
     told_apart = {read.FILE_SIZE: size_bytes}
     if shared:
-        told_apart[read.FILE] = F.when(size_bytes.isin(shared), F.col(read.FILE)).otherwise(F.lit(""))
+        told_apart[read.FILE] = F.when(size_bytes.isin(shared), path).otherwise(F.lit(""))
     rows = read.rows_of(spark, [file.path for file in files]).withColumns(told_apart)
     events = rows.transform(read.normalised(definition)).transform(_placed)
     found = bucketed(events, grid, tuple(told_apart)).toArrow()
