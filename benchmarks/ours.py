@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from pyspark import StorageLevel
@@ -123,14 +122,16 @@ def _grouped(
 ) -> DataFrame:
     """A stretch of time per task if the files allow it, else as a sample of the events says."""
     grid = _grid(window)
-    grouping = Grouping(window, grid.bound(stream.spark), KEYS, AGGREGATES)
     rows = sum(file.rows for file in stream.files)
     if rows >= values.MANY_EVENTS:
-        found = in_stretches(stream, grid, grouping, grouped)
+        found = in_stretches(
+            stream, window, grid, lambda some, asked: grouped(some, Grouping(window, asked, KEYS, AGGREGATES))
+        )
         if found is not None:
             return found
     events = stream.all()
-    return grouped(events, replace(grouping, shape=shape_of(events, rows, KEYS, slice_width_ms(window))))
+    shape = shape_of(events, rows, KEYS, slice_width_ms(window))
+    return grouped(events, Grouping(window, grid.bound(stream.spark), KEYS, AGGREGATES, shape))
 
 
 def thresholds(

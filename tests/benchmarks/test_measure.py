@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,40 @@ def test_jobs_that_are_compared_follow_one_another_in_an_order_that_changes() ->
             assert all(kind in name or (name in peers and each.base in peers) for name in names[first:last])
     for pair in (("tumbling, by hand", "tumbling, replay"), ("tumbling, replay", "session, replay")):
         assert {min(pair, key=names.index) for names in rounds} == set(pair)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A job that notes when it runs."""
+
+    name: str
+    said: list[str]
+
+    def run(self) -> None:
+        """Note it."""
+        self.said.append(f"runs: {self.name}")
+
+    def checked(self) -> Sums:
+        """Nothing came out."""
+        return Sums(0, 0, 0)
+
+
+def test_the_first_job_after_a_peer_runs_once_before_it_is_measured(spark: SparkSession) -> None:
+    """The session was idle while the peer ran."""
+    said: list[str] = []
+    jobs = [Written("tumbling, by hand", said), Written("tumbling, replay", said)]
+    benchmark = Benchmark(spark, Results(ROWS, 2, "1g", today(), machine(spark)), jobs, said.append)
+    (peer,) = of_families({"duckdb"})
+    benchmark.add(peer, lambda: [sys.executable, "-c", """print('{"seconds": 1, "version": "1"}')"""])
+
+    benchmark.measure()
+
+    (after,) = (said.index(line) for line in said if line.startswith("round 1 of 2: duckdb"))
+    runs = [line.removeprefix("runs: ") for line in said if line.startswith("runs: ")]
+    before = [line for line in said[:after] if line.startswith("runs: ")]
+    assert len(before) == len(jobs)
+    first, again, other = runs[len(jobs) :]
+    assert first == again != other
 
 
 def test_every_job_that_is_compared_exists() -> None:

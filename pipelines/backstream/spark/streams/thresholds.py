@@ -58,11 +58,18 @@ class WindowGrid:
         before_ms = self.first_end_ms - self.step_ms
         return Interval(before_ms + numbers.start * self.step_ms, before_ms + numbers.stop * self.step_ms)
 
-    def bound(self, spark: SparkSession, numbers: range | None = None) -> GridColumns:
-        """The same as columns; with `numbers`, tumbling windows are restricted to these."""
-        asked = self.stretch(range(self.count) if numbers is None else numbers)
-        first_end_ms, *bounds_ms = looked_up(spark, self.first_end_ms, asked.start_ms, asked.end_ms)
-        return GridColumns(first_end_ms, self.step_ms, self.count, IntervalColumns(*bounds_ms))
+    def bound(self, spark: SparkSession) -> GridColumns:
+        """The same as columns."""
+        (columns,) = self.bound_apart(spark, [range(self.count)])
+        return columns
+
+    def bound_apart(self, spark: SparkSession, parts: Sequence[range]) -> list[GridColumns]:
+        """As columns that ask for some of its tumbling windows, by number, and again for others."""
+        spans = [self.stretch(numbers) for numbers in parts]
+        bounds_ms = [bound_ms for span in spans for bound_ms in (span.start_ms, span.end_ms)]
+        first_end_ms, *columns = looked_up(spark, self.first_end_ms, *bounds_ms)
+        asked = [IntervalColumns(*bounds) for bounds in zip(columns[::2], columns[1::2], strict=True)]
+        return [GridColumns(first_end_ms, self.step_ms, self.count, each) for each in asked]
 
 
 @dataclass(frozen=True, slots=True)

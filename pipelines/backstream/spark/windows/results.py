@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -25,7 +25,7 @@ from backstream.spark.windows.metrics import Counts, counted
 from backstream.spark.windows.panes import WINDOW
 from backstream.spark.windows.slices import slice_width_ms
 from backstream.spark.windows.stretches import in_stretches
-from backstream.spark.windows.values import Grouping
+from backstream.spark.windows.values import Grouping, Shape
 from backstream.spark.work import Records, Work
 
 
@@ -60,19 +60,24 @@ class FixedWindows:
         definition = self.work.definition
         keys, aggregates = definition.source.key, definition.aggregates
         grid = WindowGrid.of(self.window, self.work.interval)
-        grouping = Grouping(self.window, grid.bound(self.work.spark), keys, aggregates)
         is_many = self.work.expected_events >= values.MANY_EVENTS
         # Where copies are looked for, the records were kept once those were found; of records read anew they would
         # have to be found again.
         if is_many and not definition.source.deduplicate_on:
-            found = in_stretches(self.work.recorded, grid, grouping, self._grouped)
+            found = in_stretches(
+                self.work.recorded,
+                self.window,
+                grid,
+                lambda events, some: self._grouped(events, Grouping(self.window, some, keys, aggregates)),
+            )
             if found is not None:
                 return found
         events = self._usable(known, columns_used(definition))
+        shape = Shape()
         if is_many:
             shape = values.shape_of(events, self.work.expected_events, keys, slice_width_ms(self.window))
-            grouping = replace(grouping, shape=shape)
-        return self._grouped(events, grouping)
+        every = grid.bound(self.work.spark)
+        return self._grouped(events, Grouping(self.window, every, keys, aggregates, shape))
 
     def _grouped(self, events: DataFrame, grouping: Grouping) -> DataFrame:
         if self.lateness is None:

@@ -9,7 +9,6 @@ order of time, as those of an archive do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from pyspark.sql import DataFrame
@@ -18,8 +17,8 @@ from backstream.core.plan import InputFile
 from backstream.core.windows import Tumbling
 from backstream.spark import apart
 from backstream.spark.recorded import Recorded
-from backstream.spark.streams.thresholds import WindowGrid
-from backstream.spark.windows.values import Grouping, Shape
+from backstream.spark.streams.thresholds import GridColumns, WindowGrid
+from backstream.spark.windows.assignment import FixedWindow
 
 MOST_READ = 1.5
 """Times its share of all events that a task may read: reading is a fifth of the work, moving them half of it."""
@@ -64,9 +63,9 @@ def _cuts_ms(ends: Sequence[tuple[int, int]], count: int) -> Iterator[int]:
 
 def in_stretches(
     recorded: Recorded,
+    window: FixedWindow,
     grid: WindowGrid,
-    grouping: Grouping,
-    grouped: Callable[[DataFrame, Grouping], DataFrame],
+    grouped: Callable[[DataFrame, GridColumns], DataFrame],
 ) -> DataFrame | None:
     """What is asked of tumbling windows, a stretch of time in a task; None for others, or where it does not pay.
 
@@ -74,18 +73,19 @@ def in_stretches(
 
     Args:
         recorded: the events.
-        grid: the windows that are asked for.
-        grouping: what is asked of them; with `grouped` it is asked of each stretch for itself.
-        grouped: answers it for the windows that a grid asks for, out of events that are theirs or not.
+        window: which windows.
+        grid: those that are asked for.
+        grouped: answers it for the windows that columns ask for, out of events that are theirs or not, without
+            an exchange.
     """
-    if not isinstance(grouping.window, Tumbling):
-        return None
     spark = recorded.spark
-
-    def part(numbers: range) -> DataFrame:
-        alone = replace(grouping, grid=grid.bound(spark, numbers), shape=Shape())  # no shape asks for an exchange
-        return grouped(recorded.around(grid.stretch(numbers)).coalesce(1), alone)
-
+    if not isinstance(window, Tumbling):
+        return None
     if not (found := stretches(recorded.files, grid, spark.sparkContext.defaultParallelism)):
         return None
-    return apart.united(found, part)
+
+    def part(stretch: tuple[range, GridColumns]) -> DataFrame:
+        numbers, columns = stretch
+        return grouped(recorded.around(grid.stretch(numbers)).coalesce(1), columns)
+
+    return apart.united(list(zip(found, grid.bound_apart(spark, found), strict=True)), part)
