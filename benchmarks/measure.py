@@ -1,4 +1,4 @@
-"""Rounds: every job and every peer once per round, one kind of job after the other, in an order that changes."""
+"""Rounds: every job and peer is measured once in each, one kind after the other, in an order that changes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Benchmark:
         before = ""
         for number in range(1, self._results.rounds + 1):
             for name in in_turn([*self._jobs, *self._peers], number):
-                if before in self._peers and name in self._jobs:
+                if before and before not in self._jobs and name in self._jobs:
                     self._jobs[name].run()  # the session was idle for minutes: whoever comes first is slow
                 self._once(name, f"round {number} of {self._results.rounds}")
                 before = name

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import Expected, Place, Row, days, definition_of, random_history, write_history
@@ -240,6 +241,24 @@ def test_no_column_of_a_source_can_be_hidden_by_one_that_a_run_adds(
     known = results_of(Work.of(spark, plan, plan.chunks), DataFrame.cache).records().known
 
     assert set(known.columns) - WORKING_COLUMNS == {"key", "value", "origin", "seq"}  # the source's own
+
+
+def test_a_source_may_call_its_partition_what_a_run_calls_the_file(spark: SparkSession, tmp_path: Path) -> None:
+    history = list(dict.fromkeys(random_history(seed=31, rows=300)))  # without copies
+    write_history(tmp_path / "data", history)
+    for file in (tmp_path / "data").rglob("*.parquet"):
+        table = pq.ParquetFile(file).read()
+        pq.write_table(table.rename_columns({"origin": "source_file"}), file)
+    content = definition_of(tmp_path / "data", window=WINDOWS["tumbling"], backfill={"chunk": "3d"})
+    del content["source"]["deduplicate_on"]
+    content["source"]["partition"] = "source_file"
+    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
+    expected = Expected(history, parse(content, "test"), plan.range)
+
+    manifests = list(replay_chunks(spark, plan, plan.chunks))
+
+    assert fates(manifests) == expected.fates()
+    assert panes(manifests) == expected.values()
 
 
 def test_no_python_runs_in_the_plan_of_a_replay(spark: SparkSession, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from backstream.core.records import Clock
 from backstream.core.watermarks import Emission
 from backstream.definition.model import Definition
 from backstream.spark import read
+from backstream.spark.arrays import IntervalColumns
 from backstream.spark.schemas import EVENT, Step, long
 from backstream.spark.streams.watermarks import ClockColumns, Heard, compressed, heard, watermarked
 from backstream.spark.windows.assignment import (
@@ -120,11 +121,11 @@ def undelayed(definition: Definition) -> Emission:
 
 def _records(spark: SparkSession, recorded: Recorded) -> DataFrame:
     """The readable records that windows of the range can hold, each once."""
+    is_near = IntervalColumns.of(spark, recorded.near).hold(F.col("event_time_ms"))
     events = (
         read.rows_of(spark, recorded.near_paths)
-        .transform(read.with_file)
         .transform(read.normalised(recorded.definition))
-        .transform(read.within(spark, recorded.near, []))
+        .where(F.col(read.REASON).isNull() & is_near)
         .transform(read.deduplicated(recorded.definition.source.deduplicate_on))
     )
     return events.where(~F.col("is_duplicate"))

@@ -61,7 +61,10 @@ def schema_of(spark: SparkSession, path: str) -> StructType:
 
 
 def with_file(rows: DataFrame) -> DataFrame:
-    """Add `source_file`. Only where it is used: else Spark notes of every row all that it knows of its file."""
+    """Add `source_file` to normalised events, since a source may have a column of that name.
+
+    Only where it is used: else Spark notes of every row all that it knows of its file.
+    """
     return rows.withColumn(FILE, F.col("_metadata.file_path"))
 
 
@@ -99,7 +102,7 @@ def normalised(definition: Definition) -> Step:
             WRITTEN_ARRIVAL_TIME: _written(source.arrival_time),
             **({MARKER: _marker_ms(rows, marker, event, definition.watermark.delay)} if marker else {}),
         }
-        passed_on = [F.col(name) for name in (*kept, FILE, FILE_SIZE, RECORD) if name in rows.columns]
+        passed_on = [F.col(name) for name in (*kept, RECORD) if name in rows.columns]
         columns[REASON] = _reason(source, columns)
         return rows.select(*(column.alias(name) for name, column in columns.items()), *passed_on)
 

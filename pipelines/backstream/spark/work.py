@@ -155,8 +155,8 @@ def records(work: Work, interval: Interval) -> Records:
     counts = [F.count_if(number == F.lit(each)).alias(tallied_as(each)) for each in range(len(work.chunks))]
     events = (
         read.rows_of(work.spark, paths, work.schema)
-        .transform(read.with_file)
         .transform(read.normalised(work.definition))
+        .transform(read.with_file)
         .transform(read.within(work.spark, interval, work.owned_files))
         .withColumn(CHUNK, _number(work))
     )
@@ -189,9 +189,9 @@ def _number_of_file(work: Work) -> Column:
 def quarantined(work: Work) -> DataFrame:
     """Records that cannot be normalised, whole, with the reason and `CHUNK`."""
     # Not by `work.schema`: files may differ in columns that the definition does not name.
-    rows = read.rows_of(work.spark, work.paths).transform(read.with_record).transform(read.with_file)
+    rows = read.rows_of(work.spark, work.paths).transform(read.with_record)
     nothing = Interval(work.interval.start_ms, work.interval.start_ms)
-    events = rows.transform(read.normalised(work.definition))
+    events = rows.transform(read.normalised(work.definition)).transform(read.with_file)
     return events.transform(read.within(work.spark, nothing, work.owned_files)).withColumns(
         {
             "reason": F.col(read.REASON),

@@ -92,8 +92,8 @@ def _batch(spark: SparkSession, definition: Definition, files: Sequence[InputFil
     told_apart = {read.FILE_SIZE: size_bytes}
     if shared:
         told_apart[read.FILE] = F.when(size_bytes.isin(shared), path).otherwise(F.lit(""))
-    rows = read.rows_of(spark, [file.path for file in files]).withColumns(told_apart)
-    events = rows.transform(read.normalised(definition)).transform(_placed)
+    rows = read.rows_of(spark, [file.path for file in files])
+    events = rows.transform(read.normalised(definition)).withColumns(told_apart).transform(_placed)
     found = bucketed(events, grid, tuple(told_apart)).toArrow()
     # What was written anew meanwhile would be taken for what was planned, or be lost.
     require_files(files, "extend the arrival index")
