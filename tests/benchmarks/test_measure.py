@@ -72,17 +72,23 @@ class Written:
         return Sums(0, 0, 0)
 
 
-def test_the_first_job_after_a_peer_runs_once_before_it_is_measured(spark: SparkSession) -> None:
-    """The session was idle while the peer ran."""
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [("""print('{"seconds": 1, "version": "1"}')""", "round 1 of 2: duckdb"), ("exit(1)", "duckdb is left out")],
+)
+def test_the_first_job_after_a_peer_runs_once_before_it_is_measured(
+    spark: SparkSession, program: str, told: str
+) -> None:
+    """The session was idle while the peer ran, or failed."""
     said: list[str] = []
     jobs = [Written("tumbling, by hand", said), Written("tumbling, replay", said)]
     benchmark = Benchmark(spark, Results(ROWS, 2, "1g", today(), machine(spark)), jobs, said.append)
     (peer,) = of_families({"duckdb"})
-    benchmark.add(peer, lambda: [sys.executable, "-c", """print('{"seconds": 1, "version": "1"}')"""])
+    benchmark.add(peer, lambda: [sys.executable, "-c", program])
 
     benchmark.measure()
 
-    (after,) = (said.index(line) for line in said if line.startswith("round 1 of 2: duckdb"))
+    (after,) = (said.index(line) for line in said if line.startswith(told))
     runs = [line.removeprefix("runs: ") for line in said if line.startswith("runs: ")]
     before = [line for line in said[:after] if line.startswith("runs: ")]
     assert len(before) == len(jobs)
