@@ -13,6 +13,7 @@ from backstream.core.instants import DAY_MS, MINUTE_MS
 from backstream.core.intervals import Interval
 from backstream.core.records import Clock
 from backstream.core.windows import Tumbling
+from backstream.spark.schemas import PARTITION_NUMBER
 from backstream.spark.streams.generators import heard_by
 from backstream.spark.streams.thresholds import WindowGrid
 from benchmarks import ours
@@ -42,7 +43,8 @@ class WatermarkJob:
         """How many there are."""
         rows = ours.normalised(self.spark.read.parquet(str(self.parquet)))
         number = F.pmod(F.xxhash64("arrival_seq"), F.lit(PARTITIONS))
-        return Sums(self.find(rows.withColumn("source_partition", number.cast("string"))), 0, 0)
+        spread = {"source_partition": number.cast("string"), PARTITION_NUMBER: number}
+        return Sums(self.find(rows.withColumns(spread)), 0, 0)
 
 
 def per_window(rows: DataFrame) -> int:

@@ -24,6 +24,7 @@ from backstream.definition.load import parse
 from backstream.spark.read import FILE_SIZE, schema_of
 from backstream.spark.recorded import Recorded
 from backstream.spark.run import replay_chunks
+from backstream.spark.schemas import PARTITION_NUMBER
 from backstream.spark.sessions import sessions
 from backstream.spark.sessions.islands import SessionColumns
 from backstream.spark.streams import merge
@@ -177,7 +178,8 @@ def normalised(rows: DataFrame) -> DataFrame:
     return rows.select(
         F.unix_millis("event_time").alias("event_time_ms"),
         F.unix_millis("arrival_time").alias("arrival_time_ms"),
-        "source_partition",
+        F.col("source_partition").cast("string"),
+        F.col("source_partition").alias(PARTITION_NUMBER),
         "arrival_seq",
         "key",
         "value",

@@ -24,7 +24,7 @@ from backstream.core.records import ONLY_PARTITION
 from backstream.definition.aggregates import columns_used
 from backstream.definition.model import Definition, Source
 from backstream.spark.arrays import IntervalColumns, as_arrays
-from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, Step
+from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, PARTITION_NUMBER, Step
 
 REASON = "quarantine_reason"
 """Why a record cannot be normalised; null: it can."""
@@ -102,6 +102,8 @@ def normalised(definition: Definition) -> Step:
             WRITTEN_ARRIVAL_TIME: _written(source.arrival_time),
             **({MARKER: _marker_ms(rows, marker, event, definition.watermark.delay)} if marker else {}),
         }
+        if source.partition and isinstance(_type_of(rows, F.col(source.partition)), IntegralType):
+            columns[PARTITION_NUMBER] = F.col(source.partition)
         passed_on = [F.col(name) for name in (*kept, RECORD) if name in rows.columns]
         columns[REASON] = _reason(source, columns)
         return rows.select(*(column.alias(name) for name, column in columns.items()), *passed_on)
@@ -111,7 +113,7 @@ def normalised(definition: Definition) -> Step:
 
 def _marker_ms(rows: DataFrame, marker: str, event: Column, delay_ms: int) -> Column:
     """The watermark that a record carries: where the marker is true, its event time less the delay."""
-    if isinstance(rows.select(F.expr(marker)).schema.fields[0].dataType, BooleanType):
+    if isinstance(_type_of(rows, F.expr(marker)), BooleanType):
         return F.when(F.expr(marker), F.unix_millis(event) - F.lit(delay_ms))
     return F.unix_millis(_instant(rows, "watermark.marker", marker))
 
@@ -125,7 +127,7 @@ def _times(rows: DataFrame, source: Source) -> tuple[Column, Column]:
 
 
 def _instant(rows: DataFrame, key: str, expression: str) -> Column:
-    kind: DataType = rows.select(F.expr(expression)).schema.fields[0].dataType
+    kind = _type_of(rows, F.expr(expression))
     if isinstance(kind, TimestampType):
         return F.expr(expression)
     if isinstance(kind, StringType):
@@ -140,19 +142,23 @@ def _instant(rows: DataFrame, key: str, expression: str) -> Column:
     raise ContractError(msg)
 
 
+def _type_of(rows: DataFrame, column: Column) -> DataType:
+    return rows.select(column).schema.fields[0].dataType
+
+
 def _written(expression: str | None) -> Column:
     return F.lit(None).cast("string") if expression is None else F.expr(expression).cast("string")
 
 
 def _reason(source: Source, columns: Mapping[str, Column]) -> Column:
-    """Whether a time was written at all is asked of the time itself: its text is made only where it is wanted."""
+    """Why a record cannot be read; asked of what was read itself, so that text is made only where it is wanted."""
     first_ms, end_ms = source.event_time_range
     event_ms = columns["event_time_ms"]
     reasons = {
         "null_event_time": F.expr(source.event_time).isNull(),
         "unparsable_event_time": event_ms.isNull(),
         "absurd_event_time": (event_ms < F.lit(first_ms)) | (event_ms >= F.lit(end_ms)),
-        "null_source_partition": columns["source_partition"].isNull(),
+        **({"null_source_partition": F.col(source.partition).isNull()} if source.partition else {}),
         "null_sequence": columns["arrival_seq"].isNull(),
     }
     if source.arrival_time is not None:

@@ -21,8 +21,25 @@ EVENT: Mapping[str, DataType] = {
 }
 """A normalised event, before its key and value columns."""
 
+PARTITION_NUMBER = "source_partition_number"
+"""`source_partition` as a number, beside the text, where it was recorded as one."""
+
 ARRIVAL_ORDER = ("arrival_time_ms", "arrival_seq", "source_partition")
 """The total order in which records arrived; the partition breaks the last ties."""
+
+
+def partition_to_group_by(events: DataFrame) -> Column:
+    """The source partition as what is grouped by sooner: a number, where there is one, and else text.
+
+    It is called `source_partition`; behind the grouping, `with_partition_as_text` makes text of it.
+    """
+    name = PARTITION_NUMBER if PARTITION_NUMBER in events.columns else "source_partition"
+    return F.col(name).alias("source_partition")
+
+
+def with_partition_as_text(grouped: DataFrame) -> DataFrame:
+    """`source_partition` as every table has it."""
+    return grouped.withColumn("source_partition", F.col("source_partition").cast("string"))
 
 
 def conforming(name: str, columns: Mapping[str, DataType]) -> Step:

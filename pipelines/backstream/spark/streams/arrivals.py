@@ -17,7 +17,13 @@ from backstream.core.pins import require_files
 from backstream.core.plan import InputFile
 from backstream.definition.model import Definition
 from backstream.spark import read
-from backstream.spark.schemas import integer_quotient, long
+from backstream.spark.schemas import (
+    PARTITION_NUMBER,
+    integer_quotient,
+    long,
+    partition_to_group_by,
+    with_partition_as_text,
+)
 from backstream.spark.streams.index import ArrivalIndex, write_batch
 
 
@@ -53,7 +59,7 @@ def bucketed(events: DataFrame, grid: BucketGrid, file: Sequence[str]) -> DataFr
     }
     return (
         events.withColumns(buckets)
-        .groupBy(*file, "source_partition", *buckets)
+        .groupBy(*file, partition_to_group_by(events), *buckets)
         .agg(
             F.count(F.lit(1)).alias("events"),
             F.min("event_time_ms").alias("first_event_ms"),
@@ -61,6 +67,7 @@ def bucketed(events: DataFrame, grid: BucketGrid, file: Sequence[str]) -> DataFr
             F.min("arrival_time_ms").alias("first_arrival_ms"),
             F.max("arrival_time_ms").alias("last_arrival_ms"),
         )
+        .transform(with_partition_as_text)
     )
 
 
@@ -80,7 +87,8 @@ def arrival_bucket(arrival_time_ms: Column, grid: BucketGrid) -> Column:
 
 def _placed(events: DataFrame) -> DataFrame:
     """Records that cannot be read have no place in time: of each file they make one row of nulls."""
-    names = ("source_partition", "event_time_ms", "arrival_time_ms")
+    places = ("source_partition", PARTITION_NUMBER, "event_time_ms", "arrival_time_ms")
+    names = [name for name in places if name in events.columns]
     return events.withColumns({name: F.when(F.col(read.REASON).isNull(), F.col(name)) for name in names})
 
 

@@ -31,7 +31,13 @@ from backstream.core.watermarks import (
     played,
 )
 from backstream.spark.arrays import as_arrays
-from backstream.spark.schemas import Step, integer_quotient, long
+from backstream.spark.schemas import (
+    Step,
+    integer_quotient,
+    long,
+    partition_to_group_by,
+    with_partition_as_text,
+)
 from backstream.spark.streams.heard import Heard, Longs, longs
 from backstream.spark.streams.in_order import merged_in_order
 from backstream.spark.streams.maxima import batched, distinct, merged
@@ -92,13 +98,13 @@ def compressed(
     their partition's greatest event time are kept as markers.
     """
     blocks = events.withColumn("block", ticks_before(clock))
-    by_block = blocks.groupBy(*stream, "source_partition", "block")
+    by_block = blocks.groupBy(*stream, partition_to_group_by(blocks), "block")
     greatest_ms = F.max("event_time_ms").alias("event_time_ms")
     if emission is not None and is_merged(emission):
         # The order within a block decides nothing: Spark would sort for it, and send it to the driver.
-        return by_block.agg(greatest_ms)
+        return by_block.agg(greatest_ms).transform(with_partition_as_text)
     last = F.max(F.struct("arrival_time_ms", "arrival_seq"))
-    cells = by_block.agg(greatest_ms, last.alias("position"))
+    cells = by_block.agg(greatest_ms, last.alias("position")).transform(with_partition_as_text)
     no_marker = long(None).alias("marker_ms")
     cells = cells.select(*stream, "source_partition", "block", "event_time_ms", "position.*", no_marker)
     if emission is not None and emission.model is EmissionModel.RECORD:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from backstream.core.fates import Fate
 from backstream.core.windows import Sliding, Tumbling
 from backstream.spark.arrays import IntervalColumns
+from backstream.spark.schemas import partition_to_group_by, with_partition_as_text
 from backstream.spark.streams.thresholds import JudgedBy
 from backstream.spark.windows.assignment import WindowColumns, latest_window_ms, windowed
 from backstream.spark.windows.fates import EXPIRED
@@ -90,14 +91,15 @@ def counted(
         owned: the starts of the windows that the chunks answer for.
         judged: how lateness is told; None: nothing is late.
     """
-    partition = F.coalesce("source_partition", F.lit("unknown")).alias("source_partition")
     # With one window per record its fate says all; else a late record is late for some of its windows only.
     late = judged if isinstance(cells, Sliding) else None
     slices = records.transform(sliced(cells, late))
     by = ["fate", CHUNK, *late_columns(late)]
-    rows = slices.groupBy(F.col(SLICE).alias("event_time_ms"), partition, *by).agg(
+    of_partition = partition_to_group_by(records)
+    rows = slices.groupBy(F.col(SLICE).alias("event_time_ms"), of_partition, *by).agg(
         F.count(F.lit(1)).alias("events"),
         F.min("arrival_time_ms").alias("first_arrival_ms"),
         F.max("arrival_time_ms").alias("last_arrival_ms"),
     )
-    return Counts(rows, cells, owned, judged)
+    named = rows.transform(with_partition_as_text).fillna("unknown", ["source_partition"])
+    return Counts(named, cells, owned, judged)

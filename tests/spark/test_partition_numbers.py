@@ -1,0 +1,99 @@
+"""Source partitions that were recorded as numbers: grouped by as such, and text in all that a run tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.spark.histories import Expected, Row, definition_of, random_history, write_history
+from tests.spark.runs import WINDOWS, fates, panes, physical_plan, planned, published, rows
+
+from backstream.core.arrivals import BucketGrid
+from backstream.core.plan import Mode
+from backstream.core.windows import Session
+from backstream.definition.load import parse
+from backstream.spark.run import replay_chunks, results_of
+from backstream.spark.streams.arrivals import bucketed
+from backstream.spark.streams.watermarks import ClockColumns, compressed
+from backstream.spark.work import Work
+
+NAMES = {"A": "10", "B": "2", "C": "-1"}
+"""Their order as text is not their order as numbers."""
+
+
+def written(folder: Path, of: pa.DataType) -> list[Row]:
+    """A history whose partitions are numbers, as it lies in files and as it is told."""
+    history = [(*row[:2], NAMES[row[2]], *row[3:]) for row in random_history(seed=41, rows=300)]
+    write_history(folder, history)
+    for file in folder.rglob("*.parquet"):
+        table = pq.ParquetFile(file).read()
+        at = table.schema.get_field_index("origin")
+        pq.write_table(table.set_column(at, "origin", table["origin"].cast(of)), file)
+    return history
+
+
+def definition(folder: Path, kind: str) -> dict[str, Any]:
+    return definition_of(folder, window=WINDOWS[kind], backfill={"chunk": "1d"})
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "session"])
+@pytest.mark.parametrize("of", [pa.int8(), pa.int64()], ids=str)
+def test_a_replay_tells_them_as_text(spark: SparkSession, tmp_path: Path, kind: str, of: pa.DataType) -> None:
+    history, content = written(tmp_path / "data", of), definition(tmp_path / "data", kind)
+    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
+    expected = Expected(history, parse(content, "test"), plan.range)
+
+    manifests = list(replay_chunks(spark, plan, plan.chunks))
+
+    assert fates(manifests) == expected.fates()
+    assert panes(manifests) == expected.values()
+    assert published(manifests) == expected.published()
+    assert {row["source_partition"] for row in rows(manifests, "metrics")} == set(NAMES.values())
+
+
+def test_one_that_is_missing_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    written(tmp_path / "data", pa.int32())
+    file = min((tmp_path / "data").rglob("*.parquet"))
+    table = pq.ParquetFile(file).read()
+    at, first = table.schema.get_field_index("origin"), pa.array([None], pa.int32())
+    with_hole = pa.concat_arrays([first, table["origin"].slice(1).combine_chunks()])
+    pq.write_table(table.set_column(at, "origin", with_hole), file)
+    plan = planned(tmp_path, definition(tmp_path / "data", "tumbling"), Mode.REPLAY, since=0, until=3)
+
+    manifests = list(replay_chunks(spark, plan, plan.chunks))
+
+    told = fates(manifests)
+    assert told["unknown"] == {"quarantined": 1}
+    assert sum(sum(each.values()) for each in told.values()) == sum(each.events_read for each in manifests)
+
+
+@pytest.mark.parametrize("grouping", ["index", "watermarks", "metrics"])
+def test_text_is_made_of_them_only_when_they_are_grouped(
+    spark: SparkSession, tmp_path: Path, grouping: str
+) -> None:
+    written(tmp_path / "data", pa.int32())
+    content = definition(tmp_path / "data", "tumbling")
+    content["source"]["deduplicate_on"] = []  # to find copies, rows are moved as they are
+    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
+    work = Work.of(spark, plan, plan.chunks)
+
+    _, *below = physical_plan(grouped(work, grouping)).split("HashAggregate")
+
+    assert len(below) > 1
+    assert not [each for each in below if "source_partition" in each and " as string)" in each]
+
+
+def grouped(work: Work, grouping: str) -> DataFrame:
+    if grouping == "metrics":
+        results = results_of(work, DataFrame.cache)
+        return results.counts(results.records().known).rows
+    if grouping == "watermarks":
+        return compressed(work.recorded.all(), ClockColumns.of(work.clock), (), work.emission)
+    window = work.definition.window.spec()
+    assert not isinstance(window, Session)
+    buckets = BucketGrid.of(window, work.emission, work.definition.lateness.allowed)
+    return bucketed(work.recorded.all(), buckets, ())
