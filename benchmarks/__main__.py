@@ -12,24 +12,19 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from backstream.core.folders import CATALOG_VARIABLE
-from benchmarks import comparisons, publication, results, spark_jobs, table
-from benchmarks.comparisons import Comparison, Section
-from benchmarks.data import Stream
-from benchmarks.measure import Benchmark
+from benchmarks import comparisons, publication, results, table
+from benchmarks.comparisons import Section
+from benchmarks.kinds import PROGRESS, Setting, by_kind
 from benchmarks.peers import registry
-from benchmarks.peers.registry import Peer, Place
 from benchmarks.results import Results
-from benchmarks.session import session
 
 SAVED = Path(__file__).parent / "measured"
 """A file for each size and choice of sections."""
-_PROGRESS = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,17 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sections = options.only or list(Section)
     wanted = comparisons.wanted(sections, {peer.name for peer in peers})
     bases = {each.base for each in wanted}
+    measured = Results(0, 0, options.heap, results.today(), results.computer())
     if wanted:
-        measured = _measured(options, wanted, [peer for peer in peers if peer.name in bases])
-    else:
-        measured = Results(0, 0, options.heap, results.today(), results.computer())
+        setting = Setting(options.rows, options.rounds, options.heap, options.folder.resolve())
+        measured = by_kind(setting, wanted, [peer.name for peer in peers if peer.name in bases])
     if Section.PUBLICATION in sections:
-        measured.figures.extend(publication.figures(_PROGRESS.print))
+        measured.figures.extend(publication.figures(PROGRESS.print))
     table.shown(measured, wanted, Console(width=None if sys.stdout.isatty() else 200))
     if options.save:
         file = SAVED / f"{measured.rows}-{'-'.join(sections)}.json"
         measured.write(file)
-        _PROGRESS.print(f"saved as {file}")
+        PROGRESS.print(f"saved as {file}")
     return 1 if measured.failed or measured.disagreements else 0
 
 
@@ -97,21 +92,6 @@ def _families(asked: Sequence[str]) -> set[str]:
     return set(registry.FAMILIES) if "all" in asked else set(asked)
 
 
-def _measured(options: argparse.Namespace, wanted: Sequence[Comparison], peers: Sequence[Peer]) -> Results:
-    folder: Path = options.folder.resolve()
-    spark = session(options.heap, folder / "spark")
-    found = Results(options.rows, options.rounds, options.heap, results.today(), results.machine(spark))
-    names = {name for each in wanted for name in (each.job, each.base)}
-    with _PROGRESS.status("making the data, on first use"):
-        benchmark = Benchmark(spark, found, spark_jobs.jobs(spark, options.rows, folder, names), _PROGRESS.print)
-    for peer in peers:
-        with _PROGRESS.status(f"preparing {peer.name}, on first use"):
-            benchmark.add(peer, partial(peer.prepared, spark, Stream(options.rows), Place(folder, options.heap)))
-    benchmark.measure()
-    spark.stop()
-    return found
-
-
 def saved() -> list[Results]:
     """All that was kept, the largest first."""
     return sorted(map(Results.read, sorted(SAVED.glob("*.json"))), key=lambda each: -each.rows)
@@ -120,7 +100,7 @@ def saved() -> list[Results]:
 def _write_page(page: Path) -> int:
     found = saved()
     if not found:
-        _PROGRESS.print(f"no results in {SAVED}\n\nhint: make bench ARGS='--rows 25000000 --peers all --save'")
+        PROGRESS.print(f"no results in {SAVED}\n\nhint: make bench ARGS='--rows 25000000 --peers all --save'")
         return 1
     table.write_page(page, found, comparisons.COMPARISONS)
     return 0

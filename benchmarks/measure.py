@@ -1,4 +1,4 @@
-"""Rounds: every job and peer is measured once in each, one kind after the other, in an order that changes."""
+"""Rounds: every job and peer is measured once in each, in an order that changes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Benchmark:
             self._say(f"warm-up: {name}")
         before = ""
         for number in range(1, self._results.rounds + 1):
-            for name in in_turn([*self._jobs, *self._peers], number):
+            for name in in_turn([*self._jobs], [*self._peers], number):
                 if before and before not in self._jobs and name in self._jobs:
                     self._jobs[name].run()  # the session was idle for minutes: whoever comes first is slow
                 self._once(name, f"round {number} of {self._results.rounds}")
@@ -94,22 +94,13 @@ class Benchmark:
         self._say(f"{name} is left out: {error}")
 
 
-_KINDS = ("tumbling", "sliding", "session", "30 days", "64 partitions")
-"""Of jobs, by a part of their names. Peers, whose names have none of these, do the first."""
-
-
-def in_turn(names: Sequence[str], number: int) -> list[str]:
-    """The order of a round: one kind of job after the other, shuffled by its number, and peers behind their kind.
+def in_turn(jobs: Sequence[str], peers: Sequence[str], number: int) -> list[str]:
+    """The order of a round: jobs and behind them peers, both shuffled by its number.
 
     A shared machine is faster in one minute than in the next, so jobs that are compared follow one another.
     """
-    order, kinds = random.Random(number), list(_KINDS)  # noqa: S311 - an order, not a secret
-    order.shuffle(kinds)
-    place: dict[str, tuple[int, bool, float]] = {}
-    for name in names:
-        kind = next((each for each in _KINDS if each in name), None)
-        place[name] = (kinds.index(kind or _KINDS[0]), kind is None, order.random())
-    return sorted(names, key=place.__getitem__)
+    order = random.Random(number)  # noqa: S311 - an order, not a secret
+    return [*order.sample(jobs, len(jobs)), *order.sample(peers, len(peers))]
 
 
 _SAME_EVENTS = (

@@ -7,7 +7,7 @@ import os
 import platform
 import statistics
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -83,6 +83,16 @@ class Results:
         """Write as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    def joined(self, other: Self) -> Self:
+        """These and what was measured of other jobs, with the same rows and on the same machine."""
+        return replace(
+            self,
+            runs=self.runs | other.runs,
+            failed=self.failed | other.failed,
+            disagreements=self.disagreements + other.disagreements,
+            figures=self.figures + other.figures,
+        )
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,10 +8,11 @@ from pathlib import Path
 import pytest
 from benchmarks.comparisons import COMPARISONS, Section, wanted
 from benchmarks.jobs import Sums
+from benchmarks.kinds import KINDS, in_processes, measured_of
 from benchmarks.measure import Benchmark, disagreements, in_turn
 from benchmarks.peers.environment import PeerError, environment
 from benchmarks.peers.registry import PEERS, half_in_mb, of_families, run
-from benchmarks.results import Results, machine, today
+from benchmarks.results import Results, Runs, machine, today
 from benchmarks.table import ratio_rows
 from pyspark.sql import SparkSession
 
@@ -42,18 +44,44 @@ def test_a_tiny_benchmark_measures_every_ratio_of_its_section(spark: SparkSessio
     assert said[0] == "warm-up: tumbling, by hand"
 
 
-def test_jobs_that_are_compared_follow_one_another_in_an_order_that_changes() -> None:
-    peers = {peer.name for peer in PEERS}
-    rounds = [in_turn([*spark_jobs.names(), *sorted(peers)], number) for number in range(1, 6)]
+def test_jobs_follow_one_another_in_an_order_that_changes_and_peers_come_behind_them() -> None:
+    jobs, peers = ["by hand", "recompute", "replay"], ["duckdb", "polars"]
+    rounds = [in_turn(jobs, peers, number) for number in range(1, 6)]
 
     for names in rounds:
-        assert sorted(names) == sorted([*spark_jobs.names(), *peers])
-        for each in COMPARISONS:
-            first, last = sorted((names.index(each.job), names.index(each.base)))
-            kind = next(kind for kind in ("tumbling", "sliding", "session", "30 days", "64") if kind in each.job)
-            assert all(kind in name or (name in peers and each.base in peers) for name in names[first:last])
-    for pair in (("tumbling, by hand", "tumbling, replay"), ("tumbling, replay", "session, replay")):
+        assert (sorted(names[:3]), sorted(names[3:])) == (jobs, peers)
+    for pair in (("by hand", "replay"), ("duckdb", "polars")):
         assert {min(pair, key=names.index) for names in rounds} == set(pair)
+
+
+def test_each_comparison_is_of_one_kind_and_has_all_it_compares() -> None:
+    peers = [peer.name for peer in PEERS]
+    of_kinds = [measured_of(kind, COMPARISONS, peers) for kind in KINDS]
+
+    for each in COMPARISONS:
+        (names,) = (names for names in of_kinds if each.job in names)
+        assert each.base in names
+    assert sum(len(names) for names in of_kinds) == len({name for names in of_kinds for name in names})
+    assert not {*peers} & {*measured_of("tumbling", COMPARISONS, [])}
+
+
+def test_each_kind_has_a_process_of_its_own() -> None:
+    found = {*in_processes([os.getpid, os.getpid])}
+
+    assert len(found - {os.getpid()}) == 2
+
+
+def test_what_kinds_gave_is_one_result() -> None:
+    runs = {
+        name: Runs("Spark", "Parquet", "", [{"seconds": 1.0}]) for name in ("tumbling, replay", "session, replay")
+    }
+    each = [
+        Results(ROWS, 1, "1g", today(), {}, {name: told}, {name: "failed"}, [name]) for name, told in runs.items()
+    ]
+
+    joined = each[0].joined(each[1])
+
+    assert (joined.runs, [*joined.failed], joined.disagreements) == (runs, [*runs], [*runs])
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from tests.spark.histories import definition_of, random_history, write_history
 from tests.spark.runs import STREAMS, physical_plan, planned
 
 from backstream.core.generators import Strategy, StrategyKind
-from backstream.core.instants import DAY_MS, HOUR_MS
+from backstream.core.instants import DAY_MS, HOUR_MS, MAX_MS
 from backstream.core.plan import InputFile, Mode
 from backstream.core.records import Clock
 from backstream.core.watermarks import Emission
 from backstream.spark import apart
+from backstream.spark.streams import maxima
 from backstream.spark.streams import shares as module
 from backstream.spark.streams.generators import heard_by
 from backstream.spark.streams.maxima import merged
@@ -156,3 +158,32 @@ def test_of_cells_of_one_tick_the_greatest_holds(idle_timeout_ms: int) -> None:
     for twice in ([lower, cells], [cells, lower]):
         found = merged(pa.concat_tables(twice), emission, clock, ["a", "b"])
         assert [each.tolist() for each in found] == wanted
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ticks_that_are_marked_give_what_those_that_are_sorted_give(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance = random.Random(seed)  # noqa: S311 - a test's ticks, not a secret
+    emission = Emission(Strategy(StrategyKind.BOUNDED, 10, 100, chance.choice([0, 300])))
+    last_block = chance.choice([3, 30, 3_000])
+    places = [(chance.choice("abc"), chance.randint(0, last_block)) for _ in range(40)]
+    cells = pa.Table.from_pylist(
+        [
+            {"source_partition": name, "block": block, "event_time_ms": block * 100 + chance.randint(0, 500)}
+            for name, block in places
+        ]
+    )
+    clock = Clock(0, 100, chance.choice([100 * last_block, 70 * last_block]))
+
+    found = []
+    for spread in (0, MAX_MS):
+        monkeypatch.setattr(maxima, "MOST_SPREAD", spread)
+        blocks = maxima.distinct(cells["block"].to_numpy()).tolist()
+        found.append(
+            (blocks, *(each.tolist() for each in merged(cells, emission, clock, ["a", "b", "silent", "c"])))
+        )
+
+    by_sorting, by_marking = found
+    assert by_sorting == by_marking
+    assert by_marking[0] == sorted({*cells["block"].to_pylist()})

@@ -18,6 +18,10 @@ _AT_ONCE = 32_768
 """Ticks merged in one go: few enough to stay near the processor while one partition after another is looked at."""
 
 
+MOST_SPREAD = 8
+"""Times as long as there are values may the stretch be in which they are marked."""
+
+
 def merged(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequence[str]) -> tuple[Longs, Longs]:
     """Bounded generators in one source, without a loop over records: the rises and their ticks.
 
@@ -89,8 +93,19 @@ def _seen(cells: pa.Table, partitions: Sequence[str], clock: Clock) -> Iterator[
     ticks, event_ms = cells["block"].to_numpy() + 1, cells["event_time_ms"].to_numpy()
     for partition in partitions:
         mine = np.flatnonzero((of_row == numbers.get(partition, -1)) & (ticks <= clock.last_tick))
-        mine = mine[np.argsort(ticks[mine])]
-        yield ticks[mine], np.maximum.accumulate(event_ms[mine])
+        ordered, greatest_ms = _in_order(ticks[mine], event_ms[mine])
+        yield ordered, np.maximum.accumulate(greatest_ms)
+
+
+def _in_order(ticks: Longs, event_ms: Longs) -> tuple[Longs, Longs]:
+    """Ticks, ascending, and what belongs to each; of what belongs to the same tick, perhaps the greatest alone."""
+    if not _is_dense(ticks):
+        order = np.argsort(ticks)
+        return ticks[order], event_ms[order]
+    there = distinct(ticks)
+    greatest_ms = np.full(int(there[-1] - there[0]) + 1, MIN_MS)
+    np.maximum.at(greatest_ms, ticks - there[0], event_ms)
+    return there, greatest_ms[there - there[0]]
 
 
 def _idle_after(emission: Emission, clock: Clock) -> int | None:
@@ -112,10 +127,21 @@ def _changes(seen: Sequence[Longs], wait: int | None, clock: Clock) -> Longs:
 
 def distinct(values: Longs) -> Longs:
     """Each value once, ascending; `np.unique` hashes, which takes many times as long as it takes to sort."""
+    if _is_dense(values):
+        first = values.min()
+        is_there = np.zeros(int(values.max() - first) + 1, dtype=bool)
+        is_there[values - first] = True
+        marked: Longs = np.flatnonzero(is_there) + first
+        return marked
     ordered: Longs = np.sort(values)
     is_first = np.ones(len(ordered), dtype=bool)
     is_first[1:] = ordered[1:] != ordered[:-1]
     return ordered[is_first]
+
+
+def _is_dense(values: Longs) -> bool:
+    """Whether it is quicker to mark each value in the stretch they lie in than to sort them."""
+    return len(values) > 0 and int(values.max()) - int(values.min()) < len(values) * MOST_SPREAD
 
 
 def batched(cells: pa.Table, emission: Emission, clock: Clock, blocks: Longs) -> Heard:
