@@ -6,13 +6,18 @@ only saw such, and 9 to 10 s in one that saw sessions and sliding windows in bet
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial, reduce
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple, TypeVar
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from benchmarks import results, spark_jobs
@@ -41,8 +46,10 @@ class Setting(NamedTuple):
 
 def by_kind(setting: Setting, wanted: Sequence[Comparison], peers: Sequence[str]) -> Results:
     """Measure what is compared; of other engines only the named ones. At least one comparison is wanted."""
-    kinds = (measured_of(kind, wanted, peers) for kind in KINDS)
-    return reduce(Results.joined, in_processes(partial(_measured, setting, names) for names in kinds if names))
+    kinds = [names for kind in KINDS if (names := measured_of(kind, wanted, peers))]
+    # What is measured has not made its own input before: that would be one more job that Java has run.
+    list(in_processes([partial(_prepared, setting, [name for names in kinds for name in names])]))
+    return reduce(Results.joined, in_processes(partial(_measured, setting, names) for names in kinds))
 
 
 def measured_of(kind: str, wanted: Sequence[Comparison], peers: Sequence[str]) -> list[str]:
@@ -53,21 +60,56 @@ def measured_of(kind: str, wanted: Sequence[Comparison], peers: Sequence[str]) -
 
 
 def in_processes(calls: Iterable[Callable[[], _Made]]) -> Iterator[_Made]:
-    """What each call gives, one after the other, each in a new process."""
+    """What each call gives, one after the other, each in a new process, which ends when this one does.
+
+    Raises:
+        RuntimeError: what Spark said, if it failed.
+    """
     for call in calls:
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            yield pool.submit(call).result()
+        with ProcessPoolExecutor(1, get_context("spawn"), _end_with_parent) as pool:
+            yield pool.submit(_called, call).result()
+
+
+def _end_with_parent() -> None:
+    """Else a process whose parent was killed would measure on, and keep its heap."""
+
+    def wait() -> None:
+        if (parent := parent_process()) is not None:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
+
+
+def _called(call: Callable[[], _Made]) -> _Made:
+    try:
+        return call()
+    except (PySparkException, Py4JError) as error:
+        # These cannot be sent to another process.
+        raise RuntimeError(str(error)) from None
+
+
+def _prepared(setting: Setting, names: Sequence[str]) -> None:
+    """Make the data and what peers need, where it is not there yet."""
+    spark = session(setting.heap, setting.folder / "spark")
+    _benchmark(spark, setting, names)
+    spark.stop()
 
 
 def _measured(setting: Setting, names: Sequence[str]) -> Results:
+    spark = session(setting.heap, setting.folder / "spark")
+    benchmark = _benchmark(spark, setting, names)
+    benchmark.measure()
+    spark.stop()
+    return benchmark.results
+
+
+def _benchmark(spark: SparkSession, setting: Setting, names: Sequence[str]) -> Benchmark:
     rows, rounds, heap, folder = setting
-    spark = session(heap, folder / "spark")
     found = Results(rows, rounds, heap, results.today(), results.machine(spark))
     with PROGRESS.status("making the data, on first use"):
         benchmark = Benchmark(spark, found, spark_jobs.jobs(spark, rows, folder, {*names}), PROGRESS.print)
     for peer in (peer for peer in PEERS if peer.name in names):
         with PROGRESS.status(f"preparing {peer.name}, on first use"):
             benchmark.add(peer, partial(peer.prepared, spark, Stream(rows), Place(folder, heap)))
-    benchmark.measure()
-    spark.stop()
-    return found
+    return benchmark

@@ -24,7 +24,7 @@ class Benchmark:
     """Measures into `results`, and says how far it is."""
 
     def __init__(self, spark: SparkSession, results: Results, jobs: Sequence[Job], say: Say) -> None:
-        self._results, self._say = results, say
+        self.results, self._say = results, say
         self._jobs = {job.name: job for job in jobs}
         self._meter = SparkMeter(spark)
         self._peers: dict[str, tuple[Peer, list[str]]] = {}
@@ -43,16 +43,16 @@ class Benchmark:
             self._sums[name] = job.checked()
             self._say(f"warm-up: {name}")
         before = ""
-        for number in range(1, self._results.rounds + 1):
+        for number in range(1, self.results.rounds + 1):
             for name in in_turn([*self._jobs], [*self._peers], number):
                 if before and before not in self._jobs and name in self._jobs:
                     self._jobs[name].run()  # the session was idle for minutes: whoever comes first is slow
-                self._once(name, f"round {number} of {self._results.rounds}")
+                self._once(name, f"round {number} of {self.results.rounds}")
                 before = name
-        self._results.disagreements.extend(disagreements(self._sums))
-        in_order = {name: self._results.runs[name] for name in (*self._jobs, *self._peers)}
-        self._results.runs.clear()
-        self._results.runs.update(in_order)
+        self.results.disagreements.extend(disagreements(self._sums))
+        in_order = {name: self.results.runs[name] for name in (*self._jobs, *self._peers)}
+        self.results.runs.clear()
+        self.results.runs.update(in_order)
 
     def _once(self, name: str, where: str) -> None:
         measured = self._job(self._jobs[name]) if name in self._jobs else self._peer(name)
@@ -67,9 +67,9 @@ class Benchmark:
             seconds = time.perf_counter() - begin
         measured = {"seconds": seconds, "rss_mb": resident.peak_mb, **asdict(self._meter.read())}
         engine = "Spark SQL" if job.name.endswith("by hand") else "backstream on Spark"
-        settings = f"local[{THREADS}], heap {self._results.heap}, noop sink; 30 days: staged for the lake"
-        known = Runs(f"{engine} {self._results.machine['spark']}", "Parquet", settings)
-        self._results.runs.setdefault(job.name, known).rounds.append(measured)
+        settings = f"local[{THREADS}], heap {self.results.heap}, noop sink; 30 days: staged for the lake"
+        known = Runs(f"{engine} {self.results.machine['spark']}", "Parquet", settings)
+        self.results.runs.setdefault(job.name, known).rounds.append(measured)
         return measured
 
     def _peer(self, name: str) -> dict[str, float] | None:
@@ -78,19 +78,19 @@ class Benchmark:
             told = run(name, command)
         except PeerError as error:
             del self._peers[name]
-            self._results.runs.pop(name, None)
+            self.results.runs.pop(name, None)
             self._gave_up(name, error)
             return None
         if "windows" in told:
             self._sums[name] = Sums(told["windows"], told["events"], told["total"])
-            told = {**told, "dropped": self._results.rows - told["events"]}
+            told = {**told, "dropped": self.results.rows - told["events"]}
         measured = {measure: float(told[measure]) for measure in _PEER_MEASURES if measure in told}
         known = Runs(f"{peer.engine} {told['version']}", peer.reads, peer.settings)
-        self._results.runs.setdefault(name, known).rounds.append(measured)
+        self.results.runs.setdefault(name, known).rounds.append(measured)
         return measured
 
     def _gave_up(self, name: str, error: PeerError) -> None:
-        self._results.failed[name] = str(error)
+        self.results.failed[name] = str(error)
         self._say(f"{name} is left out: {error}")
 
 

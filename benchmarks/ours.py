@@ -178,7 +178,7 @@ def normalised(rows: DataFrame) -> DataFrame:
     return rows.select(
         F.unix_millis("event_time").alias("event_time_ms"),
         F.unix_millis("arrival_time").alias("arrival_time_ms"),
-        F.col("source_partition").cast("string"),
+        F.col("source_partition").cast("string").alias("source_partition"),
         F.col("source_partition").alias(PARTITION_NUMBER),
         "arrival_seq",
         "key",

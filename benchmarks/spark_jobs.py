@@ -1,4 +1,4 @@
-"""The Spark jobs of a round: what one would write by hand, and the same by backstream; one session for all."""
+"""The Spark jobs of a round: what one would write by hand, and the same by backstream."""
 
 from __future__ import annotations
 

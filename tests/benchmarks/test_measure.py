@@ -2,18 +2,23 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from threading import local
 
+import psutil
 import pytest
 from benchmarks.comparisons import COMPARISONS, Section, wanted
 from benchmarks.jobs import Sums
 from benchmarks.kinds import KINDS, in_processes, measured_of
 from benchmarks.measure import Benchmark, disagreements, in_turn
-from benchmarks.peers.environment import PeerError, environment
+from benchmarks.peers.environment import CHECKOUT, PeerError, environment
 from benchmarks.peers.registry import PEERS, half_in_mb, of_families, run
 from benchmarks.results import Results, Runs, machine, today
 from benchmarks.table import ratio_rows
+from pyspark.errors import PySparkValueError
 from pyspark.sql import SparkSession
 
 from benchmarks import spark_jobs
@@ -69,6 +74,42 @@ def test_each_kind_has_a_process_of_its_own() -> None:
     found = {*in_processes([os.getpid, os.getpid])}
 
     assert len(found - {os.getpid()}) == 2
+
+
+def test_what_was_measured_comes_back_from_its_process() -> None:
+    results = Results(
+        ROWS, 1, "1g", today(), {"java": "17"}, {"a job": Runs("Spark", "Parquet", "", [{"seconds": 1.0}])}
+    )
+
+    (found,) = in_processes([partial(replace, results, rounds=2)])
+
+    assert found == replace(results, rounds=2)
+
+
+def failing() -> None:
+    """As Spark fails: with what cannot be sent to another process."""
+    error = PySparkValueError("no space left")
+    error.__dict__["origin"] = local()
+    raise error
+
+
+def test_what_spark_said_when_it_failed_comes_back_too() -> None:
+    with pytest.raises(RuntimeError, match=r"^no space left$"):
+        next(in_processes([failing]))
+
+
+def test_a_process_ends_with_the_one_that_began_it() -> None:
+    program = "import time; from functools import partial; from benchmarks.kinds import in_processes"
+    program = f"{program}; next(in_processes([partial(time.sleep, 60)]))"
+    with psutil.Popen([sys.executable, "-c", program], cwd=CHECKOUT) as began:
+        while not (begun := [each for each in began.children() if "spawn_main" in " ".join(each.cmdline())]):
+            time.sleep(0.1)
+        time.sleep(1)
+
+        began.kill()
+
+    gone, _ = psutil.wait_procs(begun, timeout=10)
+    assert gone == begun
 
 
 def test_what_kinds_gave_is_one_result() -> None:

@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import Expected, Row, definition_of, random_history, write_history
-from tests.spark.runs import WINDOWS, fates, panes, physical_plan, planned, published, rows
+from tests.spark.runs import STREAMS, WINDOWS, fates, panes, physical_plan, planned, published, rows
 
-from backstream.core.arrivals import BucketGrid
+from backstream.core.arrivals import BucketGrid, IndexFolder
 from backstream.core.plan import Mode
 from backstream.core.windows import Session
 from backstream.definition.load import parse
 from backstream.spark.run import replay_chunks, results_of
-from backstream.spark.streams.arrivals import bucketed
+from backstream.spark.streams.arrivals import bucketed, indexed
 from backstream.spark.streams.watermarks import ClockColumns, compressed
 from backstream.spark.work import Work
 
@@ -36,8 +36,8 @@ def written(folder: Path, of: pa.DataType) -> list[Row]:
     return history
 
 
-def definition(folder: Path, kind: str) -> dict[str, Any]:
-    return definition_of(folder, window=WINDOWS[kind], backfill={"chunk": "1d"})
+def definition(folder: Path, kind: str, **sections: dict[str, Any]) -> dict[str, Any]:
+    return definition_of(folder, window=WINDOWS[kind], backfill={"chunk": "1d"}, **sections)
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "sliding", "session"])
@@ -53,6 +53,19 @@ def test_a_replay_tells_them_as_text(spark: SparkSession, tmp_path: Path, kind: 
     assert panes(manifests) == expected.values()
     assert published(manifests) == expected.published()
     assert {row["source_partition"] for row in rows(manifests, "metrics")} == set(NAMES.values())
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_whatever_the_watermarks_are(spark: SparkSession, tmp_path: Path, stream: str) -> None:
+    history = written(tmp_path / "data", pa.int32())
+    content = definition(tmp_path / "data", "sliding", **STREAMS[stream])
+    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
+    expected = Expected(history, parse(content, "test"), plan.range)
+
+    manifests = list(replay_chunks(spark, plan, plan.chunks))
+
+    assert fates(manifests) == expected.fates()
+    assert panes(manifests) == expected.values()
 
 
 def test_one_that_is_missing_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
@@ -71,6 +84,23 @@ def test_one_that_is_missing_is_unknown(spark: SparkSession, tmp_path: Path) -> 
     assert sum(sum(each.values()) for each in told.values()) == sum(each.events_read for each in manifests)
 
 
+def test_an_unreadable_record_of_one_has_no_place_in_the_index(spark: SparkSession, tmp_path: Path) -> None:
+    written(tmp_path / "data", pa.int32())
+    file = min((tmp_path / "data").rglob("*.parquet"))
+    table = pq.ParquetFile(file).read()
+    times = table["happened_at"].combine_chunks()
+    with_hole = pa.concat_arrays([pa.nulls(1, times.type), times.slice(1)])
+    pq.write_table(table.set_column(0, "happened_at", with_hole), file)
+    plan = planned(tmp_path, definition(tmp_path / "data", "tumbling"), Mode.REPLAY, since=0, until=3)
+    work = Work.of(spark, plan, plan.chunks)
+
+    index = indexed(spark, work.definition, plan.inputs, folder_of(tmp_path, work))
+
+    assert index.unplaced() == {str(file)}
+    assert index.partitions() == set(NAMES.values())
+    assert sum(rows.num_rows for rows in index.delivered.values()) == index.rows.num_rows - 1
+
+
 @pytest.mark.parametrize("grouping", ["index", "watermarks", "metrics"])
 def test_text_is_made_of_them_only_when_they_are_grouped(
     spark: SparkSession, tmp_path: Path, grouping: str
@@ -87,13 +117,20 @@ def test_text_is_made_of_them_only_when_they_are_grouped(
     assert not [each for each in below if "source_partition" in each and " as string)" in each]
 
 
+def buckets_of(work: Work) -> BucketGrid:
+    window = work.definition.window.spec()
+    assert not isinstance(window, Session)
+    return BucketGrid.of(window, work.emission, work.definition.lateness.allowed)
+
+
+def folder_of(home: Path, work: Work) -> IndexFolder:
+    return IndexFolder.of(home / "index", work.definition.name, work.definition.read_by, buckets_of(work))
+
+
 def grouped(work: Work, grouping: str) -> DataFrame:
     if grouping == "metrics":
         results = results_of(work, DataFrame.cache)
         return results.counts(results.records().known).rows
     if grouping == "watermarks":
         return compressed(work.recorded.all(), ClockColumns.of(work.clock), (), work.emission)
-    window = work.definition.window.spec()
-    assert not isinstance(window, Session)
-    buckets = BucketGrid.of(window, work.emission, work.definition.lateness.allowed)
-    return bucketed(work.recorded.all(), buckets, ())
+    return bucketed(work.recorded.all(), buckets_of(work), ())

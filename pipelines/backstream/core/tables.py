@@ -150,7 +150,7 @@ WORKING_COLUMNS = frozenset(
         "event_time_ms",
         "arrival_time_ms",
         "source_partition",
-        "source_partition_number",
+        "source_partition__number",
         "arrival_seq",
         "watermark_ms",
         "window_start_ms",

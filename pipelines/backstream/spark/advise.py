@@ -21,7 +21,7 @@ from backstream.core.watermarks import Emission
 from backstream.definition.model import Definition
 from backstream.spark import read
 from backstream.spark.arrays import IntervalColumns
-from backstream.spark.schemas import EVENT, Step, long
+from backstream.spark.schemas import Step, long
 from backstream.spark.streams.watermarks import ClockColumns, Heard, compressed, heard, watermarked
 from backstream.spark.windows.assignment import (
     FixedWindow,
@@ -104,8 +104,8 @@ def _undelayed(spark: SparkSession, recorded: Recorded) -> Heard:
     definition, clock, emission = recorded.definition, recorded.clock, undelayed(recorded.definition)
     rows = read.rows_of(spark, recorded.paths)
     readable = rows.transform(read.normalised(definition)).where(F.col(read.REASON).isNull())
-    # Nothing but the event: what punctuated watermarks are marked by means nothing here.
-    cells = compressed(readable.select(*EVENT), ClockColumns.of(clock), emission=emission).toArrow()
+    # What punctuated watermarks are marked by means nothing here.
+    cells = compressed(readable.drop(read.MARKER), ClockColumns.of(clock), emission=emission).toArrow()
     expected = definition.quality.partitions
     named = set() if expected == "observed" else set(expected)
     partitions = sorted(named | set(cells["source_partition"].unique().to_pylist()))

@@ -21,15 +21,16 @@ EVENT: Mapping[str, DataType] = {
 }
 """A normalised event, before its key and value columns."""
 
-PARTITION_NUMBER = "source_partition_number"
-"""`source_partition` as a number, beside the text, where it was recorded as one."""
+PARTITION_NUMBER = "source_partition__number"
+"""`source_partition` as a number, beside the text, where it was recorded as one. Whoever replaces one of the two
+replaces or drops the other."""
 
 ARRIVAL_ORDER = ("arrival_time_ms", "arrival_seq", "source_partition")
 """The total order in which records arrived; the partition breaks the last ties."""
 
 
 def partition_to_group_by(events: DataFrame) -> Column:
-    """The source partition as what is grouped by sooner: a number, where there is one, and else text.
+    """The source partition as what is faster to group by: a number, where there is one, and else text.
 
     It is called `source_partition`; behind the grouping, `with_partition_as_text` makes text of it.
     """

@@ -15,7 +15,7 @@ from backstream.core.intervals import Interval
 from backstream.core.plan import Plan
 from backstream.core.windows import Sliding
 from backstream.definition.model import Definition
-from backstream.spark.schemas import EVENT, Step
+from backstream.spark.schemas import Step
 from backstream.spark.streams import merge
 from backstream.spark.streams.arrivals import arrival_bucket, indexed
 from backstream.spark.streams.carried import Part, is_carried
@@ -90,7 +90,7 @@ def met(work: Work, interval: Interval) -> Heard:
     part = Part.of(index, interval, buckets, work.emission, work.clock)
     partitions = sorted(expected_partitions(definition) | index.partitions())
     clock = ClockColumns.of(work.clock)
-    events = readable(work, sorted(part.paths) or work.paths[:1]).select(*EVENT)
+    events = readable(work, sorted(part.paths) or work.paths[:1])
     read = events.transform(_arrived_in(work.spark, part, buckets))
     cells = part.joined(compressed(read, clock, (), work.emission).toArrow())
     return heard(cells, work.emission, work.clock, partitions)

@@ -18,8 +18,8 @@ _AT_ONCE = 32_768
 """Ticks merged in one go: few enough to stay near the processor while one partition after another is looked at."""
 
 
-MOST_SPREAD = 8
-"""Times as long as there are values may the stretch be in which they are marked."""
+MOST_SPREAD = 2
+"""Values are marked in a list of all from the least to the greatest, if that is at most so many times as long."""
 
 
 def merged(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequence[str]) -> tuple[Longs, Longs]:
@@ -126,7 +126,7 @@ def _changes(seen: Sequence[Longs], wait: int | None, clock: Clock) -> Longs:
 
 
 def distinct(values: Longs) -> Longs:
-    """Each value once, ascending; `np.unique` hashes, which takes many times as long as it takes to sort."""
+    """Each value once, ascending; `np.unique` hashes, which takes many times as long as to mark or to sort."""
     if _is_dense(values):
         first = values.min()
         is_there = np.zeros(int(values.max() - first) + 1, dtype=bool)
@@ -140,7 +140,7 @@ def distinct(values: Longs) -> Longs:
 
 
 def _is_dense(values: Longs) -> bool:
-    """Whether it is quicker to mark each value in the stretch they lie in than to sort them."""
+    """Whether the values lie so close together that it is quicker to mark each than to sort them."""
     return len(values) > 0 and int(values.max()) - int(values.min()) < len(values) * MOST_SPREAD
 
 
