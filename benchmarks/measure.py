@@ -41,6 +41,7 @@ class Benchmark:
         """Check every job once, unmeasured; then the rounds."""
         for name, job in self._jobs.items():
             self._sums[name] = job.checked()
+            job.run()  # checked, a job is another one to Java than it is in the rounds
             self._say(f"warm-up: {name}")
         before = ""
         for number in range(1, self.results.rounds + 1):
