@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.spark.histories import Expected, Row, definition_of, random_history, 
 from tests.spark.runs import STREAMS, WINDOWS, fates, panes, physical_plan, planned, published, rows
 
 from backstream.core.arrivals import BucketGrid, IndexFolder
+from backstream.core.manifest import Manifest
 from backstream.core.plan import Mode
 from backstream.core.windows import Session
 from backstream.definition.load import parse
@@ -40,32 +42,34 @@ def definition(folder: Path, kind: str, **sections: dict[str, Any]) -> dict[str,
     return definition_of(folder, window=WINDOWS[kind], backfill={"chunk": "1d"}, **sections)
 
 
+def replayed_as_expected(
+    spark: SparkSession, folder: Path, history: Sequence[Row], content: dict[str, Any]
+) -> list[Manifest]:
+    """Replay it, and compare with the reference."""
+    plan = planned(folder, content, Mode.REPLAY, since=0, until=3)
+    expected = Expected(history, parse(content, "test"), plan.range)
+    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    assert fates(manifests) == expected.fates()
+    assert panes(manifests) == expected.values()
+    assert published(manifests) == expected.published()
+    return manifests
+
+
 @pytest.mark.parametrize("kind", ["tumbling", "sliding", "session"])
 @pytest.mark.parametrize("of", [pa.int8(), pa.int64()], ids=str)
 def test_a_replay_tells_them_as_text(spark: SparkSession, tmp_path: Path, kind: str, of: pa.DataType) -> None:
     history, content = written(tmp_path / "data", of), definition(tmp_path / "data", kind)
-    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    expected = Expected(history, parse(content, "test"), plan.range)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = replayed_as_expected(spark, tmp_path, history, content)
 
-    assert fates(manifests) == expected.fates()
-    assert panes(manifests) == expected.values()
-    assert published(manifests) == expected.published()
     assert {row["source_partition"] for row in rows(manifests, "metrics")} == set(NAMES.values())
 
 
 @pytest.mark.parametrize("stream", STREAMS)
 def test_whatever_the_watermarks_are(spark: SparkSession, tmp_path: Path, stream: str) -> None:
     history = written(tmp_path / "data", pa.int32())
-    content = definition(tmp_path / "data", "sliding", **STREAMS[stream])
-    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    expected = Expected(history, parse(content, "test"), plan.range)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
-
-    assert fates(manifests) == expected.fates()
-    assert panes(manifests) == expected.values()
+    replayed_as_expected(spark, tmp_path, history, definition(tmp_path / "data", "sliding", **STREAMS[stream]))
 
 
 def test_one_that_is_missing_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
