@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from importlib.metadata import version
 from typing import Any
@@ -48,7 +49,8 @@ def main() -> None:
     parser.add_argument("--managed-mb", type=int, required=True)
     options = parser.parse_args()
     heap = f"{options.heap_mb}m"
-    os.environ["JVM_ARGS"] = f"-Xms{heap} -Xmx{heap} -XX:+AlwaysPreTouch"
+    huge_pages = "-XX:+UseTransparentHugePages" if sys.platform == "linux" else ""  # as our Spark asks for them
+    os.environ["JVM_ARGS"] = f"-Xms{heap} -Xmx{heap} -XX:+AlwaysPreTouch {huge_pages}"
     tables = _tables(options)
     windows, events, total = _sums(tables)
     begin = time.perf_counter()

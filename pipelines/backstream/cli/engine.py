@@ -99,7 +99,8 @@ def _engine(name: str) -> Engine:
 
 def _advised(asked: Question) -> Advice:
     """In a Spark of its own, with a bar that moves as the passes over the data end."""
-    from backstream.spark.session import local, require_java
+    from backstream.spark.java import require_java
+    from backstream.spark.session import local
     from backstream.steps.advise import STAGES, advise
 
     require_java()  # before there is a bar on the screen

@@ -200,8 +200,9 @@ def _plan_text(planned: Plan) -> str:
 
 def _replay(planned: Plan) -> None:
     """All chunks in one Spark application, with a bar that moves as stages finish."""
+    from backstream.spark.java import require_java
     from backstream.spark.run import STAGES, replay_chunks
-    from backstream.spark.session import local, require_java
+    from backstream.spark.session import local
 
     require_java()  # before there is a bar on the screen
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from backstream.core.errors import SetupError
-
-OLDEST_JAVA = 17
-JAVA_HINT = "bin/setup installs one, or says how"
+from backstream.spark.java import ask_for_huge_pages, require_java
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -63,30 +56,11 @@ def submitted(name: str) -> SparkSession:
 def local(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """A session inside this process, on all its cores."""
     require_java()
+    ask_for_huge_pages()
     # Workers must run the same Python as the driver.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master("local[*]")
     return _built(builder, {**LOCAL_SETTINGS, **SETTINGS, **(settings or {})})
-
-
-def require_java() -> None:
-    """Check that Spark will find a Java runtime that it can run on.
-
-    Raises:
-        SetupError: when there is none, or an older one than 17.
-    """
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None or not Path(java).exists():
-        where = f"at JAVA_HOME={home}" if home else "on PATH, and JAVA_HOME is not set"
-        msg = f"no Java runtime {where}; Spark needs version {OLDEST_JAVA} or newer\n\nhint: {JAVA_HINT}"
-        raise SetupError(msg)
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(?:1\.)?(\d+)', said)
-    if version is None or int(version[1]) < OLDEST_JAVA:
-        found = said.splitlines()[0] if said else "no answer"
-        msg = f"Spark needs Java {OLDEST_JAVA} or newer, got {found} ({java})\n\nhint: {JAVA_HINT}"
-        raise SetupError(msg)
 
 
 def _built(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
