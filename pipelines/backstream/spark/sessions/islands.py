@@ -25,7 +25,7 @@ FIRST, MET, ORDER = "session__first_ms", "session__in_force_ms", "session__order
 """A unit of an island: its first event time, beside `LAST` and `EVENTS`; of a straggler the watermark it met and
 its place in arrival order, null where all events came in time."""
 GAP, LATENESS = "session__gap_ms", "session__lateness_ms"
-_BUCKET, _NUMBER = "session__bucket_ms", "session__number"
+_BUCKET, _ALONE = "session__bucket_ms", "session__alone"
 _BACKBONE_FIRST, _BACKBONE_LAST, _OTHERS_FIRST, _OTHERS_MET = (
     "session__backbone_first_ms",
     "session__backbone_last_ms",
@@ -88,11 +88,12 @@ def units(
         Keys, `START`, `FIRST`, `LAST`, `EVENTS`, `GAP`, `LATENESS` and the columns of `parts`; in a replay also
         `MET` and `ORDER`.
     """
-    if not is_replay:
-        return _started(_buckets(events, keys, window, parts, is_skewed=is_skewed), keys, is_replay=False)
-    in_time = _buckets(events.where(window.is_in_time()), keys, window, parts, is_skewed=is_skewed)
-    late = _stragglers(events.where(~window.is_in_time()), keys, window, parts)
-    return _started(in_time.unionByName(late, allowMissingColumns=True), keys, is_replay=True)
+    if is_replay:
+        # Records may be alike in every column; each straggler is a unit all the same.
+        alone = F.struct(*(column.alias(name) for name, column in as_unit().items()), F.monotonically_increasing_id())
+        events = events.withColumn(_ALONE, F.when(~window.is_in_time(), alone))
+    found = _grouped(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
+    return _started(found, keys, is_replay=is_replay)
 
 
 def islands(of: DataFrame, keys: Sequence[str], parts: Partials | None = None, *, is_replay: bool) -> DataFrame:
@@ -133,32 +134,29 @@ def with_islands(
     return placed.join(by_bucket, is_in, how=how).select(*events.columns, START, IS_CLEAN)
 
 
-def _buckets(
-    events: DataFrame, keys: Sequence[str], window: SessionColumns, parts: Partials | None, *, is_skewed: bool
+def _grouped(
+    events: DataFrame,
+    keys: Sequence[str],
+    window: SessionColumns,
+    parts: Partials | None,
+    *,
+    is_replay: bool,
+    is_skewed: bool,
 ) -> DataFrame:
     # Where a bucket holds few events, aggregating before the exchange hardly shrinks anything: moving the events
     # by key once is quicker. One hot key's events would then all go to one task, so they are shrunk first.
     moved = events if is_skewed else events.repartition(*(F.col(key) for key in keys))
     # The parameters are grouped by, so that they are there afterwards; Spark leaves literals out of the grouping.
     by = {_BUCKET: _bucket_ms(F.col("event_time_ms"), window.gap_ms), **_parameters(window)}
-    buckets = moved.groupBy(*keys, *(column.alias(name) for name, column in by.items())).agg(
+    alone = [_ALONE] if is_replay else []
+    found = moved.groupBy(*keys, *alone, *(column.alias(name) for name, column in by.items())).agg(
         F.min("event_time_ms").alias(FIRST),
         F.max("event_time_ms").alias(LAST),
         F.count(F.lit(1)).alias(EVENTS),
         *(parts.partial if parts else ()),
     )
-    return buckets.drop(_BUCKET)
-
-
-def _stragglers(late: DataFrame, keys: Sequence[str], window: SessionColumns, parts: Partials | None) -> DataFrame:
-    # Records may be alike in every column; each is a unit all the same.
-    numbered = late.withColumn(_NUMBER, F.monotonically_increasing_id())
-    moved = numbered.repartition(*(F.col(key) for key in keys))
-    by = {FIRST: F.col("event_time_ms"), **as_unit(), **_parameters(window), _NUMBER: F.col(_NUMBER)}
-    each = moved.groupBy(*keys, *(column.alias(name) for name, column in by.items())).agg(
-        F.count(F.lit(1)).alias(EVENTS), *(parts.partial if parts else ())
-    )
-    return each.withColumn(LAST, F.col(FIRST)).drop(_NUMBER)
+    told = {name: F.col(f"{_ALONE}.{name}") for name in (MET, ORDER)} if is_replay else {}
+    return found.withColumns(told).drop(_BUCKET, _ALONE)
 
 
 def as_unit() -> dict[str, Column]:
