@@ -90,7 +90,8 @@ def units(
     """
     if is_replay:
         # Records may be alike in every column; each straggler is a unit all the same.
-        alone = F.struct(*(column.alias(name) for name, column in as_unit().items()), F.monotonically_increasing_id())
+        told = [column.alias(name) for name, column in as_unit().items()]
+        alone = F.struct(*told, F.monotonically_increasing_id())
         events = events.withColumn(_ALONE, F.when(~window.is_in_time(), alone))
     found = _grouped(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
     return _started(found, keys, is_replay=is_replay)
@@ -146,9 +147,12 @@ def _grouped(
     # Where a bucket holds few events, aggregating before the exchange hardly shrinks anything: moving the events
     # by key once is quicker. One hot key's events would then all go to one task, so they are shrunk first.
     moved = events if is_skewed else events.repartition(*(F.col(key) for key in keys))
+    bucket_ms, alone = _bucket_ms(F.col("event_time_ms"), window.gap_ms), []
+    if is_replay:
+        # Near the limit of 64 bits, where each stands for itself, there may be no room for a bucket.
+        bucket_ms, alone = F.when(F.col(_ALONE).isNull(), bucket_ms), [_ALONE]
     # The parameters are grouped by, so that they are there afterwards; Spark leaves literals out of the grouping.
-    by = {_BUCKET: _bucket_ms(F.col("event_time_ms"), window.gap_ms), **_parameters(window)}
-    alone = [_ALONE] if is_replay else []
+    by = {_BUCKET: bucket_ms, **_parameters(window)}
     found = moved.groupBy(*keys, *alone, *(column.alias(name) for name, column in by.items())).agg(
         F.min("event_time_ms").alias(FIRST),
         F.max("event_time_ms").alias(LAST),
