@@ -13,7 +13,9 @@ from pyspark.sql import functions as F
 from tests.spark.runs import physical_plan
 from tests.spark.session_streams import Expected, Place, Stream, Value, random_stream, rows
 
-from backstream.spark.sessions.islands import SessionColumns
+from backstream.core.instants import MIN_MS
+from backstream.spark.sessions.islands import EVENTS, FIRST, LAST, SessionColumns
+from backstream.spark.sessions.islands import MET as MET_MS
 from backstream.spark.sessions.sessions import (
     Sessions,
     firings,
@@ -174,6 +176,15 @@ def test_a_bucket_before_1970_is_no_wider_than_the_gap(spark: SparkSession) -> N
     assert sorted(tuple(row[1:3]) for row in recomputed(these).collect()) == [(-9, 1), (9, 19)]
 
 
+def test_a_straggler_needs_no_bucket_where_there_is_no_room_for_one(spark: SparkSession) -> None:
+    first_ms = MIN_MS + 5  # a bucket of 10 ms would begin before 64 bits do
+    events = spark.createDataFrame([("x", first_ms, first_ms, 0, 0, "A")], MET)
+
+    (row,) = found(events, ["key"], SessionColumns.of(10, 0), {"n": "count(*)"}, is_replay=True).units.collect()
+
+    assert (row[FIRST], row[LAST], row[MET_MS], row[EVENTS]) == (first_ms, first_ms, first_ms, 1)
+
+
 def test_why_a_stream_fails_is_on_the_record_at_which_it_does(spark: SparkSession) -> None:
     rows_of = [("x", at, met, seq, seq, "A") for seq, (at, met) in enumerate([(0, -99), (4, 1), (5, 1)])]
     events = spark.createDataFrame([*rows_of, ("y", 7, 1, 9, 9, "A")], MET)
@@ -199,3 +210,13 @@ def test_no_python_runs_in_a_recompute_nor_where_no_lateness_is(spark: SparkSess
     for frame in (recomputed(offline), records(offline), panes(offline), replayed.units, replayed.islands):
         assert not re.search(PYTHON, physical_plan(frame))
     assert len(re.findall(PYTHON, physical_plan(panes(replayed)))) == 1
+
+
+def test_stragglers_are_told_from_events_in_time_within_one_scan_and_one_exchange(spark: SparkSession) -> None:
+    events = spark.createDataFrame([("x", 0, -5, 0, 0, "A"), ("x", 10, 9, 1, 1, "A")], MET)
+    units = found(events, ["key"], SessionColumns.of(10, 0), {"n": "count(*)"}, is_replay=True).units
+
+    assert [row[MET_MS] for row in units.orderBy(FIRST).collect()] == [None, 9]
+    plan = physical_plan(units)
+    assert len(re.findall(r"Scan ExistingRDD|LocalTableScan", plan)) == 1
+    assert len(re.findall(r"Exchange", plan)) == 1
