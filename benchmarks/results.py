@@ -16,6 +16,8 @@ import psutil
 import pyspark
 from pyspark.sql import SparkSession
 
+from backstream.spark.java import huge_pages
+
 _GIBIBYTE = 1024**3
 
 
@@ -128,6 +130,7 @@ def computer() -> dict[str, str]:
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "memory": f"{psutil.virtual_memory().total / _GIBIBYTE:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
+        "huge pages": huge_pages() or "not told",
     }
 
 

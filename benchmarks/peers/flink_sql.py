@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from importlib.metadata import version
 from typing import Any
@@ -47,10 +46,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--heap-mb", type=int, required=True)
     parser.add_argument("--managed-mb", type=int, required=True)
+    parser.add_argument("--java", default="", help="more options of Java")
     options = parser.parse_args()
     heap = f"{options.heap_mb}m"
-    huge_pages = "-XX:+UseTransparentHugePages" if sys.platform == "linux" else ""  # as our Spark asks for them
-    os.environ["JVM_ARGS"] = f"-Xms{heap} -Xmx{heap} -XX:+AlwaysPreTouch {huge_pages}"
+    os.environ["JVM_ARGS"] = f"-Xms{heap} -Xmx{heap} -XX:+AlwaysPreTouch {options.java}".strip()
     tables = _tables(options)
     windows, events, total = _sums(tables)
     begin = time.perf_counter()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
+from backstream.spark.java import ASK_FOR_HUGE_PAGES, ASKED_FOR, huge_pages
 from benchmarks import data
 from benchmarks.data import Stream
 from benchmarks.memory import ResidentPeak
@@ -35,7 +36,8 @@ class Peer:
     """Another engine.
 
     `program` and `arguments` follow its Python on the command line; in arguments `{heap}`, `{half_mb}` (half of
-    it) and `{scratch}` are filled in. `settings` is for readers. `requirements` None: the project's environment.
+    it), `{scratch}` and `{java}` (options that the Java of our Spark gets too) are filled in. `settings` is for
+    readers. `requirements` None: the project's environment.
     """
 
     name: str
@@ -57,7 +59,12 @@ class Peer:
             python = environment(_HERE / self.requirements, place.folder / "environments")
         write = data.csv if self.reads == "CSV" else data.parquet
         source = write(spark, stream, place.folder)
-        filled = {"heap": place.heap, "half_mb": half_in_mb(place.heap), "scratch": place.folder / "spark"}
+        filled = {
+            "heap": place.heap,
+            "half_mb": half_in_mb(place.heap),
+            "scratch": place.folder / "spark",
+            "java": ASK_FOR_HUGE_PAGES if huge_pages() == ASKED_FOR else "",
+        }
         options = [each.format(**filled) for each in self.arguments]
         return [str(python), *self.program, "--input", str(source), *options]
 
@@ -111,7 +118,7 @@ def _flink(mode: str) -> Peer:
         "CSV",
         f"SQL, {mode}, parallelism {THREADS}, memory half heap and half managed, watermark 1 min, blackhole sink",
         (str(_HERE / "flink_sql.py"),),
-        ("--mode", mode, "--threads", str(THREADS), "--heap-mb", "{half_mb}", "--managed-mb", "{half_mb}"),
+        (f"--mode={mode}", f"--threads={THREADS}", "--heap-mb={half_mb}", "--managed-mb={half_mb}", "--java={java}"),
         "requirements-flink.txt",
     )
 

@@ -139,6 +139,7 @@ def tasks() -> dict[str, Any]:
         "driver elsewhere": _raised(lambda: _executed_on(YARN | {"extra": {"deploy-mode": "cluster"}})),
         "submitted": _submitted(),
         "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3)},  # noqa: B023 - called at once
+        "options": _java_options(),
         "heavy": _heavy(),
     }
 
@@ -428,9 +429,21 @@ def _operator(**options: Any) -> Any:
 def _ended_with(status: int) -> None:
     """Execute the task with a `spark-submit` that says something and ends with a status."""
     binary = Path(f"spark-submit-{status}").resolve()
-    binary.write_text(f"#!/bin/sh\necho a job of status {status}\nexit {status}\n", encoding="utf-8")
+    says = f'echo a job of status {status}\nprintf %s "$SPARK_SUBMIT_OPTS" > options\nexit {status}\n'
+    binary.write_text(f"#!/bin/sh\n{says}", encoding="utf-8")
     binary.chmod(0o755)
     _operator(spark_binary=str(binary)).execute({})
+
+
+def _java_options() -> str:
+    """What a job's Java is asked for on a machine that gives huge pages to who asks."""
+    from backstream.spark import java
+
+    java.HUGE_PAGES = Path("huge_pages")
+    java.HUGE_PAGES.write_text("always [madvise] never", encoding="utf-8")
+    os.environ.pop(java.OPTIONS_VARIABLE, None)
+    _raised(lambda: _ended_with(1))
+    return Path("options").read_text(encoding="utf-8")
 
 
 def _submitted() -> dict[str, Any]:

@@ -169,6 +169,10 @@ def test_a_job_that_leaves_no_manifest_has_not_succeeded(seen: Any) -> None:
     assert seen["ended"]["0"] == ["LedgerError", "no plan at /nowhere/plan.json"]
 
 
+def test_the_java_of_a_job_asks_for_huge_pages(seen: dict[str, Any]) -> None:
+    assert seen["options"] == "-XX:+UseTransparentHugePages"
+
+
 def test_spark_and_the_job_are_called_by_absolute_paths(seen: Any) -> None:
     spark_submit, *options, application = seen["submitted"]["command"][:-4]
     python = ["--conf", PYTHON_OF_THE_DRIVER]

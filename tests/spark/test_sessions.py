@@ -176,6 +176,17 @@ def test_a_bucket_before_1970_is_no_wider_than_the_gap(spark: SparkSession) -> N
     assert sorted(tuple(row[1:3]) for row in recomputed(these).collect()) == [(-9, 1), (9, 19)]
 
 
+@pytest.mark.parametrize("is_skewed", [False, True])
+def test_stragglers_that_are_alike_in_every_column_are_units_each(spark: SparkSession, is_skewed: bool) -> None:
+    late = ("x", 10, 9, 1, 1, "A")
+    events = spark.createDataFrame([("x", 0, -5, 0, 0, "A"), late, late], MET)
+    window, counted = SessionColumns.of(10, 0), {"n": "count(*)"}
+
+    units = found(events, ["key"], window, counted, is_replay=True, is_skewed=is_skewed).units
+
+    assert sorted((row[FIRST], row[EVENTS]) for row in units.collect()) == [(0, 1), (10, 1), (10, 1)]
+
+
 def test_a_straggler_needs_no_bucket_where_there_is_no_room_for_one(spark: SparkSession) -> None:
     first_ms = MIN_MS + 5  # a bucket of 10 ms would begin before 64 bits do
     events = spark.createDataFrame([("x", first_ms, first_ms, 0, 0, "A")], MET)

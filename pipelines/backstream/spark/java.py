@@ -13,10 +13,13 @@ from backstream.core.errors import SetupError
 OLDEST_JAVA = 17
 JAVA_HINT = "bin/setup installs one, or says how"
 OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
-"""Options of each Java that Spark starts on this machine; those of a session or of an application come after."""
+"""Options of the Java that `spark-submit` or PySpark starts, the driver's; those of a session come after."""
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 """Where Linux says who gets huge pages of memory (everybody, who asks, or nobody), the choice in brackets."""
-_ASK_FOR_HUGE_PAGES = "-XX:+UseTransparentHugePages"
+ASKED_FOR = "madvise"
+ASK_FOR_HUGE_PAGES = "-XX:+UseTransparentHugePages"
+_CHOSEN = re.compile("HugePages|LargePages|HugeTLBFS")
+_VARIABLES = (OPTIONS_VARIABLE, "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
 def require_java() -> None:
@@ -39,12 +42,21 @@ def require_java() -> None:
         raise SetupError(msg)
 
 
-def ask_for_huge_pages(told: Path = HUGE_PAGES) -> None:
-    """Have Java ask for huge pages, on a machine that gives them to who asks; in Spark's own variable.
+def huge_pages() -> str | None:
+    """Who gets huge pages on this machine, in Linux' words; None: nothing says so."""
+    try:
+        said = re.search(r"\[(\w+)\]", HUGE_PAGES.read_text())
+    except OSError:
+        return None  # not Linux, or one that keeps it to itself
+    return said[1] if said else None
+
+
+def ask_for_huge_pages() -> None:
+    """Have the driver's Java ask for huge pages, where who asks gets them and nobody has chosen otherwise.
 
     Grouping looks up millions of places in memory, at random, and with pages of 4 kB the processor must find out
-    where each page lies. Only Linux knows the option, and only it has the file.
+    where each page lies. Only Linux knows the option, and only it says who gets them.
     """
-    options = os.environ.get(OPTIONS_VARIABLE, "")
-    if told.exists() and "[madvise]" in told.read_text() and "UseTransparentHugePages" not in options:
-        os.environ[OPTIONS_VARIABLE] = f"{options} {_ASK_FOR_HUGE_PAGES}".strip()
+    is_chosen = any(_CHOSEN.search(os.environ.get(name, "")) for name in _VARIABLES)
+    if huge_pages() == ASKED_FOR and not is_chosen:
+        os.environ[OPTIONS_VARIABLE] = f"{os.environ.get(OPTIONS_VARIABLE, '')} {ASK_FOR_HUGE_PAGES}".strip()

@@ -77,7 +77,8 @@ def units(
     straggler is a unit of its own. So only units are put in order, not events.
 
     Args:
-        events: with the key columns and `event_time_ms`; in a replay also `watermark_ms` and `ARRIVAL_ORDER`.
+        events: with the key columns and `event_time_ms`; in a replay also `watermark_ms`, never
+            null, and `ARRIVAL_ORDER`.
         keys: key columns.
         window: the gap and the allowed lateness.
         parts: aggregates to carry along.
