@@ -112,13 +112,14 @@ def _structured_streaming(store: str, said: str) -> Peer:
 
 
 def _flink(mode: str) -> Peer:
+    memory = ("--heap-mb={half_mb}", "--managed-mb={half_mb}")
     return Peer(
         f"flink, {mode}",
         "Apache Flink",
         "CSV",
         f"SQL, {mode}, parallelism {THREADS}, memory half heap and half managed, watermark 1 min, blackhole sink",
         (str(_HERE / "flink_sql.py"),),
-        (f"--mode={mode}", f"--threads={THREADS}", "--heap-mb={half_mb}", "--managed-mb={half_mb}", "--java={java}"),
+        (f"--mode={mode}", f"--threads={THREADS}", *memory, "--java={java}"),
         "requirements-flink.txt",
     )
 
