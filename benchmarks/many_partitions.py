@@ -13,8 +13,9 @@ from backstream.core.instants import DAY_MS, MINUTE_MS
 from backstream.core.intervals import Interval
 from backstream.core.records import Clock
 from backstream.core.windows import Tumbling
+from backstream.spark.recorded import Recorded
 from backstream.spark.schemas import PARTITION_NUMBER
-from backstream.spark.streams.generators import heard_by
+from backstream.spark.streams.portions import heard_of
 from backstream.spark.streams.thresholds import WindowGrid
 from benchmarks import ours
 from benchmarks.data import FIRST_DAY_MS
@@ -33,7 +34,7 @@ class WatermarkJob:
     name: str
     spark: SparkSession
     parquet: Path
-    find: Callable[[DataFrame], int]
+    find: Callable[[Recorded], int]
 
     def run(self) -> None:
         """Find them."""
@@ -41,21 +42,26 @@ class WatermarkJob:
 
     def checked(self) -> Sums:
         """How many there are."""
-        rows = ours.normalised(self.spark.read.parquet(str(self.parquet)))
-        number = F.pmod(F.xxhash64("arrival_seq"), F.lit(PARTITIONS))
-        spread = {"source_partition": number.cast("string"), PARTITION_NUMBER: number}
-        return Sums(self.find(rows.withColumns(spread)), 0, 0)
+        of_eight = ours.recorded(self.spark, self.parquet)
+        stream = Recorded(self.spark, of_eight.files, lambda paths: _spread(of_eight.read(paths)))
+        return Sums(self.find(stream), 0, 0)
 
 
-def per_window(rows: DataFrame) -> int:
+def _spread(events: DataFrame) -> DataFrame:
+    """The events as if they had come from more source partitions."""
+    number = F.pmod(F.xxhash64("arrival_seq"), F.lit(PARTITIONS))
+    return events.withColumns({"source_partition": number.cast("string"), PARTITION_NUMBER: number})
+
+
+def per_window(stream: Recorded) -> int:
     """When each window of a minute fires and is gone."""
     window = Tumbling(MINUTE_MS)
-    return ours.thresholds(rows, window, WindowGrid.of(window, SPAN), CLOCK, _NAMES).grid.count
+    return ours.thresholds(stream.all(), window, WindowGrid.of(window, SPAN), CLOCK, _NAMES).grid.count
 
 
-def per_tick(rows: DataFrame) -> int:
+def per_tick(stream: Recorded) -> int:
     """Every rise, as sessions need them."""
-    return len(heard_by(rows, ours.EMISSION, CLOCK, _NAMES).watermark_ms)
+    return len(heard_of(stream, ours.EMISSION, CLOCK, _NAMES).watermark_ms)
 
 
 WAYS = {"64 partitions, per window": per_window, "64 partitions, per tick": per_tick}

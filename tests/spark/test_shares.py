@@ -23,7 +23,8 @@ from backstream.spark.streams import maxima
 from backstream.spark.streams import shares as module
 from backstream.spark.streams.generators import heard_by
 from backstream.spark.streams.maxima import merged
-from backstream.spark.streams.shares import compressed_apart, heard_of, shares
+from backstream.spark.streams.portions import heard_of
+from backstream.spark.streams.shares import compressed_apart, shares
 from backstream.spark.streams.watermarks import is_merged
 from backstream.spark.work import Work
 

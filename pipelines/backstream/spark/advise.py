@@ -16,13 +16,18 @@ from backstream.core.advice import CriticalDelays, Firings
 from backstream.core.generators import Strategy, StrategyKind
 from backstream.core.instants import MIN_MS
 from backstream.core.intervals import Interval
+from backstream.core.plan import InputFile
 from backstream.core.records import Clock
 from backstream.core.watermarks import Emission
 from backstream.definition.model import Definition
 from backstream.spark import read
 from backstream.spark.arrays import IntervalColumns
+from backstream.spark.recorded import Recorded as Stream
 from backstream.spark.schemas import Step, long
-from backstream.spark.streams.watermarks import ClockColumns, Heard, compressed, heard, watermarked
+from backstream.spark.streams.heard import Heard
+from backstream.spark.streams.lateness import expected_partitions
+from backstream.spark.streams.portions import heard_of
+from backstream.spark.streams.watermarks import watermarked
 from backstream.spark.windows.assignment import (
     FixedWindow,
     WindowColumns,
@@ -45,7 +50,7 @@ class Recorded:
     """A range of recorded events, and the stream it is part of.
 
     `near` spans every event time that a window of the range can hold, and `near_paths` name the files that may
-    have some. `paths` are all files of the stream, since a watermark rests on all that arrived before.
+    have some. `files` are all of the stream, since a watermark rests on all that arrived before.
     """
 
     definition: Definition
@@ -53,7 +58,7 @@ class Recorded:
     clock: Clock
     interval: Interval
     near: Interval
-    paths: Sequence[str]
+    files: Sequence[InputFile]
     near_paths: Sequence[str]
 
 
@@ -101,15 +106,15 @@ def observed(
 
 def _undelayed(spark: SparkSession, recorded: Recorded) -> Heard:
     """The watermarks of the whole stream if the delay were 0."""
-    definition, clock, emission = recorded.definition, recorded.clock, undelayed(recorded.definition)
-    rows = read.rows_of(spark, recorded.paths)
-    readable = rows.transform(read.normalised(definition)).where(F.col(read.REASON).isNull())
-    # What punctuated watermarks are marked by means nothing here.
-    cells = compressed(readable.drop(read.MARKER), ClockColumns.of(clock), emission=emission).toArrow()
-    expected = definition.quality.partitions
-    named = set() if expected == "observed" else set(expected)
-    partitions = sorted(named | set(cells["source_partition"].unique().to_pylist()))
-    return heard(cells, emission, clock, partitions)
+    definition = recorded.definition
+
+    def readable(paths: Sequence[str]) -> DataFrame:
+        events = read.rows_of(spark, paths).transform(read.normalised(definition))
+        # What punctuated watermarks are marked by means nothing here.
+        return events.where(F.col(read.REASON).isNull()).drop(read.MARKER)
+
+    stream, expected = Stream(spark, recorded.files, readable), expected_partitions(definition)
+    return heard_of(stream, undelayed(definition), recorded.clock, expected)
 
 
 def undelayed(definition: Definition) -> Emission:

@@ -68,11 +68,11 @@ def question(definition_path: Path, since_ms: int, until_ms: int, keep: float, h
     require_everywhere(definition, source.lacking, where)
     clock = _clock(definition, source.inputs, where)
     near = Interval(since_ms, until_ms + max(window.size_ms, step_ms(window)))
-    paths = [file.path for file in source.inputs]
     near_paths = [file.path for file in source.inputs if file.may_hold(near)]
     if not near_paths:
         raise _nothing(definition, interval)
-    return Question(definition, Recorded(definition, window, clock, interval, near, paths, near_paths), keep, home)
+    recorded = Recorded(definition, window, clock, interval, near, source.inputs, near_paths)
+    return Question(definition, recorded, keep, home)
 
 
 def _window(definition: Definition, where: str) -> FixedWindow:

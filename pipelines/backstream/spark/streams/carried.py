@@ -25,8 +25,6 @@ from backstream.spark.streams.index import ArrivalIndex, longs
 from backstream.spark.streams.merge import silences
 from backstream.spark.streams.watermarks import is_merged
 
-_CELL = ["source_partition", "block"]
-
 
 def is_carried(emission: Emission) -> bool:
     """Whether the past of these watermarks is a maximum per partition, and the index has it."""
@@ -70,13 +68,20 @@ class Part:
         paths = frozenset(rows["path"].filter(pa.array(is_wanted)).unique().to_pylist())
         return cls(wanted, paths, _told(rows.filter(pa.array(~is_wanted)), clock))
 
-    def joined(self, cells: pa.Table) -> pa.Table:
-        """The cells that were read, and those that stand for all others; one per partition and block."""
+    def joined(self, cells: pa.Table, blocks: range | None = None) -> pa.Table:
+        """The cells that were read, and those that stand for all others; of some blocks, or of all.
+
+        Of a partition and block in which both have a cell, the greater holds.
+        """
+        before = self.before
+        if blocks is not None:
+            is_there = pc.and_(
+                pc.greater_equal(before["block"], blocks.start), pc.less(before["block"], blocks.stop)
+            )
+            before = before.filter(is_there)
         # Spark says of some columns that they are never null, and Arrow takes that for another schema.
-        read = cells.select(self.before.column_names).cast(self.before.schema)
-        every = pa.concat_tables([read, self.before])
-        greatest = every.group_by(_CELL).aggregate([("event_time_ms", "max")])
-        return greatest.rename_columns(self.before.column_names)
+        read = cells.select(before.column_names).cast(before.schema)
+        return pa.concat_tables([read, before])
 
 
 def _turns(index: ArrivalIndex, buckets: BucketGrid, emission: Emission, clock: Clock) -> Longs:

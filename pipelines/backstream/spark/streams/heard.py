@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,20 @@ class Heard:
         most = np.concatenate([longs([1]), self.steps])[position] - 1
         climbed_ms: Longs = np.minimum(blocks - first, most) * self.step_ms
         return begun_ms + climbed_ms
+
+    def within(self, blocks: range) -> Heard:
+        """What the records of these blocks meet."""
+        first = max(int(np.searchsorted(self.visible_from, blocks.start, side="right")) - 1, 0)
+        # A rise inside a block is visible to all from the next block on.
+        rises = slice(first, int(np.searchsorted(self.visible_from, blocks.stop, side="right")))
+        return replace(
+            self,
+            watermark_ms=self.watermark_ms[rises],
+            visible_from=self.visible_from[rises],
+            blocks=self.blocks[slice(*np.searchsorted(self.blocks, [blocks.start, blocks.stop]))],
+            marker_positions=self.marker_positions[rises],
+            steps=None if self.steps is None else self.steps[rises],
+        )
 
     def first_reaching(self, event_times_ms: Longs) -> Longs:
         """The number of the first rise to each event time; as many as there are rises: only +inf reaches it.

@@ -15,15 +15,15 @@ from backstream.core.intervals import Interval
 from backstream.core.plan import Plan
 from backstream.core.windows import Sliding
 from backstream.definition.model import Definition
+from backstream.spark.recorded import Recorded
 from backstream.spark.schemas import Step
 from backstream.spark.streams import merge
 from backstream.spark.streams.arrivals import arrival_bucket, indexed
 from backstream.spark.streams.carried import Part, is_carried
 from backstream.spark.streams.heard import Heard
 from backstream.spark.streams.index import ArrivalIndex
-from backstream.spark.streams.shares import heard_of
+from backstream.spark.streams.portions import blocks_of, heard_in_portions, heard_of
 from backstream.spark.streams.thresholds import JudgedBy, Thresholds, WindowGrid
-from backstream.spark.streams.watermarks import ClockColumns, compressed, heard
 from backstream.spark.windows.assignment import FixedWindow
 from backstream.spark.work import Work, readable
 
@@ -83,17 +83,22 @@ def met(work: Work, interval: Interval) -> Heard:
     Where the arrival index tells what came before, only the events that arrived around these are read.
     """
     if not is_carried(work.emission) or _reads_everything(work.plan):
-        return played(work)
+        return played(work).within(_arrivals(work, interval))
     definition = work.definition
     buckets = BucketGrid.of(definition.cells, work.emission, definition.lateness.allowed)
     index = _index(work, buckets)
     part = Part.of(index, interval, buckets, work.emission, work.clock)
     partitions = sorted(expected_partitions(definition) | index.partitions())
-    clock = ClockColumns.of(work.clock)
-    events = readable(work, sorted(part.paths) or work.paths[:1])
-    read = events.transform(_arrived_in(work.spark, part, buckets))
-    cells = part.joined(compressed(read, clock, (), work.emission).toArrow())
-    return heard(cells, work.emission, work.clock, partitions)
+    files = [file for file in work.plan.inputs if file.path in part.paths] or work.plan.inputs[:1]
+    arrived = _arrived_in(work.spark, part, buckets)
+    around = Recorded(work.spark, files, lambda paths: readable(work, paths).transform(arrived))
+    return heard_in_portions(around, work.emission, work.clock, partitions, part.joined)
+
+
+def _arrivals(work: Work, interval: Interval) -> range:
+    """The blocks in which events of this interval of event time may have arrived."""
+    held = [blocks_of(file, work.clock) for file in work.plan.inputs if file.may_hold(interval)]
+    return range(min((span.start for span in held), default=0), max((span.stop for span in held), default=0))
 
 
 def _reads_everything(plan: Plan) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,28 +24,70 @@ MOST_SPREAD = 2
 
 
 def merged(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequence[str]) -> tuple[Longs, Longs]:
-    """Bounded generators in one source, without a loop over records: the rises and their ticks.
+    """The rises of a whole stream, and their ticks; see `Merge`."""
+    return Merge(emission, clock, partitions).until(clock.last_tick, cells)
+
+
+@dataclass(slots=True)
+class Merge:
+    """Bounded generators in one source, without a loop over records; one stretch of ticks after the other.
 
     Per partition the running maximum is a step function of the tick, and idleness depends only on the last
     tick with data. Both can change only at ticks with data and where a timeout runs out, so it is enough to
     evaluate the merge there. It can fall when a partition resumes, hence the running maximum at the end.
 
     Args:
-        cells: rows per `source_partition` and `block`, each with an `event_time_ms`: the greatest one holds.
         emission: monotonous or bounded, at ticks.
         clock: when the source ticks.
-        partitions: all that the source reads, also those that never delivered.
+        partitions: all that the source reads, also those that never delivered, or did not yet.
     """
-    delay_ms = emission.strategy.delay_ms if emission.strategy.kind is StrategyKind.BOUNDED else 0
-    steps = [_Steps.of(seen, maxima_ms, delay_ms) for seen, maxima_ms in _seen(cells, partitions, clock)]
-    wait = _idle_after(emission, clock)
-    ticks = _changes([each.ticks for each in steps], wait, clock)
-    if not len(ticks):
-        return longs([]), longs([])
-    pieces = (ticks[start : start + _AT_ONCE] for start in range(0, len(ticks), _AT_ONCE))
-    running_ms = np.maximum.accumulate(np.concatenate([_merged_at(piece, steps, wait) for piece in pieces]))
-    rises = running_ms > np.concatenate([longs([MIN_MS]), running_ms[:-1]])
-    return running_ms[rises], ticks[rises]
+
+    emission: Emission
+    clock: Clock
+    partitions: Sequence[str]
+    _ticked: int = 0
+    _watermark_ms: int = MIN_MS
+    _begun: dict[str, _Step] = field(default_factory=dict)
+
+    def until(self, last_tick: int, cells: pa.Table) -> tuple[Longs, Longs]:
+        """The rises at the next ticks up to this one, and the ticks.
+
+        Args:
+            last_tick: no tick of the clock that comes later is heard.
+            cells: what these ticks see and those before did not: rows per `source_partition` and `block`, each
+                with an `event_time_ms`, of which the greatest holds.
+        """
+        last_tick = min(last_tick, self.clock.last_tick)
+        steps = [self._steps(*each) for each in _seen(cells, self.partitions, last_tick)]
+        wait = _idle_after(self.emission, self.clock)
+        ticks = _changes([each.ticks for each in steps], wait)
+        ticks = ticks[(ticks > self._ticked) & (ticks <= last_tick)]
+        self._ticked = max(self._ticked, last_tick)
+        if not len(ticks):
+            return longs([]), longs([])
+        pieces = (ticks[start : start + _AT_ONCE] for start in range(0, len(ticks), _AT_ONCE))
+        found_ms = [_merged_at(piece, steps, wait) for piece in pieces]
+        running_ms = np.maximum.accumulate(np.concatenate([longs([self._watermark_ms]), *found_ms]))
+        self._watermark_ms = int(running_ms[-1])
+        rises = running_ms[1:] > running_ms[:-1]
+        return running_ms[1:][rises], ticks[rises]
+
+    def _steps(self, partition: str, ticks: Longs, greatest_ms: Longs) -> _Steps:
+        """Of a partition, beginning with its last step before; that one is noted for the ticks to come."""
+        if (begun := self._begun.get(partition)) is not None:
+            ticks, greatest_ms = np.append(begun.tick, ticks), np.append(begun.greatest_ms, greatest_ms)
+        maxima_ms = np.maximum.accumulate(greatest_ms)
+        if len(ticks):
+            self._begun[partition] = _Step(int(ticks[-1]), int(maxima_ms[-1]))
+        strategy = self.emission.strategy
+        return _Steps.of(ticks, maxima_ms, strategy.delay_ms if strategy.kind is StrategyKind.BOUNDED else 0)
+
+
+class _Step(NamedTuple):
+    """The last tick that saw records of a partition, and the greatest event time seen by then."""
+
+    tick: int
+    greatest_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +129,14 @@ def _merged_at(ticks: Longs, steps: Sequence[_Steps], wait: int | None) -> Longs
     return np.where(is_all_idle, greatest_ms, least_ms)
 
 
-def _seen(cells: pa.Table, partitions: Sequence[str], clock: Clock) -> Iterator[tuple[Longs, Longs]]:
-    """Per partition the ticks that see records of it, ascending, and the greatest event time seen by each."""
+def _seen(cells: pa.Table, partitions: Sequence[str], last_tick: int) -> Iterator[tuple[str, Longs, Longs]]:
+    """Each partition, the ticks that see records of it, ascending, and the greatest event time that each sees."""
     named = cells["source_partition"].combine_chunks().dictionary_encode()
     of_row, numbers = named.indices.to_numpy(), {name: at for at, name in enumerate(named.dictionary.to_pylist())}
     ticks, event_ms = cells["block"].to_numpy() + 1, cells["event_time_ms"].to_numpy()
     for partition in partitions:
-        mine = np.flatnonzero((of_row == numbers.get(partition, -1)) & (ticks <= clock.last_tick))
-        ordered, greatest_ms = _in_order(ticks[mine], event_ms[mine])
-        yield ordered, np.maximum.accumulate(greatest_ms)
+        mine = np.flatnonzero((of_row == numbers.get(partition, -1)) & (ticks <= last_tick))
+        yield partition, *_in_order(ticks[mine], event_ms[mine])
 
 
 def _in_order(ticks: Longs, event_ms: Longs) -> tuple[Longs, Longs]:
@@ -115,14 +157,13 @@ def _idle_after(emission: Emission, clock: Clock) -> int | None:
     return emission.strategy.idle_timeout_ms // clock.interval_ms + 2
 
 
-def _changes(seen: Sequence[Longs], wait: int | None, clock: Clock) -> Longs:
+def _changes(seen: Sequence[Longs], wait: int | None) -> Longs:
     """Every tick at which the merge can change: ticks with data, and where a timeout runs out before the next."""
     found = [*seen]
     for each in seen if wait is not None else ():
         runs_out, following = np.concatenate([longs([0]), each]) + wait, np.concatenate([each, longs([MAX_MS])])
         found.append(runs_out[runs_out < following])
-    ticks = distinct(np.concatenate([longs([]), *found]))
-    return ticks[ticks <= clock.last_tick]
+    return distinct(np.concatenate([longs([]), *found]))
 
 
 def distinct(values: Longs) -> Longs:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from backstream.core.intervals import Interval
@@ -13,9 +14,7 @@ from backstream.core.records import Clock
 from backstream.core.watermarks import Emission
 from backstream.spark import apart
 from backstream.spark.recorded import Recorded
-from backstream.spark.streams.generators import heard_by, partitions_of
-from backstream.spark.streams.heard import Heard
-from backstream.spark.streams.watermarks import ClockColumns, compressed, heard, is_merged
+from backstream.spark.streams.watermarks import ClockColumns, compressed
 
 MANY_EVENTS = 1_000_000
 """From here on it pays to look at where events lie."""
@@ -25,19 +24,15 @@ MOST_SHARED = 0.5
 """Part of its arrival time that a share may have in common with those before: so much may be found twice."""
 
 
-def heard_of(recorded: Recorded, emission: Emission, clock: Clock, expected: Iterable[str]) -> Heard:
-    """The watermarks of recorded events, as `heard_by` finds them.
+def cells_of(recorded: Recorded, emission: Emission, clock: Clock) -> pa.Table:
+    """`compressed`, found in shares where it pays: a partition and block that two of them hold has two rows.
 
-    Two shares may both have events of a partition and tick: the greater of their greatest event times holds. Where
-    watermarks need more than greatest event times, all events are exchanged. Runs a job.
+    The watermarks must follow from the greatest event times alone. Runs a job.
     """
-    tasks = recorded.spark.sparkContext.defaultParallelism
-    found = shares(recorded.files, tasks) if is_merged(emission) else []
-    if not found:
-        return heard_by(recorded.all(), emission, clock, expected)
-
-    cells = compressed_apart(recorded, found, emission, clock).toArrow()
-    return heard(cells, emission, clock, partitions_of(expected, cells))
+    found = shares(recorded.files, recorded.spark.sparkContext.defaultParallelism)
+    if found:
+        return compressed_apart(recorded, found, emission, clock).toArrow()
+    return compressed(recorded.all(), ClockColumns.of(clock), (), emission).toArrow()
 
 
 def compressed_apart(

@@ -30,7 +30,7 @@ from backstream.core.watermarks import (
     new_built_in,
     played,
 )
-from backstream.spark.arrays import as_arrays
+from backstream.spark import arrays
 from backstream.spark.schemas import (
     Step,
     integer_quotient,
@@ -62,6 +62,8 @@ _MOST_IN_BLOCK = 1_000
 """More rises than this in one block are not searched one by one."""
 _MOST_LISTED = 5_000_000
 """Up to so many ticks, which are 40 MB, a watermark each is sent to every task."""
+_ROW_IN_LISTED = 6
+"""As many listed watermarks take the room of one row of a table that is joined."""
 _PERIODIC_MAXIMA = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
 
 
@@ -195,17 +197,33 @@ def watermarked(spark: SparkSession, heard: Heard, clock: Clock) -> Step:
         return lambda events: events.withColumn("watermark_ms", F.lit(MIN_MS))
     if heard.most_in_block() > _MOST_IN_BLOCK:
         return merged_in_order(spark, heard, clock)
-    if clock.last_tick <= _MOST_LISTED and not any(heard.marker_positions):
-        return _listed(spark, heard, clock)
+    if not any(heard.marker_positions) and len(blocks := _listed_blocks(heard)) <= _most_listed(heard):
+        return _listed(spark, heard, clock, blocks)
     return looked_up(spark, in_force_table(heard), marker_table(heard), ClockColumns.of(clock))
 
 
-def _listed(spark: SparkSession, heard: Heard, clock: Clock) -> Step:
-    """The watermark of every block as one array, the one row of a scalar subquery: quicker than a join."""
-    watermarks_ms = heard.at_block(np.arange(clock.last_tick + 1, dtype=np.int64))
-    of_block = as_arrays(spark, {"watermark_ms": pa.array(watermarks_ms)})["watermark_ms"]
-    block = ticks_before(ClockColumns.of(clock)).cast("int")
-    return lambda events: events.withColumn("watermark_ms", F.get(of_block, block))
+def _listed_blocks(heard: Heard) -> range:
+    """All blocks from the clock's start to the last in which something arrived; of many, from the first such."""
+    if not len(heard.blocks):
+        return range(0)
+    stop = int(heard.blocks[-1]) + 1
+    return range(stop) if stop <= _MOST_LISTED else range(int(heard.blocks[0]), stop)
+
+
+def _most_listed(heard: Heard) -> int:
+    """A list of so many watermarks takes less room than the table would, or little."""
+    return max(_MOST_LISTED, _ROW_IN_LISTED * len(heard.blocks))
+
+
+def _listed(spark: SparkSession, heard: Heard, clock: Clock, blocks: range) -> Step:
+    """The watermark of each block as one array, the one row of a scalar subquery: quicker than a join."""
+    watermarks_ms = heard.at_block(np.arange(blocks.start, blocks.stop, dtype=np.int64))
+    of_block = arrays.as_arrays(spark, {"watermark_ms": pa.array(watermarks_ms)})["watermark_ms"]
+    block = ticks_before(ClockColumns.of(clock))
+    if blocks.start:
+        (first,) = arrays.looked_up(spark, blocks.start)
+        block -= first
+    return lambda events: events.withColumn("watermark_ms", F.get(of_block, block.cast("int")))
 
 
 def looked_up(
