@@ -12,16 +12,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
-from tests.spark.runs import STREAMS, WINDOWS, fates, panes, planned
+from tests.spark.runs import STREAMS, WINDOWS, fates, panes, physical_plan, planned
 
 from backstream.core.generators import Strategy, StrategyKind
-from backstream.core.instants import DAY_MS, HOUR_MS
+from backstream.core.instants import DAY_MS, HOUR_MS, MIN_MS
 from backstream.core.plan import InputFile, Mode
 from backstream.core.records import Clock
 from backstream.core.watermarks import Emission
 from backstream.definition.load import parse
 from backstream.spark.run import replay_chunks
 from backstream.spark.streams import portions as module
+from backstream.spark.streams import watermarks
 from backstream.spark.streams.generators import heard_by
 from backstream.spark.streams.maxima import Merge, merged
 from backstream.spark.streams.portions import cut, heard_of
@@ -145,6 +146,7 @@ def test_sessions_are_replayed_the_same_however_little_the_driver_is_sent(
         ("1g", "1g", 2**30 / 3),
         ("6144", "500m", 0.8 * 500 * 2**20),
         ("3GB", "0", 2**30),
+        ("3g", "-1", 2**30),
         ("6g", "1000000", 800_000),
     ],
 )
@@ -158,3 +160,25 @@ def test_the_driver_is_sent_no_more_than_it_has_room_for(heap: str, sent: str, e
 
 def test_what_is_not_set_is_what_spark_takes(spark: SparkSession) -> None:
     assert 0 < module.most_cells(spark) * module.CELL_BYTES <= 0.8 * 2**30
+
+
+def test_a_list_that_begins_late_tells_each_record_what_it_met(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watermarks, "_MOST_LISTED", 10)
+    emission, clock = Emission(Strategy(StrategyKind.BOUNDED, 5, 1)), Clock(0, 1, 30 * DAY_MS)
+    arrivals = [DAY_MS, DAY_MS + 2, DAY_MS + 2, DAY_MS + 9, None, 30 * DAY_MS]
+    columns = {
+        "arrival_time_ms": pa.array(arrivals, pa.int64()),
+        "event_time_ms": pa.array([100, 300, 200, 400, None, None], pa.int64()),
+        "source_partition": ["a"] * len(arrivals),
+    }
+    events = spark.createDataFrame(pa.table(columns))
+    readable = events.where("event_time_ms is not null")
+
+    heard = heard_by(readable, emission, clock)
+    met = events.transform(watermarks.watermarked(spark, heard, clock))
+
+    assert "Join" not in physical_plan(met)
+    found = [row.watermark_ms for row in met.orderBy("arrival_time_ms", "event_time_ms").collect()]
+    assert found == [None, MIN_MS, 94, 94, 294, None]

@@ -53,7 +53,7 @@ class Heard:
         return begun_ms + climbed_ms
 
     def within(self, blocks: range) -> Heard:
-        """What the records of these blocks meet."""
+        """What the records of these blocks meet; which rise reaches an event time is not to be asked of it."""
         first = max(int(np.searchsorted(self.visible_from, blocks.start, side="right")) - 1, 0)
         # A rise inside a block is visible to all from the next block on.
         rises = slice(first, int(np.searchsorted(self.visible_from, blocks.stop, side="right")))

@@ -131,7 +131,8 @@ def _merged_at(ticks: Longs, steps: Sequence[_Steps], wait: int | None) -> Longs
 
 def _seen(cells: pa.Table, partitions: Sequence[str], last_tick: int) -> Iterator[tuple[str, Longs, Longs]]:
     """Each partition, the ticks that see records of it, ascending, and the greatest event time that each sees."""
-    named = cells["source_partition"].combine_chunks().dictionary_encode()
+    # Names of very many cells together are more than one array of text can hold.
+    named = cells["source_partition"].dictionary_encode().combine_chunks()
     of_row, numbers = named.indices.to_numpy(), {name: at for at, name in enumerate(named.dictionary.to_pylist())}
     ticks, event_ms = cells["block"].to_numpy() + 1, cells["event_time_ms"].to_numpy()
     for partition in partitions:

@@ -45,7 +45,7 @@ def heard_of(recorded: Recorded, emission: Emission, clock: Clock, expected: Ite
     if sum(file.rows for file in recorded.files) <= most_cells(recorded.spark):
         cells = cells_of(recorded, emission, clock)
         return heard(cells, emission, clock, partitions_of(expected, cells))
-    return heard_in_portions(recorded, emission, clock, sorted({*expected, *_delivering(recorded)}))
+    return heard_in_portions(recorded, emission, clock, partitions_of(expected, _delivering(recorded)))
 
 
 def heard_in_portions(
@@ -64,26 +64,31 @@ def heard_in_portions(
         partitions: all that the source reads, also those that never delivered.
         joined: adds to the cells of some blocks what else is known of them.
     """
-    merge, found, blocks = Merge(emission, clock, partitions), [], []
-    for portion in cut(recorded.files, len(partitions), clock, most_cells(recorded.spark)):
+    merge = Merge(emission, clock, partitions)
+
+    def heard_in(portion: range) -> tuple[Longs, Longs, Longs]:
         cells = cells_of(_arriving_in(recorded, portion, clock), emission, clock)
-        blocks.append(distinct(cells["block"].to_numpy()))
         # What arrives in a block is seen by the tick at its end.
-        found.append(merge.until(portion.stop, joined(cells, portion)))
-    watermark_ms, ticks = (np.concatenate(each) for each in zip(*found, strict=True))
-    return Heard(watermark_ms, ticks, np.concatenate(blocks), is_final=True)
+        return *merge.until(portion.stop, joined(cells, portion)), distinct(cells["block"].to_numpy())
+
+    portions = cut(recorded.files, len(partitions), clock, most_cells(recorded.spark))
+    watermark_ms, ticks, blocks = (np.concatenate(each) for each in zip(*map(heard_in, portions), strict=True))
+    return Heard(watermark_ms, ticks, blocks, is_final=True)
 
 
 def most_cells(spark: SparkSession) -> int:
-    """About how many cells the driver has room for: in what Spark lets it be sent, and in a third of its heap."""
+    """About how many cells the driver has room for: in what Spark lets it be sent, and in a third of its heap.
+
+    A third, since two chunks may be replayed at the same time.
+    """
     sent = _bytes(spark.conf.get("spark.driver.maxResultSize", "1g") or "1g", "b")
     heap = _bytes(spark.conf.get("spark.driver.memory", "1g") or "1g", "m")
-    return int(min(sent * 0.8 if sent else heap, heap / 3) / CELL_BYTES)
+    return int(min(sent * 0.8 if sent > 0 else heap, heap / 3) / CELL_BYTES)
 
 
 def _bytes(size: str, unit: str) -> int:
     """A size as Spark's settings have it, like 512m or 1gb; `unit` is that of a bare number."""
-    ((number, written), *_) = re.findall(r"(\d+)([bkmgtp]?)", size.lower())
+    ((number, written),) = re.findall(r"(-?\d+)([bkmgtp]?)", size.lower())
     return int(number) << 10 * "bkmgtp".index(written or unit)
 
 
@@ -91,8 +96,8 @@ def cut(files: Sequence[InputFile], partitions: int, clock: Clock, most: int) ->
     """All blocks of a clock in portions, each of about so many cells as may come to the driver at a time.
 
     A portion has no more cells than events, and no more than one for each block and partition. Events are taken to
-    arrive evenly between the first and the last arrival of their file. Where a footer does not tell these, all
-    events may have arrived at once.
+    arrive evenly between the first and the last arrival of their file; of files where nearly all arrive at once, a
+    portion has more. Where a footer does not tell, all events may have arrived at once.
     """
     stop = clock.last_tick + 1
     if sum(file.rows for file in files) <= most:
@@ -141,8 +146,8 @@ def _arriving_in(recorded: Recorded, portion: range, clock: Clock) -> Recorded:
     )
 
 
-def _delivering(recorded: Recorded) -> list[str]:
-    """The source partitions of which there are events. Runs a job."""
+def _delivering(recorded: Recorded) -> pa.Table:
+    """The `source_partition`s of which there are events. Runs a job."""
     events = recorded.all()
-    found = events.groupBy(partition_to_group_by(events)).agg(F.count(F.lit(1))).transform(with_partition_as_text)
-    return [str(name) for name in found.toArrow()["source_partition"].to_pylist()]
+    found = events.groupBy(partition_to_group_by(events)).agg(F.count(F.lit(1)))
+    return found.transform(with_partition_as_text).toArrow()

@@ -203,7 +203,10 @@ def watermarked(spark: SparkSession, heard: Heard, clock: Clock) -> Step:
 
 
 def _listed_blocks(heard: Heard) -> range:
-    """All blocks from the clock's start to the last in which something arrived; of many, from the first such."""
+    """All blocks from the clock's start to the last in which something arrived; of many, from the first such.
+
+    Most lists can begin at the clock's start, and then no record's block has to be counted from another.
+    """
     if not len(heard.blocks):
         return range(0)
     stop = int(heard.blocks[-1]) + 1
@@ -223,7 +226,9 @@ def _listed(spark: SparkSession, heard: Heard, clock: Clock, blocks: range) -> S
     if blocks.start:
         (first,) = arrays.looked_up(spark, blocks.start)
         block -= first
-    return lambda events: events.withColumn("watermark_ms", F.get(of_block, block.cast("int")))
+    # A record that cannot be read may have arrived at any time, or none; it meets nothing.
+    place = block.try_cast("int")
+    return lambda events: events.withColumn("watermark_ms", F.get(of_block, place))
 
 
 def looked_up(
