@@ -68,17 +68,15 @@ class Part:
         paths = frozenset(rows["path"].filter(pa.array(is_wanted)).unique().to_pylist())
         return cls(wanted, paths, _told(rows.filter(pa.array(~is_wanted)), clock))
 
-    def joined(self, cells: pa.Table, blocks: range | None = None) -> pa.Table:
-        """The cells that were read, and those that stand for all others; of some blocks, or of all.
+    def joined(self, cells: pa.Table, blocks: range) -> pa.Table:
+        """The cells of these blocks that were read, and those that stand for all others in them.
 
         Of a partition and block in which both have a cell, the greater holds.
         """
-        before = self.before
-        if blocks is not None:
-            is_there = pc.and_(
-                pc.greater_equal(before["block"], blocks.start), pc.less(before["block"], blocks.stop)
-            )
-            before = before.filter(is_there)
+        is_there = pc.and_(
+            pc.greater_equal(self.before["block"], blocks.start), pc.less(self.before["block"], blocks.stop)
+        )
+        before = self.before.filter(is_there)
         # Spark says of some columns that they are never null, and Arrow takes that for another schema.
         read = cells.select(before.column_names).cast(before.schema)
         return pa.concat_tables([read, before])
