@@ -30,9 +30,9 @@ from backstream.spark.sessions.islands import SessionColumns
 from backstream.spark.streams import merge
 from backstream.spark.streams.arrivals import bucketed
 from backstream.spark.streams.index import ArrivalIndex
+from backstream.spark.streams.lookup import watermarked
 from backstream.spark.streams.portions import heard_of
 from backstream.spark.streams.thresholds import Thresholds, WindowGrid
-from backstream.spark.streams.watermarks import watermarked
 from backstream.spark.windows import values
 from backstream.spark.windows.assignment import FixedWindow
 from backstream.spark.windows.slices import slice_width_ms

@@ -27,9 +27,10 @@ from backstream.core.records import Clock, Record
 from backstream.core.watermarks import Emission, EmissionModel, Topology, watermarks
 from backstream.core.windows import Tumbling
 from backstream.spark.conformance import engine
+from backstream.spark.streams import lookup
 from backstream.spark.streams import watermarks as on_spark
 from backstream.spark.streams.generators import heard_by
-from backstream.spark.streams.watermarks import watermarked
+from backstream.spark.streams.lookup import watermarked
 
 
 def case_of(chance: random.Random, number: int) -> dict[str, Any]:
@@ -78,7 +79,7 @@ def test_the_first_record_after_a_silence_ends_idleness_though_it_is_old(spark: 
 def test_many_rises_between_ticks_are_found_by_sorting(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, interval_ms: int, most: int
 ) -> None:
-    monkeypatch.setattr(on_spark, "_MOST_IN_BLOCK", most)
+    monkeypatch.setattr(lookup, "_MOST_IN_BLOCK", most)
     chance = random.Random(3)  # noqa: S311 - a test's stream, not a secret
     arrivals = sorted(1_700_000_000_000 + chance.randrange(5_000) for _ in range(400))
     records = [Record(at, chance.randrange(2), "", at - chance.randrange(300)) for at in arrivals]

@@ -19,7 +19,8 @@ from backstream.core.watermarks import Emission, Topology, watermarks
 from backstream.examples.generators import SmoothedLag
 from backstream.spark.streams import generators
 from backstream.spark.streams.generators import heard_by
-from backstream.spark.streams.watermarks import Heard, watermarked
+from backstream.spark.streams.heard import Heard
+from backstream.spark.streams.lookup import watermarked
 
 HOSTILE = '''
 class Moody:

@@ -23,7 +23,8 @@ from backstream.core.timers import KeyTimers, timer_firings
 from backstream.core.watermarks import Emission, watermarks
 from backstream.spark.conformance import engine
 from backstream.spark.streams import timers as on_spark
-from backstream.spark.streams.watermarks import ClockColumns, compressed, heard, watermarked
+from backstream.spark.streams.lookup import watermarked
+from backstream.spark.streams.watermarks import ClockColumns, compressed, heard
 
 
 @dataclass

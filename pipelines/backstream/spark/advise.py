@@ -26,8 +26,8 @@ from backstream.spark.recorded import Recorded as Stream
 from backstream.spark.schemas import Step, long
 from backstream.spark.streams.heard import Heard
 from backstream.spark.streams.lateness import expected_partitions
+from backstream.spark.streams.lookup import watermarked
 from backstream.spark.streams.portions import heard_of
-from backstream.spark.streams.watermarks import watermarked
 from backstream.spark.windows.assignment import (
     FixedWindow,
     WindowColumns,

@@ -31,14 +31,12 @@ from backstream.spark.schemas import long
 from backstream.spark.sessions.islands import SessionColumns
 from backstream.spark.sessions.sessions import sessions
 from backstream.spark.streams.heard import Heard
+from backstream.spark.streams.lookup import in_force_table, looked_up, marker_table
 from backstream.spark.streams.timers import Played, firings_of_streams
 from backstream.spark.streams.watermarks import (
     ClockColumns,
     compressed,
     heard,
-    in_force_table,
-    looked_up,
-    marker_table,
 )
 from backstream.spark.windows.assignment import WindowColumns, step_ms, windowed
 from backstream.spark.windows.fates import fated, timed

@@ -19,7 +19,7 @@ from backstream.spark.sessions.halo import halo
 from backstream.spark.sessions.islands import SessionColumns
 from backstream.spark.sessions.sessions import Sessions
 from backstream.spark.streams.lateness import met
-from backstream.spark.streams.watermarks import watermarked
+from backstream.spark.streams.lookup import watermarked
 from backstream.spark.windows import values
 from backstream.spark.windows.metrics import Counts, counted
 from backstream.spark.work import Records, Work

@@ -15,8 +15,8 @@ from backstream.spark import work as reading
 from backstream.spark.read import REASON
 from backstream.spark.schemas import EVENT, long
 from backstream.spark.streams.lateness import Lateness, has_holes
+from backstream.spark.streams.lookup import watermarked
 from backstream.spark.streams.thresholds import JudgedBy, WindowGrid
-from backstream.spark.streams.watermarks import watermarked
 from backstream.spark.windows import panes as grouped
 from backstream.spark.windows import values
 from backstream.spark.windows.assignment import FixedWindow, WindowColumns, latest_window_ms, windowed
