@@ -105,4 +105,6 @@ def copied(plan: Plan, suffix: str, file: Path, attempt: str, changed: tuple[int
     target = Path(plan.tables[suffix].location, "data", plan.run_id, attempt, file.name)
     target.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows, target)
-    return StagedFile(str(target), target.stat().st_size, rows.num_rows)
+    counted = {"": "record_count", "panes": "record_count__final"}.get(suffix)
+    records = pa.compute.sum(rows[counted]).as_py() if counted else 0
+    return StagedFile(str(target), target.stat().st_size, rows.num_rows, records)

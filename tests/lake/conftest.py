@@ -102,6 +102,7 @@ class Lake:
                 "carrier": ["UA"] * len(windows),
                 "departures": list(windows.values()),
                 "mean_delay_min": [0.5] * len(windows),
+                "record_count": list(windows.values()),
                 "run_id": [plan.run_id] * len(windows),
             },
             "metrics": {

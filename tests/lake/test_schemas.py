@@ -106,9 +106,10 @@ def test_an_added_column_makes_the_table_grow_and_old_rows_lack_it(lake: Lake) -
         ("window_start", "timestamptz", 1, True),
         ("window_end", "timestamptz", 2, True),
         ("carrier", "string", 3, True),
-        ("origin", "string", 7, True),
+        ("origin", "string", 8, True),
         ("departures", "long", 4, False),
-        ("run_id", "string", 6, True),
+        ("record_count", "long", 6, True),
+        ("run_id", "string", 7, True),
     )
     assert rows(lake.home, "flights").select(["departures", "origin"]).to_pylist() == [
         {"departures": 3, "origin": None}
@@ -141,6 +142,7 @@ def test_a_column_that_is_no_longer_wanted_stays_and_is_null_in_new_rows(lake: L
             "window_end": [1359784800000000],
             "carrier": ["UA"],
             "departures": [5],
+            "record_count": [5],
             "run_id": [plan.run_id],
         },
     )

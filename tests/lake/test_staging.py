@@ -31,6 +31,7 @@ def windows(plan: Plan, starts: Sequence[str | None], **others: Sequence[Any]) -
         "carrier": ["UA"] * len(starts),
         "departures": [1] * len(starts),
         "mean_delay_min": [None] * len(starts),
+        "record_count": [1] * len(starts),
         "run_id": [plan.run_id] * len(starts),
     }
     return columns | others
@@ -227,6 +228,7 @@ def test_a_file_whose_footer_says_nothing_is_refused(lake: Lake, plan: Plan, goo
         f"  {good.path}\n"
         "  window_start: must have a value in each row, the footer does not count nulls\n"
         "  carrier: must have a value in each row, the footer does not count nulls\n"
+        "  record_count: must have a value in each row, the footer does not count nulls\n"
         "  run_id: must have a value in each row, the footer does not count nulls"
     )
 

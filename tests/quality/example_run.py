@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from backstream.core.audit import Audit, Outcome
 from backstream.core.instants import HOUR_MS, instant_ms
-from backstream.core.manifest import Manifest
+from backstream.core.manifest import Manifest, StagedFile
 from backstream.core.plan import Chunk, Fidelity, Mode, Plan
 from backstream.definition.load import parse
 from backstream.definition.model import Definition
@@ -84,30 +84,57 @@ def metrics(rows: list[Row]) -> pd.DataFrame:
 
 
 def fates_of(rows: list[Row]) -> Manifest:
-    """The manifest of a chunk that lost nothing."""
+    """The manifest of a chunk that lost nothing, and staged a row per window."""
     fates: dict[str, dict[str, int]] = {}
     for row in rows:
         counts = fates.setdefault(row["source_partition"], {"on_time": 0, "late": 0, "dropped": 0})
         for fate in counts:
             counts[fate] += row[fate]
-    return Manifest("run", "0000", "1", sum(sum(each.values()) for each in fates.values()), fates, {})
+    rows_staged = len({row["start_ms"] for row in rows if row["events"]})
+    staged = StagedFile("part-0.parquet", 1, rows_staged, sum(row["events"] for row in rows))
+    read = sum(sum(each.values()) for each in fates.values())
+    return Manifest("run", "0000", "1", read, fates, {"": (staged,)})
 
 
 def results_of(rows: list[Row]) -> pa.Table:
     """What a chunk without keys would publish: a row per window that has events."""
+    return counted(rows, {"record_count": ["events"]})
+
+
+def panes_of(rows: list[Row]) -> pa.Table:
+    """The panes beside it."""
+    of_pane = {"first": ["on_time"], "live": ["on_time", "late"], "final": ["events"]}
+    return counted(rows, {f"record_count__{pane}": names for pane, names in of_pane.items()})
+
+
+def counted(rows: list[Row], columns: Mapping[str, list[str]]) -> pa.Table:
+    """A row per window that has events, with sums of their counts."""
     windows = sorted({(row["start_ms"], row["end_ms"]) for row in rows if row["events"]})
     instants = pa.timestamp("ms", "UTC")
+    of_window = [[row for row in rows if (row["start_ms"], row["end_ms"]) == window] for window in windows]
     return pa.table(
         {
             "window_start": pa.array([start for start, _ in windows], instants),
             "window_end": pa.array([end for _, end in windows], instants),
         }
+        | {
+            column: pa.array([sum(row[name] for row in some for name in names) for some in of_window], pa.int64())
+            for column, names in columns.items()
+        }
     )
 
 
 def judged(rows: list[Row], asked: Definition) -> Audit:
-    audit, _ = judge(PLAN, asked, metrics(rows), [fates_of(rows)], results=[results_of(rows)])
+    audit, _ = judge_rows(rows, asked, [fates_of(rows)])
     return audit
+
+
+def judge_rows(
+    rows: list[Row], asked: Definition, manifests: list[Manifest], of: list[Row] | None = None
+) -> tuple[Audit, pd.DataFrame]:
+    """What the gate says of metrics, beside results that are made of the same rows, or of others."""
+    results = of or rows
+    return judge(PLAN, asked, metrics(rows), manifests, results=[results_of(results)], panes=[panes_of(results)])
 
 
 def failing(audit: Audit) -> dict[str, list[str]]:

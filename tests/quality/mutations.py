@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ from tests.quality.example_run import (
     fates_of,
     good,
     metrics,
+    panes_of,
     results_of,
 )
 
 from backstream.core.audit import Audit, Verdict
 from backstream.core.instants import HOUR_MS
 from backstream.core.manifest import Manifest
+from backstream.quality.evidence import Evidence, Repeated
 from backstream.quality.gate import judge
 
 SIX = SINCE_MS + 6 * HOUR_MS
@@ -92,6 +94,11 @@ def with_lost_records(fates: Manifest) -> Manifest:
     return replace(fates, events_read=fates.events_read + 123)
 
 
+def with_one_more_staged(fates: Manifest) -> Manifest:
+    (file,) = fates.files[""]
+    return replace(fates, files={"": (replace(file, records=file.records + 1),)})
+
+
 def of_five_more(_: Manifest) -> Manifest:
     return fates_of(good())
 
@@ -104,12 +111,36 @@ def with_six_twice(results: pa.Table) -> pa.Table:
     return pa.concat_tables([results, results.filter(pa.array([at == SIX for at in _starts(results)]))])
 
 
+def less_at_six(column: str) -> Callable[[pa.Table], pa.Table]:
+    """The row of 06:00 says that it is made of 5 records less."""
+
+    def mutated(rows: pa.Table) -> pa.Table:
+        counts = [
+            count - 5 * (at == SIX) for count, at in zip(rows[column].to_pylist(), _starts(rows), strict=True)
+        ]
+        return rows.set_column(rows.column_names.index(column), column, pa.array(counts, pa.int64()))
+
+    return mutated
+
+
+def with_more(fate: str, count: int) -> Callable[[Manifest], Manifest]:
+    """So many more records of source partition a, all of one fate."""
+
+    def mutated(fates: Manifest) -> Manifest:
+        of_a = {**fates.fates.get("a", {}), fate: count}
+        return replace(fates, events_read=fates.events_read + count, fates={**fates.fates, "a": of_a})
+
+    return mutated
+
+
 def as_sessions(results: pa.Table) -> pa.Table:
     """A session in the first third of each hour, and at 06:20 one that begins where that of 06:00 ends."""
     starts = [*_starts(results), SIX + 20 * MINUTE_MS]
     ends = [start + 20 * MINUTE_MS for start in starts]
     instants = pa.timestamp("ms", "UTC")
-    return pa.table({"window_start": pa.array(starts, instants), "window_end": pa.array(ends, instants)})
+    counts = [*results["record_count"].to_pylist(), 0]
+    columns = {"window_start": pa.array(starts, instants), "window_end": pa.array(ends, instants)}
+    return pa.table({**columns, "record_count": pa.array(counts, pa.int64())})
 
 
 def _starts(results: pa.Table) -> list[int]:
@@ -125,7 +156,8 @@ class Mutation:
     rows: Callable[[list[Row]], list[Row]] = same
     fates: Callable[[Manifest], Manifest] | None = None
     results: Callable[[pa.Table], pa.Table] | None = None
-    past: Sequence[float] = ()
+    panes: Callable[[pa.Table], pa.Table] | None = None
+    evidence: Evidence = field(default_factory=Evidence)
     quality: Mapping[str, Any] = field(default_factory=dict)
     window: Mapping[str, str] = field(default_factory=lambda: HOURLY)
 
@@ -139,13 +171,19 @@ class Mutation:
             metrics(rows),
             [self.fates(fates) if self.fates else fates],
             results=[self.results(results) if self.results else results],
-            past=self.past,
+            panes=[self.panes(panes_of(rows)) if self.panes else panes_of(rows)],
+            evidence=self.evidence,
         )
         return audit
 
 
 SOFT_MISSING = "expected windows have events, within the soft limit"
 HARD_MISSING = "expected windows have events, within the hard limit"
+ROWS_MADE = "the rows of every window are made of all its records"
+PANES_MADE = "the panes of every window are made of their records"
+BEHIND_A_ROW = "every record that was counted is behind a row"
+UNREADABLE = "the share of unreadable records keeps its {} limit"
+DUPLICATES = "the share of duplicates keeps its {} limit"
 HALF = "every window with events has at least half of its expected events"
 CONTIGUOUS = "windows are contiguous: each lies on the grid and has its full size"
 
@@ -179,7 +217,15 @@ MUTATIONS: dict[str, Mutation] = {
     "one window shifted by 20 minutes": Mutation(
         {CONTIGUOUS: ["b 2026-03-01T06:20Z False"]}, Verdict.FAIL, moved(20 * MINUTE_MS), quality=TOLERANT
     ),
-    "one window shortened": Mutation({CONTIGUOUS: [f"{AT_SIX} False"]}, Verdict.FAIL, shortened),
+    "one window shortened": Mutation(
+        {
+            CONTIGUOUS: [f"{AT_SIX} False"],
+            ROWS_MADE: ["2026-03-01T06:00Z 50"],
+            PANES_MADE: ["2026-03-01T06:00Z 149"],
+        },
+        Verdict.FAIL,
+        shortened,
+    ),
     "one window shifted by a day": Mutation(
         {"every window lies in the range": ["b 2026-03-02T06:00Z False"]},
         Verdict.FAIL,
@@ -213,7 +259,7 @@ MUTATIONS: dict[str, Mutation] = {
         {"every record read has exactly one fate": []}, Verdict.FAIL, fates=with_lost_records
     ),
     "5 records with a fate in no window": Mutation(
-        {"every record with a fate is in its window": ["b 5"]},
+        {"every record with a fate is in its window": ["b 5"], BEHIND_A_ROW: []},
         Verdict.FAIL,
         changed(events=45, on_time=44),
         fates=of_five_more,
@@ -334,12 +380,22 @@ MUTATIONS: dict[str, Mutation] = {
         quality=NEVER_DROPPED,
     ),
     "one window that never fired": Mutation(
-        {"every window with events has fired: the watermark reached +inf": ["2026-03-01T06:00Z False"]},
+        {
+            "every window with events has fired: the watermark reached +inf": ["2026-03-01T06:00Z False"],
+            ROWS_MADE: ["2026-03-01T06:00Z 100"],
+            BEHIND_A_ROW: [],
+        },
         Verdict.FAIL,
         results=without_six,
     ),
     "one window to be published twice": Mutation(
-        {"every window and key has one row": ["2026-03-01T06:00Z 1"]}, Verdict.FAIL, results=with_six_twice
+        {
+            "every window and key has one row": ["2026-03-01T06:00Z 1"],
+            ROWS_MADE: ["2026-03-01T06:00Z -100"],
+            BEHIND_A_ROW: [],
+        },
+        Verdict.FAIL,
+        results=with_six_twice,
     ),
     "one session cut in two": Mutation(
         {"no session is cut at an edge": ["2026-03-01T06:00Z 1"]},
@@ -347,10 +403,60 @@ MUTATIONS: dict[str, Mutation] = {
         results=as_sessions,
         window={"kind": "session", "gap": "10m"},
     ),
+    "5 records of one window behind no row": Mutation(
+        {ROWS_MADE: ["2026-03-01T06:00Z 5"], BEHIND_A_ROW: []},
+        Verdict.FAIL,
+        results=less_at_six("record_count"),
+    ),
+    "5 records of one window in no live pane": Mutation(
+        {PANES_MADE: ["2026-03-01T06:00Z 5"]}, Verdict.FAIL, panes=less_at_six("record_count__live")
+    ),
+    "a record more than was counted behind the rows": Mutation(
+        {BEHIND_A_ROW: []}, Verdict.FAIL, fates=with_one_more_staged
+    ),
+    "no record readable": Mutation(
+        {
+            "there is a window to judge": [],
+            "some record could be read": [],
+            UNREADABLE.format("hard"): [],
+            UNREADABLE.format("soft"): [],
+        },
+        Verdict.FAIL,
+        none_at_all,
+        fates=with_more("quarantined", 100),
+        quality={"expected": None},
+    ),
+    "1 record unreadable": Mutation(
+        {UNREADABLE.format("soft"): []}, Verdict.WARN, fates=with_more("quarantined", 1)
+    ),
+    "5 % of the records unreadable": Mutation(
+        {UNREADABLE.format("hard"): [], UNREADABLE.format("soft"): []},
+        Verdict.FAIL,
+        fates=with_more("quarantined", 126),
+    ),
+    "10 % of the records are duplicates": Mutation(
+        {DUPLICATES.format("soft"): []}, Verdict.WARN, fates=with_more("duplicate", 267)
+    ),
+    "10 % of the records are duplicates where hardly any may be": Mutation(
+        {DUPLICATES.format("hard"): [], DUPLICATES.format("soft"): []},
+        Verdict.FAIL,
+        fates=with_more("duplicate", 267),
+        quality={"duplicate_ratio": {"warn": 0.0, "fail": 0.05}},
+    ),
+    "two positions of the source came twice": Mutation(
+        {"every position of the source came once": []},
+        Verdict.FAIL,
+        evidence=Evidence(repeated=Repeated(2, ("a 17 2 times", "a 18 2 times"))),
+    ),
+    "24 rows that would replace 100": Mutation(
+        {"the run writes enough rows for those that it replaces": []},
+        Verdict.FAIL,
+        evidence=Evidence(replaced_rows=100),
+    ),
     "a run of more than twice the usual records": Mutation(
         {"records per day are near those of past runs (median and MAD)": []},
         Verdict.WARN,
-        past=(900, 1_000, 1_000, 1_050, 1_100),
+        evidence=Evidence(past=(900, 1_000, 1_000, 1_050, 1_100)),
     ),
 }
 

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from tests.quality.example_run import PLAN, definition, failing, fates_of, good, judged, metrics, results_of
+from tests.quality.example_run import (
+    PLAN,
+    definition,
+    failing,
+    fates_of,
+    good,
+    judge_rows,
+    judged,
+    metrics,
+)
 from tests.quality.mutations import WINDOW, changed, deleted, everywhere, share
 
 from backstream.core.audit import Audit, Outcome, Verdict
@@ -17,9 +26,7 @@ from backstream.quality.gate import judge
 
 
 def test_a_good_run_passes_every_check(timetable: Path) -> None:
-    audit, frame = judge(
-        PLAN, definition(timetable), metrics(good()), [fates_of(good())], results=[results_of(good())]
-    )
+    audit, frame = judge_rows(good(), definition(timetable), [fates_of(good())], of=good())
 
     assert failing(audit) == {}
     assert audit.verdict is Verdict.PASS
@@ -34,28 +41,32 @@ def test_five_records_that_no_window_holds_are_found_and_their_source_partition_
 ) -> None:
     lossy = changed(events=45, on_time=44)(good())
 
-    audit, _ = judge(PLAN, definition(timetable), metrics(lossy), [fates_of(good())], results=[results_of(good())])
+    audit, _ = judge_rows(lossy, definition(timetable), [fates_of(good())], of=good())
 
-    assert failing(audit) == {"every record with a fate is in its window": ["b 5"]}
+    assert failing(audit) == {
+        "every record with a fate is in its window": ["b 5"],
+        "the rows of every window are made of all its records": ["2026-03-01T06:00Z -5"],
+        "the panes of every window are made of their records": ["2026-03-01T06:00Z 15"],
+    }
     assert audit.verdict is Verdict.FAIL
     assert audit.summary == (
-        "not met: every record with a fate is in its window (b); all 48 windows have events; "
+        "not met: every record with a fate is in its window (b) and 2 more; all 48 windows have events; "
         "2 % of 2,395 events came late, 0 % were dropped (delay 10m)"
     )
 
 
 def test_records_lost_before_any_window_are_found(timetable: Path) -> None:
     whole = fates_of(good())
-    lossy = Manifest("run", "0000", "1", whole.events_read + 123, whole.fates, {})
+    lossy = Manifest("run", "0000", "1", whole.events_read + 123, whole.fates, whole.files)
 
-    audit, _ = judge(PLAN, definition(timetable), metrics(good()), [lossy], results=[results_of(good())])
+    audit, _ = judge_rows(good(), definition(timetable), [lossy], of=good())
 
     assert failing(audit) == {"every record read has exactly one fate": []}
     assert [check.observed for check in audit.checks if check.outcome is Outcome.FAIL] == ["unaccounted: 123"]
 
 
 def test_a_chunk_that_never_finished_is_found(timetable: Path) -> None:
-    audit, _ = judge(PLAN, definition(timetable), metrics(good()), [], results=[results_of(good())])
+    audit, _ = judge_rows(good(), definition(timetable), [], of=good())
 
     assert "every chunk of the plan was finished" in failing(audit)
     assert audit.verdict is Verdict.FAIL

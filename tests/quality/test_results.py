@@ -49,6 +49,7 @@ def chunk(*rows: tuple[str | None, int, int]) -> pa.Table:
             "page": pa.array([page for page, _, _ in rows], pa.string()),
             "window_start": pa.array([at(start) for _, start, _ in rows], instants),
             "window_end": pa.array([at(end) for _, _, end in rows], instants),
+            "record_count": pa.array([1] * len(rows), pa.int64()),
         }
     )
 

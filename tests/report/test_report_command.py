@@ -132,5 +132,5 @@ def test_the_staged_rows_of_each_chunk_are_read_by_key_and_window(runs: Runs) ->
 
     (rows,) = staged_results(parse(plan.definition, "plan"), manifests_of(plan))
 
-    assert rows.column_names == ["page", "window_start", "window_end"]
+    assert rows.column_names == ["page", "window_start", "window_end", "record_count"]
     assert rows["page"].to_pylist() == ["home", "home"]

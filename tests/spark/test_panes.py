@@ -23,7 +23,14 @@ def test_panes_hold_what_came_in_time_for_them_and_nothing_where_nothing_did(spa
     found = panes(timed, ["key"], AGGREGATES)
 
     values = [f"{name}__{pane}" for name in AGGREGATES for pane in ("first", "live", "final")]
-    assert found.columns == ["key", "first_events", "live_events", "final_events", *values, "late_firings"]
+    assert found.columns == [
+        "key",
+        "record_count__first",
+        "record_count__live",
+        "record_count__final",
+        *values,
+        "late_firings",
+    ]
     means, numbers = [Decimal("1.00"), Decimal("1.50"), Decimal("1.67")], [7, 8, None]
     assert sorted(map(list, found.collect())) == [
         ["a", 1, 2, 3, *means, *numbers, 1, 2, 2, 1],

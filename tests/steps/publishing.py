@@ -92,6 +92,7 @@ def _file(plan: Plan, name: str, places: Sequence[tuple[str, TimeWindow]], count
         "window_end": [moment(window.start_ms) + timedelta(milliseconds=_size_ms(window)) for _, window in places],
         "page": [page for page, _ in places],
         "clicks": [counted[place] for place in places],
+        "record_count": [counted[place] for place in places],
         "run_id": [plan.run_id] * len(places),
     }
     fields = [

@@ -29,6 +29,10 @@ class QualityError(BackstreamError):
     """The gate said no; nothing was published."""
 
 
+class CountError(BackstreamError):
+    """Two counts that must be equal are not: something was lost or doubled between them; a retry may help."""
+
+
 class LedgerError(BackstreamError):
     """The record of runs contradicts what is on disk."""
 

@@ -8,15 +8,30 @@ from pathlib import Path
 from typing import Any, Self
 
 from backstream.core.folders import read_json, write_json
+from backstream.core.footers import footer_digest
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """One Parquet file that the job wrote. `path` is absolute; `rows` is None where the writer did not say."""
+    """One Parquet file that the job wrote; `path` is absolute.
+
+    `records` counts the records behind its rows, where the table says of each row how many they are; else 0.
+    `digest` is that of its footer.
+    """
 
     path: str
     size_bytes: int
     rows: int
+    records: int = 0
+    digest: str = ""
+
+    def is_intact(self) -> bool:
+        """Return whether the file is there with the size and the footer that it was written with."""
+        path = Path(self.path)
+        try:
+            return path.stat().st_size == self.size_bytes and self.digest in ("", footer_digest(path))
+        except (OSError, ValueError):
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +56,11 @@ class Manifest:
         write_json(path, asdict(self))
 
     def is_staged(self) -> bool:
-        """Whether the files are all there: vacuum takes those of a run that did not publish them in time."""
-        return all(Path(file.path).exists() for files in self.files.values() for file in files)
+        """Whether the files are all there, and are those that the job wrote.
+
+        Vacuum takes those of a run that did not publish them in time; a disk may lose some.
+        """
+        return all(file.is_intact() for files in self.files.values() for file in files)
 
     @classmethod
     def read(cls, path: Path) -> Self:

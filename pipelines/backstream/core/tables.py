@@ -43,6 +43,8 @@ _WINDOW = (
     Column("window_end", "timestamptz", required=True),
 )
 _RUN = (Column("run_id", "string", required=True),)
+RECORD_COUNT = "record_count"
+"""In each result row: how many records it is made of, so that no row can be lost without a sum that disagrees."""
 _ARRIVAL = (
     Column("event_time", "timestamptz", required=True),
     Column("arrival_time", "timestamptz", required=True),
@@ -87,14 +89,19 @@ QUARANTINE_TABLE = Table(
 
 
 def windows_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
-    """The published windows: key columns, the window, one column per aggregate."""
-    return Table(WINDOWS, (*_WINDOW, *keys, *values, *_RUN), day_column="window_start")
+    """The published windows: the window, key columns, a column per aggregate, and the row's number of records."""
+    count = Column(RECORD_COUNT, "long", required=True)
+    return Table(WINDOWS, (*_WINDOW, *keys, *values, count, *_RUN), day_column="window_start")
 
 
 def panes_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
-    """First, live and final value of each aggregate side by side, per key and window (replay only)."""
+    """First, live and final value of each aggregate side by side, per key and window (replay only).
+
+    Beside them the number of records that each pane is made of; 0: there was no such pane.
+    """
     three = (Column(f"{value.name}__{pane}", value.type) for value in values for pane in PANES_KEPT)
-    return Table(PANES, (*_WINDOW, *keys, *three, Column("late_firings", "long", required=True), *_RUN))
+    counts = (Column(pane_count(pane), "long", required=True) for pane in PANES_KEPT)
+    return Table(PANES, (*_WINDOW, *keys, *three, *counts, Column("late_firings", "long", required=True), *_RUN))
 
 
 def firings_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
@@ -132,6 +139,12 @@ def restatements_table(keys: Sequence[Column]) -> Table:
 
 PANES_KEPT = ("first", "live", "final")
 
+
+def pane_count(pane: str) -> str:
+    """Return the column that counts the records of a pane: `record_count__final`."""
+    return f"{RECORD_COUNT}__{pane}"
+
+
 RESULT_COLUMNS = frozenset(
     column.name
     for table in (
@@ -167,6 +180,7 @@ WORKING_COLUMNS = frozenset(
         "is_accepted",
         "marker_ms",
         "is_duplicate",
+        "is_owned",
         "quarantine_reason",
         "source_file",
         "source_file_size",

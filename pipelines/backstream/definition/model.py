@@ -285,6 +285,12 @@ class Quality(_Section):
     """`late_ratio` counts late and dropped events, `dropped_ratio` those that no window took."""
     missing_ratio: Limits = Limits(warn=0.0, fail=0.25)
     """Share of expected windows (per source partition) without any event."""
+    quarantined_ratio: Limits = Limits(warn=0.0, fail=0.01)
+    """Share of the records read that cannot be normalised."""
+    duplicate_ratio: Limits = Limits(warn=0.05, fail=1.0)
+    """Share of the records read that had come before, where `source.deduplicate_on` looks for them."""
+    rows_ratio: float = Field(default=0.5, ge=0)
+    """How many rows a run must write for each row that it replaces; below it nothing is published."""
     partitions: Annotated[tuple[str, ...] | Literal["observed"], BeforeValidator(_partitions)] = "observed"
     """Source partitions that must deliver; `observed`: those that delivered anything in the range."""
     expected: Expected | None = None

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots, _MergeAppendFiles, _OverwriteFiles
 from sqlalchemy.exc import SQLAlchemyError
 
-from backstream.core.errors import ConflictError, LedgerError
+from backstream.core.errors import ConflictError, CountError, LedgerError
 
 ATTEMPTS = 8
 _FIRST_PAUSE_S = 0.05
@@ -99,8 +99,11 @@ def committed(
 ) -> Snapshot:
     """The one snapshot that takes files out of a table and puts others in; its tag is set by the same commit.
 
+    Before it is made, the snapshot is read back: what readers would see is what was to be added and to stay.
+
     Raises:
         CommitFailedException: when the table is not what it was when it was loaded; nothing was changed.
+        CountError: when the snapshot does not add, take away and keep just these files; nothing was changed.
         LedgerError: when the commit succeeded and its snapshot cannot be found.
     """
     kind = _OneAppend if operation is Operation.APPEND else _OneSnapshot
@@ -111,9 +114,73 @@ def committed(
         for file in added:
             producer.append_data_file(file)
         producer.commit()
+        _require_whole(table, transaction, producer.snapshot_id, added, removed)
         if tag is not None:
             ManageSnapshots(transaction).create_tag(producer.snapshot_id, tag).commit()
     if (snapshot := table.snapshot_by_id(producer.snapshot_id)) is None:
         msg = f"snapshot {producer.snapshot_id} of table `{table.name()[-1]}` is not there after its commit"
         raise LedgerError(msg)
     return snapshot
+
+
+def _require_whole(
+    table: Table,
+    transaction: Transaction,
+    snapshot_id: int,
+    added: Sequence[DataFile],
+    removed: Sequence[DataFile],
+) -> None:
+    """Check a snapshot that is about to be committed, by its summary and by what its manifests list."""
+    metadata = transaction.table_metadata
+    snapshot = metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None or snapshot.summary is None:
+        msg = f"snapshot {snapshot_id} of table `{table.name()[-1]}` is not there before its commit"
+        raise CountError(msg)
+    wanted, leaving = _rows_by_path(added), _rows_by_path(removed)
+    said = {name: int(snapshot.summary.get(name) or 0) for name in _SUMMED}
+    counted = dict(
+        zip(_SUMMED, (len(wanted), sum(wanted.values()), len(leaving), sum(leaving.values())), strict=True)
+    )
+    faults = [
+        f"the snapshot's summary says {name} = {said[name]:,}, staged were {counted[name]:,}"
+        for name in _SUMMED
+        if said[name] != counted[name]
+    ]
+    faults += _listed_faults(table, snapshot, wanted, leaving)
+    if len(wanted) != len(added):
+        faults.append(f"{len(added) - len(wanted)} of {len(added)} files are listed more than once")
+    if faults:
+        facts = "".join(f"\n  {fault}" for fault in faults)
+        msg = f"the commit to table `{table.name()[-1]}` would not hold what was staged{facts}\n\nhint: try again"
+        raise CountError(msg)
+
+
+_SUMMED = ("added-data-files", "added-records", "deleted-data-files", "deleted-records")
+
+
+def _listed_faults(
+    table: Table, snapshot: Snapshot, wanted: dict[str, int], leaving: dict[str, int]
+) -> Iterator[str]:
+    """What the manifests that this snapshot adds list otherwise than it was wanted."""
+    found: dict[ManifestEntryStatus, dict[str, int]] = {status: {} for status in ManifestEntryStatus}
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id != snapshot.snapshot_id:
+            continue
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+            if entry.snapshot_id in (None, snapshot.snapshot_id):
+                found[entry.status][entry.data_file.file_path] = entry.data_file.record_count
+    if found[ManifestEntryStatus.ADDED] != wanted:
+        yield _difference_text("added", found[ManifestEntryStatus.ADDED], wanted)
+    if found[ManifestEntryStatus.DELETED] != leaving:
+        yield _difference_text("taken away", found[ManifestEntryStatus.DELETED], leaving)
+
+
+def _difference_text(what: str, found: dict[str, int], wanted: dict[str, int]) -> str:
+    return (
+        f"the manifests list {len(found):,} files of {sum(found.values()):,} rows as {what},"
+        f" expected {len(wanted):,} of {sum(wanted.values()):,}"
+    )
+
+
+def _rows_by_path(files: Sequence[DataFile]) -> dict[str, int]:
+    return {file.file_path: file.record_count for file in files}

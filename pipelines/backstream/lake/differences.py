@@ -8,8 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backstream.core.tables import RECORD_COUNT
+
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 WINDOW = ("window_start", "window_end")
+_BESIDE = ("run_id", RECORD_COUNT)
 _RUN = "run_id"
 
 
@@ -31,7 +34,7 @@ def differences(old: pa.Table, new: pa.Table, keys: Sequence[str]) -> pa.Table:
     was_at, is_at = _pairs(old, new, by)
     was, now = old.take(was_at), new.take(is_at)
     whose = _whose(was, now, by)
-    aggregates = [name for name in new.column_names if name not in (*by, _RUN)]
+    aggregates = [name for name in new.column_names if name not in (*by, *_BESIDE)]
     found = [_of_one(name, whose, was[name], now[name]) for name in aggregates]
     if not found:
         return _of_one("", whose, was[_RUN], now[_RUN]).slice(0, 0)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.core.errors import ContractError, LedgerError
+from backstream.core.footers import footer_digest
 from backstream.core.instants import DAY_MS, instant_text
 from backstream.core.intervals import Interval
 from backstream.core.manifest import Manifest, StagedFile
@@ -113,6 +114,8 @@ def _problems(table: PlannedTable, folder: Path, interval: Interval, file: Stage
             yield f"has {size_bytes} bytes, the manifest says {file.size_bytes}"
         if footer.num_rows != file.rows:
             yield f"has {footer.num_rows} rows, the manifest says {file.rows}"
+        elif file.digest and footer_digest(Path(file.path)) != file.digest:
+            yield "is another file than the job wrote: its footer is not the one that the manifest knows"
         yield from _content_problems(footer, table, interval)
 
 

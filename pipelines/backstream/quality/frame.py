@@ -6,7 +6,8 @@ null: row-wise expectations skip nulls, and a check that skips a row has not bee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -16,8 +17,10 @@ from backstream.core.fates import Fate, unaccounted
 from backstream.core.instants import DAY_MS
 from backstream.core.manifest import Manifest, total_fates
 from backstream.core.plan import Plan
+from backstream.core.tables import DROPPED, QUARANTINE, WINDOWS
 from backstream.core.windows import Tumbling
 from backstream.definition.model import Definition
+from backstream.quality.evidence import Evidence
 from backstream.quality.expected import CELL, CELL_TYPES, expected_cells, instants_ms
 from backstream.quality.volume import volume_score
 
@@ -74,15 +77,31 @@ RUN_COLUMNS = [
     "dropped_ratio",
     "records_read",
     "unaccounted",
+    "is_any_readable",
+    "quarantined_ratio",
+    "duplicate_ratio",
+    "repeated_positions",
+    "unmatched_rows",
+    "rows",
+    "replaced_rows",
+    "rows_ratio",
     "chunks_missing",
     "records_per_day",
     "volume_score",
 ]
 """One row. `unaccounted`: records read that have no fate, or more than one.
 
+`is_any_readable`: whether one of the records read could be normalised, if there was any. `repeated_positions`: of
+how many source partitions and sequences more than one record came, where the definition looks for no duplicates.
+`unmatched_rows`: how many quarantined or dropped records are not in their table, and how many records the job
+counted behind its result rows that are not behind them now. `rows`: to be published. `replaced_rows`: of the
+published table, which they replace; `rows_ratio`: how many new rows there are for each of them, 1 where there are
+none.
+
 `volume_score`: how far `records_per_day` lies from those of past runs, by `quality.volume`.
 """
 
+NOTHING = Evidence()
 _IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
 
@@ -173,9 +192,21 @@ def partitions_frame(windows: pd.DataFrame, manifests: Sequence[Manifest], defin
 
 
 def run_frame(
-    plan: Plan, windows: pd.DataFrame, manifests: Sequence[Manifest], past: Sequence[float] = ()
+    plan: Plan,
+    windows: pd.DataFrame,
+    manifests: Sequence[Manifest],
+    evidence: Evidence = NOTHING,
+    records: int | None = None,
 ) -> pd.DataFrame:
-    """The run as one row of `RUN_COLUMNS`; `past` are the records read per day of past runs."""
+    """The run as one row of `RUN_COLUMNS`.
+
+    Args:
+        plan: what was to be done.
+        windows: the audit frame.
+        manifests: what the finished chunks left.
+        evidence: what else is known of the run.
+        records: how many are behind the rows to be published, as these say; None: nobody has looked.
+    """
     row = _with_ratios(_summed(windows, pd.Series("run", index=windows.index)).reindex(["run"], fill_value=0))
     row["windows"] = len(windows)
     row["records_read"] = sum(each.events_read for each in manifests)
@@ -183,8 +214,45 @@ def run_frame(
     finished = {each.chunk_id for each in manifests}
     row["chunks_missing"] = sum(chunk.chunk_id not in finished for chunk in plan.chunks)
     row["records_per_day"] = row["records_read"] * DAY_MS / (plan.until_ms - plan.since_ms)
-    row["volume_score"] = volume_score(float(row["records_per_day"].iloc[0]), past)
+    row["volume_score"] = volume_score(float(row["records_per_day"].iloc[0]), evidence.past)
+    fates = _by_fate(manifests)
+    of_run = row["records_read"] - fates[Fate.OUTSIDE]
+    row["is_any_readable"] = (of_run == 0) | (of_run > fates[Fate.QUARANTINED])
+    row["quarantined_ratio"] = _ratio(pd.Series([fates[Fate.QUARANTINED]], row.index), of_run)
+    row["duplicate_ratio"] = _ratio(pd.Series([fates[Fate.DUPLICATE]], row.index), of_run)
+    row["repeated_positions"] = evidence.repeated.positions
+    row["unmatched_rows"] = _unmatched_rows(plan, manifests, fates, records)
+    row["rows"] = _staged_rows(manifests, WINDOWS)
+    row["replaced_rows"] = evidence.replaced_rows
+    is_replacing = row["replaced_rows"] > 0
+    row["rows_ratio"] = _ratio(row["rows"], row["replaced_rows"]).where(is_replacing, 1.0)
     return row.reset_index(drop=True)[RUN_COLUMNS]
+
+
+def _by_fate(manifests: Sequence[Manifest]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for manifest in manifests:
+        for fates in manifest.fates.values():
+            counts.update(fates)
+    return counts
+
+
+def _unmatched_rows(
+    plan: Plan, manifests: Sequence[Manifest], fates: Mapping[str, int], records: int | None
+) -> int:
+    """Rows that lack, or are too many, in the tables with a row per record; and records behind the results."""
+    kept = {QUARANTINE: Fate.QUARANTINED, DROPPED: Fate.DROPPED}
+    off = sum(
+        abs(_staged_rows(manifests, suffix) - fates.get(fate, 0))
+        for suffix, fate in kept.items()
+        if suffix in plan.tables
+    )
+    counted = sum(file.records for each in manifests for file in each.files.get(WINDOWS, ()))
+    return off if records is None else off + abs(counted - records)
+
+
+def _staged_rows(manifests: Sequence[Manifest], suffix: str) -> int:
+    return sum(file.rows for each in manifests for file in each.files.get(suffix, ()))
 
 
 def _without_fate(manifest: Manifest) -> int:

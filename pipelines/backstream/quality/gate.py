@@ -6,19 +6,23 @@ could not run as an ordinary miss, where here such a check is an error and never
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backstream.core.audit import Audit, Check, Outcome, Severity, verdict_over
 from backstream.core.instants import epoch_ms, instant_text
 from backstream.core.manifest import Manifest
 from backstream.core.plan import Plan
+from backstream.core.tables import RECORD_COUNT
 from backstream.definition.model import Definition
-from backstream.quality.frame import audit_frame, partitions_frame, run_frame
+from backstream.quality.evidence import Evidence
+from backstream.quality.frame import NOTHING, audit_frame, partitions_frame, run_frame
 from backstream.quality.gx import Answer, answer, batches
 from backstream.quality.results import results_frame
 from backstream.quality.suites import Entry, load_suite, parameters
@@ -37,14 +41,28 @@ _NAMED_BY = {
 _MISSED = {Severity.CRITICAL: Outcome.FAIL, Severity.WARNING: Outcome.WARN, Severity.INFO: Outcome.INFO}
 
 
-def judge(
+@dataclass(slots=True)
+class _Records:
+    """Counts the records behind result rows while these are looked at."""
+
+    chunks: Iterable[pa.Table]
+    count: int = 0
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        for chunk in self.chunks:
+            self.count += pc.sum(chunk[RECORD_COUNT]).as_py() or 0
+            yield chunk
+
+
+def judge(  # noqa: PLR0913 - each says another thing, by its name
     plan: Plan,
     definition: Definition,
     metrics: pd.DataFrame,
     manifests: Sequence[Manifest],
     *,
     results: Iterable[pa.Table],
-    past: Sequence[float] = (),
+    panes: Iterable[pa.Table] = (),
+    evidence: Evidence = NOTHING,
     suites_folder: Path | None = None,
 ) -> tuple[Audit, pd.DataFrame]:
     """Judge a run by the suite its definition names.
@@ -54,8 +72,9 @@ def judge(
         definition: the suite, the limits, and what is expected.
         metrics: the run's rows of the metrics table (columns of `core.tables.METRICS_TABLE`).
         manifests: what the finished chunks left.
-        results: per chunk the keys, `window_start` and `window_end` of the rows it would publish.
-        past: records read per day of past runs; too few of them are no history.
+        results: per chunk the keys, `window_start`, `window_end` and `record_count` of the rows it would publish.
+        panes: per chunk the window and the record counts of its panes; none in a recompute.
+        evidence: what else is known of the run.
         suites_folder: where suites are looked for; by default where the installation keeps them.
 
     Returns:
@@ -66,16 +85,17 @@ def judge(
         ContractError: when the metrics or the expected events lack a column.
     """
     suite = load_suite(definition.quality.suite, suites_folder)
-    windows = audit_frame(plan, definition, metrics)
+    windows, behind = audit_frame(plan, definition, metrics), _Records(results)
+    of_results = results_frame(plan, definition, windows, behind, panes)
     frames = {
         "windows": windows,
         "partitions": partitions_frame(windows, manifests, definition),
-        "run": run_frame(plan, windows, manifests, past),
-        "results": results_frame(plan, definition, windows, results),
+        "run": run_frame(plan, windows, manifests, evidence, behind.count),
+        "results": of_results,
     }
     asked, limits = batches(frames), parameters(definition)
     checks = tuple(_check(entry, frames[entry.frame], asked[entry.frame], limits) for entry in suite.entries)
-    summary = summary_over(checks, windows, plan, definition)
+    summary = summary_over(checks, frames, plan, definition, evidence)
     return Audit(plan.run_id, suite.name, verdict_over(checks), summary, checks), windows
 
 

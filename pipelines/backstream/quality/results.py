@@ -12,24 +12,43 @@ import pandas as pd
 import pyarrow as pa
 
 from backstream.core.plan import Mode, Plan
+from backstream.core.tables import RECORD_COUNT, pane_count
 from backstream.core.windows import Session
 from backstream.definition.model import Definition
 from backstream.quality.expected import instants_ms
 
-RESULT_COLUMNS = ["window_start", "events", "rows", "repeated_rows", "cut_sessions", "is_fired"]
+RESULT_COLUMNS = [
+    "window_start",
+    "events",
+    "rows",
+    "records",
+    "unmatched_records",
+    "unmatched_panes",
+    "repeated_rows",
+    "cut_sessions",
+    "is_fired",
+]
 """One row per start of a window that has events or rows; of sessions per hour in which some start.
 
-`events`: those that the published value counts. `rows`: to be published, one per key and window.
+`events`: those that the published value counts. `rows`: to be published, one per key and window. `records`: those
+that the rows say they are made of. `unmatched_records`: how many of the events are in no row, or (below 0) in too
+many; of sessions 0, since an hour's sessions hold events of the next. `unmatched_panes`: the same for the first,
+live and final panes of a replay, taken together.
 `repeated_rows`: those of a key and window that has a row already. `cut_sessions`: sessions that begin where an
 earlier one of their key has not ended. `is_fired`: whether there is a row, or no event to make one of.
 """
 
 _WINDOW = ["window_start", "window_end"]
+_SUMMED = ["rows", "records", "repeated_rows", "cut_sessions"]
 _COUNTED = {"first": ["on_time"], "live": ["on_time", "late"], "final": ["events"]}
 
 
 def results_frame(
-    plan: Plan, definition: Definition, windows: pd.DataFrame, chunks: Iterable[pa.Table]
+    plan: Plan,
+    definition: Definition,
+    windows: pd.DataFrame,
+    chunks: Iterable[pa.Table],
+    panes: Iterable[pa.Table] = (),
 ) -> pd.DataFrame:
     """What the chunks would publish, beside what their windows hold.
 
@@ -37,7 +56,8 @@ def results_frame(
         plan: says the mode.
         definition: gives the window and which value is published.
         windows: the audit frame.
-        chunks: per chunk, in their order, the keys, `window_start` and `window_end` of its rows.
+        chunks: per chunk, in their order, the keys, `window_start`, `window_end` and `record_count` of its rows.
+        panes: per chunk the window and the record counts of its panes; none in a recompute.
 
     Returns:
         `RESULT_COLUMNS`, in order of time, without nulls.
@@ -45,10 +65,41 @@ def results_frame(
     rows = _rows(definition, chunks, is_whole=_is_whole(plan, definition))
     frame = _events(plan, definition, windows).join(rows, how="outer").fillna(0).astype("int64")
     is_session = isinstance(definition.window.spec(), Session)
+    frame["unmatched_records"] = 0 if is_session else frame["events"] - frame["records"]
+    frame["unmatched_panes"] = 0
+    if plan.mode is Mode.REPLAY and not is_session:
+        frame = _with_unmatched_panes(frame, definition, windows, panes)
     # A session lies in the hour of its start, its events in those after it too.
     frame["is_fired"] = (frame["rows"] > 0) | (frame["events"] == 0) | is_session
     frame["window_start"] = pd.to_datetime(frame.index.to_series(), unit="ms", utc=True).dt.as_unit("ms")
     return frame.sort_index().reset_index(drop=True)[RESULT_COLUMNS]
+
+
+def _with_unmatched_panes(
+    frame: pd.DataFrame, definition: Definition, windows: pd.DataFrame, panes: Iterable[pa.Table]
+) -> pd.DataFrame:
+    """Compare each pane's records with the metrics, which count them in another way."""
+    cells_ms = _cells_ms(instants_ms(windows["window_start"]), definition).rename("cell_ms")
+    wanted = pd.DataFrame({pane: windows[names].sum(axis=1) for pane, names in _COUNTED.items()})
+    found = [_of_cells(chunk, definition, [pane_count(pane) for pane in _COUNTED]) for chunk in panes]
+    held = pd.concat(found).groupby(level=0).sum() if found else pd.DataFrame(columns=list(wanted))
+    held.columns = wanted.columns
+    off = wanted.groupby(cells_ms).sum().sub(held, fill_value=0).abs().sum(axis=1)
+    off = off[off > 0].rename("unmatched_panes").astype("int64")
+    both = frame.drop(columns="unmatched_panes").join(off, how="outer").fillna(0)
+    return pd.DataFrame(both.astype("int64"))
+
+
+def _of_cells(chunk: pa.Table, definition: Definition, counts: Sequence[str]) -> pd.DataFrame:
+    """Sums of some counts by `cell_ms`, of the rows whose windows the metrics know."""
+    starts_ms, ends_ms = (_as_ms(chunk[name]) for name in _WINDOW)
+    rows = pd.DataFrame({name: chunk[name].to_numpy() for name in counts})
+    is_cell = ends_ms - starts_ms == definition.cells.size_ms
+    return pd.DataFrame(rows[is_cell].groupby(_cells_ms(starts_ms[is_cell], definition)).sum())
+
+
+def _as_ms(instants: pa.ChunkedArray) -> Any:
+    return instants.cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_numpy()
 
 
 def _is_whole(plan: Plan, definition: Definition) -> bool:
@@ -70,7 +121,8 @@ def _cells_ms(starts_ms: Any, definition: Definition) -> Any:
 def _rows(definition: Definition, chunks: Iterable[pa.Table], *, is_whole: bool) -> pd.DataFrame:
     """Counts by `cell_ms`; one chunk is in memory, and of those before it what may reach into it."""
     keys = list(definition.source.key)
-    is_cut_asked = isinstance(definition.window.spec(), Session) and is_whole
+    is_session = isinstance(definition.window.spec(), Session)
+    is_cut_asked = is_session and is_whole
     open_sessions, found = pd.DataFrame(), []
     for chunk in chunks:
         rows = _in_milliseconds(chunk)
@@ -79,9 +131,14 @@ def _rows(definition: Definition, chunks: Iterable[pa.Table], *, is_whole: bool)
         if is_cut_asked:
             rows["cut_sessions"] = _cut(open_sessions, rows, keys)
             open_sessions = _last_of_each(pd.concat([open_sessions, rows]), keys)
+        is_cell = is_session | (rows["window_end"] - rows["window_start"] == definition.cells.size_ms)
         counted = (
-            rows.assign(rows=1, cell_ms=_cells_ms(rows["window_start"], definition))
-            .groupby("cell_ms")[["rows", "repeated_rows", "cut_sessions"]]
+            rows.assign(
+                rows=1,
+                records=rows[RECORD_COUNT].where(is_cell, 0),
+                cell_ms=_cells_ms(rows["window_start"], definition),
+            )
+            .groupby("cell_ms")[_SUMMED]
             .sum()
         )
         found.append(counted)
@@ -90,13 +147,12 @@ def _rows(definition: Definition, chunks: Iterable[pa.Table], *, is_whole: bool)
 
 def _summed(found: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """All chunks together. A cell that two of them publish is repeated: each window belongs to one chunk."""
-    columns = ["rows", "repeated_rows", "cut_sessions"]
     if not found:
-        return pd.DataFrame(columns=columns, index=pd.Index([], name="cell_ms", dtype="int64"), dtype="int64")
+        return pd.DataFrame(columns=_SUMMED, index=pd.Index([], name="cell_ms", dtype="int64"), dtype="int64")
     cells = pd.concat(found).reset_index()
     is_again = cells.duplicated("cell_ms")
     cells.loc[is_again, "repeated_rows"] = cells.loc[is_again, "rows"]
-    return cells.groupby("cell_ms")[columns].sum()
+    return cells.groupby("cell_ms")[_SUMMED].sum()
 
 
 def _in_milliseconds(chunk: pa.Table) -> pd.DataFrame:

@@ -75,6 +75,11 @@ def parameters(definition: Definition) -> dict[str, float]:
         "missing_ratio_fail": missing.fail,
         "present_ratio_warn": _complement(missing.warn),
         "present_ratio_fail": _complement(missing.fail),
+        "quarantined_ratio_warn": quality.quarantined_ratio.warn,
+        "quarantined_ratio_fail": quality.quarantined_ratio.fail,
+        "duplicate_ratio_warn": quality.duplicate_ratio.warn,
+        "duplicate_ratio_fail": quality.duplicate_ratio.fail,
+        "rows_ratio_fail": quality.rows_ratio,
     }
 
 
@@ -87,6 +92,11 @@ PARAMETER_NAMES = (
     "missing_ratio_fail",
     "present_ratio_warn",
     "present_ratio_fail",
+    "quarantined_ratio_warn",
+    "quarantined_ratio_fail",
+    "duplicate_ratio_warn",
+    "duplicate_ratio_fail",
+    "rows_ratio_fail",
 )
 
 

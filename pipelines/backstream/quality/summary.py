@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
 
 import pandas as pd
 
@@ -11,22 +13,55 @@ from backstream.core.instants import duration_text
 from backstream.core.plan import Mode, Plan
 from backstream.core.words import share_text
 from backstream.definition.model import Definition
+from backstream.quality.evidence import Evidence
 from backstream.quality.words import days_text
 
 _MOST_PARTITIONS = 3  # more names than this make no sentence
-_TOLD_ELSEWHERE = {"is_present", "late_ratio", "dropped_ratio", "is_delivered", "missing_ratio"}
+_TOLD_ELSEWHERE = {
+    "is_present",
+    "late_ratio",
+    "dropped_ratio",
+    "is_delivered",
+    "missing_ratio",
+    "is_any_readable",
+    "quarantined_ratio",
+    "repeated_positions",
+    "rows_ratio",
+}
 _GRAVE = {Outcome.ERROR: "could not check", Outcome.FAIL: "not met"}
 
 
-def summary_over(checks: Sequence[Check], windows: pd.DataFrame, plan: Plan, definition: Definition) -> str:
+def summary_over(
+    checks: Sequence[Check],
+    frames: Mapping[str, pd.DataFrame],
+    plan: Plan,
+    definition: Definition,
+    evidence: Evidence,
+) -> str:
     """Such as `35 of 1,484 windows have no event (JFK, 8-9 February 2013); 4.1 % of 23,666 events came late ..`.
 
     What makes the run fail comes first, unless it is what the sentence tells anyway.
     """
-    parts = [*_grave(checks), _delivered(windows)]
+    windows, run = frames["windows"], frames["run"].iloc[0]
+    missed = {check.column for check in checks if check.outcome not in (Outcome.PASS, Outcome.INFO)}
+    parts = [*_grave(checks), *_of_run(missed, run, evidence), _delivered(windows)]
     if plan.mode is Mode.REPLAY:
         parts.append(_lateness(windows, definition))
     return "; ".join(part for part in parts if part)
+
+
+def _of_run(missed: AbstractSet[str | None], run: Any, evidence: Evidence) -> Iterator[str]:
+    """What was not read, was read twice, or would take rows away, where a check minds it."""
+    if not missed.isdisjoint(("is_any_readable", "quarantined_ratio")):
+        many = (
+            "no record" if not run["is_any_readable"] else f"{share_text(run['quarantined_ratio'])} of the records"
+        )
+        could = "could be read" if not run["is_any_readable"] else "could not be read"
+        yield f"{many} {could} ({evidence.unreadable})"
+    if "repeated_positions" in missed:
+        yield str(evidence.repeated)
+    if "rows_ratio" in missed:
+        yield f"{int(run['rows']):,} rows would replace {int(run['replaced_rows']):,}"
 
 
 def _grave(checks: Sequence[Check]) -> list[str]:

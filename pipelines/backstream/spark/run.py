@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,11 +20,22 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backstream.core.errors import CountError
 from backstream.core.fates import Fate
 from backstream.core.manifest import Manifest
 from backstream.core.pins import finished
 from backstream.core.plan import Chunk, Plan
-from backstream.core.tables import DROPPED, FIRINGS, METRICS, PANES, QUARANTINE, TABLES, WINDOWS
+from backstream.core.tables import (
+    DROPPED,
+    FIRINGS,
+    METRICS,
+    PANES,
+    QUARANTINE,
+    RECORD_COUNT,
+    TABLES,
+    WINDOWS,
+    pane_count,
+)
 from backstream.core.together import together
 from backstream.core.windows import Session
 from backstream.spark.sessions.results import SessionWindows
@@ -178,8 +189,26 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
                 # Quarantine keeps times as they were written.
                 ready = rows if suffix == QUARANTINE else _with_instants(rows)
                 found[suffix] = staged(ready, suffix, attempt)
+        _require_all_records(attempt, results.records_in_windows(counts), found)
         events_read = {number: tally.get[tallied_as(number)] for number in range(len(work.chunks))}
         return _Made(events_read, fates, found)
+
+
+def _require_all_records(attempt: Attempt, expected: int, found: Mapping[str, Staged]) -> None:
+    """Check that the rows which hold all records of their windows are made of as many as have such a fate.
+
+    Raises:
+        CountError: naming both numbers.
+    """
+    suffix = PANES if PANES in attempt.plan.tables else WINDOWS
+    counted = sum(file.records for files in found.get(suffix, {}).values() for file in files)
+    if counted != expected:
+        name = attempt.plan.tables[suffix].name
+        msg = (
+            f"the rows staged for table `{name}` are made of {counted:,} records, its windows hold {expected:,}\n"
+            f"  {attempt}\n\nhint: run the same again; if it says so again, report it: this must not happen"
+        )
+        raise CountError(msg)
 
 
 def results_of(work: Work, keep: Keep) -> Results:
@@ -238,7 +267,8 @@ def _published(work: Work, values: DataFrame) -> DataFrame:
     if not work.is_replay:
         return values
     pane = work.definition.backfill.publish
-    existing = values.where(F.col(f"{pane}_events") > F.lit(0))
+    count = F.col(pane_count(pane))
+    existing = values.where(count > F.lit(0)).withColumn(RECORD_COUNT, count)
     return existing.withColumns({name: F.col(f"{name}__{pane}") for name in work.definition.aggregates})
 
 

@@ -14,20 +14,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, StructType
 
-from backstream.core.errors import StorageError
+from backstream.core.errors import CountError, StorageError
+from backstream.core.footers import footer_digest
 from backstream.core.manifest import StagedFile
 from backstream.core.plan import Chunk, Plan, PlannedTable
-from backstream.core.tables import WINDOWS
+from backstream.core.tables import PANES, RECORD_COUNT, WINDOWS, pane_count
 from backstream.spark.schemas import conforming
 from backstream.spark.work import CHUNK
+from backstream.spark.writes import require_visible, write_parquet
 
 _SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp"}
 _DAY, _CHUNK = "staging_day", "staging_chunk"
+_COUNTED = {WINDOWS: RECORD_COUNT, PANES: pane_count("final")}
+"""The column of a table that says how many records a row is made of."""
 _REFUSALS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 """What Java passes on, word for word, of an operating system that does not let it write."""
 
@@ -44,6 +49,11 @@ class Attempt:
         """Where this attempt stages files of a table; named after the first chunk."""
         return self.plan.staging(suffix) / f"{self.chunks[0].chunk_id}-{self.attempt}"
 
+    def __str__(self) -> str:
+        ids = [chunk.chunk_id for chunk in self.chunks]
+        chunks = f"chunk {ids[0]}" if len(ids) == 1 else f"chunks {ids[0]} to {ids[-1]}"
+        return f"{chunks} of {self.plan.run_id}"
+
 
 Staged = dict[int, tuple[StagedFile, ...]]
 """The files of each chunk by its number; none of a chunk without rows."""
@@ -54,6 +64,7 @@ def staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
 
     Raises:
         ContractError: when a column is missing or of another type than planned.
+        CountError: when the driver does not find each row that a task has written.
     """
     table = attempt.plan.tables[suffix]
     with_run = rows.withColumn("run_id", F.lit(attempt.plan.run_id))
@@ -65,8 +76,12 @@ def staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
     ready = with_run.transform(conforming(table.name, contract)).select(*named, *apart)
     names, folder = [_CHUNK, _DAY][: len(apart)], attempt.folder(suffix)
     # What goes into one file is kept together, unless it is large.
-    ready.hint("rebalance", *names).write.partitionBy(*names).parquet(str(folder))
-    return _files(folder)
+    writer = ready.hint("rebalance", *names).write.partitionBy(*names)
+    written = write_parquet(rows.sparkSession, writer, folder)
+    files = _files(folder, _COUNTED.get(suffix))
+    seen = {Path(file.path): file.rows for several in files.values() for file in several}
+    require_visible(f"table `{table.name}`", folder, written, seen)
+    return files
 
 
 @contextmanager
@@ -82,11 +97,10 @@ def writable(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
         said = next((reason for reason in _REFUSALS if reason in str(error)), None)
         if said is None:
             raise
-        plan, ids = attempt.plan, [chunk.chunk_id for chunk in attempt.chunks]
-        chunks = f"chunk {ids[0]}" if len(ids) == 1 else f"chunks {ids[0]} to {ids[-1]}"
+        plan = attempt.plan
         scratch = (spark.conf.get("spark.local.dir", None) or os.environ.get("TMPDIR")) or "/tmp"  # noqa: S108 - as Spark does
         msg = (
-            f"could not run {chunks} of {plan.run_id}: {said}\n"
+            f"could not run {attempt}: {said}\n"
             f"  it stages files in {plan.staging(WINDOWS)}, and beside it\n"
             f"  Spark keeps scratch files in {scratch}\n\n"
             "hint: once there is room, run the same again: what was finished is kept"
@@ -108,11 +122,31 @@ def spark_type(kind: str) -> DataType:
     return cast("StructType", StructType.fromDDL(ddl)).fields[0].dataType
 
 
-def _files(folder: Path) -> Staged:
-    """What was written, from the footers; Spark writes one empty file for no rows, which is left out."""
+def _files(folder: Path, counted: str | None) -> Staged:
+    """What was written, from the footers; Spark writes one empty file for no rows, which is left out.
+
+    Args:
+        folder: where to.
+        counted: the column that says how many records a row is made of; None: the table has none.
+
+    Raises:
+        CountError: naming the first file that cannot be read.
+    """
     found: Staged = {}
     for path in sorted(folder.rglob("*.parquet")):
-        if rows := pq.read_metadata(path).num_rows:
+        try:
+            file = _described(path, counted)
+        except (OSError, ValueError) as error:  # Arrow's own errors are among these
+            msg = f"a file that was just written cannot be read: {error}\n  {path}\n\nhint: run the same again"
+            raise CountError(msg) from error
+        if file.rows:
             number = int(path.relative_to(folder).parts[0].removeprefix(f"{_CHUNK}="))
-            found[number] = (*found.get(number, ()), StagedFile(str(path), path.stat().st_size, rows))
+            found[number] = (*found.get(number, ()), file)
     return found
+
+
+def _described(path: Path, counted: str | None) -> StagedFile:
+    with pq.ParquetFile(path) as file:
+        rows = file.metadata.num_rows
+        records = pc.sum(file.read([counted])[counted]).as_py() or 0 if counted and rows else 0
+    return StagedFile(str(path), path.stat().st_size, rows, records, footer_digest(path))

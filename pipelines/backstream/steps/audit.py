@@ -15,15 +15,29 @@ from backstream.core.folders import replacing
 from backstream.core.instants import DAY_MS
 from backstream.core.manifest import Manifest
 from backstream.core.plan import Plan
-from backstream.core.tables import METRICS, METRICS_TABLE, WINDOWS
+from backstream.core.tables import (
+    METRICS,
+    METRICS_TABLE,
+    PANES,
+    PANES_KEPT,
+    QUARANTINE,
+    RECORD_COUNT,
+    WINDOWS,
+    pane_count,
+)
 from backstream.definition.load import parse
 from backstream.definition.model import Definition
+from backstream.lake.days import published_rows
 from backstream.lake.ledger import Status, record_checks, record_run, runs
-from backstream.lake.staging import require_complete
+from backstream.lake.staging import checked_files, require_complete
+from backstream.quality.evidence import READ_OF_QUARANTINE, Evidence, unreadable_in
 from backstream.quality.gate import judge
 from backstream.steps.outcome import failing, outcome_row
+from backstream.steps.positions import find_repeated_positions
 from backstream.steps.reports import report_run
 from backstream.steps.state import home_of, manifests_of
+
+_WINDOW = ("window_start", "window_end")
 
 
 class AuditError(BackstreamError):
@@ -49,6 +63,8 @@ def audit_run(plan: Plan) -> Audit:
 def _judged(plan: Plan) -> Audit:
     manifests = manifests_of(plan)
     require_complete(plan, manifests)
+    for suffix in plan.tables:
+        checked_files(plan, suffix, manifests)
     definition = parse(plan.definition, f"plan {plan.run_id}")
     audit, frame = judge(
         plan,
@@ -56,13 +72,23 @@ def _judged(plan: Plan) -> Audit:
         staged_metrics(manifests),
         manifests,
         results=staged_results(definition, manifests),
-        past=_past(plan),
+        panes=_staged(manifests, PANES, [*_WINDOW, *map(pane_count, PANES_KEPT)]),
+        evidence=_evidence(plan, definition, manifests),
     )
     audit = replace(audit, overridden=plan.gate_override)
     with replacing(plan.folder.audit) as draft:
         frame.to_parquet(draft, index=False)
     audit.write(plan.folder.verdict)
     return audit
+
+
+def _evidence(plan: Plan, definition: Definition, manifests: Sequence[Manifest]) -> Evidence:
+    return Evidence(
+        past=_past(plan),
+        replaced_rows=published_rows(home_of(plan), plan.dataset, plan.range),
+        unreadable=unreadable_in(_staged(manifests, QUARANTINE, READ_OF_QUARANTINE)),
+        repeated=find_repeated_positions(plan, definition),
+    )
 
 
 def _past(plan: Plan) -> list[float]:
@@ -86,10 +112,14 @@ def _refuse(plan: Plan, audit: Audit) -> None:
 
 
 def staged_results(definition: Definition, manifests: Sequence[Manifest]) -> Iterator[pa.Table]:
-    """Keys and window of the rows that each chunk staged for publication, a chunk at a time."""
-    columns = [*definition.source.key, "window_start", "window_end"]
+    """Keys, window and record count of the rows that each chunk staged for publication, a chunk at a time."""
+    return _staged(manifests, WINDOWS, [*definition.source.key, *_WINDOW, RECORD_COUNT])
+
+
+def _staged(manifests: Sequence[Manifest], suffix: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Some columns of what each chunk staged for a table, a chunk at a time."""
     for manifest in manifests:
-        if files := manifest.files.get(WINDOWS):
+        if files := manifest.files.get(suffix):
             yield pa.concat_tables(pq.ParquetFile(file.path).read(columns) for file in files)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from pyspark.sql import DataFrame, Observation
@@ -21,8 +21,11 @@ from backstream.spark.sessions.sessions import Sessions
 from backstream.spark.streams.lateness import met
 from backstream.spark.streams.lookup import watermarked
 from backstream.spark.windows import values
-from backstream.spark.windows.metrics import Counts, counted
+from backstream.spark.windows.metrics import IN_A_WINDOW, Counts, counted
 from backstream.spark.work import Records, Work
+
+IS_OWNED = "is_owned"
+"""Whether the session of a record, all events known, is the chunks'."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class SessionWindows:
     tally: Observation
     keep: Callable[[DataFrame], DataFrame]
     """Keeps a frame until the chunks are done."""
+    recomputed: Observation = field(default_factory=Observation)
+    """What a recompute counts of the sessions it makes."""
 
     @classmethod
     def of(cls, work: Work, window: Session, keep: Callable[[DataFrame], DataFrame]) -> SessionWindows:
@@ -60,16 +65,37 @@ class SessionWindows:
         fate = F.when(is_unreadable, F.lit(Fate.QUARANTINED)).otherwise(F.lit(Fate.DUPLICATE))
         in_time = self._usable.withColumn("fate", F.lit(Fate.ON_TIME))
         judged = sessions.records(self._sessions) if self.work.is_replay else in_time
-        known = judged.select(*self.events.columns, "fate").unionByName(unused.withColumn("fate", fate))
+        added = ["fate", *self._added]
+        known = judged.select(*self.events.columns, *added).unionByName(
+            unused.withColumns({"fate": fate, **dict.fromkeys(self._added, F.expr("false"))})
+        )
         return Records(known, known, self.tally)
 
     def counts(self, known: DataFrame) -> Counts:
         """Fates, and metrics per hour."""
-        return counted(known, self.work.definition.cells, self.work.owned, None)
+        return counted(known, self.work.definition.cells, self.work.owned, None, by=self._added)
+
+    def records_in_windows(self, counts: Counts) -> int:
+        """How many records the sessions of the chunks hold. Runs a job.
+
+        In a recompute only once its rows have been staged: they are counted on the way.
+        """
+        in_sessions = counts.rows.where(F.col("fate").isin(*IN_A_WINDOW))
+        if self.work.is_replay:
+            in_sessions = in_sessions.where(IS_OWNED)
+        ((found,),) = in_sessions.agg(F.coalesce(F.sum("events"), F.lit(0))).collect()
+        return int(found) if self.work.is_replay else int(found) - int(self.recomputed.get[sessions.UNOWNED])
+
+    @property
+    def _added(self) -> tuple[str, ...]:
+        """A replay finds out whose session a record is in; a recompute counts the sessions of others."""
+        return (IS_OWNED,) if self.work.is_replay else ()
 
     def values(self, _: DataFrame) -> DataFrame:
         """Per key and session the value to publish, and in a replay first, live and final beside it."""
-        return sessions.panes(self._sessions) if self.work.is_replay else sessions.recomputed(self._sessions)
+        if self.work.is_replay:
+            return sessions.panes(self._sessions)
+        return sessions.recomputed(self._sessions, self.recomputed)
 
     def firings(self, _: DataFrame) -> DataFrame:
         """Every pane that each session fired, in order; when, is not known."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from backstream.core.fates import Fate
 from backstream.core.intervals import Interval
-from backstream.core.tables import PANES_KEPT
+from backstream.core.tables import PANES_KEPT, RECORD_COUNT, pane_count
 from backstream.definition.aggregates import filtered
 from backstream.spark.arrays import IntervalColumns
 from backstream.spark.schemas import long
@@ -129,9 +129,24 @@ def is_owned(owned: IntervalColumns | None, start_ms: Column) -> Column:
     return F.expr("true") if owned is None else owned.hold(start_ms)
 
 
-def recomputed(these: Sessions) -> DataFrame:
-    """The value of each aggregate per key and session: keys, window, aggregates."""
-    return _whole(these).select(*these.keys, *WINDOW, *these.aggregates)
+UNOWNED = "unowned_records"
+"""Under which name `recomputed` counts the records of sessions that are not its chunks'."""
+
+
+def recomputed(these: Sessions, tally: Observation | None = None) -> DataFrame:
+    """The value of each aggregate per key and session: keys, window, aggregates, `record_count`.
+
+    Args:
+        these: the sessions.
+        tally: gets `UNOWNED`, once the rows have been computed; None: it is not asked.
+    """
+    is_ours = is_owned(these.owned, F.col(WINDOW[0]))
+    unowned = F.coalesce(F.sum(F.when(~is_ours, F.col(EVENTS))), F.lit(0)).alias(UNOWNED)
+    every = _all_whole(these)
+    counted = every.observe(tally, unowned) if tally else every
+    return counted.where(is_ours).select(
+        *these.keys, *WINDOW, *these.aggregates, F.col(EVENTS).alias(RECORD_COUNT)
+    )
 
 
 def panes(these: Sessions) -> DataFrame:
@@ -149,7 +164,7 @@ def panes(these: Sessions) -> DataFrame:
     columns = [*these.keys, *WINDOW, *_pane_counts(), *(name for name, _, _ in _pane_values(these))]
     whole = _whole(these).withColumns(
         {
-            **dict.fromkeys((f"{pane}_events" for pane in PANES_KEPT), F.col(EVENTS)),
+            **dict.fromkeys(map(pane_count, PANES_KEPT), F.col(EVENTS)),
             "late_firings": long(0),
             **{column: F.col(name) for column, name, _ in _pane_values(these)},
         }
@@ -219,7 +234,12 @@ def sessions(
 
 
 def _whole(these: Sessions) -> DataFrame:
-    """Islands that fired once, whole: keys, window, `EVENTS`, aggregates."""
+    """Islands of the chunks that fired once, whole: keys, window, `EVENTS`, aggregates."""
+    return _all_whole(these).where(is_owned(these.owned, F.col(WINDOW[0])))
+
+
+def _all_whole(these: Sessions) -> DataFrame:
+    """The same of all islands, whosever they are."""
     clean = these.islands.where(IS_CLEAN)
     if these.parts:
         values = (START, end_ms().alias(WINDOW[1]), EVENTS, *these.parts.values)
@@ -230,7 +250,7 @@ def _whole(these: Sessions) -> DataFrame:
         whole = events.groupBy(*these.keys, START).agg(
             ends, F.count(F.lit(1)).alias(EVENTS), *_values(these.aggregates)
         )
-    return whole.withColumnRenamed(START, WINDOW[0]).where(is_owned(these.owned, F.col(WINDOW[0])))
+    return whole.withColumnRenamed(START, WINDOW[0])
 
 
 def _known(these: Sessions) -> tuple[DataFrame, DataFrame | None]:
@@ -316,10 +336,10 @@ def _dirty_panes(these: Sessions) -> DataFrame:
         told = {column: F.col(column) for column, _, _ in _pane_values(these)}
     late = F.max("session__late_firings").alias("late_firings")
     grouped = members.groupBy(*these.keys, *_window_of_members()).agg(
-        *(count.alias(f"{pane}_events") for pane, count in counts.items()), late, *values
+        *(count.alias(pane_count(pane)) for pane, count in counts.items()), late, *values
     )
     existing = {
-        column: F.when(F.col(f"{pane}_events") > long(0), told[column]) for column, _, pane in _pane_values(these)
+        column: F.when(F.col(pane_count(pane)) > long(0), told[column]) for column, _, pane in _pane_values(these)
     }
     return grouped.withColumns(existing).where(is_owned(these.owned, F.col(WINDOW[0])))
 
@@ -346,7 +366,7 @@ def _values(aggregates: Mapping[str, str]) -> list[Column]:
 
 
 def _pane_counts() -> list[str]:
-    return [*(f"{pane}_events" for pane in PANES_KEPT), "late_firings"]
+    return [*map(pane_count, PANES_KEPT), "late_firings"]
 
 
 def _pane_values(these: Sessions) -> list[tuple[str, str, str]]:

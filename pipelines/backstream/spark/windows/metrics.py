@@ -6,6 +6,7 @@ partition, are one row of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -16,7 +17,7 @@ from backstream.core.windows import Sliding, Tumbling
 from backstream.spark.arrays import IntervalColumns
 from backstream.spark.schemas import partition_to_group_by, with_partition_as_text
 from backstream.spark.streams.thresholds import JudgedBy
-from backstream.spark.windows.assignment import WindowColumns, latest_window_ms, windowed
+from backstream.spark.windows.assignment import FixedWindow, WindowColumns, latest_window_ms, windowed
 from backstream.spark.windows.fates import EXPIRED
 from backstream.spark.windows.panes import WINDOW
 from backstream.spark.windows.slices import SLICE, late_columns, sliced, timing_in
@@ -48,14 +49,22 @@ class Counts:
             found.setdefault(number, {}).setdefault(partition, {})[of] = events
         return found
 
+    def records_in_windows(self, window: FixedWindow) -> int:
+        """How many records the windows of the chunks hold: one in three windows counts three times. Runs a job."""
+        held = self._in_windows(window).where(self.owned.hold(F.col("window_start_ms")))
+        ((found,),) = held.agg(F.coalesce(F.sum("events"), F.lit(0))).collect()
+        return int(found)
+
+    def _in_windows(self, window: FixedWindow) -> DataFrame:
+        in_some = self.rows.where(F.col("fate").isin(*IN_A_WINDOW))
+        return in_some.transform(windowed(WindowColumns.of(window)))
+
     def metrics(self) -> DataFrame:
         """One row per window and source partition: how many events it has, and what became of them there.
 
         `events = on_time + late + dropped + expired`; `expired` ones were taken by a later window.
         """
-        in_windows = self.rows.where(F.col("fate").isin(*IN_A_WINDOW)).transform(
-            windowed(WindowColumns.of(self.cells))
-        )
+        in_windows = self._in_windows(self.cells)
         timing = F.col("fate") if isinstance(self.cells, Tumbling) else timing_in(self.judged)
         owned = in_windows.where(self.owned.hold(F.col("window_start_ms"))).withColumn("timing", timing)
         is_gone = F.col("timing").isin(EXPIRED, Fate.DROPPED)
@@ -81,7 +90,13 @@ class Counts:
 
 
 def counted(
-    records: DataFrame, cells: Tumbling | Sliding, owned: IntervalColumns, judged: JudgedBy | None
+    records: DataFrame,
+    cells: Tumbling | Sliding,
+    owned: IntervalColumns,
+    judged: JudgedBy | None,
+    *,
+    window: FixedWindow | None = None,
+    by: Sequence[str] = (),
 ) -> Counts:
     """Count records by slice, source partition and fate.
 
@@ -90,11 +105,13 @@ def counted(
         cells: the windows that metrics are kept for.
         owned: the starts of the windows that the chunks answer for.
         judged: how lateness is told; None: nothing is late.
+        window: those that results are made of, where they are finer than `cells`.
+        by: columns of the records to keep counts apart by.
     """
     # With one window per record its fate says all; else a late record is late for some of its windows only.
     late = judged if isinstance(cells, Sliding) else None
-    slices = records.transform(sliced(cells, late))
-    by = ["fate", CHUNK, *late_columns(late)]
+    slices = records.transform(sliced(window or cells, late))
+    by = ["fate", CHUNK, *by, *late_columns(late)]
     of_partition = partition_to_group_by(records)
     rows = slices.groupBy(F.col(SLICE).alias("event_time_ms"), of_partition, *by).agg(
         F.count(F.lit(1)).alias("events"),

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from backstream.core.fates import Fate
-from backstream.core.tables import PANES_KEPT
+from backstream.core.tables import PANES_KEPT, pane_count
 from backstream.definition.aggregates import filtered
 from backstream.spark.schemas import ARRIVAL_ORDER
 from backstream.spark.windows.fates import EXPIRED
@@ -33,19 +33,19 @@ def panes(timed: DataFrame, by: Sequence[str], aggregates: Mapping[str, str]) ->
 
     Returns:
         `by`, `<name>__first` (null: nothing was on time), `<name>__live` (null: every record came
-        too late, so the stream published nothing), `<name>__final`, `late_firings`, and `<pane>_events`.
+        too late, so the stream published nothing), `<name>__final`, `late_firings`, and `record_count__<pane>`.
     """
     # A count of events that the definition asks for too is computed once: Spark sees that they are the same.
-    calls = {f"{pane}_events": filtered("count(*)", condition) for pane, condition in _IN_PANE.items()}
+    calls = {pane_count(pane): filtered("count(*)", condition) for pane, condition in _IN_PANE.items()}
     # An aggregate over nothing is no value, not even a count of 0: that pane did not exist.
     told: dict[str, str] = {}
     for name, aggregate in aggregates.items():
         for pane, condition in _IN_PANE.items():
             column = f"{name}__{pane}"
             calls[column] = filtered(aggregate, condition)
-            told[column] = f"CASE WHEN {pane}_events > 0 THEN {column} END"
+            told[column] = f"CASE WHEN {pane_count(pane)} > 0 THEN {column} END"
     # Every late record that was accepted fired its window once more.
-    told["late_firings"] = "live_events - first_events"
+    told["late_firings"] = f"{pane_count('live')} - {pane_count('first')}"
     grouped = timed.groupBy(*by).agg(*(F.expr(call).alias(name) for name, call in calls.items()))
     return grouped.withColumns({name: F.expr(sql) for name, sql in told.items()})
 
@@ -53,17 +53,17 @@ def panes(timed: DataFrame, by: Sequence[str], aggregates: Mapping[str, str]) ->
 def merged_panes(timed: DataFrame, by: Sequence[str], parts: Partials) -> DataFrame:
     """`panes` of rows that hold partial aggregates of many records each."""
     counts = [
-        F.expr(f"coalesce(sum({EVENTS}) FILTER (WHERE {condition}), 0)").alias(f"{pane}_events")
+        F.expr(f"coalesce(sum({EVENTS}) FILTER (WHERE {condition}), 0)").alias(pane_count(pane))
         for pane, condition in _IN_PANE.items()
     ]
     merged = [column for pane, condition in _IN_PANE.items() for column in parts.merged_where(condition, pane)]
     totals = timed.groupBy(*by).agg(*counts, *merged)
     values = {f"{name}__{pane}": value for pane in PANES_KEPT for name, value in parts.values_of(pane).items()}
     fired = {
-        column: F.when(F.col(f"{column.rpartition('__')[2]}_events") > 0, value)
+        column: F.when(F.col(pane_count(column.rpartition("__")[2])) > 0, value)
         for column, value in values.items()
     }
-    late_firings = F.col("live_events") - F.col("first_events")
+    late_firings = F.col(pane_count("live")) - F.col(pane_count("first"))
     return totals.withColumns(fired | {"late_firings": late_firings})
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from backstream.core.fates import Fate
 from backstream.core.intervals import Interval
+from backstream.core.tables import RECORD_COUNT
 from backstream.definition.aggregates import columns_used
 from backstream.spark import work as reading
 from backstream.spark.read import REASON
@@ -53,12 +54,18 @@ class FixedWindows:
     def counts(self, known: DataFrame) -> Counts:
         """Fates and metrics."""
         judged = self.lateness.judged if self.lateness else None
-        return counted(known, self.work.definition.cells, self.work.owned, judged)
+        return counted(known, self.work.definition.cells, self.work.owned, judged, window=self.window)
+
+    def records_in_windows(self, counts: Counts) -> int:
+        """How many records the windows of the chunks hold, each as often as it is in one. Runs a job."""
+        return counts.records_in_windows(self.window)
 
     def values(self, known: DataFrame) -> DataFrame:
         """Per key and window the value to publish, and in a replay first, live and final beside it."""
         definition = self.work.definition
-        keys, aggregates = definition.source.key, definition.aggregates
+        keys, aggregates = definition.source.key, dict(definition.aggregates)
+        if self.lateness is None:
+            aggregates[RECORD_COUNT] = "count(*)"  # panes have one each
         grid = WindowGrid.of(self.window, self.work.interval)
         is_many = self.work.expected_events >= values.MANY_EVENTS
         # Where copies are looked for, the records were kept once those were found; of records read anew they would
