@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from backstream.core.errors import LedgerError
 from backstream.core.folders import read_json, write_json
 from backstream.core.footers import footer_digest
+
+_DIGEST = "manifest_digest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,8 @@ class Manifest:
 
     def write(self, path: Path) -> None:
         """Write by atomic rename: a chunk is done when its manifest is there."""
-        write_json(path, asdict(self))
+        content = json.loads(json.dumps(asdict(self)))
+        write_json(path, content | {_DIGEST: _digest(content)})
 
     def is_staged(self) -> bool:
         """Whether the files are all there, and are those that the job wrote.
@@ -67,13 +73,20 @@ class Manifest:
         """The manifest in a file.
 
         Raises:
-            LedgerError: when there is no such file.
+            LedgerError: when there is no such file, or its content was changed after it was written.
         """
         content: dict[str, Any] = read_json(path, "manifest")
+        if content.pop(_DIGEST, None) != _digest(content):
+            msg = f"the manifest of chunk {content.get('chunk_id')} was changed after it was written\n  {path}"
+            raise LedgerError(msg)
         files = {
             suffix: tuple(StagedFile(**file) for file in staged) for suffix, staged in content["files"].items()
         }
         return cls(**content | {"files": files})
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def total_fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:

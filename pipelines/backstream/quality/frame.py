@@ -66,7 +66,8 @@ PARTITION_COLUMNS = [
     "records",
     "unmatched",
 ]
-"""`records`: with a fate in a window, by the manifests. `unmatched`: how many of them no window holds."""
+"""`records`: with a fate in a window, by the manifests. `unmatched`: how many of them no window holds with this
+fate, or a window holds beyond them."""
 RUN_COLUMNS = [
     "windows",
     "windows_expected",
@@ -180,14 +181,19 @@ def partitions_frame(windows: pd.DataFrame, manifests: Sequence[Manifest], defin
         `PARTITION_COLUMNS`. `unmatched` is 0 for sliding windows, where one record counts several times.
     """
     fates = total_fates(list(manifests))
-    records = {name: sum(counts.get(fate, 0) for fate in _IN_A_WINDOW) for name, counts in fates.items()}
+    of_fate = {
+        fate: {name: counts.get(fate, 0) for name, counts in fates.items()} for fate in map(str, _IN_A_WINDOW)
+    }
+    records = {name: sum(of_fate[fate][name] for fate in of_fate) for name in fates}
     names = sorted({*windows["source_partition"], *records})
     rows = _summed(windows, windows["source_partition"]).reindex(names, fill_value=0)
     rows["is_delivered"] = (rows["windows_expected"] == 0) | (rows["events"] > 0)
     rows["records"] = [records.get(name, 0) for name in names]
-    held = rows[["on_time", "late", "dropped"]].sum(axis=1)
-    is_once = isinstance(definition.cells, Tumbling)
-    rows["unmatched"] = rows["records"] - held if is_once else 0
+    rows["unmatched"] = 0
+    if isinstance(definition.cells, Tumbling):
+        for fate, counts in of_fate.items():
+            counted = pd.Series(counts, dtype="int64").reindex(names, fill_value=0)
+            rows["unmatched"] += (counted - rows[fate]).abs()
     return _with_ratios(rows).rename_axis("source_partition").reset_index()[PARTITION_COLUMNS]
 
 

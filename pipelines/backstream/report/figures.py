@@ -13,7 +13,8 @@ from backstream.core.instants import duration_text
 from backstream.core.manifest import Manifest, total_fates
 from backstream.core.plan import Plan
 from backstream.core.publication import Publication
-from backstream.core.windows import Tumbling
+from backstream.core.tables import WINDOWS
+from backstream.core.windows import Cumulate, Sliding, Tumbling
 from backstream.definition.model import CumulateWindow, Definition, SessionWindow, SlidingWindow
 from backstream.report.words import count_text, counted, duration_words, minute_text, share_text
 
@@ -73,6 +74,11 @@ class Reconciliation:
     total: ReconciledRow
     read_by_chunks: int
     outside: int
+    result_rows: int
+    result_records: int
+    """Those that the result rows say they are made of; one in three windows counts three times."""
+    is_repeated: bool
+    """Whether a record may be in several windows."""
 
     @property
     def read(self) -> int:
@@ -136,7 +142,10 @@ def reconciliation(
         sum(held.values()) if held is not None else None,
     )
     outside = sum(_outside(manifest) for manifest in manifests)
-    return Reconciliation(rows, total, sum(each.events_read for each in manifests), outside)
+    files = [file for each in manifests for file in each.files.get(WINDOWS, ())]
+    is_repeated = isinstance(definition.window.spec(), Sliding | Cumulate)
+    behind = sum(file.rows for file in files), sum(file.records for file in files)
+    return Reconciliation(rows, total, sum(each.events_read for each in manifests), outside, *behind, is_repeated)
 
 
 def _row(name: str, counts: dict[str, int], held: dict[str, int] | None) -> ReconciledRow:

@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import NamedTuple
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -39,6 +41,7 @@ from backstream.core.tables import (
 from backstream.core.together import together
 from backstream.core.windows import Session
 from backstream.spark.sessions.results import SessionWindows
+from backstream.spark.shared_folder import require_shared_folder
 from backstream.spark.stage import Attempt, Staged, staged, writable
 from backstream.spark.streams.lateness import lateness
 from backstream.spark.windows.metrics import Counts
@@ -87,12 +90,15 @@ def replay_chunks(
 
     Raises:
         ContractError: when the source or a table does not have the columns it promised.
+        CountError: when rows or records are lost or doubled on the way, or executors write where nobody sees it.
         PlanError: when an input file was written anew while it was read for the arrival index.
         StorageError: when a disk is full, or must not be written.
     """
     done_before = {chunk.chunk_id: manifest for chunk in chunks if (manifest := finished(plan, chunk))}
     yield from done_before.values()
     undone = [chunk for chunk in chunks if chunk.chunk_id not in done_before]
+    if undone:
+        require_shared_folder(spark, plan.staging(WINDOWS))
     work = Work.of(spark, plan, undone)
     waiting = together(undone, work.definition.backfill.together)
     running = set[Future[list[Manifest]]]()
@@ -189,12 +195,12 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
                 # Quarantine keeps times as they were written.
                 ready = rows if suffix == QUARANTINE else _with_instants(rows)
                 found[suffix] = staged(ready, suffix, attempt)
-        _require_all_records(attempt, results.records_in_windows(counts), found)
+        _require_all_records(attempt, results.records_in_windows(counts), found, work.definition.backfill.publish)
         events_read = {number: tally.get[tallied_as(number)] for number in range(len(work.chunks))}
         return _Made(events_read, fates, found)
 
 
-def _require_all_records(attempt: Attempt, expected: int, found: Mapping[str, Staged]) -> None:
+def _require_all_records(attempt: Attempt, expected: int, found: Mapping[str, Staged], published: str) -> None:
     """Check that the rows which hold all records of their windows are made of as many as have such a fate.
 
     Raises:
@@ -206,6 +212,27 @@ def _require_all_records(attempt: Attempt, expected: int, found: Mapping[str, St
         name = attempt.plan.tables[suffix].name
         msg = (
             f"the rows staged for table `{name}` are made of {counted:,} records, its windows hold {expected:,}\n"
+            f"  {attempt}\n\nhint: run the same again; if it says so again, report it: this must not happen"
+        )
+        raise CountError(msg)
+    if suffix == PANES:
+        _require_all_published(attempt, published, found)
+
+
+def _require_all_published(attempt: Attempt, pane: str, found: Mapping[str, Staged]) -> None:
+    """Check that each pane of the kind that is published has a row in the table that readers see."""
+    windows, panes = (
+        [file for files in found.get(suffix, {}).values() for file in files] for suffix in (WINDOWS, PANES)
+    )
+    counts = [pq.read_table(file.path, columns=[pane_count(pane)], partitioning=None)[0] for file in panes]
+    fired = [column.filter(pc.greater(column, 0)) for column in counts]
+    wanted = sum(map(len, fired)), sum(pc.sum(column).as_py() or 0 for column in fired)
+    written = sum(file.rows for file in windows), sum(file.records for file in windows)
+    if wanted != written:
+        tables = attempt.plan.tables
+        msg = (
+            f"table `{tables[WINDOWS].name}` would get {written[0]:,} rows of {written[1]:,} records,"
+            f" the {pane} panes in `{tables[PANES].name}` are {wanted[0]:,} of {wanted[1]:,}\n"
             f"  {attempt}\n\nhint: run the same again; if it says so again, report it: this must not happen"
         )
         raise CountError(msg)

@@ -17,6 +17,9 @@ SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.fieldId.write.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
+    # A cluster may be told to pass over files that are damaged or gone; here that would be a loss without a word.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
     # What a chunk keeps is read a few times and given back seconds later. Spark packs what it stores as a whole;
     # to look at each column for a shorter form of it before costs more than it saves.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",

@@ -1,0 +1,201 @@
+"""Ways to break a link between an input file and a committed row, each on purpose."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from backstream.core.fates import Fate
+from backstream.core.manifest import Manifest, StagedFile
+from backstream.core.plan import Plan
+from backstream.spark import stage
+from backstream.spark.windows import metrics
+from backstream.spark.writes import write_parquet
+
+Change = Callable[[Path], None]
+NAMES = {"": "windows", "metrics": "metrics", "panes": "panes"}
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A run whose chunks are done, and files of another run and of an earlier attempt of its own."""
+
+    plan: Plan
+    manifests: list[Manifest]
+    of_another_run: dict[str, Path]
+    of_an_earlier_attempt: dict[str, Path]
+
+    def largest(self, suffix: str) -> StagedFile:
+        """The file of a table that has most rows."""
+        return max((file for each in self.manifests for file in each.files[suffix]), key=lambda file: file.rows)
+
+
+# --- files that were staged well, and are broken before they are published ------------------------------------
+
+
+def remove(staged: Staged, suffix: str) -> None:
+    """Take a file away."""
+    Path(staged.largest(suffix).path).unlink()
+
+
+def truncate(staged: Staged, suffix: str) -> None:
+    """Cut a file short."""
+    path = Path(staged.largest(suffix).path)
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def list_twice(staged: Staged, suffix: str) -> None:
+    """Have the manifest list a file two times."""
+    for manifest in staged.manifests:
+        files = manifest.files[suffix]
+        if staged.largest(suffix) in files:
+            twice = replace(manifest, files={**manifest.files, suffix: (*files, staged.largest(suffix))})
+            twice.write(staged.plan.folder.manifest(manifest.chunk_id))
+
+
+def swap_with_another_run(staged: Staged, suffix: str) -> None:
+    """Put a file of another run in the place of one."""
+    shutil.copyfile(staged.of_another_run[suffix], staged.largest(suffix).path)
+
+
+def swap_with_an_earlier_attempt(staged: Staged, suffix: str) -> None:
+    """Put a file of an earlier attempt of the same chunks in the place of one."""
+    shutil.copyfile(staged.of_an_earlier_attempt[suffix], staged.largest(suffix).path)
+
+
+def drop_a_row(staged: Staged, suffix: str) -> None:
+    """Write a file anew without its last row."""
+    path = staged.largest(suffix).path
+    rows = pq.ParquetFile(path).read()
+    pq.write_table(rows.slice(0, rows.num_rows - 1), path)
+
+
+def drop_a_row_group(staged: Staged, suffix: str) -> None:
+    """Write a file anew without the second half of its rows, which were a row group of their own."""
+    path = staged.largest(suffix).path
+    rows = pq.ParquetFile(path).read()
+    pq.write_table(rows.slice(0, rows.num_rows // 2), path)
+
+
+def change_a_value(staged: Staged, suffix: str) -> None:
+    """Write a file anew with another number in one row, and the same number of rows."""
+    path = staged.largest(suffix).path
+    rows = pq.ParquetFile(path).read()
+    name = {"": "record_count", "metrics": "on_time", "panes": "record_count__final"}[suffix]
+    place, values = rows.column_names.index(name), rows[name].to_pylist()
+    changed = rows.set_column(place, rows.schema.field(name), [[values[0] + 1, *values[1:]]])
+    pq.write_table(changed, path)
+
+
+AFTER = {
+    "a staged file removed": remove,
+    "a staged file truncated": truncate,
+    "a staged file listed twice": list_twice,
+    "a staged file swapped with another run's": swap_with_another_run,
+    "a staged file swapped with an earlier attempt's": swap_with_an_earlier_attempt,
+    "a row dropped": drop_a_row,
+    "a row group dropped": drop_a_row_group,
+    "a value changed": change_a_value,
+}
+"""What may happen to the files of a table between the job and the publication."""
+
+
+def flip_a_fate(staged: Staged) -> None:
+    """Have a manifest count one record as late that was on time."""
+    manifest = next(each for each in staged.manifests if each.fates)
+    file = staged.plan.folder.manifest(manifest.chunk_id)
+    text = file.read_text(encoding="utf-8")
+    partition, counts = next((name, counts) for name, counts in manifest.fates.items() if counts.get("on_time"))
+    changed = {**counts, "on_time": counts["on_time"] - 1, "late": counts.get("late", 0) + 1}
+    replace(manifest, fates={**manifest.fates, partition: changed}).write(file)
+    assert file.read_text(encoding="utf-8") != text
+
+
+# --- what may go wrong within the job -------------------------------------------------------------------------
+
+
+@contextmanager
+def broken_write(suffix: str, change: Change) -> Iterator[None]:
+    """Change the largest file of a table after its tasks have written it, before anybody looks."""
+    of_table, write = f"__{suffix}/" if suffix else "/events/", write_parquet
+
+    def broken(*args: object) -> object:
+        written = write(*args)  # type: ignore[arg-type] # what it is called with, whatever that is
+        folder = Path(str(args[2]))
+        if of_table in f"{folder}/":
+            files = [path for path in folder.rglob("part-*.parquet") if pq.read_metadata(path).num_rows]
+            change(max(files, key=lambda path: path.stat().st_size))
+        return written
+
+    with patch("backstream.spark.stage.write_parquet", broken):
+        yield
+
+
+def lose(path: Path) -> None:
+    """A file that lies on another machine's disk: its task wrote it, the driver does not see it."""
+    path.unlink()
+
+
+def write_twice(path: Path) -> None:
+    """A second attempt of a task that left its file too."""
+    task, _, rest = path.name.removeprefix("part-").partition("-")
+    shutil.copyfile(path, path.with_name(f"part-{task}-{uuid.uuid4()}{rest[36:]}"))
+
+
+def cut_short(path: Path) -> None:
+    """A file of which the end did not get to the disk."""
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+WITHIN = {
+    "a file on a disk that the driver does not see": lose,
+    "a task whose second attempt writes too": write_twice,
+    "a file that is cut short when it is written": cut_short,
+}
+
+
+@contextmanager
+def lost_row(suffix: str) -> Iterator[None]:
+    """One row of a table is gone before it is written."""
+    staged = stage.staged
+
+    def broken(rows: DataFrame, of: str, attempt: stage.Attempt) -> stage.Staged:
+        if of == suffix:
+            counted = {"panes": "record_count__final", "metrics": "events", "": "record_count"}[suffix]
+            one = rows.where(F.col(counted) > 0).limit(1)
+            rows = rows.exceptAll(one)
+        return staged(rows, of, attempt)
+
+    with patch("backstream.spark.run.staged", broken):
+        yield
+
+
+@contextmanager
+def flipped_fate() -> Iterator[None]:
+    """One count of records that were on time is taken for late."""
+    fates = metrics.Counts.fates
+    metrics_of = metrics.Counts.metrics
+
+    def flipped(counts: metrics.Counts) -> metrics.Counts:
+        on_time = counts.rows.where(F.col("fate") == F.lit(Fate.ON_TIME)).orderBy(*counts.rows.columns)
+        return replace(
+            counts,
+            rows=counts.rows.exceptAll(on_time.limit(1)).unionByName(
+                on_time.limit(1).withColumn("fate", F.lit(Fate.LATE))
+            ),
+        )
+
+    with (
+        patch.object(metrics.Counts, "fates", lambda counts: fates(flipped(counts))),
+        patch.object(metrics.Counts, "metrics", lambda counts: metrics_of(flipped(counts))),
+    ):
+        yield

@@ -1,0 +1,55 @@
+"""One run of each kind of window from plan to publication, as a person's command does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.spark.histories import days, definition_of, random_history, write_history
+from tests.spark.runs import toml_value
+
+from backstream.core.folders import Home
+from backstream.core.plan import Mode, Plan
+from backstream.lake.catalog import NAMESPACE, opened
+from backstream.steps import audit_run, plan_run, publish_run
+
+KINDS: Mapping[str, Mapping[str, str]] = {
+    "tumbling": {"kind": "tumbling", "size": "1h"},
+    "sliding": {"kind": "sliding", "size": "3h", "slide": "1h"},
+    "session": {"kind": "session", "gap": "40m"},
+    "cumulate": {"kind": "cumulate", "size": "6h", "step": "2h"},
+}
+ANY = {"warn": 1.0, "fail": 1.0}
+LENIENT = {"missing_ratio": ANY, "late_ratio": ANY, "dropped_ratio": ANY, "duplicate_ratio": ANY}
+"""A random history has windows without events, and much that is late; that is not what is asked here."""
+
+
+def write_definition(folder: Path, kind: str, **sections: Mapping[str, Any]) -> Path:
+    """Write a history of two days, and the definition of a dataset of it."""
+    write_history(folder / "data", random_history(seed=len(kind), rows=300, days=2))
+    content = definition_of(folder / "data", window=KINDS[kind], quality=LENIENT, **sections)
+    path = folder / "events.toml"
+    path.write_text("".join(f"{key} = {toml_value(value)}\n" for key, value in content.items()))
+    return path
+
+
+def plan_of(folder: Path, trigger: str, mode: Mode = Mode.REPLAY) -> Plan:
+    """Plan both days of a history; another trigger is another run."""
+    interval, home = days(0, 2), Home(folder / "home")
+    return plan_run(
+        folder / "events.toml", interval.start_ms, interval.end_ms, mode=mode, trigger=trigger, home=home
+    )
+
+
+def publish(plan: Plan) -> None:
+    """Audit a run and publish it."""
+    audit_run(plan)
+    publish_run(plan)
+
+
+def rows_published(plan: Plan) -> int:
+    """How many rows a reader sees."""
+    with opened(Home(Path(plan.home))) as catalog:
+        table = catalog.load_table((NAMESPACE, plan.dataset))
+        return sum(task.file.record_count for task in table.scan().plan_files())

@@ -1,0 +1,54 @@
+"""The job of a run as spark-submit starts it on a cluster, with one link broken on purpose.
+
+spark-submit tests/chain/submitted.py FAULT --plan PLAN.json --chunk 0000 ..
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+import psutil
+from pyspark.sql import SparkSession
+from tests.chain.breaks import WITHIN, broken_write, flipped_fate, lost_row
+
+from backstream.jobs import replay
+
+
+def kill_an_executor(_: Path) -> None:
+    """As a machine that goes down once its tasks have written."""
+    executors = [each for each in psutil.process_iter(["cmdline"]) if _is_executor(each)]
+    executors[0].send_signal(signal.SIGKILL)
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    """Of this application: others may run on the same machine."""
+    words = process.info["cmdline"] or []
+    is_executor = any("CoarseGrainedExecutorBackend" in word for word in words)
+    return is_executor and any(word.endswith(f"@{_driver_address()}") for word in words)
+
+
+def _driver_address() -> str:
+    settings = SparkSession.builder.getOrCreate().sparkContext.getConf()
+    return f"{settings.get('spark.driver.host')}:{settings.get('spark.driver.port')}"
+
+
+FAULTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    **{name: partial(broken_write, "", change) for name, change in WITHIN.items()},
+    "none": ExitStack,
+    "an executor killed after writing": lambda: broken_write("", kill_an_executor),
+    "no marker is asked for": lambda: patch("backstream.spark.run.require_shared_folder", lambda *_: None),
+    "a row lost": lambda: lost_row("panes"),
+    "a fate flipped": flipped_fate,
+}
+"""What may go wrong, by the name that the command line says."""
+
+
+if __name__ == "__main__":
+    with FAULTS[sys.argv[1]]():
+        sys.exit(replay.main(sys.argv[2:]))
