@@ -194,9 +194,9 @@ def test_thousands_of_chunks_over_a_hundred_files_are_a_small_plan(tmp_path: Pat
         for number in range(100)
     )
     chunks = tuple(
-        Chunk(f"{number:04}", number * DAY_MS, (number + 1) * DAY_MS, (number + 1) * DAY_MS + 1, files, 10_000 + number)
-        for number in range(3_000)
-        for files in [tuple(range(number // 30, min(number // 30 + 3, 100)))]
+        Chunk(f"{day:04}", day * DAY_MS, (day + 1) * DAY_MS, (day + 1) * DAY_MS + 1, files, 10_000 + day)
+        for day in range(3_000)
+        for files in [tuple(range(day // 30, min(day // 30 + 3, 100)))]
     )
     plan = replace(plan_in(tmp_path), inputs=inputs, chunks=chunks, until_ms=3_000 * DAY_MS)
 

@@ -218,7 +218,8 @@ class Plan:
         recorded = content.pop("plan_hash", None)
         content.pop("run_id", None)
         if content.get("plan_version") != PLAN_VERSION:
-            msg = f"plan version must be {PLAN_VERSION}, got {content.get('plan_version')!r}: plan it anew ({path})"
+            found = content.get("plan_version")
+            msg = f"plan version must be {PLAN_VERSION}, got {found!r}: plan it anew ({path})"
             raise PlanError(msg)
         if _hash(content) != recorded:
             msg = f"plan was changed after it was made: hash {_hash(content)}, recorded {recorded} ({path})"

@@ -202,7 +202,10 @@ def _newest_timings(folder: RunFolder, planned: Summary, finished: Mapping[str, 
 def _signs_ms(folder: RunFolder, planned: Summary) -> Iterator[int]:
     """When anything of the run was last written: in its folder, or among the files staged for its tables."""
     yield _modified_ms(folder.plan)
-    for place in (folder.path, folder.manifests, *map(Path, planned.staging)):
+    left = _entries_ms(folder.path)
+    left.pop(folder.summary.name, None)  # written with the plan
+    yield from left.values()
+    for place in (folder.manifests, *map(Path, planned.staging)):
         yield from _entries_ms(place).values()
 
 
