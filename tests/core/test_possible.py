@@ -19,6 +19,7 @@ def span(since: str, until: str) -> Interval:
 ALLOWED = span("1970-01-01", "2100-01-01")
 EVENTS = span("2024-03-01T05:00Z", "2024-03-04T07:30Z")
 KNOWN = Held("clicks", "clicks.toml", ALLOWED, EVENTS)
+RANGE_KEY = "clicks.toml, source.event_time_range"
 FACTS = (
     "\n  clicks has events from 2024-03-01T05:00Z to 2024-03-04T07:29:59.999Z"
     "\n\nhint: the possible range is since=2024-03-01 until=2024-03-05; until is excluded"
@@ -40,8 +41,7 @@ def refused(since: str, until: str, held: Held = KNOWN) -> tuple[str, str]:
             "0001-01-01",
             "9999-12-31",
             "since",
-            "since must not be before 1970-01-01T00:00Z, got 0001-01-01T00:00Z"
-            " (clicks.toml, source.event_time_range)",
+            f"since must not be before 1970-01-01T00:00Z, got 0001-01-01T00:00Z ({RANGE_KEY})",
         ),
         (
             "2024-03-01",
@@ -116,10 +116,12 @@ def test_where_nobody_knows_of_the_events_all_is_possible_that_is_allowed_until_
     unknown = Held("clicks", "clicks.toml", span("2020-01-01", "2100-01-01"))
     require_possible(span("2020-01-01", "2024-05-09"), span("2020-01-01", "2024-05-09"), unknown, NOW_MS)
 
-    assert refused("2019-12-31", "2020-01-02", unknown) == (
-        "since",
+    end, said = refused("2019-12-31", "2020-01-02", unknown)
+
+    assert end == "since"
+    assert said == (
         "since must not be before 2020-01-01T00:00Z, got 2019-12-31T00:00Z (clicks.toml, source.event_time_range)"
-        "\n\nhint: the possible range is since=2020-01-01 until=2024-05-09; until is excluded",
+        "\n\nhint: the possible range is since=2020-01-01 until=2024-05-09; until is excluded"
     )
 
 

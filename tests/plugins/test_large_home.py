@@ -77,7 +77,9 @@ def test_a_range_that_ends_in_the_future_is_refused_beside_its_end(seen: Any) ->
     status, html = seen["2016-02-01/9999-12-31"]
 
     assert status == 400
-    assert re.search(r'id="p-until" role="alert">until must not be after [^<]*, got 9999-12-31T00:00Z \(now is ', html)
+    assert re.search(
+        r'id="p-until" role="alert">until must not be after [^<]*, got 9999-12-31T00:00Z \(now is ', html
+    )
     assert re.search(r'name="until" value="9999-12-31" min="1970-01-02" max="20\d\d-\d\d-\d\d"', html)
 
 

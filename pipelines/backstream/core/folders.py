@@ -73,7 +73,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """What one run leaves: its plan and a summary of it, a manifest per chunk, the audit, the verdict, the publication, the report."""
+    """What one run leaves: its plan and a summary of it, a manifest per chunk, and what came of it in the end."""
 
     path: Path
 

@@ -171,7 +171,9 @@ async def form(
     defined = datasets.defined(name)
     days = possible_days(defined.definition) if defined and defined.definition else None
     fields = [
-        replace(each, problem=str(problem)) if isinstance(problem, RangeError) and each.name == problem.end else each
+        replace(each, problem=str(problem))
+        if isinstance(problem, RangeError) and each.name == problem.end
+        else each
         for each in asked.fields(typed, days)
     ]
     return page(

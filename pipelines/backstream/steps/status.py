@@ -19,10 +19,11 @@ from backstream.core.manifest import Manifest
 from backstream.core.progress import ChunkTiming, is_alive, seconds_left, timings
 from backstream.core.publication import Publication
 from backstream.core.summary import Summary
+from backstream.core.together import MOST_TOGETHER
 from backstream.lake.ledger import RunRow, Status, runs
 
 _UNENDED_SHOWN = 20  # each costs looking at all that it left
-_TIMED = 64  # manifests, the newest; a run of thousands goes on as those did
+_TIMED = 2 * MOST_TOGETHER  # manifests, the newest: whole groups of them; a run of thousands goes on as they did
 _AFTERMATH_MS = 10 * SECOND_MS
 
 
