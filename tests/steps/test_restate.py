@@ -137,6 +137,16 @@ def test_late_data_and_gaps_are_ranges_in_their_order(folder: Path) -> None:
     assert [each.mode for each in told.ranges] == [Mode.RECOMPUTE]
 
 
+def test_days_after_the_last_event_are_not_run_again_whatever_nobody_knows_of_their_run(folder: Path) -> None:
+    #  events     1 2 3 4 5 6
+    #  published  1 .. 8            then 1 .. 6 again, and nothing tells any more what the first run had read
+    first = run(folder, 1, 9)
+    run(folder, 1, 7, trigger="again")
+    assert found(folder)[0] == []
+    first.folder.plan.unlink()
+    assert found(folder)[0] == []
+
+
 @pytest.mark.parametrize(
     ("verdict", "decision", "is_left"),
     [

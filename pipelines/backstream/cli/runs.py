@@ -139,8 +139,12 @@ def _tell(asked: Asked) -> None:
 
 def _run_stale(definition: str, within: tuple[str | None, str | None], mode: Mode | None, why: Why) -> None:
     """One run per range of stale days."""
-    found = found_stale(definition, *within)
-    ranges = found.ranges()
+    from backstream.steps.possible import is_possible_range
+
+    found, path, home = found_stale(definition, *within), definition_path(definition), Home.from_environment()
+    ranges = [
+        (interval, in_mode) for interval, in_mode in found.ranges() if is_possible_range(path, interval, home)
+    ]
     if not ranges:
         print(f"{found.dataset}: none of {found.published_days} published days is stale")
     because = why._replace(reason=why.reason or "late data")

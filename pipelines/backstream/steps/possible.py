@@ -34,6 +34,15 @@ def require_possible_range(definition_path: Path, interval: Interval, home: Home
     require_range(definition, interval, _seen(definition, interval, home), where, home)
 
 
+def is_possible_range(definition_path: Path, interval: Interval, home: Home) -> bool:
+    """Whether a run over a range would be planned, as far as its events are concerned."""
+    try:
+        require_possible_range(definition_path, interval, home)
+    except RangeError:
+        return False
+    return True
+
+
 def possible_days(definition: Definition) -> Interval:
     """The whole UTC days that may be asked for now, whatever events there are."""
     allowed = Interval(*definition.source.event_time_range)
