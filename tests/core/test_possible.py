@@ -20,6 +20,7 @@ ALLOWED = span("1970-01-01", "2100-01-01")
 EVENTS = span("2024-03-01T05:00Z", "2024-03-04T07:30Z")
 KNOWN = Held("clicks", "clicks.toml", ALLOWED, EVENTS)
 RANGE_KEY = "clicks.toml, source.event_time_range"
+SOURCE_KEY = "clicks.toml, source.path"
 FACTS = (
     "\n  clicks has events from 2024-03-01T05:00Z to 2024-03-04T07:29:59.999Z"
     "\n\nhint: the possible range is since=2024-03-01 until=2024-03-05; until is excluded"
@@ -63,6 +64,12 @@ def refused(since: str, until: str, held: Held = KNOWN) -> tuple[str, str]:
         ),
         (
             "2004-03-01",
+            "2024-03-04",
+            "since",
+            f"no event in the first 7,305 days of range 2004-03-01T00:00Z to 2024-03-04T00:00Z ({SOURCE_KEY})",
+        ),
+        (
+            "2004-03-01",
             "2004-03-04",
             "until",
             "no event in range 2004-03-01T00:00Z to 2004-03-04T00:00Z (clicks.toml, source.path)",
@@ -80,12 +87,27 @@ def test_a_range_that_can_have_no_event_is_refused_with_the_range_that_can(
     [
         ("2024-03-01", "2024-03-05"),  # whole days reach beyond the first event and the last
         ("2024-02-01", "2024-04-01"),  # so do whole months, of a schedule
+        ("2023-03-01", "2024-05-09"),  # and years
         ("2024-03-02", "2024-03-03"),  # a day in the middle, with events or without
         ("2024-03-04", "2024-05-09"),  # where it is tomorrow already
     ],
 )
 def test_a_range_that_has_the_day_of_an_event_or_lies_between_two_is_possible(since: str, until: str) -> None:
     require_possible(span(since, until), span(since, until), KNOWN, NOW_MS)
+
+
+def test_a_range_may_reach_a_year_beyond_the_last_event() -> None:
+    ended = Held("clicks", "clicks.toml", ALLOWED, span("2013-02-01T05:00Z", "2013-02-28T06:00Z"))
+    require_possible(span("2013-02-01", "2014-03-02"), span("2013-02-01", "2014-03-02"), ended, NOW_MS)
+
+    assert refused("2013-02-01", "2023-03-01", ended) == (
+        "until",
+        (
+            f"no event in the last 3,652 days of range 2013-02-01T00:00Z to 2023-03-01T00:00Z ({SOURCE_KEY})"
+            "\n  clicks has events from 2013-02-01T05:00Z to 2013-02-28T05:59:59.999Z"
+            "\n\nhint: the possible range is since=2013-02-01 until=2013-03-01; until is excluded"
+        ),
+    )
 
 
 def test_a_window_that_begins_before_the_first_event_may_hold_it() -> None:

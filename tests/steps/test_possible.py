@@ -90,6 +90,16 @@ def test_a_published_day_whose_events_are_gone_is_planned_so_that_it_can_be_empt
     assert asked(folder, "2024-03-06", "2024-03-07").startswith("no event in range ")
 
 
+def test_a_range_may_reach_as_far_as_there_are_rows_to_be_emptied(folder: Path) -> None:
+    old = (at("2 05:00").replace(year=2020), at("2 05:01"), "A", 99, "home")
+    write_clicks(folder / "data/old.parquet", [old])
+    publish_counts(planned(folder, folder / "clicks.toml", "2020-03-01", "2020-03-03"), [old])
+    (folder / "data/old.parquet").unlink()
+
+    assert asked(folder, "2020-03-02", "2024-03-06") == ""
+    assert asked(folder, "2020-03-03", "2024-03-06").startswith("no event in the first 1,460 days of range ")
+
+
 def test_files_that_came_since_the_newest_look_are_known(folder: Path) -> None:
     observe(folder / "clicks.toml", Home(folder / "home"))
     assert asked(folder, "2024-03-08", "2024-03-09") != ""

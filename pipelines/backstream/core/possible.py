@@ -12,6 +12,10 @@ AHEAD_MS = DAY_MS
 """How far beyond the day that it is now in UTC a range may go: somewhere it is tomorrow already."""
 
 
+BEYOND_MS = 366 * DAY_MS
+"""How far beyond the days of events a range may reach: any month or year fits of which some days have events."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """What a source holds, as far as somebody knows.
@@ -38,7 +42,7 @@ class Held:
 
 
 def require_possible(interval: Interval, reads: Interval, held: Held, now_ms: int) -> None:
-    """Check that a range can have events, and has some; days without any may be among those that have.
+    """Check that a range can have events, and has some; days without any may lie between and beside them.
 
     Args:
         interval: the backfill range.
@@ -61,10 +65,22 @@ def require_possible(interval: Interval, reads: Interval, held: Held, now_ms: in
             why = f"now is {instant_text(now_ms // 1_000 * 1_000)}"
         msg = f"until must not be after {limit}, got {got} ({why})"
         raise RangeError(msg + _facts(held, days), "until")
-    if held.events is not None and not reads.overlaps(held.events):
-        is_before = interval.start_ms < held.events.start_ms
-        msg = f"no event in range {interval} ({held.where}, source.path)"
-        raise RangeError(msg + _facts(held, days), "until" if is_before else "since")
+    if held.events is not None:
+        _require_events(interval, reads, held.events, f"({held.where}, source.path){_facts(held, days)}")
+
+
+def _require_events(interval: Interval, reads: Interval, events: Interval, said: str) -> None:
+    if not reads.overlaps(events):
+        msg = f"no event in range {interval} {said}"
+        raise RangeError(msg, "until" if interval.start_ms < events.start_ms else "since")
+    days = whole_days(events)
+    for end, which, beyond_ms in (
+        ("since", "first", days.start_ms - interval.start_ms),
+        ("until", "last", interval.end_ms - days.end_ms),
+    ):
+        if beyond_ms > BEYOND_MS:
+            msg = f"no event in the {which} {beyond_ms // DAY_MS:,} days of range {interval} {said}"
+            raise RangeError(msg, end)
 
 
 def whole_days(interval: Interval) -> Interval:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from backstream.core.errors import BackstreamError, RangeError
@@ -12,7 +13,7 @@ from backstream.core.instants import SECOND_MS
 from backstream.core.intervals import Interval
 from backstream.core.observation import Observation
 from backstream.core.plan import InputFile
-from backstream.core.possible import Held, require_possible
+from backstream.core.possible import Held, require_possible, whole_days
 from backstream.core.windows import Session
 from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition
@@ -23,7 +24,7 @@ from backstream.steps.inputs import inspected, source_files
 def require_possible_range(definition_path: Path, interval: Interval, home: Home) -> None:
     """Check a range before a run over it is started; the task `plan` checks it by the same rule.
 
-    The files of the source are looked at only where the newest look at it knows of no event in the range.
+    The files of the source are looked at only where the range is not possible by the newest look at them.
 
     Raises:
         SpecError: when the definition is wrong.
@@ -31,7 +32,13 @@ def require_possible_range(definition_path: Path, interval: Interval, home: Home
         PlanError: when the source cannot be read.
     """
     definition, where = resolved(load(definition_path), home), str(definition_path)
-    require_range(definition, interval, _seen(definition, interval, home), where, home)
+    if seen := _seen(definition, home):
+        with suppress(RangeError):
+            require_range(definition, interval, seen, where, home)
+            return
+    source = inspected(source_files(definition.source, where), definition.timed_source)
+    allowed = Interval(*definition.source.event_time_range)
+    require_range(definition, interval, event_span(source.inputs, allowed), where, home)
 
 
 def is_possible_range(definition_path: Path, interval: Interval, home: Home) -> bool:
@@ -64,7 +71,8 @@ def require_range(
     except RangeError:
         days = held.days(now_ms)
         is_allowed = days.start_ms <= interval.start_ms and interval.end_ms <= days.end_ms
-        if not is_allowed or not published_windows(home, definition.name, (), interval):
+        beyond = interval.without([whole_days(events)] if events else [])
+        if not is_allowed or not any(published_windows(home, definition.name, (), part) for part in beyond):
             raise
 
 
@@ -110,14 +118,9 @@ def _told(file: InputFile) -> Interval | None:
     return Interval(file.min_event_ms, file.max_event_ms + 1)
 
 
-def _seen(definition: Definition, interval: Interval, home: Home) -> Interval | None:
-    """The events as the newest look knows them, if any are in the range; else as the files tell now."""
-    allowed = Interval(*definition.source.event_time_range)
+def _seen(definition: Definition, home: Home) -> Interval | None:
+    """The days of events as the newest look at the source knows them."""
     try:
-        seen = Observation.read(home.observation(definition.name)).span
+        return Observation.read(home.observation(definition.name)).span
     except (BackstreamError, KeyError, TypeError):
-        seen = None
-    if seen and seen.overlaps(read_by(interval, definition)):
-        return seen
-    source = inspected(source_files(definition.source, definition.name), definition.timed_source)
-    return event_span(source.inputs, allowed)
+        return None
