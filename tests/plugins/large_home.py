@@ -11,10 +11,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from tests.browser.seed import END_MS, FIRST_MS, define, plan_of
 
 from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS, instant_text
+from backstream.core.instants import DAY_MS, instant_text, moment
 from backstream.core.manifest import Manifest
 from backstream.core.observation import Observation
 from backstream.core.plan import Chunk, Plan
@@ -38,6 +40,9 @@ FATES = {partition: {"on_time": 1_000, "late": 10, "dropped": 1} for partition i
 def fill(home: Home, definitions: Path, left: str) -> None:
     """Leave runs of `flights`; `left` is what is in the files of plans, of which one has no summary either."""
     define(definitions)
+    events = pa.array([moment(FIRST_MS), moment(END_MS - 1)], pa.timestamp("ms", "UTC"))
+    (home.data / "flights").mkdir(parents=True)
+    pq.write_table(pa.table({"at": events}), home.data / "flights" / "a.parquet")
     published = plan_of(home, "flights", FIRST_MS, FIRST_MS + 28 * DAY_MS, trigger="published")
     published.written()
     published.folder.report.write_text("<p>the report", encoding="utf-8")

@@ -20,7 +20,7 @@ class PlanError(BackstreamError, ValueError):
 class RangeError(PlanError):
     """A range that no source could have events for; `end` names the end of it that is wrong: since or until."""
 
-    def __init__(self, message: str, end: str) -> None:
+    def __init__(self, message: str, end: str = "") -> None:
         super().__init__(message)
         self.end = end
 
