@@ -203,7 +203,7 @@ def test_a_plan_is_shown_chunk_by_chunk_and_written(tmp_path: Path) -> None:
 
 
 def test_local_days_are_planned_as_the_utc_days_that_hold_them_and_the_plan_remembers(tmp_path: Path) -> None:
-    write_clicks(tmp_path / "data/1.parquet", [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
+    write_clicks(tmp_path / "data/1.parquet", [(at("10 05:00"), at("10 05:01"), "A", 0, "home")])
     asked = ["--since", "2024-03-10", "--until", "2024-03-11", "--time-zone", "America/New_York"]
 
     result = backstream("plan", str(write_definition(tmp_path)), *asked, "--unsealed")

@@ -25,7 +25,7 @@ def test_a_job_without_a_plan_says_so(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_job_refuses_a_plan_that_was_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = plan_of_a_day(tmp_path)
     file = plan.folder.plan
-    file.write_text(file.read_text().replace('"mode": "recompute"', '"mode": "replay"'))
+    file.write_text(file.read_text().replace('"mode":"recompute"', '"mode":"replay"'))
 
     status = main(["--plan", str(file), "--chunk", "0000"])
 

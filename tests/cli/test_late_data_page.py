@@ -75,6 +75,7 @@ def test_the_page_shows_what_is_printed(tmp_path: Path, printed: object) -> None
     write_clicks(tmp_path / "data/late.parquet", LATE)
     assert printed("backstream stale clicks") == shown("backstream stale clicks")
 
+    write_clicks(tmp_path / "data/later.parquet", LATER)
     second = planned(tmp_path, "2024-03-04", "2024-03-07", "a new week")
     Manifest(second.run_id, "0000", "0", 0, {}, {}).write(second.folder.manifest("0000"))
     written_ago(first, 10_040, 10_000)
@@ -86,6 +87,5 @@ def test_the_page_shows_what_is_printed(tmp_path: Path, printed: object) -> None
     assert printed(again) == shown(again)
 
     write_definition(tmp_path, CLICKS + '\n[backfill]\nhorizon = "6h"\n')
-    write_clicks(tmp_path / "data/later.parquet", LATER)
     by_day = "backstream days clicks --since 2024-03-03 --until 2024-03-07"
     assert printed(by_day) == shown(by_day)

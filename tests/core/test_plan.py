@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from backstream.core.errors import LedgerError, PlanError
+from backstream.core.instants import DAY_MS
 from backstream.core.plan import Chunk, Fidelity, InputFile, Mode, Plan, PlannedTable
+from backstream.core.summary import Summary
 
 PLAN = Plan(
     dataset="clicks",
@@ -61,12 +63,12 @@ def test_the_same_plan_is_the_same_file(tmp_path: Path) -> None:
 def test_a_plan_is_written_whole_or_not_at_all_and_leaves_no_draft(tmp_path: Path) -> None:
     file = plan_in(tmp_path).written()
 
-    assert [each.name for each in file.parent.iterdir()] == ["plan.json"]
+    assert sorted(each.name for each in file.parent.iterdir()) == ["plan.json", "run.json"]
 
 
 def test_the_hash_is_the_same_in_every_process() -> None:
-    assert PLAN.plan_hash == "44c3919fcc8e"
-    assert PLAN.run_id == "cli.44c3919fcc8e"
+    assert PLAN.plan_hash == "c4ce97d19161"
+    assert PLAN.run_id == "cli.c4ce97d19161"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def until_is_later(content: dict[str, Any]) -> None:
 
 
 def a_file_is_left_out(content: dict[str, Any]) -> None:
-    content["chunks"][0]["files"] = []
+    content["chunks"]["files"] = [["", 2]]
 
 
 def a_key_is_added(content: dict[str, Any]) -> None:
@@ -130,12 +132,12 @@ def test_a_plan_that_was_changed_by_hand_is_refused(
 
 def test_a_plan_of_another_version_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    file.write_text('{"plan_version": 2}')
+    file.write_text('{"plan_version": 1}')
 
     with pytest.raises(PlanError) as refused:
         Plan.read(file)
 
-    assert str(refused.value) == f"plan version must be 1, got 2 ({file})"
+    assert str(refused.value) == f"plan version must be 2, got 1: plan it anew ({file})"
 
 
 @pytest.mark.parametrize(
@@ -155,6 +157,53 @@ def test_a_file_that_holds_no_plan_is_named(tmp_path: Path, text: str | None, sa
         Plan.read(file)
 
     assert str(refused.value) == said.replace("FILE", str(file))
+
+
+def test_what_lists_of_runs_show_of_a_plan_lies_beside_it(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
+
+    plan.written()
+
+    assert Summary.read(plan.folder.summary) == Summary(
+        dataset="clicks",
+        run_id=plan.run_id,
+        plan_hash=plan.plan_hash,
+        trigger="cli",
+        reason="café",
+        mode="replay",
+        since_ms=0,
+        until_ms=172_800_000,
+        expected_events={"0000": 7, "0001": 0},
+        staging=(f"/lake/clicks/data/{plan.run_id}",),
+    )
+
+
+def test_a_summary_of_another_version_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    file.write_text('{"dataset": "clicks"}')
+
+    with pytest.raises(LedgerError) as refused:
+        Summary.read(file)
+
+    assert str(refused.value) == f"summary of a plan at {file} is not one of this version: 'staging'"
+
+
+def test_thousands_of_chunks_over_a_hundred_files_are_a_small_plan(tmp_path: Path) -> None:
+    inputs = tuple(
+        InputFile(f"/data/year=2013/part-{number:05}-of-a-hundred.parquet", 1_000_000, 2**30, 0, 1, 2, 3, 4)
+        for number in range(100)
+    )
+    chunks = tuple(
+        Chunk(f"{day:04}", day * DAY_MS, (day + 1) * DAY_MS, (day + 1) * DAY_MS + 1, files, 10_000 + day)
+        for day in range(3_000)
+        for files in [tuple(range(day // 30, min(day // 30 + 3, 100)))]
+    )
+    plan = replace(plan_in(tmp_path), inputs=inputs, chunks=chunks, until_ms=3_000 * DAY_MS)
+
+    file = plan.written()
+
+    assert Plan.read(file) == plan
+    assert file.stat().st_size < 200_000
 
 
 def test_a_chunk_is_found_by_its_id() -> None:

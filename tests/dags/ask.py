@@ -22,6 +22,8 @@ WRONG_FORMS: list[dict[str, Any]] = [
     {"mode": "fast"},
     {"reason": " "},
 ]
+LONG_AGO = {"since": "2004-03-01T00:00:00Z", "until": "2004-04-01T00:00:00Z"}
+ALL_YEARS = {"since": "0001-01-01T00:00:00Z", "until": "9999-12-31T00:00:00Z"}
 ADA = {"id": "7", "name": "ada"}
 AT = "2026-01-01T00:00:00+00:00"
 EVENTS: list[dict[str, Any]] = [
@@ -172,6 +174,14 @@ def plans(definition: str, home: str, late: str) -> dict[str, list[Any]]:
         "found everywhere": _found(definition),
         "left to others": _found(definition, "2024-03-03", until="2024-03-05T00:00:00Z"),
         "only waited for": _found(definition, "2024-03-03", is_published=True, until="2024-03-05T00:00:00Z"),
+        "no event": _planned(
+            definition, "three", whole | {"since": "2004-03-01T00:00:00Z", "until": "2004-04-01T00:00:00Z"}
+        ),
+        "all years": _planned(
+            definition,
+            "three",
+            whole | {"since": "0001-01-01T00:00:00Z", "until": "9999-12-31T00:00:00Z", "dry_run": True},
+        ),
         "half a day": _planned(definition, "three", whole | {"since": "2024-03-01T12:00:00Z"}),
     }
     return told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,28 @@ def test_what_only_planning_can_tell_fails_at_once_too(told: dict[str, Any]) -> 
     kind, message = told["half a day"]
     assert kind == "AirflowFailException"
     assert message.startswith("since 2024-03-01T12:00Z is not ")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("no event", "no event in range 2004-03-01T00:00Z to 2004-04-01T00:00Z (CLICKS, source.path)"),
+        (
+            "all years",
+            "since must not be before 1970-01-01T00:00Z, got 0001-01-01T00:00Z (CLICKS, source.event_time_range)",
+        ),
+    ],
+)
+def test_a_range_that_can_have_no_event_fails_at_once_and_says_which_can(
+    told: dict[str, Any], asked: str, said: str
+) -> None:
+    kind, message = told[asked]
+
+    assert kind == "AirflowFailException"  # which Airflow does not retry
+    assert re.sub(r"/\S*clicks.toml", "CLICKS", message) == (
+        f"{said}\n  clicks has events from 2024-03-01T05:00Z to 2024-03-04T05:00Z"
+        "\n\nhint: the possible range is since=2024-03-01 until=2024-03-05; until is excluded"
+    )
 
 
 def test_what_is_missing_before_the_interval_of_a_scheduled_run_becomes_a_run(told: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ def test_what_no_retry_heals_fails_for_good_and_everything_else_is_tried_again(s
         "BackstreamError": "BackstreamError",
         "SpecError": "AirflowFailException",
         "PlanError": "AirflowFailException",
+        "RangeError": "AirflowFailException",
         "ContractError": "AirflowFailException",
         "ConflictError": "AirflowFailException",
         "QualityError": "AirflowFailException",

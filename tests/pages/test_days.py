@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from backstream.core.audit import Verdict
@@ -104,10 +106,35 @@ def test_stale_wins_over_the_verdict_and_running_over_all() -> None:
 
 def test_days_of_one_status_that_follow_one_another_are_one_stretch_the_newest_first() -> None:
     refused = row("b", 5, 7, Status.REFUSED, "fail")
-    days = days_of([refused, row("a", 0, 2)], lambda _: {}, None)
+    days = days_of([refused, row("a", 0, 2)], lambda _: {}, seen(end=7))
     found = stretches(days, [DayStatus.MISSING, DayStatus.FAILED])
     assert [(each.status.value, each.days) for each in found] == [("failed", 2), ("missing", 3)]
     assert found[1].interval == Interval(day(2), day(5))
+
+
+def test_days_of_one_status_with_others_between_that_nothing_is_known_of_are_two_stretches() -> None:
+    tried = [row(name, first, first + 1, Status.FAILED) for name, first in (("c", 8), ("b", 5))]
+    found = stretches(days_of([*tried, row("a", 0, 2)], lambda _: {}, None), [DayStatus.FAILED])
+    assert [each.interval.start_ms for each in found] == [day(8), day(5)]
+
+
+def test_a_run_that_published_nothing_makes_no_day_missing() -> None:
+    #  events     0 1
+    #  published  0
+    #  refused              7 8        the source has nothing there, and nobody had known
+    tried, published = row("b", 7, 9, Status.REFUSED, "fail"), row("a", 0, 1)
+    assert statuses(tried, published) == ["pass", "failed", "failed"]
+    assert statuses(tried, published, seen=replace(seen(end=2), at_ms=1)) == ["pass", "missing"]
+
+
+def test_a_run_that_failed_since_the_newest_look_shows_on_its_days() -> None:
+    tried = replace(row("b", 2, 3, Status.FAILED), finished_at_ms=5)
+    assert statuses(tried, row("a", 0, 2), seen=replace(seen(end=2), at_ms=4)) == ["pass", "pass", "failed"]
+    assert statuses(tried, row("a", 0, 2), seen=replace(seen(end=2), at_ms=5)) == ["pass", "pass"]
+
+
+def test_days_between_published_ones_are_not_missing_where_the_source_has_no_event() -> None:
+    assert statuses(row("b", 6, 7), row("a", 0, 1), seen=seen(end=2)) == ["pass", "missing", "pass"]
 
 
 def test_the_revisions_of_a_day_are_the_runs_whose_range_holds_it() -> None:

@@ -13,7 +13,8 @@ from tests.browser.seed import advice
 
 from backstream.core.errors import BackstreamError
 from backstream.core.folders import Home
-from backstream.core.instants import HOUR_MS, MINUTE_MS
+from backstream.core.instants import HOUR_MS, MINUTE_MS, instant_ms
+from backstream.core.intervals import Interval
 from backstream.pages.checks import CheckRow, histories
 from backstream.pages.curves import trend
 from backstream.pages.policy import policy
@@ -178,6 +179,15 @@ def test_what_is_wrong_is_said_before_airflow_is_asked(typed: dict[str, str], sa
 
 def test_a_day_ends_where_the_next_begins() -> None:
     assert (following("2024-02-28"), following("2023-12-31"), following("x")) == ("2024-02-29", "2024-01-01", "")
+    assert following("9999-12-31") == ""
+
+
+def test_a_browser_lets_nobody_choose_a_day_that_is_not_possible() -> None:
+    days = Interval(instant_ms("1970-01-01", "first"), instant_ms("2024-05-09", "end"))
+    fields = {each.name: each for each in FORM.fields({}, days)}
+    assert (fields["since"].least, fields["since"].most) == ("1970-01-01", "2024-05-08")
+    assert (fields["until"].least, fields["until"].most) == ("1970-01-02", "2024-05-09")
+    assert (fields["reason"].least, fields["reason"].most) == ("", "")
 
 
 def answering(status: int, body: bytes) -> Any:

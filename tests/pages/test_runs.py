@@ -15,11 +15,12 @@ RUN_ID = "backfill__2013-03-01T00:00:00+00:00"
 
 
 def leave_run(home: Path, folder: str, *, dataset: str = "flights", planned_at_s: int = 0, **left: object) -> None:
-    """Leave what a run leaves: a plan of trigger `RUN_ID`, and whichever other files are given."""
+    """Leave what a run leaves: the summary of a plan of trigger `RUN_ID`, and whichever other files are given."""
     path = home / "runs" / dataset / folder
     path.mkdir(parents=True)
     plan = {"dataset": dataset, "trigger": RUN_ID, "mode": "replay", "plan_hash": folder.rpartition(".")[2]}
-    (path / "plan.json").write_text(json.dumps(plan | {"since_ms": FEB_1, "until_ms": MAR_1}))
+    (path / "run.json").write_text(json.dumps(plan | {"since_ms": FEB_1, "until_ms": MAR_1}))
+    (path / "plan.json").write_text("no page reads it, for it may be large")
     os.utime(path / "plan.json", (planned_at_s, planned_at_s))
     for name, content in left.items():
         if name == "report":
@@ -58,7 +59,7 @@ def test_runs_of_dags_that_a_user_may_not_read_are_not_listed(tmp_path: Path) ->
 def test_a_folder_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
     leave_run(tmp_path, "r.aaa", planned_at_s=1)
     leave_run(tmp_path, "r.bbb", planned_at_s=2)
-    (tmp_path / "runs" / "flights" / "r.bbb" / "plan.json").write_text("{")
+    (tmp_path / "runs" / "flights" / "r.bbb" / "run.json").write_text("{")
     assert [run.plan_hash for run in newest_runs(Home(tmp_path), {"backfill_flights"})] == ["aaa"]
 
 
@@ -102,6 +103,7 @@ def test_as_long_as_the_newest_plan_has_no_report_an_older_one_is_not_shown_for_
 )
 def test_a_name_that_is_none_leads_nowhere(tmp_path: Path, dag_id: str, run_id: str) -> None:
     leave_run(tmp_path, "r.aaa", report="the report")
-    (tmp_path / "plan.json").write_text(json.dumps({"trigger": "secret"}))
+    (tmp_path / "run.json").write_text(json.dumps({"trigger": "secret"}))
+    (tmp_path / "plan.json").touch()
     (tmp_path / "report.html").write_text("the secret")
     assert report_of(Home(tmp_path), dag_id, run_id) is None

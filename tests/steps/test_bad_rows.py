@@ -254,10 +254,14 @@ def test_an_empty_range_is_published_as_no_rows_in_place_of_those_before(
     assert plan.folder.report.exists()
 
 
-def test_a_replay_of_nothing_at_all_gives_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_replay_of_a_day_without_an_event_gives_nothing(spark: SparkSession, tmp_path: Path) -> None:
     a_file_without_rows(tmp_path / "data")
+    around = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in (1, 3)]
+    write_clicks(tmp_path / "data/b.parquet", around[:1])
+    write_clicks(tmp_path / "data/c.parquet", around[1:])
+    silent = planned(tmp_path, write_definition(tmp_path), "2024-03-02", "2024-03-03", mode=Mode.REPLAY)
 
-    manifests = replayed(spark, planned(tmp_path, write_definition(tmp_path), mode=Mode.REPLAY))
+    manifests = replayed(spark, silent)
 
     assert [(each.events_read, each.fates, sum(each.files.values(), ())) for each in manifests] == [(0, {}, ())]
 

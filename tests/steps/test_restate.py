@@ -84,6 +84,26 @@ def test_a_scheduled_run_looks_up_to_its_own_interval(folder: Path) -> None:
     assert found(folder, since=4, until=6)[0] == [("04", "06", "missing: no run covers it")]
 
 
+def test_nothing_is_missing_after_the_last_event_nor_before_the_first(folder: Path) -> None:
+    #  events     1 2 3 4 5 6
+    #  published  1       5
+    run(folder, 1, 2)
+    run(folder, 5, 6)
+    assert [each[:2] for each in found(folder, until=20)[0]] == [("02", "05"), ("06", "07")]
+    (folder / "data/a.parquet").unlink()
+    write_clicks(folder / "data/b.parquet", [row for row in DAY if row[3] in (3, 4)])
+    wanted = [each for each in found(folder, until=20)[0] if each[2].startswith("missing")]
+    assert wanted == [("03", "05", "missing: no run covers it")]
+
+
+def test_a_run_that_published_nothing_leaves_no_gap_up_to_it(folder: Path) -> None:
+    run(folder, 1, 2)
+    write_clicks(folder / "data/b.parquet", [(at("25 05:00"), at("25 05:01"), "A", 99, "home")])
+    run(folder, 25, 26, Status.FAILED)
+    (folder / "data/b.parquet").unlink()
+    assert found(folder)[0] == []
+
+
 def test_a_failed_run_leaves_its_days_missing_and_a_refused_one_leaves_them_alone(folder: Path) -> None:
     run(folder, 1, 2)
     run(folder, 2, 3, Status.FAILED)
@@ -115,6 +135,16 @@ def test_late_data_and_gaps_are_ranges_in_their_order(folder: Path) -> None:
     assert summary == "clicks: 1 of 3 published days stale, 2 missing"
     told = restatements(folder / "clicks.toml", Home(folder / "home"), is_missing_wanted=False)
     assert [each.mode for each in told.ranges] == [Mode.RECOMPUTE]
+
+
+def test_days_after_the_last_event_are_not_run_again_whatever_nobody_knows_of_their_run(folder: Path) -> None:
+    #  events     1 2 3 4 5 6
+    #  published  1 .. 8            then 1 .. 6 again, and nothing tells any more what the first run had read
+    first = run(folder, 1, 9)
+    run(folder, 1, 7, trigger="again")
+    assert found(folder)[0] == []
+    first.folder.plan.unlink()
+    assert found(folder)[0] == []
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,44 @@ def test_a_run_is_under_way_as_long_as_it_leaves_files(plan: Plan) -> None:
     assert (dead.state, dead.seconds_left) == (State.INTERRUPTED, None)
 
 
+def test_the_plan_itself_is_not_read(plan: Plan) -> None:
+    finish(plan, 0, minute=2, seconds=120)
+    before = state(plan, minute=12)
+
+    plan.folder.plan.write_text("large")
+    os.utime(plan.folder.plan, (BEGIN_MS / 1_000, BEGIN_MS / 1_000))
+
+    assert state(plan, minute=12) == before
+
+
+def test_a_plan_without_a_summary_is_no_run_that_is_shown(plan: Plan) -> None:
+    plan.folder.summary.unlink()
+
+    assert run_states(Home(Path(plan.home)), "clicks") == []
+
+
+def test_of_hundreds_of_finished_chunks_the_newest_say_how_long_the_others_will_take(plan: Plan) -> None:
+    first, days = plan.chunks[0], range(302)
+    chunks = tuple(replace(first, chunk_id=f"{day:04}", start_ms=SINCE_MS + day * DAY_MS) for day in days)
+    long = replace(plan, chunks=chunks)
+    long.written()
+    plan.folder.plan.unlink()
+    for chunk in chunks[:-2]:
+        number = int(chunk.chunk_id)
+        ended = instant_text(BEGIN_MS + number * MINUTE_MS).replace("Z", "+00:00")
+        file = long.folder.manifest(chunk.chunk_id)
+        Manifest(long.run_id, chunk.chunk_id, chunk.chunk_id, 10, {}, {}, {"fates": 60.0}, ended).write(file)
+        if number < 100:
+            file.write_text("no manifest")
+        os.utime(file, (BEGIN_MS / 1_000 + number, BEGIN_MS / 1_000 + number))
+    os.utime(long.folder.plan, (BEGIN_MS / 1_000, BEGIN_MS / 1_000))
+
+    found = state(long, minute=5)
+
+    assert (found.state, found.chunks_done, found.chunks) == (State.RUNNING, 300, 302)
+    assert found.seconds_left == pytest.approx((120.0, 120.0), rel=0.02)
+
+
 def test_chunks_that_ran_as_one_took_as_long_as_all_of_them(plan: Plan) -> None:
     finish(plan, 0, minute=14, seconds=400)
     finish(plan, 1, minute=14, seconds=400)

@@ -61,6 +61,7 @@ def plan(
     with errors_in_words():
         asked = _asked(since, until, time_zone)
         planned = _planned(definition, asked, mode, Why(reason, is_unsealed_allowed=unsealed))
+        _tell(asked)
         print(_plan_text(planned))
 
 
@@ -96,7 +97,9 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
             return
         asked = _asked(*_both(since, until), time_zone)
         planned = None if fresh else _interrupted(definition, asked.interval, mode)
-        carry_out(planned or _planned(definition, asked, mode, why))
+        planned = planned or _planned(definition, asked, mode, why)
+        _tell(asked)
+        carry_out(planned)
 
 
 class Asked(NamedTuple):
@@ -121,18 +124,27 @@ def _both(since: str | None, until: str | None) -> tuple[str, str]:
 
 
 def _asked(since: str, until: str, time_zone: str | None) -> Asked:
-    """The range by its two ends, after a word on it where they are days of a time zone."""
+    """The range by its two ends, which may be days of a time zone."""
     if time_zone is None:
         return Asked(backfill_range(instant_ms(since, "--since"), instant_ms(until, "--until")))
     local_days = LocalDays.of(since, until, time_zone)
-    print(f"notice: {local_days.told}", file=sys.stderr)
     return Asked(local_days.covering, local_days)
+
+
+def _tell(asked: Asked) -> None:
+    """A word on the days of a time zone, once they are known to be possible: it looks at each."""
+    if asked.local_days:
+        print(f"notice: {asked.local_days.told}", file=sys.stderr)
 
 
 def _run_stale(definition: str, within: tuple[str | None, str | None], mode: Mode | None, why: Why) -> None:
     """One run per range of stale days."""
-    found = found_stale(definition, *within)
-    ranges = found.ranges()
+    from backstream.steps.possible import is_possible_range
+
+    found, path, home = found_stale(definition, *within), definition_path(definition), Home.from_environment()
+    ranges = [
+        (interval, in_mode) for interval, in_mode in found.ranges() if is_possible_range(path, interval, home)
+    ]
     if not ranges:
         print(f"{found.dataset}: none of {found.published_days} published days is stale")
     because = why._replace(reason=why.reason or "late data")

@@ -17,6 +17,14 @@ class PlanError(BackstreamError, ValueError):
     """What was asked for cannot be planned, or a plan cannot be used: a retry cannot help."""
 
 
+class RangeError(PlanError):
+    """A range that no source could have events for; `end` names the end of it that is wrong: since or until."""
+
+    def __init__(self, message: str, end: str = "") -> None:
+        super().__init__(message)
+        self.end = end
+
+
 class ContractError(BackstreamError, TypeError):
     """A table or file does not have the columns and types it promised: a retry cannot help."""
 

@@ -73,7 +73,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """What one run leaves: its plan, a manifest per chunk, the audit, the verdict, the publication, the report."""
+    """What one run leaves: its plan and a summary of it, a manifest per chunk, and what came of it in the end."""
 
     path: Path
 
@@ -82,9 +82,19 @@ class RunFolder:
         """The plan, JSON."""
         return self.path / "plan.json"
 
+    @property
+    def summary(self) -> Path:
+        """As much of the plan as pages show, JSON: a plan may be large."""
+        return self.path / "run.json"
+
+    @property
+    def manifests(self) -> Path:
+        """The folder of the chunks' manifests."""
+        return self.path / "chunks"
+
     def manifest(self, chunk_id: str) -> Path:
         """What the job of one chunk produced, JSON."""
-        return self.path / "chunks" / f"{chunk_id}.json"
+        return self.manifests / f"{chunk_id}.json"
 
     @property
     def audit(self) -> Path:

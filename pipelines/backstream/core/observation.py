@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from backstream.core.folders import read_json, write_json
+from backstream.core.intervals import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,13 @@ class Observation:
     unsealed: tuple[DayNote, ...] | None
     stale: tuple[DayNote, ...]
     problems: tuple[str, ...] = ()
+
+    @property
+    def span(self) -> Interval | None:
+        """The days of its events; None: no event."""
+        if self.first_day_ms is None or self.end_day_ms is None:
+            return None
+        return Interval(self.first_day_ms, self.end_day_ms)
 
     @property
     def sealed_until_ms(self) -> int | None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
 from backstream.core.errors import PlanError
-from backstream.core.folders import Home, RunFolder, read_json, write_json
+from backstream.core.folders import Home, RunFolder, read_json, write_text
 from backstream.core.intervals import Interval
 from backstream.core.local_days import LocalDays
+from backstream.core.packing import columns, counted, positions, ranges, rows, steps, uncounted
+from backstream.core.summary import Summary
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 _HASH_LENGTH = 12
 
 
@@ -139,7 +142,9 @@ class Plan:
     def _content(self) -> dict[str, Any]:
         """Without what was not said: a plan that overrides nothing is the same as before one could."""
         unsaid = {name for name in ("overrides", "gate_override", "local_days") if not getattr(self, name)}
-        return {name: value for name, value in asdict(self).items() if name not in unsaid}
+        said = asdict(replace(self, inputs=(), chunks=()))
+        packed = {"inputs": columns(self.inputs, InputFile), "chunks": _packed(self.chunks)}
+        return {name: value for name, value in (said | packed).items() if name not in unsaid}
 
     @property
     def run_id(self) -> str:
@@ -155,6 +160,22 @@ class Plan:
     def folder(self) -> RunFolder:
         """Where the run leaves what it made."""
         return RunFolder(Path(self.home) / "runs" / self.dataset / self.run_id)
+
+    @property
+    def summary(self) -> Summary:
+        """As much of it as pages show."""
+        return Summary(
+            dataset=self.dataset,
+            run_id=self.run_id,
+            plan_hash=self.plan_hash,
+            trigger=self.trigger,
+            reason=self.reason,
+            mode=self.mode.value,
+            since_ms=self.since_ms,
+            until_ms=self.until_ms,
+            expected_events={chunk.chunk_id: chunk.expected_events for chunk in self.chunks},
+            staging=tuple(str(self.staging(suffix)) for suffix in self.tables),
+        )
 
     def staging(self, suffix: str) -> Path:
         """Where the run stages files of a table: in the table's own folder; for an object store, in the home."""
@@ -176,8 +197,13 @@ class Plan:
         raise PlanError(msg)
 
     def written(self) -> Path:
-        """Write the plan into its run folder and return the file; the same plan is the same file."""
-        write_json(self.folder.plan, self._content() | {"run_id": self.run_id, "plan_hash": self.plan_hash})
+        """Write the plan into its run folder and return the file; the same plan is the same file.
+
+        The summary comes first: whoever finds a plan finds its summary.
+        """
+        self.summary.write(self.folder.summary)
+        content = self._content() | {"run_id": self.run_id, "plan_hash": self.plan_hash}
+        write_text(self.folder.plan, json.dumps(content, sort_keys=True, separators=(",", ":")) + "\n")
         return self.folder.plan
 
     @classmethod
@@ -192,7 +218,8 @@ class Plan:
         recorded = content.pop("plan_hash", None)
         content.pop("run_id", None)
         if content.get("plan_version") != PLAN_VERSION:
-            msg = f"plan version must be {PLAN_VERSION}, got {content.get('plan_version')!r} ({path})"
+            found = content.get("plan_version")
+            msg = f"plan version must be {PLAN_VERSION}, got {found!r}: plan it anew ({path})"
             raise PlanError(msg)
         if _hash(content) != recorded:
             msg = f"plan was changed after it was made: hash {_hash(content)}, recorded {recorded} ({path})"
@@ -218,10 +245,28 @@ def _typed(content: Mapping[str, Any]) -> dict[str, Any]:
         "local_days": LocalDays(**asked) if asked else None,
         "mode": Mode(content["mode"]),
         "fidelity": Fidelity(content["fidelity"]),
-        "inputs": tuple(InputFile(**each) for each in content["inputs"]),
-        "chunks": tuple(Chunk(**each | {"files": tuple(each["files"])}) for each in content["chunks"]),
+        "inputs": tuple(InputFile(*values) for values in rows(content["inputs"], InputFile)),
+        "chunks": _unpacked(content["chunks"]),
         "tables": {
             suffix: PlannedTable(**each | {"columns": tuple(tuple(column) for column in each["columns"])})
             for suffix, each in content["tables"].items()
         },
     }
+
+
+_INSTANTS = ("start_ms", "end_ms", "read_until_ms")
+
+
+def _packed(chunks: Sequence[Chunk]) -> dict[str, Any]:
+    """Chunks by columns: equally long ones cost little more than their numbers of events."""
+    found = columns(chunks, Chunk)
+    found |= {name: steps(found[name]) for name in _INSTANTS}
+    found["files"] = [ranges(files) for files in found["files"]]
+    return {name: counted(values) for name, values in found.items()}
+
+
+def _unpacked(packed: Mapping[str, Sequence[tuple[Any, int]]]) -> tuple[Chunk, ...]:
+    found = {name: uncounted(values) for name, values in packed.items()}
+    found |= {name: list(accumulate(found[name])) for name in _INSTANTS}
+    found["files"] = [positions(text) for text in found["files"]]
+    return tuple(Chunk(*values) for values in rows(found, Chunk))

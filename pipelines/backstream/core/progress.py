@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import quantiles
@@ -51,12 +51,16 @@ def progress_of(plan: Plan) -> Progress:
             done.append(Manifest.read(file))
         else:
             left.append(chunk.expected_events)
-    return Progress(len(done), len(plan.chunks), seconds_left(timings(plan, done), left))
+    return Progress(len(done), len(plan.chunks), seconds_left(timings(_expected(plan), done), left))
 
 
-def timings(plan: Plan, manifests: Iterable[Manifest]) -> list[ChunkTiming]:
-    """What each finished chunk of a plan took; chunks that ran as one count as one."""
-    expected = {chunk.chunk_id: chunk.expected_events for chunk in plan.chunks}
+def timings(expected: Mapping[str, int], manifests: Iterable[Manifest]) -> list[ChunkTiming]:
+    """What each finished chunk took; chunks that ran as one count as one.
+
+    Args:
+        expected: by chunk, how many events it was expected to have.
+        manifests: of the finished chunks.
+    """
     ran_as_one: dict[tuple[str, str], list[Manifest]] = {}
     for each in manifests:
         ran_as_one.setdefault((each.attempt, each.finished_at), []).append(each)
@@ -68,6 +72,10 @@ def timings(plan: Plan, manifests: Iterable[Manifest]) -> list[ChunkTiming]:
         )
         for (_, finished_at), several in ran_as_one.items()
     ]
+
+
+def _expected(plan: Plan) -> dict[str, int]:
+    return {chunk.chunk_id: chunk.expected_events for chunk in plan.chunks}
 
 
 def _rounded_up(seconds: float) -> int:

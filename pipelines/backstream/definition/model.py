@@ -230,6 +230,8 @@ class Backfill(_Section):
 
     schedule: str = "@daily"
     chunk: PositiveDuration = DAY_MS
+    max_chunks: int = Field(default=10_000, ge=1)
+    """A range of more chunks is refused: it is mistyped, or wants a larger chunk."""
     together: int = Field(default=4_000_000, ge=0)
     """Chunks side by side run as one while they have no more events than that in all; 0: each runs by itself."""
     mode: Mode = Mode.RECOMPUTE

@@ -14,7 +14,7 @@ from airflow.sdk import Param
 
 from backstream.core.errors import SpecError
 from backstream.core.generators import StrategyKind
-from backstream.core.instants import duration_text
+from backstream.core.instants import duration_text, instant_text
 from backstream.core.plan import Mode
 from backstream.definition.model import Definition
 from backstream.definition.overrides import DELAYED
@@ -113,7 +113,11 @@ def form_of_a_backfill(definition: Definition) -> dict[str, Param]:
 
 def form_of_a_reprocess(definition: Definition) -> dict[str, Param]:
     """The range and a reason have to be filled in."""
-    ends = {"since": _instant("Since", "First instant, included"), "until": _instant("Until", "Last, excluded")}
+    first_ms, end_ms = definition.source.event_time_range
+    ends = {
+        "since": _instant("Since", "First instant, included", f"From `{instant_text(first_ms)}` on"),
+        "until": _instant("Until", "Last, excluded", f"To `{instant_text(end_ms)}`, and not in the future"),
+    }
     ends["time_zone"] = Param(
         None,
         type=["null", "string"],
@@ -158,12 +162,15 @@ def form_of_a_restatement() -> dict[str, Param]:
     return ends | {"missing": missing, "dry_run": dry_run} | passed_on
 
 
-def _instant(title: str, what: str) -> Param:
+def _instant(title: str, what: str, possible: str) -> Param:
+    """No schema knows what time it is: the task `plan` refuses a range without an event, at once."""
     return Param(
         type="string",
         format="date-time",
         title=title,
-        description_md=f"{what}; with its offset, such as `2013-02-01T00:00:00Z`. Days of the lake are UTC days.",
+        description_md=(
+            f"{what}; with its offset, such as `2013-02-01T00:00:00Z`. {possible}. Days of the lake are UTC days."
+        ),
         section="Range",
     )
 

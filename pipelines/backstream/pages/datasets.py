@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,6 +34,7 @@ class Defined:
     name: str
     definition: Definition | None
     problem: str
+    path: Path
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,8 @@ class Dataset:
 
     def day(self, day_ms: int) -> Day | None:
         """One day; None where nothing is known of it."""
-        at = (day_ms - self.days[0].day_ms) // DAY_MS if self.days else -1
-        return self.days[at] if 0 <= at < len(self.days) else None
+        at = bisect_left(self.days, day_ms, key=lambda day: day.day_ms)
+        return self.days[at] if at < len(self.days) and self.days[at].day_ms == day_ms else None
 
 
 def names(records: Records, dag_ids: Collection[str]) -> list[str]:
@@ -164,5 +166,5 @@ def _read(path: Path) -> Defined:
     try:
         definition = load(path)
     except SpecError as error:
-        return Defined(path.stem, None, str(error))
-    return Defined(definition.name, definition, "")
+        return Defined(path.stem, None, str(error), path)
+    return Defined(definition.name, definition, "", path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -35,7 +35,7 @@ class DayStatus(StrEnum):
     OPEN = "open"
     """Not published, and may still gain events."""
     MISSING = "missing"
-    """Has events, or lies between days that are published, and no run has published it."""
+    """Lies between the first event and the last, and no run has published it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,10 @@ class Stretch:
 def days_of(
     runs: Sequence[RunRow], figures: FiguresOf, seen: Observation | None, running: Iterable[Interval] = ()
 ) -> list[Day]:
-    """Every day from the first to the last that anything is known of, in order.
+    """Every day that is published or has events or lies between such days, and those of runs, in order.
+
+    The dataset's history is what is published and what the source holds: a run that published nothing marks its
+    own days, and none before or after them is missing for it.
 
     Args:
         runs: the ledger's rows of the dataset, newest first.
@@ -74,11 +77,11 @@ def days_of(
         seen: the newest look at the source.
         running: the ranges of runs that are under way.
     """
-    claims, tries = _claims(runs)
+    claims, tried = _claims(runs)
     busy = {day_ms for interval in running for day_ms in _days(interval)}
-    known = {*claims, *tries, *busy, *_days_of_events(seen)}
-    if not known:
-        return []
+    history = {*claims, *_days_of_events(seen, claims)}
+    tries = {day_ms for day_ms, row in tried.items() if day_ms in history or _is_newer(row, seen)}
+    known = sorted({*history, *tries, *busy})
     notes = _notes(seen)
     publishers = {row.run_id: row for row in claims.values()}
     counted = {run_id: figures(run_id) for run_id in publishers}
@@ -91,7 +94,7 @@ def days_of(
             counted[claims[day_ms].run_id].get(day_ms) if day_ms in claims else None,
             notes.get(day_ms),
         )
-        for day_ms in range(min(known), max(known) + DAY_MS, DAY_MS)
+        for day_ms in known
     ]
 
 
@@ -102,11 +105,15 @@ def stretches(days: Sequence[Day], statuses: Iterable[DayStatus]) -> list[Stretc
     for before, day in pairwise([None, *days]):
         if day is None or day.status not in wanted:
             continue
-        if found and before and found[-1][-1] is before and before.status is day.status:
+        if found and before and found[-1][-1] is before and _is_next(before, day):
             found[-1].append(day)
         else:
             found.append([day])
     return [_stretch(each) for each in reversed(found)]
+
+
+def _is_next(before: Day, day: Day) -> bool:
+    return before.status is day.status and before.day_ms + DAY_MS == day.day_ms
 
 
 def claimants(runs: Sequence[RunRow], day_ms: int) -> list[RunRow]:
@@ -119,20 +126,20 @@ def _stretch(days: Sequence[Day]) -> Stretch:
     return Stretch(days[0].status, Interval(days[0].day_ms, days[-1].day_ms + DAY_MS), tuple(notes))
 
 
-def _claims(runs: Sequence[RunRow]) -> tuple[dict[int, RunRow], set[int]]:
-    """By day, whose rows are in the table; and the days over which a newer run published nothing."""
+def _claims(runs: Sequence[RunRow]) -> tuple[dict[int, RunRow], dict[int, RunRow]]:
+    """By day, whose rows are in the table; and by day the newer run that published nothing."""
     undone = {found for row in runs if (found := run_undone(row.run_id))}
     claims: dict[int, RunRow] = {}
-    tries: set[int] = set()
+    tries: dict[int, RunRow] = {}
     for row in reversed(runs):
         if run_undone(row.run_id) or row.run_id in undone:
             continue
         for day_ms in _days(Interval(row.since_ms, row.until_ms)):
             if row.status in _PUBLISHED:
                 claims[day_ms] = row
-                tries.discard(day_ms)
+                tries.pop(day_ms, None)
             else:
-                tries.add(day_ms)
+                tries[day_ms] = row
     return claims, tries
 
 
@@ -170,9 +177,17 @@ def _notes(seen: Observation | None) -> dict[int, DayNote]:
     return {note.day_ms: note for note in (*(seen.unsealed or ()), *seen.stale)} if seen else {}
 
 
-def _days_of_events(seen: Observation | None) -> Iterator[int]:
-    if seen and seen.first_day_ms is not None and seen.end_day_ms is not None:
-        yield from range(seen.first_day_ms, seen.end_day_ms, DAY_MS)
+def _is_newer(row: RunRow, seen: Observation | None) -> bool:
+    """Whether a run ended after the newest look, which then cannot know whether its days have events."""
+    return seen is None or row.finished_at_ms > seen.at_ms
+
+
+def _days_of_events(seen: Observation | None, published: Collection[int]) -> Iterator[int]:
+    """From the first event to the last; as long as nobody has looked, from the first published day to the last."""
+    if seen and seen.span:
+        yield from _days(seen.span)
+    elif published:
+        yield from _days(Interval(min(published), max(published) + DAY_MS))
 
 
 def _days(interval: Interval) -> Iterator[int]:

@@ -7,16 +7,17 @@ parameters and the audit log are Airflow's, and the form cannot differ from the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 
 import httpx
 
 from backstream.core.errors import BackstreamError, SpecError
-from backstream.core.instants import DAY_MS, instant_ms, instant_text
+from backstream.core.instants import DAY_MS, instant_ms, instant_text, moment
 from backstream.core.intervals import Interval, backfill_range, require_whole_days
 from backstream.core.local_days import LocalDays
+from backstream.core.possible import whole_days
 from backstream.pages.runs import BACKFILL, REPROCESS
 
 RANGE = ("since", "until")
@@ -37,7 +38,10 @@ class RefusedError(BackstreamError):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One parameter of the DAG as a field; `kind` is that of the input, `select` with choices or `area`."""
+    """One parameter of the DAG as a field; `kind` is that of the input, `select` with choices or `area`.
+
+    `least` and `most` are the days that may be chosen; `problem` says what is wrong with what was typed.
+    """
 
     name: str
     title: str
@@ -46,6 +50,9 @@ class Field:
     value: str
     is_required: bool
     choices: tuple[str, ...] = ()
+    least: str = ""
+    most: str = ""
+    problem: str = ""
 
     @property
     def is_first(self) -> bool:
@@ -75,10 +82,16 @@ class Form:
         """Whether a range can be asked for."""
         return all(name in self.schemas for name in RANGE)
 
-    def fields(self, typed: Mapping[str, str]) -> list[Field]:
-        """The fields with what was typed, or what they begin with."""
+    def fields(self, typed: Mapping[str, str], days: Interval | None = None) -> list[Field]:
+        """The fields with what was typed, or what they begin with.
+
+        Args:
+            typed: by name; nothing for a field that nobody has filled in.
+            days: the whole UTC days that may be asked for; None: nobody knows.
+        """
         ordered = sorted(self.params, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
-        return [_field(name, self.params[name], typed.get(name)) for name in ordered]
+        found = [_field(name, self.params[name], typed.get(name)) for name in ordered]
+        return [_bounded(each, days) if days and each.name in RANGE else each for each in found]
 
     def conf(self, typed: Mapping[str, str]) -> dict[str, Any]:
         """The configuration of the run; what was left as it is is left to the DAG.
@@ -169,6 +182,13 @@ def _field(name: str, param: Mapping[str, Any], typed: str | None) -> Field:
     )
 
 
+def _bounded(field: Field, days: Interval) -> Field:
+    """A range of one day at least: its first is not the end of all, its end not the first of all."""
+    first_ms, end_ms = days.start_ms, days.end_ms
+    least_ms, most_ms = (first_ms, end_ms - DAY_MS) if field.name == "since" else (first_ms + DAY_MS, end_ms)
+    return replace(field, least=instant_text(least_ms)[:10], most=instant_text(most_ms)[:10])
+
+
 def _value(name: str, schema: Mapping[str, Any], typed: str) -> Any:
     """What was typed, as its type; an empty field is null where the schema lets it."""
     kinds, text = _types(schema), typed.strip()
@@ -196,6 +216,15 @@ def _text(default: Any) -> str:
     return "" if default is None else str(default)
 
 
+def days_asked(typed: Mapping[str, str]) -> Interval:
+    """The whole UTC days that would be run.
+
+    Raises:
+        SpecError, PlanError: when what was typed is no range.
+    """
+    return whole_days(_range_of(typed))
+
+
 def _range_of(typed: Mapping[str, str]) -> Interval:
     """What was typed, as instants: days of UTC, or of the time zone named."""
     since, until = (typed.get(name, "") for name in RANGE)
@@ -216,6 +245,6 @@ def _date_time(value_ms: int) -> str:
 def following(day: str) -> str:
     """The day after, as ISO 8601: a range of one day ends before it. Empty when it is no day."""
     try:
-        return instant_text(instant_ms(day, "day") + DAY_MS)[:10]
+        return moment(instant_ms(day, "day") + DAY_MS).date().isoformat()
     except (SpecError, OverflowError):
         return ""

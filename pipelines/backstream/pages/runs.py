@@ -43,7 +43,7 @@ def report_of(home: Home, dag_id: str, trigger: str, plan_hash: str | None = Non
     What comes in from a request is compared with contents and is never part of a path.
     """
     for folder in _folders(home, dag_id):
-        plan = _plan_of(folder)
+        plan = _planned(folder.summary)
         if plan.get("trigger") == trigger and plan_hash in (None, plan.get("plan_hash")):
             return folder.report if folder.report.is_file() else None
     return None
@@ -75,8 +75,8 @@ def _folders(home: Home, dag_id: str) -> list[RunFolder]:
 
 
 def _run(folder: RunFolder) -> Run | None:
-    """What became of the plan in a folder; None when the plan cannot be read."""
-    plan = _plan_of(folder)
+    """What became of the plan in a folder; None when its summary cannot be read. The plan itself is not."""
+    plan = _planned(folder.summary)
     try:
         interval = Interval(int(plan["since_ms"]), int(plan["until_ms"]))
         names = {name: str(plan[name]) for name in ("dataset", "trigger", "plan_hash", "mode")}
@@ -93,17 +93,13 @@ def _run(folder: RunFolder) -> Run | None:
     )
 
 
-def _plan_of(folder: RunFolder) -> dict[str, Any]:
-    """The few words of it that are asked for: a plan never changes, and may name thousands of files."""
-    return _said(folder.plan)
-
-
 _WORDS = ("dataset", "trigger", "plan_hash", "mode", "since_ms", "until_ms")
 
 
 @while_unchanged
-def _said(plan: Path) -> dict[str, Any]:
-    content = _content(plan, "plan")
+def _planned(summary: Path) -> dict[str, Any]:
+    """The few words of a plan's summary that are asked for."""
+    content = _content(summary, "summary of a plan")
     return {name: content[name] for name in _WORDS if name in content}
 
 

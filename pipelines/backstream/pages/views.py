@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
-from backstream.core.errors import BackstreamError, PlanError, SpecError
+from backstream.core.errors import BackstreamError, PlanError, RangeError, SpecError
+from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS, instant_ms, instant_text
 from backstream.pages import checks as histories
 from backstream.pages import datasets, grid
 from backstream.pages.days import DayStatus, claimants
 from backstream.pages.records import Records
 from backstream.pages.render import Page, left_text, note_page, page
-from backstream.pages.reprocess import Airflow, RefusedError, following
+from backstream.pages.reprocess import Airflow, RefusedError, days_asked, following
 from backstream.pages.runs import dataset_of, newest_runs
 from backstream.pages.watermark import asked_delay_ms, drawn, stored_curve
 from backstream.pages.windows import changes_by_run, day_windows, newest_with_audit
+from backstream.steps.possible import possible_days, require_possible_range
 
 _GRAVITY = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)
 _STRETCHES_SHOWN = 12
@@ -150,9 +154,9 @@ def may_not_run(dag_id: str) -> Page:
 
 
 async def form(
-    dag_id: str, airflow: Airflow, typed: Mapping[str, str], problem: str = "", status: int = 200
+    dag_id: str, airflow: Airflow, typed: Mapping[str, str], problem: Exception | str = "", status: int = 200
 ) -> Page:
-    """The form that has a range computed again."""
+    """The form that has a range computed again; what is wrong with an end of the range is said beside it."""
     name = dataset_of(dag_id)
     if name is None:
         return _unknown(dag_id)
@@ -164,7 +168,14 @@ async def form(
         )
     if typed.get("since") and not typed.get("until"):
         typed = {**typed, "until": following(typed["since"])}
-    fields = asked.fields(typed)
+    defined = datasets.defined(name)
+    days = possible_days(defined.definition) if defined and defined.definition else None
+    fields = [
+        replace(each, problem=str(problem))
+        if isinstance(problem, RangeError) and each.name == problem.end
+        else each
+        for each in asked.fields(typed, days)
+    ]
     return page(
         "reprocess.html",
         status,
@@ -174,20 +185,24 @@ async def form(
         asked=asked,
         first=[field for field in fields if field.is_first],
         rest=[field for field in fields if not field.is_first],
-        problem=problem,
+        problem="" if isinstance(problem, RangeError) else str(problem),
     )
 
 
-async def started(dag_id: str, airflow: Airflow, typed: Mapping[str, str]) -> Page:
+async def started(dag_id: str, airflow: Airflow, typed: Mapping[str, str], home: Home) -> Page:
     """Start the run that was asked for; what is wrong with it is said in the form, which keeps what was typed."""
     name = dataset_of(dag_id)
     if name is None:
         return _unknown(dag_id)
     try:
         asked = await airflow.form(name)
-        run_id = await airflow.started(asked.dag_id, asked.conf(typed))
+        conf = asked.conf(typed)
+        if (defined := datasets.defined(name)) and defined.definition:
+            # In a thread of its own: it may look at the files of the source.
+            await to_thread(require_possible_range, defined.path, days_asked(typed), home)
+        run_id = await airflow.started(asked.dag_id, conf)
     except (SpecError, PlanError) as error:
-        return await form(dag_id, airflow, typed, str(error), BAD_REQUEST)
+        return await form(dag_id, airflow, typed, error, BAD_REQUEST)
     except RefusedError as error:
         return await form(dag_id, airflow, typed, f"Airflow did not start it: {error}", error.status)
     return page(

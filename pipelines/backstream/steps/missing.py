@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS
 from backstream.core.intervals import Interval
+from backstream.core.plan import InputFile
+from backstream.core.possible import whole_days
 from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition
 from backstream.lake.ledger import RunRow, Status, runs
 from backstream.steps.inputs import inspected, source_files
+from backstream.steps.possible import event_span
 from backstream.steps.seals import seals
 
 
@@ -31,6 +35,8 @@ class Missing:
 def missing(definition_path: Path, home: Home, until_ms: int | None = None) -> Missing:
     """The days from the first that was ever published until an instant that no run covers.
 
+    Before the first event of the source and after its last one nothing is missing.
+
     Args:
         definition_path: the TOML file.
         home: where state lies.
@@ -49,8 +55,10 @@ def missing(definition_path: Path, home: Home, until_ms: int | None = None) -> M
     newest = {day: row for row in reversed(rows) for day in range(row.since_ms, row.until_ms, DAY_MS)}
     covered = {day for row in done for day in range(row.since_ms, row.until_ms, DAY_MS)}
     days = [day for day in range(min(row.since_ms for row in done), end_ms, DAY_MS) if day not in covered]
+    inputs = _inputs(definition, definition_path) if days else ()
+    days = _with_events(days, event_span(inputs, Interval(*definition.source.event_time_range)))
     refused = {day for day in days if day in newest and newest[day].status is Status.REFUSED}
-    open_days = _unsealed(definition, definition_path, home, [day for day in days if day not in refused])
+    open_days = _unsealed(definition, inputs, home, [day for day in days if day not in refused])
     wanted = [day for day in days if day not in refused and day not in open_days]
     return Missing(_joined(wanted), len(refused), len(open_days))
 
@@ -59,13 +67,24 @@ def _is_published(row: RunRow) -> bool:
     return row.status in (Status.PUBLISHED, Status.ALREADY_PUBLISHED)
 
 
-def _unsealed(definition: Definition, path: Path, home: Home, days: list[int]) -> set[int]:
+def _inputs(definition: Definition, path: Path) -> tuple[InputFile, ...]:
+    return inspected(source_files(definition.source, str(path)), definition.timed_source).inputs
+
+
+def _with_events(days: list[int], events: Interval | None) -> list[int]:
+    """Those of the days that are not before all events or after all of them; all, where nobody knows."""
+    if events is None:
+        return days
+    span = whole_days(events)
+    return [day for day in days if span.start_ms <= day < span.end_ms]
+
+
+def _unsealed(definition: Definition, inputs: Sequence[InputFile], home: Home, days: list[int]) -> set[int]:
     """Those of the days that can still gain events."""
     if not days or definition.backfill.horizon is None:
         return set()
-    source = inspected(source_files(definition.source, str(path)), definition.timed_source)
     span = Interval(days[0], days[-1] + DAY_MS)
-    evidence = seals(definition, source.inputs, span, home)
+    evidence = seals(definition, inputs, span, home)
     return {each.day_ms for each in evidence if not each.seal.is_final} & {*days}
 
 

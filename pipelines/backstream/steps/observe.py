@@ -15,10 +15,12 @@ from backstream.core.instants import DAY_MS, SECOND_MS
 from backstream.core.intervals import Interval
 from backstream.core.observation import DayFigures, DayNote, Observation, write_figures
 from backstream.core.plan import InputFile, Plan
+from backstream.core.possible import whole_days
 from backstream.core.seals import Evidence
 from backstream.definition.load import load, parse, resolved
 from backstream.definition.model import Definition
 from backstream.steps.inputs import inspected, source_files
+from backstream.steps.possible import event_span
 from backstream.steps.seals import seals
 from backstream.steps.stale import StaleDay, Staleness, stale
 from backstream.steps.state import home_of
@@ -39,7 +41,8 @@ def observe(definition_path: Path, home: Home, known: Staleness | None = None) -
     if definition is None:
         return Observation(definition_path.stem, _now_ms(), None, None, None, (), tuple(problems))
     inputs = _tried(problems, lambda: _inputs(definition, definition_path)) or ()
-    span = _days_of_events(inputs)
+    allowed = Interval(*definition.source.event_time_range)
+    span = _days_of_events(inputs, allowed)
     evidence = _tried(problems, lambda: seals(definition, inputs, span, home)) if span else None
     found = known or (_tried(problems, lambda: stale(definition_path, home)) if inputs else None)
     observation = Observation(
@@ -97,13 +100,11 @@ def _inputs(definition: Definition, definition_path: Path) -> tuple[InputFile, .
     return inspected(source_files(definition.source, str(definition_path)), definition.timed_source).inputs
 
 
-def _days_of_events(inputs: tuple[InputFile, ...]) -> Interval | None:
+def _days_of_events(inputs: tuple[InputFile, ...], allowed: Interval) -> Interval | None:
     """The whole days from the first event to the last, as footers tell them; None where none does."""
-    first = [file.min_event_ms for file in inputs if file.min_event_ms is not None]
-    last = [file.max_event_ms for file in inputs if file.max_event_ms is not None]
-    if not first or not last:
-        return None
-    return Interval(min(first) // DAY_MS * DAY_MS, max(last) // DAY_MS * DAY_MS + DAY_MS)
+    told = [file for file in inputs if file.min_event_ms is not None and file.max_event_ms is not None]
+    span = event_span(told, allowed)
+    return whole_days(span) if span and span.start_ms < span.end_ms else None
 
 
 def _unsealed(day: Evidence) -> DayNote:

@@ -13,7 +13,7 @@ from backstream import __version__
 from backstream.core.arrivals import BucketGrid, IndexFolder, is_told_by_index
 from backstream.core.errors import PlanError
 from backstream.core.folders import Home
-from backstream.core.instants import MAX_MS, MIN_MS
+from backstream.core.instants import MAX_MS, MIN_MS, duration_text
 from backstream.core.intervals import Interval, backfill_range, require_whole_days
 from backstream.core.local_days import LocalDays
 from backstream.core.plan import Chunk, Fidelity, InputFile, Mode, Plan
@@ -38,6 +38,7 @@ from backstream.quality.suites import load_suite
 from backstream.spark.streams.index import ArrivalIndex
 from backstream.steps.inputs import arrival_bounds, inspected, require_everywhere, source_files
 from backstream.steps.instants import Longs
+from backstream.steps.possible import event_span, read_by, require_range
 from backstream.steps.seals import require_sealed, seals, with_unsealed
 
 log = logging.getLogger(__name__)
@@ -78,8 +79,9 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
 
     Raises:
         SpecError: when the definition or the range is wrong.
-        PlanError: when the source cannot be read, a day is not sealed, or the table in the
-            lake does not fit or is another's.
+        RangeError: when no event can be in the range.
+        PlanError: when the range is too many chunks, the source cannot be read, a day is not sealed, or the table
+            in the lake does not fit or is another's.
     """
     where = str(definition_path)
     interval = backfill_range(since_ms, until_ms)
@@ -92,6 +94,10 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     source = inspected(source_files(definition.source, where), definition.timed_source)
     require_columns(definition, source.types, where)
     require_everywhere(definition, source.lacking, where)
+    index = _indexed(definition, source.inputs, chosen, home)
+    allowed = Interval(*definition.source.event_time_range)
+    require_range(definition, interval, event_span(source.inputs, allowed, index.spans()), where, home)
+    _require_few(definition, interval, where)
     is_final = chosen is Mode.RECOMPUTE or definition.backfill.publish == "final"
     days = seals(definition, source.inputs, interval, home) if is_final else []
     if not is_unsealed_allowed:
@@ -118,7 +124,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
         clock_end_ms=clock_end_ms,
         home=str(home.path),
         inputs=source.inputs,
-        chunks=_chunks(definition, interval, source.inputs, _indexed(definition, source.inputs, chosen, home)),
+        chunks=_chunks(definition, interval, source.inputs, index),
         tables=tables,
         base_snapshots=base_snapshots,
         trigger=trigger,
@@ -129,6 +135,25 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     )
     plan.written()
     return plan
+
+
+def _require_few(definition: Definition, interval: Interval, where: str) -> None:
+    """Check, before any is made, that a range is not more chunks than one plan may have.
+
+    Raises:
+        PlanError: naming how many it would be, and how to ask for it otherwise.
+    """
+    length_ms, backfill = interval.end_ms - interval.start_ms, definition.backfill
+    count = -(-length_ms // backfill.chunk)
+    if count > backfill.max_chunks:
+        enough_ms = -(-length_ms // backfill.max_chunks // backfill.chunk) * backfill.chunk
+        msg = (
+            f"cannot plan {interval}: it is {count:,} chunks of {duration_text(backfill.chunk)},"
+            f" backfill.max_chunks is {backfill.max_chunks:,} ({where})\n\n"
+            f"hint: ask for less, set backfill.chunk to {duration_text(enough_ms)} or more, or raise"
+            " backfill.max_chunks"
+        )
+        raise PlanError(msg)
 
 
 def _fidelity(source: Source) -> Fidelity:
@@ -188,7 +213,7 @@ def _chunks(
     held, positions = _Held.of(inputs, unknown), {file.path: number for number, file in enumerate(inputs)}
 
     def chunk(number: int, piece: Interval) -> Chunk:
-        wanted = _read_by(piece, definition)
+        wanted = read_by(piece, definition)
         counted = {path: events for path, events in index.events_in(wanted).items() if path not in unknown}
         known = [positions[path] for path in counted if path in positions]
         files = tuple(sorted([*held.within(wanted), *known]))
@@ -222,19 +247,6 @@ class _Held(NamedTuple):
         """The positions of the files in which an event of the interval may be."""
         is_near = (self.first_ms < interval.end_ms) & (self.last_ms >= interval.start_ms)
         return [int(position) for position in self.positions[is_near]]
-
-
-def _read_by(piece: Interval, definition: Definition) -> Interval:
-    """The event times that a chunk reads: until its last window ends; a hole after that window is its own too.
-
-    Of sessions only the least is known beforehand, a gap on both sides; the job reads on until they close.
-    """
-    window = definition.window.spec()
-    if isinstance(window, Session):
-        return Interval(piece.start_ms - window.gap_ms, piece.end_ms + window.gap_ms)
-    unit_ms = definition.unit_ms
-    last_start_ms = piece.end_ms - 1 - (piece.end_ms - 1 - window.offset_ms) % unit_ms
-    return Interval(piece.start_ms, last_start_ms + max(window.size_ms, unit_ms))
 
 
 def _estimate(file: InputFile, piece: Interval) -> int:

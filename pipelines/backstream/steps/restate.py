@@ -11,6 +11,7 @@ from backstream.core.intervals import Interval
 from backstream.core.plan import Mode
 from backstream.steps.missing import Missing, missing
 from backstream.steps.observe import observe
+from backstream.steps.possible import is_possible_range
 from backstream.steps.refused import refused_days
 from backstream.steps.stale import Staleness, stale
 
@@ -57,7 +58,8 @@ def restatements(
     late = [
         Restatement(kept, mode, _because(found, kept))
         for interval, mode in found.ranges()
-        if (kept := limits.kept(interval))
+        # Days without events and rows, after the last event, gain nothing: a run over them would be refused.
+        if (kept := limits.kept(interval)) and is_possible_range(definition_path, kept, home)
     ]
     said = [f"{_days(late)} of {found.published_days} published days stale"]
     gaps = missing(definition_path, home, until_ms) if is_missing_wanted else Missing(())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -15,13 +15,15 @@ from backstream.core.errors import BackstreamError
 from backstream.core.folders import Home, RunFolder
 from backstream.core.instants import SECOND_MS, instant_text
 from backstream.core.intervals import Interval
-from backstream.core.plan import Plan
-from backstream.core.progress import is_alive, seconds_left, timings
+from backstream.core.manifest import Manifest
+from backstream.core.progress import ChunkTiming, is_alive, seconds_left, timings
 from backstream.core.publication import Publication
+from backstream.core.summary import Summary
+from backstream.core.together import MOST_TOGETHER
 from backstream.lake.ledger import RunRow, Status, runs
-from backstream.steps.state import manifests_of
 
-_UNENDED_SHOWN = 20  # each costs reading its plan
+_UNENDED_SHOWN = 20  # each costs looking at all that it left
+_TIMED = 2 * MOST_TOGETHER  # manifests, the newest: whole groups of them; a run of thousands goes on as they did
 _AFTERMATH_MS = 10 * SECOND_MS
 
 
@@ -106,37 +108,36 @@ def _newest_folders(home: Home, dataset: str | None) -> list[RunFolder]:
 
 
 def _of_folder(folder: RunFolder, row: RunRow | None, now_ms: int) -> RunState | None:
-    """None for a plan of another version, of which only the ledger can tell."""
+    """None for a plan of another version, of which only the ledger can tell. The plan itself is not read."""
     try:
-        plan = Plan.read(folder.plan)
+        planned = Summary.read(folder.summary)
     except BackstreamError:
         return None
-    manifests = manifests_of(plan)
-    done = timings(plan, manifests)
-    started_ms, last_sign_ms = _modified_ms(folder.plan), max(_signs_ms(plan))
+    finished = _finished(folder, planned)
+    started_ms, last_sign_ms = _modified_ms(folder.plan), max(_signs_ms(folder, planned))
     audit = Audit.read(folder.verdict) if folder.verdict.exists() else None
     publication = Publication.read(folder.publication) if folder.publication.exists() else None
-    state = _ended(audit, publication, row, last_sign_ms)
+    state, done = _ended(audit, publication, row, last_sign_ms), list[ChunkTiming]()
     if state is None:
-        is_begun = last_sign_ms > started_ms or bool(manifests)
+        done = _newest_timings(folder, planned, finished)
+        is_begun = last_sign_ms > started_ms or bool(finished)
         state = _unended(is_begun=is_begun, is_quiet=not is_alive(now_ms, last_sign_ms, done))
-    finished = {manifest.chunk_id for manifest in manifests}
-    left = [chunk.expected_events for chunk in plan.chunks if chunk.chunk_id not in finished]
+    left = [events for chunk_id, events in planned.expected_events.items() if chunk_id not in finished]
     return RunState(
-        run_id=plan.run_id,
-        dataset=plan.dataset,
-        interval=plan.range,
-        mode=plan.mode.value,
+        run_id=planned.run_id,
+        dataset=planned.dataset,
+        interval=planned.interval,
+        mode=planned.mode,
         state=state,
         verdict=audit.verdict.value if audit else None,
         rows=publication.rows if publication else row.rows if row else None,
         started_ms=started_ms,
         last_sign_ms=last_sign_ms,
         seconds=row.seconds if row else (last_sign_ms - started_ms) / SECOND_MS,
-        trigger=plan.trigger,
-        reason=plan.reason,
-        chunks_done=len(manifests),
-        chunks=len(plan.chunks),
+        trigger=planned.trigger,
+        reason=planned.reason,
+        chunks_done=len(finished),
+        chunks=len(planned.expected_events),
         seconds_left=seconds_left(done, left) if state is State.RUNNING else None,
         error=row.error if row and state is State.FAILED else None,
     )
@@ -187,20 +188,35 @@ def _unended(*, is_begun: bool, is_quiet: bool) -> State:
     return State.INTERRUPTED if is_quiet else State.RUNNING
 
 
-def _signs_ms(plan: Plan) -> Iterator[int]:
+def _finished(folder: RunFolder, planned: Summary) -> dict[str, int]:
+    """The finished chunks, by when their manifests were written: those are listed, not read."""
+    written_ms = _entries_ms(folder.manifests)
+    names = {chunk_id: folder.manifest(chunk_id).name for chunk_id in planned.expected_events}
+    return {chunk_id: written_ms[name] for chunk_id, name in names.items() if name in written_ms}
+
+
+def _newest_timings(folder: RunFolder, planned: Summary, finished: Mapping[str, int]) -> list[ChunkTiming]:
+    newest = sorted(finished, key=lambda chunk_id: finished[chunk_id])[-_TIMED:]
+    return timings(planned.expected_events, (Manifest.read(folder.manifest(each)) for each in newest))
+
+
+def _signs_ms(folder: RunFolder, planned: Summary) -> Iterator[int]:
     """When anything of the run was last written: in its folder, or among the files staged for its tables."""
-    yield _modified_ms(plan.folder.plan)
-    staged = [plan.staging(suffix) for suffix in plan.tables]
-    for folder in (plan.folder.path, plan.folder.path / "chunks", *staged):
-        yield from _entries_ms(folder)
+    yield _modified_ms(folder.plan)
+    left = _entries_ms(folder.path)
+    left.pop(folder.summary.name, None)  # written with the plan
+    yield from left.values()
+    for place in (folder.manifests, *map(Path, planned.staging)):
+        yield from _entries_ms(place).values()
 
 
-def _entries_ms(folder: Path) -> Sequence[int]:
+def _entries_ms(folder: Path) -> dict[str, int]:
+    """By name, when each entry of a folder was last written; none where there is no such folder."""
     try:
         with os.scandir(folder) as entries:
-            return [entry.stat().st_mtime_ns // 1_000_000 for entry in entries]
+            return {entry.name: entry.stat().st_mtime_ns // 1_000_000 for entry in entries}
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        return {}
 
 
 def _modified_ms(file: Path) -> int:

@@ -77,6 +77,13 @@ class ArrivalIndex:
         rows = self.rows.filter(pc.is_null(self.rows["source_partition"]))
         return set(rows["path"].to_pylist())
 
+    def spans(self) -> dict[str, Interval]:
+        """File path to the span from its first event that can be read to just after its last."""
+        of_files = self.rows.filter(pc.is_valid(self.rows["source_partition"])).group_by("path")
+        sums = of_files.aggregate([("first_event_ms", "min"), ("last_event_ms", "max")])
+        columns = (sums[name].to_pylist() for name in ("path", "first_event_ms_min", "last_event_ms_max"))
+        return {path: Interval(first_ms, last_ms + 1) for path, first_ms, last_ms in zip(*columns, strict=True)}
+
     def events_in(self, interval: Interval) -> dict[str, int]:
         """File path to the number of its events that may lie in an interval of event time; none of no events."""
         rows = self.rows

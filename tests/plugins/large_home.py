@@ -1,0 +1,96 @@
+"""A home in which one request went wrong: a plan that no page may read, and a run of thousands of finished chunks.
+
+As a program it makes such a home, with a plan of 100 MB, and says how long each page takes there:
+`python -m tests.plugins.large_home <folder>`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tests.browser.seed import END_MS, FIRST_MS, define, plan_of
+
+from backstream.core.folders import Home
+from backstream.core.instants import DAY_MS, instant_text, moment
+from backstream.core.manifest import Manifest
+from backstream.core.observation import Observation
+from backstream.core.plan import Chunk, Plan
+from backstream.lake.ledger import Status, record_run, run_row
+
+CHUNKS = 3_000
+PAGES = (
+    "overview",
+    "runs",
+    "runs?dag_id=backfill_flights",
+    "dataset?dag_id=backfill_flights",
+    "day?dag_id=backfill_flights&day=2016-01-05",
+    "watermark?dag_id=backfill_flights",
+    "checks?dag_id=backfill_flights",
+    "reprocess?dag_id=backfill_flights",
+    "report?dag_id=backfill_flights&run_id=published",
+)
+FATES = {partition: {"on_time": 1_000, "late": 10, "dropped": 1} for partition in ("EWR", "JFK", "LGA")}
+
+
+def fill(home: Home, definitions: Path, left: str) -> None:
+    """Leave runs of `flights`; `left` is what is in the files of plans, of which one has no summary either."""
+    define(definitions)
+    events = pa.array([moment(FIRST_MS), moment(END_MS - 1)], pa.timestamp("ms", "UTC"))
+    (home.data / "flights").mkdir(parents=True)
+    pq.write_table(pa.table({"at": events}), home.data / "flights" / "a.parquet")
+    published = plan_of(home, "flights", FIRST_MS, FIRST_MS + 28 * DAY_MS, trigger="published")
+    published.written()
+    published.folder.report.write_text("<p>the report", encoding="utf-8")
+    record_run(home, run_row(published, Status.PUBLISHED, (1, 2)))
+    running, dry = _of_days("running"), _of_days("dry")
+    for plan in (running, dry):
+        replace(plan, home=str(home.path)).written()
+    _finish(replace(running, home=str(home.path)))
+    for file in home.path.glob("runs/flights/*/plan.json"):
+        file.write_text(left, encoding="utf-8")
+    mistaken = home.run("flights", "mistaken.0123456789ab").plan
+    mistaken.parent.mkdir()
+    mistaken.write_text(left, encoding="utf-8")
+    Observation("flights", 3, FIRST_MS, END_MS, None, ()).write(home.observation("flights"))
+
+
+def _of_days(trigger: str) -> Plan:
+    """A plan of a day per chunk, one more than are finished."""
+    whole = plan_of(Home(Path("/nowhere")), "flights", FIRST_MS, FIRST_MS + (CHUNKS + 1) * DAY_MS, trigger=trigger)
+    starts = range(whole.since_ms, whole.until_ms, DAY_MS)
+    chunks = tuple(
+        Chunk(f"{number:04}", start_ms, start_ms + DAY_MS, start_ms + DAY_MS, (number,), 3_033)
+        for number, start_ms in enumerate(starts)
+    )
+    return replace(whole, chunks=chunks)
+
+
+def _finish(plan: Plan) -> None:
+    """All chunks but the last, each a minute after the other."""
+    for number, chunk in enumerate(plan.chunks[:-1]):
+        ended = instant_text(END_MS + number * 60_000).replace("Z", "+00:00")
+        manifest = Manifest(plan.run_id, chunk.chunk_id, chunk.chunk_id, 3_033, FATES, {}, {"fates": 60.0}, ended)
+        manifest.write(plan.folder.manifest(chunk.chunk_id))
+
+
+def main(folder: Path) -> None:
+    """Make the home, and say how long each page takes in it, for the first time and once more."""
+    from tests.plugins.visit import visitor
+
+    began = time.perf_counter()
+    fill(Home(folder / "home"), folder / "definitions", "[" + " " * 100_000_000)
+    print(f"made in {time.perf_counter() - began:.1f} s")  # noqa: T201 - the answer
+    with visitor(folder) as visit:
+        for page in (*PAGES, *PAGES):
+            began = time.perf_counter()
+            status = visit(page).status_code
+            print(f"{time.perf_counter() - began:6.3f} s  {status}  {page}")  # noqa: T201 - the answer
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

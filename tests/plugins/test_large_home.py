@@ -1,0 +1,89 @@
+"""One mistaken request stays one: no page reads a plan, and each shows what is known of a run without it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.plugins.large_home import PAGES, fill
+
+from backstream.core.folders import CATALOG_VARIABLE, Home
+
+CHECKOUT = Path(__file__).parents[2]
+RANGES = ("0001-01-01/9999-12-31", "2016-02-01/9999-12-31", "2016-02-01/2016-02-03", "2001-02-01/2001-02-03")
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Each page's status and text, where no file of a plan can be read, and the form's answers to ranges."""
+    folder = tmp_path_factory.mktemp("large")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(CATALOG_VARIABLE, raising=False)
+        fill(Home(folder / "home"), folder / "definitions", "no plan")
+        for file in (folder / "home").glob("runs/flights/*/plan.json"):
+            file.chmod(0)
+        env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+    paths = os.pathsep.join([str(CHECKOUT / "pipelines"), str(CHECKOUT), env.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.plugins.visit", str(folder), *RANGES],
+        env=env | {"AIRFLOW_HOME": str(folder), "PYTHONPATH": paths},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def text_of(seen: Any, page: str) -> str:
+    """What a page says, without its markup."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", seen[page][1]))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_answers_although_no_plan_can_be_read(seen: Any, page: str) -> None:
+    assert seen[page][0] == 200
+
+
+def test_a_run_of_thousands_of_chunks_is_shown_by_what_it_has_left(seen: Any) -> None:
+    assert "3000 of 3,001 chunks" in text_of(seen, "dataset?dag_id=backfill_flights")
+
+
+def test_all_runs_that_were_planned_here_are_listed(seen: Any) -> None:
+    told = text_of(seen, "runs?dag_id=backfill_flights")
+
+    assert all(trigger in told for trigger in ("published", "running", "dry"))
+    assert "mistaken" not in told
+
+
+def test_the_form_says_beside_the_field_which_end_of_a_range_cannot_be(seen: Any) -> None:
+    status, html = seen["0001-01-01/9999-12-31"]
+    beside = re.search(r'id="p-since" role="alert">([^<]*)<', html)
+
+    assert (status, bool(beside), 'id="p-until"' in html) == (400, True, False)
+    assert beside
+    assert beside[1].startswith("since must not be before 1970-01-01T00:00Z, got 0001-01-01T00:00Z (")
+
+
+def test_a_range_that_ends_in_the_future_is_refused_beside_its_end(seen: Any) -> None:
+    status, html = seen["2016-02-01/9999-12-31"]
+
+    assert status == 400
+    assert re.search(
+        r'id="p-until" role="alert">until must not be after [^<]*, got 9999-12-31T00:00Z \(now is ', html
+    )
+    assert re.search(r'name="until" value="9999-12-31" min="1970-01-02" max="20\d\d-\d\d-\d\d"', html)
+
+
+def test_a_range_before_all_events_is_refused_and_one_with_events_is_started(seen: Any) -> None:
+    assert seen["2001-02-01/2001-02-03"][0] == 400
+    assert seen["2016-02-01/2016-02-03"][0] == 200
+    assert "a run of reprocess_flights" in text_of(seen, "2016-02-01/2016-02-03")
