@@ -30,7 +30,7 @@ from backstream.cli.app import (
     errors_in_words,
 )
 from backstream.cli.stale import found_stale
-from backstream.core.errors import SpecError
+from backstream.core.errors import QualityError, SpecError
 from backstream.core.folders import Home
 from backstream.core.instants import duration_text, instant_ms
 from backstream.core.intervals import Interval, backfill_range
@@ -148,12 +148,27 @@ def carry_out(planned: Plan) -> None:
     with steps.failing(planned):
         _replay(planned)
     console = Console(stderr=True)
-    with console.status("auditing"):
-        steps.audit_run(planned)
+    try:
+        with console.status("auditing"):
+            steps.audit_run(planned)
+    except QualityError:
+        _refresh(planned, console)
+        raise
     with console.status("publishing"):
         steps.publish_run(planned)
     steps.report_run(planned)
     print(steps.summary(planned))
+    _refresh(planned, console)
+
+
+def _refresh(planned: Plan, console: Console) -> None:
+    """Have the pages show the dataset as it is now; the run itself is over."""
+    from backstream import steps
+
+    with console.status("looking at the dataset as it is now"):
+        warning = steps.refresh(planned)
+    if warning:
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def _interrupted(definition: str, interval: Interval, mode: Mode | None) -> Plan | None:

@@ -2,6 +2,7 @@
 
 from backstream.steps.approval import decided, question
 from backstream.steps.audit import audit_run
+from backstream.steps.observe import refresh
 from backstream.steps.outcome import failing, publish_run, summary
 from backstream.steps.planning import plan_run
 from backstream.steps.reports import report_run, report_text
@@ -17,6 +18,7 @@ __all__ = [
     "plan_run",
     "publish_run",
     "question",
+    "refresh",
     "report_run",
     "report_text",
     "require_resumable",

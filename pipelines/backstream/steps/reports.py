@@ -18,7 +18,7 @@ from backstream.report.brief import Brief
 from backstream.report.known import Known
 from backstream.report.run_report import render
 from backstream.steps.known import known_of
-from backstream.steps.observe import leave_for_pages
+from backstream.steps.observe import leave_figures
 from backstream.steps.state import manifests_of
 
 
@@ -35,10 +35,11 @@ class Form(StrEnum):
 def report_run(plan: Plan) -> Path:
     """Write the run report from whatever the run has left so far, and return the file.
 
-    Leaves beside it what the pages inside Airflow show of the run, and of its dataset as it is now.
+    Leaves beside it what the pages inside Airflow show of the run. What they show of its dataset as it is now is
+    looked for by `observe.refresh`: it takes a look at the source, and no report waits for that.
     """
     write_text(plan.folder.report, report_text(plan, Form.HTML))
-    leave_for_pages(plan)
+    leave_figures(plan)
     return plan.folder.report
 
 
