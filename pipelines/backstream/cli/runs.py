@@ -215,23 +215,29 @@ def _plan_text(planned: Plan) -> str:
 
 def _replay(planned: Plan) -> None:
     """All chunks in one Spark application, with a bar that moves as stages finish."""
+    from backstream.spark.failures import heap_errors_in_words, silence
+    from backstream.spark.heap import driver_heap
     from backstream.spark.java import require_java
     from backstream.spark.run import STAGES, replay_chunks
     from backstream.spark.session import local
 
     require_java()  # before there is a bar on the screen
+    heap = driver_heap()
+    print(f"heap of Spark's Java: {heap.said}", file=sys.stderr)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
     with Progress(TextColumn("{task.description:<28}"), *columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("starting Spark", total=len(planned.chunks) * len(STAGES))
         spark = local(f"backstream {planned.dataset}")
+        silence(spark)
         reached = dict.fromkeys((chunk.chunk_id for chunk in planned.chunks), 0)  # stages, told by several threads
 
         def tell(chunk: Chunk, stage: str) -> None:
             reached[chunk.chunk_id] = STAGES.index(stage)
             progress.update(bar, description=f"chunk {chunk.chunk_id}: {stage}", completed=sum(reached.values()))
 
-        for manifest in replay_chunks(spark, planned, planned.chunks, tell):
-            reached[manifest.chunk_id] = len(STAGES)
-            progress.update(bar, completed=sum(reached.values()))
+        with heap_errors_in_words(spark, planned, heap.by):
+            for manifest in replay_chunks(spark, planned, planned.chunks, tell):
+                reached[manifest.chunk_id] = len(STAGES)
+                progress.update(bar, completed=sum(reached.values()))
         progress.update(bar, description="replayed")
         spark.stop()
