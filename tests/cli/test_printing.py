@@ -6,7 +6,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from backstream.cli.printing import Format, print_rows
+from backstream.cli.printing import print_rows
+from backstream.core.forms import Format
 
 ROWS = pa.table(
     {

@@ -8,25 +8,16 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
-from enum import StrEnum
 from itertools import islice
 from math import isfinite
 from typing import Any
 
 import pyarrow as pa
 
+from backstream.core.forms import Format
 from backstream.core.instants import epoch_ms, instant_text
 
 _TABLE_ROWS = 20
-
-
-class Format(StrEnum):
-    """How rows are printed."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
-    """An object per line."""
 
 
 def print_rows(tables: Iterable[pa.Table], form: Format, limit: int | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +10,7 @@ import pandas as pd
 from backstream.core.audit import Audit
 from backstream.core.errors import SpecError
 from backstream.core.folders import Home, write_text
+from backstream.core.forms import Form
 from backstream.core.plan import Plan
 from backstream.core.publication import Publication
 from backstream.definition.load import parse
@@ -20,16 +20,6 @@ from backstream.report.run_report import render
 from backstream.steps.known import known_of
 from backstream.steps.observe import leave_figures
 from backstream.steps.state import manifests_of
-
-
-class Form(StrEnum):
-    """How a report is written."""
-
-    HTML = "html"
-    """The page, one self-contained file."""
-    MD = "md"
-    """Markdown for a pull request or a chat."""
-    JSON = "json"
 
 
 def report_run(plan: Plan) -> Path:
