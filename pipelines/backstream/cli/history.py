@@ -20,7 +20,9 @@ DatasetArgument = Annotated[
     str, typer.Argument(metavar="DATASET", help="A dataset, or the definition that makes it")
 ]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id")]
-FormatOption = Annotated[Format, typer.Option("--format", help="table, csv, or json: an object per line")]
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="table, csv, json: an object per line, or arrow: a stream for programs")
+]
 
 
 @app.command()

@@ -12,6 +12,8 @@ class Format(StrEnum):
     CSV = "csv"
     JSON = "json"
     """An object per line."""
+    ARROW = "arrow"
+    """Arrow's stream, for programs."""
 
 
 class Form(StrEnum):
