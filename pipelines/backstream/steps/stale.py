@@ -88,14 +88,17 @@ def stale(
     return Staleness(finding.dataset, len(wanted), finding.days(), finding.changes)
 
 
-def stale_since(definition_path: Path, home: Home, run_id: str, days: set[int]) -> set[int]:
-    """Those of some days that would have other rows now than a run has made, whether it published them or not.
+def stale_since(definition_path: Path, home: Home, days_by_run: Mapping[str, set[int]]) -> set[int]:
+    """Those of some days that would have other rows now than the run has made, whether it published them or not.
 
     Raises:
         PlanError: when the source cannot be read, or only Spark can evaluate its event times.
     """
+    if not days_by_run:
+        return set()
     finding = _Finding.of(definition_path, home)
-    finding.look_at(run_id, days)
+    for run_id, days in days_by_run.items():
+        finding.look_at(run_id, days)
     return {day.day_ms for day in finding.days()}
 
 
