@@ -164,6 +164,6 @@ def test_who_runs_out_of_memory_reads_which_setting_to_raise_and_no_trace_of_jav
     assert child.stderr.partition("error: ")[2] == (
         f"could not run the chunks of {run_id}: Spark's Java has no memory left\n"
         "  its heap was 512m\n\n"
-        "hint: have BACKSTREAM_DRIVER_MEMORY set more, and run the same again: what was finished is kept\n"
+        "hint: give it more with BACKSTREAM_DRIVER_MEMORY, and run the same again: what was finished is kept\n"
     )
     assert "\tat " not in child.stderr

@@ -41,7 +41,7 @@ def heap_errors_in_words(spark: SparkSession, plan: Plan, by: str = SETTING) -> 
         msg = (
             f"could not run the chunks of {plan.run_id}: Spark's Java has no memory left\n"
             f"  its heap was {size}\n\n"
-            f"hint: have {by} set more, and run the same again: what was finished is kept"
+            f"hint: give it more with {by}, and run the same again: what was finished is kept"
         )
         raise HeapError(msg) from error
 
