@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from backstream.cli import app
 from backstream.core.errors import SpecError
 from backstream.spark import heap
 from backstream.spark.heap import Heap, driver_heap, machine_bytes
@@ -86,6 +88,17 @@ def test_an_amount_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, aske
         driver_heap()
 
     assert str(refused.value) == told
+
+
+def test_a_run_refuses_it_before_anything_is_planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BACKSTREAM_DRIVER_MEMORY", "0")
+    monkeypatch.setenv("BACKSTREAM_HOME", str(tmp_path / "home"))
+
+    result = CliRunner().invoke(app, ["run", "flights", "--since", "2013-02-01", "--until", "2013-02-02"])
+
+    told = "error: BACKSTREAM_DRIVER_MEMORY must be at least 512m, with which Spark can start, got '0'\n"
+    assert (result.exit_code, result.stderr) == (1, told)
+    assert not (tmp_path / "home").exists()
 
 
 @pytest.mark.parametrize("arguments", ["--driver-memory 2g pyspark-shell", "--conf spark.driver.memory=2g x"])

@@ -86,8 +86,11 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
 
     Example: `backstream run flights --since 2013-02-01 --until 2013-03-01 --mode replay`
     """
+    from backstream.spark.heap import driver_heap
+
     why = Why(reason, is_unsealed_allowed=unsealed)
     with errors_in_words():
+        driver_heap()  # an amount of memory that is none is told before anything is planned
         if stale:
             if time_zone:
                 msg = "--stale finds its ranges by itself, in UTC days; it does not go with --time-zone"
