@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import NamedTuple, TypeVar
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console

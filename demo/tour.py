@@ -19,10 +19,10 @@ from backstream import steps
 from backstream.cli.engine import advise
 from backstream.cli.runs import carry_out
 from backstream.core.folders import DEFINITIONS_VARIABLE, HOME_VARIABLE, Home
+from backstream.core.forms import Form
 from backstream.core.instants import instant_ms
 from backstream.core.plan import Mode, Plan
 from backstream.definition.load import load
-from backstream.steps.reports import Form
 from demo.browser import chromium
 from demo.flights import prepare
 from demo.pictures import pages, take

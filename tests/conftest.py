@@ -11,6 +11,7 @@ from tests.lake import store
 from tests.lake.postgres import Server, binaries, running
 
 from backstream.core.folders import WAREHOUSE_VARIABLE
+from backstream.spark.heap import HEAP_VARIABLE
 
 FLINK_CASES = Path(__file__).parent / "conformance" / "flink"
 
@@ -25,6 +26,14 @@ def own_warehouse() -> Iterator[None]:
     """No test writes to the warehouse of whoever runs it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(WAREHOUSE_VARIABLE, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_heap() -> Iterator[None]:
+    """Several runs of tests share a machine: none takes half of its memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HEAP_VARIABLE, "1g")
         yield
 
 

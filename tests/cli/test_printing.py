@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import csv
+import io
+import json
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.ipc
 import pytest
 
-from backstream.cli.printing import Format, print_rows
+from backstream.cli.printing import print_rows
+from backstream.core.forms import Format
 
 ROWS = pa.table(
     {
@@ -59,3 +65,56 @@ def test_no_more_tables_are_read_than_are_shown(capsys: pytest.CaptureFixture[st
 
     assert capsys.readouterr().out == "n\n1\n2\n"
     assert next(numbers)["n"].to_pylist() == [3]
+
+
+ODD = pa.table(
+    {
+        "text": ["plain", 'a "word"', "two\nlines", "a\rb", "", None, "grüße 🚕", " space ", "1,5"],
+        "a,name": pa.array([0.1, -0.0, 1e16, 1e-5, 1.0, None, 123456789.125, 2.0**60, 1 / 3]),
+        "short": pa.array([0.1, 1.5, 3e38, 1e-5, 1.0, None, 0.0, 2.0, 7.0], pa.float32()),
+        "count": pa.array([0, -1, 2**63 - 1, None, 4, 5, 6, 7, 8]),
+        "fare": [*map(Decimal, ("1.1000000000", "0E-10", "-5", "0.0000001", "1", "2", "3", "4")), None],
+        "seen": pa.array([True, None, False] * 3),
+        "parts": [[1, 2], None, [], [3], [4, None], [5], [6], [7], [8]],
+    }
+)
+
+
+def told(form: Format, capsys: pytest.CaptureFixture[str], *tables: pa.Table) -> str:
+    print_rows(tables, form, None)
+    return capsys.readouterr().out
+
+
+def test_text_is_written_as_the_standard_library_writes_it_row_by_row(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ODD.to_pylist()
+    wanted = io.StringIO()
+    writer = csv.DictWriter(wanted, ODD.column_names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    plain = [row | {"fare": None if row["fare"] is None else str(row["fare"])} for row in rows]
+
+    assert told(Format.CSV, capsys, ODD).replace('"a\rb"', "a\rb") == wanted.getvalue().replace('"a\rb"', "a\rb")
+    assert told(Format.JSON, capsys, ODD) == "".join(json.dumps(row) + "\n" for row in plain)
+
+
+def test_the_stream_of_arrow_holds_the_rows_as_they_are(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    print_rows([ODD, ODD.slice(2)], Format.ARROW, 12)
+
+    assert pa.ipc.open_stream(capfdbinary.readouterr().out).read_all() == pa.concat_tables([ODD, ODD.slice(2, 3)])
+
+
+@pytest.mark.parametrize("form", [Format.CSV, Format.JSON])
+def test_memory_does_not_grow_with_the_rows(form: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+
+    def days() -> Iterator[pa.Table]:
+        for day in range(12):
+            held.append(pa.total_allocated_bytes())
+            yield pa.table({"day": [day] * 60_000, "number": range(60_000), "name": ["somebody"] * 60_000})
+
+    with open("/dev/null", "w") as nowhere:  # noqa: PTH123 - a stream
+        monkeypatch.setattr("sys.stdout", nowhere)
+        print_rows(days(), form, None)
+
+    assert len(held) == 12
+    assert max(held[2:]) <= 1.1 * held[1]

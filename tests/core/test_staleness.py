@@ -157,6 +157,15 @@ def test_where_copies_may_have_other_keys_every_session_in_reach_is_stale() -> N
     assert [each.window for each in stale] == [TimeWindow(0, 5), TimeWindow(2, 6)]
 
 
+@pytest.mark.parametrize("others", [[], [("z", TimeWindow(100, 200))]], ids=["alone", "beside a long one"])
+def test_a_session_in_reach_is_stale_however_long_others_are(others: list[tuple[str, TimeWindow]]) -> None:
+    touch = Touch("x", Change.REMOVED, 8, 8, 1, "a", is_added=False)
+
+    stale = stale_windows(Session(4), [touch], [("a", TimeWindow(0, 5)), *others])
+
+    assert [each.window for each in stale] == [TimeWindow(0, 5)]
+
+
 @pytest.mark.parametrize(
     ("spec", "days"), [(Sliding(3 * DAY_MS, DAY_MS), [0]), (Session(DAY_MS), [0, 1, 2])], ids=str
 )

@@ -140,7 +140,7 @@ def tasks() -> dict[str, Any]:
         "kubernetes": _raised(lambda: _executed_on(KUBERNETES)),
         "driver elsewhere": _raised(lambda: _executed_on(YARN | {"extra": {"deploy-mode": "cluster"}})),
         "submitted": _submitted(),
-        "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3)},  # noqa: B023 - called at once
+        "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3, 52)},  # noqa: B023 - called at once
         "options": _java_options(),
         "heavy": _heavy(),
     }
@@ -182,6 +182,7 @@ def plans(definition: str, home: str, late: str) -> dict[str, list[Any]]:
             "three",
             whole | {"since": "0001-01-01T00:00:00Z", "until": "9999-12-31T00:00:00Z", "dry_run": True},
         ),
+        "reported": _reported(told["first"][1], home),
         "half a day": _planned(definition, "three", whole | {"since": "2024-03-01T12:00:00Z"}),
     }
     return told
@@ -294,6 +295,26 @@ def _planned(definition: str, run_id: str, form: dict[str, Any]) -> list[Any]:
     finally:
         ours.log.removeHandler(handler)
     return [[job["name"] for job in jobs], pushed.get("plan", ""), heard.getvalue()]
+
+
+def _reported(plan: str, home: str) -> list[str]:
+    """What the task `report` returns and logs where what the pages show cannot be written."""
+    import io
+    import logging
+
+    from backstream.orchestration import tasks as ours
+
+    in_its_way = Path(home) / "observed" / "clicks.json"
+    in_its_way.unlink(missing_ok=True)
+    in_its_way.mkdir(parents=True)
+    heard = io.StringIO()
+    handler = logging.StreamHandler(heard)
+    ours.log.addHandler(handler)
+    try:
+        return [ours.report(plan), heard.getvalue()]
+    finally:
+        ours.log.removeHandler(handler)
+        in_its_way.rmdir()
 
 
 def _errors() -> dict[str, list[str]]:

@@ -48,6 +48,16 @@ def test_a_dry_run_says_what_would_be_done_and_gives_no_job(told: dict[str, Any]
     )
 
 
+def test_a_report_is_written_even_where_the_pages_cannot_be_told(told: dict[str, Any]) -> None:
+    report, log = told["reported"]
+    assert Path(report).read_text().startswith("<!doctype html>")
+    assert log.splitlines() == [
+        f"wrote {report}",
+        "what the pages show of clicks is as old as it was: it could not be looked at anew",
+        "  cannot write clicks.json: Is a directory",
+    ]
+
+
 def test_a_run_is_planned_and_cut_into_as_many_jobs_as_asked(told: dict[str, Any]) -> None:
     jobs, plan, log = told["first"]
     assert jobs == [

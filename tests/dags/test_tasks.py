@@ -32,6 +32,7 @@ def test_what_no_retry_heals_fails_for_good_and_everything_else_is_tried_again(s
         "SetupError": "SetupError",
         "CatalogError": "CatalogError",
         "StorageError": "StorageError",
+        "HeapError": "HeapError",
     }
     messages = {message for _, message in seen["errors"].values()}
     assert messages == {"12 of 744 windows are incomplete\n  first: .."}
@@ -164,6 +165,14 @@ def test_a_job_says_by_its_exit_status_whether_another_attempt_may_help(seen: An
     assert raised == kind
     first, *_, last = message.splitlines()
     assert (first, last) == ("replay of flights 0000 failed", f"a job of status {status}")
+
+
+def test_a_job_whose_java_had_no_memory_left_says_how_it_gets_more(seen: Any) -> None:
+    kind, message = seen["ended"]["52"]
+    assert kind == "BackstreamError"
+    assert message.partition("\n\n")[2] == (
+        "hint: Spark's Java had no memory left; spark.driver.memory in spark-defaults.conf gives it more"
+    )
 
 
 def test_a_job_that_leaves_no_manifest_has_not_succeeded(seen: Any) -> None:

@@ -14,7 +14,7 @@ from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS, instant_ms
 from backstream.core.observation import DayFigures, DayNote, Observation, read_figures, write_figures
 from backstream.lake.ledger import Status, record_run, run_row
-from backstream.steps import plan_run
+from backstream.steps import plan_run, refresh, report_run
 from backstream.steps.observe import day_figures, observe
 
 FIRST_MS = instant_ms("2024-03-01", "first")
@@ -63,6 +63,34 @@ def test_a_definition_that_is_gone_leaves_nothing(folder: Path) -> None:
     found = observe(folder / "gone.toml", Home(folder / "home"))
     assert found.problems == (f"no definition at {folder / 'gone.toml'}",)
     assert not Home(folder / "home").observation("gone").exists()
+
+
+def test_a_report_is_written_without_a_look_at_the_source_and_a_refresh_takes_it(folder: Path) -> None:
+    home = Home(folder / "home")
+    plan = plan_run(folder / "clicks.toml", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger="test", home=home)
+    publish_counts(plan, CLICKS[:2])
+
+    assert report_run(plan).exists()
+    assert not home.observation("clicks").exists()
+
+    assert refresh(plan) is None
+    seen = Observation.read(home.observation("clicks"))
+    assert seen is not None
+    assert (seen.first_day_ms, seen.end_day_ms) == (FIRST_MS, FIRST_MS + 3 * DAY_MS)
+
+
+def test_a_refresh_that_fails_is_told_and_fails_nothing(folder: Path) -> None:
+    home = Home(folder / "home")
+    plan = plan_run(folder / "clicks.toml", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger="test", home=home)
+    publish_counts(plan, CLICKS[:2])
+    in_its_way = home.observation("clicks")
+    in_its_way.mkdir(parents=True)
+    (in_its_way / "file").touch()
+
+    assert refresh(plan) == (
+        "what the pages show of clicks is as old as it was: it could not be looked at anew\n"
+        "  cannot write clicks.json: Is a directory"
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from backstream.cli.app import MaybeSince, MaybeUntil, ReasonOption, app, definition_path, errors_in_words
-from backstream.cli.printing import Format, print_rows
 from backstream.core.errors import SpecError
 from backstream.core.folders import Home
+from backstream.core.forms import Format
 from backstream.core.instants import duration_ms, instant_ms
 from backstream.core.intervals import Interval, backfill_range
 
@@ -20,7 +20,9 @@ DatasetArgument = Annotated[
     str, typer.Argument(metavar="DATASET", help="A dataset, or the definition that makes it")
 ]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id")]
-FormatOption = Annotated[Format, typer.Option("--format", help="table, csv, or json: an object per line")]
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="table, csv, json: an object per line, or arrow: a stream for programs")
+]
 
 
 @app.command()
@@ -42,6 +44,7 @@ def show(
 
     Example: `backstream show flights --since 2013-02-01 --until 2013-02-02 --as-of 2026-01-31T12:00Z`
     """
+    from backstream.cli.printing import print_rows
     from backstream.steps import history
 
     with errors_in_words():
@@ -66,6 +69,7 @@ def diff(
 
     Example: `backstream diff flights --since 2013-02-01 --until 2013-03-01`
     """
+    from backstream.cli.printing import print_rows
     from backstream.steps import history
     from backstream.steps.history_text import difference_text
 

@@ -10,8 +10,8 @@ import typer
 
 from backstream.cli.app import DefinitionArgument, MaybeSince, MaybeUntil, app, definition_path, errors_in_words
 from backstream.cli.history import FormatOption
-from backstream.cli.printing import Format, print_rows
 from backstream.core.folders import Home
+from backstream.core.forms import Format
 from backstream.core.instants import instant_ms
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def reconcile(  # noqa: PLR0913, PLR0917 - each is an option
 
     Example: `backstream reconcile flights --against live.parquet --columns window_start=ts,departures=n`
     """
+    from backstream.cli.printing import print_rows
     from backstream.steps.reconcile.reconciling import Question, reconciled
 
     with errors_in_words():

@@ -9,9 +9,9 @@ import typer
 from backstream.cli.app import MaybeSince, MaybeUntil, ModeOption, app, definition_path, errors_in_words
 from backstream.core.errors import SpecError
 from backstream.core.folders import Home
+from backstream.core.forms import Form
 from backstream.core.instants import instant_ms
 from backstream.core.plan import Mode, Plan
-from backstream.steps.reports import Form
 
 
 @app.command()

@@ -30,7 +30,7 @@ from backstream.cli.app import (
     errors_in_words,
 )
 from backstream.cli.stale import found_stale
-from backstream.core.errors import SpecError
+from backstream.core.errors import QualityError, SpecError
 from backstream.core.folders import Home
 from backstream.core.instants import duration_text, instant_ms
 from backstream.core.intervals import Interval, backfill_range
@@ -87,8 +87,11 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
 
     Example: `backstream run flights --since 2013-02-01 --until 2013-03-01 --mode replay`
     """
+    from backstream.spark.heap import driver_heap
+
     why = Why(reason, is_unsealed_allowed=unsealed)
     with errors_in_words():
+        driver_heap()  # an amount of memory that is none is told before anything is planned
         if stale:
             if time_zone:
                 msg = "--stale finds its ranges by itself, in UTC days; it does not go with --time-zone"
@@ -160,12 +163,27 @@ def carry_out(planned: Plan) -> None:
     with steps.failing(planned):
         _replay(planned)
     console = Console(stderr=True)
-    with console.status("auditing"):
-        steps.audit_run(planned)
+    try:
+        with console.status("auditing"):
+            steps.audit_run(planned)
+    except QualityError:
+        _refresh(planned, console)
+        raise
     with console.status("publishing"):
         steps.publish_run(planned)
     steps.report_run(planned)
     print(steps.summary(planned))
+    _refresh(planned, console)
+
+
+def _refresh(planned: Plan, console: Console) -> None:
+    """Have the pages show the dataset as it is now; the run itself is over."""
+    from backstream import steps
+
+    with console.status("looking at the dataset as it is now"):
+        warning = steps.refresh(planned)
+    if warning:
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def _interrupted(definition: str, interval: Interval, mode: Mode | None) -> Plan | None:
@@ -212,23 +230,29 @@ def _plan_text(planned: Plan) -> str:
 
 def _replay(planned: Plan) -> None:
     """All chunks in one Spark application, with a bar that moves as stages finish."""
+    from backstream.spark.failures import heap_errors_in_words, silence
+    from backstream.spark.heap import driver_heap
     from backstream.spark.java import require_java
     from backstream.spark.run import STAGES, replay_chunks
     from backstream.spark.session import local
 
     require_java()  # before there is a bar on the screen
+    heap = driver_heap()
+    print(f"heap of Spark's Java: {heap.said}", file=sys.stderr)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
     with Progress(TextColumn("{task.description:<28}"), *columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("starting Spark", total=len(planned.chunks) * len(STAGES))
         spark = local(f"backstream {planned.dataset}")
+        silence(spark)
         reached = dict.fromkeys((chunk.chunk_id for chunk in planned.chunks), 0)  # stages, told by several threads
 
         def tell(chunk: Chunk, stage: str) -> None:
             reached[chunk.chunk_id] = STAGES.index(stage)
             progress.update(bar, description=f"chunk {chunk.chunk_id}: {stage}", completed=sum(reached.values()))
 
-        for manifest in replay_chunks(spark, planned, planned.chunks, tell):
-            reached[manifest.chunk_id] = len(STAGES)
-            progress.update(bar, completed=sum(reached.values()))
+        with heap_errors_in_words(spark, planned, heap.by):
+            for manifest in replay_chunks(spark, planned, planned.chunks, tell):
+                reached[manifest.chunk_id] = len(STAGES)
+                progress.update(bar, completed=sum(reached.values()))
         progress.update(bar, description="replayed")
         spark.stop()

@@ -53,6 +53,10 @@ class StorageError(BackstreamError):
     """A file cannot be written or read, as on a full disk: a retry helps once it can."""
 
 
+class HeapError(BackstreamError):
+    """Spark's Java has no memory left: a retry helps once it gets more."""
+
+
 class SetupError(BackstreamError):
     """The machine lacks something a run needs, such as a Java runtime."""
 

@@ -135,7 +135,7 @@ def _may_have_gone(
     starts_ms = [window.start_ms for _, window in rows]
     longest_ms = max((window.end_ms - window.start_ms for _, window in rows), default=0)
     for touch in touches:
-        low = bisect_left(starts_ms, touch.first_ms - longest_ms)
+        low = bisect_left(starts_ms, touch.first_ms - longest_ms - reach_ms)
         high = bisect_right(starts_ms, touch.last_ms + reach_ms)
         for key, window in rows[low:high]:
             is_met = touch.first_ms < window.end_ms + reach_ms

@@ -24,6 +24,7 @@ from backstream.core.plan import Plan
 from backstream.core.progress import progress_of
 from backstream.definition.pinned import require_definition
 from backstream.jobs.orphans import end_with_the_task
+from backstream.spark.failures import heap_errors_in_words
 from backstream.spark.run import replay_chunks
 from backstream.spark.session import submitted
 
@@ -54,8 +55,9 @@ def _run(plan: Plan, chunk_ids: Sequence[str]) -> None:
     chunks = [plan.chunk(chunk_id) for chunk_id in chunk_ids]
     _require_pinned(plan, chunk_ids)
     spark, tell = submitted(f"backstream {plan.dataset} {', '.join(chunk_ids)}"), _Telling(plan)
-    for manifest in replay_chunks(spark, plan, chunks):
-        tell.done(manifest)
+    with heap_errors_in_words(spark, plan):
+        for manifest in replay_chunks(spark, plan, chunks):
+            tell.done(manifest)
 
 
 class _Telling:

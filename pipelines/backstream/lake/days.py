@@ -44,7 +44,7 @@ def files_within(table: Table, interval: Interval, snapshot_id: int | None = Non
     return [task.file for task in tasks]
 
 
-def published_rows(home: Home, dataset: str, interval: Interval) -> int:
+def count_published_rows(home: Home, dataset: str, interval: Interval) -> int:
     """Return how many rows of a dataset are published of the windows that start in a range of whole days.
 
     The manifests tell; no file is opened.

@@ -21,6 +21,7 @@ from backstream.core.plan import Plan
 from backstream.core.progress import progress_of
 from backstream.orchestration.secrets import provide_lake
 from backstream.orchestration.tasks import failing_for_good
+from backstream.spark.heap import OUT_OF_MEMORY_STATUS, SETTING
 from backstream.spark.java import ask_for_huge_pages
 
 CONNECTION_ID = "backstream_spark"
@@ -73,6 +74,8 @@ class ReplayOperator(SparkSubmitOperator):
             super().execute(context)
         except (AirflowException, RuntimeError, OSError) as error:
             msg = f"replay of {self.name} failed\n{error}"
+            if self._exit_status() == OUT_OF_MEMORY_STATUS:
+                msg += f"\n\nhint: Spark's Java had no memory left; {SETTING} in spark-defaults.conf gives it more"
             if self._exit_status() == HOPELESS_STATUS:
                 raise AirflowFailException(msg) from None
             raise BackstreamError(msg) from None

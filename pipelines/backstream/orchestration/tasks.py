@@ -182,8 +182,13 @@ def _restating(wanted: Restatement, params: Mapping[str, Any], run_id: str) -> d
 
 def audit(plan_path: str) -> str:
     """Check the run's result and return the verdict; one that forbids publication fails the task for good."""
-    with failing_for_good():
-        found: Audit = steps().audit_run(Plan.read(Path(plan_path)))
+    planned = Plan.read(Path(plan_path))
+    try:
+        with failing_for_good():
+            found: Audit = steps().audit_run(planned)
+    except AirflowFailException:
+        _refresh(planned)  # no other task of the run will
+        raise
     log.info("verdict %s: %s", found.verdict, found.summary)
     return found.verdict.value
 
@@ -214,11 +219,18 @@ def publish(plan_path: str, context: Mapping[str, Any], asset: Any) -> int:
 
 
 def report(plan_path: str) -> str:
-    """Write the run report and return its file."""
+    """Write the run report and return its file; after that, have the pages show the dataset as it is now."""
+    planned = Plan.read(Path(plan_path))
     with failing_for_good():
-        path: Path = steps().report_run(Plan.read(Path(plan_path)))
+        path: Path = steps().report_run(planned)
     log.info("wrote %s", path)
+    _refresh(planned)
     return str(path)
+
+
+def _refresh(planned: Plan) -> None:
+    if warning := steps().refresh(planned):
+        log.warning("%s", warning)
 
 
 def plan_text(planned: Plan) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
+from backstream.spark.heap import SETTING, driver_heap
 from backstream.spark.java import ask_for_huge_pages, require_java
 
 SETTINGS = {
@@ -44,6 +45,7 @@ SMALL_DATA_SETTINGS = {
     "spark.master": "local[1]",
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
+    "spark.driver.memory": "1g",
     # For a few rows, planning and compiling cost more than running.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -57,13 +59,14 @@ def submitted(name: str) -> SparkSession:
 
 
 def local(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session inside this process, on all its cores."""
+    """A session inside this process, on all its cores; its heap is `driver_heap`, unless a setting tells it."""
     require_java()
     ask_for_huge_pages()
     # Workers must run the same Python as the driver.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master("local[*]")
-    return _built(builder, {**LOCAL_SETTINGS, **SETTINGS, **(settings or {})})
+    asked = {**LOCAL_SETTINGS, **SETTINGS, **(settings or {})}
+    return _built(builder, asked if SETTING in asked else {**asked, **driver_heap().settings})
 
 
 def _built(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:

@@ -27,7 +27,7 @@ from backstream.core.tables import (
 )
 from backstream.definition.load import parse
 from backstream.definition.model import Definition
-from backstream.lake.days import published_rows
+from backstream.lake.days import count_published_rows
 from backstream.lake.ledger import Status, record_checks, record_run, runs
 from backstream.lake.staging import checked_files, require_complete
 from backstream.quality.evidence import READ_OF_QUARANTINE, Evidence, unreadable_in
@@ -85,7 +85,7 @@ def _judged(plan: Plan) -> Audit:
 def _evidence(plan: Plan, definition: Definition, manifests: Sequence[Manifest]) -> Evidence:
     return Evidence(
         past=_past(plan),
-        replaced_rows=published_rows(home_of(plan), plan.dataset, plan.range),
+        replaced_rows=count_published_rows(home_of(plan), plan.dataset, plan.range),
         unreadable=unreadable_in(_staged(manifests, QUARANTINE, READ_OF_QUARANTINE)),
         repeated=find_repeated_positions(plan, definition),
     )

@@ -10,7 +10,7 @@ from backstream.core.instants import DAY_MS
 from backstream.core.intervals import Interval
 from backstream.core.seals import Evidence
 from backstream.definition.load import load, resolved
-from backstream.lake.windows import published_windows, runs_by_day
+from backstream.lake.windows import published, runs_by_day
 from backstream.steps.inputs import inspected, source_files
 from backstream.steps.seals import seals
 
@@ -33,8 +33,7 @@ def days(definition_path: Path, interval: Interval, home: Home) -> list[Day]:
     definition = resolved(load(definition_path), home)
     source = inspected(source_files(definition.source, str(definition_path)), definition.timed_source)
     evidence = {each.day_ms: each for each in seals(definition, source.inputs, interval, home)}
-    rows = published_windows(home, definition.name, (), interval)
-    by_day = runs_by_day(home, definition.name, rows)
+    by_day = runs_by_day(home, definition.name, published(home, definition.name, interval).files)
     return [
         Day(day_ms, evidence.get(day_ms), tuple(sorted(by_day.get(day_ms, ()))))
         for day_ms in range(interval.start_ms, interval.end_ms, DAY_MS)

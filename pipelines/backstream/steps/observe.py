@@ -58,12 +58,22 @@ def observe(definition_path: Path, home: Home, known: Staleness | None = None) -
     return observation
 
 
-def leave_for_pages(plan: Plan) -> None:
-    """Keep the sums of each day of a run's audit beside it, and what is to be seen of its dataset now."""
+def refresh(plan: Plan) -> str | None:
+    """Look anew at the dataset of a run that has ended; return what went wrong, since no run may fail of it."""
+    try:
+        observe(Path(plan.definition_path), home_of(plan))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the run is done
+        what = f"what the pages show of {plan.dataset} is as old as it was: it could not be looked at anew"
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        return f"{what}\n  {reason}"
+    return None
+
+
+def leave_figures(plan: Plan) -> None:
+    """Keep the sums of each day of a run's audit beside it, for the pages; nothing else is read."""
     if plan.folder.audit.exists():
         limits = parse(plan.definition, f"plan {plan.run_id}").quality.late_ratio
         write_figures(plan.folder.figures, day_figures(pd.read_parquet(plan.folder.audit), limits.warn))
-    observe(Path(plan.definition_path), home_of(plan))
 
 
 def day_figures(frame: pd.DataFrame, late_limit: float) -> list[DayFigures]:

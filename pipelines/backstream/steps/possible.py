@@ -17,7 +17,7 @@ from backstream.core.possible import Held, require_possible, whole_days
 from backstream.core.windows import Session
 from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition
-from backstream.lake.windows import published_windows
+from backstream.lake.days import count_published_rows
 from backstream.steps.inputs import inspected, source_files
 
 
@@ -72,7 +72,7 @@ def require_range(
         days = held.days(now_ms)
         is_allowed = days.start_ms <= interval.start_ms and interval.end_ms <= days.end_ms
         beyond = interval.without([whole_days(events)] if events else [])
-        if not is_allowed or not any(published_windows(home, definition.name, (), part) for part in beyond):
+        if not is_allowed or not any(count_published_rows(home, definition.name, part) for part in beyond):
             raise
 
 

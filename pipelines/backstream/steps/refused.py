@@ -25,8 +25,7 @@ def refused_days(definition_path: Path, home: Home, found: Staleness) -> set[int
         row = newest.get(day.day_ms)
         if row and row.status is Status.REFUSED and _is_a_no(home.run(found.dataset, row.run_id)):
             days_of[row.run_id].add(day.day_ms)
-    changed = [stale_since(definition_path, home, run_id, days) for run_id, days in days_of.items()]
-    return set().union(*days_of.values()) - set().union(*changed)
+    return set().union(*days_of.values()) - stale_since(definition_path, home, days_of)
 
 
 def _is_a_no(run: RunFolder) -> bool:

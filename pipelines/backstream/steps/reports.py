@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +10,7 @@ import pandas as pd
 from backstream.core.audit import Audit
 from backstream.core.errors import SpecError
 from backstream.core.folders import Home, write_text
+from backstream.core.forms import Form
 from backstream.core.plan import Plan
 from backstream.core.publication import Publication
 from backstream.definition.load import parse
@@ -18,27 +18,18 @@ from backstream.report.brief import Brief
 from backstream.report.known import Known
 from backstream.report.run_report import render
 from backstream.steps.known import known_of
-from backstream.steps.observe import leave_for_pages
+from backstream.steps.observe import leave_figures
 from backstream.steps.state import manifests_of
-
-
-class Form(StrEnum):
-    """How a report is written."""
-
-    HTML = "html"
-    """The page, one self-contained file."""
-    MD = "md"
-    """Markdown for a pull request or a chat."""
-    JSON = "json"
 
 
 def report_run(plan: Plan) -> Path:
     """Write the run report from whatever the run has left so far, and return the file.
 
-    Leaves beside it what the pages inside Airflow show of the run, and of its dataset as it is now.
+    Leaves beside it what the pages inside Airflow show of the run. What they show of its dataset as it is now is
+    looked for by `observe.refresh`: it takes a look at the source, and no report waits for that.
     """
     write_text(plan.folder.report, report_text(plan, Form.HTML))
-    leave_for_pages(plan)
+    leave_figures(plan)
     return plan.folder.report
 
 

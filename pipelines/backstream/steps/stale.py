@@ -15,12 +15,13 @@ from backstream.core.instants import DAY_MS, instant_text
 from backstream.core.intervals import Interval, backfill_range, require_whole_days
 from backstream.core.plan import InputFile, Mode, Plan
 from backstream.core.staleness import Change, StaleWindow, Touch, days_of, events_by_file, stale_windows
-from backstream.core.windows import Session, TimeWindow
+from backstream.core.windows import Session
 from backstream.definition.load import load, parse, resolved
 from backstream.definition.model import Definition
-from backstream.lake.windows import PublishedWindow, published_windows, runs_by_day
-from backstream.steps.events_in_files import EventsInFiles, key_text
+from backstream.lake.windows import Published, published, runs_by_day
+from backstream.steps.events_in_files import EventsInFiles
 from backstream.steps.inputs import inspected, source_files
+from backstream.steps.rows_met import rows_met
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +81,24 @@ def stale(
     """
     finding = _Finding.of(definition_path, home)
     interval = _interval(since_ms, until_ms)
-    days = runs_by_day(home, finding.dataset, finding.published)
+    days = runs_by_day(home, finding.dataset, finding.published.files)
     wanted = {day_ms: runs for day_ms, runs in days.items() if interval is None or _is_in(day_ms, interval)}
     for run_id, of_run in _days_by_run(wanted).items():
         finding.look_at(run_id, of_run)
     return Staleness(finding.dataset, len(wanted), finding.days(), finding.changes)
 
 
-def stale_since(definition_path: Path, home: Home, run_id: str, days: set[int]) -> set[int]:
-    """Those of some days that would have other rows now than a run has made, whether it published them or not.
+def stale_since(definition_path: Path, home: Home, days_by_run: Mapping[str, set[int]]) -> set[int]:
+    """Those of some days that would have other rows now than the run has made, whether it published them or not.
 
     Raises:
         PlanError: when the source cannot be read, or only Spark can evaluate its event times.
     """
+    if not days_by_run:
+        return set()
     finding = _Finding.of(definition_path, home)
-    finding.look_at(run_id, days)
+    for run_id, days in days_by_run.items():
+        finding.look_at(run_id, days)
     return {day.day_ms for day in finding.days()}
 
 
@@ -127,8 +131,9 @@ class _Finding:
 
     home: Home
     dataset: str
+    keys: Sequence[str]
     inputs: Sequence[InputFile]
-    published: Sequence[PublishedWindow]
+    published: Published
     changes: dict[str, Change] = field(default_factory=dict)
     _windows: dict[int, list[StaleWindow]] = field(default_factory=lambda: defaultdict(list))
     _reasons: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -136,12 +141,11 @@ class _Finding:
 
     @classmethod
     def of(cls, definition_path: Path, home: Home) -> Self:
-        """Nothing yet, over the input files and the published windows that there are now."""
+        """Nothing yet, over the input files and the published files that there are now."""
         definition = resolved(load(definition_path), home)
         source = inspected(source_files(definition.source, str(definition_path)), definition.timed_source)
-        # Sessions are joined to those of other days, so all of them are read.
-        every = published_windows(home, definition.name, definition.source.key, None)
-        return cls(home, definition.name, source.inputs, every)
+        files = published(home, definition.name)
+        return cls(home, definition.name, definition.source.key, source.inputs, files)
 
     def look_at(self, run_id: str, days: set[int]) -> None:
         """Compare what a run read with what there is now; `days` are those that it published."""
@@ -164,19 +168,14 @@ class _Finding:
 
     def _note(self, definition: Definition, days: set[int], touches: Sequence[Touch]) -> None:
         spec = definition.window.spec()
-        for window in stale_windows(spec, touches, self._rows(spec, days)):
+        rows = rows_met(self.published, self.keys, spec, touches, days)
+        for window in stale_windows(spec, touches, rows):
             for day_ms in days.intersection(days_of(spec, window.window)):
                 self._windows[day_ms].append(window)
         is_unsure = isinstance(spec, Session) and definition.backfill.publish != "final"
         for touch in touches if is_unsure else ():
             reason = "late events may have begun sessions of their own"
             self._whole(days & {touch.first_ms - touch.first_ms % DAY_MS}, reason)
-
-    def _rows(self, spec: object, days: set[int]) -> list[tuple[str, TimeWindow]]:
-        rows = (
-            self.published if isinstance(spec, Session) else [row for row in self.published if row.day_ms in days]
-        )
-        return [(key_text(row.key), row.window) for row in rows]
 
     def _whole(self, days: Iterable[int], reason: str) -> None:
         for day_ms in days:

@@ -1,0 +1,50 @@
+"""Small commands load little: what each of them brings along is read in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.steps.history import write_clicks, write_definition
+
+CHILD = """
+import json, runpy, sys
+sys.argv = ["backstream", *sys.argv[1:]]
+try:
+    runpy.run_module("backstream.cli", run_name="__main__")
+except SystemExit as end:
+    print(json.dumps([end.code, sorted({name.partition(".")[0] for name in sys.modules})]), file=sys.stderr)
+"""
+HEAVY = {"great_expectations", "numpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "sqlalchemy", "sqlglot"}
+
+
+def packages(folder: Path, *arguments: str) -> set[str]:
+    """The packages that a command of the command line has loaded by its end."""
+    environment = {**os.environ, "BACKSTREAM_HOME": str(folder / "home")}
+    command = [sys.executable, "-c", CHILD, *arguments]
+    child = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    code, found = json.loads(child.stderr.splitlines()[-1])
+    assert code == 0, child.stderr
+    return set(found)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["run", "--help"], ["report", "--help"], ["show", "--help"]], ids=" ".join
+)
+def test_help_loads_nothing_of_the_lake_nor_of_spark(tmp_path: Path, arguments: list[str]) -> None:
+    assert packages(tmp_path, *arguments) & HEAVY == set()
+
+
+def test_the_ledger_is_shown_without_definitions_reports_or_spark(tmp_path: Path) -> None:
+    assert packages(tmp_path, "status") & {"great_expectations", "jinja2", "pyspark", "sqlglot"} == set()
+
+
+def test_days_are_told_without_reports_or_spark(tmp_path: Path) -> None:
+    write_clicks(tmp_path / "data/a.parquet", [])
+    write_definition(tmp_path)
+    days = ["days", "clicks.toml", "--since", "2024-03-01", "--until", "2024-03-02"]
+    assert packages(tmp_path, *days) & {"great_expectations", "jinja2", "pyspark"} == set()
