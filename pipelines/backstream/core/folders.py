@@ -82,6 +82,16 @@ class RunFolder:
         """The plan, JSON."""
         return self.path / "plan.json"
 
+    @property
+    def files_read(self) -> Path:
+        """The input files that the run reads, chunk by chunk, JSON: a small part of the plan."""
+        return self.path / "files_read.json"
+
+    @property
+    def errors(self) -> Path:
+        """What Java said of errors, a text file each."""
+        return self.path / "errors"
+
     def manifest(self, chunk_id: str) -> Path:
         """What the job of one chunk produced, JSON."""
         return self.path / "chunks" / f"{chunk_id}.json"

@@ -14,11 +14,23 @@ from typing import Any, Self
 
 from backstream.core.errors import PlanError
 from backstream.core.folders import Home, RunFolder, read_json, write_json
+from backstream.core.inputs import Files, SkippedFile
 from backstream.core.intervals import Interval
 from backstream.core.local_days import LocalDays
 
 PLAN_VERSION = 1
 _HASH_LENGTH = 12
+_MAY_BE_UNSAID = (
+    "overrides",
+    "gate_override",
+    "local_days",
+    "columns",
+    "absent",
+    "ignored",
+    "skipped",
+    "damaged",
+    "gone",
+)
 
 
 class Mode(StrEnum):
@@ -106,6 +118,10 @@ class Plan:
     asked to take otherwise, with their values as a person writes them; `definition` has them in it.
     `gate_override` is the reason for publishing what fails the gate; empty: it is not published.
     `local_days` are the days that were asked for by the clocks of a time zone; the range holds them all.
+    `columns` are the source's columns that the definition names, each with the Spark SQL type that holds it in all
+    files; `absent` are those of them that some files lack: they are null there. `ignored` files are not data, by
+    reason. `skipped` files are damaged and left out; `damaged` ones are damaged, but not needed by this range, as
+    far as an earlier plan knew their bounds. `gone` are files that published runs of this range read.
     """
 
     dataset: str
@@ -130,6 +146,12 @@ class Plan:
     overrides: Mapping[str, str] = field(default_factory=dict)
     gate_override: str = ""
     local_days: LocalDays | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, Files] = field(default_factory=dict)
+    ignored: Mapping[str, Files] = field(default_factory=dict)
+    skipped: tuple[SkippedFile, ...] = ()
+    damaged: tuple[InputFile, ...] = ()
+    gone: Files = field(default_factory=Files)
 
     @cached_property
     def plan_hash(self) -> str:
@@ -138,7 +160,7 @@ class Plan:
 
     def _content(self) -> dict[str, Any]:
         """Without what was not said: a plan that overrides nothing is the same as before one could."""
-        unsaid = {name for name in ("overrides", "gate_override", "local_days") if not getattr(self, name)}
+        unsaid = {name for name in _MAY_BE_UNSAID if not getattr(self, name)}
         return {name: value for name, value in asdict(self).items() if name not in unsaid}
 
     @property
@@ -215,6 +237,11 @@ def _typed(content: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of a plan that JSON holds as plain objects, as their types."""
     asked = content.get("local_days")
     return {
+        "absent": _files(content.get("absent", {})),
+        "ignored": _files(content.get("ignored", {})),
+        "skipped": tuple(SkippedFile(**each) for each in content.get("skipped", ())),
+        "damaged": tuple(InputFile(**each) for each in content.get("damaged", ())),
+        "gone": _files({"gone": content.get("gone", {})})["gone"],
         "local_days": LocalDays(**asked) if asked else None,
         "mode": Mode(content["mode"]),
         "fidelity": Fidelity(content["fidelity"]),
@@ -225,3 +252,7 @@ def _typed(content: Mapping[str, Any]) -> dict[str, Any]:
             for suffix, each in content["tables"].items()
         },
     }
+
+
+def _files(content: Mapping[str, Any]) -> dict[str, Files]:
+    return {name: Files(each.get("count", 0), tuple(each.get("first", ()))) for name, each in content.items()}

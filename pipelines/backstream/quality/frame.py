@@ -77,10 +77,14 @@ RUN_COLUMNS = [
     "chunks_missing",
     "records_per_day",
     "volume_score",
+    "files_skipped",
+    "files_gone",
 ]
 """One row. `unaccounted`: records read that have no fate, or more than one.
 
 `volume_score`: how far `records_per_day` lies from those of past runs, by `quality.volume`.
+`files_skipped`: damaged input files that were left out. `files_gone`: those that published runs of the range read
+and that the source has no more.
 """
 
 _IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
@@ -184,6 +188,8 @@ def run_frame(
     row["chunks_missing"] = sum(chunk.chunk_id not in finished for chunk in plan.chunks)
     row["records_per_day"] = row["records_read"] * DAY_MS / (plan.until_ms - plan.since_ms)
     row["volume_score"] = volume_score(float(row["records_per_day"].iloc[0]), past)
+    row["files_skipped"] = len(plan.skipped)
+    row["files_gone"] = plan.gone.count
     return row.reset_index(drop=True)[RUN_COLUMNS]
 
 

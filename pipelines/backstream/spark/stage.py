@@ -24,6 +24,7 @@ from backstream.core.manifest import StagedFile
 from backstream.core.plan import Chunk, Plan, PlannedTable
 from backstream.core.tables import WINDOWS
 from backstream.spark.schemas import conforming
+from backstream.spark.unreadable import unreadable_file
 from backstream.spark.work import CHUNK
 
 _SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp"}
@@ -71,16 +72,19 @@ def staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
 
 @contextmanager
 def writable(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
-    """What a disk refuses while chunks are run, said without Java's traces.
+    """What a disk refuses while chunks are run, or a file that cannot be read, said without Java's traces.
 
     Raises:
         StorageError: naming the folders that Spark writes to.
+        ContractError: naming the input file that cannot be read.
     """
     try:
         yield
     except Exception as error:
         said = next((reason for reason in _REFUSALS if reason in str(error)), None)
         if said is None:
+            if unreadable := unreadable_file(str(error), attempt.plan):
+                raise unreadable from None
             raise
         plan, ids = attempt.plan, [chunk.chunk_id for chunk in attempt.chunks]
         chunks = f"chunk {ids[0]}" if len(ids) == 1 else f"chunks {ids[0]} to {ids[-1]}"
