@@ -67,5 +67,9 @@ class SkippedFile:
 
     def __str__(self) -> str:
         """Return the path with the reason and the rows that are lost."""
-        rows = "an unknown number of rows" if self.rows is None else f"{self.rows:,} rows"
+        rows = (
+            "an unknown number of rows"
+            if self.rows is None
+            else f"{self.rows:,} row{'s' if self.rows > 1 else ''}"
+        )
         return f"{self.path}, {rows}: {self.reason}"

@@ -140,7 +140,8 @@ def reason_of(error: Exception) -> str:
     """Return why a file cannot be read, in one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error).partition("\n")[0].rstrip(".") or type(error).__name__
+    line = str(error).partition("\n")[0].rstrip(".")  # which may quote what is in the file
+    return "".join(each if each.isprintable() else "?" for each in line) or type(error).__name__
 
 
 def _described(path: Path, footer: Any, source: Source) -> InputFile:
