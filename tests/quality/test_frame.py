@@ -230,6 +230,8 @@ def test_an_empty_run_has_no_window_and_one_row() -> None:
             "chunks_missing": 1,
             "records_per_day": 0.0,
             "volume_score": 0.0,
+            "files_skipped": 0,
+            "files_gone": 0,
         }
     ]
 

@@ -30,6 +30,8 @@ def row_groups(path: Path, names: Iterable[str]) -> Iterator[pa.Table]:
         for number in range(file.num_row_groups):
             held = [name for name in wanted if name in file.schema_arrow.names]
             yield _completed(file.read_row_group(number, columns=held), wanted, instants)
+    except FileNotFoundError:
+        raise
     except (pa.ArrowException, OSError) as error:
         msg = f"cannot read input file {path}: {reason_of(error)}"
         raise UnreadableError(msg) from None
