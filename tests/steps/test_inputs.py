@@ -19,8 +19,9 @@ from backstream.cli import app
 from backstream.core.errors import BackstreamError, ContractError, PlanError
 from backstream.core.folders import HOME_VARIABLE
 from backstream.core.input_notes import GONE_HINT, input_notes
-from backstream.core.inputs import HIDDEN, OTHER_SUFFIX, Files
+from backstream.core.inputs import HIDDEN, OTHER_SUFFIX, Files, SkippedFile
 from backstream.core.plan import Mode, Plan
+from backstream.definition.load import load
 
 SKIP = CLICKS.replace("[source]\n", '[source]\ncorrupt_files = "skip"\n')
 BAD_PAGE = "Couldn't deserialize thrift: don't know what type: ?"
@@ -486,3 +487,27 @@ def test_decimals_keep_their_digits(tmp_path: Path) -> None:
     plan = planned(tmp_path, write_definition(tmp_path, text))
 
     assert ("total", "decimal(22,2)") in [column[:2] for column in plan.tables[""].columns]
+
+
+def test_whether_damaged_files_are_skipped_does_not_change_how_a_record_is_read(tmp_path: Path) -> None:
+    read_by = [load(write_definition(tmp_path, text)).read_by for text in (CLICKS, SKIP)]
+
+    assert read_by[0] == read_by[1]
+
+
+def test_a_page_that_does_not_have_its_checksum_is_damaged(tmp_path: Path) -> None:
+    write_days(tmp_path, 1)
+    file = tmp_path / "data/1.parquet"
+    plain = {"write_page_checksum": True, "compression": "none", "use_dictionary": False}
+    pq.write_table(pq.read_table(file), file, **plain)
+    file.write_bytes(file.read_bytes().replace(b"home", b"hOme"))
+
+    (skipped,) = skipped_beside_a_sound_one(tmp_path)
+
+    assert skipped.reason == "could not verify page integrity, CRC checksum verification failed for page_ordinal 0"
+
+
+def skipped_beside_a_sound_one(folder: Path) -> tuple[SkippedFile, ...]:
+    """What is skipped beside a file that is sound."""
+    write_days(folder, 2)
+    return planned(folder, write_definition(folder, SKIP), until="2024-03-03").skipped
