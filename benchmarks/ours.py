@@ -39,6 +39,7 @@ from backstream.spark.windows.slices import slice_width_ms
 from backstream.spark.windows.stretches import in_stretches
 from backstream.spark.windows.values import Grouping, shape_of
 from backstream.steps import plan_run
+from backstream.steps.columns import columns_of
 from backstream.steps.inputs import inspected, source_files
 from benchmarks.data import FIRST_DAY_MS, PARTITIONS
 
@@ -85,10 +86,10 @@ total = "sum(value)"
 
 def recorded(spark: SparkSession, parquet: Path) -> Recorded:
     """The stream in a folder of Parquet files."""
-    source = parse(tomllib.loads(_DEFINITION.format(path=parquet, chunk_days=1)), "benchmark").source
-    files = inspected(source_files(source, "benchmark"), source).inputs
-    schema = schema_of(spark, files[0].path)
-    return Recorded(spark, files, lambda paths: normalised(spark.read.schema(schema).parquet(*paths)))
+    definition = parse(tomllib.loads(_DEFINITION.format(path=parquet, chunk_days=1)), "benchmark")
+    found = inspected(source_files(definition.source, "benchmark"), definition.source)
+    schema = schema_of(columns_of(found.shapes, definition, "benchmark").types)
+    return Recorded(spark, found.inputs, lambda paths: normalised(spark.read.schema(schema).parquet(*paths)))
 
 
 def recompute(stream: Recorded, window: FixedWindow | Session) -> DataFrame:

@@ -23,6 +23,7 @@ from tests.quality.example_run import (
 )
 
 from backstream.core.audit import Audit, Verdict
+from backstream.core.inputs import Files, SkippedFile
 from backstream.core.instants import HOUR_MS
 from backstream.core.manifest import Manifest
 from backstream.quality.evidence import Evidence, Repeated
@@ -160,13 +161,14 @@ class Mutation:
     evidence: Evidence = field(default_factory=Evidence)
     quality: Mapping[str, Any] = field(default_factory=dict)
     window: Mapping[str, str] = field(default_factory=lambda: HOURLY)
+    plan: Mapping[str, Any] = field(default_factory=dict)
 
     def judged(self, timetable: Path) -> Audit:
         """The audit of the run with which this has happened."""
         rows = self.rows(good())
         fates, results = fates_of(rows), results_of(rows)
         audit, _ = judge(
-            PLAN,
+            replace(PLAN, **self.plan),
             definition(timetable, window=self.window, **self.quality),
             metrics(rows),
             [self.fates(fates) if self.fates else fates],
@@ -457,6 +459,16 @@ MUTATIONS: dict[str, Mutation] = {
         {"records per day are near those of past runs (median and MAD)": []},
         Verdict.WARN,
         evidence=Evidence(past=(900, 1_000, 1_000, 1_050, 1_100)),
+    ),
+    "one damaged input file left out": Mutation(
+        {"no input file was skipped": []},
+        Verdict.WARN,
+        plan={"skipped": (SkippedFile("/data/a.parquet", 0, 0, "Parquet file size is 0 bytes"),)},
+    ),
+    "one input file of an earlier run deleted": Mutation(
+        {"every input file of earlier runs is still there": []},
+        Verdict.FAIL,
+        plan={"gone": Files(1, ("/data/a.parquet",))},
     ),
 }
 

@@ -238,6 +238,8 @@ def test_an_empty_run_has_no_window_and_one_row() -> None:
             "chunks_missing": 1,
             "records_per_day": 0.0,
             "volume_score": 0.0,
+            "files_skipped": 0,
+            "files_gone": 0,
         }
     ]
 
@@ -313,6 +315,64 @@ def test_a_timetable_that_is_not_parquet_is_named(tmp_path: Path) -> None:
         audit_frame(TWO_HOURS, definition(expected=expected), metrics())
 
     assert str(raised.value) == (f"expected events are not Parquet ({tmp_path}, quality.expected.path of clicks)")
+
+
+def due(day_part: str, kind: pa.DataType) -> pa.Array:
+    return pa.array([datetime.fromisoformat(f"2026-03-01T{day_part}+00:00")], kind)
+
+
+def test_files_of_a_timetable_may_differ_and_others_may_lie_beside_them(tmp_path: Path) -> None:
+    tables = [
+        {"due": due("00:10", pa.timestamp("ms", "UTC")), "gate": pa.array([1], pa.int32()), "note": pa.array([1])},
+        {"note": pa.array(["x"]), "gate": pa.array([1 << 40]), "due": due("01:10", pa.timestamp("us", "UTC"))},
+    ]
+    for number, columns in enumerate(tables):
+        pq.write_table(pa.table(columns), tmp_path / f"{number}.parquet")
+    (tmp_path / "README.txt").write_text("noon")
+    (tmp_path / "_SUCCESS").touch()
+    expected = {"path": str(tmp_path), "event_time": "due", "partition": "gate"}
+
+    frame = audit_frame(TWO_HOURS, definition(expected=expected), metrics())
+
+    assert cells(frame, "expected_events") == [("1", "00:00", 1), (str(1 << 40), "01:00", 1)]
+
+
+def test_a_timetable_may_name_partitions_by_its_folders(tmp_path: Path) -> None:
+    for gate in ("a", "b"):
+        (tmp_path / f"gate={gate}").mkdir()
+        pq.write_table(pa.table({"due": due("00:10", pa.timestamp("ms", "UTC"))}), tmp_path / f"gate={gate}/x.pq")
+    expected = {"path": str(tmp_path), "event_time": "due", "partition": "gate"}
+
+    frame = audit_frame(TWO_HOURS, definition(expected=expected), metrics())
+
+    assert cells(frame, "expected_events") == [("a", "00:00", 1), ("b", "00:00", 1)]
+
+
+def test_a_timetable_of_two_types_breaks_its_contract(tmp_path: Path) -> None:
+    for name, kind in (("a", pa.int64()), ("b", pa.string())):
+        table = {"due": due("00:10", pa.timestamp("ms", "UTC")), "gate": pa.array([1]).cast(kind)}
+        pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
+    expected = {"path": str(tmp_path), "event_time": "due", "partition": "gate"}
+
+    with pytest.raises(ContractError) as raised:
+        audit_frame(TWO_HOURS, definition(expected=expected), metrics())
+
+    assert str(raised.value) == (
+        f"expected events break their contract ({tmp_path}, quality.expected.path of clicks):\n"
+        "  Unable to merge: Field gate has incompatible types: int64 vs string"
+    )
+
+
+def test_a_timetable_without_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "README.txt").write_text("noon")
+    expected = {"path": str(tmp_path), "event_time": "due"}
+
+    with pytest.raises(SpecError) as raised:
+        audit_frame(TWO_HOURS, definition(expected=expected), metrics())
+
+    assert str(raised.value) == (
+        f"no Parquet files of expected events ({tmp_path}, quality.expected.path of clicks)"
+    )
 
 
 def test_a_timetable_without_partitions_speaks_of_the_only_one_or_is_refused(tmp_path: Path) -> None:

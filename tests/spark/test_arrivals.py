@@ -18,6 +18,7 @@ from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS
 from backstream.core.plan import Mode, Plan
 from backstream.definition.load import parse
+from backstream.spark.read import schema_of
 from backstream.spark.run import replay_chunk
 from backstream.spark.streams.arrivals import indexed
 from backstream.spark.streams.index import ArrivalIndex
@@ -82,7 +83,9 @@ def test_rows_are_in_the_buckets_that_the_grid_says(spark: SparkSession, tmp_pat
     write_history(tmp_path / "data", history())
     plan, folder = planned(tmp_path, 0, 1), folder_of(tmp_path)
 
-    rows = indexed(spark, parse(plan.definition, "test"), plan.inputs, folder).rows.to_pylist()
+    rows = indexed(
+        spark, parse(plan.definition, "test"), plan.inputs, folder, schema_of(plan.columns)
+    ).rows.to_pylist()
 
     grid = folder.grid
     assert sum(row["events"] for row in rows) == len(history())
@@ -105,7 +108,7 @@ def test_what_a_file_holds_is_known_also_where_another_is_as_large(
     plan, folder = planned(tmp_path, 0, 1), folder_of(tmp_path)
     assert (len({file.size_bytes for file in plan.inputs}) < len(plan.inputs)) == is_copied
 
-    found = indexed(spark, parse(plan.definition, "test"), plan.inputs, folder)
+    found = indexed(spark, parse(plan.definition, "test"), plan.inputs, folder, schema_of(plan.columns))
 
     held = found.rows.group_by("path").aggregate([("events", "sum")]).to_pylist()
     assert {row["path"]: row["events_sum"] for row in held} == {file.path: file.rows for file in plan.inputs}
@@ -124,7 +127,7 @@ def test_a_file_that_changed_since_it_was_planned_is_not_taken_for_the_old_one(
         shutil.copy(plan.inputs[1].path, changed)
 
     with pytest.raises(PlanError) as refused:
-        indexed(spark, parse(plan.definition, "test"), plan.inputs, folder)
+        indexed(spark, parse(plan.definition, "test"), plan.inputs, folder, schema_of(plan.columns))
     told, _, hint = str(refused.value).partition("\n\n")
     what = f"cannot extend the arrival index: 1 input file of {len(plan.inputs)} cannot be read as planned"
     assert told.startswith(f"{what}\n  changed: {changed} ")

@@ -220,7 +220,7 @@ def test_a_plan_spells_out_nothing_that_the_next_chunk_has_otherwise(
     plan = planned(tmp_path, content, Mode.REPLAY, since=1, until=3)
     work = Work.of(spark, plan, plan.chunks[:1])
     results = results_of(work, DataFrame.cache)
-    known, tallied, _ = results.records()
+    known, tallied, _, *_ = results.records()
     kept = Kept(known, results.counts(tallied), results.values(known))
 
     made = dict(tables(work, results, kept, set(Fate)))

@@ -98,7 +98,7 @@ def test_an_unreadable_record_of_one_has_no_place_in_the_index(spark: SparkSessi
     plan = planned(tmp_path, definition(tmp_path / "data", "tumbling"), Mode.REPLAY, since=0, until=3)
     work = Work.of(spark, plan, plan.chunks)
 
-    index = indexed(spark, work.definition, plan.inputs, folder_of(tmp_path, work))
+    index = indexed(spark, work.definition, plan.inputs, folder_of(tmp_path, work), work.schema)
 
     assert index.unplaced() == {str(file)}
     assert index.partitions() == set(NAMES.values())

@@ -64,39 +64,17 @@ def test_a_source_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert refusal(tmp_path, PlanError) == ("no file or folder at FOLDER/data (FOLDER/clicks.toml, source.path)")
 
 
-def test_a_folder_without_files_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_files_is_named_with_what_is_there_instead(tmp_path: Path) -> None:
     (tmp_path / "data" / "day=2024-03-01").mkdir(parents=True)
     (tmp_path / "data" / "_SUCCESS").touch()
     (tmp_path / "data" / ".part-0.parquet.crc").touch()
-
-    assert refusal(tmp_path, PlanError) == ("no Parquet files under FOLDER/data (FOLDER/clicks.toml, source.path)")
-
-
-def test_a_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:
-    write_clicks(tmp_path / "data/a.parquet", ONE_DAY)
-    (tmp_path / "data/b.parquet").write_text("happened_at,page\n2024-03-01T05:00Z,home\n")
+    (tmp_path / "data" / "day=2024-03-01" / "part-00000").touch()
 
     assert refusal(tmp_path, PlanError) == (
-        "not a Parquet file: FOLDER/data/b.parquet\n"
-        "  Parquet magic bytes not found in footer. Either the file is corrupted or this is not a parquet file."
+        "no Parquet files under FOLDER/data (FOLDER/clicks.toml, source.path)"
+        "\n  2 files with a name that begins with _ or .: FOLDER/data/.part-0.parquet.crc, FOLDER/data/_SUCCESS"
+        "\n  1 file with another suffix than .parquet, .parq, .pq: FOLDER/data/day=2024-03-01/part-00000"
     )
-
-
-def test_an_empty_file_is_not_parquet(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/a.parquet").touch()
-
-    assert refusal(tmp_path, PlanError) == (
-        "not a Parquet file: FOLDER/data/a.parquet\n  Parquet file size is 0 bytes"
-    )
-
-
-def test_a_file_that_was_cut_off_is_not_parquet(tmp_path: Path) -> None:
-    file = tmp_path / "data/a.parquet"
-    write_clicks(file, ONE_DAY)
-    file.write_bytes(file.read_bytes()[:-100])
-
-    assert refusal(tmp_path, PlanError).splitlines()[0] == "not a Parquet file: FOLDER/data/a.parquet"
 
 
 def test_a_column_that_no_file_has_is_named_with_those_there_are(tmp_path: Path) -> None:
@@ -107,50 +85,6 @@ def test_a_column_that_no_file_has_is_named_with_those_there_are(tmp_path: Path)
         "\n  source.event_time names 'at', which is not a column, in 'at'"
         "\n  aggregates.clicks names 'hits', which is not a column, in 'sum(hits)'"
         "\n\nhint: the source has happened_at, arrived_at, origin, seq, page"
-    )
-
-
-@pytest.mark.parametrize("lacking", ["a", "b"])
-def test_a_column_that_some_files_lack_is_named_with_the_first_of_them(tmp_path: Path, lacking: str) -> None:
-    for name in ("a", "b", "c"):
-        write_clicks(tmp_path / f"data/{name}.parquet", ONE_DAY)
-    pageless = {name: kind for name, kind in COLUMNS.items() if name != "page"}
-    write_clicks(tmp_path / f"data/{lacking}.parquet", [row[:4] for row in ONE_DAY], pageless)
-
-    assert refusal(tmp_path, PlanError) == (
-        "column 'page' is not in all files of the source (FOLDER/clicks.toml)"
-        f"\n  1 lack it, the first: FOLDER/data/{lacking}.parquet"
-    )
-
-
-def test_a_column_that_only_some_files_have_does_no_harm_if_it_is_not_used(tmp_path: Path) -> None:
-    write_clicks(tmp_path / "data/a.parquet", ONE_DAY)
-    write_clicks(tmp_path / "data/b.parquet", [(*row, 1) for row in ONE_DAY], {**COLUMNS, "weight": pa.int64()})
-
-    assert len(planned(tmp_path, write_definition(tmp_path)).inputs) == 2
-
-
-def test_a_column_of_two_types_is_named_with_both_files(tmp_path: Path) -> None:
-    write_clicks(tmp_path / "data/a.parquet", ONE_DAY)
-    write_clicks(
-        tmp_path / "data/b.parquet",
-        [(*row[:3], str(row[3]), row[4]) for row in ONE_DAY],
-        {**COLUMNS, "seq": pa.string()},
-    )
-
-    assert refusal(tmp_path, PlanError) == (
-        "column 'seq' must be of one type in all files, got two"
-        "\n  bigint in FOLDER/data/a.parquet"
-        "\n  string in FOLDER/data/b.parquet"
-    )
-
-
-def test_nanoseconds_which_spark_cannot_read_are_refused(tmp_path: Path) -> None:
-    write_clicks(tmp_path / "data/a.parquet", ONE_DAY, {**COLUMNS, "happened_at": pa.timestamp("ns", "UTC")})
-
-    assert refusal(tmp_path, PlanError) == (
-        "column 'happened_at' has nanoseconds, which Spark cannot read (FOLDER/data/a.parquet)"
-        "\n\nhint: write microseconds; pyarrow does with coerce_timestamps='us'"
     )
 
 

@@ -24,7 +24,7 @@ from backstream.core.windows import TimeWindow
 from backstream.definition.load import load, resolved
 from backstream.steps import plan_run
 from backstream.steps.events_in_files import EventsInFiles
-from backstream.steps.inputs import inspected
+from backstream.steps.inputs import SourceFiles, inspected
 from backstream.steps.stale import Staleness, stale
 
 Click = tuple[Any, ...]
@@ -237,7 +237,7 @@ def test_instants_are_floored_to_milliseconds_as_spark_does(
     wide = CLICKS.replace("key =", 'event_time_range = ["1969-01-01", "2100-01-01"]\nkey =')
     written = write_definition(tmp_path, wide, event_time=f'"{expression}"')
     definition = resolved(load(written), Home(tmp_path / "home"))
-    (described,) = inspected([file], definition.timed_source).inputs
+    (described,) = inspected(SourceFiles((file,), {}), definition.timed_source).inputs
 
     held = EventsInFiles.of(definition, Home(tmp_path / "home")).held(described)
 

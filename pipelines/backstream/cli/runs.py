@@ -32,6 +32,7 @@ from backstream.cli.app import (
 from backstream.cli.stale import found_stale
 from backstream.core.errors import QualityError, SpecError
 from backstream.core.folders import Home
+from backstream.core.input_notes import input_notes
 from backstream.core.instants import duration_text, instant_ms
 from backstream.core.intervals import Interval, backfill_range
 from backstream.core.local_days import LocalDays
@@ -160,6 +161,8 @@ def carry_out(planned: Plan) -> None:
     """Replay, audit and publish what was planned, and say what came of it."""
     from backstream import steps
 
+    for label, told in input_notes(planned):
+        print(f"{label.lower()}: {told}", file=sys.stderr)
     with steps.failing(planned):
         _replay(planned)
     console = Console(stderr=True)
@@ -218,6 +221,7 @@ def _plan_text(planned: Plan) -> str:
     lines = [
         f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.fidelity}",
         f"run {planned.run_id}, plan {planned.folder.plan}",
+        *(f"{label.lower()}: {told}" for label, told in input_notes(planned)),
         "",
         f"{'chunk':<8} {'windows start in':<40} {'files':>6} {'events, about':>14}  halo",
     ]

@@ -92,6 +92,16 @@ class RunFolder:
         """The folder of the chunks' manifests."""
         return self.path / "chunks"
 
+    @property
+    def files_read(self) -> Path:
+        """The input files that the run reads, chunk by chunk, JSON: a small part of the plan."""
+        return self.path / "files_read.json"
+
+    @property
+    def errors(self) -> Path:
+        """What Java said of errors, a text file each."""
+        return self.path / "errors"
+
     def manifest(self, chunk_id: str) -> Path:
         """What the job of one chunk produced, JSON."""
         return self.manifests / f"{chunk_id}.json"

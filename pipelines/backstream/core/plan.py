@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from backstream.core.errors import PlanError
 from backstream.core.folders import Home, RunFolder, read_json, write_text
+from backstream.core.inputs import Files, SkippedFile
 from backstream.core.intervals import Interval
 from backstream.core.local_days import LocalDays
 from backstream.core.packing import columns, counted, positions, ranges, rows, steps, uncounted
@@ -22,6 +23,17 @@ from backstream.core.summary import Summary
 
 PLAN_VERSION = 2
 _HASH_LENGTH = 12
+_MAY_BE_UNSAID = (
+    "overrides",
+    "gate_override",
+    "local_days",
+    "columns",
+    "absent",
+    "ignored",
+    "skipped",
+    "damaged",
+    "gone",
+)
 
 
 class Mode(StrEnum):
@@ -109,6 +121,10 @@ class Plan:
     asked to take otherwise, with their values as a person writes them; `definition` has them in it.
     `gate_override` is the reason for publishing what fails the gate; empty: it is not published.
     `local_days` are the days that were asked for by the clocks of a time zone; the range holds them all.
+    `columns` are the source's columns that the definition names, each with the Spark SQL type that holds it in all
+    files; `absent` are those of them that some files lack: they are null there. `ignored` files are not data, by
+    reason. `skipped` files are damaged and left out; `damaged` ones are damaged, but not needed by this range, as
+    far as an earlier plan knew their bounds. `gone` are files that published runs of this range read.
     """
 
     dataset: str
@@ -133,6 +149,12 @@ class Plan:
     overrides: Mapping[str, str] = field(default_factory=dict)
     gate_override: str = ""
     local_days: LocalDays | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, Files] = field(default_factory=dict)
+    ignored: Mapping[str, Files] = field(default_factory=dict)
+    skipped: tuple[SkippedFile, ...] = ()
+    damaged: tuple[InputFile, ...] = ()
+    gone: Files = field(default_factory=Files)
 
     @cached_property
     def plan_hash(self) -> str:
@@ -141,7 +163,7 @@ class Plan:
 
     def _content(self) -> dict[str, Any]:
         """Without what was not said: a plan that overrides nothing is the same as before one could."""
-        unsaid = {name for name in ("overrides", "gate_override", "local_days") if not getattr(self, name)}
+        unsaid = {name for name in _MAY_BE_UNSAID if not getattr(self, name)}
         said = asdict(replace(self, inputs=(), chunks=()))
         packed = {"inputs": columns(self.inputs, InputFile), "chunks": _packed(self.chunks)}
         return {name: value for name, value in (said | packed).items() if name not in unsaid}
@@ -242,6 +264,11 @@ def _typed(content: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of a plan that JSON holds as plain objects, as their types."""
     asked = content.get("local_days")
     return {
+        "absent": _files(content.get("absent", {})),
+        "ignored": _files(content.get("ignored", {})),
+        "skipped": tuple(SkippedFile(**each) for each in content.get("skipped", ())),
+        "damaged": tuple(InputFile(**each) for each in content.get("damaged", ())),
+        "gone": _files({"gone": content.get("gone", {})})["gone"],
         "local_days": LocalDays(**asked) if asked else None,
         "mode": Mode(content["mode"]),
         "fidelity": Fidelity(content["fidelity"]),
@@ -270,3 +297,7 @@ def _unpacked(packed: Mapping[str, Sequence[tuple[Any, int]]]) -> tuple[Chunk, .
     found |= {name: list(accumulate(found[name])) for name in _INSTANTS}
     found["files"] = [positions(text) for text in found["files"]]
     return tuple(Chunk(*values) for values in rows(found, Chunk))
+
+
+def _files(content: Mapping[str, Any]) -> dict[str, Files]:
+    return {name: Files(each.get("count", 0), tuple(each.get("first", ()))) for name, each in content.items()}

@@ -181,6 +181,7 @@ WORKING_COLUMNS = frozenset(
         "marker_ms",
         "is_duplicate",
         "is_owned",
+        "is_ours",
         "quarantine_reason",
         "source_file",
         "source_file_size",

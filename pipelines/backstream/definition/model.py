@@ -112,6 +112,9 @@ class Source(_Section):
         json_schema_extra={"default": ["1970-01-01T00:00Z", "2100-01-01T00:00Z"]},
     )
     """Half-open; an event time outside is absurd, and its record goes to quarantine."""
+    corrupt_files: Literal["fail", "skip"] = "fail"
+    """`skip`: a damaged file is left out, and the plan, the report and the gate say so; `fail`: a range that needs
+    one is refused."""
 
 
 class TumblingWindow(_Section):
@@ -340,7 +343,7 @@ class Definition(_Section):
     @property
     def read_by(self) -> dict[str, Any]:
         """All that decides how a row of the source is read as an event."""
-        return self.source.model_dump(mode="json") | {"time": self.time.value}
+        return self.source.model_dump(mode="json", exclude={"corrupt_files"}) | {"time": self.time.value}
 
     @property
     def unit_ms(self) -> int:

@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from backstream.core.audit import Audit
 from backstream.core.errors import ConflictError, ContractError, PlanError, QualityError, SpecError
 from backstream.core.folders import Home
+from backstream.core.input_notes import input_notes
 from backstream.core.instants import duration_text, instant_text
 from backstream.core.intervals import Interval
 from backstream.core.plan import Chunk, Plan
@@ -110,6 +111,8 @@ def _planned(definition_path: Path, wanted: Interval, asked: Asked, context: Map
     )
     if planned.local_days:
         log.info("%s", planned.local_days.told)
+    for label, told in input_notes(planned):
+        log.warning("%s: %s", label.lower(), told)
     return planned
 
 

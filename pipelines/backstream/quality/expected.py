@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from backstream.core.errors import ContractError, SpecError
+from backstream.core.inputs import why_ignored
 from backstream.core.instants import moment
 from backstream.core.intervals import Interval
 from backstream.core.plan import Plan
@@ -136,17 +137,48 @@ def _opened(definition: Definition, expected: Expected) -> Any:
     if not Path(expected.path).exists():
         msg = f"no file of expected events at {expected.path} ({key})"
         raise SpecError(msg)
+    files = _files(Path(expected.path))
+    if not files:
+        msg = f"no Parquet files of expected events ({where})"
+        raise SpecError(msg)
+    how: dict[str, Any] = {"format": "parquet", "partitioning": "hive", "partition_base_dir": expected.path}
     try:
-        opened = dataset.dataset(expected.path, format="parquet", partitioning="hive")
+        opened = dataset.dataset(files, **how)
+        schema = _schema(files, opened.schema, expected)
+    except TypeError as error:
+        msg = f"expected events break their contract ({where}):\n  {error}"
+        raise ContractError(msg) from None
     except (OSError, ArrowException) as error:
         msg = f"expected events are not Parquet ({where})"
         raise SpecError(msg) from error
-    wrong = _broken(opened.schema, expected)
+    wrong = _broken(schema, expected)
     if wrong:
         listed = "".join(f"\n  {line}" for line in wrong)
         msg = f"expected events break their contract ({where}):{listed}"
         raise ContractError(msg)
-    return opened
+    return dataset.dataset(files, schema=schema, **how)
+
+
+def _files(root: Path) -> list[str]:
+    """The files of a timetable by the rule for those of a source."""
+    if root.is_file():
+        return [str(root)]
+    found = (path for path in sorted(root.rglob("*")) if why_ignored(path.relative_to(root).parts) is None)
+    return [str(path) for path in found if path.is_file()]
+
+
+def _schema(files: Sequence[str], found: Any, expected: Expected) -> Any:
+    """The columns that the definition names, each with the type that holds it in all files that have it."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    named = [name for name in (expected.event_time, expected.partition) if name]
+    schemas = [parquet.read_schema(file) for file in files]
+    parts = [pa.schema([each.field(name) for name in named if name in each.names]) for each in schemas]
+    united = pa.unify_schemas(parts, promote_options="permissive")
+    # What no file has may be the name of a folder: `partition=JFK`.
+    folders = [found.field(name) for name in named if name not in united.names and name in found.names]
+    return pa.schema([*united, *folders])
 
 
 def _broken(schema: Any, expected: Expected) -> list[str]:

@@ -89,6 +89,8 @@ RUN_COLUMNS = [
     "chunks_missing",
     "records_per_day",
     "volume_score",
+    "files_skipped",
+    "files_gone",
 ]
 """One row. `unaccounted`: records read that have no fate, or more than one.
 
@@ -100,6 +102,8 @@ published table, which they replace; `rows_ratio`: how many new rows there are f
 none.
 
 `volume_score`: how far `records_per_day` lies from those of past runs, by `quality.volume`.
+`files_skipped`: damaged input files that were left out. `files_gone`: those that published runs of the range read
+and that the source has no more.
 """
 
 NOTHING = Evidence()
@@ -232,6 +236,8 @@ def run_frame(
     row["replaced_rows"] = evidence.replaced_rows
     is_replacing = row["replaced_rows"] > 0
     row["rows_ratio"] = _ratio(row["rows"], row["replaced_rows"]).where(is_replacing, 1.0)
+    row["files_skipped"] = len(plan.skipped)
+    row["files_gone"] = plan.gone.count
     return row.reset_index(drop=True)[RUN_COLUMNS]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from backstream.core.audit import Audit, Outcome, Verdict
 from backstream.core.decision import Decision
 from backstream.core.generators import StrategyKind
+from backstream.core.input_notes import input_notes
 from backstream.core.plan import Fidelity, Mode, Plan
 from backstream.core.publication import Publication
 from backstream.core.watermarks import EmissionModel
@@ -43,7 +44,11 @@ def asked(plan: Plan, definition: Definition) -> tuple[tuple[str, str], ...]:
         ]
     if plan.local_days:
         rows.insert(0, ("Asked for", plan.local_days.told))
-    return (*rows, *_departures(plan))
+    return (
+        *rows,
+        *_departures(plan),
+        *((f"Input files: {label.lower()}", told) for label, told in input_notes(plan)),
+    )
 
 
 def _departures(plan: Plan) -> Iterator[tuple[str, str]]:

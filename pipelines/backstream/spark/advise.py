@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -50,7 +50,8 @@ class Recorded:
     """A range of recorded events, and the stream it is part of.
 
     `near` spans every event time that a window of the range can hold, and `near_paths` name the files that may
-    have some. `files` are all of the stream, since a watermark rests on all that arrived before.
+    have some. `files` are all of the stream, since a watermark rests on all that arrived before. `columns` are
+    what is read of them, with Spark SQL types.
     """
 
     definition: Definition
@@ -60,6 +61,7 @@ class Recorded:
     near: Interval
     files: Sequence[InputFile]
     near_paths: Sequence[str]
+    columns: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,9 @@ def _undelayed(spark: SparkSession, recorded: Recorded) -> Heard:
     definition = recorded.definition
 
     def readable(paths: Sequence[str]) -> DataFrame:
-        events = read.rows_of(spark, paths).transform(read.normalised(definition))
+        events = read.rows_of(spark, paths, read.schema_of(recorded.columns)).transform(
+            read.normalised(definition)
+        )
         # What punctuated watermarks are marked by means nothing here.
         return events.where(F.col(read.REASON).isNull()).drop(read.MARKER)
 
@@ -128,7 +132,7 @@ def _records(spark: SparkSession, recorded: Recorded) -> DataFrame:
     """The readable records that windows of the range can hold, each once."""
     is_near = IntervalColumns.of(spark, recorded.near).hold(F.col("event_time_ms"))
     events = (
-        read.rows_of(spark, recorded.near_paths)
+        read.rows_of(spark, recorded.near_paths, read.schema_of(recorded.columns))
         .transform(read.normalised(recorded.definition))
         .where(F.col(read.REASON).isNull() & is_near)
         .transform(read.deduplicated(recorded.definition.source.deduplicate_on))

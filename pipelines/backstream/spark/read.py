@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -14,16 +15,16 @@ from pyspark.sql.types import (
     IntegralType,
     StringType,
     StructType,
-    TimestampNTZType,
-    TimestampType,
 )
 
 from backstream.core.errors import ContractError
 from backstream.core.intervals import Interval
 from backstream.core.records import ONLY_PARTITION
 from backstream.definition.aggregates import columns_used
+from backstream.definition.instants import no_instant
 from backstream.definition.model import Definition, Source
 from backstream.spark.arrays import IntervalColumns, as_arrays
+from backstream.spark.column_types import quoted
 from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, PARTITION_NUMBER, Step
 
 REASON = "quarantine_reason"
@@ -42,22 +43,16 @@ _WILDCARD = re.compile(r"[{}\[\]*?\\]")
 _QUOTED_IN_URI = re.compile(r"""[\x00-\x20\x7f-\xa0\s"#%<>?\[\\\]^`{|}]""")
 
 
-def rows_of(spark: SparkSession, paths: Sequence[str], schema: StructType | None = None) -> DataFrame:
-    """The rows of Parquet files.
-
-    Args:
-        spark: the session.
-        paths: of the files.
-        schema: the columns to read; None: Spark runs a small job to see which there are.
-    """
+def rows_of(spark: SparkSession, paths: Sequence[str], schema: StructType) -> DataFrame:
+    """The rows of Parquet files, with the columns of a schema: null where a file has none of that name."""
     literal = [_WILDCARD.sub(r"\\\g<0>", path) for path in paths]
-    reader = spark.read if schema is None else spark.read.schema(schema)
-    return reader.parquet(*literal)
+    return spark.read.schema(schema).parquet(*literal)
 
 
-def schema_of(spark: SparkSession, path: str) -> StructType:
-    """The columns of a Parquet file. Runs a small job."""
-    return rows_of(spark, [path]).schema
+def schema_of(columns: Mapping[str, str]) -> StructType:
+    """Columns with their Spark SQL types, as a schema."""
+    ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+    return cast("StructType", StructType.fromDDL(ddl)) if columns else StructType()
 
 
 def with_file(rows: DataFrame) -> DataFrame:
@@ -70,13 +65,13 @@ def with_file(rows: DataFrame) -> DataFrame:
 
 def file_uri(path: str) -> str:
     """What `source_file` says for an absolute path: Java's `URI` leaves more characters alone than Python's."""
-    quoted = _QUOTED_IN_URI.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), path)
-    return f"file:{quoted}"
+    escaped = _QUOTED_IN_URI.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), path)
+    return f"file:{escaped}"
 
 
-def with_record(rows: DataFrame) -> DataFrame:
-    """Add `record`, the whole row as JSON: for quarantine only, since it reads every column."""
-    whole = F.struct(*(F.col(name) for name in rows.columns))
+def with_record(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Add `record`, these columns as JSON: for quarantine only, since it reads every column of a file."""
+    whole = F.struct(*(F.col(quoted(name)).alias(name) for name in columns))
     return rows.withColumn(RECORD, F.to_json(whole, {"ignoreNullFields": "false"}))
 
 
@@ -128,18 +123,9 @@ def _times(rows: DataFrame, source: Source) -> tuple[Column, Column]:
 
 def _instant(rows: DataFrame, key: str, expression: str) -> Column:
     kind = _type_of(rows, F.expr(expression))
-    if isinstance(kind, TimestampType):
-        return F.expr(expression)
-    if isinstance(kind, StringType):
-        return F.try_to_timestamp(F.expr(expression))
-    hint = ""
-    if isinstance(kind, IntegralType):
-        hint = f"\n\nhint: timestamp_millis({expression}) or timestamp_seconds({expression}) says the unit"
-    if isinstance(kind, TimestampNTZType):
-        utc = f"to_utc_timestamp(cast({expression} as timestamp), 'America/New_York')"
-        hint = f"\n\nhint: {utc} says the zone"
-    msg = f"{key} must be an instant, got {kind.simpleString()} from {expression!r}{hint}"
-    raise ContractError(msg)
+    if wrong := no_instant(key, expression, kind.simpleString()):
+        raise ContractError(wrong)
+    return F.try_to_timestamp(F.expr(expression)) if isinstance(kind, StringType) else F.expr(expression)
 
 
 def _type_of(rows: DataFrame, column: Column) -> DataType:
@@ -167,8 +153,8 @@ def _reason(source: Source, columns: Mapping[str, Column]) -> Column:
     return F.coalesce(*(F.when(is_so, F.lit(reason)) for reason, is_so in reasons.items()))
 
 
-def within(spark: SparkSession, interval: Interval, owned_files: Iterable[str]) -> Step:
-    """The records a chunk reads: those of its interval, and the unreadable ones of the files it answers for.
+def within(spark: SparkSession, interval: Interval, owned_files: Iterable[str]) -> Column:
+    """Whether a chunk reads a record: one of its interval, or an unreadable one of the files it answers for.
 
     A record without a readable time cannot be placed, so it belongs to the first chunk that reads its file.
     """
@@ -176,7 +162,7 @@ def within(spark: SparkSession, interval: Interval, owned_files: Iterable[str]) 
     is_inside = IntervalColumns.of(spark, interval).hold(F.col("event_time_ms"))
     ours = as_arrays(spark, {"files": pa.array(list(owned_files), pa.string())})["files"]
     is_ours = F.array_contains(ours, F.col(FILE))
-    return lambda events: events.where((is_readable & is_inside) | (~is_readable & is_ours))
+    return (is_readable & F.coalesce(is_inside, F.expr("false"))) | (~is_readable & is_ours)
 
 
 def deduplicated(columns: Sequence[str]) -> Step:

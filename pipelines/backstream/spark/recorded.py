@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backstream.core.errors import ContractError
 from backstream.core.intervals import Interval
 from backstream.core.plan import InputFile
 from backstream.spark.arrays import IntervalColumns
@@ -21,6 +22,8 @@ class Recorded:
     files: Sequence[InputFile]
     read: Callable[[Sequence[str]], DataFrame]
     """Normalised events of the files at these paths, without those that cannot be read."""
+    damaged: Sequence[InputFile] = ()
+    """Files that cannot be read, with the bounds that they had: nobody may need them."""
 
     def all(self) -> DataFrame:
         """All of them."""
@@ -37,5 +40,15 @@ class Recorded:
         return self.read(self.paths_of(interval) or [self.files[0].path])
 
     def paths_of(self, interval: Interval) -> list[str]:
-        """The files that may hold an event of an interval."""
+        """The files that may hold an event of an interval.
+
+        Raises:
+            ContractError: when a damaged file is one of them.
+        """
+        if needed := [file for file in self.damaged if file.may_hold(interval)]:
+            msg = (
+                f"cannot read input file {needed[0].path}: it is damaged, and may hold an event of {interval}\n\n"
+                'hint: put it back, move it away, or set source.corrupt_files = "skip"; then plan the range anew'
+            )
+            raise ContractError(msg)
         return [file.path for file in self.files if file.may_hold(interval)]

@@ -46,7 +46,7 @@ from backstream.spark.stage import Attempt, Staged, staged, writable
 from backstream.spark.streams.lateness import lateness
 from backstream.spark.windows.metrics import Counts
 from backstream.spark.windows.results import FixedWindows
-from backstream.spark.work import CHUNK, Work, quarantined, tallied_as
+from backstream.spark.work import CHUNK, SCANNED, Work, quarantined, tallied_as
 
 STAGES = ("watermarks", "fates", *(suffix or "windows" for suffix in TABLES))
 """What chunks go through, in order; a recompute skips some."""
@@ -182,12 +182,13 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
         with watch.stage("watermarks"):
             results = results_of(work, keep)
         with watch.stage("fates"):
-            known, tallied, tally = results.records()
+            known, tallied, tally, rows_by_footer = results.records()
             if work.definition.source.deduplicate_on:
                 known = tallied = keep(tallied)  # finding copies compares all records
             counts = results.counts(tallied)
             counts = replace(counts, rows=keep(counts.rows))
             fates = counts.fates()
+            _require_all_read(attempt, rows_by_footer, tally.get[SCANNED])
         found: dict[str, Staged] = {}
         values = keep(results.values(known)) if work.is_replay else results.values(known)
         for suffix, rows in tables(work, results, Kept(known, counts, values), _kinds(fates)):
@@ -198,6 +199,20 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
         _require_all_records(attempt, results.records_in_windows(counts), found, work.definition.backfill.publish)
         events_read = {number: tally.get[tallied_as(number)] for number in range(len(work.chunks))}
         return _Made(events_read, fates, found)
+
+
+def _require_all_read(attempt: Attempt, expected: int, scanned: int) -> None:
+    """Check that the files gave as many rows as their footers said when the run was planned.
+
+    Raises:
+        CountError: naming both numbers.
+    """
+    if scanned != expected:
+        msg = (
+            f"the input files of {attempt} have {expected:,} rows by their footers, {scanned:,} were read\n\n"
+            "hint: if a file was replaced meanwhile, plan the range anew; each executor must see the same files"
+        )
+        raise CountError(msg)
 
 
 def _require_all_records(attempt: Attempt, expected: int, found: Mapping[str, Staged], published: str) -> None:

@@ -52,6 +52,14 @@ SMALL_DATA_SETTINGS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
+_TELLING_OF_TASKS = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.datasources.FileFormatWriter",
+    "org.apache.spark.util.Utils",
+)
+"""What logs the trace of a failed task in Java, each its own copy."""
+
 
 def submitted(name: str) -> SparkSession:
     """The session of an application that spark-submit started: master and resources come from there."""
@@ -74,4 +82,14 @@ def _built(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkS
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    if (session.sparkContext.master or "").startswith("local"):
+        _keep_traces_out_of_the_log(session)
     return session
+
+
+def _keep_traces_out_of_the_log(session: SparkSession) -> None:
+    """Have a task that fails be told once: in one process none is tried again, so Python gets all of it anyway."""
+    jvm = session.sparkContext._jvm  # noqa: SLF001 - the only way to the loggers
+    log4j = jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    for name in _TELLING_OF_TASKS:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)

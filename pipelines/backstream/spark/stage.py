@@ -26,6 +26,7 @@ from backstream.core.manifest import StagedFile
 from backstream.core.plan import Chunk, Plan, PlannedTable
 from backstream.core.tables import PANES, RECORD_COUNT, WINDOWS, pane_count
 from backstream.spark.schemas import conforming
+from backstream.spark.unreadable import unreadable_file
 from backstream.spark.work import CHUNK
 from backstream.spark.writes import require_visible, write_parquet
 
@@ -86,16 +87,19 @@ def staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
 
 @contextmanager
 def writable(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
-    """What a disk refuses while chunks are run, said without Java's traces.
+    """What a disk refuses while chunks are run, or a file that cannot be read, said without Java's traces.
 
     Raises:
         StorageError: naming the folders that Spark writes to.
+        ContractError: naming the input file that cannot be read.
     """
     try:
         yield
     except Exception as error:
         said = next((reason for reason in _REFUSALS if reason in str(error)), None)
         if said is None:
+            if unreadable := unreadable_file(str(error), attempt.plan):
+                raise unreadable from None
             raise
         plan = attempt.plan
         scratch = (spark.conf.get("spark.local.dir", None) or os.environ.get("TMPDIR")) or "/tmp"  # noqa: S108 - as Spark does

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from backstream.core.watermarks import Emission
 from backstream.definition.load import parse
 from backstream.definition.model import Definition
 from backstream.spark import read
+from backstream.spark.alike import alike
 from backstream.spark.arrays import IntervalColumns, as_arrays, looked_up
 from backstream.spark.recorded import Recorded
 from backstream.spark.schemas import Step, integer_quotient, long
@@ -39,15 +40,14 @@ class Work:
     plan: Plan
     chunks: Sequence[Chunk]
     definition: Definition
-    schema: StructType | None
-    """What is read of each file. Planning has made sure that all have the columns that the definition names."""
+    schema: StructType
+    """What is read of each file: the columns that the definition names, as planning found them."""
 
     @classmethod
     def of(cls, spark: SparkSession, plan: Plan, chunks: Sequence[Chunk]) -> Work:
-        """The chunks with their plan's definition. Runs a small job, if they read any file."""
-        first = min((number for chunk in chunks for number in chunk.files), default=None)
-        schema = None if first is None else read.schema_of(spark, plan.inputs[first].path)
-        return cls(spark, plan, chunks, parse(plan.definition, f"plan {plan.run_id}"), schema)
+        """The chunks with their plan's definition."""
+        definition = parse(plan.definition, f"plan {plan.run_id}")
+        return cls(spark, plan, chunks, definition, read.schema_of(plan.columns))
 
     @property
     def interval(self) -> Interval:
@@ -67,7 +67,7 @@ class Work:
     @property
     def recorded(self) -> Recorded:
         """The readable events of all inputs; copies are among them."""
-        return Recorded(self.spark, self.plan.inputs, partial(readable, self))
+        return Recorded(self.spark, self.plan.inputs, partial(readable, self), self.plan.damaged)
 
     @property
     def paths(self) -> list[str]:
@@ -138,10 +138,12 @@ class Records(NamedTuple):
     known: DataFrame
     tallied: DataFrame
     tally: Observation
+    rows: int
+    """Of the files that are read, by their footers; `tally` has how many were there, as `SCANNED`."""
 
     def transform(self, step: Step) -> Records:
         """Both taken through a step."""
-        return Records(self.known.transform(step), self.tallied.transform(step), self.tally)
+        return self._replace(known=self.known.transform(step), tallied=self.tallied.transform(step))
 
 
 def records(work: Work, interval: Interval) -> Records:
@@ -151,18 +153,28 @@ def records(work: Work, interval: Interval) -> Records:
     something to agree with. What cannot be read comes with its reason, once per file.
     """
     tally, paths = Observation(), sorted({*work.paths, *work.recorded.paths_of(interval)})
-    number = F.col(CHUNK)
-    counts = [F.count_if(number == F.lit(each)).alias(tallied_as(each)) for each in range(len(work.chunks))]
-    events = (
+    is_ours, number = F.col(_IS_OURS), F.col(CHUNK)
+    counts = [
+        F.count_if(is_ours & (number == F.lit(each))).alias(tallied_as(each)) for each in range(len(work.chunks))
+    ]
+    is_within = read.within(work.spark, interval, work.owned_files)
+    scanned = (
         read.rows_of(work.spark, paths, work.schema)
         .transform(read.normalised(work.definition))
         .transform(read.with_file)
-        .transform(read.within(work.spark, interval, work.owned_files))
-        .withColumn(CHUNK, _number(work))
+        .withColumns({CHUNK: _number(work), _IS_OURS: is_within})
     )
-    return Records(events, events.observe(tally, *counts), tally).transform(
+    tallied = scanned.observe(tally, F.count(F.lit(1)).alias(SCANNED), *counts)
+    rows = {file.path: file.rows for file in work.plan.inputs}
+    known, counted = (each.where(is_ours).drop(_IS_OURS) for each in (scanned, tallied))
+    return Records(known, counted, tally, sum(rows[path] for path in paths)).transform(
         read.deduplicated(work.definition.source.deduplicate_on)
     )
+
+
+SCANNED = "rows_scanned"
+"""Under which name all rows of the files are counted, whosever they are."""
+_IS_OURS = "is_ours"
 
 
 def tallied_as(number: int) -> str:
@@ -188,11 +200,10 @@ def _number_of_file(work: Work) -> Column:
 
 def quarantined(work: Work) -> DataFrame:
     """Records that cannot be normalised, whole, with the reason and `CHUNK`."""
-    # Not by `work.schema`: files may differ in columns that the definition does not name.
-    rows = read.rows_of(work.spark, work.paths).transform(read.with_record)
     nothing = Interval(work.interval.start_ms, work.interval.start_ms)
-    events = rows.transform(read.normalised(work.definition)).transform(read.with_file)
-    return events.transform(read.within(work.spark, nothing, work.owned_files)).withColumns(
+    wholes = [_whole(work, columns, paths) for columns, paths in alike(work.paths)]
+    events = reduce(DataFrame.unionByName, wholes)
+    return events.where(read.within(work.spark, nothing, work.owned_files)).withColumns(
         {
             "reason": F.col(read.REASON),
             "event_time": F.col(read.WRITTEN_EVENT_TIME),
@@ -201,3 +212,10 @@ def quarantined(work: Work) -> DataFrame:
             CHUNK: _number_of_file(work),
         }
     )
+
+
+def _whole(work: Work, columns: Mapping[str, str], paths: Sequence[str]) -> DataFrame:
+    """The normalised events of files with the same columns, and each record with all of these."""
+    read_as = {**columns, **work.plan.columns}
+    rows = read.rows_of(work.spark, paths, read.schema_of(read_as)).transform(read.with_record, list(columns))
+    return rows.transform(read.normalised(work.definition)).transform(read.with_file)

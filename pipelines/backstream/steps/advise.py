@@ -19,12 +19,13 @@ from backstream.core.intervals import Interval, backfill_range
 from backstream.core.plan import InputFile
 from backstream.core.records import Clock
 from backstream.core.windows import Session
-from backstream.definition.aggregates import require_columns
 from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition, TimeKind
 from backstream.spark.advise import Recorded, observed
 from backstream.spark.windows.assignment import FixedWindow, step_ms
-from backstream.steps.inputs import arrival_bounds, inspected, require_everywhere, source_files
+from backstream.steps.columns import columns_of
+from backstream.steps.damage import require_sound
+from backstream.steps.inputs import arrival_bounds, inspected, source_files
 
 STAGES = ("watermarks", "critical delays")
 """The two passes over the data, in order."""
@@ -64,14 +65,14 @@ def question(definition_path: Path, since_ms: int, until_ms: int, keep: float, h
     definition = resolved(load(definition_path), home)
     window = _window(definition, where)
     source = inspected(source_files(definition.source, where), definition.source)
-    require_columns(definition, source.types, where)
-    require_everywhere(definition, source.lacking, where)
+    require_sound(source.damaged, where)
+    columns = columns_of(source.shapes, definition, where)
     clock = _clock(definition, source.inputs, where)
     near = Interval(since_ms, until_ms + max(window.size_ms, step_ms(window)))
     near_paths = [file.path for file in source.inputs if file.may_hold(near)]
     if not near_paths:
         raise _nothing(definition, interval)
-    recorded = Recorded(definition, window, clock, interval, near, source.inputs, near_paths)
+    recorded = Recorded(definition, window, clock, interval, near, source.inputs, near_paths, columns.types)
     return Question(definition, recorded, keep, home)
 
 

@@ -12,6 +12,7 @@ from pandas import DataFrame
 from backstream.core.audit import Audit, Verdict
 from backstream.core.errors import BackstreamError, QualityError
 from backstream.core.folders import replacing
+from backstream.core.input_notes import GONE_HINT
 from backstream.core.instants import DAY_MS
 from backstream.core.manifest import Manifest
 from backstream.core.plan import Plan
@@ -107,7 +108,8 @@ def _refuse(plan: Plan, audit: Audit) -> None:
         msg = f"the audit of {audit.run_id} could not be completed: {audit.summary}\n  report: {report}"
         raise AuditError(msg)
     record_run(home_of(plan), outcome_row(plan, Status.REFUSED, audit))
-    msg = f"{audit.summary}: nothing was published\n\nhint: the report is at {report}"
+    gone = f"\n  gone: {plan.gone}; {GONE_HINT}" if plan.gone else ""
+    msg = f"{audit.summary}: nothing was published{gone}\n\nhint: the report is at {report}"
     raise QualityError(msg)
 
 

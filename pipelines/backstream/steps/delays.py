@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from backstream.core.plan import Plan
 from backstream.definition.model import Definition
 from backstream.quality.expected import instants_ms
 from backstream.report.delays import LADDER_MS, QUANTILES
 from backstream.report.known import Delays
+from backstream.steps.reading import row_groups
 
 MOST_RECORDS = 20_000_000
 """More than this are not counted for a report: two columns of them are some seconds and 320 MB."""
@@ -28,15 +29,26 @@ def delays_of(plan: Plan, definition: Definition) -> tuple[Delays | None, str]:
     if rows > MOST_RECORDS:
         return None, f"the range's files have {rows:,} rows, more than the {MOST_RECORDS:,} that a report counts"
     try:
-        found = [_delays_ms(path, source.event_time, source.arrival_time, plan) for path in files]
+        event_time, arrival_time = _column(source.event_time, plan), _column(source.arrival_time, plan)
+        found = [_delays_ms(path, event_time, arrival_time, plan) for path in files]
     except (OSError, KeyError, pa.ArrowException, ValueError, TypeError) as error:
         return None, f"the input files cannot be read as they were: {type(error).__name__}"
     delays_ms = np.concatenate(found) if found else np.array([], dtype=np.int64)
     return (_counted(delays_ms), "") if len(delays_ms) else (None, "no record of the range was read")
 
 
+def _column(expression: str, plan: Plan) -> str:
+    """The column that an expression is: only Spark can evaluate another."""
+    if expression not in plan.columns:
+        raise KeyError(expression)
+    return expression
+
+
 def _delays_ms(path: str, event_time: str, arrival_time: str, plan: Plan) -> Any:
-    frame = pq.ParquetFile(path).read([event_time, arrival_time]).to_pandas().dropna()
+    parts = [rows.drop_null() for rows in row_groups(Path(path), [event_time, arrival_time])]
+    if not any(rows.num_rows for rows in parts):
+        return np.array([], dtype=np.int64)
+    frame = pa.concat_tables(rows for rows in parts if rows.num_rows).to_pandas()
     event_ms, arrival_ms = instants_ms(frame[event_time]), instants_ms(frame[arrival_time])
     is_inside = (event_ms >= plan.since_ms) & (event_ms < plan.until_ms)
     return (arrival_ms - event_ms)[is_inside].to_numpy()

@@ -20,6 +20,7 @@ from backstream.core.plan import InputFile
 from backstream.core.staleness import slice_ms
 from backstream.definition.model import Definition
 from backstream.steps.instants import InstantColumn
+from backstream.steps.reading import row_groups
 
 _VERSION = 1
 _SCHEMA = pa.schema(
@@ -60,6 +61,7 @@ class EventsInFiles:
 
         Raises:
             PlanError: when only Spark can tell its event times.
+            UnreadableError: when it is damaged.
         """
         found = self.known(file)
         if found is None:
@@ -99,11 +101,8 @@ def _counted(path: Path, definition: Definition) -> pa.Table:
     """The rows of the index for one file, a row group at a time."""
     event_time = InstantColumn.of(definition.timed_source.event_time, "source.event_time")
     names = list(dict.fromkeys([*definition.source.key, event_time.name]))
-    file = pq.ParquetFile(path)
-    parts = [
-        _grouped(file.read_row_group(number, columns=names), definition, event_time)
-        for number in range(file.num_row_groups)
-    ]
+    parts = [_grouped(rows, definition, event_time) for rows in row_groups(path, names)]
+    parts = [part for part in parts if part.num_rows]
     if not parts:
         return _SCHEMA.empty_table()
     keys = [f"key{number}" for number in range(len(definition.source.key))]
@@ -121,6 +120,8 @@ def _grouped(rows: pa.Table, definition: Definition, event_time: InstantColumn) 
     width_ms, offset_ms = slice_ms(definition.window.spec())
     first_ms, end_ms = definition.source.event_time_range
     rows = rows.filter(pc.is_valid(rows[event_time.name]))
+    if not rows.num_rows:
+        return rows
     at_ms = event_time.values_ms(rows[event_time.name])
     is_sane = pa.array((at_ms >= first_ms) & (at_ms < end_ms))
     keys = {f"key{number}": _decoded(rows[name]) for number, name in enumerate(definition.source.key)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,106 +13,135 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.core.errors import PlanError
+from backstream.core.inputs import HIDDEN, Files, why_ignored
 from backstream.core.instants import epoch_ms
 from backstream.core.plan import InputFile
-from backstream.definition.aggregates import columns_named
-from backstream.definition.model import Definition, Source
+from backstream.definition.model import Source
 
 
-def source_files(source: Source, where: str) -> list[Path]:
-    """The files under a source's path; names that begin with a dot or an underscore are not data.
+@dataclass(frozen=True, slots=True)
+class SourceFiles:
+    """The data files of a source, and those beside them that are not data, by reason."""
+
+    paths: tuple[Path, ...]
+    ignored: Mapping[str, Files]
+
+
+def source_files(source: Source, where: str) -> SourceFiles:
+    """Return the files under a source's path; a path that is a file is one itself, whatever its suffix.
 
     Raises:
-        PlanError: when there is no such path, or nothing in it.
+        PlanError: when there is no such path, or no data in it.
     """
     root = Path(source.path)
     if not root.exists():
         msg = f"no file or folder at {root} ({where}, source.path)"
         raise PlanError(msg)
-    found = [root] if root.is_file() else sorted(path for path in root.rglob("*") if _is_data(path, root))
-    if not found:
-        msg = f"no Parquet files under {root} ({where}, source.path)"
+    if root.is_file():
+        _require_visible(root, where)
+        return SourceFiles((root,), {})
+    data, ignored = [], defaultdict[str, list[Path]](list)
+    for path in sorted(path for path in root.rglob("*") if path.is_file()):
+        reason = why_ignored(path.relative_to(root).parts)
+        if reason:
+            ignored[reason].append(path)
+        else:
+            data.append(path)
+    found = {reason: Files.of(paths) for reason, paths in sorted(ignored.items())}
+    if not data:
+        left = "".join(f"\n  {files.counted} with {reason}: {files}" for reason, files in found.items())
+        msg = f"no Parquet files under {root} ({where}, source.path){left}"
         raise PlanError(msg)
-    return found
+    return SourceFiles(tuple(data), found)
 
 
-def _is_data(path: Path, root: Path) -> bool:
-    parts = path.relative_to(root).parts
-    return path.is_file() and not any(part.startswith((".", "_")) for part in parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Inspected:
-    """What the footers say: the files, each column's Spark SQL type, and which files lack a column of others."""
-
-    inputs: tuple[InputFile, ...]
-    types: Mapping[str, str]
-    lacking: Mapping[str, tuple[Path, ...]]
-
-
-def inspected(files: Sequence[Path], source: Source) -> Inspected:
-    """Each file's rows, bytes and time bounds, and the columns of all of them. No row is read.
-
-    Raises:
-        PlanError: when a file is not Parquet, or has a column that Spark cannot read beside the others.
-    """
-    footers = [(path, _footer(path)) for path in files]
-    inputs = tuple(_described(path, footer, source) for path, footer in footers)
-    schemas = {path: footer.schema.to_arrow_schema() for path, footer in footers}
-    types = _types(schemas)
-    lacking = {name: tuple(path for path, schema in schemas.items() if name not in schema.names) for name in types}
-    return Inspected(inputs, types, {name: paths for name, paths in lacking.items() if paths})
-
-
-def require_everywhere(definition: Definition, lacking: Mapping[str, Sequence[Path]], where: str) -> None:
-    """Check that every file has the columns that a definition names: they would be null, and nobody would know.
-
-    Raises:
-        PlanError: naming the first such column, and the first file without it.
-    """
-    for name in columns_named(definition):
-        if name in lacking:
-            msg = f"column {name!r} is not in all files of the source ({where})\n  {len(lacking[name])} lack it"
-            msg += f", the first: {lacking[name][0]}"
-            raise PlanError(msg)
-
-
-def _types(schemas: Mapping[Path, pa.Schema]) -> dict[str, str]:
-    found: dict[str, tuple[str, Path]] = {}
-    known: list[pa.Schema] = []
-    for path, schema in schemas.items():
-        if any(schema.equals(each) for each in known):
-            continue
-        known.append(schema)
-        for field in schema:
-            _require_microseconds(field, path)
-            kind, first_path = found.setdefault(field.name, (_spark_type(field.type), path))
-            if _spark_type(field.type) != kind:
-                raise _two_types(field, (kind, first_path), path)
-    return {name: kind for name, (kind, _) in found.items()}
-
-
-def _require_microseconds(field: pa.Field, path: Path) -> None:
-    if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
+def _require_visible(file: Path, where: str) -> None:
+    if why_ignored((file.name,)) == HIDDEN:
         msg = (
-            f"column {field.name!r} has nanoseconds, which Spark cannot read ({path})\n\n"
-            "hint: write microseconds; pyarrow does with coerce_timestamps='us'"
+            f"Spark reads nothing from a file whose name begins with _ or .: {file} ({where}, source.path)\n\n"
+            "hint: give the file another name"
         )
         raise PlanError(msg)
 
 
-def _two_types(field: pa.Field, first: tuple[str, Path], path: Path) -> PlanError:
-    """Spark reads all files by one schema."""
-    facts = f"\n  {first[0]} in {first[1]}\n  {_spark_type(field.type)} in {path}"
-    return PlanError(f"column {field.name!r} must be of one type in all files, got two{facts}")
+@dataclass(frozen=True, slots=True)
+class DamagedFile:
+    """A file whose footer cannot be read, and why."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+    reason: str
 
 
-def _footer(path: Path) -> Any:
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Files with the same columns of the same types; `has_rows` says whether any of them has a row."""
+
+    schema: pa.Schema
+    paths: list[str]
+    has_rows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What the footers say: the files with one that can be read, those without, and which columns there are."""
+
+    inputs: tuple[InputFile, ...]
+    damaged: tuple[DamagedFile, ...]
+    shapes: tuple[Shape, ...]
+
+
+def inspected(found: SourceFiles, source: Source) -> Inspected:
+    """Return each file's rows, bytes and time bounds, and the columns of all of them. No row is read."""
+    inputs: list[InputFile] = []
+    damaged: list[DamagedFile] = []
+    shapes: list[Shape] = []
+    for path in found.paths:
+        try:
+            footer = pq.read_metadata(path)
+            schema = _schema(footer)
+        except (pa.ArrowException, OSError) as error:
+            damaged.append(_damaged(path, error))
+            continue
+        inputs.append(_described(path, footer, source))
+        _add_to(shapes, schema, inputs[-1])
+    return Inspected(tuple(inputs), tuple(damaged), tuple(shapes))
+
+
+def _schema(footer: Any) -> pa.Schema:
+    """The columns of a file. What Spark has long written as INT96 is an instant; Arrow says nanoseconds."""
+    schema = footer.schema.to_arrow_schema()
+    columns = [footer.schema.column(number) for number in range(footer.num_columns)]
+    int96 = {column.path for column in columns if column.physical_type == "INT96"}
+    for name in int96.intersection(schema.names):
+        schema = schema.set(schema.get_field_index(name), pa.field(name, pa.timestamp("us", "UTC")))
+    return schema
+
+
+def _add_to(shapes: list[Shape], schema: pa.Schema, file: InputFile) -> None:
+    has_rows = file.rows > 0
+    for shape in reversed(shapes):
+        if shape.has_rows == has_rows and schema.equals(shape.schema):
+            shape.paths.append(file.path)
+            return
+    shapes.append(Shape(schema, [file.path], has_rows))
+
+
+def _damaged(path: Path, error: Exception) -> DamagedFile:
     try:
-        return pq.read_metadata(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        msg = f"not a Parquet file: {path}\n  {error}"
-        raise PlanError(msg) from None
+        found = path.stat()
+    except OSError:  # it went while it was looked at
+        return DamagedFile(str(path), 0, 0, reason_of(error))
+    return DamagedFile(str(path), found.st_size, found.st_mtime_ns // 1_000_000, reason_of(error))
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a file cannot be read, in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    line = str(error).partition("\n")[0].rstrip(".")  # which may quote what is in the file
+    return "".join(each if each.isprintable() else "?" for each in line) or type(error).__name__
 
 
 def _described(path: Path, footer: Any, source: Source) -> InputFile:
@@ -145,31 +175,6 @@ def _epoch_ms(value: object) -> int | None:
     if not isinstance(value, datetime):
         return None
     return epoch_ms(value if value.tzinfo else value.replace(tzinfo=UTC))
-
-
-_SPARK_TYPES = {
-    pa.int8(): "tinyint",
-    pa.int16(): "smallint",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.bool_(): "boolean",
-    pa.string(): "string",
-    pa.large_string(): "string",
-    pa.date32(): "date",
-}
-
-
-def _spark_type(kind: pa.DataType) -> str:
-    """How Spark names an Arrow type; `binary` for what no aggregate or key can use."""
-    if pa.types.is_timestamp(kind):
-        return "timestamp" if kind.tz else "timestamp_ntz"
-    if pa.types.is_dictionary(kind):
-        return _spark_type(kind.value_type)  # pandas' categories; in the file they are plain
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    return _SPARK_TYPES.get(kind, "binary")
 
 
 def arrival_bounds(inputs: Iterable[InputFile]) -> tuple[int, int] | None:

@@ -27,7 +27,7 @@ from backstream.core.tables import (
     windows_table,
 )
 from backstream.core.windows import Session
-from backstream.definition.aggregates import key_columns, require_columns, value_columns
+from backstream.definition.aggregates import key_columns, value_columns
 from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition, Source
 from backstream.definition.overrides import overridden
@@ -36,7 +36,10 @@ from backstream.lake.claims import Claim, former_tables, recorded, require_claim
 from backstream.lake.schemas import prepared
 from backstream.quality.suites import load_suite
 from backstream.spark.streams.index import ArrivalIndex
-from backstream.steps.inputs import arrival_bounds, inspected, require_everywhere, source_files
+from backstream.steps.columns import columns_of
+from backstream.steps.damage import Asked, sound_files
+from backstream.steps.gone import gone_files, write_files_read
+from backstream.steps.inputs import arrival_bounds, inspected, source_files
 from backstream.steps.instants import Longs
 from backstream.steps.possible import event_span, read_by, require_range
 from backstream.steps.seals import require_sealed, seals, with_unsealed
@@ -82,6 +85,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
         RangeError: when no event can be in the range.
         PlanError: when the range is too many chunks, the source cannot be read, a day is not sealed, or the table
             in the lake does not fit or is another's.
+        ContractError: when a time column names no instant.
     """
     where = str(definition_path)
     interval = backfill_range(since_ms, until_ms)
@@ -91,24 +95,25 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     chosen = mode or written.backfill.mode
     definition = resolved(overridden(written, overrides or {}, chosen), home)
     load_suite(definition.quality.suite)
-    source = inspected(source_files(definition.source, where), definition.timed_source)
-    require_columns(definition, source.types, where)
-    require_everywhere(definition, source.lacking, where)
-    index = _indexed(definition, source.inputs, chosen, home)
-    allowed = Interval(*definition.source.event_time_range)
-    require_range(definition, interval, event_span(source.inputs, allowed, index.spans()), where, home)
     _require_few(definition, interval, where)
+    files = source_files(definition.source, where)
+    source = inspected(files, definition.timed_source)
+    found = sound_files(source, Asked(definition, chosen, read_by(interval, definition), where), home)
+    columns = columns_of(source.shapes, definition, where)
+    index = _indexed(definition, found.inputs, chosen, home)
+    allowed = Interval(*definition.source.event_time_range)
+    require_range(definition, interval, event_span(found.inputs, allowed, index.spans()), where, home)
     is_final = chosen is Mode.RECOMPUTE or definition.backfill.publish == "final"
-    days = seals(definition, source.inputs, interval, home) if is_final else []
+    days = seals(definition, found.inputs, interval, home) if is_final else []
     if not is_unsealed_allowed:
         require_sealed(definition, days, where)
-    clock_start_ms, clock_end_ms = _clock(definition, source.inputs, chosen, where)
+    clock_start_ms, clock_end_ms = _clock(definition, found.inputs, chosen, where)
     claim = Claim(definition.name, definition_path.absolute(), definition.source.key)
     with opened(home) as catalog:
         require_claimable(catalog, claim)
         for former in former_tables(catalog, claim):
             log.warning(_RENAMED, where, definition.name, former, former, definition.name)
-        tables, base_snapshots = prepared(catalog, definition.name, _tables(definition, source.types, chosen))
+        tables, base_snapshots = prepared(catalog, definition.name, _tables(definition, columns.types, chosen))
         recorded(catalog, claim)
     plan = Plan(
         dataset=definition.name,
@@ -123,8 +128,8 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
         clock_start_ms=clock_start_ms,
         clock_end_ms=clock_end_ms,
         home=str(home.path),
-        inputs=source.inputs,
-        chunks=_chunks(definition, interval, source.inputs, index),
+        inputs=found.inputs,
+        chunks=_chunks(definition, interval, found.inputs, index),
         tables=tables,
         base_snapshots=base_snapshots,
         trigger=trigger,
@@ -132,8 +137,15 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
         overrides=dict(overrides or {}),
         gate_override=gate_override,
         local_days=local_days,
+        columns=columns.types,
+        absent=columns.absent,
+        ignored=files.ignored,
+        skipped=found.skipped,
+        damaged=found.damaged,
+        gone=gone_files(home, definition.name, definition.source.path, files.paths, interval),
     )
     plan.written()
+    write_files_read(plan)
     return plan
 
 

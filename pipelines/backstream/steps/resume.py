@@ -129,9 +129,9 @@ def _is_overtaken(plan: Plan, home: Home) -> bool:
 def _notes(plan: Plan, definition_path: Path, home: Home) -> tuple[str, ...]:
     done = len(plan.chunks) - len(unfinished(plan))
     notes = [f"going on with the interrupted run {plan.run_id}: {done} of {len(plan.chunks)} chunks are done"]
-    planned = {file.path for file in plan.inputs}
+    planned = {file.path for file in (*plan.inputs, *plan.damaged)} | {file.path for file in plan.skipped}
     source = resolved(load(definition_path), home).source
-    if new := sum(str(path) not in planned for path in source_files(source, str(definition_path))):
+    if new := sum(str(path) not in planned for path in source_files(source, str(definition_path)).paths):
         files = "1 input file has" if new == 1 else f"{new} input files have"
         notes.append(f"{files} come since it was planned and will not be read; --fresh plans anew, with all files")
     if warning := other_code(plan, __version__):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,11 +20,14 @@ from backstream.core.intervals import Interval
 from backstream.core.plan import InputFile
 from backstream.core.records import ONLY_PARTITION
 from backstream.core.seals import Delivered, Evidence, SealRule, sealed_days
-from backstream.definition.model import Definition
+from backstream.definition.model import Definition, Source
 from backstream.steps.instants import InstantColumn
+from backstream.steps.reading import UnreadableError, row_groups
 
+log = logging.getLogger(__name__)
 _VERSION = 1
 _SHOWN = 10
+_PLACED = pa.schema([("partition", pa.string()), ("day_ms", pa.int64()), ("at_ms", pa.int64())])
 _SCHEMA = pa.schema(
     [("partition", pa.string()), ("day_ms", pa.int64()), ("events", pa.int64()), ("last_arrival_ms", pa.int64())]
 )
@@ -88,7 +92,11 @@ def _delivered(file: InputFile, definition: Definition, folder: Path) -> Iterato
     identity = json.dumps([file.path, file.size_bytes, file.modified_ms])
     place = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.parquet"
     if not place.exists():
-        counted = _counted(Path(file.path), definition)
+        try:
+            counted = _counted(Path(file.path), definition)
+        except UnreadableError as error:  # what it holds is no evidence, and only runs that read it are refused
+            log.warning("%s", error)
+            return
         with replacing(place) as draft:
             pq.write_table(counted, draft)
     for row in pq.read_table(place, schema=_SCHEMA).to_pylist():
@@ -100,21 +108,23 @@ def _counted(path: Path, definition: Definition) -> pa.Table:
     source = definition.timed_source
     event = InstantColumn.of(source.event_time, "source.event_time")
     arrival = InstantColumn.of(source.arrival_time or "", "source.arrival_time")
-    names = {event.name, arrival.name, *({source.partition} if source.partition else ())}
-    rows = pq.read_table(path, columns=sorted(names), partitioning=None)
-    for name in names:
-        rows = rows.filter(pc.is_valid(rows[name]))
-    event_ms, arrival_ms = event.values_ms(rows[event.name]), arrival.values_ms(rows[arrival.name])
-    placed = pa.table(
-        {
-            "partition": _partitions(rows, source.partition),
-            "day_ms": pa.array(event_ms // DAY_MS * DAY_MS),
-            "at_ms": pa.array(arrival_ms),
-        }
-    ).filter(pa.array(_is_sane(event_ms, source.event_time_range)))
-    found = placed.group_by(["partition", "day_ms"]).aggregate([("at_ms", "count"), ("at_ms", "max")])
+    names = sorted({event.name, arrival.name, *({source.partition} if source.partition else ())})
+    parts = [_placed(rows, source, event, arrival) for rows in row_groups(path, names)]
+    whole = pa.concat_tables([_PLACED.empty_table(), *parts])
+    found = whole.group_by(["partition", "day_ms"]).aggregate([("at_ms", "count"), ("at_ms", "max")])
     columns = [found[name] for name in ("partition", "day_ms", "at_ms_count", "at_ms_max")]
     return pa.table(columns, schema=_SCHEMA)
+
+
+def _placed(rows: pa.Table, source: Source, event: InstantColumn, arrival: InstantColumn) -> pa.Table:
+    """The records that can be read."""
+    for name in rows.column_names:
+        rows = rows.filter(pc.is_valid(rows[name]))
+    if not rows.num_rows:
+        return _PLACED.empty_table()
+    event_ms, arrival_ms = event.values_ms(rows[event.name]), arrival.values_ms(rows[arrival.name])
+    columns = [_partitions(rows, source.partition), pa.array(event_ms // DAY_MS * DAY_MS), pa.array(arrival_ms)]
+    return pa.table(columns, schema=_PLACED).filter(pa.array(_is_sane(event_ms, source.event_time_range)))
 
 
 def _is_sane(event_ms: np.ndarray, bounds_ms: tuple[int, int]) -> np.ndarray:

@@ -21,6 +21,7 @@ from backstream.definition.model import Definition
 from backstream.lake.windows import Published, published, runs_by_day
 from backstream.steps.events_in_files import EventsInFiles
 from backstream.steps.inputs import inspected, source_files
+from backstream.steps.reading import UnreadableError
 from backstream.steps.rows_met import rows_met
 
 
@@ -204,6 +205,8 @@ class _Compared:
     @classmethod
     def of(cls, plan: Plan, inputs: Sequence[InputFile]) -> _Compared:
         was, now = ({(f.path, f.size_bytes, f.modified_ms): f for f in files} for files in (plan.inputs, inputs))
+        for skipped in plan.skipped:  # it is as damaged as it was
+            now.pop((skipped.path, skipped.size_bytes, skipped.modified_ms), None)
         came = tuple(file for identity, file in now.items() if identity not in was)
         went = tuple(file for identity, file in was.items() if identity not in now)
         new, old = {file.path for file in came}, {file.path for file in went}
@@ -245,11 +248,21 @@ def _touches(
     found: list[Touch] = []
     for file in compared.came:
         if reach is None or file.may_hold(reach):
-            found += _came(file, compared.changes[file.path], definition, index, reach)
+            found += _came_or_may_have(file, compared.changes[file.path], definition, index, reach)
     for file in compared.went:
         if file.rows and (reach is None or file.may_hold(reach)):
             found += _went(file, compared.changes[file.path], index)
     return found
+
+
+def _came_or_may_have(
+    file: InputFile, change: Change, definition: Definition, index: EventsInFiles, reach: Interval | None
+) -> list[Touch]:
+    """Of a damaged file nobody knows more than its footer's bounds."""
+    try:
+        return list(_came(file, change, definition, index, reach))
+    except UnreadableError:
+        return [_somewhere(file, change)]
 
 
 def _came(
@@ -276,13 +289,17 @@ def _went(file: InputFile, change: Change, index: EventsInFiles) -> Iterator[Tou
     may_bring_in = _may_differ_in_key(index.definition)
     known = index.known(file)
     if known is None:
-        first_ms = -(2**62) if file.min_event_ms is None else file.min_event_ms
-        last_ms = 2**62 if file.max_event_ms is None else file.max_event_ms
-        yield Touch(file.path, change, first_ms, last_ms, is_added=False, is_of_any_key=True)
+        yield _somewhere(file, change)
         return
     for held in known:
         stretch = (file.path, change, held.first_ms, held.last_ms)
         yield Touch(*stretch, held.events, held.key, is_added=False, is_of_any_key=may_bring_in)
+
+
+def _somewhere(file: InputFile, change: Change) -> Touch:
+    first_ms = -(2**62) if file.min_event_ms is None else file.min_event_ms
+    last_ms = 2**62 if file.max_event_ms is None else file.max_event_ms
+    return Touch(file.path, change, first_ms, last_ms, is_added=False, is_of_any_key=True)
 
 
 def _day_json(day: StaleDay, changes: Mapping[str, Change]) -> dict[str, Any]:

@@ -41,6 +41,8 @@ class SessionWindows:
     events: DataFrame
     """What is read; in a replay with the watermark that each event met."""
     tally: Observation
+    rows: int
+    """Of the files that are read, by their footers."""
     keep: Callable[[DataFrame], DataFrame]
     """Keeps a frame until the chunks are done."""
     recomputed: Observation = field(default_factory=Observation)
@@ -52,11 +54,11 @@ class SessionWindows:
         owned, source = work.interval, work.definition.source
         reach = halo(partial(_between, work), source.key, window.gap_ms, owned, is_replay=work.is_replay)
         span = Interval(min(reach.start_ms, owned.start_ms), reach.end_ms)
-        _, events, tally = reading.records(work, span)  # sessions are found first, whatever is asked
+        _, events, tally, rows = reading.records(work, span)  # sessions are found first, whatever is asked
         if work.is_replay:
             events = events.transform(watermarked(work.spark, met(work, span), work.clock))
         # All that follows rests on it, and finding copies compares all records.
-        return cls(work, window, keep(events) if source.deduplicate_on else events, tally, keep)
+        return cls(work, window, keep(events) if source.deduplicate_on else events, tally, rows, keep)
 
     def records(self) -> Records:
         """Every record the chunks read, with its `fate`."""
@@ -69,7 +71,7 @@ class SessionWindows:
         known = judged.select(*self.events.columns, *added).unionByName(
             unused.withColumns({"fate": fate, **dict.fromkeys(self._added, F.expr("false"))})
         )
-        return Records(known, known, self.tally)
+        return Records(known, known, self.tally, self.rows)
 
     def counts(self, known: DataFrame) -> Counts:
         """Fates, and metrics per hour."""

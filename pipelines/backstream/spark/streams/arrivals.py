@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from backstream.core.arrivals import BucketGrid, IndexFolder
 from backstream.core.pins import require_files
@@ -28,9 +29,20 @@ from backstream.spark.streams.index import ArrivalIndex, write_batch
 
 
 def indexed(
-    spark: SparkSession, definition: Definition, inputs: Sequence[InputFile], folder: IndexFolder
+    spark: SparkSession,
+    definition: Definition,
+    inputs: Sequence[InputFile],
+    folder: IndexFolder,
+    schema: StructType,
 ) -> ArrivalIndex:
     """The index of these files, after reading those that are new to it. Runs a job if there are any.
+
+    Args:
+        spark: the session.
+        definition: what an event is.
+        inputs: the files.
+        folder: where the index lies.
+        schema: what is read of each file.
 
     Raises:
         PlanError: when a new one is not as it was planned.
@@ -41,7 +53,7 @@ def indexed(
     with _alone(folder):
         fresh = ArrivalIndex.of(folder, inputs).missing(inputs)  # another chunk may have read them meanwhile
         if fresh:
-            write_batch(folder, _batch(spark, definition, fresh, folder.grid), uuid.uuid4().hex)
+            write_batch(folder, _batch(spark, definition, fresh, folder.grid, schema), uuid.uuid4().hex)
     return ArrivalIndex.of(folder, inputs)
 
 
@@ -92,7 +104,9 @@ def _placed(events: DataFrame) -> DataFrame:
     return events.withColumns({name: F.when(F.col(read.REASON).isNull(), F.col(name)) for name in names})
 
 
-def _batch(spark: SparkSession, definition: Definition, files: Sequence[InputFile], grid: BucketGrid) -> pa.Table:
+def _batch(
+    spark: SparkSession, definition: Definition, files: Sequence[InputFile], grid: BucketGrid, schema: StructType
+) -> pa.Table:
     counts = Counter(file.size_bytes for file in files)
     shared = [size_bytes for size_bytes, count in counts.items() if count > 1]
     path, size_bytes = F.col("_metadata.file_path"), F.col("_metadata.file_size")
@@ -100,7 +114,7 @@ def _batch(spark: SparkSession, definition: Definition, files: Sequence[InputFil
     told_apart = {read.FILE_SIZE: size_bytes}
     if shared:
         told_apart[read.FILE] = F.when(size_bytes.isin(shared), path).otherwise(F.lit(""))
-    rows = read.rows_of(spark, [file.path for file in files])
+    rows = read.rows_of(spark, [file.path for file in files], schema)
     events = rows.transform(read.normalised(definition)).withColumns(told_apart).transform(_placed)
     found = bucketed(events, grid, tuple(told_apart)).toArrow()
     # What was written anew meanwhile would be taken for what was planned, or be lost.

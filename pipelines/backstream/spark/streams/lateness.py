@@ -136,7 +136,7 @@ def _index(work: Work, buckets: BucketGrid) -> ArrivalIndex:
     key = (work.plan.run_id, folder)
     if (known := _LAST_INDEX.get(key)) is not None:
         return known
-    found = indexed(work.spark, work.definition, work.plan.inputs, folder)
+    found = indexed(work.spark, work.definition, work.plan.inputs, folder, work.schema)
     _LAST_INDEX.clear()
     _LAST_INDEX[key] = found
     return found
