@@ -46,7 +46,7 @@ def test_a_skipped_file_is_a_warning_stands_in_the_report_and_makes_no_day_stale
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_days(tmp_path, 1)
-    write_clicks(tmp_path / "data/1b.parquet", [(at("1 07:00"), at("1 07:01"), "A", 9, "home")])
+    write_clicks(tmp_path / "data/1b.parquet", [(at("1 05:30"), at("1 07:01"), "A", 9, "home")])
     damage_pages(tmp_path / "data/1b.parquet")
     definition = write_definition(tmp_path, SKIP + LENIENT)
 
