@@ -42,6 +42,9 @@ StaleOption = Annotated[bool, typer.Option("--stale", help="Run the days that la
 UnsealedOption = Annotated[
     bool, typer.Option("--unsealed", help="Publish days as final that may still gain events, and say so")
 ]
+GateOverrideOption = Annotated[
+    str, typer.Option(help='Publish even if the gate refuses, and say why, such as "the source lost 9 February"')
+]
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Plan anew, even where an interrupted run could go on")]
 
 
@@ -77,6 +80,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
     fresh: FreshOption = False,
     stale: StaleOption = False,
     unsealed: UnsealedOption = False,
+    gate_override: GateOverrideOption = "",
 ) -> None:
     """Plan a range, replay it on this machine's cores, audit it, publish it, and write the report.
 
@@ -90,7 +94,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
     """
     from backstream.spark.heap import driver_heap
 
-    why = Why(reason, is_unsealed_allowed=unsealed)
+    why = Why(reason, is_unsealed_allowed=unsealed, gate_override=gate_override.strip())
     with errors_in_words():
         driver_heap()  # an amount of memory that is none is told before anything is planned
         if stale:
@@ -100,7 +104,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
             _run_stale(definition, (since, until), mode, why)
             return
         asked = _asked(*_both(since, until), time_zone)
-        planned = None if fresh else _interrupted(definition, asked.interval, mode)
+        planned = None if fresh or why.gate_override else _interrupted(definition, asked.interval, mode)
         planned = planned or _planned(definition, asked, mode, why)
         _tell(asked)
         carry_out(planned)
@@ -118,6 +122,7 @@ class Why(NamedTuple):
 
     reason: str
     is_unsealed_allowed: bool
+    gate_override: str = ""
 
 
 def _both(since: str | None, until: str | None) -> tuple[str, str]:
@@ -212,6 +217,7 @@ def _planned(definition: str, asked: Asked, mode: Mode | None, why: Why) -> Plan
         trigger="cli",
         reason=why.reason,
         is_unsealed_allowed=why.is_unsealed_allowed,
+        gate_override=why.gate_override,
         local_days=asked.local_days,
         home=Home.from_environment(),
     )
