@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,14 @@ def test_days_are_told_without_reports_or_spark(tmp_path: Path) -> None:
     write_definition(tmp_path)
     days = ["days", "clicks.toml", "--since", "2024-03-01", "--until", "2024-03-02"]
     assert packages(tmp_path, *days) & {"great_expectations", "jinja2", "pyspark"} == set()
+
+
+def test_a_suite_that_was_found_sound_is_not_asked_of_great_expectations_again(tmp_path: Path) -> None:
+    at = datetime(2024, 3, 1, 5, tzinfo=UTC)
+    write_clicks(tmp_path / "data/a.parquet", [(at, at, "A", 0, "home")])
+    write_definition(tmp_path)
+    plan = ["plan", "clicks.toml", "--since", "2024-03-01", "--until", "2024-03-02"]
+
+    asked = ["great_expectations" in packages(tmp_path, *plan) for _ in range(2)]
+
+    assert asked == [True, False]

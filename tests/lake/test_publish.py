@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyiceberg.table.snapshots import Operation
 
-from backstream.core.errors import ContractError, LedgerError, PlanError
+from backstream.core.errors import ContractError, CountError, LedgerError, PlanError
+from backstream.lake import commits
 from backstream.lake.catalog import opened
 from backstream.lake.formats import FORMAT, FORMAT_VERSION
 from backstream.lake.history import lineage, said
@@ -282,3 +283,30 @@ def test_a_table_that_a_newer_version_took_over_since_the_plan_is_not_written(la
         publish(plan, manifests)
 
     assert lake.table().current_snapshot() is None
+
+
+def test_a_snapshot_that_would_lack_a_staged_file_is_not_committed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-03")
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3, "2013-02-02T05:00Z": 5})
+    append, appended = commits._OneSnapshot.append_data_file, list[str]()  # noqa: SLF001 - a fault is put there
+
+    def lossy(producer: Any, file: Any) -> Any:
+        appended.append(file.file_path)
+        return producer if len(appended) == 1 else append(producer, file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commits._OneSnapshot, "append_data_file", lossy)  # noqa: SLF001 - the same
+        with pytest.raises(CountError) as caught:
+            publish(plan, manifests)
+
+    assert str(caught.value) == (
+        "the commit to table `flights` would not hold what was staged\n"
+        "  the snapshot's summary says added-data-files = 1, staged were 2\n"
+        "  the snapshot's summary says added-records = 1, staged were 2\n"
+        "  the manifests list 1 files of 1 rows as added, expected 2 of 2\n\n"
+        "hint: try again"
+    )
+    assert lake.departures() == {}
+    assert publish(plan, manifests).rows == 2

@@ -9,7 +9,13 @@ import pytest
 from backstream.core.errors import SpecError
 from backstream.core.folders import expectations_folder
 from backstream.definition.load import parse
-from backstream.quality.suites import PARAMETER_NAMES, available_suites, load_suite, parameters
+from backstream.quality.suites import (
+    PARAMETER_NAMES,
+    available_suites,
+    load_suite,
+    parameters,
+    require_sound_suite,
+)
 
 BETWEEN = "(expect_column_values_to_be_between)"
 ENTRY: dict[str, Any] = {
@@ -243,3 +249,25 @@ def test_a_suite_that_is_a_list_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text("[]")
 
     assert refusal(tmp_path) == "suite must be a JSON object, got list (FOLDER/mine.json)"
+
+
+def test_a_suite_is_looked_at_again_once_one_that_it_includes_has_changed(tmp_path: Path) -> None:
+    folder = tmp_path / "suites"
+    folder.mkdir()
+    entry = {
+        "type": "expect_column_values_to_be_between",
+        "description": "there is a window",
+        "severity": "critical",
+        "kwargs": {"column": "windows", "min_value": 1},
+        "meta": {"frame": "run"},
+    }
+    inner = folder / "inner.json"
+    inner.write_text(json.dumps({"name": "inner", "expectations": [entry]}))
+    mine = {"name": "mine", "meta": {"includes": ["inner"]}, "expectations": []}
+    (folder / "mine.json").write_text(json.dumps(mine))
+    require_sound_suite("mine", tmp_path / "sound", folder)
+
+    inner.write_text(json.dumps({"name": "inner", "expectations": [entry | {"severity": "grave"}]}))
+
+    with pytest.raises(SpecError, match="severity must be critical, warning or info, got 'grave'"):
+        require_sound_suite("mine", tmp_path / "sound", folder)

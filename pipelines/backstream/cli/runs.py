@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from threading import Thread
 from typing import Annotated, NamedTuple
 
 import typer
@@ -165,9 +166,12 @@ def _run_stale(definition: str, within: tuple[str | None, str | None], mode: Mod
 def carry_out(planned: Plan) -> None:
     """Replay, audit and publish what was planned, and say what came of it."""
     from backstream import steps
+    from backstream.quality.gx import import_library
 
     for label, told in input_notes(planned):
         print(f"{label.lower()}: {told}", file=sys.stderr)
+    # It takes seconds, in which Spark starts and works.
+    Thread(target=import_library, name="import the gate", daemon=True).start()
     with steps.failing(planned):
         _replay(planned)
     console = Console(stderr=True)

@@ -62,6 +62,11 @@ class Home:
         """The folder of one run."""
         return RunFolder(self.path / "runs" / dataset / run_id)
 
+    @property
+    def sound_suites(self) -> Path:
+        """An empty file for each content of a suite that was found sound."""
+        return self.path / "suites"
+
     def observation(self, dataset: str) -> Path:
         """What the newest look at a dataset found: seals and stale days, JSON."""
         return self.path / "observed" / f"{dataset}.json"

@@ -29,7 +29,7 @@ class Answer:
 
 def refusal(type_name: str, kwargs: Mapping[str, Any]) -> str | None:
     """Why an expectation cannot be built, None if it can."""
-    _library()
+    import_library()
     from great_expectations.compatibility.pydantic import ValidationError
     from great_expectations.exceptions.exceptions import ExpectationNotFoundError, GreatExpectationsError
 
@@ -49,7 +49,7 @@ def refusal(type_name: str, kwargs: Mapping[str, Any]) -> str | None:
 
 def batches(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """The frames as Great Expectations takes them, by name, in a context of their own."""
-    library = _library()
+    library = import_library()
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
     context = library.get_context(mode="ephemeral")
@@ -90,7 +90,7 @@ def answer(batch: Any, type_name: str, kwargs: Mapping[str, Any], named_by: list
 
 
 def _expectation(type_name: str, kwargs: Mapping[str, Any]) -> Any:
-    _library()
+    import_library()
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     return ExpectationConfiguration(type=type_name, kwargs=dict(kwargs)).to_domain_obj()
@@ -104,7 +104,7 @@ def _raised(info: Any) -> str:
     return ""
 
 
-def _library() -> Any:
+def import_library() -> Any:
     """The library, imported with warnings off: it imports modules that Python is about to remove."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

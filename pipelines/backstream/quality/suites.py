@@ -9,15 +9,17 @@ row per window start). A suite's own `meta.includes` names other suites whose ex
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from backstream.core.audit import Severity
 from backstream.core.errors import SpecError, problems
-from backstream.core.folders import expectations_folder
+from backstream.core.folders import expectations_folder, write_text
 from backstream.definition.model import Definition
 from backstream.quality.frame import PARTITION_COLUMNS, RUN_COLUMNS, WINDOW_COLUMNS
 from backstream.quality.results import RESULT_COLUMNS
@@ -121,6 +123,38 @@ def load_suite(name: str, folder: Path | None = None) -> Suite:
     if findings := _repeated([entry.description for entry in entries]):
         raise SpecError(problems("problems", findings, where))
     return Suite(name, tuple(replace(entry, position=at) for at, entry in enumerate(entries, 1)))
+
+
+def require_sound_suite(name: str, remembered: Path, folder: Path | None = None) -> None:
+    """Check a suite with those that it includes, once for each content of their files.
+
+    Great Expectations takes seconds to import, and a plan needs nothing else of it.
+
+    Args:
+        name: of the suite.
+        remembered: a folder with an empty file for each content that was found sound.
+        folder: where suites are looked for; by default where the installation keeps them.
+
+    Raises:
+        SpecError: as `load_suite` does.
+    """
+    folder = folder or expectations_folder()
+    digest = hashlib.sha256(f"{version('backstream')} {version('great-expectations')}".encode())
+    for each in _with_included(name, folder, set()):
+        digest.update(each.encode() + b"\0" + (folder / f"{each}.json").read_bytes())
+    sound = remembered / digest.hexdigest()[:32]
+    if not sound.exists():
+        load_suite(name, folder)
+        write_text(sound, "")
+
+
+def _with_included(name: str, folder: Path, seen: set[str]) -> list[str]:
+    """The names of a suite and of those that it includes, each once."""
+    if name in seen:
+        return []
+    seen.add(name)
+    included = _content(folder / f"{name}.json", name).get("meta", {}).get("includes", ())
+    return [name, *(each for one in included for each in _with_included(one, folder, seen))]
 
 
 def _entries(name: str, folder: Path, including: tuple[str, ...]) -> Iterator[Entry]:

@@ -38,8 +38,8 @@ def delays_of(plan: Plan, definition: Definition) -> tuple[Delays | None, str]:
 
 
 def _column(expression: str, plan: Plan) -> str:
-    """The column that an expression is: only Spark can evaluate another."""
-    if expression not in plan.columns:
+    """The column of timestamps that an expression is: only Spark can evaluate another, and text."""
+    if plan.columns.get(expression) != "timestamp":
         raise KeyError(expression)
     return expression
 

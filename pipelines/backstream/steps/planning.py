@@ -34,7 +34,7 @@ from backstream.definition.overrides import overridden
 from backstream.lake.catalog import opened
 from backstream.lake.claims import Claim, former_tables, recorded, require_claimable
 from backstream.lake.schemas import prepared
-from backstream.quality.suites import load_suite
+from backstream.quality.suites import require_sound_suite
 from backstream.spark.streams.index import ArrivalIndex
 from backstream.steps.columns import columns_of
 from backstream.steps.damage import Asked, sound_files
@@ -94,7 +94,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     written = load(definition_path)
     chosen = mode or written.backfill.mode
     definition = resolved(overridden(written, overrides or {}, chosen), home)
-    load_suite(definition.quality.suite)
+    require_sound_suite(definition.quality.suite, home.sound_suites)
     _require_few(definition, interval, where)
     files = source_files(definition.source, where)
     source = inspected(files, definition.timed_source)

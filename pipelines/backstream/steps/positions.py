@@ -166,7 +166,7 @@ def _repeated(read: _Reader, files: Sequence[InputFile]) -> Repeated:
         named = again.sort_by(by).slice(0, _NAMED).to_pylist()
         first += [(each["partition"], each["sequence"], each["count"]) for each in named]
     shown = sorted(first)[:_NAMED]
-    return Repeated(count, [f"{partition} {number} {times} times" for partition, number, times in shown])
+    return Repeated(count, tuple(f"{partition} {number} {times} times" for partition, number, times in shown))
 
 
 def _of_part(read: _Reader, files: Sequence[InputFile], part: int, parts: int) -> pa.Table:
