@@ -143,7 +143,8 @@ def _staged(plan: Plan) -> list[Manifest]:
         bounds = {"window_start": moment(chunk.start_ms), "window_end": moment(chunk.end_ms)}
         run = {"run_id": plan.run_id}
         # Another value in each run, so that each restates what it replaces.
-        window = bounds | {"key": "a", "events": int(plan.reason) if plan.reason.isdigit() else number} | run
+        events = int(plan.reason) if plan.reason.isdigit() else number
+        window = bounds | {"key": "a", "events": events, "record_count": 1} | run
         counts = {"source_partition": "", "events": 1, "on_time": 1, "late": 0, "dropped": 0, "expired": 0}
         arrivals = {"first_arrival": None, "last_arrival": None, "fired_at": None}
         rows = {WINDOWS: window, METRICS: bounds | counts | arrivals | run}
