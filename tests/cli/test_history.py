@@ -95,11 +95,10 @@ def test_show_prints_rows_in_the_order_of_windows_and_says_whose_they_are(lake: 
     assert result.stderr == (
         f"flights  version 1, made {done.published_at} by run {done.run_id} (snapshot {done.snapshots['']})\n"
     )
-    width = len(done.run_id)
     assert result.stdout.splitlines() == [
-        f"window_start       window_end         carrier  departures  mean_delay_min  {'run_id':<{width}}".rstrip(),
-        f"2013-02-01T05:00Z  2013-02-01T06:00Z  UA                1             0.5  {done.run_id}",
-        f"2013-02-01T06:00Z  2013-02-01T07:00Z  UA                2             0.5  {done.run_id}",
+        f"{'window_start':<19}{'window_end':<19}carrier  departures  mean_delay_min  record_count  run_id",
+        f"2013-02-01T05:00Z  2013-02-01T06:00Z  UA                1             0.5             1  {done.run_id}",
+        f"2013-02-01T06:00Z  2013-02-01T07:00Z  UA                2             0.5             2  {done.run_id}",
         "and more: only the first 2 rows are shown",
     ]
 
@@ -136,6 +135,7 @@ def test_show_writes_csv(lake: Lake) -> None:
         "carrier": "UA",
         "departures": "1",
         "mean_delay_min": "0.5",
+        "record_count": "1",
         "run_id": done.run_id,
     }
 

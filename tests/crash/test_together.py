@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 import pytest
 from tests.crash.conftest import SINCE_MS
-from tests.crash.world import World, hash_of
+from tests.crash.world import Source, World, hash_of
+from tests.steps.history import at, write_clicks
 
 from backstream.core.instants import DAY_MS
 from backstream.lake import history
@@ -16,6 +18,15 @@ from backstream.lake.read import published_rows
 
 PUBLISHERS = 6
 BOTH = pytest.mark.parametrize("world", ["sqlite", "postgres"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def later(source: Source) -> Iterator[None]:
+    """Events on the days after those that Spark has seen, so that they can be planned."""
+    file = source.definition.parent / "data/later.parquet"
+    write_clicks(file, [(at(f"{day} 12:00"), at(f"{day} 12:01"), "A", day, "home") for day in range(4, 9)])
+    yield
+    file.unlink()
 
 
 def days_from(first: int, count: int = 1) -> list[int]:

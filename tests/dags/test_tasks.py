@@ -28,6 +28,7 @@ def test_what_no_retry_heals_fails_for_good_and_everything_else_is_tried_again(s
         "ContractError": "AirflowFailException",
         "ConflictError": "AirflowFailException",
         "QualityError": "AirflowFailException",
+        "CountError": "CountError",
         "LedgerError": "LedgerError",
         "SetupError": "SetupError",
         "CatalogError": "CatalogError",

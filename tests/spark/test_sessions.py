@@ -65,7 +65,7 @@ def place(row: dict[str, Any]) -> Place:
 
 def pane(row: dict[str, Any], name: str) -> Value:
     events = row[f"events__{name}"]
-    assert row[f"{name}_events"] == (events or 0)
+    assert row[f"record_count__{name}"] == (events or 0)
     return None if events is None else (events, row[f"total__{name}"])
 
 

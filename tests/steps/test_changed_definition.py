@@ -26,7 +26,7 @@ def published(tmp_path: Path) -> None:
 def test_an_added_aggregate_makes_the_table_grow_and_published_rows_lack_it(tmp_path: Path) -> None:
     plan = planned(tmp_path, write_definition(tmp_path, CLICKS + 'last = "max(seq)"\n'))
 
-    assert [name for name, *_ in plan.tables[""].columns][-3:] == ["clicks", "last", "run_id"]
+    assert [name for name, *_ in plan.tables[""].columns][-4:] == ["clicks", "last", "record_count", "run_id"]
     home = Home(tmp_path / "home")
     assert rows(home, "clicks")["last"].to_pylist() == [None, None]
     with opened(home) as catalog:
@@ -50,7 +50,7 @@ def test_an_aggregate_of_another_name_is_the_way_out(tmp_path: Path) -> None:
 
     plan = planned(tmp_path, write_definition(tmp_path, text))
 
-    assert [name for name, *_ in plan.tables[""].columns][-2:] == ["mean_seq", "run_id"]
+    assert [name for name, *_ in plan.tables[""].columns][-3:] == ["mean_seq", "record_count", "run_id"]
 
 
 def test_another_name_is_another_table_and_that_is_said_once(

@@ -225,6 +225,7 @@ def test_where_all_files_are_damaged_there_is_nothing_to_run(tmp_path: Path) -> 
 
 def test_the_pages_of_a_file_are_read_once_and_again_when_it_has_changed(tmp_path: Path) -> None:
     write_days(tmp_path, 1, 2)
+    write_clicks(tmp_path / "data/sound.parquet", [(at("1 06:00"), at("1 06:01"), "A", 9, "home")])
     definition, file = write_definition(tmp_path, SKIP), tmp_path / "data/1.parquet"
     before = file.stat()
     planned(tmp_path, definition)
@@ -239,6 +240,7 @@ def test_the_pages_of_a_file_are_read_once_and_again_when_it_has_changed(tmp_pat
 
 def test_pages_are_read_of_the_files_of_the_range_only(tmp_path: Path) -> None:
     write_days(tmp_path, 1, 2)
+    write_clicks(tmp_path / "data/sound.parquet", [(at("2 06:00"), at("2 06:01"), "A", 9, "home")])
     damage_pages(tmp_path / "data/2.parquet")
     definition = write_definition(tmp_path, SKIP)
 

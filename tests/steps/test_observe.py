@@ -56,7 +56,7 @@ def test_what_cannot_be_found_out_is_said_and_fails_nothing(folder: Path) -> Non
     found = looked(folder)
     assert found.first_day_ms is None
     assert len(found.problems) == 1
-    assert found.problems[0].startswith("not a Parquet file: ")
+    assert found.problems[0].startswith(f"cannot read input file {folder / 'data/a.parquet'}")
 
 
 def test_a_definition_that_is_gone_leaves_nothing(folder: Path) -> None:

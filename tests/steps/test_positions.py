@@ -106,7 +106,7 @@ def test_what_is_repeated_outside_the_range_is_not_told(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", [*clicks("A", 0), *twice, *twice])
 
     assert found(tmp_path) == Repeated()
-    assert found(tmp_path, until="2024-03-03") == Repeated(1, ("A 1 2 times"))
+    assert found(tmp_path, until="2024-03-03") == Repeated(1, ("A 1 2 times",))
 
 
 def test_nothing_is_compared_where_duplicates_are_looked_for(tmp_path: Path) -> None:

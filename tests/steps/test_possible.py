@@ -114,8 +114,8 @@ def test_where_the_newest_look_knows_of_events_no_file_is_opened(folder: Path) -
     (folder / "data/2.parquet").write_text("no Parquet")
 
     assert asked(folder, "2024-03-02", "2024-03-03") == ""
-    with pytest.raises(PlanError, match="not a Parquet file"):
-        asked(folder, "2024-03-08", "2024-03-09")
+    # It may hold any event now; whether a run can do without it, planning says.
+    assert asked(folder, "2024-03-08", "2024-03-09") == ""
 
 
 def test_a_file_that_does_not_tell_may_have_events_of_any_day(folder: Path) -> None:

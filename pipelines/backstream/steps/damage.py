@@ -17,6 +17,7 @@ from backstream.core.generators import StrategyKind
 from backstream.core.inputs import SkippedFile
 from backstream.core.instants import instant_text
 from backstream.core.intervals import Interval
+from backstream.core.packing import rows
 from backstream.core.plan import InputFile, Mode
 from backstream.core.windows import Session
 from backstream.definition.aggregates import columns_named
@@ -138,8 +139,9 @@ def _known_before(home: Home, dataset: str, paths: Collection[str]) -> dict[str,
 def _inputs_of(plan: Path) -> Iterator[InputFile]:
     try:
         content = read_json(plan, "plan")
-        yield from (InputFile(**each) for each in (*content.get("inputs", ()), *content.get("damaged", ())))
-    except (LedgerError, TypeError):  # written by another version
+        yield from (InputFile(*values) for values in rows(content["inputs"], InputFile))
+        yield from (InputFile(**each) for each in content.get("damaged", ()))
+    except (LedgerError, TypeError, KeyError):  # written by another version
         return
 
 

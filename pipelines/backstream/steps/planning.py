@@ -95,7 +95,6 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     chosen = mode or written.backfill.mode
     definition = resolved(overridden(written, overrides or {}, chosen), home)
     require_sound_suite(definition.quality.suite, home.sound_suites)
-    _require_few(definition, interval, where)
     files = source_files(definition.source, where)
     source = inspected(files, definition.timed_source)
     found = sound_files(source, Asked(definition, chosen, read_by(interval, definition), where), home)
@@ -103,6 +102,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     index = _indexed(definition, found.inputs, chosen, home)
     allowed = Interval(*definition.source.event_time_range)
     require_range(definition, interval, event_span(found.inputs, allowed, index.spans()), where, home)
+    _require_few(definition, interval, where)
     is_final = chosen is Mode.RECOMPUTE or definition.backfill.publish == "final"
     days = seals(definition, found.inputs, interval, home) if is_final else []
     if not is_unsealed_allowed:

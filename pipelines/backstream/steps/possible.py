@@ -38,7 +38,9 @@ def require_possible_range(definition_path: Path, interval: Interval, home: Home
             return
     source = inspected(source_files(definition.source, where), definition.timed_source)
     allowed = Interval(*definition.source.event_time_range)
-    require_range(definition, interval, event_span(source.inputs, allowed), where, home)
+    # A damaged file may hold any event: planning knows more of it, and says what is to be done.
+    events = None if source.damaged else event_span(source.inputs, allowed)
+    require_range(definition, interval, events, where, home)
 
 
 def is_possible_range(definition_path: Path, interval: Interval, home: Home) -> bool:

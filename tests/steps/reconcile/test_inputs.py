@@ -133,7 +133,7 @@ def test_missing_columns_are_named(published: Published, reconcile: Command, tmp
 
     assert refusal(reconcile("--against", str(file))) == (
         f"{file} has no column page, mean\n"
-        "  it has window_start, window_end, clicks, seconds, longest\n\n"
+        "  it has window_start, window_end, clicks, seconds, longest, record_count\n\n"
         "hint: --columns NAME=THEIRS says what a column is called there; NAME= leaves an aggregate out"
     )
     assert refusal(reconcile("--against", str(file), "--columns", "page=")) == (
