@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import dataset
 
@@ -161,7 +162,7 @@ def _sums(files: Sequence[Path]) -> Sums:
     rows = dataset.dataset([str(file) for file in files], format="parquet").to_table(
         columns=["key", "window_start", "events", "total"]
     )
-    minutes = pc.divide(rows["window_start"].cast("timestamp[s, UTC]").cast("int64"), 60)
+    minutes = pc.divide(rows["window_start"].cast(pa.timestamp("s", "UTC"), safe=False).cast("int64"), 60)
     mixed = pc.add(pc.multiply(pc.cast(rows["key"], "int64"), 31), minutes)
     told = pc.sum(pc.multiply(pc.bit_wise_and(mixed, 1023), rows["total"])).as_py()
     return rows.num_rows, pc.sum(rows["events"]).as_py(), told
