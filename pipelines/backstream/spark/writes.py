@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrameWriter, SparkSession
 
 from backstream.core.errors import CountError
@@ -104,17 +105,42 @@ def _task_writes(spark: SparkSession, group: str) -> list[TaskWrite]:
     core.listenerBus().waitUntilEmpty()
     store, tracker, found = core.statusStore(), context.statusTracker(), dict[int, TaskWrite]()
     for job in sorted(tracker.getJobIdsForGroup(group)):
-        for stage in tracker.getJobInfo(job).stageIds:
-            found |= {each.task: each for each in _of_stage(store, int(stage))}
+        for stage in _stages_run(store, int(job)):
+            found |= {each.task: each for each in _of_stage(store, stage)}
     return [found[task] for task in sorted(found)]
 
 
-def _of_stage(store: Any, stage: int) -> Iterator[TaskWrite]:
+def _stages_run(store: Any, job: int) -> list[Any]:
+    """The last attempt of each stage that a job has run.
+
+    Others are known by their number alone: Spark skips a stage whose output is there already, and forgets skipped
+    stages before all others.
+    """
+    about = store.job(job)
+    kept = [_last_attempt(store, int(about.stageIds().apply(n))) for n in range(int(about.stageIds().size()))]
+    run = [stage for stage in kept if stage is not None and str(stage.status()) != "SKIPPED"]
+    if len(run) + int(about.numSkippedStages()) < len(kept):
+        msg = (
+            f"Spark has forgotten what some of the {len(kept):,} stages of a job have written\n\n"
+            "hint: it keeps too few of them; raise spark.ui.retainedStages"
+        )
+        raise CountError(msg)
+    return run
+
+
+def _last_attempt(store: Any, stage: int) -> Any:
+    """The last attempt of a stage; None: Spark has forgotten it."""
+    try:
+        return store.lastStageAttempt(stage)
+    except Py4JJavaError as error:
+        if "NoSuchElementException" in str(error.java_exception):
+            return None
+        raise
+
+
+def _of_stage(store: Any, last: Any) -> Iterator[TaskWrite]:
     """The tasks of a stage that wrote rows; a stage that is run again repeats those tasks only that were lost."""
-    last = store.lastStageAttempt(stage)
-    done, wanted = set[int](), int(last.numTasks())
-    if str(last.status()) == "SKIPPED":
-        return
+    done, wanted, stage = set[int](), int(last.numTasks()), int(last.stageId())
     for attempt in range(int(last.attemptId()) + 1):
         tasks = store.taskList(stage, attempt, _MOST_TASKS)
         for number in range(int(tasks.size())):

@@ -1,0 +1,52 @@
+"""What tasks say that they wrote, in a Spark session that forgets: it keeps a few stages, and runs many."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+JOB = """
+import sys
+from pathlib import Path
+
+from pyspark.sql import functions as F
+
+from backstream.spark import session, writes
+
+folder, kept, others = sys.argv[1:]
+spark = session.local("forgets", {"spark.ui.retainedStages": kept})
+rows = spark.range(1000).groupBy((F.col("id") % 7).alias("seven")).count().persist()
+rows.count()
+of_tasks = writes._task_writes
+
+def after_other_jobs(spark, group):
+    # As other threads run them.
+    for _ in range(int(others)):
+        spark.range(1).count()
+    return of_tasks(spark, group)
+
+writes._task_writes = after_other_jobs
+try:
+    print(sum(each.rows for each in writes.write_parquet(spark, rows.write, Path(folder))))
+except Exception as error:
+    print(error)
+"""
+
+
+def _said(folder: Path, *, kept: int, others: int) -> list[str]:
+    command = [sys.executable, "-c", JOB, str(folder / "rows"), str(kept), str(others)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_what_tasks_wrote_is_known_although_spark_forgets_the_stages_it_skipped(tmp_path: Path) -> None:
+    assert _said(tmp_path, kept=20, others=8) == ["7"]
+
+
+def test_stages_that_wrote_and_are_forgotten_are_an_error_that_names_the_setting(tmp_path: Path) -> None:
+    assert _said(tmp_path, kept=20, others=40) == [
+        "Spark has forgotten what some of the 2 stages of a job have written",
+        "",
+        "hint: it keeps too few of them; raise spark.ui.retainedStages",
+    ]
