@@ -41,6 +41,8 @@ earlier one of their key has not ended. `is_fired`: whether there is a row, or n
 
 _WINDOW = ["window_start", "window_end"]
 _SUMMED = ["rows", "records", "repeated_rows", "cut_sessions"]
+_LARGEST = 2**62
+"""Numbers of places stay below this, so that none leaves 64 bits."""
 _COUNTED = {"first": ["on_time"], "live": ["on_time", "late"], "final": ["events"]}
 
 
@@ -93,8 +95,9 @@ def _with_unmatched_panes(
 
 def _of_cells(chunk: pa.Table, definition: Definition, counts: Sequence[str]) -> pd.DataFrame:
     """Sums of some counts by `cell_ms`, of the rows whose windows the metrics know."""
-    starts_ms, ends_ms = (_as_ms(chunk[name]) for name in _WINDOW)
-    rows = pd.DataFrame({name: chunk[name].to_numpy() for name in counts})
+    windows = chunk.group_by(_WINDOW).aggregate([(name, "sum") for name in counts])
+    starts_ms, ends_ms = (_as_ms(windows[name]) for name in _WINDOW)
+    rows = pd.DataFrame({name: windows[f"{name}_sum"].to_numpy() for name in counts})
     is_cell = ends_ms - starts_ms == definition.cells.size_ms
     return pd.DataFrame(rows[is_cell].groupby(_cells_ms(starts_ms[is_cell], definition)).sum())
 
@@ -123,27 +126,40 @@ def _rows(definition: Definition, chunks: Iterable[pa.Table], *, is_whole: bool)
     """Counts by `cell_ms`; one chunk is in memory, and of those before it what may reach into it."""
     keys = list(definition.source.key)
     is_session = isinstance(definition.window.spec(), Session)
-    is_cut_asked = is_session and is_whole
     open_sessions, found = pd.DataFrame(), []
     for chunk in chunks:
-        rows = _in_milliseconds(chunk, keys if is_cut_asked else [])
-        rows["repeated_rows"] = pd.Series(_place_numbers(chunk, keys)).duplicated().astype("int64")
-        rows["cut_sessions"] = 0
-        if is_cut_asked:
-            rows["cut_sessions"] = _cut(open_sessions, rows, keys)
+        windows = _windows(chunk, keys)
+        is_cell = is_session | (windows["window_end"] - windows["window_start"] == definition.cells.size_ms)
+        windows[RECORD_COUNT] = windows[RECORD_COUNT].where(is_cell, 0)
+        windows["cut_sessions"] = 0
+        if is_session and is_whole:
+            rows = _in_milliseconds(chunk, keys)
+            windows["cut_sessions"] = _by_window(windows, rows, _cut(open_sessions, rows, keys))
             open_sessions = _last_of_each(pd.concat([open_sessions, rows]), keys)
-        is_cell = is_session | (rows["window_end"] - rows["window_start"] == definition.cells.size_ms)
-        counted = (
-            rows.assign(
-                rows=1,
-                records=rows[RECORD_COUNT].where(is_cell, 0),
-                cell_ms=_cells_ms(rows["window_start"], definition),
-            )
-            .groupby("cell_ms")[_SUMMED]
-            .sum()
-        )
-        found.append(counted)
+        windows["cell_ms"] = _cells_ms(windows["window_start"], definition)
+        found.append(windows.rename(columns={RECORD_COUNT: "records"}).groupby("cell_ms")[_SUMMED].sum())
     return _summed(found)
+
+
+def _windows(chunk: pa.Table, keys: Sequence[str]) -> pd.DataFrame:
+    """Per window of the rows how many `rows` it has, their records, and the `repeated_rows` among them."""
+    counts = chunk.group_by(_WINDOW).aggregate([(RECORD_COUNT, "sum"), ([], "count_all")])
+    named = counts.rename_columns({f"{RECORD_COUNT}_sum": RECORD_COUNT, "count_all": "rows"})
+    windows = _in_milliseconds(named, ["rows"])
+    windows["repeated_rows"] = 0
+    numbers = _place_numbers(chunk, keys)
+    ordered = np.sort(numbers)
+    # To sort them is much faster than to look each up among those before it; that is done when some are the same.
+    if (ordered[1:] == ordered[:-1]).any():
+        is_repeated = pd.Series(numbers).duplicated()
+        windows["repeated_rows"] = _by_window(windows, _in_milliseconds(chunk, []), is_repeated)
+    return windows
+
+
+def _by_window(windows: pd.DataFrame, rows: pd.DataFrame, is_so: Any) -> Any:
+    """For how many rows of each window something is so; every window has a row."""
+    found = rows[_WINDOW].assign(found=is_so).groupby(_WINDOW, as_index=False)["found"].sum()
+    return windows[_WINDOW].merge(found, how="left", on=_WINDOW)["found"].to_numpy().astype("int64")
 
 
 def _summed(found: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -167,12 +183,14 @@ def _place_numbers(chunk: pa.Table, keys: Sequence[str]) -> Any:
 
     Keys never become Python objects: a day may have ten million rows.
     """
-    numbers = np.zeros(chunk.num_rows, dtype=np.int64)
+    numbers, count = np.zeros(chunk.num_rows, dtype=np.int64), 1
     for name in (*keys, *_WINDOW):
         encoded = chunk[name].combine_chunks().dictionary_encode(null_encoding="encode")
-        many = len(encoded.dictionary) + 1
-        # Numbered anew at each column, so that no product leaves 64 bits.
-        numbers, _ = pd.factorize(numbers * many + encoded.indices.to_numpy().astype(np.int64))
+        if count * len(encoded.dictionary) > _LARGEST:
+            numbers, distinct = pd.factorize(numbers)
+            count = len(distinct)
+        numbers = numbers * len(encoded.dictionary) + encoded.indices.to_numpy()
+        count *= len(encoded.dictionary)
     return numbers
 
 
