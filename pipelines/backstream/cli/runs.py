@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import Future
 from threading import Thread
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -38,6 +39,9 @@ from backstream.core.instants import duration_text, instant_ms
 from backstream.core.intervals import Interval, backfill_range
 from backstream.core.local_days import LocalDays
 from backstream.core.plan import Chunk, Mode, Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 StaleOption = Annotated[bool, typer.Option("--stale", help="Run the days that late data made stale")]
 UnsealedOption = Annotated[
@@ -105,10 +109,11 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
             _run_stale(definition, (since, until), mode, why)
             return
         asked = _asked(*_both(since, until), time_zone)
+        spark = _StartingSpark(definition_path(definition).stem)  # while the run is planned
         planned = None if fresh or why.gate_override else _interrupted(definition, asked.interval, mode)
         planned = planned or _planned(definition, asked, mode, why)
         _tell(asked)
-        carry_out(planned)
+        carry_out(planned, spark)
 
 
 class Asked(NamedTuple):
@@ -160,10 +165,36 @@ def _run_stale(definition: str, within: tuple[str | None, str | None], mode: Mod
     because = why._replace(reason=why.reason or "late data")
     for interval, published_mode in ranges:
         print(f"stale: {found.dataset} {interval}", file=sys.stderr)
-        carry_out(_planned(definition, Asked(interval), mode or published_mode, because))
+        spark = _StartingSpark(found.dataset)
+        carry_out(_planned(definition, Asked(interval), mode or published_mode, because), spark)
 
 
-def carry_out(planned: Plan) -> None:
+class _StartingSpark:
+    """A session that starts meanwhile: its Java takes seconds to, and needs nothing that a plan says."""
+
+    def __init__(self, name: str) -> None:
+        self._future: Future[SparkSession] = Future()
+        # When the plan is refused nobody waits for the session, and its Java ends with this process.
+        Thread(target=self._start, args=(name,), name="start Spark", daemon=True).start()
+
+    def _start(self, name: str) -> None:
+        from backstream.spark.session import local
+
+        try:
+            self._future.set_result(local(f"backstream {name}"))
+        except Exception as error:  # it is raised where the session is wanted
+            self._future.set_exception(error)
+
+    def session(self) -> SparkSession:
+        """Wait for it.
+
+        Raises:
+            SetupError: when there is no Java that Spark runs on.
+        """
+        return self._future.result()
+
+
+def carry_out(planned: Plan, spark: _StartingSpark) -> None:
     """Replay, audit and publish what was planned, and say what came of it."""
     from backstream import steps
     from backstream.quality.gx import import_library
@@ -173,7 +204,7 @@ def carry_out(planned: Plan) -> None:
     # It takes seconds, in which Spark starts and works.
     Thread(target=import_library, name="import the gate", daemon=True).start()
     with steps.failing(planned):
-        _replay(planned)
+        _replay(planned, spark)
     console = Console(stderr=True)
     try:
         with console.status("auditing"):
@@ -242,21 +273,18 @@ def _plan_text(planned: Plan) -> str:
     return "\n".join(lines)
 
 
-def _replay(planned: Plan) -> None:
+def _replay(planned: Plan, starting: _StartingSpark) -> None:
     """All chunks in one Spark application, with a bar that moves as stages finish."""
     from backstream.spark.failures import heap_errors_in_words, silence
     from backstream.spark.heap import driver_heap
-    from backstream.spark.java import require_java
     from backstream.spark.run import STAGES, replay_chunks
-    from backstream.spark.session import local
 
-    require_java()  # before there is a bar on the screen
     heap = driver_heap()
     print(f"heap of Spark's Java: {heap.said}", file=sys.stderr)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
     with Progress(TextColumn("{task.description:<28}"), *columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("starting Spark", total=len(planned.chunks) * len(STAGES))
-        spark = local(f"backstream {planned.dataset}")
+        spark = starting.session()
         silence(spark)
         reached = dict.fromkeys((chunk.chunk_id for chunk in planned.chunks), 0)  # stages, told by several threads
 

@@ -22,7 +22,7 @@ from backstream.core.progress import progress_of
 from backstream.orchestration.secrets import provide_lake
 from backstream.orchestration.tasks import failing_for_good
 from backstream.spark.heap import OUT_OF_MEMORY_STATUS, SETTING
-from backstream.spark.java import ask_for_huge_pages
+from backstream.spark.java import tune
 
 CONNECTION_ID = "backstream_spark"
 POOL = "spark"
@@ -66,7 +66,7 @@ class ReplayOperator(SparkSubmitOperator):
         self._require_connection()
         with failing_for_good():
             provide_lake()  # the job inherits it
-        ask_for_huge_pages()  # and this, for the driver
+        tune()  # and this, for the driver
         self.log.info("replaying %s", self.name)
         # Known to this process only: a job ends by itself once the task that waits for it was killed.
         os.environ[TASK_VARIABLE] = f"{socket.gethostname()}/{os.getpid()}"  # inherited, on whatever cluster

@@ -12,7 +12,7 @@ from backstream.core.errors import SpecError
 
 HEAP_VARIABLE = "BACKSTREAM_DRIVER_MEMORY"
 SETTING = "spark.driver.memory"
-_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _OWN_VARIABLE = "SPARK_DRIVER_MEMORY"
 """Spark's own, which counts less than its settings."""
 CONTAINER_LIMITS = (
@@ -79,24 +79,29 @@ def _sound(asked: str) -> str:
     if found is None:
         msg = f'{HEAP_VARIABLE} must be an amount of memory such as "8g" or "6000m", got {asked!r}'
         raise SpecError(msg)
-    if int(found[1]) * _UNITS_MB[found[2]] < _LEAST_TOLD_MB:
+    if heap_mb(found[1] + found[2]) < _LEAST_TOLD_MB:
         msg = f"{HEAP_VARIABLE} must be at least {_LEAST_TOLD_MB}m, with which Spark can start, got {asked!r}"
         raise SpecError(msg)
     return found[1] + found[2]
 
 
+def heap_mb(size: str) -> float:
+    """An amount of memory as Java knows it, such as `6g`, in MB."""
+    return int(size.rstrip("kmgt")) * _UNITS_MB[size.lstrip("0123456789")]
+
+
 def _set_for_spark() -> str | None:
     """Where somebody has set the heap as Spark's documentation says; None: nowhere."""
-    arguments = os.environ.get(_SUBMIT_ARGUMENTS, "")
+    arguments = os.environ.get(SUBMIT_ARGUMENTS, "")
     if SETTING in arguments or "--driver-memory" in arguments:
-        return f"{SETTING} in {_SUBMIT_ARGUMENTS}"
-    defaults = _conf_folder() / "spark-defaults.conf"
+        return f"{SETTING} in {SUBMIT_ARGUMENTS}"
+    defaults = conf_folder() / "spark-defaults.conf"
     if defaults.is_file() and re.search(rf"^\s*{re.escape(SETTING)}[\s=:]", defaults.read_text(), re.MULTILINE):
         return f"{SETTING} in {defaults}"
     return _OWN_VARIABLE if os.environ.get(_OWN_VARIABLE) else None
 
 
-def _conf_folder() -> Path:
+def conf_folder() -> Path:
     """Where Spark looks for its files of settings; it is found without importing it."""
     if named := os.environ.get("SPARK_CONF_DIR"):
         return Path(named)

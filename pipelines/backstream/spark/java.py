@@ -6,9 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from backstream.core.errors import SetupError
+from backstream.spark import class_archive
+from backstream.spark.heap import SUBMIT_ARGUMENTS, conf_folder, heap_mb
 
 OLDEST_JAVA = 17
 JAVA_HINT = "bin/setup installs one, or says how"
@@ -18,7 +22,11 @@ HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 """Where Linux says who gets huge pages of memory (everybody, who asks, or nobody), the choice in brackets."""
 ASKED_FOR = "madvise"
 ASK_FOR_HUGE_PAGES = "-XX:+UseTransparentHugePages"
+PARALLEL_COLLECTOR = "-XX:+UseParallelGC"
+LEAST_PARALLEL_MB = 3_000
 _CHOSEN = re.compile("HugePages|LargePages|HugeTLBFS")
+_ARCHIVE = re.compile("SharedArchiveFile|ArchiveClassesAtExit|-Xshare|-Xlog")
+_COLLECTOR = re.compile(r"-XX:\+Use\w*GC|-Xms")
 _VARIABLES = (OPTIONS_VARIABLE, "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
@@ -51,12 +59,64 @@ def huge_pages() -> str | None:
     return said[1] if said else None
 
 
-def ask_for_huge_pages() -> None:
-    """Have the driver's Java ask for huge pages, where who asks gets them and nobody has chosen otherwise.
+@contextmanager
+def tuned(heap: str | None) -> Iterator[None]:
+    """Have a Java that is started within run as a batch job should; what somebody has chosen holds.
+
+    Args:
+        heap: its heap, where it is ours to choose.
+    """
+    before, is_free = os.environ.get(OPTIONS_VARIABLE), not _ARCHIVE.search(_said())
+    archive = class_archive.options_to_read_or_write() if is_free else ""
+    _add(*_huge_pages_options(), archive, *_collector_options(heap))
+    try:
+        yield
+    finally:
+        # Another Java of this environment may have another heap.
+        if before is None:
+            os.environ.pop(OPTIONS_VARIABLE, None)
+        else:
+            os.environ[OPTIONS_VARIABLE] = before
+
+
+def tune() -> None:
+    """The same for the Java that a later `spark-submit` starts, whose heap others choose, and which is waited for."""
+    archive = "" if _ARCHIVE.search(_said()) else class_archive.options_to_read()
+    _add(*_huge_pages_options(), archive)
+
+
+def _add(*options: str) -> None:
+    had = os.environ.get(OPTIONS_VARIABLE, "")
+    wanted = " ".join(option for option in options if option and option not in had)
+    if wanted:
+        os.environ[OPTIONS_VARIABLE] = f"{had} {wanted}".strip()
+
+
+def _huge_pages_options() -> list[str]:
+    """Ask for huge pages, where who asks gets them and nobody has chosen otherwise.
 
     Grouping looks up millions of places in memory, at random, and with pages of 4 kB the processor must find out
     where each page lies. Only Linux knows the option, and only it says who gets them.
     """
-    is_chosen = any(_CHOSEN.search(os.environ.get(name, "")) for name in _VARIABLES)
-    if huge_pages() == ASKED_FOR and not is_chosen:
-        os.environ[OPTIONS_VARIABLE] = f"{os.environ.get(OPTIONS_VARIABLE, '')} {ASK_FOR_HUGE_PAGES}".strip()
+    return [ASK_FOR_HUGE_PAGES] if huge_pages() == ASKED_FOR and not _CHOSEN.search(_said()) else []
+
+
+def _collector_options(heap: str | None) -> list[str]:
+    """Collect garbage with all cores at once, in a heap that does not have to grow first.
+
+    Java's default collector works beside the program, so that a server answers in time; a job waits for nothing but
+    its end. In a small heap the default gets by with less.
+    """
+    if heap is None or heap_mb(heap) < LEAST_PARALLEL_MB or _COLLECTOR.search(_said() + _said_for_spark()):
+        return []
+    return [PARALLEL_COLLECTOR, f"-Xms{heap}"]
+
+
+def _said() -> str:
+    return " ".join(os.environ.get(name, "") for name in _VARIABLES)
+
+
+def _said_for_spark() -> str:
+    """Options that a session adds to those of the variable."""
+    defaults = conf_folder() / "spark-defaults.conf"
+    return os.environ.get(SUBMIT_ARGUMENTS, "") + (defaults.read_text() if defaults.is_file() else "")

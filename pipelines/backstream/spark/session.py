@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from backstream.spark.heap import SETTING, driver_heap
-from backstream.spark.java import ask_for_huge_pages, require_java
+from backstream.spark.java import require_java, tuned
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -69,12 +69,14 @@ def submitted(name: str) -> SparkSession:
 def local(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """A session inside this process, on all its cores; its heap is `driver_heap`, unless a setting tells it."""
     require_java()
-    ask_for_huge_pages()
     # Workers must run the same Python as the driver.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master("local[*]")
     asked = {**LOCAL_SETTINGS, **SETTINGS, **(settings or {})}
-    return _built(builder, asked if SETTING in asked else {**asked, **driver_heap().settings})
+    if SETTING not in asked:
+        asked |= driver_heap().settings
+    with tuned(asked.get(SETTING)):
+        return _built(builder, asked)
 
 
 def _built(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:

@@ -1,0 +1,82 @@
+"""The archive of classes that Java starts with: it maps those of Spark into memory instead of loading each.
+
+Spark has some 20,000 classes, and Java reads, checks and links each when it is first used: four seconds of every
+process. Java keeps what is ready for use in a file where it is asked to (class data sharing, "CDS",
+https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html), and checks by itself that the file fits the
+Java and the jars; where it does not, it loads classes as ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+"""Java tells of each class that it leaves out; nobody can do anything about it."""
+_MAGIC = (0xF00BABA8).to_bytes(4, sys.byteorder)
+"""How an archive begins once it is complete: Java writes its beginning last."""
+_ABANDONED_S = 600
+"""After so many seconds a process that meant to write the archive has not."""
+VARIABLE = "BACKSTREAM_CLASS_ARCHIVE"
+"""A folder for archives instead of that of the Python environment; empty: no archive."""
+
+
+def options_to_read() -> str:
+    """The options of a Java that starts with the archive; none where there is none yet."""
+    path = archive()
+    return f"-XX:SharedArchiveFile={path} {QUIET}" if path and is_complete(path) else ""
+
+
+def options_to_read_or_write() -> str:
+    """The same; where there is none yet, those of a Java that writes it when it ends, which takes it some seconds.
+
+    Nobody should wait for that Java: PySpark's ends by itself after the process that started it.
+    """
+    path = archive()
+    if path is None or is_complete(path):
+        return options_to_read()
+    return f"-XX:ArchiveClassesAtExit={path} {QUIET}" if _is_ours_to_write(path) else ""
+
+
+def archive() -> Path | None:
+    """Where the archive of this environment's Spark and Java is; None: it cannot be written, or nobody wants one."""
+    folder = os.environ.get(VARIABLE, str(Path(sys.prefix) / "share" / "backstream"))
+    java = _java()
+    if not folder or java is None or " " in folder:  # options are told apart by spaces
+        return None
+    file = java.resolve()
+    told = f"{file} {file.stat().st_mtime_ns} {Path(sys.prefix).resolve()}"
+    return Path(folder) / f"spark-{version('pyspark')}-{hashlib.sha256(told.encode()).hexdigest()[:12]}.jsa"
+
+
+def is_complete(path: Path) -> bool:
+    """Whether an archive was written to its end."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+def _java() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    return Path(found) if found and Path(found).exists() else None
+
+
+def _is_ours_to_write(path: Path) -> bool:
+    """Whether no other process is about to write it: two that wrote into one file would spoil it."""
+    mark = path.with_suffix(".mark")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if mark.exists() and time.time() - mark.stat().st_mtime > _ABANDONED_S:
+            mark.unlink(missing_ok=True)
+        mark.open("x").close()
+    except OSError:
+        return False
+    return True
