@@ -29,7 +29,7 @@ from backstream.core.plan import Mode
 from backstream.core.tables import WORKING_COLUMNS
 from backstream.core.windows import Sliding
 from backstream.definition.load import parse
-from backstream.spark.run import Kept, replay_chunk, replay_chunks, results_of, tables
+from backstream.spark.run import Frames, replay_chunk, replay_chunks, results_of, tables
 from backstream.spark.streams.lateness import lateness
 from backstream.spark.windows.results import FixedWindows
 from backstream.spark.work import Work
@@ -221,9 +221,10 @@ def test_a_plan_spells_out_nothing_that_the_next_chunk_has_otherwise(
     work = Work.of(spark, plan, plan.chunks[:1])
     results = results_of(work, DataFrame.cache)
     known, tallied, _, *_ = results.records()
-    kept = Kept(known, results.counts(tallied), results.values(known))
+    values = results.values(known)
+    frames = Frames(known, results.counts(tallied), values, lambda: values)
 
-    made = dict(tables(work, results, kept, set(Fate)))
+    made = dict(tables(work, results, frames, set(Fate)))
 
     times = re.compile(rf"\b{str(work.interval.start_ms)[:6]}\d*\b")
     for name, rows_of_table in made.items():

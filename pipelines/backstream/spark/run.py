@@ -34,7 +34,6 @@ from backstream.core.tables import (
     PANES,
     QUARANTINE,
     RECORD_COUNT,
-    TABLES,
     WINDOWS,
     pane_count,
 )
@@ -42,13 +41,13 @@ from backstream.core.together import together
 from backstream.core.windows import Session
 from backstream.spark.sessions.results import SessionWindows
 from backstream.spark.shared_folder import require_shared_folder
-from backstream.spark.stage import Attempt, Staged, staged, writable
+from backstream.spark.stage import Attempt, Staged, staged, staged_rows, writable
 from backstream.spark.streams.lateness import lateness
 from backstream.spark.windows.metrics import Counts
 from backstream.spark.windows.results import FixedWindows
 from backstream.spark.work import CHUNK, SCANNED, Work, quarantined, tallied_as
 
-STAGES = ("watermarks", "fates", *(suffix or "windows" for suffix in TABLES))
+STAGES = ("watermarks", "fates", PANES, "windows", METRICS, QUARANTINE, DROPPED, FIRINGS)
 """What chunks go through, in order; a recompute skips some."""
 
 
@@ -190,8 +189,12 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
             fates = counts.fates()
             _require_all_read(attempt, rows_by_footer, tally.get[SCANNED])
         found: dict[str, Staged] = {}
-        values = keep(results.values(known)) if work.is_replay else results.values(known)
-        for suffix, rows in tables(work, results, Kept(known, counts, values), _kinds(fates)):
+
+        def staged_panes() -> DataFrame | None:
+            return staged_rows(work.spark, work.plan, PANES, found[PANES])
+
+        made = Frames(known, counts, results.values(known), staged_panes)
+        for suffix, rows in tables(work, results, made, _kinds(fates)):
             with watch.stage(suffix or "windows"):
                 # Quarantine keeps times as they were written.
                 ready = rows if suffix == QUARANTINE else _with_instants(rows)
@@ -261,12 +264,17 @@ def results_of(work: Work, keep: Keep) -> Results:
     return FixedWindows(work, window, lateness(work, window))
 
 
-class Kept(NamedTuple):
-    """What tables are made of."""
+class Frames(NamedTuple):
+    """What tables are made of.
+
+    `values` are computed for one table only: of a replay for the panes, and what they are as `staged_panes` makes
+    the others. To read them again is cheaper than to keep them, and takes no memory.
+    """
 
     known: DataFrame
     counts: Counts
     values: DataFrame
+    staged_panes: Callable[[], DataFrame | None]
 
 
 @contextmanager
@@ -285,32 +293,37 @@ def _kept() -> Iterator[Keep]:
             frame.unpersist()
 
 
-def tables(work: Work, results: Results, kept: Kept, fates: set[str]) -> Iterator[tuple[str, DataFrame]]:
-    """What each table of the plan gets, with `CHUNK`; none of those that would be empty."""
+def tables(work: Work, results: Results, made: Frames, fates: set[str]) -> Iterator[tuple[str, DataFrame]]:
+    """What each table of the plan gets, with `CHUNK`; none of those that would be empty.
+
+    Each is to be staged before the next is asked for.
+    """
 
     def by_window(rows: DataFrame) -> DataFrame:
         return rows.withColumn(CHUNK, work.number(F.col("window_start_ms")))
 
-    yield WINDOWS, by_window(_published(work, kept.values))
-    yield METRICS, by_window(kept.counts.metrics())
+    if not work.is_replay:
+        yield WINDOWS, by_window(made.values)
+    else:
+        yield PANES, by_window(made.values)
+        if (panes := made.staged_panes()) is not None:
+            yield WINDOWS, by_window(_published(work, panes))
+    yield METRICS, by_window(made.counts.metrics())
     if Fate.QUARANTINED in fates:
         yield QUARANTINE, quarantined(work)
     if not work.is_replay:
         return
-    yield PANES, by_window(kept.values)
     if Fate.DROPPED in fates:
-        yield DROPPED, results.dropped(kept.known)
+        yield DROPPED, results.dropped(made.known)
     if FIRINGS in work.plan.tables:
-        yield FIRINGS, by_window(results.firings(kept.known))
+        yield FIRINGS, by_window(results.firings(made.known))
 
 
-def _published(work: Work, values: DataFrame) -> DataFrame:
-    """The rows of the published table: of a replay, the pane that the definition publishes."""
-    if not work.is_replay:
-        return values
+def _published(work: Work, panes: DataFrame) -> DataFrame:
+    """The rows of the published table: the pane that the definition publishes."""
     pane = work.definition.backfill.publish
     count = F.col(pane_count(pane))
-    existing = values.where(count > F.lit(0)).withColumn(RECORD_COUNT, count)
+    existing = panes.where(count > F.lit(0)).withColumn(RECORD_COUNT, count)
     return existing.withColumns({name: F.col(f"{name}__{pane}") for name in work.definition.aggregates})
 
 

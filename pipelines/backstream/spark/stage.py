@@ -18,13 +18,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, IntegerType, StructType
+from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 
 from backstream.core.errors import CountError, StorageError
 from backstream.core.footers import footer_digest
+from backstream.core.instants import DAY_MS, moment
 from backstream.core.manifest import StagedFile
 from backstream.core.plan import Chunk, Plan, PlannedTable
-from backstream.core.tables import PANES, RECORD_COUNT, WINDOWS, pane_count
+from backstream.core.tables import METRICS, PANES, RECORD_COUNT, WINDOWS, pane_count
+from backstream.spark.read import rows_of
 from backstream.spark.schemas import conforming
 from backstream.spark.unreadable import unreadable_file
 from backstream.spark.work import CHUNK
@@ -34,6 +36,12 @@ _SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp"}
 _DAY, _CHUNK = "staging_day", "staging_chunk"
 _COUNTED = {WINDOWS: RECORD_COUNT, PANES: pane_count("final")}
 """The column of a table that says how many records a row is made of."""
+_GROUPED = (WINDOWS, METRICS, PANES)
+"""The tables whose rows are groups; those of the others are rows of input files, a few of each."""
+_FEW_EVENTS = 100_000
+"""So few events are grouped by one task, since Spark puts small tasks together."""
+_MANY_EVENTS = 500_000
+"""So many events per core make a file of some megabytes, at least."""
 _REFUSALS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 """What Java passes on, word for word, of an operating system that does not let it write."""
 
@@ -49,6 +57,17 @@ class Attempt:
     def folder(self, suffix: str) -> Path:
         """Where this attempt stages files of a table; named after the first chunk."""
         return self.plan.staging(suffix) / f"{self.chunks[0].chunk_id}-{self.attempt}"
+
+    def only_folder(self, suffix: str) -> Path | None:
+        """Where all rows of a table lie within `folder`; None: several chunks or days are told apart there."""
+        start_ms, end_ms = self.chunks[0].start_ms, self.chunks[-1].end_ms
+        if len(self.chunks) > 1:
+            return None
+        of_chunk = self.folder(suffix) / f"{_CHUNK}=0"
+        if self.plan.tables[suffix].day_column is None:
+            return of_chunk
+        day_ms = start_ms - start_ms % DAY_MS
+        return of_chunk / f"{_DAY}={moment(day_ms).date()}" if end_ms <= day_ms + DAY_MS else None
 
     def __str__(self) -> str:
         ids = [chunk.chunk_id for chunk in self.chunks]
@@ -67,22 +86,44 @@ def staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
         ContractError: when a column is missing or of another type than planned.
         CountError: when the driver does not find each row that a task has written.
     """
-    table = attempt.plan.tables[suffix]
+    table, folder = attempt.plan.tables[suffix], attempt.folder(suffix)
     with_run = rows.withColumn("run_id", F.lit(attempt.plan.run_id))
-    columns, apart = _columns(table), [F.col(CHUNK).cast("int").alias(_CHUNK)]
-    if table.day_column:
-        apart.append(F.to_date(table.day_column).alias(_DAY))  # one file holds one day, the lake's partition
-    contract = {name: kind for name, kind, _, _ in columns} | {CHUNK: IntegerType()}
-    named = [F.col(name).alias(name, metadata=meta) for name, _, meta, _ in columns]
-    ready = with_run.transform(conforming(table.name, contract)).select(*named, *apart)
-    names, folder = [_CHUNK, _DAY][: len(apart)], attempt.folder(suffix)
-    # What goes into one file is kept together, unless it is large.
-    writer = ready.hint("rebalance", *names).write.partitionBy(*names)
-    written = write_parquet(rows.sparkSession, writer, folder)
+    contract = {name: kind for name, kind, _, _ in _columns(table)} | {CHUNK: IntegerType()}
+    ready = with_run.transform(conforming(table.name, contract))
+    named = [F.col(name).alias(name, metadata=meta) for name, _, meta, _ in _columns(table)]
+    spark, only = rows.sparkSession, attempt.only_folder(suffix)
+    if only is None:
+        apart = [F.col(CHUNK).cast("int").alias(_CHUNK)]
+        if table.day_column:
+            apart.append(F.to_date(table.day_column).alias(_DAY))  # one file holds one day, the lake's partition
+        names = [_CHUNK, _DAY][: len(apart)]
+        # What goes into one file is kept together, unless it is large.
+        writer = ready.select(*named, *apart).hint("rebalance", *names).write.partitionBy(*names)
+    else:
+        # All rows go to the same place: they need not be moved or sorted to get there.
+        kept = ready.select(*named)
+        writer = (kept if suffix in _GROUPED and _is_well_cut(spark, attempt) else kept.hint("rebalance")).write
+    written = write_parquet(spark, writer.option("compression", "zstd"), only or folder)
     files = _files(folder, _COUNTED.get(suffix))
     seen = {Path(file.path): file.rows for several in files.values() for file in several}
     require_visible(f"table `{table.name}`", folder, written, seen)
     return files
+
+
+def _is_well_cut(spark: SparkSession, attempt: Attempt) -> bool:
+    """Whether the tasks that group events write files of a good size: one for few events, large ones for many."""
+    events = sum(chunk.expected_events for chunk in attempt.chunks)
+    return events < _FEW_EVENTS or events >= _MANY_EVENTS * spark.sparkContext.defaultParallelism
+
+
+def staged_rows(spark: SparkSession, plan: Plan, suffix: str, files: Staged) -> DataFrame | None:
+    """The rows that were staged for a table, with the times of their windows in ms; None: there are none."""
+    paths = [file.path for several in files.values() for file in several]
+    if not paths:
+        return None
+    schema = StructType([StructField(name, kind) for name, kind, _, _ in _columns(plan.tables[suffix])])
+    rows = rows_of(spark, paths, schema)
+    return rows.withColumns({f"{name}_ms": F.unix_millis(name) for name in ("window_start", "window_end")})
 
 
 @contextmanager
