@@ -222,9 +222,9 @@ def test_a_plan_spells_out_nothing_that_the_next_chunk_has_otherwise(
     results = results_of(work, DataFrame.cache)
     known, tallied, _, *_ = results.records()
     values = results.values(known)
-    frames = Frames(known, results.counts(tallied), values, lambda: values)
+    frames = Frames(known, results.counts(tallied), values, lambda: values, lambda: set(Fate))
 
-    made = dict(tables(work, results, frames, set(Fate)))
+    made = dict(tables(work, results, frames))
 
     times = re.compile(rf"\b{str(work.interval.start_ms)[:6]}\d*\b")
     for name, rows_of_table in made.items():

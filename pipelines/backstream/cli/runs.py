@@ -182,7 +182,7 @@ class _StartingSpark:
 
         try:
             self._future.set_result(local(f"backstream {name}"))
-        except Exception as error:  # it is raised where the session is wanted
+        except Exception as error:  # noqa: BLE001 - it is raised where the session is wanted
             self._future.set_exception(error)
 
     def session(self) -> SparkSession:

@@ -44,7 +44,7 @@ def options_to_read_or_write() -> str:
 
 
 def archive() -> Path | None:
-    """Where the archive of this environment's Spark and Java is; None: it cannot be written, or nobody wants one."""
+    """Where the archive of this environment's Spark and Java is; None: nobody wants one."""
     folder = os.environ.get(VARIABLE, str(Path(sys.prefix) / "share" / "backstream"))
     java = _java()
     if not folder or java is None or " " in folder:  # options are told apart by spaces

@@ -80,7 +80,7 @@ def tuned(heap: str | None) -> Iterator[None]:
 
 
 def tune() -> None:
-    """The same for the Java that a later `spark-submit` starts, whose heap others choose, and which is waited for."""
+    """The same for the Java of a later `spark-submit`, whose heap others choose, and which is waited for."""
     archive = "" if _ARCHIVE.search(_said()) else class_archive.options_to_read()
     _add(*_huge_pages_options(), archive)
 
@@ -104,8 +104,8 @@ def _huge_pages_options() -> list[str]:
 def _collector_options(heap: str | None) -> list[str]:
     """Collect garbage with all cores at once, in a heap that does not have to grow first.
 
-    Java's default collector works beside the program, so that a server answers in time; a job waits for nothing but
-    its end. In a small heap the default gets by with less.
+    Java's default collector works beside the program, so that a server answers in time; a job waits for nothing
+    but its end. In a small heap the default gets by with less.
     """
     if heap is None or heap_mb(heap) < LEAST_PARALLEL_MB or _COLLECTOR.search(_said() + _said_for_spark()):
         return []

@@ -176,32 +176,40 @@ Results = FixedWindows | SessionWindows
 
 
 def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
-    """What several results rest on is kept until they are written."""
-    with _kept() as keep:
+    """What several results rest on is kept until they are written.
+
+    Records are counted while values are computed: each has times when Spark plans and the cores wait.
+    """
+    with _kept() as keep, ThreadPoolExecutor(1) as beside:
         with watch.stage("watermarks"):
             results = results_of(work, keep)
-        with watch.stage("fates"):
-            known, tallied, tally, rows_by_footer = results.records()
-            if work.definition.source.deduplicate_on:
-                known = tallied = keep(tallied)  # finding copies compares all records
-            counts = results.counts(tallied)
-            counts = replace(counts, rows=keep(counts.rows))
-            fates = counts.fates()
-            _require_all_read(attempt, rows_by_footer, tally.get[SCANNED])
+        known, tallied, tally, rows_by_footer = results.records()
+        if work.definition.source.deduplicate_on:
+            known = tallied = keep(tallied)  # finding copies compares all records
+        counts = results.counts(tallied)
+        counts = replace(counts, rows=keep(counts.rows))
+
+        def counted() -> _Fates:
+            with watch.stage("fates"):
+                fates = counts.fates()
+                _require_all_read(attempt, rows_by_footer, tally.get[SCANNED])
+                return fates
+
+        counting = beside.submit(counted)
         found: dict[str, Staged] = {}
 
         def staged_panes() -> DataFrame | None:
             return staged_rows(work.spark, work.plan, PANES, found[PANES])
 
-        made = Frames(known, counts, results.values(known), staged_panes)
-        for suffix, rows in tables(work, results, made, _kinds(fates)):
+        made = Frames(known, counts, results.values(known), staged_panes, lambda: _kinds(counting.result()))
+        for suffix, rows in tables(work, results, made):
             with watch.stage(suffix or "windows"):
                 # Quarantine keeps times as they were written.
                 ready = rows if suffix == QUARANTINE else _with_instants(rows)
                 found[suffix] = staged(ready, suffix, attempt)
         _require_all_records(attempt, results.records_in_windows(counts), found, work.definition.backfill.publish)
         events_read = {number: tally.get[tallied_as(number)] for number in range(len(work.chunks))}
-        return _Made(events_read, fates, found)
+        return _Made(events_read, counting.result(), found)
 
 
 def _require_all_read(attempt: Attempt, expected: int, scanned: int) -> None:
@@ -275,6 +283,8 @@ class Frames(NamedTuple):
     counts: Counts
     values: DataFrame
     staged_panes: Callable[[], DataFrame | None]
+    fates: Callable[[], set[str]]
+    """Those that some record had, once the records are counted, which `counts` keeps."""
 
 
 @contextmanager
@@ -293,7 +303,7 @@ def _kept() -> Iterator[Keep]:
             frame.unpersist()
 
 
-def tables(work: Work, results: Results, made: Frames, fates: set[str]) -> Iterator[tuple[str, DataFrame]]:
+def tables(work: Work, results: Results, made: Frames) -> Iterator[tuple[str, DataFrame]]:
     """What each table of the plan gets, with `CHUNK`; none of those that would be empty.
 
     Each is to be staged before the next is asked for.
@@ -308,6 +318,7 @@ def tables(work: Work, results: Results, made: Frames, fates: set[str]) -> Itera
         yield PANES, by_window(made.values)
         if (panes := made.staged_panes()) is not None:
             yield WINDOWS, by_window(_published(work, panes))
+    fates = made.fates()
     yield METRICS, by_window(made.counts.metrics())
     if Fate.QUARANTINED in fates:
         yield QUARANTINE, quarantined(work)
