@@ -472,6 +472,7 @@ def _java_options() -> str:
 
     java.HUGE_PAGES = Path("huge_pages")
     java.HUGE_PAGES.write_text("always [madvise] never", encoding="utf-8")
+    os.environ["BACKSTREAM_CLASS_ARCHIVE"] = ""
     os.environ.pop(java.OPTIONS_VARIABLE, None)
     _raised(lambda: _ended_with(1))
     return Path("options").read_text(encoding="utf-8")

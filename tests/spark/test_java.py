@@ -1,4 +1,4 @@
-"""Java is asked to take huge pages of memory where the machine gives them to who asks."""
+"""How the Java of a session is asked to run: huge pages of memory, the collector, the archive of classes."""
 
 from __future__ import annotations
 
@@ -8,25 +8,34 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from backstream.spark import java
-from backstream.spark.java import ASK_FOR_HUGE_PAGES, ASKED_FOR, OPTIONS_VARIABLE, ask_for_huge_pages, huge_pages
+from backstream.spark import class_archive, java
+from backstream.spark.java import (
+    ASK_FOR_HUGE_PAGES,
+    ASKED_FOR,
+    OPTIONS_VARIABLE,
+    PARALLEL_COLLECTOR,
+    huge_pages,
+    tune,
+    tuned,
+)
 
 OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """None of the variables set; at the end they are as they were."""
+    """None of the variables set, and no archive; at the end they are as they were."""
     for name in (OPTIONS_VARIABLE, *OTHERS):
         monkeypatch.setenv(name, "")  # of a variable that is not there nothing would be put back
         monkeypatch.delenv(name)
+    monkeypatch.setenv(class_archive.VARIABLE, "")
     return monkeypatch
 
 
 def asked() -> str | None:
     """Spark's variable after two calls."""
-    ask_for_huge_pages()
-    ask_for_huge_pages()
+    tune()
+    tune()
     return os.environ.get(OPTIONS_VARIABLE)
 
 
@@ -91,3 +100,47 @@ def test_the_java_of_a_session_asks(spark: SparkSession) -> None:
     told = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
 
     assert ASK_FOR_HUGE_PAGES in list(told)
+
+
+def options_within(heap: str | None) -> list[str]:
+    """What a Java is asked for that is started now, on a machine without huge pages."""
+    with tuned(heap):
+        return os.environ.get(OPTIONS_VARIABLE, "").split()
+
+
+@pytest.fixture
+def no_huge_pages(tmp_path: Path, environment: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    linux_says("always madvise [never]\n", tmp_path, environment)
+    environment.setenv("SPARK_CONF_DIR", str(tmp_path))
+    return environment
+
+
+@pytest.mark.usefixtures("no_huge_pages")
+def test_a_large_heap_is_collected_by_all_cores_at_once_and_does_not_grow() -> None:
+    assert options_within("6g") == [PARALLEL_COLLECTOR, "-Xms6g"]
+
+
+@pytest.mark.parametrize("heap", ["1g", "2999m", None])
+@pytest.mark.usefixtures("no_huge_pages")
+def test_a_small_heap_or_that_of_others_is_left_alone(heap: str | None) -> None:
+    assert options_within(heap) == []
+
+
+@pytest.mark.parametrize("name", [OPTIONS_VARIABLE, "PYSPARK_SUBMIT_ARGS", "spark-defaults.conf"])
+def test_a_collector_that_somebody_chose_is_kept(
+    name: str, tmp_path: Path, no_huge_pages: pytest.MonkeyPatch
+) -> None:
+    chosen = "-XX:+UseZGC"
+    if name == "spark-defaults.conf":
+        (tmp_path / name).write_text(f"spark.driver.extraJavaOptions {chosen}\n")
+    else:
+        no_huge_pages.setenv(name, chosen)
+
+    assert options_within("6g") == ([chosen] if name == OPTIONS_VARIABLE else [])
+
+
+def test_what_one_java_is_asked_for_is_not_asked_of_the_next(no_huge_pages: pytest.MonkeyPatch) -> None:
+    no_huge_pages.setenv(OPTIONS_VARIABLE, "-Xss4m")
+
+    assert options_within("6g") == ["-Xss4m", PARALLEL_COLLECTOR, "-Xms6g"]
+    assert os.environ[OPTIONS_VARIABLE] == "-Xss4m"

@@ -1,0 +1,81 @@
+"""The archive of Spark's classes: who writes it, who reads it, and what Java makes of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from backstream.spark import class_archive
+from backstream.spark.class_archive import (
+    QUIET,
+    VARIABLE,
+    archive,
+    is_complete,
+    options_to_read,
+    options_to_read_or_write,
+)
+
+JOB = """
+from backstream.spark.session import local
+spark = local("archive")
+jvm = spark._jvm
+print([each for each in jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+       if "Archive" in each][-1])
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "archives"))
+    found = archive()
+    assert found is not None
+    return found
+
+
+def test_the_first_java_writes_it_and_a_second_one_at_the_same_time_does_not(path: Path) -> None:
+    assert options_to_read() == ""
+    assert options_to_read_or_write() == f"-XX:ArchiveClassesAtExit={path} {QUIET}"
+    assert options_to_read_or_write() == ""
+
+
+def test_one_that_nobody_finished_is_not_read_and_written_again_after_a_while(path: Path) -> None:
+    options_to_read_or_write()
+    path.write_bytes(bytes(4096))
+    mark = path.with_suffix(".mark")
+    old = time.time() - 3_600
+    os.utime(mark, (old, old))
+
+    assert options_to_read() == ""
+    assert options_to_read_or_write() == f"-XX:ArchiveClassesAtExit={path} {QUIET}"
+
+
+def test_nobody_writes_where_nobody_may_or_wants(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "/proc/nowhere")
+    assert options_to_read_or_write() == ""
+    monkeypatch.setenv(VARIABLE, "")
+    assert (archive(), options_to_read_or_write()) == (None, "")
+    monkeypatch.setenv(VARIABLE, f"{path.parent}/with space")
+    assert archive() is None
+
+
+def test_java_writes_one_that_the_next_java_starts_with_without_a_word(path: Path) -> None:
+    first, seconds = _session(), time.monotonic()
+    while not is_complete(path) and time.monotonic() - seconds < 120:
+        time.sleep(0.1)
+    second = _session()
+
+    assert first.stdout.split() == [f"-XX:ArchiveClassesAtExit={path}"]
+    assert second.stdout.split() == [f"-XX:SharedArchiveFile={path}"]
+    assert "cds" not in first.stderr + second.stderr
+
+
+def _session() -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"}
+    return subprocess.run(
+        [sys.executable, "-c", JOB], env=environment, capture_output=True, text=True, check=True
+    )
