@@ -119,7 +119,7 @@ def _stages_run(store: Any, job: int) -> list[Any]:
     about = store.job(job)
     kept = [_last_attempt(store, int(about.stageIds().apply(n))) for n in range(int(about.stageIds().size()))]
     run = [stage for stage in kept if stage is not None and str(stage.status()) != "SKIPPED"]
-    if len(run) + int(about.numSkippedStages()) < len(kept):
+    if len(run) < int(about.numCompletedStages()):
         msg = (
             f"Spark has forgotten what some of the {len(kept):,} stages of a job have written\n\n"
             "hint: it keeps too few of them; raise spark.ui.retainedStages"
