@@ -59,7 +59,7 @@ def plan(
     reason: ReasonOption = "",
     unsealed: UnsealedOption = False,
 ) -> None:
-    """Say what a run would read and write, chunk by chunk, and write the plan. Nothing else is done.
+    """Say what a run would read and write, chunk by chunk, and write the plan. No table is made or changed.
 
     Example: `backstream plan flights --since 2013-02-01 --until 2013-03-01 --mode replay`
     """
@@ -173,6 +173,7 @@ def carry_out(planned: Plan) -> None:
     # It takes seconds, in which Spark starts and works.
     Thread(target=import_library, name="import the gate", daemon=True).start()
     with steps.failing(planned):
+        steps.make_tables(planned)
         _replay(planned)
     console = Console(stderr=True)
     try:
