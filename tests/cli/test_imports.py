@@ -20,6 +20,13 @@ try:
 except SystemExit as end:
     print(json.dumps([end.code, sorted({name.partition(".")[0] for name in sys.modules})]), file=sys.stderr)
 """
+AT_LEAST_ONE_WINDOW = {
+    "type": "expect_column_values_to_be_between",
+    "description": "there is a window",
+    "severity": "critical",
+    "kwargs": {"column": "windows", "min_value": 1},
+    "meta": {"frame": "run"},
+}
 HEAVY = {"great_expectations", "numpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "sqlalchemy", "sqlglot"}
 
 
@@ -51,12 +58,19 @@ def test_days_are_told_without_reports_or_spark(tmp_path: Path) -> None:
     assert packages(tmp_path, *days) & {"great_expectations", "jinja2", "pyspark"} == set()
 
 
-def test_a_suite_that_was_found_sound_is_not_asked_of_great_expectations_again(tmp_path: Path) -> None:
+def test_great_expectations_is_asked_once_about_a_suite_and_never_about_one_that_came_with_us(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at = datetime(2024, 3, 1, 5, tzinfo=UTC)
     write_clicks(tmp_path / "data/a.parquet", [(at, at, "A", 0, "home")])
-    write_definition(tmp_path)
+    definition = write_definition(tmp_path)
     plan = ["plan", "clicks.toml", "--since", "2024-03-01", "--until", "2024-03-02"]
 
-    asked = ["great_expectations" in packages(tmp_path, *plan) for _ in range(2)]
+    assert "great_expectations" not in packages(tmp_path, *plan)
 
-    assert asked == [True, False]
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites/mine.json").write_text(json.dumps({"name": "mine", "expectations": [AT_LEAST_ONE_WINDOW]}))
+    monkeypatch.setenv("BACKSTREAM_EXPECTATIONS", str(tmp_path / "suites"))
+    definition.write_text(definition.read_text() + '\n[quality]\nsuite = "mine"\n')
+
+    assert ["great_expectations" in packages(tmp_path, *plan) for _ in range(2)] == [True, False]

@@ -1,14 +1,17 @@
-"""What spark-submit runs, where it says no before there is a Spark."""
+"""What spark-submit runs, where it says no before anything is read."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from tests.steps.history import at, planned, write_clicks, write_definition
+from tests.steps.history import CLICKS, at, planned, write_clicks, write_definition
 
 from backstream.core.plan import Plan
 from backstream.jobs.replay import main
+from backstream.steps import make_tables
 
 
 def plan_of_a_day(folder: Path) -> Plan:
@@ -44,3 +47,22 @@ def test_a_job_refuses_a_chunk_that_is_not_in_the_plan(tmp_path: Path, capsys: p
         3,
         f"PlanError: no chunk '0001' in plan {plan.run_id}, which has 1\n",
     )
+
+
+def test_a_job_whose_table_changed_since_the_plan_stages_nothing_and_is_not_tried_again(tmp_path: Path) -> None:
+    plan = plan_of_a_day(tmp_path)
+    make_tables(planned(tmp_path, write_definition(tmp_path, CLICKS + 'last = "max(seq)"\n')))
+    write_definition(tmp_path)
+
+    job = [sys.executable, "-m", "backstream.jobs.replay", "--plan", str(plan.folder.plan), "--chunk", "0000"]
+    done = subprocess.run(job, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 3
+    assert done.stderr[done.stderr.index("ContractError") :] == (
+        "ContractError: table `clicks` is not the one this run was planned for: it was made or changed since\n"
+        "  record_count: planned as long, field 5, found long, field 6\n"
+        "  run_id: planned as string, field 6, found string, field 7\n"
+        "\n"
+        "hint: plan the range again\n"
+    )
+    assert not plan.staging("").exists()

@@ -27,6 +27,7 @@ def test_what_no_retry_heals_fails_for_good_and_everything_else_is_tried_again(s
         "RangeError": "AirflowFailException",
         "ContractError": "AirflowFailException",
         "ConflictError": "AirflowFailException",
+        "CommitError": "CommitError",
         "QualityError": "AirflowFailException",
         "CountError": "CountError",
         "LedgerError": "LedgerError",
@@ -34,6 +35,7 @@ def test_what_no_retry_heals_fails_for_good_and_everything_else_is_tried_again(s
         "CatalogError": "CatalogError",
         "StorageError": "StorageError",
         "HeapError": "HeapError",
+        "JobError": "JobError",
     }
     messages = {message for _, message in seen["errors"].values()}
     assert messages == {"12 of 744 windows are incomplete\n  first: .."}
@@ -160,7 +162,7 @@ def test_without_its_connection_a_chunk_is_not_sent_to_whatever_yarn_there_may_b
     )
 
 
-@pytest.mark.parametrize(("status", "kind"), [("1", "BackstreamError"), ("3", "AirflowFailException")])
+@pytest.mark.parametrize(("status", "kind"), [("1", "JobError"), ("3", "AirflowFailException")])
 def test_a_job_says_by_its_exit_status_whether_another_attempt_may_help(seen: Any, status: str, kind: str) -> None:
     raised, message = seen["ended"][status]
     assert raised == kind
@@ -170,7 +172,7 @@ def test_a_job_says_by_its_exit_status_whether_another_attempt_may_help(seen: An
 
 def test_a_job_whose_java_had_no_memory_left_says_how_it_gets_more(seen: Any) -> None:
     kind, message = seen["ended"]["52"]
-    assert kind == "BackstreamError"
+    assert kind == "JobError"
     assert message.partition("\n\n")[2] == (
         "hint: Spark's Java had no memory left; spark.driver.memory in spark-defaults.conf gives it more"
     )

@@ -20,10 +20,10 @@ from backstream.core.manifest import Manifest, StagedFile
 from backstream.core.plan import Chunk, Fidelity, Mode, Plan
 from backstream.core.publication import Publication
 from backstream.core.tables import Column, Table, windows_table
-from backstream.lake.catalog import NAMESPACE, opened
+from backstream.lake.catalog import NAMESPACE, opened, opened_to_read
+from backstream.lake.planned_tables import make_tables, plan_tables
 from backstream.lake.publish import publish
 from backstream.lake.read import rows
-from backstream.lake.schemas import prepared
 
 WINDOWS_TABLE = windows_table(
     [Column("carrier", "string", required=True)],
@@ -54,8 +54,8 @@ class Lake:
     def plan(self, since: str, until: str, trigger: str = "test", tables: Sequence[Table] = ()) -> Plan:
         """A plan of daily chunks, the last one shorter where the range ends within a day."""
         interval = Interval(instant_ms(since, "since"), instant_ms(until, "until"))
-        with opened(self.home) as catalog:
-            planned, bases = prepared(catalog, "flights", tables or [WINDOWS_TABLE, METRICS_TABLE])
+        with opened_to_read(self.home) as catalog:
+            planned, bases = plan_tables(catalog, "flights", tables or [WINDOWS_TABLE, METRICS_TABLE])
         chunks = tuple(
             Chunk(f"c{number}", day.start_ms, day.end_ms, day.end_ms, (), 0)
             for number, day in enumerate(interval.cut(DAY_MS), start=1)
@@ -79,6 +79,11 @@ class Lake:
             base_snapshots=bases,
             trigger=trigger,
         )
+
+    def make(self, plan: Plan) -> None:
+        """Make the tables of a plan, as the job does before it stages anything."""
+        with opened(self.home) as catalog:
+            make_tables(catalog, plan)
 
     def staged(
         self, plan: Plan, windows: Mapping[str, int], metrics: Sequence[tuple[str, int]] = ()
@@ -157,6 +162,11 @@ class Lake:
         """The table as PyIceberg knows it."""
         with opened(self.home) as catalog:
             return catalog.load_table((NAMESPACE, name))
+
+    def drop(self, name: str = "flights") -> None:
+        """Take a table out of the catalog: its files stay."""
+        with opened(self.home) as catalog:
+            catalog.drop_table((NAMESPACE, name))
 
     def expire(self, publication: Publication) -> None:
         """Lose the snapshot of a run: by hand, because its tag protects it."""

@@ -6,7 +6,7 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.transforms import DayTransform
 
-from backstream.core.errors import ConflictError, ContractError
+from backstream.core.errors import CommitError, ConflictError, ContractError
 from backstream.lake import commits
 from backstream.lake.publish import publish
 from backstream.lake.read import rows
@@ -147,7 +147,7 @@ def test_others_who_get_between_every_time_are_named_as_the_reason(monkeypatch: 
         attempts.append(1)
         raise CommitFailedException
 
-    with pytest.raises(ConflictError) as caught:
+    with pytest.raises(CommitError) as caught:
         commits.with_retries("publish flights", overtaken)
 
     assert str(caught.value) == (

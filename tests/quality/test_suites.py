@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 from backstream.core.errors import SpecError
 from backstream.core.folders import expectations_folder
 from backstream.definition.load import parse
+from backstream.quality.sound import SOUND
 from backstream.quality.suites import (
     PARAMETER_NAMES,
     available_suites,
+    digest_of,
     load_suite,
     parameters,
     require_sound_suite,
@@ -271,3 +274,23 @@ def test_a_suite_is_looked_at_again_once_one_that_it_includes_has_changed(tmp_pa
 
     with pytest.raises(SpecError, match="severity must be critical, warning or info, got 'grave'"):
         require_sound_suite("mine", tmp_path / "sound", folder)
+
+
+def test_what_is_known_of_the_suites_that_come_with_us_is_true() -> None:
+    folder = expectations_folder()
+    for name in available_suites(folder):
+        load_suite(name, folder)
+
+    assert {name: digest_of(name, folder) for name in available_suites(folder)} == SOUND
+
+
+def test_a_suite_that_came_with_us_and_was_changed_is_asked_about(tmp_path: Path) -> None:
+    folder = tmp_path / "suites"
+    shutil.copytree(expectations_folder(), folder)
+    require_sound_suite("volume", tmp_path / "sound", folder)
+    content = json.loads((folder / "volume.json").read_text())
+    content["expectations"][0]["type"] = "expect_the_best"
+    (folder / "volume.json").write_text(json.dumps(content))
+
+    with pytest.raises(SpecError, match="type 'expect_the_best' is not one of Great Expectations'"):
+        require_sound_suite("volume", tmp_path / "sound", folder)

@@ -17,6 +17,7 @@ from backstream.core.tables import WINDOWS
 from backstream.core.windows import Session, TimeWindow
 from backstream.definition.load import parse
 from backstream.lake.publish import publish
+from backstream.steps import make_tables
 
 ARROW_TYPES = {"string": pa.string(), "long": pa.int64(), "timestamptz": pa.timestamp("us", "UTC")}
 Click = tuple[Any, ...]
@@ -32,7 +33,8 @@ def publish_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
 
 
 def stage_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
-    """Stage these windows, and return them."""
+    """Make the tables and stage these windows, and return them."""
+    make_tables(plan)
     counted = counts(plan, rows)
     for chunk in plan.chunks:
         _staged(plan, chunk, counted).write(plan.folder.manifest(chunk.chunk_id))

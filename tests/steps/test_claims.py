@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
 from tests.steps.history import CLICKS, at, planned, write_clicks, write_definition
-from tests.steps.publishing import publish_counts
+from tests.steps.publishing import publish_counts, stage_counts
 
 from backstream import __version__
 from backstream.core.errors import PlanError
 from backstream.core.folders import Home
-from backstream.lake.catalog import NAMESPACE, opened
+from backstream.core.plan import Plan
+from backstream.lake.catalog import NAMESPACE, loaded, opened
+from backstream.lake.commits import committed
+from backstream.lake.publish import publish
+from backstream.steps import make_tables
+from backstream.steps.state import manifests_of
 
+TWO_DEFINITIONS = (
+    "two definitions have the name 'clicks', and one table cannot be written by both\n"
+    "  FOLDER/clicks.toml\n"
+    "  FOLDER/copy.toml\n\n"
+    "hint: give one of them another name; its table will be a new one"
+)
 ROWS = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("1 06:00"), at("1 06:10"), "A", 1, "home")]
 
 
@@ -37,28 +51,69 @@ def copy_of(definition: Path, name: str) -> Path:
 
 def test_two_definitions_with_one_name_are_refused_and_named(tmp_path: Path) -> None:
     first = write_definition(tmp_path)
-    planned(tmp_path, first)
+    make_tables(planned(tmp_path, first))
 
-    assert refusal(tmp_path, copy_of(first, "copy.toml")) == (
-        "two definitions have the name 'clicks', and one table cannot be written by both\n"
-        "  FOLDER/clicks.toml\n"
-        "  FOLDER/copy.toml\n\n"
-        "hint: give one of them another name; its table will be a new one"
-    )
+    assert refusal(tmp_path, copy_of(first, "copy.toml")) == TWO_DEFINITIONS
     planned(tmp_path, first)  # the first one goes on
+
+
+def test_of_two_definitions_planned_before_there_was_a_table_the_second_is_refused(
+    tmp_path: Path,
+) -> None:
+    first = write_definition(tmp_path)
+    plans = [planned(tmp_path, first), planned(tmp_path, copy_of(first, "copy.toml"))]
+    publish_counts(plans[0], ROWS)
+
+    with pytest.raises(PlanError) as refused:
+        make_tables(plans[1])
+
+    assert str(refused.value).replace(str(tmp_path), "FOLDER") == TWO_DEFINITIONS
+    make_tables(plans[0])
+
+
+@pytest.mark.parametrize("is_given_up", [False, True], ids=["new table", "table that was given up"])
+def test_of_definitions_that_write_for_the_first_time_at_the_same_moment_one_wins(
+    tmp_path: Path, *, is_given_up: bool
+) -> None:
+    first = write_definition(tmp_path)
+    if is_given_up:
+        make_tables(planned(tmp_path, first))
+    copies = [copy_of(first, f"{name}.toml") for name in "abcd"]
+    if is_given_up:
+        first.unlink()
+    plans = [planned(tmp_path, copy) for copy in copies]
+    barrier, said = threading.Barrier(len(plans)), [""] * len(plans)
+
+    def begin(number: int, plan: Plan) -> None:
+        barrier.wait()
+        try:
+            make_tables(plan)
+        except PlanError as error:
+            said[number] = str(error).replace(str(tmp_path), "FOLDER")
+
+    threads = [threading.Thread(target=begin, args=each) for each in enumerate(plans)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    winner = "abcd"[said.index("")]
+    assert [text.splitlines()[1:3] for text in said if text] == [
+        [f"  FOLDER/{winner}.toml", f"  FOLDER/{other}.toml"] for other in "abcd" if other != winner
+    ]
 
 
 @pytest.mark.parametrize("left", ["nothing", "another name", "no TOML"])
 def test_a_definition_whose_file_was_renamed_keeps_its_table(tmp_path: Path, left: str) -> None:
     first = write_definition(tmp_path)
-    planned(tmp_path, first)
+    make_tables(planned(tmp_path, first))
     second = copy_of(first, "renamed.toml")
     if left == "nothing":
         first.unlink()
     else:
         first.write_text("name = " if left == "no TOML" else CLICKS.replace('"clicks"', '"other"'))
 
-    planned(tmp_path, second)
+    make_tables(planned(tmp_path, second))
 
     assert refusal(tmp_path, copy_of(second, "third.toml")).splitlines()[1] == "  FOLDER/renamed.toml"
 
@@ -67,17 +122,17 @@ def test_the_same_file_by_another_way_is_the_same_definition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = write_definition(tmp_path)
-    planned(tmp_path, first)
+    make_tables(planned(tmp_path, first))
     (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
 
-    planned(tmp_path, tmp_path / "link" / "clicks.toml")
-    planned(tmp_path, Path("clicks.toml"))
+    make_tables(planned(tmp_path, tmp_path / "link" / "clicks.toml"))
+    make_tables(planned(tmp_path, Path("clicks.toml")))
 
 
 def test_a_changed_key_is_refused_once_rows_are_published(tmp_path: Path) -> None:
     file = write_definition(tmp_path)
-    plan = planned(tmp_path, write_definition(tmp_path, key='["origin"]'))
+    make_tables(planned(tmp_path, write_definition(tmp_path, key='["origin"]')))
     plan = planned(tmp_path, write_definition(tmp_path, key='["page"]'))  # nothing was published: no harm
     publish_counts(plan, ROWS)
 
@@ -94,6 +149,32 @@ def test_a_changed_key_is_refused_once_rows_are_published(tmp_path: Path) -> Non
     assert file.exists()
 
 
+def test_a_run_staged_with_another_key_is_not_published_beside_rows_of_a_new_one(tmp_path: Path) -> None:
+    old = planned(tmp_path, write_definition(tmp_path, key='["origin"]'))
+    stage_counts(old, [])
+    publish_counts(planned(tmp_path, write_definition(tmp_path, key='["page"]')), ROWS)
+
+    with pytest.raises(PlanError) as refused:
+        publish(old, manifests_of(old))
+
+    assert str(refused.value).splitlines()[1:3] == ["  published by page", "  source.key is origin"]
+
+
+def test_a_table_that_changes_hands_just_before_a_publication_is_looked_at_again(tmp_path: Path) -> None:
+    plan = planned(tmp_path, write_definition(tmp_path))
+    make_tables(plan)
+    with opened(Home(tmp_path / "home")) as catalog:
+        table = loaded(catalog, "clicks")
+        set_property(tmp_path, "backstream.keys", '["origin"]')
+        with pytest.raises(CommitFailedException, match="another commit came between"):
+            committed(table, Operation.OVERWRITE, [], [], {})
+
+    publish_counts(plan, ROWS)  # nothing was published with the other keys
+
+    with opened(Home(tmp_path / "home")) as catalog:
+        assert loaded(catalog, "clicks").properties["backstream.keys"] == '["page"]'
+
+
 def test_a_table_that_never_noted_its_keys_is_known_by_its_columns(tmp_path: Path) -> None:
     publish_counts(planned(tmp_path, write_definition(tmp_path)), ROWS)
     set_property(tmp_path, "backstream.keys", None)
@@ -105,7 +186,7 @@ def test_a_table_that_never_noted_its_keys_is_known_by_its_columns(tmp_path: Pat
 
 def test_a_table_of_a_newer_version_is_refused_with_both_versions(tmp_path: Path) -> None:
     file = write_definition(tmp_path)
-    planned(tmp_path, file)
+    make_tables(planned(tmp_path, file))
     set_property(tmp_path, "backstream.format", "2")
     set_property(tmp_path, "backstream.made_by", "7.0.0")
 
@@ -118,7 +199,7 @@ def test_a_table_of_a_newer_version_is_refused_with_both_versions(tmp_path: Path
 
 def test_a_table_from_before_formats_were_noted_has_the_first(tmp_path: Path) -> None:
     file = write_definition(tmp_path)
-    planned(tmp_path, file)
+    make_tables(planned(tmp_path, file))
     set_property(tmp_path, "backstream.format", None)
 
     planned(tmp_path, file)

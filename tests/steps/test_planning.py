@@ -308,3 +308,14 @@ def test_planning_again_gives_the_same_run(tmp_path: Path) -> None:
 
     assert once == again
     assert Plan.read(once.folder.plan) == once
+
+
+def test_a_plan_leaves_itself_and_nothing_in_the_lake(tmp_path: Path) -> None:
+    write_clicks(tmp_path / "data/a.parquet", ONE_DAY)
+
+    plan = planned(tmp_path, write_definition(tmp_path))
+
+    home = Path(plan.home)
+    assert sorted(str(file.relative_to(home)) for file in home.rglob("*") if file.is_file()) == [
+        f"runs/clicks/{plan.run_id}/{name}" for name in ("files_read.json", "plan.json", "run.json")
+    ]

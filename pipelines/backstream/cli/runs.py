@@ -63,7 +63,7 @@ def plan(
     reason: ReasonOption = "",
     unsealed: UnsealedOption = False,
 ) -> None:
-    """Say what a run would read and write, chunk by chunk, and write the plan. Nothing else is done.
+    """Say what a run would read and write, chunk by chunk, and write the plan. No table is made or changed.
 
     Example: `backstream plan flights --since 2013-02-01 --until 2013-03-01 --mode replay`
     """
@@ -173,6 +173,9 @@ class _StartingSpark:
     """A session that starts meanwhile: its Java takes seconds to, and needs nothing that a plan says."""
 
     def __init__(self, name: str) -> None:
+        from backstream.spark.java import require_java
+
+        require_java()  # before anything is done
         self._future: Future[SparkSession] = Future()
         # When the plan is refused nobody waits for the session, and its Java ends with this process.
         Thread(target=self._start, args=(name,), name="start Spark", daemon=True).start()
@@ -186,11 +189,7 @@ class _StartingSpark:
             self._future.set_exception(error)
 
     def session(self) -> SparkSession:
-        """Wait for it.
-
-        Raises:
-            SetupError: when there is no Java that Spark runs on.
-        """
+        """Wait for it."""
         return self._future.result()
 
 
@@ -204,6 +203,7 @@ def carry_out(planned: Plan, spark: _StartingSpark) -> None:
     # It takes seconds, in which Spark starts and works.
     Thread(target=import_library, name="import the gate", daemon=True).start()
     with steps.failing(planned):
+        steps.make_tables(planned)
         _replay(planned, spark)
     console = Console(stderr=True)
     try:

@@ -70,6 +70,8 @@ class Outcome:
 class UnsupportedCaseError(BackstreamError):
     """The engine does not know how to play this case yet."""
 
+    is_retryable = False  # it learns that by a change of code
+
 
 Engine = Callable[[Sequence[Case]], Sequence[Outcome | BackstreamError]]
 """Plays cases; what it answers for one that fails is the error, in the same place."""

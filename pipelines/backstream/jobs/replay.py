@@ -13,11 +13,12 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from backstream import __version__
-from backstream.core.errors import BackstreamError, ContractError, PlanError, SpecError
+from backstream.core.errors import HOPELESS_STATUS, BackstreamError
 from backstream.core.manifest import Manifest
 from backstream.core.pins import other_code, require_inputs, unfinished
 from backstream.core.plan import Plan
@@ -34,7 +35,7 @@ _TELLING_S = 20.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the chunks named on the command line.
 
-    The exit status is 0 when all are done, 3 after an error that no retry heals, 1 after another.
+    The exit status is 0 when all are done, 3 after an error that is not worth a retry, 1 after another.
     """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--plan", type=Path, required=True, help="plan.json of the run")
@@ -47,17 +48,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _run(plan, options.chunk)
     except BackstreamError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - people read the log
-        return 3 if isinstance(error, (SpecError, PlanError, ContractError)) else 1
+        return 1 if error.is_retryable else HOPELESS_STATUS
     return 0
 
 
 def _run(plan: Plan, chunk_ids: Sequence[str]) -> None:
     chunks = [plan.chunk(chunk_id) for chunk_id in chunk_ids]
     _require_pinned(plan, chunk_ids)
-    spark, tell = submitted(f"backstream {plan.dataset} {', '.join(chunk_ids)}"), _Telling(plan)
+    with ThreadPoolExecutor(1) as beside:
+        # What is imported for this takes about as long as Spark takes to start a session.
+        made = beside.submit(_make_tables, plan, chunk_ids)
+        spark, tell = submitted(f"backstream {plan.dataset} {', '.join(chunk_ids)}"), _Telling(plan)
+        made.result()
     with heap_errors_in_words(spark, plan):
         for manifest in replay_chunks(spark, plan, chunks):
             tell.done(manifest)
+
+
+def _make_tables(plan: Plan, chunk_ids: Sequence[str]) -> None:
+    """Before anything is staged for them; where all is done already, they are there."""
+    if not set(chunk_ids).isdisjoint(unfinished(plan)):
+        from backstream.steps import make_tables
+
+        make_tables(plan)
 
 
 class _Telling:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog, SqlCatalogBaseTable
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
 from pyiceberg.table import Table
-from sqlalchemy.engine import create_engine, make_url
+from sqlalchemy import inspect
+from sqlalchemy.engine import Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -38,9 +40,13 @@ def open_catalog(home: Home) -> SqlCatalog:
     """
     Warehouse.of(home).require_there()
     make_folder(home.path, "the home folder")
+    return _reached(home, _settled)
+
+
+def _reached(home: Home, reach: Callable[[Home], SqlCatalog]) -> SqlCatalog:
     shown = shown_uri(home.catalog_uri)
     try:
-        return _settled(home)
+        return reach(home)
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         msg = f"no database driver for the catalog {shown}\n  {error}"
         raise SetupError(msg) from error
@@ -57,7 +63,28 @@ def opened(home: Home) -> Iterator[SqlCatalog]:
         CatalogError: naming the database, and what could not be done.
         StorageError: naming the warehouse, and what could not be done.
     """
-    catalog = open_catalog(home)
+    with _closing(home, open_catalog(home)) as catalog:
+        yield catalog
+
+
+@contextmanager
+def opened_to_read(home: Home) -> Iterator[SqlCatalog]:
+    """As `opened`, for who writes nothing: a catalog that is not there yet is an empty one, and none is made.
+
+    Raises:
+        SetupError: as `open_catalog` does.
+        CatalogError: naming the database, when it cannot be reached or read.
+        StorageError: naming the warehouse, when it cannot be read, or its object store does not have it.
+    """
+    warehouse = Warehouse.of(home)
+    if not warehouse.is_on_disk:
+        warehouse.require_there()
+    with _closing(home, _reached(home, _as_it_is)) as catalog:
+        yield catalog
+
+
+@contextmanager
+def _closing(home: Home, catalog: SqlCatalog) -> Iterator[SqlCatalog]:
     try:
         yield catalog
     except SQLAlchemyError as error:
@@ -136,17 +163,56 @@ def _settled(home: Home) -> SqlCatalog:
 
 
 def _with_namespace(home: Home) -> SqlCatalog:
-    # A connection per use: none is left open, and none is shared with a forked process.
-    engine = create_engine(home.catalog_uri, poolclass=NullPool)
+    engine = _engine(home)
     SqlCatalogBaseTable.metadata.create_all(engine)
-    warehouse = Warehouse.of(home)
-    properties = {"uri": home.catalog_uri, "warehouse": warehouse.location, **warehouse.properties}
-    catalog = SqlCatalog(CATALOG_NAME, **properties)
-    catalog.engine.dispose()
-    catalog.engine = engine
+    catalog = _catalog(home, engine)
     with suppress(NamespaceAlreadyExistsError):
         catalog.create_namespace(NAMESPACE)
     return catalog
+
+
+def _as_it_is(home: Home) -> SqlCatalog:
+    """The catalog of a home; an empty one in memory where there is none."""
+    if (file := _file(home.catalog_uri)) and not file.exists():  # connecting would make it
+        return _empty(home)
+    engine = _engine(home)
+    there = set(inspect(engine).get_table_names())
+    if not there.issuperset(SqlCatalogBaseTable.metadata.tables):
+        return _empty(home)
+    catalog = _catalog(home, engine)
+    return catalog if catalog.namespace_exists(NAMESPACE) else _empty(home)
+
+
+def _file(uri: str) -> Path | None:
+    """The file of a catalog in SQLite; None for another database, or where no path names it."""
+    url = make_url(uri)
+    name = (url.database or "") if url.get_backend_name() == "sqlite" else ""
+    return Path(name) if name and not name.startswith((":", "file:")) else None
+
+
+def _empty(home: Home) -> SqlCatalog:
+    catalog = SqlCatalog(CATALOG_NAME, **_properties(home) | {"uri": "sqlite://"})
+    catalog.create_namespace(NAMESPACE)
+    catalog.properties["uri"] = home.catalog_uri
+    return catalog
+
+
+def _engine(home: Home) -> Engine:
+    # A connection per use: none is left open, and none is shared with a forked process.
+    return create_engine(home.catalog_uri, poolclass=NullPool)
+
+
+def _catalog(home: Home, engine: Engine) -> SqlCatalog:
+    """The catalog of a home in a database that has its tables."""
+    catalog = SqlCatalog(CATALOG_NAME, **_properties(home))
+    catalog.engine.dispose()
+    catalog.engine = engine
+    return catalog
+
+
+def _properties(home: Home) -> dict[str, str]:
+    warehouse = Warehouse.of(home)
+    return {"uri": home.catalog_uri, "warehouse": warehouse.location, **warehouse.properties}
 
 
 def _was_overtaken(error: DBAPIError) -> bool:

@@ -7,20 +7,18 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from backstream.core.errors import PlanError
-from backstream.lake.catalog import NAMESPACE, loaded
-from backstream.lake.commits import with_retries
+from backstream.core.plan import Plan
+from backstream.lake.catalog import NAMESPACE
+from backstream.lake.commits import OneTransaction
 from backstream.lake.finding import datasets
-
-DEFINITION = "backstream.definition"
-"""Table property: the absolute path of the definition that writes the table."""
-KEYS = "backstream.keys"
-"""Table property: the key columns of its rows, a JSON list."""
+from backstream.lake.formats import DEFINITION, KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +28,17 @@ class Claim:
     dataset: str
     definition: Path
     keys: tuple[str, ...]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """Return the claim of a plan's definition."""
+        keys = plan.definition.get("source", {}).get("key", ())
+        return cls(plan.dataset, Path(plan.definition_path), tuple(keys))
+
+    @property
+    def said(self) -> dict[str, str]:
+        """What the table of the windows notes of it."""
+        return {DEFINITION: str(self.definition), KEYS: json.dumps(self.keys)}
 
 
 def require_claimable(catalog: Catalog, claim: Claim) -> None:
@@ -44,8 +53,7 @@ def require_claimable(catalog: Catalog, claim: Claim) -> None:
         table = catalog.load_table((NAMESPACE, claim.dataset))
     except NoSuchTableError:
         return
-    _require_only_writer(table, claim)
-    _require_same_keys(table, claim)
+    _require_claimable(table, claim)
 
 
 def former_tables(catalog: Catalog, claim: Claim) -> list[str]:
@@ -57,17 +65,24 @@ def former_tables(catalog: Catalog, claim: Claim) -> list[str]:
     return [name for name, writer in written.items() if writer is not None and Path(writer).resolve() == here]
 
 
-def recorded(catalog: Catalog, claim: Claim) -> None:
-    """Note in the table of the windows, which must be there, whose it is."""
-    said = {DEFINITION: str(claim.definition), KEYS: json.dumps(claim.keys)}
+def record_claim(table: Table, claim: Claim) -> None:
+    """Note in the table of the windows whose it is.
 
-    def attempt() -> None:
-        table = loaded(catalog, claim.dataset)
-        if any(table.properties.get(name) != value for name, value in said.items()):
-            with table.transaction() as transaction:
-                transaction.set_properties(said)
+    Raises:
+        PlanError: when another definition writes it, or its published rows have other keys.
+        CommitFailedException: when somebody else noted or published something meanwhile; nothing was noted.
+    """
+    _require_claimable(table, claim)
+    if any(table.properties.get(name) != value for name, value in claim.said.items()):
+        transaction = OneTransaction(table)
+        transaction.require_unchanged(claim.said)
+        with transaction:
+            transaction.set_properties(claim.said)
 
-    with_retries(f"note whose table `{claim.dataset}` is", attempt)
+
+def _require_claimable(table: Table, claim: Claim) -> None:
+    _require_only_writer(table, claim)
+    _require_same_keys(table, claim)
 
 
 def _require_only_writer(table: Table, claim: Claim) -> None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update import ValidatableTableRequirement
 from pyiceberg.table.update.snapshot import ManageSnapshots, _MergeAppendFiles, _OverwriteFiles
 from sqlalchemy.exc import SQLAlchemyError
 
-from backstream.core.errors import ConflictError, CountError, LedgerError
+from backstream.core.errors import CommitError, CountError, LedgerError
+from backstream.lake.formats import DEFINITION, KEYS
 
 ATTEMPTS = 8
 _FIRST_PAUSE_S = 0.05
@@ -35,10 +37,36 @@ class _OneAppend(_MergeAppendFiles):
         raise CommitFailedException(_BETWEEN)
 
 
+class _Unchanged(ValidatableTableRequirement):
+    """A condition of a commit that Iceberg's own do not state: properties, and the snapshot, are as they were."""
+
+    type: Literal["assert-unchanged"] = "assert-unchanged"
+    properties: Mapping[str, str | None]
+    snapshot_id: int | None
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override] # as PyIceberg's own do
+        """Refuse a commit to another state of the table; the catalog asks just before it commits.
+
+        Raises:
+            CommitFailedException: where the state is another.
+        """
+        if base_metadata is None or self != _unchanged(base_metadata, self.properties):
+            raise CommitFailedException(_BETWEEN)
+
+
+def _unchanged(metadata: TableMetadata, names: Iterable[str]) -> _Unchanged:
+    properties = {name: metadata.properties.get(name) for name in names}
+    return _Unchanged(properties=properties, snapshot_id=metadata.current_snapshot_id)
+
+
 class OneTransaction(Transaction):
     """PyIceberg's transaction, which copies the metadata with all snapshots whenever it looks at it."""
 
     _seen: tuple[int, TableMetadata] | None = None
+
+    def require_unchanged(self, names: Iterable[str]) -> None:
+        """Have the commit fail if these properties, or the snapshot, changed since the table was loaded."""
+        self._requirements += (_unchanged(self._table.metadata, names),)  # type: ignore[operator] # a union of its own
 
     @property
     def table_metadata(self) -> TableMetadata:
@@ -76,7 +104,7 @@ def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
     """The result of an attempt that reads the table's state anew each time, as often as others get between.
 
     Raises:
-        ConflictError: when others got between at every attempt.
+        CommitError: when others got between at every attempt.
     """
     for number in range(ATTEMPTS):
         try:
@@ -86,7 +114,7 @@ def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
             longest_s = min(_FIRST_PAUSE_S * 2**number, _LONGEST_PAUSE_S)
             time.sleep(random.uniform(0, longest_s))  # noqa: S311 - jitter, not a secret
     msg = f"could not {what}: other commits came between at all {ATTEMPTS} attempts\n\nhint: try again"
-    raise ConflictError(msg)
+    raise CommitError(msg)
 
 
 def committed(
@@ -107,7 +135,9 @@ def committed(
         LedgerError: when the commit succeeded and its snapshot cannot be found.
     """
     kind = _OneAppend if operation is Operation.APPEND else _OneSnapshot
-    with OneTransaction(table) as transaction:
+    transaction = OneTransaction(table)
+    transaction.require_unchanged((DEFINITION, KEYS))
+    with transaction:
         producer = kind(operation, transaction, table.io, snapshot_properties=properties)
         for file in removed:
             producer.delete_data_file(file)

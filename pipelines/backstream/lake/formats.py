@@ -12,6 +12,10 @@ FORMAT = "backstream.format"
 FORMAT_VERSION = 1
 MADE_BY = "backstream.made_by"
 """Table property: the version of backstream that made the table."""
+DEFINITION = "backstream.definition"
+"""Table property: the absolute path of the definition that writes the table."""
+KEYS = "backstream.keys"
+"""Table property: the key columns of its rows, a JSON list."""
 
 
 def known(table: Table) -> Table:

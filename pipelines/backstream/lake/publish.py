@@ -20,13 +20,15 @@ from backstream.core.publication import Publication
 from backstream.core.tables import WINDOWS
 from backstream.lake import history
 from backstream.lake.catalog import loaded, opened
+from backstream.lake.claims import Claim, record_claim
 from backstream.lake.commits import attempting, committed, with_retries
 from backstream.lake.copies import placed
 from backstream.lake.data_files import described
 from backstream.lake.days import files_within
+from backstream.lake.planned_tables import make_tables, require_as_planned
 from backstream.lake.published import recorded, undone_by
 from backstream.lake.restatements import Replacement, append_restatements
-from backstream.lake.schemas import require_as_planned
+from backstream.lake.schemas import find_table
 from backstream.lake.staging import checked_files, require_complete
 from backstream.lake.tags import ensure_tag, tag_of
 from backstream.lake.vacuum import keep_from_vacuum
@@ -38,21 +40,23 @@ def publish(plan: Plan, manifests: Sequence[Manifest], home: Home | None = None)
     """Replace exactly the plan's range by what its chunks staged; doing it again changes nothing.
 
     Raises:
-        PlanError: when the range does not consist of whole UTC days, or a newer version made a table.
+        PlanError: when the range does not consist of whole UTC days, a newer version made a table, or another
+            definition writes the dataset.
         LedgerError: when a chunk left no manifest, or a table or the catalog is not there.
-        ContractError: when a staged file or a chunk's count of fates is not what it promised.
+        ContractError: when a staged file, a chunk's count of fates or a table is not what was promised.
         ConflictError: when another run published into the range since this one was planned, or this one was
             rolled back.
     """
     _require_whole_days(plan)
     home = home or Home(Path(plan.home))
     with opened(home) as catalog:
-        table = loaded(catalog, plan.tables[WINDOWS].name)
-        if done := _done_before(catalog, table, plan, home):
+        found = find_table(catalog, plan.tables[WINDOWS].name)
+        if found and (done := _done_before(catalog, found, plan, home)):
             return done
         require_complete(plan, manifests)
         keep_from_vacuum(manifests)
         staged = {suffix: checked_files(plan, suffix, manifests) for suffix in plan.tables}
+        table = make_tables(catalog, plan)[WINDOWS]
         # Once before anything is written, so that a run which lost leaves nothing; again at each attempt.
         history.require_unmoved(table, plan)
         with attempting(f"publish {plan.dataset} {plan.range}"):
@@ -135,6 +139,7 @@ def _windows_replaced(catalog: Catalog, plan: Plan, added: Sequence[DataFile]) -
         if done := history.snapshot_of(table, run_id):
             return _publication(catalog, plan, done, already=True)
         history.require_unmoved(table, plan)
+        record_claim(table, Claim.of(plan))
         now = replacement(table, plan, added)
         snapshot = committed(table, Operation.OVERWRITE, added, now.removed, now.said, tag_of(run_id))
         return _publication(catalog, plan, snapshot, already=False)

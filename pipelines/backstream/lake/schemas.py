@@ -1,10 +1,9 @@
-"""The lake's tables as a plan needs them: made when missing, grown when the definition grew."""
+"""The lake's tables in Iceberg's terms: made when missing, with columns added where they lack some."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
@@ -27,13 +26,11 @@ from pyiceberg.types import (
 )
 
 from backstream import __version__
-from backstream.core.errors import ContractError, PlanError
-from backstream.core.plan import PlannedTable
+from backstream.core.errors import PlanError
 from backstream.core.tables import Column, Table
 from backstream.lake.catalog import NAMESPACE
 from backstream.lake.commits import with_retries
 from backstream.lake.formats import FORMAT, FORMAT_VERSION, MADE_BY, known
-from backstream.lake.warehouse import plain_path
 
 RESERVED = ("arrivals", "checks", "runs")
 """Tables that all datasets share: no dataset may have such a name."""
@@ -67,51 +64,13 @@ _RUN_BOUNDS = "write.metadata.metrics.column.run_id"
 """Table property: how much of the bounds of its run ids the entry of a file keeps; by default 16 letters."""
 
 
-def prepared(
-    catalog: Catalog, dataset: str, tables: Sequence[Table]
-) -> tuple[dict[str, PlannedTable], dict[str, int | None]]:
-    """Per suffix, each table as a job must write it, and its snapshot now (None: nothing published yet).
-
-    Raises:
-        PlanError: when a table exists and its columns do not fit, or the dataset's name is taken.
-    """
-    if dataset in RESERVED:
-        msg = f"a dataset cannot be called `{dataset}`: that is a table all datasets share"
-        raise PlanError(msg)
-    found = {table.suffix: ensured(catalog, table.name(dataset), table) for table in tables}
-    planned = {table.suffix: _planned(found[table.suffix], table.name(dataset), table) for table in tables}
-    return planned, {suffix: table.metadata.current_snapshot_id for suffix, table in found.items()}
-
-
 def ensured(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
     """The table under a name, made when missing, with columns added that it lacks.
 
     Raises:
         PlanError: when its columns cannot be made to fit, or a newer version made it.
     """
-    return with_retries(f"prepare table `{name}`", lambda: _fitting(catalog, name, wanted))
-
-
-def require_as_planned(table: IcebergTable, planned: PlannedTable) -> None:
-    """Check that a table is still where, and with the columns, that the plan told the job to write.
-
-    Raises:
-        ContractError: naming what differs.
-    """
-    found = {field.name: (type_text(field.field_type), field.field_id) for field in table.schema().fields}
-    facts = [
-        f"{name}: planned as {kind}, field {field_id}, found {_found_text(found.get(name))}"
-        for name, kind, field_id, _ in planned.columns
-        if found.get(name) != (type_text(kind), field_id)
-    ]
-    if (location := plain_path(table.location())) != planned.location:
-        facts.insert(0, f"planned at {planned.location}, found at {location}")
-    if (partitioning := _partitioning(table)) != (wanted := _wanted_partitioning(planned.day_column)):
-        facts.append(f"planned to be partitioned by {wanted}, found {partitioning}")
-    if facts:
-        listed = "".join(f"\n  {fact}" for fact in facts)
-        msg = f"table `{planned.name}` is not the one this run was planned for{listed}"
-        raise ContractError(msg + "\n\nhint: plan the range again")
+    return with_retries(f"prepare table `{name}`", lambda: _ensured(catalog, name, wanted))
 
 
 def type_text(kind: object) -> str:
@@ -119,12 +78,49 @@ def type_text(kind: object) -> str:
     return str(kind).replace(" ", "")
 
 
-def _found_text(found: tuple[str, int] | None) -> str:
-    return f"{found[0]}, field {found[1]}" if found else "no such column"
+def find_table(catalog: Catalog, name: str) -> IcebergTable | None:
+    """The table under a name; None where there is none.
+
+    Raises:
+        PlanError: when a newer version made it.
+    """
+    try:
+        return known(catalog.load_table((NAMESPACE, name)))
+    except NoSuchTableError:
+        return None
 
 
-def _fitting(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
-    table = _found_or_made(catalog, name, wanted)
+def make_table(
+    catalog: Catalog, name: str, wanted: Table, location: str | None = None, said: Mapping[str, str] | None = None
+) -> IcebergTable:
+    """Make a table; where another process was quicker, return that one's.
+
+    Args:
+        catalog: of the lake.
+        name: of the table.
+        wanted: its columns, and the day it is partitioned by.
+        location: where its files lie; None: where the catalog puts it.
+        said: properties beside those that every table has.
+    """
+    identifier, schema = (NAMESPACE, name), _schema(wanted)
+    try:
+        return catalog.create_table(
+            identifier,
+            schema,
+            location=location,
+            partition_spec=_partition_spec(wanted, schema),
+            properties=_properties(wanted) | dict(said or {}),
+        )
+    except TableAlreadyExistsError:
+        return known(catalog.load_table(identifier))
+
+
+def require_fitting(table: IcebergTable, name: str, wanted: Table) -> None:
+    """Check that a table can hold rows of the wanted columns, once it has those that it lacks.
+
+    Raises:
+        PlanError: naming what does not fit.
+    """
     if misfits := _misfits(table, wanted):
         msg = (
             f"table `{name}` does not fit the definition any more"
@@ -132,22 +128,57 @@ def _fitting(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
             + "\n\nhint: a column keeps its type; give the aggregate or the dataset another name"
         )
         raise PlanError(msg)
-    if added := [column for column in wanted.columns if column.name not in table.schema().column_names]:
-        _grow(table, added)
+
+
+def add_columns(table: IcebergTable, wanted: Sequence[Column]) -> None:
+    """Add the columns that a table lacks, as optional even where rows must have a value: published rows have none.
+
+    Raises:
+        CommitFailedException: when somebody else changed its columns meanwhile.
+    """
+    if added := lacking(table, wanted):
+        with table.update_schema() as update:
+            for column in added:
+                update.add_column(column.name, iceberg_type(column.type))
+
+
+def lacking(table: IcebergTable, wanted: Sequence[Column]) -> list[Column]:
+    """The columns that a table does not have, in their order."""
+    there = set(table.schema().column_names)
+    return [column for column in wanted if column.name not in there]
+
+
+def partitioning(table: IcebergTable) -> str:
+    """What a table is partitioned by, in words."""
+    schema = table.schema()
+    terms = [f"{field.transform}({schema.find_column_name(field.source_id)})" for field in table.spec().fields]
+    return ", ".join(terms) or "nothing"
+
+
+def wanted_partitioning(day_column: str | None) -> str:
+    """What a table should be partitioned by, in the same words."""
+    return f"day({day_column})" if day_column else "nothing"
+
+
+def iceberg_type(text: str) -> PrimitiveType:
+    """A type of `core.tables` as Iceberg's.
+
+    Raises:
+        PlanError: when it is none.
+    """
+    if decimal := _DECIMAL.fullmatch(text):
+        return DecimalType(int(decimal[1]), int(decimal[2]))
+    if text not in _TYPES:
+        msg = f"column type must be one of {', '.join(_TYPES)} or decimal(p,s), got {text!r}"
+        raise PlanError(msg)
+    return _TYPES[text]
+
+
+def _ensured(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
+    table = find_table(catalog, name) or make_table(catalog, name, wanted)
+    require_fitting(table, name, wanted)
+    add_columns(table, wanted.columns)
     return table
-
-
-def _found_or_made(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
-    identifier = (NAMESPACE, name)
-    with suppress(NoSuchTableError):
-        return known(catalog.load_table(identifier))
-    schema = _schema(wanted)
-    try:
-        return catalog.create_table(
-            identifier, schema, partition_spec=_partition_spec(wanted, schema), properties=_properties(wanted)
-        )
-    except TableAlreadyExistsError:  # another process was quicker
-        return known(catalog.load_table(identifier))
 
 
 def _properties(wanted: Table) -> dict[str, str]:
@@ -158,8 +189,8 @@ def _properties(wanted: Table) -> dict[str, str]:
 def _misfits(table: IcebergTable, wanted: Table) -> list[str]:
     columns = {column.name: column for column in wanted.columns}
     found = [_misfit(field, columns.get(field.name)) for field in table.schema().fields]
-    if (partitioning := _partitioning(table)) != (day := _wanted_partitioning(wanted.day_column)):
-        found.append(f"partitioned by: expected {day}, found {partitioning}")
+    if (is_by := partitioning(table)) != (day := wanted_partitioning(wanted.day_column)):
+        found.append(f"partitioned by: expected {day}, found {is_by}")
     return [misfit for misfit in found if misfit]
 
 
@@ -168,33 +199,17 @@ def _misfit(field: NestedField, column: Column | None) -> str | None:
     found = type_text(field.field_type)
     if column is None:
         return f"{field.name}: expected no such column, found required {found}" if field.required else None
-    if type_text(_type(column.type)) != found:
+    if type_text(iceberg_type(column.type)) != found:
         return f"{field.name}: expected {column.type}, found {found}"
     if field.required and not column.required:
         return f"{field.name}: expected {found}, found required {found}"
     return None
 
 
-def _grow(table: IcebergTable, added: Sequence[Column]) -> None:
-    """Add columns, as optional even where new rows must have them: published rows lack them."""
-    with table.update_schema() as update:
-        for column in added:
-            update.add_column(column.name, _type(column.type))
-
-
-def _planned(table: IcebergTable, name: str, wanted: Table) -> PlannedTable:
-    schema = table.schema()
-    columns = tuple(
-        (column.name, column.type, schema.find_field(column.name).field_id, column.required)
-        for column in wanted.columns
-    )
-    return PlannedTable(name, plain_path(table.location()), columns, wanted.day_column)
-
-
 def _schema(wanted: Table) -> Schema:
     return Schema(
         *(
-            NestedField(field_id, column.name, _type(column.type), required=column.required)
+            NestedField(field_id, column.name, iceberg_type(column.type), required=column.required)
             for field_id, column in enumerate(wanted.columns, start=1)
         )
     )
@@ -206,22 +221,3 @@ def _partition_spec(wanted: Table, schema: Schema) -> PartitionSpec:
     source_id = schema.find_field(wanted.day_column).field_id
     name = f"{wanted.day_column}_day"
     return PartitionSpec(PartitionField(source_id, _FIRST_PARTITION_FIELD, DayTransform(), name))
-
-
-def _partitioning(table: IcebergTable) -> str:
-    schema = table.schema()
-    terms = [f"{field.transform}({schema.find_column_name(field.source_id)})" for field in table.spec().fields]
-    return ", ".join(terms) or "nothing"
-
-
-def _wanted_partitioning(day_column: str | None) -> str:
-    return f"day({day_column})" if day_column else "nothing"
-
-
-def _type(text: str) -> PrimitiveType:
-    if decimal := _DECIMAL.fullmatch(text):
-        return DecimalType(int(decimal[1]), int(decimal[2]))
-    if text not in _TYPES:
-        msg = f"column type must be one of {', '.join(_TYPES)} or decimal(p,s), got {text!r}"
-        raise PlanError(msg)
-    return _TYPES[text]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk.exceptions import AirflowFailException
 
 from backstream.core.decision import Decision
+from backstream.core.errors import QualityError
 from backstream.core.plan import Plan
 from backstream.orchestration.tasks import failing_for_good, steps
 
@@ -30,8 +30,8 @@ class ApproveOperator(ApprovalOperator):
 
     def execute(self, context: Any) -> None:
         """Ask, unless nobody has to be."""
-        plan = Plan.read(Path(self.plan_path))
         with failing_for_good():
+            plan = Plan.read(Path(self.plan_path))
             body = steps().question(plan)
         if body is None:
             self.log.info("%s %s: nobody has to approve", plan.dataset, plan.range)
@@ -48,12 +48,12 @@ class ApproveOperator(ApprovalOperator):
             AirflowFailException: when it was a no, or there was none in time.
         """
         decision = decision_of(event)
-        plan = Plan.read(Path(self.plan_path))
         with failing_for_good():
+            plan = Plan.read(Path(self.plan_path))
             steps().decided(plan, decision)
-        if not decision.is_approved:
-            msg = f"{plan.run_id} was {decision}: nothing was published, and what was staged is kept"
-            raise AirflowFailException(msg)
+            if not decision.is_approved:
+                msg = f"{plan.run_id} was {decision}: nothing was published, and what was staged is kept"
+                raise QualityError(msg)
         self.log.info("%s was %s", plan.run_id, decision)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
-from backstream.core.errors import BackstreamError, SetupError
+from backstream.core.errors import JobError, SetupError, SpecError
 from backstream.core.folders import TASK_VARIABLE
 from backstream.core.manifest import Manifest
 from backstream.core.plan import Plan
@@ -27,8 +27,6 @@ from backstream.spark.java import tune
 CONNECTION_ID = "backstream_spark"
 POOL = "spark"
 JOB_MODULE = "backstream.jobs.replay"
-HOPELESS_STATUS = 3
-"""The job's exit status for an error that no retry heals."""
 
 
 class ReplayOperator(SparkSubmitOperator):
@@ -61,11 +59,15 @@ class ReplayOperator(SparkSubmitOperator):
 
         Raises:
             AirflowFailException: when the connection to Spark does not exist, or the job says that no retry helps.
-            BackstreamError: when Spark failed in another way, or left no manifest.
+            JobError: when Spark failed in another way.
+            LedgerError: when it left no manifest.
         """
-        self._require_connection()
         with failing_for_good():
+            self._require_connection()
             provide_lake()  # the job inherits it
+            self._run(context)
+
+    def _run(self, context: Any) -> None:
         tune()  # and this, for the driver
         self.log.info("replaying %s", self.name)
         # Known to this process only: a job ends by itself once the task that waits for it was killed.
@@ -74,11 +76,10 @@ class ReplayOperator(SparkSubmitOperator):
             super().execute(context)
         except (AirflowException, RuntimeError, OSError) as error:
             msg = f"replay of {self.name} failed\n{error}"
-            if self._exit_status() == OUT_OF_MEMORY_STATUS:
+            status = self._exit_status()
+            if status == OUT_OF_MEMORY_STATUS:
                 msg += f"\n\nhint: Spark's Java had no memory left; {SETTING} in spark-defaults.conf gives it more"
-            if self._exit_status() == HOPELESS_STATUS:
-                raise AirflowFailException(msg) from None
-            raise BackstreamError(msg) from None
+            raise JobError(msg, status) from None
         planned, done = self._manifests()
         self.log.info("replayed %s: %s", self.name, _counts(done))
         self.log.info("%s %s: %s", planned.dataset, planned.range, progress_of(planned))
@@ -89,6 +90,11 @@ class ReplayOperator(SparkSubmitOperator):
         return submitted.returncode if submitted else None
 
     def _require_connection(self) -> None:
+        """Check the connection to Spark.
+
+        Raises:
+            SpecError: when there is none, or Spark cannot be reached by it.
+        """
         try:
             connection = BaseHook.get_connection(CONNECTION_ID)
         except AirflowNotFoundException:
@@ -96,20 +102,20 @@ class ReplayOperator(SparkSubmitOperator):
                 f"no Airflow connection {CONNECTION_ID!r}: it says which Spark runs the chunks\n\n"
                 f"hint: airflow connections add {CONNECTION_ID} --conn-type spark --conn-host 'local[*]'"
             )
-            raise AirflowFailException(msg) from None
+            raise SpecError(msg) from None
         if (connection.host or "").startswith("k8s://") and not _is_installed("airflow.providers.cncf.kubernetes"):
             msg = (
                 f"Spark on Kubernetes needs a package that is not installed (connection {CONNECTION_ID!r})\n\n"
                 "hint: pip install apache-airflow-providers-cncf-kubernetes"
             )
-            raise AirflowFailException(msg)
+            raise SpecError(msg)
         if (mode := connection.extra_dejson.get("deploy-mode") or "client") != "client":
             msg = (
                 f"connection {CONNECTION_ID!r} must have the deploy-mode client, got {mode!r}\n"
                 "  the driver reads the plan and the addresses of the lake where the task runs\n\n"
                 'hint: its extra should be {"deploy-mode": "client"}'
             )
-            raise AirflowFailException(msg)
+            raise SpecError(msg)
 
     def _manifests(self) -> tuple[Plan, list[Manifest]]:
         """The plan, and what the job left: a manifest per chunk.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from backstream.core.audit import Audit
-from backstream.core.errors import ConflictError, ContractError, PlanError, QualityError, SpecError
+from backstream.core.errors import BackstreamError, QualityError
 from backstream.core.folders import Home
 from backstream.core.input_notes import input_notes
 from backstream.core.instants import duration_text, instant_text
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 PLAN_KEY = "plan"
 """Under which the task `plan` leaves the plan's file for the tasks after it."""
 
-HOPELESS = (SpecError, PlanError, ContractError, QualityError, ConflictError)
-"""What the same plan meets again however often it is tried: only another range, definition or plan helps."""
-
 FRESH_HINT = "a new run plans the range anew; so does a Backfill with the configuration fresh = true"
 
 log = logging.getLogger(__name__)
@@ -52,14 +49,16 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def failing_for_good() -> Iterator[None]:
-    """Turn an error that no retry heals into the one that Airflow does not retry.
+    """Turn an error that is not worth a retry into the one that Airflow does not retry.
 
     Raises:
         AirflowFailException: with the message of the error.
     """
     try:
         yield
-    except HOPELESS as error:
+    except BackstreamError as error:
+        if error.is_retryable:
+            raise
         raise AirflowFailException(str(error)) from None
 
 
@@ -185,13 +184,13 @@ def _restating(wanted: Restatement, params: Mapping[str, Any], run_id: str) -> d
 
 def audit(plan_path: str) -> str:
     """Check the run's result and return the verdict; one that forbids publication fails the task for good."""
-    planned = Plan.read(Path(plan_path))
-    try:
-        with failing_for_good():
+    with failing_for_good():
+        planned = Plan.read(Path(plan_path))
+        try:
             found: Audit = steps().audit_run(planned)
-    except AirflowFailException:
-        _refresh(planned)  # no other task of the run will
-        raise
+        except QualityError:
+            _refresh(planned)  # no other task of the run will
+            raise
     log.info("verdict %s: %s", found.verdict, found.summary)
     return found.verdict.value
 
@@ -201,8 +200,8 @@ def publish(plan_path: str, context: Mapping[str, Any], asset: Any) -> int:
 
     The asset gets one event for the whole range, with its counts.
     """
-    planned = Plan.read(Path(plan_path))
     with failing_for_good():
+        planned = Plan.read(Path(plan_path))
         published: Publication = steps().publish_run(planned)
     log.info(
         "published %s rows of %s in place of %s%s",
@@ -223,8 +222,8 @@ def publish(plan_path: str, context: Mapping[str, Any], asset: Any) -> int:
 
 def report(plan_path: str) -> str:
     """Write the run report and return its file; after that, have the pages show the dataset as it is now."""
-    planned = Plan.read(Path(plan_path))
     with failing_for_good():
+        planned = Plan.read(Path(plan_path))
         path: Path = steps().report_run(planned)
     log.info("wrote %s", path)
     _refresh(planned)

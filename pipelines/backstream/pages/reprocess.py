@@ -31,6 +31,8 @@ _KINDS = {"boolean": "checkbox", "integer": "number", "number": "number"}
 class RefusedError(BackstreamError):
     """Airflow did not do as asked; `status` is its answer's."""
 
+    is_retryable = False  # a person reads the answer, and asks otherwise
+
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status

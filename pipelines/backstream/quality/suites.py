@@ -24,6 +24,7 @@ from backstream.core.folders import expectations_folder, write_text
 from backstream.definition.model import Definition
 from backstream.quality.frame import PARTITION_COLUMNS, RUN_COLUMNS, WINDOW_COLUMNS
 from backstream.quality.results import RESULT_COLUMNS
+from backstream.quality.sound import SOUND
 
 FRAMES = {
     "windows": WINDOW_COLUMNS,
@@ -108,15 +109,20 @@ def available_suites(folder: Path | None = None) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (folder or expectations_folder()).glob("*.json")))
 
 
-def load_suite(name: str, folder: Path | None = None) -> Suite:
+def load_suite(name: str, folder: Path | None = None, *, is_asked: bool = True) -> Suite:
     """The suite of a name with those that it includes, every entry checked.
+
+    Args:
+        name: of the suite.
+        folder: where suites are looked for; by default where the installation keeps them.
+        is_asked: whether Great Expectations is asked too, which takes seconds to import.
 
     Raises:
         SpecError: when there is no such suite, it holds nothing, or an entry is wrong: each finding with
             the position of its entry (from 1) and its type, the value, and the file.
     """
     folder = folder or expectations_folder()
-    entries = tuple(_entries(name, folder, ()))
+    entries = tuple(_entries(name, folder, (), is_asked=is_asked))
     where = str(folder / f"{name}.json")
     if not entries:
         msg = f"suite must hold at least one expectation, got none ({where})"
@@ -127,27 +133,39 @@ def load_suite(name: str, folder: Path | None = None) -> Suite:
 
 
 def require_sound_suite(name: str, remembered: Path, folder: Path | None = None) -> None:
-    """Check a suite with those that it includes, once for each content of their files.
+    """Check a suite with those that it includes; Great Expectations is asked once for each content of their files.
 
-    Great Expectations takes seconds to import, and a plan needs nothing else of it.
+    It takes seconds to import, and a plan needs nothing else of it. It is not asked about the suites that come with
+    this version: it was, when they were written.
 
     Args:
         name: of the suite.
-        remembered: a folder with an empty file for each content that was found sound.
+        remembered: a folder with an empty file for each content that it had nothing against.
         folder: where suites are looked for; by default where the installation keeps them.
 
     Raises:
         SpecError: as `load_suite` does.
     """
     folder = folder or expectations_folder()
-    digest = hashlib.sha256(f"{version('backstream')} {version('great-expectations')}".encode())
-    for each in _with_included(name, folder, set()):
-        digest.update(each.encode() + b"\0" + (folder / f"{each}.json").read_bytes())
-    sound = remembered / digest.hexdigest()[:32]
-    if not sound.exists():
-        load_suite(name, folder)
+    digest = digest_of(name, folder)
+    sound = remembered / digest
+    is_known = digest in SOUND.values() or sound.exists()
+    load_suite(name, folder, is_asked=not is_known)
+    if not is_known:
         with suppress(StorageError):  # then it is asked again, and whoever must write says what is wrong
             write_text(sound, "")
+
+
+def digest_of(name: str, folder: Path) -> str:
+    """Return a digest of what Great Expectations is asked about a suite, and of its version.
+
+    Raises:
+        SpecError: when a file of the suite is not there, or is no suite.
+    """
+    digest = hashlib.sha256(version("great-expectations").encode())
+    for each in _with_included(name, folder, set()):
+        digest.update(each.encode() + b"\0" + (folder / f"{each}.json").read_bytes())
+    return digest.hexdigest()[:32]
 
 
 def _with_included(name: str, folder: Path, seen: set[str]) -> list[str]:
@@ -159,7 +177,7 @@ def _with_included(name: str, folder: Path, seen: set[str]) -> list[str]:
     return [name, *(each for one in included for each in _with_included(one, folder, seen))]
 
 
-def _entries(name: str, folder: Path, including: tuple[str, ...]) -> Iterator[Entry]:
+def _entries(name: str, folder: Path, including: tuple[str, ...], *, is_asked: bool) -> Iterator[Entry]:
     """The entries of the suites that a suite includes, then its own."""
     path = folder / f"{name}.json"
     if name in including:
@@ -169,12 +187,12 @@ def _entries(name: str, folder: Path, including: tuple[str, ...]) -> Iterator[En
     findings = [
         f"expectation {position}{_type_of(entry)}: {finding}"
         for position, entry in enumerate(content["expectations"], 1)
-        for finding in _findings(entry)
+        for finding in _findings(entry, is_asked=is_asked)
     ]
     if findings:
         raise SpecError(problems("problems", findings, str(path)))
     for included in content.get("meta", {}).get("includes", ()):
-        yield from _entries(included, folder, (*including, name))
+        yield from _entries(included, folder, (*including, name), is_asked=is_asked)
     yield from (_entry(position, entry) for position, entry in enumerate(content["expectations"], 1))
 
 
@@ -218,7 +236,7 @@ def _wrong_suite(content: Any, name: str) -> str | None:
     return None
 
 
-def _findings(entry: Any) -> list[str]:
+def _findings(entry: Any, *, is_asked: bool) -> list[str]:
     """What is wrong with one entry; its arguments are looked at only if the rest is sound."""
     if not isinstance(entry, dict):
         return [f"must be a JSON object, got {type(entry).__name__}"]
@@ -232,7 +250,7 @@ def _findings(entry: Any) -> list[str]:
         found.append(f"meta.frame must be windows, partitions, run or results, got {frame!r}")
     if not isinstance(entry.get("kwargs"), dict):
         found.append(f"kwargs must be a JSON object, got {entry.get('kwargs')!r}")
-    return found or [*_wrong_arguments(entry["kwargs"], frame), *_refused(entry)]
+    return found or [*_wrong_arguments(entry["kwargs"], frame), *(_refused(entry) if is_asked else [])]
 
 
 def _wrong_arguments(kwargs: Mapping[str, Any], frame: str) -> list[str]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from backstream.steps.reports import report_run, report_text
     from backstream.steps.restate import restatements
     from backstream.steps.resume import begun_by, interrupted, require_resumable
+    from backstream.steps.tables import make_tables
 
 __all__ = [
     "audit_run",
@@ -22,6 +23,7 @@ __all__ = [
     "decided",
     "failing",
     "interrupted",
+    "make_tables",
     "plan_run",
     "publish_run",
     "question",
@@ -39,6 +41,7 @@ _MODULES = {
     "decided": "approval",
     "failing": "outcome",
     "interrupted": "resume",
+    "make_tables": "tables",
     "plan_run": "planning",
     "publish_run": "outcome",
     "question": "approval",

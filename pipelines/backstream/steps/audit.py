@@ -42,7 +42,9 @@ _WINDOW = ("window_start", "window_end")
 
 
 class AuditError(BackstreamError):
-    """A check could not run, so there is no answer: nothing is published, and a retry may help."""
+    """A check could not run, so there is no answer; nothing is published."""
+
+    is_retryable = True  # most checks that could not run had no memory or no disk
 
 
 def audit_run(plan: Plan) -> Audit:

@@ -31,9 +31,9 @@ from backstream.definition.aggregates import key_columns, value_columns
 from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition, Source
 from backstream.definition.overrides import overridden
-from backstream.lake.catalog import opened
-from backstream.lake.claims import Claim, former_tables, recorded, require_claimable
-from backstream.lake.schemas import prepared
+from backstream.lake.catalog import opened_to_read
+from backstream.lake.claims import Claim, former_tables, require_claimable
+from backstream.lake.planned_tables import plan_tables
 from backstream.quality.suites import require_sound_suite
 from backstream.spark.streams.index import ArrivalIndex
 from backstream.steps.columns import columns_of
@@ -65,7 +65,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     local_days: LocalDays | None = None,
     home: Home,
 ) -> Plan:
-    """Make and write the plan of a run.
+    """Make and write the plan of a run; nothing is written to the lake.
 
     Args:
         definition_path: the TOML file.
@@ -109,12 +109,11 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
         require_sealed(definition, days, where)
     clock_start_ms, clock_end_ms = _clock(definition, found.inputs, chosen, where)
     claim = Claim(definition.name, definition_path.absolute(), definition.source.key)
-    with opened(home) as catalog:
+    with opened_to_read(home) as catalog:
         require_claimable(catalog, claim)
         for former in former_tables(catalog, claim):
             log.warning(_RENAMED, where, definition.name, former, former, definition.name)
-        tables, base_snapshots = prepared(catalog, definition.name, _tables(definition, columns.types, chosen))
-        recorded(catalog, claim)
+        tables, base_snapshots = plan_tables(catalog, definition.name, _tables(definition, columns.types, chosen))
     plan = Plan(
         dataset=definition.name,
         definition=definition.model_dump(mode="json"),

@@ -15,6 +15,8 @@ from backstream.steps.inputs import reason_of
 class UnreadableError(PlanError):
     """An input file is damaged."""
 
+    is_retryable = False  # it stays so until somebody writes it anew, and then it is another file than was planned
+
 
 def row_groups(path: Path, names: Iterable[str]) -> Iterator[pa.Table]:
     """Return columns of each row group; one that the file does not have is null.

@@ -1,0 +1,18 @@
+"""The suites that come with this version, and that Great Expectations had nothing against.
+
+A test asks it again, and says which digest a suite has once it, or the version of Great Expectations, was changed.
+"""
+
+from __future__ import annotations
+
+SOUND = {
+    "delivery": "9c085fa0eb798651c8b5a201a10774b0",
+    "inputs": "a199a3a3e7c0e598b7dc16f355286188",
+    "lateness": "291c0cfeb8d675ba8ab007874939c422",
+    "records": "964c610f3f79f85d7307c7563857da84",
+    "results": "79b5742fc00ca956b1630b76b381f7a5",
+    "volume": "3280f149f8155a5894cb09077c1408e2",
+    "window_audit": "6bd1a7f321337b7883860e00379096a7",
+    "windows": "e4fde9649ec34d912defb8da7ecc98bd",
+}
+"""Digests of suites by their names, as `suites.digest_of` makes them."""
