@@ -18,7 +18,8 @@ from backstream.core.windows import Session
 from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition
 from backstream.lake.days import count_published_rows
-from backstream.steps.inputs import inspected, source_files
+from backstream.steps.footers import footers
+from backstream.steps.inputs import source_files
 
 
 def require_possible_range(definition_path: Path, interval: Interval, home: Home) -> None:
@@ -36,7 +37,7 @@ def require_possible_range(definition_path: Path, interval: Interval, home: Home
         with suppress(RangeError):
             require_range(definition, interval, seen, where, home)
             return
-    source = inspected(source_files(definition.source, where), definition.timed_source)
+    source = footers(source_files(definition.source, where), definition, home)
     allowed = Interval(*definition.source.event_time_range)
     # A damaged file may hold any event: planning knows more of it, and says what is to be done.
     events = None if source.damaged else event_span(source.inputs, allowed)
