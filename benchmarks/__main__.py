@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         "--growth-rows",
         type=_positive,
         default=_GROWTH_ROWS,
-        help="published rows of the largest table of `growth`, days and runs in proportion (default 100,000,000)",
+        help="published rows of the largest table of `growth` (default 100,000,000)",
     )
     choices = ["all", "none", *registry.FAMILIES]
     parser.add_argument(

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shutil import copy2, rmtree
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,10 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update import _apply_table_update, _TableMetadataUpdateContext
+from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from backstream.core.audit import Audit, Check, Outcome, Severity, Verdict
 from backstream.core.folders import Home
@@ -33,7 +37,7 @@ from backstream.core.publication import Publication
 from backstream.core.tables import METRICS, METRICS_TABLE, QUARANTINE_TABLE, WINDOWS, Column, windows_table
 from backstream.lake import history
 from backstream.lake.catalog import loaded, opened
-from backstream.lake.commits import committed
+from backstream.lake.commits import OneTransaction, _OneSnapshot, committed
 from backstream.lake.data_files import described
 from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE, Status, run_row
 from backstream.lake.schemas import ensured
@@ -181,6 +185,7 @@ def _make(place: Place, shape: Shape) -> None:
     for number in range(shape.days):
         _write_events(place, number, _EVENTS_BEFORE)
     _write_events(place, shape.days, EVENTS_OF_A_DAY)
+    _write_events(place, shape.days + 1, _EVENTS_BEFORE)  # which seals the day before it
     base = _planned(place)
     if shape.days:
         _History(place, shape, base).make()
@@ -217,6 +222,41 @@ def _write_events(place: Place, number: int, events: int) -> None:
     os.utime(file, (modified_s, modified_s))
 
 
+class _ManySnapshots(OneTransaction):
+    """Snapshot after snapshot, committed at the end: PyIceberg copies all metadata for each commit."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._applied, self._metadata, self._context = 0, table.metadata, _TableMetadataUpdateContext()
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The table with what was staged so far."""
+        for update in self._updates[self._applied :]:
+            self._metadata = _apply_table_update(update, self._metadata, self._context)
+        self._applied = len(self._updates)
+        return self._metadata
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def replaced(
+        self, added: Sequence[DataFile], removed: Sequence[DataFile], said: dict[str, str], tag: str
+    ) -> Snapshot:
+        """The next snapshot, as a publication makes it."""
+        producer = _OneSnapshot(Operation.OVERWRITE, self, self._table.io, snapshot_properties=said)
+        for file in removed:
+            producer.delete_data_file(file)
+        for file in added:
+            producer.append_data_file(file)
+        producer.commit()
+        ManageSnapshots(self).create_tag(producer.snapshot_id, tag).commit()
+        snapshot = self.table_metadata.snapshot_by_id(producer.snapshot_id)
+        assert snapshot is not None  # noqa: S101 - it was just made
+        return snapshot
+
+
 class _History:
     """The runs of a shape, one after the other: with fewer days than runs, days are restated in turn."""
 
@@ -238,15 +278,16 @@ class _History:
         plans = []
         with opened(self.home) as catalog:
             windows, metrics = (loaded(catalog, self.base.tables[suffix].name) for suffix in (WINDOWS, METRICS))
-            for number in range(self.shape.runs):
-                plan = self._plan(number, windows.metadata.current_snapshot_id)
-                files = {
-                    WINDOWS: self._staged(plan, number, windows),
-                    METRICS: [self._metrics_file(plan, metrics)],
-                }
-                published = self._publish(windows, plan, files[WINDOWS])
-                self._leave(plan, files, published)
-                plans.append((plan, published))
+            with _ManySnapshots(windows) as transaction:
+                for number in range(self.shape.runs):
+                    plan = self._plan(number, transaction.table_metadata.current_snapshot_id)
+                    files = {
+                        WINDOWS: self._staged(plan, number),
+                        METRICS: [self._metrics_file(plan, metrics)],
+                    }
+                    published = self._publish(transaction, windows, plan, files[WINDOWS])
+                    self._leave(plan, files, published)
+                    plans.append((plan, published))
             committed(metrics, Operation.APPEND, self._metrics, [], {})
             self._record(catalog, plans)
 
@@ -282,10 +323,10 @@ class _History:
             trigger=f"growth.{number:05}",
         )
 
-    def _staged(self, plan: Plan, number: int, table: Table) -> list[StagedFile]:
-        return [self._windows_file(plan, table, day, self._last_run[day] == number) for day in self._days(number)]
+    def _staged(self, plan: Plan, number: int) -> list[StagedFile]:
+        return [self._windows_file(plan, day, is_live=self._last_run[day] == number) for day in self._days(number)]
 
-    def _windows_file(self, plan: Plan, table: Table, day: int, is_live: bool) -> StagedFile:
+    def _windows_file(self, plan: Plan, day: int, *, is_live: bool) -> StagedFile:
         rows = self._rows_of_a_day if is_live else 1
         start_us = (FIRST_DAY_MS + day * DAY_MS) * _US_PER_MS
         minutes, key, value = (column[:rows] for column in self._columns)
@@ -310,14 +351,16 @@ class _History:
         self._metrics.append(described(table, found))
         return found
 
-    def _publish(self, table: Table, plan: Plan, files: Sequence[StagedFile]) -> Publication:
+    def _publish(
+        self, transaction: _ManySnapshots, table: Table, plan: Plan, files: Sequence[StagedFile]
+    ) -> Publication:
         days = range((plan.since_ms - FIRST_DAY_MS) // DAY_MS, (plan.until_ms - FIRST_DAY_MS) // DAY_MS)
         removed = [self._live.pop(day) for day in days if day in self._live]
         added = [described(table, file) for file in files]
         self._live |= dict(zip(days, added, strict=True))
         rows, replaced = (sum(file.record_count for file in each) for each in (added, removed))
         said = history.properties(plan, rows, replaced, len(added))
-        snapshot = committed(table, Operation.OVERWRITE, added, removed, said, tag_of(plan.run_id))
+        snapshot = transaction.replaced(added, removed, said, tag_of(plan.run_id))
         return Publication(
             plan.run_id,
             NAME,

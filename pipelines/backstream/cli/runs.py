@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import sys
 from threading import Thread
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from backstream.cli.app import (
     DefinitionArgument,
@@ -38,6 +29,9 @@ from backstream.core.instants import duration_text, instant_ms
 from backstream.core.intervals import Interval, backfill_range
 from backstream.core.local_days import LocalDays
 from backstream.core.plan import Chunk, Mode, Plan
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 StaleOption = Annotated[bool, typer.Option("--stale", help="Run the days that late data made stale")]
 UnsealedOption = Annotated[
@@ -165,6 +159,8 @@ def _run_stale(definition: str, within: tuple[str | None, str | None], mode: Mod
 
 def carry_out(planned: Plan) -> None:
     """Replay, audit and publish what was planned, and say what came of it."""
+    from rich.console import Console
+
     from backstream import steps
     from backstream.quality.gx import import_library
 
@@ -244,6 +240,16 @@ def _plan_text(planned: Plan) -> str:
 
 def _replay(planned: Plan) -> None:
     """All chunks in one Spark application, with a bar that moves as stages finish."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     from backstream.spark.failures import heap_errors_in_words, silence
     from backstream.spark.heap import driver_heap
     from backstream.spark.java import require_java

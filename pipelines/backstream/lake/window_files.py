@@ -48,11 +48,9 @@ def summarise(home: Home, dataset: str, known: Mapping[str, Any] | None) -> dict
     return summary
 
 
-def rows(home: Home, location: str | None, paths: Collection[str], keys: Sequence[str]) -> pa.Table:
+def rows(home: Home, location: str, paths: Collection[str], keys: Sequence[str]) -> pa.Table:
     """Key columns, window and run of the rows of some files of a table as it was at a location of its metadata."""
     names = (START, END, RUN)
-    if location is None or not paths:
-        return pa.table({name: pa.nulls(0) for name in (*keys, *names)})
     with opened(home):  # for its words where a file cannot be read
         table = StaticTable.from_metadata(location, dict(Warehouse.of(home).properties))
         tasks = [task for task in table.scan().plan_files() if task.file.file_path in paths]

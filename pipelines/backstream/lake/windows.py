@@ -50,9 +50,13 @@ class Published:
 
     def rows(self, wanted: Callable[[PublishedFile], bool], keys: Sequence[str]) -> pa.Table:
         """Key columns, window and run of the rows of some files; null where the table has no such key column."""
+        paths = {file.path for file in self.files if wanted(file)}
+        if self.location is None or not paths:
+            import pyarrow as pa
+
+            return pa.table({name: pa.nulls(0) for name in (*keys, START, END, RUN)})
         from backstream.lake import window_files
 
-        paths = {file.path for file in self.files if wanted(file)}
         return window_files.rows(self.home, self.location, paths, keys)
 
     def runs_by_day(self) -> dict[int, set[str]]:

@@ -17,7 +17,6 @@ from backstream.core.possible import Held, require_possible, whole_days
 from backstream.core.windows import Session
 from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition
-from backstream.lake.days import count_published_rows
 from backstream.steps.footers import footers
 from backstream.steps.inputs import source_files
 
@@ -75,6 +74,8 @@ def require_range(
         days = held.days(now_ms)
         is_allowed = days.start_ms <= interval.start_ms and interval.end_ms <= days.end_ms
         beyond = interval.without([whole_days(events)] if events else [])
+        from backstream.lake.days import count_published_rows
+
         if not is_allowed or not any(count_published_rows(home, definition.name, part) for part in beyond):
             raise
 

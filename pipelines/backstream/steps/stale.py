@@ -26,6 +26,7 @@ from backstream.steps.footers import footers
 from backstream.steps.inputs import source_files
 from backstream.steps.instants import Longs
 from backstream.steps.plans_read import PlanRead, PlansRead, as_bits
+from backstream.steps.possible import read_by
 from backstream.steps.reading import UnreadableError
 from backstream.steps.rows_met import Mask, rows_met
 
@@ -293,7 +294,7 @@ def _reach(definition: Definition, days: set[int]) -> Interval | None:
     spec = definition.window.spec()
     if isinstance(spec, Session):
         return None
-    return Interval(min(days), max(days) + DAY_MS + spec.size_ms)
+    return read_by(Interval(min(days), max(days) + DAY_MS), definition)
 
 
 def _touches(
