@@ -161,17 +161,23 @@ def markdown(several: Sequence[Results], comparisons: Sequence[Comparison]) -> s
 def _markdown(results: Results, comparisons: Sequence[Comparison]) -> str:
     machine = [f"* {name}: {value}" for name, value in results.machine.items()]
     parts = [
-        f"Measured on {results.measured_on}: {results.rows:,} events, median of {results.rounds} rounds.",
-        _markdown_table(RATIO_COLUMNS, ratio_rows(results, comparisons), left=2),
-        "Per job: median time, peak memory over the rounds.",
-        _markdown_table(JOB_COLUMNS, job_rows(results), left=2),
-        _markdown_table(ENGINE_COLUMNS, engine_rows(results), left=3),
+        *(_jobs(results, comparisons) if results.runs else [f"Measured on {results.measured_on}."]),
         *(f"{name} was not measured: {reason}" for name, reason in results.failed.items()),
         *_figures(results),
         *_growth(results),
         "The machine:\n\n" + "\n".join(machine),
     ]
     return "\n\n".join(parts)
+
+
+def _jobs(results: Results, comparisons: Sequence[Comparison]) -> list[str]:
+    return [
+        f"Measured on {results.measured_on}: {results.rows:,} events, median of {results.rounds} rounds.",
+        _markdown_table(RATIO_COLUMNS, ratio_rows(results, comparisons), left=2),
+        "Per job: median time, peak memory over the rounds.",
+        _markdown_table(JOB_COLUMNS, job_rows(results), left=2),
+        _markdown_table(ENGINE_COLUMNS, engine_rows(results), left=3),
+    ]
 
 
 def _figures(results: Results) -> list[str]:

@@ -29,7 +29,7 @@ def load_summary(path: Path, what: str) -> dict[str, Any] | None:
         log.info("there is no summary of %s yet: it is read once (%s)", what, path)
         return None
     except (OSError, UnicodeDecodeError) as error:
-        log.warning("the summary of %s cannot be read: %s is read again (%s)", what, what, error)
+        log.warning("the summary of %s cannot be read: %s is read again (%s, %s)", what, what, error, path)
         return None
     if not head.startswith(_MADE_BY):  # another version may mean something else by it
         log.info("the summary of %s is of another version: it is read once (%s)", what, path)

@@ -95,7 +95,7 @@ def _first(scan: ArrowScan, tasks: Sequence[FileScanTask], limit: int) -> pa.Tab
 def _parts(table: Table, interval: Interval | None, snapshot_id: int | None) -> Iterator[BooleanExpression]:
     """Filters for one part of the days after the other, each twice as long as the one before it.
 
-    Manifests that hold nothing of a part are not opened, so that the first days are there before the last are known.
+    Manifests of which nothing lies in a part are not opened: the first days are there before the last are known.
     """
     days = _days_of(table, snapshot_id)
     if days is None:

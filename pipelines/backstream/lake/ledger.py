@@ -182,9 +182,11 @@ def checks(home: Home, dataset: str, run_ids: Collection[str] | None = None) -> 
 
     `run_ids` takes those of some runs only.
     """
+    if metadata_location(home, CHECKS) is None or (run_ids is not None and not run_ids):
+        return []
     from backstream.lake import ledger_tables
 
-    return ledger_tables.read(home, CHECKS, dataset, run_ids) if metadata_location(home, CHECKS) else []
+    return ledger_tables.read(home, CHECKS, dataset, run_ids)
 
 
 def version(home: Home) -> str:
