@@ -2,6 +2,7 @@
 
 make bench                                                # 2,000,000 events, with Structured Streaming
 make bench ARGS="--only publication"                      # planning and publishing at size, without Spark
+make bench ARGS="--only growth"                           # each command over ever larger published tables
 make bench ARGS="--rows 25000000 --peers all --save"      # what docs/benchmarks.md shows
 python -m benchmarks --page docs/benchmarks.md            # writes the saved figures into the page
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from backstream.core.folders import CATALOG_VARIABLE
-from benchmarks import comparisons, publication, results, table
+from benchmarks import comparisons, growth, publication, results, table
 from benchmarks.comparisons import Section
 from benchmarks.kinds import PROGRESS, Setting, by_kind
 from benchmarks.peers import registry
@@ -25,6 +26,7 @@ from benchmarks.results import Results
 
 SAVED = Path(__file__).parent / "measured"
 """A file for each size and choice of sections."""
+_GROWTH_ROWS = 100_000_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,6 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measured = by_kind(setting, wanted, [peer.name for peer in peers if peer.name in bases])
     if Section.PUBLICATION in sections:
         measured.figures.extend(publication.figures(PROGRESS.print))
+    if Section.GROWTH in sections:
+        shapes = growth.scaled(options.growth_rows)
+        measured.costs.extend(
+            growth.costs(PROGRESS.print, options.folder.resolve() / "growth", options.rounds, shapes)
+        )
     table.shown(measured, wanted, Console(width=None if sys.stdout.isatty() else 200))
     if options.save:
         file = SAVED / f"{measured.rows}-{'-'.join(sections)}.json"
@@ -57,6 +64,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rows", type=_positive, default=2_000_000, help="events (default 2,000,000)")
     parser.add_argument("--rounds", type=_positive, default=3, help="measured rounds (default 3)")
     parser.add_argument("--only", nargs="+", type=Section, metavar="SECTION", help=f"of {', '.join(Section)}")
+    parser.add_argument(
+        "--growth-rows",
+        type=_positive,
+        default=_GROWTH_ROWS,
+        help="published rows of the largest table of `growth` (default 100,000,000)",
+    )
     choices = ["all", "none", *registry.FAMILIES]
     parser.add_argument(
         "--peers", nargs="+", choices=choices, default=["structured-streaming"], help="other engines"

@@ -26,6 +26,8 @@ class Section(StrEnum):
     CHUNKS = "chunks"
     PUBLICATION = "publication"
     """Planning and publishing thousands of files, and after hundreds of runs; no Spark."""
+    GROWTH = "growth"
+    """Each command and page over tables with more and more published; a small run each, with Spark."""
 
 
 class Asked(StrEnum):

@@ -37,6 +37,17 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What one command took where a table of some shape is published; `rss_mb` is its peak."""
+
+    command: str
+    shape: str
+    wall_s: float
+    cpu_s: float
+    rss_mb: float
+
+
+@dataclass(frozen=True, slots=True)
 class Runs:
     """The measured rounds of one job.
 
@@ -80,6 +91,7 @@ class Results:
     failed: dict[str, str] = field(default_factory=dict)
     disagreements: list[str] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
+    costs: list[Cost] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
         """Write as JSON."""
@@ -94,6 +106,7 @@ class Results:
             failed=self.failed | other.failed,
             disagreements=self.disagreements + other.disagreements,
             figures=self.figures + other.figures,
+            costs=self.costs + other.costs,
         )
 
     @classmethod
@@ -106,7 +119,8 @@ class Results:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         runs = {name: Runs(**each) for name, each in content["runs"].items()}
         figures = [Figure(**each) for each in content.get("figures", ())]
-        return cls(**content | {"runs": runs, "figures": figures})
+        costs = [Cost(**each) for each in content.get("costs", ())]
+        return cls(**content | {"runs": runs, "figures": figures, "costs": costs})
 
 
 def today() -> str:

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.comparisons import Asked, Comparison, Ratio, is_met, ratio
-from benchmarks.results import Results, Runs
+from benchmarks.growth import bar_of
+from benchmarks.results import Cost, Results, Runs
 
 RATIO_COLUMNS = ("job", "against", "ratio", "in the rounds", "asked", "met")
 ENGINE_COLUMNS = ("engine", "reads", "settings")
@@ -28,6 +29,7 @@ JOB_COLUMNS = (
 )
 _BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
 _UNKNOWN = "-"
+_GROWTH = "seconds of processor (of the clock) and peak memory, by what is published"
 
 Row = tuple[str, ...]
 
@@ -93,10 +95,43 @@ def _size(megabytes: float | None) -> str:
     return _UNKNOWN if megabytes is None else f"{megabytes:,.0f} MB" if megabytes >= 1 else f"{megabytes:.2f} MB"
 
 
+def growth_columns(results: Results) -> Row:
+    """The command, a column per shape, the last of which is compared with the first, and what is asked."""
+    return ("command", *_shapes(results), "against an empty table", "asked", "met")
+
+
+def growth_rows(results: Results) -> list[Row]:
+    """One row of text per command: seconds of processor (of the clock) and peak memory, shape by shape."""
+    shapes = _shapes(results)
+    found = {(cost.command, cost.shape): cost for cost in results.costs}
+    return [_growth_row([found[command, shape] for shape in shapes]) for command in _commands(results)]
+
+
+def _shapes(results: Results) -> Row:
+    return tuple(dict.fromkeys(cost.shape for cost in results.costs))
+
+
+def _commands(results: Results) -> Row:
+    return tuple(dict.fromkeys(cost.command for cost in results.costs))
+
+
+def _growth_row(costs: Sequence[Cost]) -> Row:
+    first, last = costs[0], costs[-1]
+    bar, times = bar_of(last.command), last.cpu_s / first.cpu_s
+    cells = (f"{cost.cpu_s:.2f} s ({cost.wall_s:.1f} s), {cost.rss_mb:.0f} MB" for cost in costs)
+    if bar is None:
+        return (last.command, *cells, f"{times:.2f} x", _UNKNOWN, _UNKNOWN)
+    is_met = last.cpu_s <= bar.seconds and times <= bar.times and last.rss_mb <= bar.mb
+    asked = f"at most {bar.seconds:g} s, {bar.times:g} x, {bar.mb:g} MB"
+    return (last.command, *cells, f"{times:.2f} x", asked, "yes" if is_met else "no")
+
+
 def shown(results: Results, comparisons: Sequence[Comparison], console: Console) -> None:
     """Print the tables, and what went wrong."""
     if results.figures:
         console.print(_table("at size, without Spark", FIGURE_COLUMNS, figure_rows(results), left=1))
+    if results.costs:
+        console.print(_table(_GROWTH, growth_columns(results), growth_rows(results), left=1))
     if not results.runs and not comparisons:
         return
     title = f"{results.rows:,} events, median of {results.rounds} rounds"
@@ -126,22 +161,36 @@ def markdown(several: Sequence[Results], comparisons: Sequence[Comparison]) -> s
 def _markdown(results: Results, comparisons: Sequence[Comparison]) -> str:
     machine = [f"* {name}: {value}" for name, value in results.machine.items()]
     parts = [
+        *(_jobs(results, comparisons) if results.runs else [f"Measured on {results.measured_on}."]),
+        *(f"{name} was not measured: {reason}" for name, reason in results.failed.items()),
+        *_figures(results),
+        *_growth(results),
+        "The machine:\n\n" + "\n".join(machine),
+    ]
+    return "\n\n".join(parts)
+
+
+def _jobs(results: Results, comparisons: Sequence[Comparison]) -> list[str]:
+    return [
         f"Measured on {results.measured_on}: {results.rows:,} events, median of {results.rounds} rounds.",
         _markdown_table(RATIO_COLUMNS, ratio_rows(results, comparisons), left=2),
         "Per job: median time, peak memory over the rounds.",
         _markdown_table(JOB_COLUMNS, job_rows(results), left=2),
         _markdown_table(ENGINE_COLUMNS, engine_rows(results), left=3),
-        *(f"{name} was not measured: {reason}" for name, reason in results.failed.items()),
-        *_figures(results),
-        "The machine:\n\n" + "\n".join(machine),
     ]
-    return "\n\n".join(parts)
 
 
 def _figures(results: Results) -> list[str]:
     if not results.figures:
         return []
     return ["Planning and publishing at size:", _markdown_table(FIGURE_COLUMNS, figure_rows(results), left=1)]
+
+
+def _growth(results: Results) -> list[str]:
+    if not results.costs:
+        return []
+    title = f"{_GROWTH[0].upper()}{_GROWTH[1:]}:"
+    return [title, _markdown_table(growth_columns(results), growth_rows(results), left=1)]
 
 
 def _markdown_table(columns: Row, rows: Sequence[Row], left: int) -> str:

@@ -10,7 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.steps.history import write_clicks, write_definition
+from tests.steps.history import CLICKS, write_clicks, write_definition
+from tests.steps.publishing import publish_counts
+
+from backstream.core.folders import Home
+from backstream.core.instants import DAY_MS, instant_ms
+from backstream.lake.ledger import Status, record_run, run_row
+from backstream.steps import plan_run
+from backstream.steps.observe import observe
 
 CHILD = """
 import json, runpy, sys
@@ -47,15 +54,42 @@ def test_help_loads_nothing_of_the_lake_nor_of_spark(tmp_path: Path, arguments: 
     assert packages(tmp_path, *arguments) & HEAVY == set()
 
 
-def test_the_ledger_is_shown_without_definitions_reports_or_spark(tmp_path: Path) -> None:
-    assert packages(tmp_path, "status") & {"great_expectations", "jinja2", "pyspark", "sqlglot"} == set()
+DAYS = ["days", "clicks.toml", "--since", "2024-03-01", "--until", "2024-03-02"]
 
 
-def test_days_are_told_without_reports_or_spark(tmp_path: Path) -> None:
-    write_clicks(tmp_path / "data/a.parquet", [])
-    write_definition(tmp_path)
-    days = ["days", "clicks.toml", "--since", "2024-03-01", "--until", "2024-03-02"]
-    assert packages(tmp_path, *days) & {"great_expectations", "jinja2", "pyspark"} == set()
+def test_an_empty_ledger_is_shown_without_a_library_of_the_lake(tmp_path: Path) -> None:
+    assert packages(tmp_path, "status") & HEAVY == set()
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a run that was published and recorded, and with the look at the dataset that ends a run."""
+    folder, at = tmp_path_factory.mktemp("published"), datetime(2024, 3, 1, 5, tzinfo=UTC)
+    clicks = [(at, at, "A", 0, "home")]
+    write_clicks(folder / "data/a.parquet", clicks)
+    definition = write_definition(folder, CLICKS + '\n[backfill]\nhorizon = "6h"\n')
+    since_ms, home = instant_ms("2024-03-01", "since"), Home(folder / "home")
+    plan = plan_run(definition, since_ms, since_ms + DAY_MS, trigger="t", is_unsealed_allowed=True, home=home)
+    publish_counts(plan, clicks)
+    record_run(home, run_row(plan, Status.PUBLISHED, (1, 2)))
+    observe(definition, home)
+    return folder
+
+
+@pytest.mark.parametrize("command", [["status"], DAYS], ids=lambda each: each[0])
+def test_runs_and_days_are_told_without_a_library_of_the_lake(published: Path, command: list[str]) -> None:
+    assert packages(published, *command) & HEAVY == set()
+
+
+@pytest.mark.parametrize("command", [["stale", "clicks.toml"], ["show", "clicks"]], ids=lambda each: each[0])
+def test_what_is_stale_and_what_is_published_is_told_without_the_gate_or_spark(
+    published: Path, command: list[str]
+) -> None:
+    assert packages(published, *command) & {"great_expectations", "jinja2", "pyspark"} == set()
+
+
+def test_stale_days_are_looked_for_without_pandas_where_no_file_came(published: Path) -> None:
+    assert packages(published, "stale", "clicks.toml") & {"pandas", "pyiceberg"} == set()
 
 
 def test_great_expectations_is_asked_once_about_a_suite_and_never_about_one_that_came_with_us(

@@ -9,7 +9,7 @@ from tests.steps.publishing import publish_counts
 
 from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS, instant_ms
-from backstream.lake.windows import published, runs_by_day
+from backstream.lake.windows import published
 from backstream.steps.history import rollback_run
 from backstream.steps.stale import Staleness, stale
 
@@ -27,7 +27,7 @@ def found(folder: Path) -> Staleness:
 
 
 def by_day(folder: Path) -> dict[int, set[str]]:
-    return runs_by_day(home(folder), "clicks", published(home(folder), "clicks").files)
+    return published(home(folder), "clicks").runs_by_day()
 
 
 def test_a_range_that_was_emptied_by_a_rollback_is_not_published(tmp_path: Path) -> None:

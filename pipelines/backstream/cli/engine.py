@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from backstream.cli.app import DefinitionArgument, SinceOption, UntilOption, app, definition_path, errors_in_words
-from backstream.core.conformance import Engine, compare, read_lines
 from backstream.core.errors import SpecError
 from backstream.core.folders import Home
 from backstream.core.instants import instant_ms
 
 if TYPE_CHECKING:
     from backstream.core.advice import Advice
+    from backstream.core.conformance import Engine
     from backstream.steps.advise import Question
 
 
@@ -63,6 +61,8 @@ def conformance(
 
     Example: `backstream conformance tests/conformance/flink/tumbling.jsonl --engine spark`
     """
+    from backstream.core.conformance import compare, read_lines
+
     with errors_in_words():
         tally = compare(list(read_lines(files)), _engine(engine))
         for line in (*tally.differ, *tally.unsupported):
@@ -99,6 +99,9 @@ def _engine(name: str) -> Engine:
 
 def _advised(asked: Question) -> Advice:
     """In a Spark of its own, with a bar that moves as the passes over the data end."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     from backstream.spark.java import require_java
     from backstream.spark.session import local
     from backstream.steps.advise import STAGES, advise

@@ -44,12 +44,12 @@ def show(
 
     Example: `backstream show flights --since 2013-02-01 --until 2013-02-02 --as-of 2026-01-31T12:00Z`
     """
-    from backstream.cli.printing import print_rows
+    from backstream.cli.printing import most_rows, print_rows
     from backstream.steps import history
 
     with errors_in_words():
         home, name, interval = Home.from_environment(), _dataset(dataset), _interval(since, until)
-        with history.shown(home, name, interval, as_of) as found:
+        with history.shown(home, name, interval, as_of, most_rows(form, limit)) as found:
             print(f"{name}  {found.state or 'nothing was published yet'}", file=sys.stderr)
             print_rows(found.days, form, limit)
 

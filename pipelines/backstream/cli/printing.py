@@ -34,6 +34,11 @@ def print_rows(tables: Iterable[pa.Table], form: Format, limit: int | None) -> N
         _print_lines(_first(tables, limit), form)
 
 
+def most_rows(form: Format, limit: int | None) -> int | None:
+    """How many rows `print_rows` looks at; of a table one more than it prints, to say that there are more."""
+    return (limit or _TABLE_ROWS) + 1 if form is Format.TABLE else limit
+
+
 def _first(tables: Iterable[pa.Table], limit: int | None) -> Iterator[pa.RecordBatch]:
     """So many rows in batches of their own, and no more tables than have them."""
     left = limit

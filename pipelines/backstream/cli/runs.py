@@ -8,15 +8,6 @@ from threading import Thread
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from backstream.cli.app import (
     DefinitionArgument,
@@ -42,6 +33,7 @@ from backstream.core.plan import Chunk, Mode, Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from rich.console import Console
 
 StaleOption = Annotated[bool, typer.Option("--stale", help="Run the days that late data made stale")]
 UnsealedOption = Annotated[
@@ -195,6 +187,8 @@ class _StartingSpark:
 
 def carry_out(planned: Plan, spark: _StartingSpark) -> None:
     """Replay, audit and publish what was planned, and say what came of it."""
+    from rich.console import Console
+
     from backstream import steps
     from backstream.quality.gx import import_library
 
@@ -275,6 +269,16 @@ def _plan_text(planned: Plan) -> str:
 
 def _replay(planned: Plan, starting: _StartingSpark) -> None:
     """All chunks in one Spark application, with a bar that moves as stages finish."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     from backstream.spark.failures import heap_errors_in_words, silence
     from backstream.spark.heap import driver_heap
     from backstream.spark.run import STAGES, replay_chunks

@@ -67,6 +67,10 @@ class Home:
         """An empty file for each content of a suite that was found sound."""
         return self.path / "suites"
 
+    def summary(self, name: str) -> Path:
+        """What was read of something that does not change, so that it is not read again; may be deleted."""
+        return self.path / "summaries" / name
+
     def observation(self, dataset: str) -> Path:
         """What the newest look at a dataset found: seals and stale days, JSON."""
         return self.path / "observed" / f"{dataset}.json"

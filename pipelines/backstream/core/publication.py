@@ -9,6 +9,9 @@ from typing import Any, Self
 
 from backstream.core.folders import read_json, write_json
 
+_ROLLBACK = "rollback-"
+"""What the id of a run that undoes another begins with; the other id follows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Publication:
@@ -41,3 +44,13 @@ class Publication:
         """
         content: dict[str, Any] = read_json(path, "publication")
         return cls(**content)
+
+
+def rollback_id(run_id: str) -> str:
+    """The id under which the rollback of a run is itself published."""
+    return f"{_ROLLBACK}{run_id}"
+
+
+def run_undone(rollback: str) -> str | None:
+    """The run that a rollback undid, by the id of the rollback; None: it is no rollback."""
+    return rollback.removeprefix(_ROLLBACK) if rollback.startswith(_ROLLBACK) else None

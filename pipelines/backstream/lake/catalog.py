@@ -20,10 +20,11 @@ from sqlalchemy.pool import NullPool
 from backstream.core.errors import CatalogError, LedgerError, SetupError, StorageError, unwritable
 from backstream.core.folders import Home
 from backstream.lake.formats import known
+from backstream.lake.pointers import CATALOG_NAME, NAMESPACE
 from backstream.lake.warehouse import Warehouse, is_from_store, make_folder, store_said
 
-CATALOG_NAME = "backstream"
-NAMESPACE = "backstream"
+__all__ = ["NAMESPACE", "loaded", "open_catalog", "opened", "shown_uri"]
+
 _OPENINGS = 8
 _PAUSE_S = 0.05
 

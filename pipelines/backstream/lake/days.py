@@ -6,11 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import IntegerType
 
 from backstream.core.errors import ContractError
 from backstream.core.folders import Home
@@ -57,19 +60,70 @@ def count_published_rows(home: Home, dataset: str, interval: Interval) -> int:
         return sum(file.record_count for file in files_within(table, interval))
 
 
-def rows_by_day(table: Table, interval: Interval | None, snapshot_id: int | None) -> Iterator[pa.Table]:
+def rows_by_day(
+    table: Table, interval: Interval | None, snapshot_id: int | None, limit: int | None = None
+) -> Iterator[pa.Table]:
     """The rows of the windows that start in an interval (None: all), a table per day, days in order.
 
     With the columns that the table has now. A file of another partitioning is a day of its own, before all others.
+    `limit` takes the first so many rows of each day; None: all. Manifests are read as days are asked for.
     """
-    wanted = within(DAY_COLUMN, interval) if interval else AlwaysTrue()
-    days: dict[int, list[FileScanTask]] = defaultdict(list)
-    for task in table.scan(row_filter=wanted, snapshot_id=snapshot_id).plan_files():
-        days[task.file.partition[0] if len(task.file.partition) else _NO_DAY].append(task)
-    for _, tasks in sorted(days.items()):
-        rows = ArrowScan(table.metadata, table.io, table.schema(), wanted).to_table(tasks)
-        if rows.num_rows:
-            yield rows.sort_by([(name, "ascending") for name in rows.column_names])
+    for wanted in _parts(table, interval, snapshot_id):
+        days: dict[int, list[FileScanTask]] = defaultdict(list)
+        for task in table.scan(row_filter=wanted, snapshot_id=snapshot_id).plan_files():
+            days[task.file.partition[0] if len(task.file.partition) else _NO_DAY].append(task)
+        for _, tasks in sorted(days.items()):
+            scan = ArrowScan(table.metadata, table.io, table.schema(), wanted)
+            rows = scan.to_table(tasks) if limit is None else _first(scan, tasks, limit)
+            if rows.num_rows:
+                yield rows.sort_by([(name, "ascending") for name in rows.column_names]).slice(0, limit)
+
+
+def _first(scan: ArrowScan, tasks: Sequence[FileScanTask], limit: int) -> pa.Table:
+    """The rows among which the first are, by when their windows start: no more are held than have to be."""
+    kept: pa.Table | None = None
+    for batch in scan.to_record_batches(tasks):
+        rows = pa.Table.from_batches([batch])
+        kept = rows if kept is None else pa.concat_tables([kept, rows], promote_options="permissive")
+        if kept.num_rows > limit:
+            column = kept[DAY_COLUMN]
+            last = column.take(pc.select_k_unstable(column, limit, [(DAY_COLUMN, "ascending")]))[limit - 1]
+            kept = kept.filter(pc.less_equal(column, last))
+    return pa.table({}) if kept is None else kept
+
+
+def _parts(table: Table, interval: Interval | None, snapshot_id: int | None) -> Iterator[BooleanExpression]:
+    """Filters for one part of the days after the other, each twice as long as the one before it.
+
+    Manifests of which nothing lies in a part are not opened: the first days are there before the last are known.
+    """
+    days = _days_of(table, snapshot_id)
+    if days is None:
+        yield within(DAY_COLUMN, interval) if interval else AlwaysTrue()
+        return
+    start_ms, end_ms = days.start * DAY_MS, days.stop * DAY_MS
+    if interval:
+        start_ms, end_ms = max(start_ms, interval.start_ms), min(end_ms, interval.end_ms)
+    length_ms = DAY_MS
+    while start_ms < end_ms:
+        until_ms = min(start_ms - start_ms % DAY_MS + length_ms, end_ms)
+        yield within(DAY_COLUMN, Interval(start_ms, until_ms))
+        start_ms, length_ms = until_ms, length_ms * 2
+
+
+def _days_of(table: Table, snapshot_id: int | None) -> range | None:
+    """The days of a table as its manifest list tells them, counted from 1970-01-01; None where it does not."""
+    snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    found: list[int] = []
+    for manifest in snapshot.manifests(table.io) if snapshot else ():
+        told = manifest.partitions or []
+        if manifest.partition_spec_id != table.spec().spec_id or len(told) != 1:
+            return None
+        lower, upper = told[0].lower_bound, told[0].upper_bound
+        if told[0].contains_null or lower is None or upper is None:
+            return None
+        found += [int(from_bytes(IntegerType(), bound)) for bound in (lower, upper)]
+    return range(min(found), max(found) + 1) if found else None
 
 
 def by_day(files: Iterable[DataFile]) -> Mapping[int, list[DataFile]]:

@@ -25,8 +25,6 @@ PLAN_HASH = f"{_PREFIX}plan_hash"
 DEFINITION_HASH = f"{_PREFIX}definition_hash"
 MODE = f"{_PREFIX}mode"
 ROLLED_BACK = f"{_PREFIX}rolled_back"
-_ROLLBACK = "rollback-"
-"""What the id of a run that undoes another begins with; the other id follows."""
 _FIRST_VERSION = 1  # a table's first snapshot; when the oldest one left is a later one, history was expired
 
 
@@ -80,16 +78,6 @@ def lineage(table: Table) -> Iterator[Snapshot]:
     while at is not None:
         yield at
         at = by_id.get(at.parent_snapshot_id) if at.parent_snapshot_id is not None else None
-
-
-def rollback_id(run_id: str) -> str:
-    """The id under which the rollback of a run is itself published."""
-    return f"{_ROLLBACK}{run_id}"
-
-
-def run_undone(rollback: str) -> str | None:
-    """The run that a rollback undid, by the id of the rollback; None: it is no rollback."""
-    return rollback.removeprefix(_ROLLBACK) if rollback.startswith(_ROLLBACK) else None
 
 
 def is_cut(table: Table) -> bool:

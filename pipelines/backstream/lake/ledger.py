@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import _dataframe_to_data_files
-from pyiceberg.table import Table as IcebergTable
-from pyiceberg.table.snapshots import Operation
 
 from backstream import __version__
 from backstream.core.audit import Audit, Verdict
 from backstream.core.folders import Home
-from backstream.core.instants import epoch_ms, moment
+from backstream.core.instants import moment
 from backstream.core.plan import Plan
+from backstream.core.summaries import load_summary
 from backstream.core.tables import Column, Table
-from backstream.lake.catalog import NAMESPACE, opened
-from backstream.lake.commits import committed, with_retries
-from backstream.lake.filters import equal
-from backstream.lake.resting import merged, rested
-from backstream.lake.schemas import ensured
-from backstream.lake.warehouse import Warehouse
+from backstream.lake.pointers import metadata_location
 
-_RUNS, _CHECKS = "runs", "checks"
+RUNS, CHECKS = "runs", "checks"
 _SECOND_MS = 1_000
 
 RUNS_TABLE = Table(
@@ -148,12 +137,16 @@ def run_row(
 
 def record_run(home: Home, row: RunRow) -> bool:
     """Append a run's outcome; False when this outcome of this run was recorded before. A run may fail often."""
+    from backstream.lake import ledger_tables
+
     key = () if row.status is Status.FAILED else ("run_id", "status")
-    return _recorded(home, _RUNS, RUNS_TABLE, key, [_stored(row)])
+    return ledger_tables.append(home, RUNS, RUNS_TABLE, key, [_stored(row)])
 
 
 def record_checks(home: Home, dataset: str, audit: Audit) -> bool:
     """Append each check of an audit; False when this verdict on this run was recorded before."""
+    from backstream.lake import ledger_tables
+
     common = {
         "run_id": audit.run_id,
         "dataset": dataset,
@@ -162,83 +155,62 @@ def record_checks(home: Home, dataset: str, audit: Audit) -> bool:
     }
     kept = [column.name for column in CHECKS_TABLE.columns if column.name not in common]
     stored = [common | {name: getattr(check, name) for name in kept} for check in audit.checks]
-    return _recorded(home, _CHECKS, CHECKS_TABLE, ("run_id", "verdict"), stored)
+    return ledger_tables.append(home, CHECKS, CHECKS_TABLE, ("run_id", "verdict"), stored)
 
 
 def runs(home: Home, dataset: str | None = None) -> list[RunRow]:
-    """The recorded runs, of all datasets or of one, newest first."""
-    with opened(home) as catalog:
-        scan = ensured(catalog, _RUNS, RUNS_TABLE).scan(
-            row_filter=equal(dataset=dataset) if dataset else AlwaysTrue()
-        )
-        found = [_run(each) for each in scan.to_arrow().to_pylist()]
-    return sorted(found, key=lambda row: (row.finished_at_ms, row.run_id), reverse=True)
+    """The recorded runs, of all datasets or of one, newest first.
+
+    The rows of each data file are read once: what they say is kept in a summary of the table.
+    """
+    location = metadata_location(home, RUNS)
+    if location is None:
+        return []
+    summary = load_summary(home.summary(RUNS), "the ledger's runs")
+    if summary is None or summary.get("of") != location:
+        from backstream.lake import ledger_tables
+
+        summary = ledger_tables.summarise(home, summary)
+    stored = (values for rows in summary["files"].values() for values in rows)
+    found = [_run(dict(zip(summary["columns"], values, strict=True))) for values in stored]
+    of_dataset = (row for row in found if dataset in (None, row.dataset))
+    return sorted(of_dataset, key=lambda row: (row.finished_at_ms, row.run_id), reverse=True)
 
 
-def checks(home: Home, dataset: str) -> list[dict[str, Any]]:
-    """The recorded checks of a dataset, as rows of `CHECKS_TABLE`: join them with `runs` for their times."""
-    with opened(home) as catalog:
-        scan = ensured(catalog, _CHECKS, CHECKS_TABLE).scan(row_filter=equal(dataset=dataset))
-        found: list[dict[str, Any]] = scan.to_arrow().to_pylist()
-    return found
+def checks(home: Home, dataset: str, run_ids: Collection[str] | None = None) -> list[dict[str, Any]]:
+    """The recorded checks of a dataset, as rows of `CHECKS_TABLE`: join them with `runs` for their times.
+
+    `run_ids` takes those of some runs only.
+    """
+    if metadata_location(home, CHECKS) is None or (run_ids is not None and not run_ids):
+        return []
+    from backstream.lake import ledger_tables
+
+    return ledger_tables.read(home, CHECKS, dataset, run_ids)
 
 
 def version(home: Home) -> str:
     """Changes whenever anything is recorded; empty where nothing ever was. Makes no table."""
-    warehouse = Warehouse.of(home)
-    if warehouse.is_on_disk and not Path(warehouse.shown).is_dir():
-        return ""
-    with opened(home) as catalog:
-        places = [(NAMESPACE, name) for name in (_RUNS, _CHECKS)]
-        found = [catalog.load_table(place).metadata_location for place in places if catalog.table_exists(place)]
-    return " ".join(found)
-
-
-def _recorded(
-    home: Home, name: str, wanted: Table, key: tuple[str, ...], stored: Sequence[Mapping[str, Any]]
-) -> bool:
-    if not stored:
-        return False
-    with opened(home) as catalog:
-
-        def attempt() -> bool:
-            table = ensured(catalog, name, wanted)
-            if key and _holds(table, {column: stored[0][column] for column in key}):
-                return False
-            rows = pa.Table.from_pylist(list(stored), schema=table.schema().as_arrow())
-            written = list(_dataframe_to_data_files(table.metadata, rows, table.io))
-            committed(table, Operation.APPEND, written, [], {})
-            return True
-
-        is_new = with_retries(f"record in table `{name}`", attempt)
-        if is_new:
-            merged(catalog, name)
-            rested(catalog, name)
-        return is_new
-
-
-def _holds(table: IcebergTable, values: Mapping[str, Any]) -> bool:
-    return bool(table.scan(row_filter=equal(**values), limit=1).to_arrow().num_rows)
+    found = (metadata_location(home, name) for name in (RUNS, CHECKS))
+    return " ".join(location for location in found if location)
 
 
 def _stored(row: RunRow) -> dict[str, Any]:
-    renamed = {
-        "since": moment(row.since_ms),
-        "until": moment(row.until_ms),
-        "started_at": moment(row.started_at_ms),
-        "finished_at": moment(row.finished_at_ms),
-    }
+    """As the table has it: instants as such."""
+    renamed = {name: moment(getattr(row, f"{name}_ms")) for name in _INSTANTS}
     return {
         column.name: renamed.get(column.name, getattr(row, column.name, None)) for column in RUNS_TABLE.columns
     }
 
 
 def _run(stored: Mapping[str, Any]) -> RunRow:
-    content = dict(stored)
-    del content["seconds"]
-    for name in ("since", "until", "started_at", "finished_at"):
-        content[f"{name}_ms"] = epoch_ms(content.pop(name))
+    content = {name: value for name, value in stored.items() if name in _FIELDS}
+    content |= {f"{name}_ms": stored[name] for name in _INSTANTS}
     content["ran_with"] = content["ran_with"] or ""  # nobody noted it at first
     content["status"] = Status(content["status"])
     content["verdict"] = Verdict(content["verdict"]) if content["verdict"] else None
     return RunRow(**content)
+
+
+_FIELDS = {each.name for each in fields(RunRow)}
+_INSTANTS = tuple(column.name for column in RUNS_TABLE.columns if column.type == "timestamptz")

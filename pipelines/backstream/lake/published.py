@@ -7,7 +7,7 @@ from pyiceberg.table import Table
 from backstream.core.folders import Home
 from backstream.core.instants import instant_text
 from backstream.core.plan import Plan
-from backstream.core.publication import Publication
+from backstream.core.publication import Publication, rollback_id
 from backstream.lake import history
 from backstream.lake.ledger import RunRow, Status, runs
 from backstream.lake.tags import tagged
@@ -42,11 +42,11 @@ def recorded_row(home: Home, dataset: str | None, run_id: str) -> RunRow | None:
 
 def undone_by(home: Home, table: Table, run_id: str) -> str | None:
     """The rollback that undid a run; None when none did, or that one was rolled back itself."""
-    published, undo_id = published_runs(home, table), history.rollback_id(run_id)
+    published, undo_id = published_runs(home, table), rollback_id(run_id)
     steps = 0
     while undo_id in published:
-        steps, undo_id = steps + 1, history.rollback_id(undo_id)
-    return history.rollback_id(run_id) if steps % 2 else None
+        steps, undo_id = steps + 1, rollback_id(undo_id)
+    return rollback_id(run_id) if steps % 2 else None
 
 
 def published_runs(home: Home, table: Table) -> set[str]:

@@ -14,7 +14,7 @@ from backstream.core.errors import ConflictError
 from backstream.core.folders import Home
 from backstream.core.instants import instant_text
 from backstream.core.manifest import StagedFile
-from backstream.core.publication import Publication
+from backstream.core.publication import Publication, rollback_id
 from backstream.lake import history
 from backstream.lake.catalog import loaded, opened
 from backstream.lake.commits import attempting, committed, with_retries
@@ -50,7 +50,7 @@ def rolled_back(home: Home, run_id: str) -> RolledBack:
     """
     with opened(home) as catalog:
         found = found_run(home, catalog, run_id)
-        undo_id, name = history.rollback_id(run_id), found.dataset
+        undo_id, name = rollback_id(run_id), found.dataset
         if done := history.snapshot_of(found.table, undo_id):
             ensure_tag(catalog, name, undo_id, done.snapshot_id)
             return _told(found, done, already=True)
@@ -62,7 +62,7 @@ def rolled_back(home: Home, run_id: str) -> RolledBack:
 
 
 def _committed(catalog: Catalog, found: Found, restored: Sequence[DataFile]) -> RolledBack:
-    undo_id = history.rollback_id(found.run_id)
+    undo_id = rollback_id(found.run_id)
 
     def attempt() -> RolledBack:
         table = loaded(catalog, found.dataset)
@@ -108,7 +108,7 @@ def _copied(table: Table, run_id: str, files: Sequence[DataFile]) -> list[DataFi
 def _replacement(table: Table, found: Found, restored: Sequence[DataFile]) -> Replacement:
     removed = files_within(table, found.interval)
     said = history.all_said(found.snapshot) | {
-        history.RUN_ID: history.rollback_id(found.run_id),
+        history.RUN_ID: rollback_id(found.run_id),
         history.ROLLED_BACK: found.run_id,
         history.ROWS: str(sum(file.record_count for file in restored)),
         history.REPLACED_ROWS: str(sum(file.record_count for file in removed)),
@@ -119,7 +119,7 @@ def _replacement(table: Table, found: Found, restored: Sequence[DataFile]) -> Re
 
 def _told(found: Found, snapshot: Snapshot, *, already: bool) -> RolledBack:
     publication = Publication(
-        run_id=history.rollback_id(found.run_id),
+        run_id=rollback_id(found.run_id),
         dataset=found.dataset,
         since_ms=found.interval.start_ms,
         until_ms=found.interval.end_ms,

@@ -11,7 +11,7 @@ from backstream.core.audit import Verdict
 from backstream.core.instants import DAY_MS
 from backstream.core.intervals import Interval
 from backstream.core.observation import DayFigures, DayNote, Observation
-from backstream.lake.history import run_undone
+from backstream.core.publication import run_undone
 from backstream.lake.ledger import RunRow, Status
 
 _PUBLISHED = (Status.PUBLISHED, Status.ALREADY_PUBLISHED)

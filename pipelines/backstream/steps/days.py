@@ -10,8 +10,9 @@ from backstream.core.instants import DAY_MS
 from backstream.core.intervals import Interval
 from backstream.core.seals import Evidence
 from backstream.definition.load import load, resolved
-from backstream.lake.windows import published, runs_by_day
-from backstream.steps.inputs import inspected, source_files
+from backstream.lake.windows import published
+from backstream.steps.footers import footers
+from backstream.steps.inputs import source_files
 from backstream.steps.seals import seals
 
 
@@ -31,9 +32,9 @@ def days(definition_path: Path, interval: Interval, home: Home) -> list[Day]:
         PlanError: when the source cannot be read, or only Spark can evaluate its times.
     """
     definition = resolved(load(definition_path), home)
-    source = inspected(source_files(definition.source, str(definition_path)), definition.timed_source)
+    source = footers(source_files(definition.source, str(definition_path)), definition, home)
     evidence = {each.day_ms: each for each in seals(definition, source.inputs, interval, home)}
-    by_day = runs_by_day(home, definition.name, published(home, definition.name, interval).files)
+    by_day = published(home, definition.name).runs_by_day()
     return [
         Day(day_ms, evidence.get(day_ms), tuple(sorted(by_day.get(day_ms, ()))))
         for day_ms in range(interval.start_ms, interval.end_ms, DAY_MS)

@@ -72,7 +72,8 @@ class EventsInFiles:
     def known(self, file: InputFile) -> list[Held] | None:
         """What a file held when it was read; None: it never was."""
         try:
-            table = pq.read_table(self._place(file), schema=_SCHEMA)
+            with pq.ParquetFile(self._place(file)) as found:
+                table = found.read()
         except FileNotFoundError:
             return None
         return [Held(**row) for row in table.to_pylist()]

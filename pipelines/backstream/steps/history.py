@@ -50,7 +50,9 @@ class Difference:
 
 
 @contextmanager
-def shown(home: Home, dataset: str, interval: Interval | None, when: str | None) -> Iterator[Shown]:
+def shown(
+    home: Home, dataset: str, interval: Interval | None, when: str | None, limit: int | None = None
+) -> Iterator[Shown]:
     """A dataset's rows, of the windows that start in the interval, now or as they were.
 
     Args:
@@ -58,6 +60,7 @@ def shown(home: Home, dataset: str, interval: Interval | None, when: str | None)
         dataset: its name.
         interval: None for all rows.
         when: a run id, an instant, or None for now.
+        limit: of no day more rows than this are wanted; None: all.
 
     Raises:
         LedgerError: when there is no such dataset, or nothing is known of that time.
@@ -66,7 +69,7 @@ def shown(home: Home, dataset: str, interval: Interval | None, when: str | None)
     with opened(home) as catalog:
         table = loaded(catalog, dataset)
         state = as_of.now(table) if when is None else _state(home, dataset, table, when)
-        yield Shown(state, rows_by_day(table, interval, state.snapshot_id) if state else iter(()))
+        yield Shown(state, rows_by_day(table, interval, state.snapshot_id, limit) if state else iter(()))
 
 
 def difference(home: Home, run_id: str, limit: int) -> Difference:

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from backstream.core.errors import PlanError
 from backstream.core.inputs import HIDDEN, Files, why_ignored
 from backstream.core.instants import epoch_ms
 from backstream.core.plan import InputFile
 from backstream.definition.model import Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,9 @@ class Inspected:
 
 def inspected(found: SourceFiles, source: Source) -> Inspected:
     """Return each file's rows, bytes and time bounds, and the columns of all of them. No row is read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     inputs: list[InputFile] = []
     damaged: list[DamagedFile] = []
     shapes: list[Shape] = []
@@ -111,6 +114,8 @@ def inspected(found: SourceFiles, source: Source) -> Inspected:
 
 def _schema(footer: Any) -> pa.Schema:
     """The columns of a file. What Spark has long written as INT96 is an instant; Arrow says nanoseconds."""
+    import pyarrow as pa
+
     schema = footer.schema.to_arrow_schema()
     columns = [footer.schema.column(number) for number in range(footer.num_columns)]
     int96 = {column.path for column in columns if column.physical_type == "INT96"}

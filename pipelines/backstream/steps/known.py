@@ -66,7 +66,7 @@ def _outcomes(plan: Plan, past: Sequence[RunRow]) -> dict[str, tuple[Outcome, ..
     """What each check said in the last runs, the oldest first; a run audited twice by its last answer."""
     shown = [row.run_id for row in past[:_RUNS_SHOWN]]
     said: dict[str, dict[str, Outcome]] = {}
-    for row in checks(home_of(plan), plan.dataset):
+    for row in checks(home_of(plan), plan.dataset, shown):
         said.setdefault(row["name"], {})[row["run_id"]] = Outcome(row["outcome"])
     return {
         name: tuple(of_run[run_id] for run_id in reversed(shown) if run_id in of_run)

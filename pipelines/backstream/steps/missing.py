@@ -14,7 +14,8 @@ from backstream.core.possible import whole_days
 from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition
 from backstream.lake.ledger import RunRow, Status, runs
-from backstream.steps.inputs import inspected, source_files
+from backstream.steps.footers import footers
+from backstream.steps.inputs import source_files
 from backstream.steps.possible import event_span
 from backstream.steps.seals import seals
 
@@ -55,7 +56,7 @@ def missing(definition_path: Path, home: Home, until_ms: int | None = None) -> M
     newest = {day: row for row in reversed(rows) for day in range(row.since_ms, row.until_ms, DAY_MS)}
     covered = {day for row in done for day in range(row.since_ms, row.until_ms, DAY_MS)}
     days = [day for day in range(min(row.since_ms for row in done), end_ms, DAY_MS) if day not in covered]
-    inputs = _inputs(definition, definition_path) if days else ()
+    inputs = _inputs(definition, definition_path, home) if days else ()
     days = _with_events(days, event_span(inputs, Interval(*definition.source.event_time_range)))
     refused = {day for day in days if day in newest and newest[day].status is Status.REFUSED}
     open_days = _unsealed(definition, inputs, home, [day for day in days if day not in refused])
@@ -67,8 +68,8 @@ def _is_published(row: RunRow) -> bool:
     return row.status in (Status.PUBLISHED, Status.ALREADY_PUBLISHED)
 
 
-def _inputs(definition: Definition, path: Path) -> tuple[InputFile, ...]:
-    return inspected(source_files(definition.source, str(path)), definition.timed_source).inputs
+def _inputs(definition: Definition, path: Path, home: Home) -> tuple[InputFile, ...]:
+    return footers(source_files(definition.source, str(path)), definition, home).inputs
 
 
 def _with_events(days: list[int], events: Interval | None) -> list[int]:

@@ -19,7 +19,8 @@ from backstream.core.possible import whole_days
 from backstream.core.seals import Evidence
 from backstream.definition.load import load, parse, resolved
 from backstream.definition.model import Definition
-from backstream.steps.inputs import Inspected, inspected, source_files
+from backstream.steps.footers import Footers, footers
+from backstream.steps.inputs import source_files
 from backstream.steps.possible import event_span
 from backstream.steps.seals import seals
 from backstream.steps.stale import StaleDay, Staleness, stale
@@ -40,7 +41,7 @@ def observe(definition_path: Path, home: Home, known: Staleness | None = None) -
     definition = _tried(problems, lambda: resolved(load(definition_path), home))
     if definition is None:
         return Observation(definition_path.stem, _now_ms(), None, None, None, (), tuple(problems))
-    files = _tried(problems, lambda: _inspected(definition, definition_path))
+    files = _tried(problems, lambda: _footers(definition, definition_path, home))
     inputs = files.inputs if files else ()
     problems += [f"cannot read input file {file.path}: {file.reason}" for file in files.damaged] if files else []
     allowed = Interval(*definition.source.event_time_range)
@@ -108,8 +109,8 @@ def _tried(problems: list[str], work: Callable[[], _Found]) -> _Found | None:
         return None
 
 
-def _inspected(definition: Definition, definition_path: Path) -> Inspected:
-    return inspected(source_files(definition.source, str(definition_path)), definition.timed_source)
+def _footers(definition: Definition, definition_path: Path, home: Home) -> Footers:
+    return footers(source_files(definition.source, str(definition_path)), definition, home)
 
 
 def _days_of_events(inputs: tuple[InputFile, ...], allowed: Interval) -> Interval | None:

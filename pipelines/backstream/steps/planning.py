@@ -38,8 +38,9 @@ from backstream.quality.suites import require_sound_suite
 from backstream.spark.streams.index import ArrivalIndex
 from backstream.steps.columns import columns_of
 from backstream.steps.damage import Asked, sound_files
+from backstream.steps.footers import footers
 from backstream.steps.gone import gone_files, write_files_read
-from backstream.steps.inputs import arrival_bounds, inspected, source_files
+from backstream.steps.inputs import arrival_bounds, source_files
 from backstream.steps.instants import Longs
 from backstream.steps.possible import event_span, read_by, require_range
 from backstream.steps.seals import require_sealed, seals, with_unsealed
@@ -96,7 +97,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     definition = resolved(overridden(written, overrides or {}, chosen), home)
     require_sound_suite(definition.quality.suite, home.sound_suites)
     files = source_files(definition.source, where)
-    source = inspected(files, definition.timed_source)
+    source = footers(files, definition, home).inspected()
     found = sound_files(source, Asked(definition, chosen, read_by(interval, definition), where), home)
     columns = columns_of(source.shapes, definition, where)
     index = _indexed(definition, found.inputs, chosen, home)

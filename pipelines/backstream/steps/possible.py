@@ -17,8 +17,8 @@ from backstream.core.possible import Held, require_possible, whole_days
 from backstream.core.windows import Session
 from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition
-from backstream.lake.days import count_published_rows
-from backstream.steps.inputs import inspected, source_files
+from backstream.steps.footers import footers
+from backstream.steps.inputs import source_files
 
 
 def require_possible_range(definition_path: Path, interval: Interval, home: Home) -> None:
@@ -36,7 +36,7 @@ def require_possible_range(definition_path: Path, interval: Interval, home: Home
         with suppress(RangeError):
             require_range(definition, interval, seen, where, home)
             return
-    source = inspected(source_files(definition.source, where), definition.timed_source)
+    source = footers(source_files(definition.source, where), definition, home)
     allowed = Interval(*definition.source.event_time_range)
     # A damaged file may hold any event: planning knows more of it, and says what is to be done.
     events = None if source.damaged else event_span(source.inputs, allowed)
@@ -74,6 +74,8 @@ def require_range(
         days = held.days(now_ms)
         is_allowed = days.start_ms <= interval.start_ms and interval.end_ms <= days.end_ms
         beyond = interval.without([whole_days(events)] if events else [])
+        from backstream.lake.days import count_published_rows
+
         if not is_allowed or not any(count_published_rows(home, definition.name, part) for part in beyond):
             raise
 

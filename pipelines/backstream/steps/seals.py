@@ -7,30 +7,19 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from typing import Any
 
 from backstream.core.errors import PlanError
-from backstream.core.folders import Home, replacing
+from backstream.core.folders import Home
 from backstream.core.instants import DAY_MS, instant_text
 from backstream.core.intervals import Interval
 from backstream.core.plan import InputFile
-from backstream.core.records import ONLY_PARTITION
 from backstream.core.seals import Delivered, Evidence, SealRule, sealed_days
-from backstream.definition.model import Definition, Source
-from backstream.steps.instants import InstantColumn
-from backstream.steps.reading import UnreadableError, row_groups
+from backstream.core.summaries import load_summary, write_summary
+from backstream.definition.model import Definition
 
 log = logging.getLogger(__name__)
-_VERSION = 1
 _SHOWN = 10
-_PLACED = pa.schema([("partition", pa.string()), ("day_ms", pa.int64()), ("at_ms", pa.int64())])
-_SCHEMA = pa.schema(
-    [("partition", pa.string()), ("day_ms", pa.int64()), ("events", pa.int64()), ("last_arrival_ms", pa.int64())]
-)
 
 
 def seals(definition: Definition, inputs: Sequence[InputFile], interval: Interval, home: Home) -> list[Evidence]:
@@ -44,8 +33,8 @@ def seals(definition: Definition, inputs: Sequence[InputFile], interval: Interva
         return []
     partitions = None if quality.partitions == "observed" else tuple(quality.partitions)
     rule = SealRule(horizon_ms, partitions, definition.watermark.idle_timeout)
-    folder = _folder(definition, home)
-    delivered = [each for file in inputs if file.rows for each in _delivered(file, definition, folder)]
+    files = [file for file in inputs if file.rows]
+    delivered = _delivered(files, definition, _name(definition), home)
     return sealed_days(range(interval.start_ms, interval.end_ms, DAY_MS), delivered, rule)
 
 
@@ -82,56 +71,40 @@ def day_text(day: Evidence) -> str:
     return instant_text(day.day_ms)[:10]
 
 
-def _folder(definition: Definition, home: Home) -> Path:
-    content = json.dumps([_VERSION, definition.read_by], sort_keys=True)
-    digest = hashlib.sha256(content.encode()).hexdigest()[:12]
-    return home.path / "arrivals" / definition.name / f"delivered-{digest}"
+def _name(definition: Definition) -> str:
+    """Of the summary: another way to read the source is another one."""
+    digest = hashlib.sha256(json.dumps(definition.read_by, sort_keys=True).encode()).hexdigest()[:12]
+    return f"delivered-{definition.name}-{digest}"
 
 
-def _delivered(file: InputFile, definition: Definition, folder: Path) -> Iterator[Delivered]:
-    identity = json.dumps([file.path, file.size_bytes, file.modified_ms])
-    place = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.parquet"
-    if not place.exists():
-        try:
-            counted = _counted(Path(file.path), definition)
-        except UnreadableError as error:  # what it holds is no evidence, and only runs that read it are refused
-            log.warning("%s", error)
-            return
-        with replacing(place) as draft:
-            pq.write_table(counted, draft)
-    for row in pq.read_table(place, schema=_SCHEMA).to_pylist():
-        yield Delivered(**row)
+def _delivered(files: Sequence[InputFile], definition: Definition, name: str, home: Home) -> Iterator[Delivered]:
+    """What each file delivered; a file is read once, and what was found is kept for all of them together."""
+    place, what = home.summary(name), f"what the input files of {definition.name} have delivered"
+    known = (load_summary(place, what) or {}).get("files", {})
+    found = {_identity(file): known.get(_identity(file)) for file in files}
+    is_new = False
+    for file in files:
+        if found[_identity(file)] is None:
+            found[_identity(file)] = _counted(file, definition)
+            is_new |= found[_identity(file)] is not None
+    if is_new:
+        write_summary(place, {"files": {identity: each for identity, each in found.items() if each is not None}})
+    for each in found.values():
+        for partition, day_ms, events, last_arrival_ms in each or ():
+            yield Delivered(partition, day_ms, events, last_arrival_ms)
 
 
-def _counted(path: Path, definition: Definition) -> pa.Table:
-    """Per partition and UTC day of event time the records that can be read, and their last arrival."""
-    source = definition.timed_source
-    event = InstantColumn.of(source.event_time, "source.event_time")
-    arrival = InstantColumn.of(source.arrival_time or "", "source.arrival_time")
-    names = sorted({event.name, arrival.name, *({source.partition} if source.partition else ())})
-    parts = [_placed(rows, source, event, arrival) for rows in row_groups(path, names)]
-    whole = pa.concat_tables([_PLACED.empty_table(), *parts])
-    found = whole.group_by(["partition", "day_ms"]).aggregate([("at_ms", "count"), ("at_ms", "max")])
-    columns = [found[name] for name in ("partition", "day_ms", "at_ms_count", "at_ms_max")]
-    return pa.table(columns, schema=_SCHEMA)
+def _identity(file: InputFile) -> str:
+    return f"{file.size_bytes}/{file.modified_ms}/{file.path}"
 
 
-def _placed(rows: pa.Table, source: Source, event: InstantColumn, arrival: InstantColumn) -> pa.Table:
-    """The records that can be read."""
-    for name in rows.column_names:
-        rows = rows.filter(pc.is_valid(rows[name]))
-    if not rows.num_rows:
-        return _PLACED.empty_table()
-    event_ms, arrival_ms = event.values_ms(rows[event.name]), arrival.values_ms(rows[arrival.name])
-    columns = [_partitions(rows, source.partition), pa.array(event_ms // DAY_MS * DAY_MS), pa.array(arrival_ms)]
-    return pa.table(columns, schema=_PLACED).filter(pa.array(_is_sane(event_ms, source.event_time_range)))
+def _counted(file: InputFile, definition: Definition) -> list[list[Any]] | None:
+    """Read a file; None where it is damaged: that is no evidence, and only runs that read it are refused."""
+    from backstream.steps.delivered import count_delivered
+    from backstream.steps.reading import UnreadableError
 
-
-def _is_sane(event_ms: np.ndarray, bounds_ms: tuple[int, int]) -> np.ndarray:
-    return (event_ms >= bounds_ms[0]) & (event_ms < bounds_ms[1])
-
-
-def _partitions(rows: pa.Table, column: str | None) -> pa.ChunkedArray | pa.Array:
-    if column is None:
-        return pa.array([ONLY_PARTITION] * rows.num_rows, pa.string())
-    return rows[column].cast(pa.string())
+    try:
+        return count_delivered(Path(file.path), definition)
+    except UnreadableError as error:
+        log.warning("%s", error)
+        return None

@@ -9,20 +9,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from backstream.core.errors import BackstreamError, SpecError
+import numpy as np
+
+from backstream.core.errors import SpecError
 from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS, instant_text
+from backstream.core.instants import DAY_MS, MAX_MS, MIN_MS, instant_text
 from backstream.core.intervals import Interval, backfill_range, require_whole_days
-from backstream.core.plan import InputFile, Mode, Plan
+from backstream.core.plan import InputFile, Mode
 from backstream.core.staleness import Change, StaleWindow, Touch, days_of, events_by_file, stale_windows
 from backstream.core.windows import Session
-from backstream.definition.load import load, parse, resolved
+from backstream.definition.load import load, resolved
 from backstream.definition.model import Definition
-from backstream.lake.windows import Published, published, runs_by_day
+from backstream.lake.windows import Published, published
 from backstream.steps.events_in_files import EventsInFiles
-from backstream.steps.inputs import inspected, source_files
+from backstream.steps.footers import footers
+from backstream.steps.inputs import source_files
+from backstream.steps.instants import Longs
+from backstream.steps.plans_read import PlanRead, PlansRead, as_bits
+from backstream.steps.possible import read_by
 from backstream.steps.reading import UnreadableError
-from backstream.steps.rows_met import rows_met
+from backstream.steps.rows_met import Mask, rows_met
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +88,11 @@ def stale(
     """
     finding = _Finding.of(definition_path, home)
     interval = _interval(since_ms, until_ms)
-    days = runs_by_day(home, finding.dataset, finding.published.files)
+    days = finding.published.runs_by_day()
     wanted = {day_ms: runs for day_ms, runs in days.items() if interval is None or _is_in(day_ms, interval)}
     for run_id, of_run in _days_by_run(wanted).items():
         finding.look_at(run_id, of_run)
+    finding.plans.keep({run_id for runs in days.values() for run_id in runs})
     return Staleness(finding.dataset, len(wanted), finding.days(), finding.changes)
 
 
@@ -100,6 +107,7 @@ def stale_since(definition_path: Path, home: Home, days_by_run: Mapping[str, set
     finding = _Finding.of(definition_path, home)
     for run_id, days in days_by_run.items():
         finding.look_at(run_id, days)
+    finding.plans.keep()
     return {day.day_ms for day in finding.days()}
 
 
@@ -133,8 +141,9 @@ class _Finding:
     home: Home
     dataset: str
     keys: Sequence[str]
-    inputs: Sequence[InputFile]
+    inputs: _Inputs
     published: Published
+    plans: PlansRead
     changes: dict[str, Change] = field(default_factory=dict)
     _windows: dict[int, list[StaleWindow]] = field(default_factory=lambda: defaultdict(list))
     _reasons: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -144,28 +153,31 @@ class _Finding:
     def of(cls, definition_path: Path, home: Home) -> Self:
         """Nothing yet, over the input files and the published files that there are now."""
         definition = resolved(load(definition_path), home)
-        source = inspected(source_files(definition.source, str(definition_path)), definition.timed_source)
+        source = footers(source_files(definition.source, str(definition_path)), definition, home)
+        plans = PlansRead.of(home, definition.name)
         files = published(home, definition.name)
-        return cls(home, definition.name, definition.source.key, source.inputs, files)
+        return cls(home, definition.name, definition.source.key, _Inputs.of(source.inputs, plans), files, plans)
 
     def look_at(self, run_id: str, days: set[int]) -> None:
         """Compare what a run read with what there is now; `days` are those that it published."""
-        try:
-            plan = Plan.read(self.home.run(self.dataset, run_id).plan)
-        except BackstreamError:
+        plan = self.plans.plan(run_id)
+        if plan is None:
             self._whole(days, f"nothing tells what run {run_id} had read: its plan cannot be read")
             return
         self._modes |= dict.fromkeys(days, plan.mode)
-        definition = parse(plan.definition, f"plan {run_id}")
-        compared = _Compared.of(plan, self.inputs)
-        if compared.is_same:
+        came = self.inputs.came_since(plan)
+        went = sorted(self.plans.of_plan(plan, self.inputs.gone_since(plan)), key=lambda file: file.path)
+        if not came.any() and not went:
             return
-        self.changes |= compared.changes
-        if file := _unsettles(plan, definition, compared):
+        definition = self.plans.definition(plan)
+        if file := _unsettles(plan, definition, self.inputs, came, went):
             self._whole(days, f"the watermarks would be others: {file} arrived among what was replayed")
             return
-        touches = _touches(definition, compared, EventsInFiles.of(definition, self.home), _reach(definition, days))
-        self._note(definition, days, touches)
+        compared = _Compared.of(self.inputs, came, went, _reach(definition, days))
+        self.changes |= compared.changes
+        if compared.came or compared.went:
+            index = EventsInFiles.of(definition, self.home)
+            self._note(definition, days, _touches(definition, compared, index, _reach(definition, days)))
 
     def _note(self, definition: Definition, days: set[int], touches: Sequence[Touch]) -> None:
         spec = definition.window.spec()
@@ -195,43 +207,86 @@ class _Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class _Inputs:
+    """The input files that there are now, as columns; an unknown bound is one that keeps nothing out."""
+
+    files: Sequence[InputFile]
+    bits: int
+    numbers: Longs
+    has_rows: Mask
+    first_event_ms: Longs
+    last_event_ms: Longs
+    first_arrival_ms: Longs
+
+    @classmethod
+    def of(cls, files: Sequence[InputFile], plans: PlansRead) -> Self:
+        numbers = plans.numbers(files)
+        is_bounded = [file.min_event_ms is not None and file.max_event_ms is not None for file in files]
+        bounds = (
+            [file.min_event_ms if is_told else MIN_MS for file, is_told in zip(files, is_bounded, strict=True)],
+            [file.max_event_ms if is_told else MAX_MS for file, is_told in zip(files, is_bounded, strict=True)],
+            [MIN_MS if file.min_arrival_ms is None else file.min_arrival_ms for file in files],
+        )
+        columns = (np.array(values, np.int64) for values in (numbers, [file.rows for file in files], *bounds))
+        number, rows, first_ms, last_ms, arrival_ms = columns
+        return cls(files, as_bits(numbers), number, rows > 0, first_ms, last_ms, arrival_ms)
+
+    def came_since(self, plan: PlanRead) -> Mask:
+        """Which of the files a plan did not know. One that it left out as damaged is as damaged as it was."""
+        known = plan.known | plan.skipped
+        size = int(max(self.numbers.max(initial=0), known.bit_length())) // 8 + 1
+        bits = np.frombuffer(known.to_bytes(size, "little"), np.uint8)
+        found: Mask = np.unpackbits(bits, bitorder="little")[self.numbers] == 0
+        return found
+
+    def gone_since(self, plan: PlanRead) -> int:
+        """The files that a plan knew and that are not there now, as bits."""
+        return plan.known & ~(self.bits & ~plan.skipped)
+
+    def may_hold(self, reach: Interval | None) -> Mask:
+        """In which of them events of a reach may be; None: any event."""
+        if reach is None:
+            return self.has_rows
+        return self.has_rows & (self.first_event_ms < reach.end_ms) & (self.last_event_ms >= reach.start_ms)
+
+
+@dataclass(frozen=True, slots=True)
 class _Compared:
-    """A plan's input files against those there are now; a file that changed is in both lists."""
+    """The input files that came or went, as far as they matter; a file that changed may be in both lists."""
 
     came: tuple[InputFile, ...]
     went: tuple[InputFile, ...]
     changes: Mapping[str, Change]
 
     @classmethod
-    def of(cls, plan: Plan, inputs: Sequence[InputFile]) -> _Compared:
-        was, now = ({(f.path, f.size_bytes, f.modified_ms): f for f in files} for files in (plan.inputs, inputs))
-        for skipped in plan.skipped:  # it is as damaged as it was
-            now.pop((skipped.path, skipped.size_bytes, skipped.modified_ms), None)
-        came = tuple(file for identity, file in now.items() if identity not in was)
-        went = tuple(file for identity, file in was.items() if identity not in now)
-        new, old = {file.path for file in came}, {file.path for file in went}
-        changes = {path: Change.CHANGED if path in old else Change.NEW for path in new}
-        changes |= dict.fromkeys(old - new, Change.REMOVED)
-        return cls(came, went, changes)
-
-    @property
-    def is_same(self) -> bool:
-        return not self.came and not self.went
+    def of(cls, inputs: _Inputs, came: Mask, went: Sequence[InputFile], reach: Interval | None) -> _Compared:
+        near = tuple(inputs.files[at] for at in _places(came & inputs.may_hold(reach)))
+        away = tuple(file for file in went if file.rows and (reach is None or file.may_hold(reach)))
+        new = {inputs.files[at].path for at in _places(came)} if went else {file.path for file in near}
+        old = {file.path for file in went}
+        changes = {file.path: Change.CHANGED if file.path in old else Change.NEW for file in near}
+        changes |= {file.path: Change.CHANGED if file.path in new else Change.REMOVED for file in away}
+        return cls(near, away, changes)
 
 
-def _unsettles(plan: Plan, definition: Definition, compared: _Compared) -> str | None:
+def _unsettles(
+    plan: PlanRead, definition: Definition, inputs: _Inputs, came: Mask, went: Sequence[InputFile]
+) -> str | None:
     """The first file that moves the watermarks under which others were on time, late or dropped.
 
     Where all events count in the end, no watermark matters; nor does one after all that was replayed had arrived.
     """
     if plan.mode is Mode.RECOMPUTE or definition.backfill.publish == "final":
         return None
-    among = [
-        file
-        for file in compared.came
-        if file.rows and (file.min_arrival_ms is None or file.min_arrival_ms <= plan.clock_end_ms)
-    ]
-    return next((file.path for file in (*among, *compared.went)), None)
+    among = _places(came & inputs.has_rows & (inputs.first_arrival_ms <= plan.clock_end_ms))
+    if among:
+        return inputs.files[among[0]].path
+    return went[0].path if went else None
+
+
+def _places(wanted: Mask) -> list[int]:
+    found: list[int] = np.flatnonzero(wanted).tolist()
+    return found
 
 
 def _reach(definition: Definition, days: set[int]) -> Interval | None:
@@ -239,7 +294,7 @@ def _reach(definition: Definition, days: set[int]) -> Interval | None:
     spec = definition.window.spec()
     if isinstance(spec, Session):
         return None
-    return Interval(min(days), max(days) + DAY_MS + spec.size_ms)
+    return read_by(Interval(min(days), max(days) + DAY_MS), definition)
 
 
 def _touches(
@@ -247,11 +302,9 @@ def _touches(
 ) -> list[Touch]:
     found: list[Touch] = []
     for file in compared.came:
-        if reach is None or file.may_hold(reach):
-            found += _came_or_may_have(file, compared.changes[file.path], definition, index, reach)
+        found += _came_or_may_have(file, compared.changes[file.path], definition, index, reach)
     for file in compared.went:
-        if file.rows and (reach is None or file.may_hold(reach)):
-            found += _went(file, compared.changes[file.path], index)
+        found += _went(file, compared.changes[file.path], index)
     return found
 
 

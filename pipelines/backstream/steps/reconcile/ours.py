@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 import pyarrow as pa
@@ -21,9 +21,9 @@ from backstream.core.plan import Plan
 from backstream.core.tables import FIRINGS, METRICS, PANES, PANES_KEPT, WINDOWS
 from backstream.core.windows import Sliding, Tumbling
 from backstream.definition.model import Definition
+from backstream.lake import windows as lake_windows
 from backstream.lake.catalog import NAMESPACE, loaded, opened
 from backstream.lake.filters import within
-from backstream.lake.windows import runs_by_day
 from backstream.steps.reconcile.columns import Column, Columns
 from backstream.steps.reconcile.frames import END, START, Shape, frame
 from backstream.steps.state import manifests_of
@@ -94,10 +94,15 @@ def published(home: Home, dataset: str, shape: Shape, interval: Interval | None)
         msg = f"nothing is published of {dataset}" + (f" from {interval}" if interval else "")
         raise LedgerError(msg)
     windows = _framed(rows, shape, "ours", list(shape.aggregates))
-    run_of_day = {day_ms: next(iter(runs)) for day_ms, runs in runs_by_day(home, dataset, ()).items()}
+    run_of_day = {day_ms: next(iter(runs)) for day_ms, runs in _covering_runs(home, dataset).items()}
     run_of_day |= dict(zip(_days(windows), windows[RUN], strict=True))
     plans = {run_id: _plan(home, dataset, run_id) for run_id in sorted(set(windows[RUN]))}
     return _assembled(f"published by {_listed(plans, 'run')}", windows, tables, shape, run_of_day, plans)
+
+
+def _covering_runs(home: Home, dataset: str) -> dict[int, set[str]]:
+    """By day, the newest run that covers it, whether the day has rows or not."""
+    return replace(lake_windows.published(home, dataset), files=()).runs_by_day()
 
 
 def staged(plan: Plan, shape: Shape) -> Ours:

@@ -1,0 +1,93 @@
+"""The tables of the ledger in the lake: rows are appended, read back, and summarised file by file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, And, In, Reference
+from pyiceberg.expressions.literals import literal
+from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
+from pyiceberg.table import FileScanTask
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.snapshots import Operation
+
+from backstream.core.folders import Home
+from backstream.core.instants import epoch_ms
+from backstream.core.summaries import load_summary, write_summary
+from backstream.core.tables import Table
+from backstream.lake.catalog import opened
+from backstream.lake.commits import committed, with_retries
+from backstream.lake.filters import equal
+from backstream.lake.ledger import CHECKS_TABLE, RUNS, RUNS_TABLE
+from backstream.lake.resting import merged, rested
+from backstream.lake.schemas import ensured
+
+_TABLES = {RUNS: RUNS_TABLE, "checks": CHECKS_TABLE}
+
+
+def append(home: Home, name: str, wanted: Table, key: Sequence[str], stored: Sequence[Mapping[str, Any]]) -> bool:
+    """Append rows to a table of the ledger; False when one with the first row's key is there."""
+    if not stored:
+        return False
+    with opened(home) as catalog:
+
+        def attempt() -> bool:
+            table = ensured(catalog, name, wanted)
+            if key and _holds(table, {column: stored[0][column] for column in key}):
+                return False
+            rows = pa.Table.from_pylist(list(stored), schema=table.schema().as_arrow())
+            written = list(_dataframe_to_data_files(table.metadata, rows, table.io))
+            committed(table, Operation.APPEND, written, [], {})
+            return True
+
+        is_new = with_retries(f"record in table `{name}`", attempt)
+        if is_new:
+            merged(catalog, name)
+            rested(catalog, name)
+    if is_new and name == RUNS:
+        summarise(home, load_summary(home.summary(RUNS), "the ledger's runs"))
+    return is_new
+
+
+def read(home: Home, name: str, dataset: str, run_ids: Collection[str] | None = None) -> list[dict[str, Any]]:
+    """The rows of a dataset in a table of the ledger, of some runs or of all."""
+    wanted = equal(dataset=dataset)
+    if run_ids is not None:
+        wanted = And(wanted, In(term=Reference("run_id"), values={literal(run_id) for run_id in run_ids}))
+    with opened(home) as catalog:
+        found: list[dict[str, Any]] = (
+            ensured(catalog, name, _TABLES[name]).scan(row_filter=wanted).to_arrow().to_pylist()
+        )
+    return found
+
+
+def summarise(home: Home, known: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The rows of all runs by data file, as a summary that is kept; files that are `known` are not read again."""
+    with opened(home) as catalog:
+        table = ensured(catalog, RUNS, RUNS_TABLE)
+        columns = [column.name for column in RUNS_TABLE.columns]
+        before = known["files"] if known and known.get("columns") == columns else {}
+        tasks = {task.file.file_path: task for task in table.scan().plan_files()}
+        files = {
+            path: before[path] if path in before else _values(table, task, columns) for path, task in tasks.items()
+        }
+    summary = {"of": table.metadata_location, "columns": columns, "files": files}
+    write_summary(home.summary(RUNS), summary)
+    return summary
+
+
+def _values(table: IcebergTable, task: FileScanTask, columns: Sequence[str]) -> list[list[Any]]:
+    """The rows of a file as JSON has them; instants in epoch milliseconds."""
+    rows = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table([task])
+    return [[_plain(row[name]) for name in columns] for row in rows.to_pylist()]
+
+
+def _plain(value: object) -> object:
+    return epoch_ms(value) if isinstance(value, datetime) else value
+
+
+def _holds(table: IcebergTable, values: Mapping[str, Any]) -> bool:
+    return bool(table.scan(row_filter=equal(**values), limit=1).to_arrow().num_rows)

@@ -1,0 +1,126 @@
+"""The benchmark of growth at toy size: each command over an empty table and over one with some runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from benchmarks.growth import SHAPES, bar_of, costs, scaled
+from benchmarks.history import Shape, kept, made
+from benchmarks.results import Cost, Results
+from benchmarks.table import growth_columns, growth_rows, markdown
+
+from backstream.core.folders import CATALOG_VARIABLE
+from backstream.core.instants import DAY_MS
+from backstream.lake.ledger import checks, runs
+from backstream.lake.windows import published
+from backstream.steps.stale import stale
+
+SMALL = Shape(rows=90, days=3, runs=4)
+COMMANDS = (
+    "plan",
+    "run of one small day",
+    "report of that run",
+    "diff of that run",
+    "stale",
+    "days",
+    "status",
+    "show --limit 20",
+    "datasets page",
+    "windows page",
+    "restate check",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("growth")
+
+
+@pytest.fixture(autouse=True)
+def own_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
+
+
+def test_a_history_that_is_made_is_one_that_commands_find(folder: Path) -> None:
+    place = made(folder, SMALL)
+    found = published(place.home, "growth")
+    ranges = [(interval.start_ms - SMALL.interval.start_ms) // DAY_MS for interval, _ in found.publications]
+
+    assert ranges == [0, 2, 1, 0]  # the fourth run restated the first day; the newest first
+    assert [len(run_ids) for run_ids in found.runs_by_day().values()] == [1, 1, 1]
+    assert found.rows(lambda _: True, ["key"]).num_rows == SMALL.rows
+    assert len(runs(place.home, "growth")) == SMALL.runs
+    assert len(checks(place.home, "growth")) == 12 * SMALL.runs
+    looked = stale(place.definition, place.home)
+    assert (looked.published_days, looked.days) == (3, ())
+
+
+def test_what_runs_in_a_history_is_forgotten(folder: Path) -> None:
+    place = made(folder, SMALL)
+    before = (place.home.path / "catalog.db").read_bytes()
+
+    with kept(place):
+        (place.home.path / "catalog.db").write_bytes(b"another")
+        (place.home.path / "runs/growth/another").mkdir()
+
+    assert (place.home.path / "catalog.db").read_bytes() == before
+    assert len(list((place.home.path / "runs/growth").iterdir())) == SMALL.runs
+
+
+def test_each_command_is_measured_over_each_shape(folder: Path) -> None:
+    said: list[str] = []
+
+    found = costs(said.append, folder, 1, [Shape(), SMALL])
+
+    results = Results(0, 1, "", "2026-01-01", {}, costs=found)
+    assert [(cost.shape, cost.command) for cost in found] == [
+        (shape, command) for shape in ("empty table", "90 rows, 3 days, 4 runs") for command in COMMANDS
+    ]
+    assert all(cost.wall_s > 0 and cost.cpu_s > 0 and 10 < cost.rss_mb < 2_000 for cost in found)
+    assert [row[0] for row in growth_rows(results)] == list(COMMANDS)
+    assert len(said) == len(found) + 2
+    assert "| empty table | 90 rows, 3 days, 4 runs | against an empty table |" in markdown([results], [])
+
+
+def test_a_cost_is_held_to_its_bar() -> None:
+    empty, large = "empty table", "1 M rows, 3 days, 4 runs"
+    told = [("stale", 1.0, 1.9), ("days", 1.0, 2.1), ("report of that run", 1.0, 1.3), ("plan", 2.0, 3.1)]
+    told += [("run of one small day", 1.0, 9.0)]
+    found = [
+        Cost(name, shape, 4.0, value, 100.0)
+        for name, *values in told
+        for shape, value in zip((empty, large), values, strict=True)
+    ]
+    results = Results(
+        0, 1, "", "", {}, costs=[*found, *(Cost("show", each, 1, 1, 500) for each in (empty, large))]
+    )
+
+    assert growth_columns(results) == ("command", empty, large, "against an empty table", "asked", "met")
+    assert growth_rows(results)[0] == (
+        "stale",
+        "1.00 s (4.0 s), 100 MB",
+        "1.90 s (4.0 s), 100 MB",
+        "1.90 x",
+        "at most 3 s, 2 x, 400 MB",
+        "yes",
+    )
+    assert {row[0]: row[-1] for row in growth_rows(results)} == {
+        "stale": "yes",
+        "days": "no",
+        "report of that run": "no",
+        "plan": "no",
+        "run of one small day": "-",
+        "show": "no",
+    }
+    assert bar_of("run of one small day") is None
+
+
+def test_fewer_rows_leave_days_and_runs_as_many() -> None:
+    assert [str(shape) for shape in scaled(3_000)] == [
+        "empty table",
+        "300 rows, 30 days, 10 runs",
+        "3,000 rows, 30 days, 10 runs",
+        "3,000 rows, 3,000 days, 1,000 runs",
+    ]
+    assert scaled(200_000_000) == SHAPES

@@ -1,0 +1,139 @@
+"""Manifests, plans and the ledger's files are read once; a damaged summary is made again, and never believed."""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.lake.test_ledger import MORNING
+from tests.steps.history import at, write_clicks, write_definition
+from tests.steps.publishing import publish_counts
+
+from backstream.core.folders import Home
+from backstream.core.instants import DAY_MS, instant_ms
+from backstream.lake.ledger import record_run, runs
+from backstream.lake.windows import Published, published
+from backstream.steps import plan_run
+from backstream.steps.history import rollback_run
+from backstream.steps.stale import stale
+
+SINCE_MS = instant_ms("2024-03-01", "since")
+CLICKED = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in (1, 2, 3, 4)]
+
+
+def publish(folder: Path, trigger: str, first: int, days: int) -> str:
+    for row in CLICKED:
+        if not (file := folder / f"data/{row[3]}.parquet").exists():
+            write_clicks(file, [row])
+    definition, since_ms = write_definition(folder), SINCE_MS + first * DAY_MS
+    plan = plan_run(definition, since_ms, since_ms + days * DAY_MS, trigger=trigger, home=Home(folder / "home"))
+    publish_counts(plan, CLICKED)
+    return plan.run_id
+
+
+def told(folder: Path) -> tuple[object, ...]:
+    found = published(Home(folder / "home"), "clicks")
+    return found.runs_by_day(), found.publications, sorted(found.files, key=lambda file: file.path)
+
+
+def forget(folder: Path) -> None:
+    for file in (folder / "home/summaries").iterdir():
+        file.unlink()
+
+
+def test_what_is_kept_is_what_a_table_holds_after_each_of_many_runs_and_rollbacks(tmp_path: Path) -> None:
+    chance, last = random.Random(7), ""  # noqa: S311 - an order, not a secret
+    for number in range(12):
+        if last and chance.random() < 0.4:
+            rollback_run(Home(tmp_path / "home"), last)
+            last = ""
+        else:
+            first = chance.randrange(4)
+            last = publish(tmp_path, f"run {number}", first, chance.randrange(1, 5 - first))
+        kept = told(tmp_path)
+        forget(tmp_path)
+        assert told(tmp_path) == kept
+
+
+def test_no_manifest_is_read_twice(tmp_path: Path) -> None:
+    publish(tmp_path, "first", 0, 4)
+    before = told(tmp_path)
+
+    manifests = list((tmp_path / "home/warehouse").rglob("*.avro"))
+    for manifest in manifests:
+        manifest.unlink()
+
+    assert manifests
+    assert told(tmp_path) == before
+
+
+def test_a_damaged_summary_of_a_table_is_made_again_with_a_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(tmp_path, "first", 0, 4)
+    before = told(tmp_path)
+    summary = tmp_path / "home/summaries/windows-clicks"
+    summary.write_text(summary.read_text().replace("first", "FIRST"))
+
+    assert told(tmp_path) == before
+    assert caplog.messages == [
+        f"the summary of table `clicks` is damaged: table `clicks` is read again ({summary})"
+    ]
+    caplog.clear()
+    assert told(tmp_path) == before
+    assert caplog.messages == []
+
+
+def test_a_dataset_without_a_table_has_nothing_published(tmp_path: Path) -> None:
+    assert published(Home(tmp_path), "clicks") == Published(Home(tmp_path), "clicks")
+    assert published(Home(tmp_path), "clicks").runs_by_day() == {}
+
+
+def test_a_data_file_of_the_ledger_is_read_once(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    record_run(home, MORNING)
+    first = set((tmp_path / "warehouse").rglob("*.parquet"))
+    evening = replace(MORNING, run_id="cli.def", finished_at_ms=1_700_000_999_000)
+    record_run(home, evening)
+
+    for file in (tmp_path / "warehouse").rglob("*.parquet"):
+        file.unlink()
+
+    assert first
+    assert runs(home) == [evening, MORNING]
+
+
+def test_the_ledger_is_the_same_without_its_summary(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    home = Home(tmp_path)
+    rows = [replace(MORNING, run_id=f"cli.{number}", finished_at_ms=number) for number in range(55, 0, -1)]
+    for row in reversed(rows):  # more than there are small files before they become one
+        record_run(home, row)
+    assert runs(home) == rows
+    caplog.clear()
+
+    home.summary("runs").unlink()
+
+    assert runs(home) == rows
+    assert caplog.messages == [
+        f"there is no summary of the ledger's runs yet: it is read once ({home.summary('runs')})"
+    ]
+
+
+def test_a_plan_is_read_once(tmp_path: Path) -> None:
+    run_id = publish(tmp_path, "first", 0, 4)
+    home, definition = Home(tmp_path / "home"), tmp_path / "clicks.toml"
+    write_clicks(tmp_path / "data/late.parquet", [(at("2 06:00"), at("4 06:00"), "A", 9, "home")])
+    before = stale(definition, home)
+    assert [day.day_ms for day in before.days] == [SINCE_MS + DAY_MS]
+
+    home.run("clicks", run_id).plan.unlink()
+    assert stale(definition, home) == before
+
+    home.summary("plans-clicks").unlink()
+    assert {reason for day in stale(definition, home).days for reason in day.reasons} == {
+        f"nothing tells what run {run_id} had read: its plan cannot be read"
+    }
