@@ -3,6 +3,8 @@
 make bench                                                # 2,000,000 events, with Structured Streaming
 make bench ARGS="--only publication"                      # planning and publishing at size, without Spark
 make bench ARGS="--only growth"                           # each command over ever larger published tables
+make bench ARGS="--only job --save"                       # whole jobs beside scripts by hand, at full size
+make bench ARGS="--only job --shapes dense --rows 2000000"
 make bench ARGS="--rows 25000000 --peers all --save"      # what docs/benchmarks.md shows
 python -m benchmarks --page docs/benchmarks.md            # writes the saved figures into the page
 """
@@ -18,40 +20,46 @@ from pathlib import Path
 from rich.console import Console
 
 from backstream.core.folders import CATALOG_VARIABLE
-from benchmarks import comparisons, growth, publication, results, table
+from benchmarks import comparisons, growth, publication, results, shapes, table, whole_jobs
 from benchmarks.comparisons import Section
 from benchmarks.kinds import PROGRESS, Setting, by_kind
 from benchmarks.peers import registry
 from benchmarks.results import Results
 
+ROWS = 2_000_000
 SAVED = Path(__file__).parent / "measured"
 """A file for each size and choice of sections."""
 _GROWTH_ROWS = 100_000_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print, or write the page; the exit status is 1 when a peer failed or results differ."""
+    """Measure and print, or write the page; the exit status is 1 when something failed, or results differ."""
     options = _parser().parse_args(arguments)
     if options.page:
         return _write_page(options.page)
     # The lake of a benchmark lies in a folder of its own, never in a catalog that somebody uses.
     os.environ.pop(CATALOG_VARIABLE, None)
     peers = registry.of_families(_families(options.peers))
-    sections = options.only or list(Section)
+    sections = options.only or [each for each in Section if each is not Section.JOB]
     wanted = comparisons.wanted(sections, {peer.name for peer in peers})
+    jobs = comparisons.of_shapes(options.shapes) if Section.JOB in sections else []
     bases = {each.base for each in wanted}
     measured = Results(0, 0, options.heap, results.today(), results.computer())
+    rows = options.rows or (ROWS if wanted else shapes.ROWS)
+    setting = Setting(rows, options.rounds, options.heap, options.folder.resolve())
     if wanted:
-        setting = Setting(options.rows, options.rounds, options.heap, options.folder.resolve())
         measured = by_kind(setting, wanted, [peer.name for peer in peers if peer.name in bases])
+    if jobs:
+        found = whole_jobs.measured(setting, options.shapes, PROGRESS.print)
+        measured = measured.joined(found) if wanted else found
     if Section.PUBLICATION in sections:
         measured.figures.extend(publication.figures(PROGRESS.print))
     if Section.GROWTH in sections:
-        shapes = growth.scaled(options.growth_rows)
+        sizes = growth.scaled(options.growth_rows)
         measured.costs.extend(
-            growth.costs(PROGRESS.print, options.folder.resolve() / "growth", options.rounds, shapes)
+            growth.costs(PROGRESS.print, options.folder.resolve() / "growth", options.rounds, sizes)
         )
-    table.shown(measured, wanted, Console(width=None if sys.stdout.isatty() else 200))
+    table.shown(measured, [*jobs, *wanted], Console(width=None if sys.stdout.isatty() else 200))
     if options.save:
         file = SAVED / f"{measured.rows}-{'-'.join(sections)}.json"
         measured.write(file)
@@ -61,7 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rows", type=_positive, default=2_000_000, help="events (default 2,000,000)")
+    parser.add_argument(
+        "--rows",
+        type=_positive,
+        help=f"events (default {ROWS:,}); of the largest shape with --only job (default {shapes.ROWS:,})",
+    )
     parser.add_argument("--rounds", type=_positive, default=3, help="measured rounds (default 3)")
     parser.add_argument("--only", nargs="+", type=Section, metavar="SECTION", help=f"of {', '.join(Section)}")
     parser.add_argument(
@@ -69,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
         type=_positive,
         default=_GROWTH_ROWS,
         help="published rows of the largest table of `growth` (default 100,000,000)",
+    )
+    parser.add_argument(
+        "--shapes", nargs="+", choices=shapes.NAMES, default=[*shapes.NAMES], help="of whole jobs (default all)"
     )
     choices = ["all", "none", *registry.FAMILIES]
     parser.add_argument(
@@ -106,8 +121,8 @@ def _families(asked: Sequence[str]) -> set[str]:
 
 
 def saved() -> list[Results]:
-    """All that was kept, the largest first."""
-    return sorted(map(Results.read, sorted(SAVED.glob("*.json"))), key=lambda each: -each.rows)
+    """All that was kept: whole jobs first, the largest first."""
+    return sorted(map(Results.read, sorted(SAVED.glob("*.json"))), key=lambda each: (not each.jobs, -each.rows))
 
 
 def _write_page(page: Path) -> int:
@@ -115,7 +130,7 @@ def _write_page(page: Path) -> int:
     if not found:
         PROGRESS.print(f"no results in {SAVED}\n\nhint: make bench ARGS='--rows 25000000 --peers all --save'")
         return 1
-    table.write_page(page, found, comparisons.COMPARISONS)
+    table.write_page(page, found, comparisons.ALL)
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -28,6 +28,8 @@ class Section(StrEnum):
     """Planning and publishing thousands of files, and after hundreds of runs; no Spark."""
     GROWTH = "growth"
     """Each command and page over tables with more and more published; a small run each, with Spark."""
+    JOB = "job"
+    """Whole jobs, from the start of a process to its exit."""
 
 
 class Asked(StrEnum):
@@ -37,6 +39,8 @@ class Asked(StrEnum):
     """Job over base must not exceed the limit."""
     FASTER = "faster"
     """Base over job must reach the limit."""
+    SECONDS = "seconds"
+    """The job by itself must not take longer than the limit; it has no base."""
     NOTHING = "-"
     """Job over base is told, whatever it is."""
 
@@ -56,7 +60,7 @@ class Comparison:
 
 
 class Ratio(NamedTuple):
-    """The median of the ratios of each round, and the least and greatest of them."""
+    """The median of the ratios of each round, and the least and greatest of them; of seconds, where these are."""
 
     median: float
     low: float
@@ -128,12 +132,60 @@ COMPARISONS = (
     ),
 )
 
+SHUFFLED = "-shuffled"
+"""What the name of a shape ends with where its files are in no order."""
+
+
+def _beside_script(shape: str, what: str, way: str, limits: tuple[float, float]) -> Iterator[Comparison]:
+    """Files in arrival order, and shuffled ones."""
+    orders = (("", "files in arrival order"), (SHUFFLED, "shuffled files"))
+    for (suffix, order), limit in zip(orders, limits, strict=True):
+        name = f"{shape}{suffix}"
+        text = f"{way}, {what}, {order}"
+        yield _at_most(limit, Section.JOB, text, f"{name}, {way}", "a script by hand", f"{name}, by hand")
+
+
+WHOLE_JOBS = (
+    *_beside_script("dense", "100,000 keys x 1 min", "recompute", (1.0, 1.2)),
+    *_beside_script("dense", "100,000 keys x 1 min", "replay", (1.4, 1.7)),
+    *_beside_script("hourly", "20,000 keys x 1 h", "recompute", (1.2, 1.2)),
+    *_beside_script("hourly", "20,000 keys x 1 h", "replay", (1.5, 1.5)),
+    *_beside_script("sliding", _SLIDING, "recompute", (1.0, 1.2)),
+    *_beside_script("sliding", _SLIDING, "replay", (1.4, 1.7)),
+    *_beside_script("session", _SESSION, "recompute", (1.0, 1.2)),
+    *_beside_script("session", _SESSION, "replay", (1.4, 1.7)),
+    _at_most(
+        1.1,
+        Section.JOB,
+        "recompute of one more day, into a table of many days",
+        "one-more-day, many days published",
+        "into an empty table",
+        "one-more-day, empty table",
+    ),
+    Comparison(
+        Section.JOB,
+        "recompute of 11 years in 134 chunks",
+        "many-chunks, recompute",
+        "-",
+        "many-chunks, recompute",
+        Asked.SECONDS,
+        20.0,
+    ),
+)
+"""Each job is of a shape, the part of its name before the comma."""
+ALL = (*WHOLE_JOBS, *COMPARISONS)
+
 
 def wanted(sections: Sequence[Section], peers: set[str]) -> list[Comparison]:
-    """The comparisons of some sections, without those against other peers than the given."""
+    """The comparisons of some sections, without those against other peers than the given; none of whole jobs."""
     names = {peer.name for peer in PEERS}
     chosen = [each for each in COMPARISONS if each.section in sections]
     return [each for each in chosen if each.base not in names or each.base in peers]
+
+
+def of_shapes(names: Sequence[str]) -> list[Comparison]:
+    """The comparisons of whole jobs of some shapes."""
+    return [each for each in WHOLE_JOBS if each.job.partition(",")[0] in names]
 
 
 def ratio(comparison: Comparison, results: Results) -> Ratio | None:
@@ -141,9 +193,13 @@ def ratio(comparison: Comparison, results: Results) -> Ratio | None:
 
     Both run in every round, so a machine that is busy for a while is busy for both.
     """
-    pair = [results.runs.get(name) for name in (comparison.job, comparison.base)]
+    measured = results.jobs if comparison.section is Section.JOB else results.runs
+    pair = [measured.get(name) for name in (comparison.job, comparison.base)]
     if pair[0] is None or pair[1] is None:
         return None
+    if comparison.asked is Asked.SECONDS:
+        seconds = pair[0].values(comparison.measure)
+        return Ratio(statistics.median(seconds), min(seconds), max(seconds))
     rounds = zip(pair[0].values(comparison.measure), pair[1].values(comparison.measure), strict=True)
     each = [base / job if comparison.asked is Asked.FASTER else job / base for job, base in rounds]
     return Ratio(statistics.median(each), min(each), max(each))

@@ -1,10 +1,12 @@
-"""The recorded stream that is measured: made by Spark, the same on every machine, written once.
+"""The recorded streams that are measured: the same on every machine, written once.
 
-Every column is a hash of the row's number, so a row does not depend on how Spark cuts the work.
+Every column that Spark makes is a hash of the row's number, so a row does not depend on how Spark cuts the work.
+What is small, or spans years, is drawn without Spark, by a generator with a seed.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +15,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -46,16 +51,39 @@ class Stream:
     days: int = 1
     files: int = 24
     has_hot_key: bool = False
+    even_keys: int = 0
+    """So many keys, each with as many events as any other; 0: `KEYS` keys, by zipf."""
+    is_shuffled: bool = False
+    """Each file has events from all over the stream, in no order; else files lie in arrival order."""
 
     @property
     def name(self) -> str:
         """The folder it is kept in."""
         hot = "-hot-key" if self.has_hot_key else ""
-        return f"events-v{VERSION}-{self.rows}-in-{self.days}d-{self.files}-files{hot}"
+        even = f"-{self.even_keys}-even-keys" if self.even_keys else ""
+        shuffled = "-shuffled" if self.is_shuffled else ""
+        return f"events-v{VERSION}-{self.rows}-in-{self.days}d-{self.files}-files{hot}{even}{shuffled}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sparse:
+    """A recorded stream of few events on each of many days; the key is the source partition."""
+
+    rows: int
+    since_ms: int
+    days: int
+    partitions: int
+    files: int
+
+    @property
+    def name(self) -> str:
+        """The folder it is kept in."""
+        span = f"{self.days}d-since-{self.since_ms}"
+        return f"sparse-v{VERSION}-{self.rows}-in-{span}-{self.partitions}-partitions-{self.files}-files"
 
 
 def events(spark: SparkSession, stream: Stream) -> DataFrame:
-    """The stream in arrival order, one Spark partition per file.
+    """The stream, one Spark partition per file.
 
     Returns:
         `event_time`, `arrival_time` (instants, whole ms), `source_partition` (a number, as Kafka's),
@@ -66,10 +94,12 @@ def events(spark: SparkSession, stream: Stream) -> DataFrame:
     since_first_ms = F.floor((F.col("id") + _chance(0)) / F.lit(float(stream.rows)) * span_ms)
     lateness_ms = F.floor(F.lit(float(SECOND_MS)) / (F.lit(_LONGEST_SHARE) - _chance(3)))
     key = F.floor(F.pow(F.lit(float(KEYS + 1)), _chance(4))) - F.lit(1)
+    if stream.even_keys:
+        key = F.floor(_chance(4) * F.lit(stream.even_keys))
     if stream.has_hot_key:
         key = F.when(_chance(6) < F.lit(0.5), F.lit(0)).otherwise(key)
     made = numbered.withColumn("arrival_time_ms", F.lit(FIRST_DAY_MS) + since_first_ms)
-    return made.select(
+    rows = made.select(
         F.timestamp_millis(F.col("arrival_time_ms") - lateness_ms).alias("event_time"),
         F.timestamp_millis("arrival_time_ms").alias("arrival_time"),
         _source_partition(F.col("arrival_time_ms")).cast("int").alias("source_partition"),
@@ -77,12 +107,20 @@ def events(spark: SparkSession, stream: Stream) -> DataFrame:
         key.alias("key"),
         F.floor(_chance(5) * F.lit(1000)).alias("value"),
     )
+    if not stream.is_shuffled:
+        return rows
+    place = F.xxhash64("arrival_seq", F.lit(7))
+    return rows.repartitionByRange(stream.files, place).sortWithinPartitions(place)
 
 
 def parquet(spark: SparkSession, stream: Stream, folder: Path) -> Path:
-    """The stream as Parquet files whose order by name and by age is that of arrival; made when absent."""
-    target = folder / stream.name / "parquet"
-    return _once(target, lambda new: _write_parquet(spark, stream, new))
+    """The stream as Parquet files whose order by name and by age is the stream's; made when absent."""
+    return _once(parquet_folder(stream, folder), lambda new: _write_parquet(spark, stream, new))
+
+
+def parquet_folder(stream: Stream, folder: Path) -> Path:
+    """Where `parquet` keeps the stream."""
+    return folder / stream.name / "parquet"
 
 
 def csv(spark: SparkSession, stream: Stream, folder: Path) -> Path:
@@ -92,6 +130,31 @@ def csv(spark: SparkSession, stream: Stream, folder: Path) -> Path:
     """
     source = parquet(spark, stream, folder)
     return _once(folder / stream.name / "csv", lambda new: _write_csv(spark.read.parquet(str(source)), new))
+
+
+def sparse_parquet(stream: Sparse, folder: Path) -> Path:
+    """The stream as Parquet files in arrival order; made when absent."""
+    return _once(folder / stream.name, lambda new: _write_sparse(stream, new))
+
+
+def _write_sparse(stream: Sparse, target: Path) -> None:
+    draw = np.random.default_rng(stream.rows)
+    event_ms = stream.since_ms + draw.integers(0, stream.days * DAY_MS, stream.rows)
+    arrival_ms = event_ms + SECOND_MS + draw.exponential(HOUR_MS, stream.rows).astype("int64")
+    partition = draw.integers(0, stream.partitions, stream.rows)
+    order, instant = np.argsort(arrival_ms, kind="stable"), pa.timestamp("ms", "UTC")
+    columns = {
+        "event_time": pa.array(event_ms[order], instant),
+        "arrival_time": pa.array(arrival_ms[order], instant),
+        "source_partition": pa.array(partition.astype("int32")),
+        "arrival_seq": pa.array(np.arange(stream.rows)),
+        "key": pa.array(partition),
+        "value": pa.array(draw.integers(0, 1000, stream.rows)),
+    }
+    target.mkdir(parents=True)
+    rows, each = pa.table(columns), math.ceil(stream.rows / stream.files)
+    for number, first in enumerate(range(0, stream.rows, each)):
+        pq.write_table(rows.slice(first, each), target / f"sparse-{number:05}.parquet")
 
 
 def _chance(number: int) -> Column:

@@ -53,7 +53,8 @@ class Runs:
 
     Each round maps a measure to a number: `seconds`, and where it is known `rss_mb` (peak of all processes),
     `heap_mb` (peak of the JVM), `spilled_mb`, `collected_mb` (sent to the driver), `longest_task_share` (of the
-    time of all tasks), `dropped` (behind a stream's watermark; in Structured Streaming groups), `batches`.
+    time of all tasks), `dropped` (behind a stream's watermark; in Structured Streaming groups), `batches`; of a
+    whole job `processor_s` (of all its processes), `events` that it reads and `rows` that it makes.
     """
 
     engine: str
@@ -80,7 +81,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """One run of the benchmark. `failed` maps a peer to the reason why it was not measured."""
+    """One run of the benchmark. `failed` maps a peer, or a whole job, to the reason why it was not measured."""
 
     rows: int
     rounds: int
@@ -92,6 +93,8 @@ class Results:
     disagreements: list[str] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     costs: list[Cost] = field(default_factory=list)
+    jobs: dict[str, Runs] = field(default_factory=dict)
+    """Whole jobs, from the start of a process to its exit; `runs` has what a warm session was measured with."""
 
     def write(self, path: Path) -> None:
         """Write as JSON."""
@@ -107,6 +110,7 @@ class Results:
             disagreements=self.disagreements + other.disagreements,
             figures=self.figures + other.figures,
             costs=self.costs + other.costs,
+            jobs=self.jobs | other.jobs,
         )
 
     @classmethod
@@ -120,7 +124,8 @@ class Results:
         runs = {name: Runs(**each) for name, each in content["runs"].items()}
         figures = [Figure(**each) for each in content.get("figures", ())]
         costs = [Cost(**each) for each in content.get("costs", ())]
-        return cls(**content | {"runs": runs, "figures": figures, "costs": costs})
+        jobs = {name: Runs(**each) for name, each in content.get("jobs", {}).items()}
+        return cls(**content | {"runs": runs, "figures": figures, "costs": costs, "jobs": jobs})
 
 
 def today() -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.comparisons import Asked, Comparison, Ratio, is_met, ratio
+from benchmarks.comparisons import Asked, Comparison, Ratio, Section, is_met, ratio
 from benchmarks.growth import bar_of
 from benchmarks.results import Cost, Results, Runs
 
@@ -27,6 +27,7 @@ JOB_COLUMNS = (
     "to driver",
     "longest task",
 )
+WHOLE_JOB_COLUMNS = ("whole job", "events", "result rows", "seconds", "in the rounds", "processor", "peak RSS")
 _BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
 _UNKNOWN = "-"
 _GROWTH = "seconds of processor (of the clock) and peak memory, by what is published"
@@ -43,7 +44,7 @@ def _ratio_row(comparison: Comparison, found: Ratio | None) -> Row:
     asked = _asked(comparison)
     if found is None:
         return (comparison.what, comparison.against, "not measured", _UNKNOWN, asked, _UNKNOWN)
-    unit = " x faster" if comparison.asked is Asked.FASTER else " x"
+    unit = {Asked.FASTER: " x faster", Asked.SECONDS: " s"}.get(comparison.asked, " x")
     met = {True: "yes", False: "no", None: _UNKNOWN}[is_met(comparison, found)]
     spread = f"{found.low:.2f} to {found.high:.2f}"
     return (comparison.what, comparison.against, f"{found.median:.2f}{unit}", spread, asked, met)
@@ -54,6 +55,8 @@ def _asked(comparison: Comparison) -> str:
         return _UNKNOWN
     if comparison.asked is Asked.FASTER:
         return f"at least {comparison.limit:g} x faster"
+    if comparison.asked is Asked.SECONDS:
+        return f"at most {comparison.limit:g} s"
     return f"at most {comparison.limit:g} x"
 
 
@@ -69,6 +72,19 @@ def _job_row(name: str, runs: Runs, rows: int) -> Row:
     share = runs.peak("longest_task_share")
     longest = _UNKNOWN if share is None else f"{share:.0%}".replace("%", " %")
     return (name, runs.engine, f"{seconds:.2f}", f"{events / seconds:,.0f}", *memory, longest)
+
+
+def whole_job_rows(results: Results) -> list[Row]:
+    """One row of text per whole job: medians of time, peaks of memory."""
+    return [_whole_job_row(name, runs) for name, runs in results.jobs.items()]
+
+
+def _whole_job_row(name: str, runs: Runs) -> Row:
+    seconds, processor_s = runs.values("seconds"), runs.median("processor_s") or 0.0
+    events, rows = (f"{runs.peak(measure) or 0:,.0f}" for measure in ("events", "rows"))
+    spread = f"{min(seconds):.1f} to {max(seconds):.1f}"
+    took = f"{runs.median('seconds') or 0:.1f}"
+    return (name, events, rows, took, spread, f"{processor_s:.1f} s", _size(runs.peak("rss_mb")))
 
 
 def figure_rows(results: Results) -> list[Row]:
@@ -87,7 +103,8 @@ def figure_rows(results: Results) -> list[Row]:
 
 def engine_rows(results: Results) -> list[Row]:
     """One row of text per engine and its settings."""
-    told = ((runs.engine, runs.reads, runs.settings) for runs in results.runs.values())
+    measured = [*results.jobs.values(), *results.runs.values()]
+    told = ((runs.engine, runs.reads, runs.settings) for runs in measured)
     return list(dict.fromkeys(told))
 
 
@@ -132,16 +149,29 @@ def shown(results: Results, comparisons: Sequence[Comparison], console: Console)
         console.print(_table("at size, without Spark", FIGURE_COLUMNS, figure_rows(results), left=1))
     if results.costs:
         console.print(_table(_GROWTH, growth_columns(results), growth_rows(results), left=1))
-    if not results.runs and not comparisons:
-        return
-    title = f"{results.rows:,} events, median of {results.rounds} rounds"
-    console.print(_table(title, RATIO_COLUMNS, ratio_rows(results, comparisons), left=2))
-    console.print(_table("per job: median time, peak memory", JOB_COLUMNS, job_rows(results), left=2))
-    console.print(_table("engines", ENGINE_COLUMNS, engine_rows(results), left=3))
+    jobs, others = _parted(comparisons)
+    if jobs:
+        title = f"whole jobs, median of {results.rounds} rounds"
+        console.print(_table(title, RATIO_COLUMNS, ratio_rows(results, jobs), left=2))
+        title = "per job: median time, peak memory"
+        console.print(_table(title, WHOLE_JOB_COLUMNS, whole_job_rows(results), left=1))
+    if results.runs or others:
+        title = f"{results.rows:,} events, median of {results.rounds} rounds"
+        console.print(_table(title, RATIO_COLUMNS, ratio_rows(results, others), left=2))
+        console.print(_table("per job: median time, peak memory", JOB_COLUMNS, job_rows(results), left=2))
+    if results.runs or comparisons:
+        console.print(_table("engines", ENGINE_COLUMNS, engine_rows(results), left=3))
     for line in results.disagreements:
         console.print(f"results differ: {line}", markup=False)
     for name, reason in results.failed.items():
         console.print(f"{name} was not measured: {reason}", markup=False)
+
+
+def _parted(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], list[Comparison]]:
+    """Those of whole jobs, and the others."""
+    return [each for each in comparisons if each.section is Section.JOB], [
+        each for each in comparisons if each.section is not Section.JOB
+    ]
 
 
 def _table(title: str, columns: Row, rows: Sequence[Row], left: int) -> Table:
@@ -160,8 +190,14 @@ def markdown(several: Sequence[Results], comparisons: Sequence[Comparison]) -> s
 
 def _markdown(results: Results, comparisons: Sequence[Comparison]) -> str:
     machine = [f"* {name}: {value}" for name, value in results.machine.items()]
+    jobs, others = _parted(comparisons)
+    measured = [
+        *(_whole_jobs(results, jobs) if results.jobs else ()),
+        *(_kernels(results, others) if results.runs else ()),
+    ]
     parts = [
-        *(_jobs(results, comparisons) if results.runs else [f"Measured on {results.measured_on}."]),
+        *(measured or [f"Measured on {results.measured_on}."]),
+        *([_markdown_table(ENGINE_COLUMNS, engine_rows(results), left=3)] if measured else ()),
         *(f"{name} was not measured: {reason}" for name, reason in results.failed.items()),
         *_figures(results),
         *_growth(results),
@@ -170,14 +206,20 @@ def _markdown(results: Results, comparisons: Sequence[Comparison]) -> str:
     return "\n\n".join(parts)
 
 
-def _jobs(results: Results, comparisons: Sequence[Comparison]) -> list[str]:
-    return [
-        f"Measured on {results.measured_on}: {results.rows:,} events, median of {results.rounds} rounds.",
-        _markdown_table(RATIO_COLUMNS, ratio_rows(results, comparisons), left=2),
-        "Per job: median time, peak memory over the rounds.",
-        _markdown_table(JOB_COLUMNS, job_rows(results), left=2),
-        _markdown_table(ENGINE_COLUMNS, engine_rows(results), left=3),
-    ]
+def _whole_jobs(results: Results, comparisons: Sequence[Comparison]) -> Iterator[str]:
+    yield "### Whole jobs"
+    yield f"Measured on {results.measured_on}: from start to exit of a process, median of {results.rounds} rounds."
+    yield _markdown_table(RATIO_COLUMNS, ratio_rows(results, comparisons), left=2)
+    yield "Per job: median time, processor time of all its processes, peak memory over the rounds."
+    yield _markdown_table(WHOLE_JOB_COLUMNS, whole_job_rows(results), left=1)
+
+
+def _kernels(results: Results, comparisons: Sequence[Comparison]) -> Iterator[str]:
+    yield f"### Kernels over {results.rows:,} events, files in arrival order"
+    yield f"Measured on {results.measured_on}: {results.rows:,} events, median of {results.rounds} rounds."
+    yield _markdown_table(RATIO_COLUMNS, ratio_rows(results, comparisons), left=2)
+    yield "Per job: median time, peak memory over the rounds."
+    yield _markdown_table(JOB_COLUMNS, job_rows(results), left=2)
 
 
 def _figures(results: Results) -> list[str]:

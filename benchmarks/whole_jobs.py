@@ -1,172 +1,279 @@
 """Whole jobs, from the start of the process to its exit: backstream's command beside a script written by hand.
 
-    python -m benchmarks.whole_jobs --rows 25000000 --rounds 3
-
-Both get the same heap and cores, read the same Parquet files and write Parquet. They run in turn, and the results
-are compared row by row. Printed are the median seconds of each, and the ratios.
+Both get the same heap and all cores, read the same Parquet files and write Parquet. They take turns, and what they
+write is compared row by row.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyspark
 from pyarrow import dataset
 
 from backstream.core.folders import CATALOG_VARIABLE, HOME_VARIABLE
-from backstream.spark.session import local
-from benchmarks import data
+from backstream.core.instants import DAY_MS, instant_text, moment
+from backstream.spark.heap import HEAP_VARIABLE
+from benchmarks import data, results, shapes
+from benchmarks.kinds import Setting, in_processes
+from benchmarks.measure import Say, in_turn
+from benchmarks.memory import ResidentPeak
+from benchmarks.results import Results, Runs
+from benchmarks.session import session
 
-HEAP = "6g"
-DEFINITION = """\
-name = "jobs"
-
-[source]
-path = "{path}"
-event_time = "event_time"
-arrival_time = "arrival_time"
-partition = "source_partition"
-sequence = "arrival_seq"
-key = ["key"]
-
-[window]
-kind = "tumbling"
-size = "{size}"
-
-[watermark]
-strategy = "bounded_out_of_orderness"
-delay = "1m"
-idle_timeout = "10m"
-
-[lateness]
-allowed = "5m"
-
-[aggregates]
-events = "count(*)"
-total = "sum(value)"
-
-[quality]
-late_ratio = {{ warn = 1.0, fail = 1.0 }}
-dropped_ratio = {{ warn = 1.0, fail = 1.0 }}
-missing_ratio = {{ warn = 1.0, fail = 1.0 }}
-"""
-BY_HAND = """\
-import sys
-from pyspark.sql import SparkSession, functions as F
-
-spark = (
-    SparkSession.builder.master("local[*]")
-    .config("spark.driver.memory", "{heap}")
-    .config("spark.sql.session.timeZone", "UTC")
-    .config("spark.ui.enabled", "false")
-    .getOrCreate()
-)
-events = spark.read.parquet("{path}").where("event_time >= '2024-03-01' AND event_time < '2024-03-02'")
-windows = events.groupBy("key", F.window("event_time", "{window}")).agg(
-    F.count("*").alias("events"), F.sum("value").alias("total")
-)
-rows = windows.select("key", F.col("window.start").alias("window_start"), "events", "total")
-rows.write.mode("overwrite").parquet("{out}")
-"""
-RANGE = ["--since", "2024-03-01", "--until", "2024-03-02"]
-Sums = tuple[int, int, int]
+_INSTANT = pa.timestamp("us", "UTC")
+_DAY = (data.FIRST_DAY_MS, data.FIRST_DAY_MS + DAY_MS)
+_LINES_TOLD = 5
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; the exit status is 1 when results differ."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.whole_jobs", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--rows", type=int, default=2_000_000, help="events (default 2,000,000)")
-    parser.add_argument("--rounds", type=int, default=3, help="measured rounds (default 3)")
-    parser.add_argument("--folder", type=Path, default=Path(".backstream/benchmarks"), help="for data")
-    parser.add_argument("--window", choices=["1m", "1h"], default="1m", help="its size (default 1m)")
-    options = parser.parse_args(arguments)
-    folder = options.folder.resolve()
-    stream = data.Stream(options.rows)
-    spark = local("benchmark data")
-    path = data.parquet(spark, stream, folder)
-    spark.stop()
-    seconds, sums = measure(path, folder / "jobs", options.window, options.rounds)
-    by_hand = statistics.median(seconds["by hand"])
-    print(f"{options.rows:,} events, windows of {options.window}, {HEAP} heap, {os.cpu_count()} cores")
-    for name, runs in seconds.items():
-        each = ", ".join(f"{run:.1f}" for run in runs)
-        median = statistics.median(runs)
-        print(f"{name:<12} {median:>7.1f} s ({each})  ratio {median / by_hand:.2f}  {sums[name][0]:,} rows")
-    return 0 if len(set(sums.values())) == 1 else 1
+class JobError(Exception):
+    """A job ended with another status than 0; the message has the end of what it said."""
 
 
-def measure(path: Path, folder: Path, size: str, rounds: int) -> tuple[dict[str, list[float]], dict[str, Sums]]:
-    """Run each job so many times, in turn; return its seconds, and rows and sums of what it wrote."""
-    jobs: Mapping[str, Callable[[], Sums]] = {
-        "by hand": lambda: _by_hand(path, folder / "by-hand", size),
-        "recompute": lambda: _backstream(path, folder / "recompute", size, "recompute"),
-        "replay": lambda: _backstream(path, folder / "replay", size, "replay"),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in jobs}
-    sums: dict[str, Sums] = {}
-    for _ in range(rounds):
-        for name, job in jobs.items():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
+@dataclass(frozen=True)
+class WholeJob:
+    """A process to be timed; what comes before and after it is not."""
+
+    name: str
+    events: int
+    command: Sequence[str]
+    log: Path
+    prepare: Callable[[], None]
+    """Takes away what the process has written before."""
+    written: Callable[[], list[Path]]
+    """The Parquet files with its result."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    since_ms: int = 0
+    """Rows of earlier windows are not its own."""
+
+    @property
+    def engine(self) -> str:
+        """For readers."""
+        return f"{'Spark SQL' if self.name.endswith('by hand') else 'backstream on Spark'} {pyspark.__version__}"
+
+    def run(self) -> dict[str, float]:
+        """Run the process, and return what it took.
+
+        Raises:
+            JobError: when it fails.
+        """
+        self.prepare()
+        environment = {name: value for name, value in os.environ.items() if name != CATALOG_VARIABLE}
+        with self.log.open("wb") as log:
             begin = time.monotonic()
-            sums[name] = job()
-            seconds[name].append(_ended_at(folder) - begin)
-            print(f"  {name}: {seconds[name][-1]:.1f} s", file=sys.stderr, flush=True)
-    return seconds, sums
+            process = subprocess.Popen(self.command, env={**environment, **self.variables}, stdout=log, stderr=log)
+            with ResidentPeak(process.pid) as used:
+                status = process.wait()
+            seconds = time.monotonic() - begin
+        if status:
+            end = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LINES_TOLD:]
+            raise JobError("\n  ".join([f"{self.name} ended with status {status}", *end]))
+        return {"seconds": seconds, "processor_s": used.processor_s, "rss_mb": used.peak_mb}
+
+    def rows(self) -> pa.Table:
+        """What it has written: key, the start of the window, and each aggregate."""
+        files = dataset.dataset([str(file) for file in self.written()], format="parquet")
+        types = {"key": pa.int64(), "window_start": _INSTANT, "events": pa.int64(), "total": pa.int64()}
+        table = files.to_table([*types])
+        rows = pa.table({name: table[name].cast(kind) for name, kind in types.items()})
+        return rows.filter(pc.field("window_start") >= pa.scalar(moment(self.since_ms), _INSTANT))
 
 
-def _ended_at(folder: Path) -> float:
-    """When the job's process ended; what is compared after it does not count."""
-    return float((folder / "ended").read_text())
+def measured(setting: Setting, names: Sequence[str], say: Say) -> Results:
+    """Run the jobs of some shapes in turn, so many rounds, and compare what they write in the first."""
+    found = Results(setting.rows, setting.rounds, setting.heap, results.today(), results.computer())
+    say("making the data, on first use")
+    list(in_processes([partial(_prepare, setting, [*names])]))
+    for name in names:
+        folder = setting.folder / "jobs" / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        _take_turns(_jobs(name, setting, folder), found, say)
+        shutil.rmtree(folder)
+    return found
 
 
-def _run(command: Sequence[str], folder: Path, variables: Mapping[str, str]) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != CATALOG_VARIABLE} | dict(variables)
-    with (folder.parent / "job.log").open("w") as log:
-        subprocess.run(command, env=environment, stdout=log, stderr=log, check=True)
-    (folder.parent / "ended").write_text(str(time.monotonic()))
+def _prepare(setting: Setting, names: list[str]) -> None:
+    spark = session(setting.heap, setting.folder / "spark")
+    shapes.prepare(spark, names, setting.rows, setting.folder)
+    spark.stop()
 
 
-def _by_hand(path: Path, folder: Path, size: str) -> Sums:
-    folder.mkdir()
-    script = folder / "job.py"
-    window = {"1m": "1 minute", "1h": "1 hour"}[size]
-    script.write_text(BY_HAND.format(heap=HEAP, path=path, window=window, out=folder / "out"))
-    _run([sys.executable, str(script)], folder, {})
-    return _sums(sorted((folder / "out").glob("*.parquet")))
+def _take_turns(jobs: Sequence[WholeJob], found: Results, say: Say) -> None:
+    left = {job.name: job for job in jobs}
+    for number in range(1, found.rounds + 1):
+        for name in in_turn([*left], [], number):
+            job = left[name]
+            try:
+                took = job.run()
+            except JobError as error:
+                del left[name]
+                found.jobs.pop(name, None)
+                found.failed[name] = str(error)
+                say(f"{name} is left out: {error}")
+                continue
+            runs = found.jobs.setdefault(name, Runs(job.engine, "Parquet", f"heap {found.heap}, all cores"))
+            runs.rounds.append({**took, "events": float(job.events)})
+            say(f"round {number} of {found.rounds}: {name}, {took['seconds']:.1f} s")
+        _compare([*left.values()], found, is_exact=number == 1)
+    in_order = {job.name: found.jobs.pop(job.name) for job in jobs if job.name in found.jobs}
+    found.jobs.update(in_order)
 
 
-def _backstream(path: Path, folder: Path, size: str, mode: str) -> Sums:
-    folder.mkdir()
-    definition = folder / "jobs.toml"
-    definition.write_text(DEFINITION.format(path=path, size=size))
-    variables = {HOME_VARIABLE: str(folder / "home"), "BACKSTREAM_DRIVER_MEMORY": HEAP}
-    command = [sys.executable, "-m", "backstream.cli", "run", str(definition), *RANGE, "--mode", mode]
-    _run(command, folder, variables)
-    return _sums(sorted((folder / "home").glob("warehouse/backstream/jobs/data/**/*.parquet")))
+def _compare(jobs: Sequence[WholeJob], found: Results, *, is_exact: bool) -> None:
+    """Note how many rows each job has written in this round, and where they differ from those of the first job."""
+    wanted: pa.Table | None = None
+    for job in jobs:
+        rows = job.rows()
+        found.jobs[job.name].rounds[-1]["rows"] = float(rows.num_rows)
+        rows = in_order(rows) if is_exact else totals(rows)
+        if wanted is None:
+            wanted = rows
+        elif told := difference(rows, wanted):
+            found.disagreements.append(f"{job.name} against {jobs[0].name}: {told}")
 
 
-def _sums(files: Sequence[Path]) -> Sums:
-    """Rows, events and a sum that tells which window and key has which total."""
-    rows = dataset.dataset([str(file) for file in files], format="parquet").to_table(
-        columns=["key", "window_start", "events", "total"]
+def in_order(rows: pa.Table) -> pa.Table:
+    """All rows by key and window, so that those of two jobs can be compared one by one."""
+    return rows.sort_by([("key", "ascending"), ("window_start", "ascending")])
+
+
+def totals(rows: pa.Table) -> pa.Table:
+    """What the rows add up to, as one row: enough in the rounds after the first."""
+    return pa.table(
+        {"rows": [rows.num_rows], **{name: [pc.sum(rows[name]).as_py()] for name in ("events", "total")}}
     )
-    minutes = pc.divide(rows["window_start"].cast(pa.timestamp("s", "UTC"), safe=False).cast("int64"), 60)
-    mixed = pc.add(pc.multiply(pc.cast(rows["key"], "int64"), 31), minutes)
-    told = pc.sum(pc.multiply(pc.bit_wise_and(mixed, 1023), rows["total"])).as_py()
-    return rows.num_rows, pc.sum(rows["events"]).as_py(), told
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def difference(rows: pa.Table, wanted: pa.Table) -> str | None:
+    """Say where two tables with the same columns differ, row by row; None when all rows are equal."""
+    if rows.num_rows != wanted.num_rows:
+        return f"{rows.num_rows:,} rows, not {wanted.num_rows:,}"
+    differs = pa.repeat(False, rows.num_rows)  # noqa: FBT003 - a value
+    for name in rows.column_names:
+        differs = pc.or_(differs, pc.not_equal(rows[name], wanted[name]))
+    if not (count := pc.sum(differs).as_py()):
+        return None
+    first = pc.index(differs, True).as_py()
+    return f"{count:,} of {rows.num_rows:,} rows differ, such as {_text(rows, first)}, not {_text(wanted, first)}"
+
+
+def _text(rows: pa.Table, number: int) -> str:
+    return ", ".join(f"{name} {column[0]}" for name, column in rows.slice(number, 1).to_pydict().items())
+
+
+def _jobs(name: str, setting: Setting, folder: Path) -> list[WholeJob]:
+    """The jobs of a shape; the others are compared with the first."""
+    if name == shapes.MANY_CHUNKS:
+        return [_many_chunks(setting, folder)]
+    if name == shapes.ONE_MORE_DAY:
+        return [*_one_more_day(setting, folder)]
+    shape = shapes.SHAPES[name].scaled(setting.rows)
+    path = data.parquet_folder(shape.stream, setting.folder)
+    definition, script, out = folder / "jobs.toml", folder / "job.py", folder / "out"
+    definition.write_text(shape.definition(path))
+    script.write_text(shape.by_hand(path, out, setting.heap))
+    by_hand = WholeJob(
+        f"{name}, by hand",
+        shape.stream.rows,
+        [sys.executable, str(script)],
+        folder / "by-hand.log",
+        prepare=lambda: shutil.rmtree(out, ignore_errors=True),
+        written=lambda: sorted(out.glob("*.parquet")),
+    )
+    home = folder / "home"
+    ours = _Ours(definition, home, setting.heap, lambda: shutil.rmtree(home, ignore_errors=True))
+    return [
+        by_hand,
+        *(ours.run(f"{name}, {way}", shape.stream.rows, _DAY, way) for way in ("recompute", "replay")),
+    ]
+
+
+def _many_chunks(setting: Setting, folder: Path) -> WholeJob:
+    stream = shapes.years(setting.rows)
+    definition, home = folder / "jobs.toml", folder / "home"
+    definition.write_text(shapes.many_chunks(setting.folder / stream.name))
+    ours = _Ours(definition, home, setting.heap, lambda: shutil.rmtree(home, ignore_errors=True))
+    span_ms = (stream.since_ms, stream.since_ms + stream.days * DAY_MS)
+    return ours.run(f"{shapes.MANY_CHUNKS}, recompute", stream.rows, span_ms, "recompute")
+
+
+def _one_more_day(setting: Setting, folder: Path) -> Iterator[WholeJob]:
+    """The same day twice, its files as new to the one state folder as to the other."""
+    before, day = shapes.published_before(setting.rows), shapes.one_more_day(setting.rows)
+    earlier_ms = (before.since_ms, before.since_ms + before.days * DAY_MS)
+    source, definition = folder / "source", folder / "jobs.toml"
+    definition.write_text(day.definition(source))
+    shutil.copytree(setting.folder / before.name, source)
+    prepared = []
+    for name, command in (("empty table", "plan"), ("many days published", "run")):
+        home = folder / name.replace(" ", "-")
+        ours = _Ours(definition, home, setting.heap, partial(_restore, home))
+        ours.command(name, 0, earlier_ms, "recompute", command).run()
+        shutil.copytree(home, _kept(home))
+        prepared.append((name, ours))
+    for file in data.parquet_folder(day.stream, setting.folder).glob("*.parquet"):
+        shutil.copy2(file, source)
+    for name, ours in prepared:
+        yield ours.run(f"{shapes.ONE_MORE_DAY}, {name}", day.stream.rows, _DAY, "recompute")
+
+
+def _kept(home: Path) -> Path:
+    return home.with_name(f"{home.name}-prepared")
+
+
+def _restore(home: Path) -> None:
+    """Make the state folder as it was prepared; at the same place, since tables know where their files are."""
+    if _kept(home).exists():
+        shutil.rmtree(home)
+        shutil.copytree(_kept(home), home)
+
+
+class _Ours(NamedTuple):
+    """A definition, and the state folder that it is run in."""
+
+    definition: Path
+    home: Path
+    heap: str
+    prepare: Callable[[], None]
+
+    def run(self, name: str, events: int, span_ms: tuple[int, int], way: str) -> WholeJob:
+        """The command that does all of a range."""
+        return self.command(name, events, span_ms, way, "run")
+
+    def command(self, name: str, events: int, span_ms: tuple[int, int], way: str, verb: str) -> WholeJob:
+        """A command about a range."""
+        since, until = map(instant_text, span_ms)
+        return WholeJob(
+            name,
+            events,
+            [
+                sys.executable,
+                "-m",
+                "backstream.cli",
+                verb,
+                str(self.definition),
+                "--since",
+                since,
+                "--until",
+                until,
+                "--mode",
+                way,
+            ],
+            self.home.with_suffix(".log"),
+            prepare=self.prepare,
+            written=lambda: sorted(self.home.glob("warehouse/backstream/jobs/data/**/*.parquet")),
+            variables={HOME_VARIABLE: str(self.home), HEAP_VARIABLE: self.heap},
+            since_ms=span_ms[0],
+        )

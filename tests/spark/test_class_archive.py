@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from backstream.spark import class_archive
 from backstream.spark.class_archive import (
     QUIET,
     VARIABLE,
@@ -76,6 +75,4 @@ def test_java_writes_one_that_the_next_java_starts_with_without_a_word(path: Pat
 
 def _session() -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"}
-    return subprocess.run(
-        [sys.executable, "-c", JOB], env=environment, capture_output=True, text=True, check=True
-    )
+    return subprocess.run([sys.executable, "-c", JOB], env=environment, capture_output=True, text=True, check=True)

@@ -1,0 +1,193 @@
+"""Shapes of whole jobs: what they read, the definition they run, and the script that one would write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from backstream.core.instants import DAY_MS, instant_ms
+from benchmarks import data
+from benchmarks.comparisons import SHUFFLED
+
+ROWS = 25_000_000
+"""Events of the largest shape; `--rows` scales all of them."""
+
+_DEFINITION = """\
+name = "jobs"
+
+[source]
+path = "{path}"
+event_time = "event_time"
+arrival_time = "arrival_time"
+partition = "source_partition"
+sequence = "arrival_seq"
+key = ["key"]
+
+[window]
+{window}
+
+[watermark]
+strategy = "bounded_out_of_orderness"
+delay = "1m"
+idle_timeout = "10m"
+
+[lateness]
+allowed = "5m"
+
+[aggregates]
+events = "count(*)"
+total = "sum(value)"
+
+[backfill]
+chunk = "{chunk}"
+
+[quality]
+late_ratio = {{ warn = 1.0, fail = 1.0 }}
+dropped_ratio = {{ warn = 1.0, fail = 1.0 }}
+missing_ratio = {{ warn = 1.0, fail = 1.0 }}
+"""
+SCRIPT = """\
+from pyspark.sql import SparkSession, functions as F
+
+spark = (
+    SparkSession.builder.master("local[*]")
+    .config("spark.driver.memory", "{heap}")
+    .config("spark.sql.session.timeZone", "UTC")
+    .config("spark.ui.enabled", "false")
+    .getOrCreate()
+)
+events = spark.read.parquet("{path}").where("{read}")
+windows = events.groupBy("key", {window}).agg(F.count("*").alias("events"), F.sum("value").alias("total"))
+rows = windows.select("key", F.col("{name}.start").alias("window_start"), "events", "total")
+{kept}rows.write.parquet("{out}")
+"""
+"""What a data engineer would write. Windows belong to the day in which they start, so those that reach beyond it
+need events of the next one, and those that started on the day before are left out."""
+
+_IN_DAY = "event_time >= '2024-03-01' AND event_time < '2024-03-02'"
+_WINDOWS_OF_DAY = "rows = rows.where(\"window_start >= '2024-03-01' AND window_start < '2024-03-02'\")\n"
+
+
+class Script(NamedTuple):
+    """What the scripts of shapes differ in: the window, the events that are read, the rows that are kept."""
+
+    window: str
+    name: str = "window"
+    read: str = _IN_DAY
+    kept: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One day of events, and what is made of them. `stream.rows` are those of the whole size."""
+
+    stream: data.Stream
+    window: str
+    script: Script
+
+    def scaled(self, rows: int) -> Shape:
+        """The same with as many events for each of `ROWS` as are asked for."""
+        return replace(self, stream=replace(self.stream, rows=scaled(self.stream.rows, rows)))
+
+    def definition(self, path: Path) -> str:
+        """The definition as TOML."""
+        return _DEFINITION.format(path=path, window=self.window, chunk="1d")
+
+    def by_hand(self, path: Path, out: Path, heap: str) -> str:
+        """The script that writes the same rows as Parquet."""
+        return SCRIPT.format(path=path, out=out, heap=heap, **self.script._asdict())
+
+
+def scaled(size: int, rows: int, least: int = 1) -> int:
+    """A size that belongs to `ROWS` events, for so many."""
+    return max(least, size * rows // ROWS)
+
+
+_TUMBLING = 'kind = "tumbling"\nsize = "{size}"'
+_DENSE = data.Stream(ROWS)
+_IN_ORDER: Mapping[str, Shape] = {
+    "dense": Shape(_DENSE, _TUMBLING.format(size="1m"), Script('F.window("event_time", "1 minute")')),
+    "hourly": Shape(
+        data.Stream(16_000_000, even_keys=20_000),
+        _TUMBLING.format(size="1h"),
+        Script('F.window("event_time", "1 hour")'),
+    ),
+    "sliding": Shape(
+        _DENSE,
+        'kind = "sliding"\nsize = "1h"\nslide = "5m"',
+        Script(
+            'F.window("event_time", "1 hour", "5 minutes")',
+            read="event_time >= '2024-03-01' AND event_time < '2024-03-02 01:00'",
+            kept=_WINDOWS_OF_DAY,
+        ),
+    ),
+    "session": Shape(
+        _DENSE,
+        'kind = "session"\ngap = "30m"',
+        # In Flink, and so here, events exactly a gap apart are of one session; Spark's need to be closer.
+        Script(
+            'F.session_window("event_time", "1800001 milliseconds")',
+            name="session_window",
+            read="event_time >= '2024-02-29' AND event_time < '2024-03-03'",
+            kept=_WINDOWS_OF_DAY,
+        ),
+    ),
+}
+SHAPES: Mapping[str, Shape] = {
+    name: shape
+    for plain, in_order in _IN_ORDER.items()
+    for name, shape in (
+        (plain, in_order),
+        (f"{plain}{SHUFFLED}", replace(in_order, stream=replace(in_order.stream, is_shuffled=True))),
+    )
+}
+"""Those that have a script beside them, by name."""
+
+ONE_MORE_DAY, MANY_CHUNKS = "one-more-day", "many-chunks"
+NAMES = (*SHAPES, ONE_MORE_DAY, MANY_CHUNKS)
+
+PUBLISHED_DAYS, EVENTS_A_DAY, DAY_ROWS = 1_000, 1_000, 2_000_000
+"""Days that are published before, events of each, and of the day after them."""
+FIRST_YEAR, END_YEAR = 2013, 2024
+RECORDS, SOURCE_PARTITIONS = 107_914, 55
+
+
+def published_before(rows: int) -> data.Sparse:
+    """The days before the one that is measured."""
+    days = scaled(PUBLISHED_DAYS, rows, least=2)
+    return data.Sparse(days * EVENTS_A_DAY, data.FIRST_DAY_MS - days * DAY_MS, days, data.PARTITIONS, days)
+
+
+def years(rows: int) -> data.Sparse:
+    """Eleven years of records, a file each; there are as many years and chunks at any size."""
+    since_ms = instant_ms(f"{FIRST_YEAR}-01-01", "first year")
+    days = (instant_ms(f"{END_YEAR}-01-01", "end") - since_ms) // DAY_MS
+    records = scaled(RECORDS, rows, least=2 * SOURCE_PARTITIONS)
+    return data.Sparse(records, since_ms, days, SOURCE_PARTITIONS, END_YEAR - FIRST_YEAR)
+
+
+def one_more_day(rows: int) -> Shape:
+    """The day that is run after those that are published; its files are in arrival order."""
+    shape = SHAPES["dense"]
+    return replace(shape, stream=data.Stream(scaled(DAY_ROWS, rows)))
+
+
+def many_chunks(path: Path) -> str:
+    """The definition of the years as TOML: a window a day, 30 days a chunk."""
+    return _DEFINITION.format(path=path, window=_TUMBLING.format(size="1d"), chunk="30d")
+
+
+def prepare(spark: SparkSession, names: list[str], rows: int, folder: Path) -> None:
+    """Make the data of shapes, where it is not there yet."""
+    for name in names:
+        if name == MANY_CHUNKS:
+            data.sparse_parquet(years(rows), folder)
+        elif name == ONE_MORE_DAY:
+            data.sparse_parquet(published_before(rows), folder)
+            data.parquet(spark, one_more_day(rows).stream, folder)
+        else:
+            data.parquet(spark, SHAPES[name].scaled(rows).stream, folder)
