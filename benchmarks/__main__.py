@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The lake of a benchmark lies in a folder of its own, never in a catalog that somebody uses.
     os.environ.pop(CATALOG_VARIABLE, None)
     peers = registry.of_families(_families(options.peers))
-    sections = options.only or [each for each in Section if each is not Section.JOB]
+    sections = options.only or [each for each in Section if each not in (Section.JOB, Section.GROWTH)]
     wanted = comparisons.wanted(sections, {peer.name for peer in peers})
     jobs = comparisons.of_shapes(options.shapes) if Section.JOB in sections else []
     bases = {each.base for each in wanted}

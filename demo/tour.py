@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page
 
 from backstream import steps
 from backstream.cli.engine import advise
-from backstream.cli.runs import carry_out
+from backstream.cli.runs import StartingSpark, carry_out
 from backstream.core.folders import DEFINITIONS_VARIABLE, HOME_VARIABLE, Home
 from backstream.core.forms import Form
 from backstream.core.instants import instant_ms
@@ -115,8 +115,9 @@ def _revision(home: Home, publish: str, reason: str) -> Plan:
     if done := _newest(home, load(definition).definition_hash):
         return done
     span_ms = (instant_ms(SINCE, "since"), instant_ms(UNTIL, "until"))
+    spark = StartingSpark(definition.stem)
     plan = steps.plan_run(definition, *span_ms, mode=Mode.REPLAY, trigger="cli", reason=reason, home=home)
-    carry_out(plan)
+    carry_out(plan, spark)
     return plan
 
 

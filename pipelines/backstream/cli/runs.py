@@ -101,7 +101,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
             _run_stale(definition, (since, until), mode, why)
             return
         asked = _asked(*_both(since, until), time_zone)
-        spark = _StartingSpark(definition_path(definition).stem)  # while the run is planned
+        spark = StartingSpark(definition_path(definition).stem)  # while the run is planned
         planned = None if fresh or why.gate_override else _interrupted(definition, asked.interval, mode)
         planned = planned or _planned(definition, asked, mode, why)
         _tell(asked)
@@ -157,11 +157,11 @@ def _run_stale(definition: str, within: tuple[str | None, str | None], mode: Mod
     because = why._replace(reason=why.reason or "late data")
     for interval, published_mode in ranges:
         print(f"stale: {found.dataset} {interval}", file=sys.stderr)
-        spark = _StartingSpark(found.dataset)
+        spark = StartingSpark(found.dataset)
         carry_out(_planned(definition, Asked(interval), mode or published_mode, because), spark)
 
 
-class _StartingSpark:
+class StartingSpark:
     """A session that starts meanwhile: its Java takes seconds to, and needs nothing that a plan says."""
 
     def __init__(self, name: str) -> None:
@@ -185,7 +185,7 @@ class _StartingSpark:
         return self._future.result()
 
 
-def carry_out(planned: Plan, spark: _StartingSpark) -> None:
+def carry_out(planned: Plan, spark: StartingSpark) -> None:
     """Replay, audit and publish what was planned, and say what came of it."""
     from rich.console import Console
 
@@ -267,7 +267,7 @@ def _plan_text(planned: Plan) -> str:
     return "\n".join(lines)
 
 
-def _replay(planned: Plan, starting: _StartingSpark) -> None:
+def _replay(planned: Plan, starting: StartingSpark) -> None:
     """All chunks in one Spark application, with a bar that moves as stages finish."""
     from rich.console import Console
     from rich.progress import (

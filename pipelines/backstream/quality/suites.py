@@ -135,8 +135,8 @@ def load_suite(name: str, folder: Path | None = None, *, is_asked: bool = True) 
 def require_sound_suite(name: str, remembered: Path, folder: Path | None = None) -> None:
     """Check a suite with those that it includes; Great Expectations is asked once for each content of their files.
 
-    It takes seconds to import, and a plan needs nothing else of it. It is not asked about the suites that come with
-    this version: it was, when they were written.
+    It takes seconds to import, and a plan needs nothing else of it. It is not asked about the suites that come
+    with this version: it was, when they were written.
 
     Args:
         name: of the suite.
