@@ -114,12 +114,15 @@ def _stages_run(store: Any, job: int) -> list[Any]:
     """The last attempt of each stage that a job has run.
 
     Others are known by their number alone: Spark skips a stage whose output is there already, and forgets skipped
-    stages before all others.
+    stages before all others. Where two jobs at the same time skip the same stage, it counts for the one that ends
+    first only, so what Spark says of the stage itself goes before the number of the job.
     """
     about = store.job(job)
     kept = [_last_attempt(store, int(about.stageIds().apply(n))) for n in range(int(about.stageIds().size()))]
-    run = [stage for stage in kept if stage is not None and str(stage.status()) != "SKIPPED"]
-    if len(run) + int(about.numSkippedStages()) < len(kept):
+    known = [stage for stage in kept if stage is not None]
+    run = [stage for stage in known if str(stage.status()) != "SKIPPED"]
+    skipped = max(int(about.numSkippedStages()), len(known) - len(run))
+    if len(run) + skipped < len(kept):
         msg = (
             f"Spark has forgotten what some of the {len(kept):,} stages of a job have written\n\n"
             "hint: it keeps too few of them; raise spark.ui.retainedStages"
