@@ -22,10 +22,12 @@ from pyspark.sql.types import DataType, IntegerType, StructType
 
 from backstream.core.errors import CountError, StorageError
 from backstream.core.footers import footer_digest
+from backstream.core.instants import DAY_MS
 from backstream.core.manifest import StagedFile
 from backstream.core.plan import Chunk, Plan, PlannedTable
 from backstream.core.tables import PANES, RECORD_COUNT, WINDOWS, pane_count
 from backstream.spark.schemas import conforming
+from backstream.spark.small_files import split_files
 from backstream.spark.unreadable import unreadable_file
 from backstream.spark.work import CHUNK
 from backstream.spark.writes import require_visible, write_parquet
@@ -34,6 +36,8 @@ _SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp"}
 _DAY, _CHUNK = "staging_day", "staging_chunk"
 _COUNTED = {WINDOWS: RECORD_COUNT, PANES: pane_count("final")}
 """The column of a table that says how many records a row is made of."""
+FEW_EVENTS = 10_000
+"""Of a day: the driver writes its file in less time than Spark needs besides writing the rows."""
 _REFUSALS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 """What Java passes on, word for word, of an operating system that does not let it write."""
 
@@ -49,6 +53,12 @@ class Attempt:
     def folder(self, suffix: str) -> Path:
         """Where this attempt stages files of a table; named after the first chunk."""
         return self.plan.staging(suffix) / f"{self.chunks[0].chunk_id}-{self.attempt}"
+
+    @property
+    def has_small_files(self) -> bool:
+        """Whether there are several days, each with few events."""
+        days = (self.chunks[-1].end_ms - self.chunks[0].start_ms) / DAY_MS
+        return days > 1 and sum(chunk.expected_events for chunk in self.chunks) <= days * FEW_EVENTS
 
     def __str__(self) -> str:
         ids = [chunk.chunk_id for chunk in self.chunks]
@@ -77,8 +87,11 @@ def staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
     ready = with_run.transform(conforming(table.name, contract)).select(*named, *apart)
     names, folder = [_CHUNK, _DAY][: len(apart)], attempt.folder(suffix)
     # What goes into one file is kept together, unless it is large.
-    writer = ready.hint("rebalance", *names).write.partitionBy(*names)
+    together, is_small = ready.hint("rebalance", *names), attempt.has_small_files
+    writer = together.sortWithinPartitions(*names).write if is_small else together.write.partitionBy(*names)
     written = write_parquet(rows.sparkSession, writer, folder)
+    if is_small:
+        split_files(folder, names)
     files = _files(folder, _COUNTED.get(suffix))
     seen = {Path(file.path): file.rows for several in files.values() for file in several}
     require_visible(f"table `{table.name}`", folder, written, seen)
