@@ -6,6 +6,25 @@ import subprocess
 import sys
 from pathlib import Path
 
+SHARED = """
+import sys
+from pathlib import Path
+
+from pyspark.sql import functions as F
+
+from backstream.spark import session, writes
+
+spark = session.local("shares")
+rows = spark.range(1000).repartition(3, "id").select("id", F.rand(1).alias("drawn"))
+sevens, fives = (rows.groupBy((F.col("id") % F.lit(by)).alias("rest")).agg(F.sum("drawn")) for by in (7, 5))
+try:
+    written = writes.write_parquet(spark, sevens.unionAll(fives).write, Path(sys.argv[1]))
+    print(sum(each.rows for each in written))
+except Exception as error:
+    print(error)
+"""
+"""Two jobs that run at the same time and skip the same stage: Spark says so of the one that ends first only."""
+
 JOB = """
 import sys
 from pathlib import Path
@@ -41,6 +60,12 @@ def _said(folder: Path, *, kept: int, others: int) -> list[str]:
 
 def test_what_tasks_wrote_is_known_although_spark_forgets_the_stages_it_skipped(tmp_path: Path) -> None:
     assert _said(tmp_path, kept=20, others=8) == ["7"]
+
+
+def test_what_tasks_wrote_is_known_although_two_jobs_skip_the_same_stage(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SHARED, str(tmp_path / "rows")]
+
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines() == ["12"]
 
 
 def test_stages_that_wrote_and_are_forgotten_are_an_error_that_names_the_setting(tmp_path: Path) -> None:

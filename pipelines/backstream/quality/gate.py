@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from backstream.core.audit import Audit, Check, Outcome, Severity, verdict_over
 from backstream.core.instants import epoch_ms, instant_text
@@ -102,7 +103,7 @@ def judge(  # noqa: PLR0913 - each says another thing, by its name
 def _check(entry: Entry, frame: pd.DataFrame, batch: Any, limits: Mapping[str, float]) -> Check:
     """One expectation asked of its frame."""
     kwargs = entry.resolved(limits)
-    found = answer(batch, entry.type, kwargs, _NAMED_BY[entry.frame])
+    found = answer(batch, entry.type, kwargs, frame)
     return Check(
         name=entry.description,
         expectation=entry.type,
@@ -133,9 +134,9 @@ def _observed(found: Answer, entry: Entry, frame: pd.DataFrame) -> str:
     if entry.frame == "run" and column:
         return f"{column.replace('_', ' ')}: {value_text(_plain(frame[column].iloc[0]), column)}"
     counted = rows_text(found.unexpected, found.elements, entry.frame)
-    worst = _ordered(found, column)[:1]
-    if column and worst and _is_measured(worst[0], column):
-        return f"{counted}, the worst {value_text(_plain(worst[0][column]), column)}"
+    worst = _worst(found, column).head(1)
+    if column and _is_measured(worst, column):
+        return f"{counted}, the worst {value_text(_plain(worst[column].iloc[0]), column)}"
     return counted
 
 
@@ -145,21 +146,28 @@ def _named(found: Answer, entry: Entry) -> tuple[Mapping[str, Any], ...]:
     names = [*_NAMED_BY[entry.frame], *([column] if column else [])]
     if not _NAMED_BY[entry.frame]:
         return ()
-    rows = _ordered(found, column)[:MOST_NAMED]
-    return tuple({name: _plain(row[name]) for name in names if name in row} for row in rows)
+    rows = _worst(found, column).head(MOST_NAMED)
+    known = list(dict.fromkeys(name for name in names if name in rows.columns))
+    named = rows[known].to_dict("records")
+    return tuple({str(name): _plain(value) for name, value in row.items()} for row in named)
 
 
-def _ordered(found: Answer, column: str | None) -> list[Mapping[str, Any]]:
-    rows = list(found.failing)
-    if column and rows and _is_measured(rows[0], column):
-        rows.sort(key=lambda row: abs(row[column]), reverse=column != "completeness")
-    return rows
+def _worst(found: Answer, column: str | None) -> pd.DataFrame:
+    """The failing rows: those that are farthest off first where there is a measure."""
+    rows = found.failing
+    if not column or not _is_measured(rows, column):
+        return rows
+    return rows.sort_values(column, key=abs, ascending=column == "completeness", kind="stable")
 
 
-def _is_measured(row: Mapping[str, Any], column: str | None) -> bool:
-    """Whether the value of a failing row is a number, and not one of yes and no."""
-    value = _plain(row.get(column)) if column else None
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_measured(rows: pd.DataFrame, column: str) -> bool:
+    """Whether the values of failing rows are numbers, and not yes and no."""
+    return (
+        not rows.empty
+        and column in rows.columns
+        and is_numeric_dtype(rows[column])
+        and not is_bool_dtype(rows[column])
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -17,14 +17,14 @@ import pandas as pd
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a frame answered: `failing` rows by name and value; `error` says why there is no answer."""
+    """What a frame answered: `failing` has all failing rows; `error` says why there is no answer."""
 
     is_met: bool
     error: str = ""
     observed: Any = None
     elements: int = 0
     unexpected: int = 0
-    failing: tuple[Mapping[str, Any], ...] = field(default=())
+    failing: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def refusal(type_name: str, kwargs: Mapping[str, Any]) -> str | None:
@@ -63,18 +63,18 @@ def batches(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     }
 
 
-def answer(batch: Any, type_name: str, kwargs: Mapping[str, Any], named_by: list[str]) -> Answer:
+def answer(batch: Any, type_name: str, kwargs: Mapping[str, Any], frame: pd.DataFrame) -> Answer:
     """What a frame answers to one expectation; whatever is raised on the way is the answer's error.
 
     Args:
         batch: one of `batches`.
         type_name: such as `expect_column_values_to_be_between`.
         kwargs: its arguments, parameters filled in.
-        named_by: columns that name a row.
+        frame: what the batch was made of.
     """
-    result_format = {"result_format": "COMPLETE", "unexpected_index_column_names": named_by}
     try:
-        result = batch.validate(_expectation(type_name, kwargs), result_format=result_format)
+        # Failing rows come by their index: the library would take the columns that name them out one by one.
+        result = batch.validate(_expectation(type_name, kwargs), result_format="COMPLETE")
     except Exception as error:  # noqa: BLE001 - a check that cannot run is an outcome, whatever the library raises
         return Answer(is_met=False, error=f"{type(error).__name__}: {error}")
     raised = _raised(result.exception_info)
@@ -85,7 +85,7 @@ def answer(batch: Any, type_name: str, kwargs: Mapping[str, Any], named_by: list
         observed=result.result.get("observed_value"),
         elements=int(result.result.get("element_count", 0)),
         unexpected=int(result.result.get("unexpected_count", 0)),
-        failing=tuple(result.result.get("unexpected_index_list") or ()),
+        failing=frame.loc[list(result.result.get("unexpected_index_list") or ())],
     )
 
 

@@ -119,18 +119,16 @@ def gaps(frame: pd.DataFrame) -> list[Gap]:
     is_missing = ~expected["is_present"]
     run = (is_missing != is_missing.shift()).cumsum()
     missing = expected.assign(run=run)[is_missing]
-    found = [_gap(str(name), rows) for (name, _), rows in missing.groupby(["source_partition", "run"])]
-    return sorted(found, key=lambda gap: (-gap.windows, -gap.expected_events, gap.since_ms))
-
-
-def _gap(source_partition: str, rows: pd.DataFrame) -> Gap:
-    return Gap(
-        source_partition=source_partition,
-        since_ms=_ms(rows["window_start"].min()),
-        until_ms=_ms(rows["window_end"].max()),
-        windows=len(rows),
-        expected_events=int(rows["expected_events"].sum()),
+    by_run = missing.groupby(["source_partition", "run"]).agg(
+        since=("window_start", "min"),
+        until=("window_end", "max"),
+        windows=("run", "size"),
+        expected_events=("expected_events", "sum"),
     )
+    names = by_run.index.get_level_values("source_partition")
+    columns = (_all_ms(by_run["since"]), _all_ms(by_run["until"]), by_run["windows"], by_run["expected_events"])
+    found = [Gap(str(name), *map(int, values)) for name, *values in zip(names, *columns, strict=True)]
+    return sorted(found, key=lambda gap: (-gap.windows, -gap.expected_events, gap.since_ms))
 
 
 def _cells(
@@ -205,8 +203,8 @@ def _shortened(name: str, length: int) -> str:
     return name if len(name) <= length else f"{name[: length - 1]}…"
 
 
-def _ms(value: pd.Timestamp) -> int:
-    return int(value.value // 1_000_000)
+def _all_ms(instants: pd.Series[pd.Timestamp]) -> pd.Series[int]:
+    return instants.dt.as_unit("ms").astype("int64")
 
 
 def range_words(span: Interval) -> str:

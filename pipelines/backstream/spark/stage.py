@@ -28,6 +28,7 @@ from backstream.core.plan import Chunk, Plan, PlannedTable
 from backstream.core.tables import METRICS, PANES, RECORD_COUNT, WINDOWS, pane_count
 from backstream.spark.read import rows_of
 from backstream.spark.schemas import conforming
+from backstream.spark.small_files import split_files
 from backstream.spark.unreadable import unreadable_file
 from backstream.spark.work import CHUNK
 from backstream.spark.writes import require_visible, write_parquet
@@ -42,6 +43,8 @@ _FEW_EVENTS = 100_000
 """So few events are grouped by one task, since Spark puts small tasks together."""
 _MANY_EVENTS = 500_000
 """So many events per core make a file of some megabytes, at least."""
+FEW_EVENTS = 10_000
+"""Of a day: the driver writes its file in less time than Spark needs besides writing the rows."""
 _REFUSALS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 """What Java passes on, word for word, of an operating system that does not let it write."""
 
@@ -69,6 +72,12 @@ class Attempt:
         day_ms = start_ms - start_ms % DAY_MS
         return of_chunk / f"{_DAY}={moment(day_ms).date()}" if end_ms <= day_ms + DAY_MS else None
 
+    @property
+    def has_small_files(self) -> bool:
+        """Whether there are several days, each with few events."""
+        days = (self.chunks[-1].end_ms - self.chunks[0].start_ms) / DAY_MS
+        return days > 1 and sum(chunk.expected_events for chunk in self.chunks) <= days * FEW_EVENTS
+
     def __str__(self) -> str:
         ids = [chunk.chunk_id for chunk in self.chunks]
         chunks = f"chunk {ids[0]}" if len(ids) == 1 else f"chunks {ids[0]} to {ids[-1]}"
@@ -91,19 +100,24 @@ def staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
     contract = {name: kind for name, kind, _, _ in _columns(table)} | {CHUNK: IntegerType()}
     ready = with_run.transform(conforming(table.name, contract))
     named = [F.col(name).alias(name, metadata=meta) for name, _, meta, _ in _columns(table)]
-    spark, only = rows.sparkSession, attempt.only_folder(suffix)
+    spark, only, is_small = rows.sparkSession, attempt.only_folder(suffix), False
+    names = [_CHUNK, _DAY] if table.day_column else [_CHUNK]
     if only is None:
         apart = [F.col(CHUNK).cast("int").alias(_CHUNK)]
         if table.day_column:
             apart.append(F.to_date(table.day_column).alias(_DAY))  # one file holds one day, the lake's partition
-        names = [_CHUNK, _DAY][: len(apart)]
         # What goes into one file is kept together, unless it is large.
-        writer = ready.select(*named, *apart).hint("rebalance", *names).write.partitionBy(*names)
+        together = ready.select(*named, *apart).hint("rebalance", *names)
+        is_small = attempt.has_small_files
+        writer = together.sortWithinPartitions(*names).write if is_small else together.write.partitionBy(*names)
     else:
         # All rows go to the same place: they need not be moved or sorted to get there.
         kept = ready.select(*named)
         writer = (kept if suffix in _GROUPED and _is_well_cut(spark, attempt) else kept.hint("rebalance")).write
     written = write_parquet(spark, writer.option("compression", "zstd"), only or folder)
+    if is_small:
+        with _readable(folder):
+            split_files(folder, names)
     files = _files(folder, _COUNTED.get(suffix))
     seen = {Path(file.path): file.rows for several in files.values() for file in several}
     require_visible(f"table `{table.name}`", folder, written, seen)
@@ -179,15 +193,21 @@ def _files(folder: Path, counted: str | None) -> Staged:
     """
     found: Staged = {}
     for path in sorted(folder.rglob("*.parquet")):
-        try:
+        with _readable(path):
             file = _described(path, counted)
-        except (OSError, ValueError) as error:  # Arrow's own errors are among these
-            msg = f"a file that was just written cannot be read: {error}\n  {path}\n\nhint: run the same again"
-            raise CountError(msg) from error
         if file.rows:
             number = int(path.relative_to(folder).parts[0].removeprefix(f"{_CHUNK}="))
             found[number] = (*found.get(number, ()), file)
     return found
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:  # Arrow's own errors are among these
+        msg = f"a file that was just written cannot be read: {error}\n  {path}\n\nhint: run the same again"
+        raise CountError(msg) from error
 
 
 def _described(path: Path, counted: str | None) -> StagedFile:

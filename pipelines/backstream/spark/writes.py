@@ -114,7 +114,8 @@ def _stages_run(store: Any, job: int) -> list[Any]:
     """The last attempt of each stage that a job has run.
 
     Others are known by their number alone: Spark skips a stage whose output is there already, and forgets skipped
-    stages before all others.
+    stages before all others. Where two jobs at the same time skip the same stage, it counts for the one that ends
+    first only, so what Spark says of the stage itself goes before the number of the job.
     """
     about = store.job(job)
     kept = [_last_attempt(store, int(about.stageIds().apply(n))) for n in range(int(about.stageIds().size()))]
