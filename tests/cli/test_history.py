@@ -149,7 +149,7 @@ def test_show_of_a_definition_shows_its_dataset(lake: Lake, tmp_path: Path) -> N
 
 
 def test_show_before_a_publication_has_no_rows(lake: Lake) -> None:
-    lake.plan(*RANGE)
+    lake.make(lake.plan(*RANGE))
 
     result = backstream("show", "flights")
 
@@ -159,7 +159,7 @@ def test_show_before_a_publication_has_no_rows(lake: Lake) -> None:
 
 def test_show_says_what_it_does_not_know(lake: Lake) -> None:
     assert "no table `flights` in the lake" in refusal("show", "flights")
-    lake.plan(*RANGE)
+    lake.make(lake.plan(*RANGE))
     assert refusal("show", "flights", "--as-of", "2100-01-01") == "nothing was ever published into table `flights`"
     done = lake.publish(*RANGE, FIRST)
     state = f"version 1, made {done.published_at} by run {done.run_id} (snapshot {done.snapshots['']})"

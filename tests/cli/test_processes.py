@@ -142,6 +142,24 @@ def test_a_run_is_published_and_summed_up_on_standard_output(tmp_path: Path, wit
     assert rows(Home(tmp_path / "home"), "clicks")["clicks"].to_pylist() == [2, 1]
 
 
+def test_a_run_is_published_also_where_the_dataset_cannot_be_looked_at_anew(
+    tmp_path: Path, without_codegen: str
+) -> None:
+    write_clicks(tmp_path / "data/a.parquet", TWO_AND_A_LATE_ONE)
+    definition = write_definition(tmp_path, CLICKS + LENIENT_ABOUT_GAPS)
+    Home(tmp_path / "home").observation("clicks").mkdir(parents=True)
+    Home(tmp_path / "home").observation("clicks").joinpath("in its way").touch()
+
+    result = backstream(tmp_path, "run", str(definition), *FIRST_OF_MARCH, SPARK_CONF_DIR=without_codegen)
+
+    assert result.returncode == 0
+    assert "published  2 rows to table clicks, replacing 0\n" in result.stdout
+    assert result.stderr[result.stderr.index("warning: ") :] == (
+        "warning: what the pages show of clicks is as old as it was: it could not be looked at anew\n"
+        "  cannot write clicks.json: Is a directory\n"
+    )
+
+
 def test_a_run_that_the_gate_refuses_publishes_nothing_has_status_2_and_leaves_its_report(
     tmp_path: Path, without_codegen: str
 ) -> None:

@@ -89,6 +89,7 @@ class Lake:
         self, plan: Plan, windows: Mapping[str, int], metrics: Sequence[tuple[str, int]] = ()
     ) -> list[Manifest]:
         """The manifests of a plan whose job counted so many departures (of one carrier) per window start."""
+        self.make(plan)
         starts_ms = {instant_ms(start, "window start"): departures for start, departures in windows.items()}
         manifests = []
         for chunk in plan.chunks:

@@ -254,7 +254,7 @@ def test_a_table_that_was_made_anew_since_the_plan_is_refused(lake: Lake) -> Non
         publish(plan, manifests)
 
     assert str(caught.value) == (
-        "table `flights` is not the one this run was planned for\n"
+        "table `flights` is not the one this run was planned for: it was made or changed since\n"
         "  departures: planned as long, field 4, found no such column\n"
         "\n"
         "hint: plan the range again"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from backstream import __version__
 from backstream.core.audit import Audit
-from backstream.core.errors import BackstreamError, ConflictError, LedgerError, PlanError
+from backstream.core.errors import BackstreamError, ConflictError, PlanError
 from backstream.core.folders import Home, RunFolder
 from backstream.core.intervals import Interval
 from backstream.core.pins import other_code, require_inputs, unfinished
@@ -15,8 +15,9 @@ from backstream.core.plan import Mode, Plan, slug
 from backstream.core.tables import WINDOWS
 from backstream.definition.load import load, resolved
 from backstream.definition.pinned import require_definition
-from backstream.lake.catalog import loaded, opened
+from backstream.lake.catalog import opened_to_read
 from backstream.lake.history import require_unmoved
+from backstream.lake.schemas import find_table
 from backstream.steps.inputs import source_files
 
 
@@ -118,10 +119,13 @@ def _readable(file: Path) -> Plan | None:
 
 def _is_overtaken(plan: Plan, home: Home) -> bool:
     """Whether its publication would be refused, because another run has published into the range."""
-    with opened(home) as catalog:
+    with opened_to_read(home) as catalog:
+        table = find_table(catalog, plan.tables[WINDOWS].name)
+        if table is None:  # not any more, or not yet
+            return plan.base_snapshots.get(WINDOWS) is not None
         try:
-            require_unmoved(loaded(catalog, plan.tables[WINDOWS].name), plan)
-        except (ConflictError, LedgerError):  # or the table is not there any more
+            require_unmoved(table, plan)
+        except ConflictError:
             return True
     return False
 
