@@ -41,16 +41,24 @@ Say = Callable[[str], None]
 class Bar(NamedTuple):
     """What is asked of a command: at most so many seconds, so many times those on an empty table, so many MB."""
 
-    seconds: float
+    seconds: float | None
     times: float
     mb: float
 
+    def __str__(self) -> str:
+        seconds = "" if self.seconds is None else f"{self.seconds:g} s, "
+        return f"at most {seconds}{self.times:g} x, {self.mb:g} MB"
 
-def bar_of(command: str) -> Bar | None:
-    """What is asked of a command; None of a run, most of which is Java."""
-    if command == _RUN:
-        return None
-    return Bar(3.0, 1.2 if command in _OF_A_RUN else 2.0, 400.0)
+    def is_met(self, first: Cost, last: Cost) -> bool:
+        """Whether a cost keeps the bar, beside the same on an empty table."""
+        is_quick = self.seconds is None or last.cpu_s <= self.seconds
+        return is_quick and last.cpu_s <= self.times * first.cpu_s and last.rss_mb <= self.mb
+
+
+def bar_of(command: str) -> Bar:
+    """What is asked of a command; of a run, which works with Spark, no seconds."""
+    seconds = None if command == _RUN else 3.0
+    return Bar(seconds, 1.2 if command in _OF_A_RUN else 2.0, 400.0)
 
 
 def costs(say: Say, folder: Path, rounds: int, shapes: Sequence[Shape] = SHAPES) -> list[Cost]:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shutil import copy2, rmtree
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +20,7 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.table.update import _apply_table_update, _TableMetadataUpdateContext
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from backstream.core.audit import Audit, Check, Outcome, Severity, Verdict
@@ -222,39 +219,24 @@ def _write_events(place: Place, number: int, events: int) -> None:
     os.utime(file, (modified_s, modified_s))
 
 
-class _ManySnapshots(OneTransaction):
-    """Snapshot after snapshot, committed at the end: PyIceberg copies all metadata for each commit."""
-
-    def __init__(self, table: Table) -> None:
-        super().__init__(table)
-        self._applied, self._metadata, self._context = 0, table.metadata, _TableMetadataUpdateContext()
-
-    @property
-    def table_metadata(self) -> TableMetadata:
-        """The table with what was staged so far."""
-        for update in self._updates[self._applied :]:
-            self._metadata = _apply_table_update(update, self._metadata, self._context)
-        self._applied = len(self._updates)
-        return self._metadata
-
-    def __enter__(self) -> Self:
-        """Begin."""
-        return self
-
-    def replaced(
-        self, added: Sequence[DataFile], removed: Sequence[DataFile], said: dict[str, str], tag: str
-    ) -> Snapshot:
-        """The next snapshot, as a publication makes it."""
-        producer = _OneSnapshot(Operation.OVERWRITE, self, self._table.io, snapshot_properties=said)
-        for file in removed:
-            producer.delete_data_file(file)
-        for file in added:
-            producer.append_data_file(file)
-        producer.commit()
-        ManageSnapshots(self).create_tag(producer.snapshot_id, tag).commit()
-        snapshot = self.table_metadata.snapshot_by_id(producer.snapshot_id)
-        assert snapshot is not None  # noqa: S101 - it was just made
-        return snapshot
+def _replaced(
+    transaction: OneTransaction,
+    added: Sequence[DataFile],
+    removed: Sequence[DataFile],
+    said: dict[str, str],
+    tag: str,
+) -> Snapshot:
+    """The next snapshot, as a publication makes it; all of them are committed together, which is quick."""
+    producer = _OneSnapshot(Operation.OVERWRITE, transaction, transaction._table.io, snapshot_properties=said)  # noqa: SLF001
+    for file in removed:
+        producer.delete_data_file(file)
+    for file in added:
+        producer.append_data_file(file)
+    producer.commit()
+    ManageSnapshots(transaction).create_tag(producer.snapshot_id, tag).commit()
+    snapshot = transaction.table_metadata.snapshot_by_id(producer.snapshot_id)
+    assert snapshot is not None  # noqa: S101 - it was just made
+    return snapshot
 
 
 class _History:
@@ -278,7 +260,7 @@ class _History:
         plans = []
         with opened(self.home) as catalog:
             windows, metrics = (loaded(catalog, self.base.tables[suffix].name) for suffix in (WINDOWS, METRICS))
-            with _ManySnapshots(windows) as transaction:
+            with OneTransaction(windows) as transaction:
                 for number in range(self.shape.runs):
                     plan = self._plan(number, transaction.table_metadata.current_snapshot_id)
                     files = {
@@ -352,7 +334,7 @@ class _History:
         return found
 
     def _publish(
-        self, transaction: _ManySnapshots, table: Table, plan: Plan, files: Sequence[StagedFile]
+        self, transaction: OneTransaction, table: Table, plan: Plan, files: Sequence[StagedFile]
     ) -> Publication:
         days = range((plan.since_ms - FIRST_DAY_MS) // DAY_MS, (plan.until_ms - FIRST_DAY_MS) // DAY_MS)
         removed = [self._live.pop(day) for day in days if day in self._live]
@@ -360,7 +342,7 @@ class _History:
         self._live |= dict(zip(days, added, strict=True))
         rows, replaced = (sum(file.record_count for file in each) for each in (added, removed))
         said = history.properties(plan, rows, replaced, len(added))
-        snapshot = transaction.replaced(added, removed, said, tag_of(plan.run_id))
+        snapshot = _replaced(transaction, added, removed, said, tag_of(plan.run_id))
         return Publication(
             plan.run_id,
             NAME,

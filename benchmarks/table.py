@@ -136,11 +136,8 @@ def _growth_row(costs: Sequence[Cost]) -> Row:
     first, last = costs[0], costs[-1]
     bar, times = bar_of(last.command), last.cpu_s / first.cpu_s
     cells = (f"{cost.cpu_s:.2f} s ({cost.wall_s:.1f} s), {cost.rss_mb:.0f} MB" for cost in costs)
-    if bar is None:
-        return (last.command, *cells, f"{times:.2f} x", _UNKNOWN, _UNKNOWN)
-    is_met = last.cpu_s <= bar.seconds and times <= bar.times and last.rss_mb <= bar.mb
-    asked = f"at most {bar.seconds:g} s, {bar.times:g} x, {bar.mb:g} MB"
-    return (last.command, *cells, f"{times:.2f} x", asked, "yes" if is_met else "no")
+    is_met = "yes" if bar.is_met(first, last) else "no"
+    return (last.command, *cells, f"{times:.2f} x", str(bar), is_met)
 
 
 def shown(results: Results, comparisons: Sequence[Comparison], console: Console) -> None:

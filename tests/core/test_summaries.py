@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from backstream import __version__
 from backstream.core.summaries import load_summary, write_summary
 
 CONTENT = {"of": "v1", "files": {"a": [1, None, "x"]}}
@@ -54,7 +53,7 @@ def test_one_that_is_no_text_is_not_believed(summary: Path, caplog: pytest.LogCa
 
 
 def test_one_of_another_version_may_mean_something_else(summary: Path, caplog: pytest.LogCaptureFixture) -> None:
-    summary.write_text(summary.read_text().replace(f"backstream {__version__} ", "backstream 99.0.0 "))
+    summary.write_text(summary.read_text().replace("summary 1 ", "summary 2 "))
 
     assert load_summary(summary, "table `a`") is None
     assert caplog.messages == [f"the summary of table `a` is of another version: it is read once ({summary})"]

@@ -318,6 +318,4 @@ def test_a_plan_leaves_itself_and_nothing_in_the_lake(tmp_path: Path) -> None:
     home = Path(plan.home)
     *of_run, footers = sorted(str(file.relative_to(home)) for file in home.rglob("*") if file.is_file())
     assert footers.startswith("summaries/footers-clicks-")  # what was found out about the input files
-    assert of_run == [
-        f"runs/clicks/{plan.run_id}/{name}" for name in ("files_read.json", "plan.json", "run.json")
-    ]
+    assert of_run == [f"runs/clicks/{plan.run_id}/{name}" for name in ("files_read.json", "plan.json", "run.json")]

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from backstream import __version__
 from backstream.core.errors import StorageError
 from backstream.core.folders import write_text
 
 log = logging.getLogger(__name__)
-_MADE_BY = f"backstream {__version__} "
+_FORMAT = "summary 1 "
+"""Rises when summaries hold something else, or mean something else by it."""
 
 
 def load_summary(path: Path, what: str) -> dict[str, Any] | None:
@@ -31,7 +31,7 @@ def load_summary(path: Path, what: str) -> dict[str, Any] | None:
     except (OSError, UnicodeDecodeError) as error:
         log.warning("the summary of %s cannot be read: %s is read again (%s, %s)", what, what, error, path)
         return None
-    if not head.startswith(_MADE_BY):  # another version may mean something else by it
+    if not head.startswith(_FORMAT):  # another version may mean something else by it
         log.info("the summary of %s is of another version: it is read once (%s)", what, path)
         return None
     if head != _head(text):
@@ -51,4 +51,4 @@ def write_summary(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _head(text: str) -> str:
-    return f"{_MADE_BY}{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    return f"{_FORMAT}{hashlib.sha256(text.encode()).hexdigest()[:32]}"

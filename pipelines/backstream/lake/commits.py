@@ -6,14 +6,18 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.table.update import ValidatableTableRequirement
+from pyiceberg.table.update import (
+    ValidatableTableRequirement,
+    _apply_table_update,
+    _TableMetadataUpdateContext,
+)
 from pyiceberg.table.update.snapshot import ManageSnapshots, _MergeAppendFiles, _OverwriteFiles
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -62,7 +66,13 @@ def _unchanged(metadata: TableMetadata, names: Iterable[str]) -> _Unchanged:
 class OneTransaction(Transaction):
     """PyIceberg's transaction, which copies the metadata with all snapshots whenever it looks at it."""
 
-    _seen: tuple[int, TableMetadata] | None = None
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._applied, self._metadata, self._context = 0, table.metadata, _TableMetadataUpdateContext()
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
 
     def require_unchanged(self, names: Iterable[str]) -> None:
         """Have the commit fail if these properties, or the snapshot, changed since the table was loaded."""
@@ -70,11 +80,11 @@ class OneTransaction(Transaction):
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """The table with what was staged so far: the same object until more is staged."""
-        if self._seen is None or self._seen[0] != len(self._updates):
-            base = self._table.metadata
-            self._seen = (len(self._updates), super().table_metadata if self._updates else base)
-        return self._seen[1]
+        """The table with what was staged so far; each update is applied once, and nothing is copied for it."""
+        for update in self._updates[self._applied :]:
+            self._metadata = _apply_table_update(update, self._metadata, self._context)
+        self._applied = len(self._updates)
+        return self._metadata
 
 
 class _OneSnapshot(_OverwriteFiles):

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, LessThanOrEqual, Reference
+from pyiceberg.expressions.literals import literal
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
@@ -73,23 +74,22 @@ def rows_by_day(
         for task in table.scan(row_filter=wanted, snapshot_id=snapshot_id).plan_files():
             days[task.file.partition[0] if len(task.file.partition) else _NO_DAY].append(task)
         for _, tasks in sorted(days.items()):
-            scan = ArrowScan(table.metadata, table.io, table.schema(), wanted)
-            rows = scan.to_table(tasks) if limit is None else _first(scan, tasks, limit)
+            kept = wanted if limit is None else _among_first(table, tasks, wanted, limit)
+            rows = ArrowScan(table.metadata, table.io, table.schema(), kept).to_table(tasks)
             if rows.num_rows:
                 yield rows.sort_by([(name, "ascending") for name in rows.column_names]).slice(0, limit)
 
 
-def _first(scan: ArrowScan, tasks: Sequence[FileScanTask], limit: int) -> pa.Table:
-    """The rows among which the first are, by when their windows start: no more are held than have to be."""
-    kept: pa.Table | None = None
-    for batch in scan.to_record_batches(tasks):
-        rows = pa.Table.from_batches([batch])
-        kept = rows if kept is None else pa.concat_tables([kept, rows], promote_options="permissive")
-        if kept.num_rows > limit:
-            column = kept[DAY_COLUMN]
-            last = column.take(pc.select_k_unstable(column, limit, [(DAY_COLUMN, "ascending")]))[limit - 1]
-            kept = kept.filter(pc.less_equal(column, last))
-    return pa.table({}) if kept is None else kept
+def _among_first(
+    table: Table, tasks: Sequence[FileScanTask], wanted: BooleanExpression, limit: int
+) -> BooleanExpression:
+    """A filter for the rows among which the first are: by the starts of windows, the only column read for it."""
+    starts = ArrowScan(table.metadata, table.io, table.schema().select(DAY_COLUMN), wanted).to_table(tasks)
+    if starts.num_rows <= limit:
+        return wanted
+    column = starts[DAY_COLUMN].cast(pa.int64())
+    last_us = column.take(pc.select_k_unstable(column, limit, [(DAY_COLUMN, "ascending")]))[limit - 1].as_py()
+    return And(wanted, LessThanOrEqual(term=Reference(DAY_COLUMN), value=literal(last_us)))
 
 
 def _parts(table: Table, interval: Interval | None, snapshot_id: int | None) -> Iterator[BooleanExpression]:

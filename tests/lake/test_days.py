@@ -1,0 +1,80 @@
+"""Rows of a table day by day: the first of them are the first of all, however few are asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.steps.history import at, write_clicks, write_definition
+from tests.steps.publishing import publish_counts
+
+from backstream.core.folders import Home
+from backstream.core.instants import DAY_MS, HOUR_MS, instant_ms
+from backstream.core.intervals import Interval
+from backstream.lake.catalog import loaded, opened
+from backstream.lake.days import rows_by_day
+from backstream.steps import plan_run
+
+SINCE_MS = instant_ms("2024-03-01", "since")
+PAGES = ("home", "about", "cart")
+CLICKED = [
+    (at(f"{day} {hour:02}:15"), at(f"{day} {hour:02}:16"), "A", 100 * day + 10 * hour + number, page)
+    for day in (1, 2, 4, 5, 9)
+    for hour in (3, 4, 7)
+    for number, page in enumerate(PAGES)
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """Nine days, of which four have no row, published by two runs."""
+    folder = tmp_path_factory.mktemp("days")
+    write_clicks(folder / "data/all.parquet", CLICKED)
+    definition = write_definition(folder)
+    for first, last in ((0, 3), (3, 9)):
+        span_ms = SINCE_MS + first * DAY_MS, SINCE_MS + last * DAY_MS
+        publish_counts(plan_run(definition, *span_ms, trigger=str(first), home=Home(folder / "home")), CLICKED)
+    return Home(folder / "home")
+
+
+def rows(home: Home, interval: Interval | None, limit: int | None = None) -> list[list[dict[str, object]]]:
+    with opened(home) as catalog:
+        days = rows_by_day(loaded(catalog, "clicks"), interval, None, limit)
+        return [day.to_pylist() for day in days]
+
+
+def test_days_come_in_their_order_and_each_once(home: Home) -> None:
+    found = rows(home, None)
+
+    assert [day[0]["window_start"].day for day in found] == [1, 2, 4, 5, 9]  # type: ignore[attr-defined]
+    assert [len(day) for day in found] == [9] * 5
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 9, 20])
+def test_the_first_rows_of_a_day_are_the_first_of_all_its_rows(home: Home, limit: int) -> None:
+    assert rows(home, None, limit) == [day[:limit] for day in rows(home, None)]
+
+
+def test_an_interval_may_begin_and_end_within_a_day(home: Home) -> None:
+    interval = Interval(SINCE_MS + 4 * HOUR_MS, SINCE_MS + 3 * DAY_MS + 4 * HOUR_MS)
+
+    assert [len(day) for day in rows(home, interval)] == [6, 9, 3]
+
+
+def test_the_first_day_is_told_without_the_manifest_of_the_last(home: Home) -> None:
+    with opened(home) as catalog:
+        table = loaded(catalog, "clicks")
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        newest = next(
+            each for each in snapshot.manifests(table.io) if each.added_snapshot_id == snapshot.snapshot_id
+        )
+        file = Path(newest.manifest_path.removeprefix("file://"))
+        content = file.read_bytes()
+        file.unlink()
+        try:
+            first = next(rows_by_day(table, None, None))
+        finally:
+            file.write_bytes(content)
+
+    assert first.num_rows == 9
