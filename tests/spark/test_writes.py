@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,8 +70,6 @@ def test_what_tasks_wrote_is_known_although_two_jobs_skip_the_same_stage(tmp_pat
 
 
 def test_stages_that_wrote_and_are_forgotten_are_an_error_that_names_the_setting(tmp_path: Path) -> None:
-    assert _said(tmp_path, kept=20, others=40) == [
-        "Spark has forgotten what some of the 2 stages of a job have written",
-        "",
-        "hint: it keeps too few of them; raise spark.ui.retainedStages",
-    ]
+    first, *rest = _said(tmp_path, kept=20, others=40)
+    assert re.fullmatch(r"Spark has forgotten what the tasks of stage \d+ have written", first)
+    assert rest == ["", "hint: it keeps too few stages; raise spark.ui.retainedStages"]

@@ -103,30 +103,30 @@ def _task_writes(spark: SparkSession, group: str) -> list[TaskWrite]:
     context: Any = spark.sparkContext
     core = context._jsc.sc()  # noqa: SLF001 - PySpark has no way to ask for the metrics of tasks
     core.listenerBus().waitUntilEmpty()
-    store, tracker, found = core.statusStore(), context.statusTracker(), dict[int, TaskWrite]()
-    for job in sorted(tracker.getJobIdsForGroup(group)):
-        for stage in _stages_run(store, int(job)):
+    store, found = core.statusStore(), dict[int, TaskWrite]()
+    jobs = sorted(context.statusTracker().getJobIdsForGroup(group))
+    for job in jobs:
+        if (stage := _result_stage(store, int(job), is_needed=job == jobs[-1])) is not None:
             found |= {each.task: each for each in _of_stage(store, stage)}
     return [found[task] for task in sorted(found)]
 
 
-def _stages_run(store: Any, job: int) -> list[Any]:
-    """The last attempt of each stage that a job has run.
+def _result_stage(store: Any, job: int, *, is_needed: bool) -> Any:
+    """The last attempt of the stage that a job ends with; None: the job has none, or nobody needs to know it.
 
-    Others are known by their number alone: Spark skips a stage whose output is there already, and forgets skipped
-    stages before all others. Where two jobs at the same time skip the same stage, it counts for the one that ends
-    first only, so what Spark says of the stage itself goes before the number of the job.
+    Only the last stage of the last job writes. Of others nothing has to be known, and nothing can be relied on:
+    two jobs may share a stage, Spark skips one whose output is there already, and forgets skipped ones first.
     """
-    about = store.job(job)
-    kept = [_last_attempt(store, int(about.stageIds().apply(n))) for n in range(int(about.stageIds().size()))]
-    run = [stage for stage in kept if stage is not None and str(stage.status()) != "SKIPPED"]
-    if len(run) < int(about.numCompletedStages()):
+    ids = store.job(job).stageIds()
+    last = max((int(ids.apply(number)) for number in range(int(ids.size()))), default=None)
+    stage = None if last is None else _last_attempt(store, last)
+    if stage is None and last is not None and is_needed:
         msg = (
-            f"Spark has forgotten what some of the {len(kept):,} stages of a job have written\n\n"
-            "hint: it keeps too few of them; raise spark.ui.retainedStages"
+            f"Spark has forgotten what the tasks of stage {last} have written\n\n"
+            "hint: it keeps too few stages; raise spark.ui.retainedStages"
         )
         raise CountError(msg)
-    return run
+    return None if stage is None or str(stage.status()) == "SKIPPED" else stage
 
 
 def _last_attempt(store: Any, stage: int) -> Any:
