@@ -89,7 +89,6 @@ class Lake:
         self, plan: Plan, windows: Mapping[str, int], metrics: Sequence[tuple[str, int]] = ()
     ) -> list[Manifest]:
         """The manifests of a plan whose job counted so many departures (of one carrier) per window start."""
-        self.make(plan)
         starts_ms = {instant_ms(start, "window start"): departures for start, departures in windows.items()}
         manifests = []
         for chunk in plan.chunks:
@@ -101,6 +100,7 @@ class Lake:
         self, plan: Plan, chunk: Chunk, windows: Mapping[int, int], metrics: Sequence[tuple[str, int]]
     ) -> Manifest:
         """What the job of one chunk leaves: a file per table that has rows."""
+        self.make(plan)
         content: dict[str, dict[str, Sequence[Any]]] = {
             "": {
                 "window_start": [ms * 1_000 for ms in windows],

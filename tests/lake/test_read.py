@@ -35,13 +35,13 @@ def test_a_snapshot_shows_the_table_as_it_was(lake: Lake) -> None:
 
 
 def test_a_table_in_which_nothing_was_published_has_no_rows(lake: Lake) -> None:
-    lake.plan("2013-02-01", "2013-02-02")
+    lake.make(lake.plan("2013-02-01", "2013-02-02"))
 
     assert rows(lake.home, "flights").num_rows == 0
 
 
 def test_a_snapshot_that_is_not_there_is_named(lake: Lake) -> None:
-    lake.plan("2013-02-01", "2013-02-02")
+    lake.make(lake.plan("2013-02-01", "2013-02-02"))
 
     with pytest.raises(LedgerError) as caught:
         rows(lake.home, "flights", snapshot_id=7)
@@ -50,7 +50,7 @@ def test_a_snapshot_that_is_not_there_is_named(lake: Lake) -> None:
 
 
 def test_an_interval_of_a_table_without_windows_is_refused(lake: Lake) -> None:
-    lake.plan("2013-02-01", "2013-02-02")
+    lake.make(lake.plan("2013-02-01", "2013-02-02"))
 
     with pytest.raises(ContractError) as caught:
         rows(lake.home, "flights__metrics", FEBRUARY_2)

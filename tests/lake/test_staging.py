@@ -53,7 +53,9 @@ def refusal(lake: Lake, plan: Plan, *files: StagedFile) -> str:
 @pytest.fixture
 def plan(lake: Lake) -> Plan:
     """One chunk, c1, of one day."""
-    return lake.plan("2013-02-01", "2013-02-02")
+    made = lake.plan("2013-02-01", "2013-02-02")
+    lake.make(made)
+    return made
 
 
 @pytest.fixture
@@ -157,6 +159,7 @@ def test_a_window_before_the_chunk_is_refused(lake: Lake, plan: Plan) -> None:
 
 def test_a_file_of_two_days_is_refused(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-03")
+    lake.make(plan)
     plan = replace(plan, chunks=(replace(plan.chunks[0], end_ms=plan.until_ms),))
     file = lake.file(plan, "c1", "", windows(plan, ["2013-02-01T23:00Z", "2013-02-02T00:00Z"]))
 

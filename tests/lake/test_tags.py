@@ -34,7 +34,7 @@ def test_each_run_leaves_a_tag_on_its_snapshot(lake: Lake) -> None:
 
 
 def test_the_tag_is_set_by_the_commit_that_makes_the_snapshot(lake: Lake) -> None:
-    lake.plan(*DAY)
+    lake.make(lake.plan(*DAY))
     metadata_before = lake.table().metadata_location
 
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
