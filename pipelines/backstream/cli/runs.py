@@ -101,8 +101,8 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
             _run_stale(definition, (since, until), mode, why)
             return
         asked = _asked(*_both(since, until), time_zone)
-        spark = StartingSpark(definition_path(definition).stem)  # while the run is planned
         planned = None if fresh or why.gate_override else _interrupted(definition, asked.interval, mode)
+        spark = StartingSpark(definition_path(definition).stem)  # while the run is planned
         planned = planned or _planned(definition, asked, mode, why)
         _tell(asked)
         carry_out(planned, spark)
