@@ -34,8 +34,8 @@ from pyspark.sql import functions as F
 
 from backstream.spark import session, writes
 
-folder, kept, others = sys.argv[1:]
-spark = session.local("forgets", {"spark.ui.retainedStages": kept})
+folder, what, kept, others = sys.argv[1:]
+spark = session.local("forgets", {f"spark.ui.retained{what}": kept})
 rows = spark.range(1000).groupBy((F.col("id") % 7).alias("seven")).count().persist()
 rows.count()
 of_tasks = writes._task_writes
@@ -54,8 +54,8 @@ except Exception as error:
 """
 
 
-def _said(folder: Path, *, kept: int, others: int) -> list[str]:
-    command = [sys.executable, "-c", JOB, str(folder / "rows"), str(kept), str(others)]
+def _said(folder: Path, *, kept: int, others: int, what: str = "Stages") -> list[str]:
+    command = [sys.executable, "-c", JOB, str(folder / "rows"), what, str(kept), str(others)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
@@ -73,3 +73,11 @@ def test_stages_that_wrote_and_are_forgotten_are_an_error_that_names_the_setting
     first, *rest = _said(tmp_path, kept=20, others=40)
     assert re.fullmatch(r"Spark has forgotten what the tasks of stage \d+ have written", first)
     assert rest == ["", "hint: it keeps too few stages; raise spark.ui.retainedStages"]
+
+
+def test_a_job_that_wrote_and_is_forgotten_is_an_error_that_names_the_setting(tmp_path: Path) -> None:
+    assert _said(tmp_path, kept=5, others=20, what="Jobs") == [
+        "Spark has forgotten the job that wrote",
+        "",
+        "hint: it keeps too few jobs; raise spark.ui.retainedJobs",
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,30 +103,34 @@ def _task_writes(spark: SparkSession, group: str) -> list[TaskWrite]:
     context: Any = spark.sparkContext
     core = context._jsc.sc()  # noqa: SLF001 - PySpark has no way to ask for the metrics of tasks
     core.listenerBus().waitUntilEmpty()
-    store, found = core.statusStore(), dict[int, TaskWrite]()
-    jobs = sorted(context.statusTracker().getJobIdsForGroup(group))
-    for job in jobs:
-        if (stage := _result_stage(store, int(job), is_needed=job == jobs[-1])) is not None:
-            found |= {each.task: each for each in _of_stage(store, stage)}
+    store = core.statusStore()
+    stage = _writing_stage(store, sorted(context.statusTracker().getJobIdsForGroup(group)))
+    found = {each.task: each for each in _of_stage(store, stage)}
     return [found[task] for task in sorted(found)]
 
 
-def _result_stage(store: Any, job: int, *, is_needed: bool) -> Any:
-    """The last attempt of the stage that a job ends with; None: the job has none, or nobody needs to know it.
+def _writing_stage(store: Any, jobs: Sequence[int]) -> Any:
+    """Return the last attempt of the stage that writes: the last one of the last job of a write.
 
-    Only the last stage of the last job writes. Of others nothing has to be known, and nothing can be relied on:
-    two jobs may share a stage, Spark skips one whose output is there already, and forgets skipped ones first.
+    Nothing has to be known of the others, and nothing can be relied on: two jobs may share a stage, Spark skips a
+    stage whose output is there already, and it forgets skipped stages first.
+
+    Raises:
+        CountError: when Spark has forgotten the job or the stage.
     """
-    ids = store.job(job).stageIds()
-    last = max((int(ids.apply(number)) for number in range(int(ids.size()))), default=None)
-    stage = None if last is None else _last_attempt(store, last)
-    if stage is None and last is not None and is_needed:
+    if not jobs:
+        msg = "Spark has forgotten the job that wrote\n\nhint: it keeps too few jobs; raise spark.ui.retainedJobs"
+        raise CountError(msg)
+    ids = store.job(jobs[-1]).stageIds()
+    last = max(int(ids.apply(number)) for number in range(int(ids.size())))
+    stage = _last_attempt(store, last)
+    if stage is None:
         msg = (
             f"Spark has forgotten what the tasks of stage {last} have written\n\n"
             "hint: it keeps too few stages; raise spark.ui.retainedStages"
         )
         raise CountError(msg)
-    return None if stage is None or str(stage.status()) == "SKIPPED" else stage
+    return stage
 
 
 def _last_attempt(store: Any, stage: int) -> Any:
