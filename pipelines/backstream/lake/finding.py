@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -15,7 +16,6 @@ from backstream.core.intervals import Interval
 from backstream.core.tables import RESTATEMENTS, TABLES
 from backstream.lake import history
 from backstream.lake.catalog import NAMESPACE, loaded
-from backstream.lake.days import files_within
 from backstream.lake.published import recorded_row
 from backstream.lake.restatements import Replacement
 from backstream.lake.schemas import RESERVED
@@ -68,15 +68,19 @@ def find_run(catalog: Catalog, run_id: str) -> Found | None:
 
 
 def published_replacement(found: Found) -> Replacement:
-    """What a published run replaced.
+    """What a published run replaced: all that its own manifests list as added and as deleted.
 
     Raises:
         LedgerError: when what it replaced was expired.
     """
-    table, interval, snapshot = found.table, found.interval, found.snapshot
-    parent = history.parent_of(table, snapshot)
-    removed = files_within(table, interval, parent.snapshot_id) if parent else []
-    added = files_within(table, interval, snapshot.snapshot_id)
+    table, snapshot = found.table, found.snapshot
+    history.parent_of(table, snapshot)
+    files: dict[ManifestEntryStatus, list[DataFile]] = {status: [] for status in ManifestEntryStatus}
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id == snapshot.snapshot_id:
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+                files[entry.status].append(entry.data_file)
+    removed, added = files[ManifestEntryStatus.DELETED], files[ManifestEntryStatus.ADDED]
     return Replacement(table, removed, added, history.keys_said(snapshot), history.all_said(snapshot))
 
 
