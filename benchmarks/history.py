@@ -44,6 +44,7 @@ from backstream.steps.gone import write_files_read
 from backstream.steps.observe import observe
 
 NAME = "growth"
+_TRIGGER = "growth"
 FIRST_DAY_MS = instant_ms("2015-01-01", "first day")
 EVENTS_OF_A_DAY = 736
 _EVENTS_BEFORE = 48
@@ -157,20 +158,24 @@ def made(folder: Path, shape: Shape) -> Place:
 @contextmanager
 def kept(place: Place) -> Iterator[None]:
     """Whatever runs meanwhile is forgotten: the catalog leads to the tables as they were; new runs are gone."""
-    catalog, runs = place.home.path / "catalog.db", place.home.path / "runs" / NAME
+    catalog = place.home.path / "catalog.db"
     copy = catalog.with_suffix(".kept")
-    if catalog.exists():
+    if not copy.exists():  # else the last one who measured here was killed
         copy2(catalog, copy)
-    before = set(runs.iterdir()) if runs.is_dir() else set()
     try:
+        _forget(place)
         yield
     finally:
-        for run in set(runs.iterdir()) - before if runs.is_dir() else ():
+        _forget(place)
+        copy.unlink()
+
+
+def _forget(place: Place) -> None:
+    catalog, runs = place.home.path / "catalog.db", place.home.path / "runs" / NAME
+    copy2(catalog.with_suffix(".kept"), catalog)
+    for run in runs.iterdir() if runs.is_dir() else ():
+        if not run.name.startswith(f"{_TRIGGER}."):
             rmtree(run)
-        if copy.exists():
-            copy.replace(catalog)
-        else:
-            catalog.unlink(missing_ok=True)
 
 
 def _make(place: Place, shape: Shape) -> None:
@@ -302,7 +307,7 @@ class _History:
             inputs=inputs,
             chunks=chunks,
             base_snapshots=dict(self.base.base_snapshots) | {WINDOWS: snapshot_id},
-            trigger=f"growth.{number:05}",
+            trigger=f"{_TRIGGER}.{number:05}",
         )
 
     def _staged(self, plan: Plan, number: int) -> list[StagedFile]:

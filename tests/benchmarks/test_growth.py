@@ -56,16 +56,25 @@ def test_a_history_that_is_made_is_one_that_commands_find(folder: Path) -> None:
     assert (looked.published_days, looked.days) == (3, ())
 
 
-def test_what_runs_in_a_history_is_forgotten(folder: Path) -> None:
+def test_what_runs_in_a_history_is_forgotten_even_if_who_measured_was_killed(folder: Path) -> None:
     place = made(folder, SMALL)
-    before = (place.home.path / "catalog.db").read_bytes()
+    catalog, runs_of_it = place.home.path / "catalog.db", place.home.path / "runs/growth"
+    before = catalog.read_bytes()
+
+    def is_as_it_was() -> bool:
+        return catalog.read_bytes() == before and len(list(runs_of_it.iterdir())) == SMALL.runs
+
+    catalog.with_suffix(".kept").write_bytes(before)  # one that was killed has left this
+    catalog.write_bytes(b"killed")
+    (runs_of_it / "killed").mkdir()
 
     with kept(place):
-        (place.home.path / "catalog.db").write_bytes(b"another")
-        (place.home.path / "runs/growth/another").mkdir()
+        assert is_as_it_was()
+        catalog.write_bytes(b"another")
+        (runs_of_it / "another").mkdir()
 
-    assert (place.home.path / "catalog.db").read_bytes() == before
-    assert len(list((place.home.path / "runs/growth").iterdir())) == SMALL.runs
+    assert is_as_it_was()
+    assert list(place.home.path.glob("*.kept")) == []
 
 
 def test_each_command_is_measured_over_each_shape(folder: Path) -> None:
