@@ -59,6 +59,6 @@ def _physical(file: pq.FileMetaData) -> list[tuple[str, str, str]]:
     return [(each.path.partition(".")[0], each.physical_type, str(each.logical_type)) for each in columns]
 
 
-def _rows(folder: Path) -> list[object]:
+def _rows(folder: Path) -> list[str]:
     (path,) = folder.glob("*.parquet")
     return sorted(map(repr, pq.ParquetFile(path).read().to_pylist()))
