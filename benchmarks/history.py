@@ -335,7 +335,7 @@ class _History:
         arrivals = {name: [None] for name in ("first_arrival", "last_arrival", "fired_at")}
         content = bounds | {"source_partition": ["A"]} | counts | arrivals | {"run_id": [plan.run_id]}
         found = _written(plan, METRICS, "metrics", content, 1)
-        self._metrics.append(described(table, found))
+        self._metrics += described(table, [found])
         return found
 
     def _publish(
@@ -343,7 +343,7 @@ class _History:
     ) -> Publication:
         days = range((plan.since_ms - FIRST_DAY_MS) // DAY_MS, (plan.until_ms - FIRST_DAY_MS) // DAY_MS)
         removed = [self._live.pop(day) for day in days if day in self._live]
-        added = [described(table, file) for file in files]
+        added = described(table, files)
         self._live |= dict(zip(days, added, strict=True))
         rows, replaced = (sum(file.record_count for file in each) for each in (added, removed))
         said = history.properties(plan, rows, replaced, len(added))

@@ -115,7 +115,7 @@ def _revision(home: Home, publish: str, reason: str) -> Plan:
     if done := _newest(home, load(definition).definition_hash):
         return done
     span_ms = (instant_ms(SINCE, "since"), instant_ms(UNTIL, "until"))
-    spark = StartingSpark(definition.stem)
+    spark = StartingSpark(definition)
     plan = steps.plan_run(definition, *span_ms, mode=Mode.REPLAY, trigger="cli", reason=reason, home=home)
     carry_out(plan, spark)
     return plan

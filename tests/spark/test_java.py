@@ -12,8 +12,10 @@ from backstream.spark import class_archive, java
 from backstream.spark.java import (
     ASK_FOR_HUGE_PAGES,
     ASKED_FOR,
+    FIRST_COMPILER,
     OPTIONS_VARIABLE,
     PARALLEL_COLLECTOR,
+    SMALL_INPUT_BYTES,
     huge_pages,
     tune,
     tuned,
@@ -102,9 +104,9 @@ def test_the_java_of_a_session_asks(spark: SparkSession) -> None:
     assert ASK_FOR_HUGE_PAGES in list(told)
 
 
-def options_within(heap: str | None) -> list[str]:
+def options_within(heap: str | None, input_bytes: int | None = None) -> list[str]:
     """What a Java is asked for that is started now, on a machine without huge pages."""
-    with tuned(heap):
+    with tuned(heap, input_bytes):
         return os.environ.get(OPTIONS_VARIABLE, "").split()
 
 
@@ -137,6 +139,21 @@ def test_a_collector_that_somebody_chose_is_kept(
         no_huge_pages.setenv(name, chosen)
 
     assert options_within("6g") == ([chosen] if name == OPTIONS_VARIABLE else [])
+
+
+@pytest.mark.parametrize(
+    ("input_bytes", "asked_for"),
+    [(0, [FIRST_COMPILER]), (SMALL_INPUT_BYTES, [FIRST_COMPILER]), (SMALL_INPUT_BYTES + 1, []), (None, [])],
+)
+@pytest.mark.usefixtures("no_huge_pages")
+def test_for_little_input_the_first_compiler_has_to_do(input_bytes: int | None, asked_for: list[str]) -> None:
+    assert options_within("1g", input_bytes) == asked_for
+
+
+def test_a_compiler_that_somebody_chose_is_kept(no_huge_pages: pytest.MonkeyPatch) -> None:
+    no_huge_pages.setenv(OPTIONS_VARIABLE, "-XX:TieredStopAtLevel=3")
+
+    assert options_within("1g", 0) == ["-XX:TieredStopAtLevel=3"]
 
 
 def test_what_one_java_is_asked_for_is_not_asked_of_the_next(no_huge_pages: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import Future
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -102,7 +103,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
             return
         asked = _asked(*_both(since, until), time_zone)
         planned = None if fresh or why.gate_override else _interrupted(definition, asked.interval, mode)
-        spark = StartingSpark(definition_path(definition).stem)  # while the run is planned
+        spark = StartingSpark(definition_path(definition))  # while the run is planned
         planned = planned or _planned(definition, asked, mode, why)
         _tell(asked)
         carry_out(planned, spark)
@@ -157,26 +158,27 @@ def _run_stale(definition: str, within: tuple[str | None, str | None], mode: Mod
     because = why._replace(reason=why.reason or "late data")
     for interval, published_mode in ranges:
         print(f"stale: {found.dataset} {interval}", file=sys.stderr)
-        spark = StartingSpark(found.dataset)
+        spark = StartingSpark(definition_path(definition))
         carry_out(_planned(definition, Asked(interval), mode or published_mode, because), spark)
 
 
 class StartingSpark:
     """A session that starts meanwhile: its Java takes seconds to, and needs nothing that a plan says."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, definition: Path) -> None:
         from backstream.spark.java import require_java
 
         require_java()  # before anything is done
         self._future: Future[SparkSession] = Future()
         # When the plan is refused nobody waits for the session, and its Java ends with this process.
-        Thread(target=self._start, args=(name,), name="start Spark", daemon=True).start()
+        Thread(target=self._start, args=(definition,), name="start Spark", daemon=True).start()
 
-    def _start(self, name: str) -> None:
+    def _start(self, definition: Path) -> None:
         from backstream.spark.session import local
+        from backstream.steps.inputs import source_bytes
 
         try:
-            self._future.set_result(local(f"backstream {name}"))
+            self._future.set_result(local(f"backstream {definition.stem}", input_bytes=source_bytes(definition)))
         except Exception as error:  # noqa: BLE001 - it is raised where the session is wanted
             self._future.set_exception(error)
 

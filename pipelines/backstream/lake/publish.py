@@ -76,7 +76,7 @@ def staged_replacement(catalog: Catalog, plan: Plan, manifests: Sequence[Manifes
     require_complete(plan, manifests)
     table = loaded(catalog, plan.tables[WINDOWS].name)
     require_as_planned(table, plan.tables[WINDOWS])
-    staged = [described(table, file) for file in checked_files(plan, WINDOWS, manifests)]
+    staged = described(table, checked_files(plan, WINDOWS, manifests))
     return replacement(table, plan, staged)
 
 
@@ -150,8 +150,7 @@ def _windows_replaced(catalog: Catalog, plan: Plan, added: Sequence[DataFile]) -
 def _data_files(table: Table, plan: Plan, suffix: str, files: Sequence[StagedFile]) -> list[DataFile]:
     """Checked files as the table describes them, brought to where the table is."""
     require_as_planned(table, plan.tables[suffix])
-    places = placed(table, plan.run_id, files)
-    return [described(table, file, place) for file, place in zip(files, places, strict=True)]
+    return described(table, files, placed(table, plan.run_id, files))
 
 
 def _require_whole_days(plan: Plan) -> None:

@@ -63,7 +63,7 @@ def append_restatements(catalog: Catalog, dataset: str, replacement: Replacement
     with attempting(f"append to table `{name}`"):
         file = _written(table, replacement.run_id, _chained(first, changes))
     said = replacement.said | {history.ROWS: str(file.rows), history.REPLACED_ROWS: "0", history.FILES: "1"}
-    added = [described(table, file)]
+    added = described(table, [file])
 
     def attempt() -> None:
         now = loaded(catalog, name)

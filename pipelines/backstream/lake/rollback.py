@@ -99,10 +99,11 @@ def _before(found: Found) -> list[DataFile]:
 
 def _copied(table: Table, run_id: str, files: Sequence[DataFile]) -> list[DataFile]:
     places = copied(table, run_id, [file.file_path for file in files])
-    return [
-        described(table, StagedFile(plain_path(place), file.file_size_in_bytes, file.record_count))
+    restored = [
+        StagedFile(plain_path(place), file.file_size_in_bytes, file.record_count)
         for file, place in zip(files, places, strict=True)
     ]
+    return described(table, restored)
 
 
 def _replacement(table: Table, found: Found, restored: Sequence[DataFile]) -> Replacement:

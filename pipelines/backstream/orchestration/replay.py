@@ -68,7 +68,7 @@ class ReplayOperator(SparkSubmitOperator):
             self._run(context)
 
     def _run(self, context: Any) -> None:
-        tune()  # and this, for the driver
+        tune(self._input_bytes())  # and this, for the driver
         self.log.info("replaying %s", self.name)
         # Known to this process only: a job ends by itself once the task that waits for it was killed.
         os.environ[TASK_VARIABLE] = f"{socket.gethostname()}/{os.getpid()}"  # inherited, on whatever cluster
@@ -117,17 +117,27 @@ class ReplayOperator(SparkSubmitOperator):
             )
             raise SpecError(msg)
 
+    def _input_bytes(self) -> int:
+        """How large the files are that the chunks read."""
+        planned, chunk_ids = self._planned()
+        files = {file for chunk in planned.chunks if chunk.chunk_id in chunk_ids for file in chunk.files}
+        return sum(planned.inputs[file].size_bytes for file in files)
+
     def _manifests(self) -> tuple[Plan, list[Manifest]]:
         """The plan, and what the job left: a manifest per chunk.
 
         Raises:
             LedgerError: when it left none of a chunk.
         """
+        planned, chunk_ids = self._planned()
+        return planned, [Manifest.read(planned.folder.manifest(chunk_id)) for chunk_id in chunk_ids]
+
+    def _planned(self) -> tuple[Plan, list[str]]:
+        """The plan, and which of its chunks are this task's."""
         arguments = [str(each) for each in self.application_args or []]
         options = list(zip(arguments[::2], arguments[1::2], strict=True))
-        planned = Plan.read(Path(dict(options)["--plan"]))
-        chunks = [value for name, value in options if name == "--chunk"]
-        return planned, [Manifest.read(planned.folder.manifest(chunk_id)) for chunk_id in chunks]
+        chunk_ids = [value for name, value in options if name == "--chunk"]
+        return Plan.read(Path(dict(options)["--plan"])), chunk_ids
 
 
 def _counts(done: Sequence[Manifest]) -> str:

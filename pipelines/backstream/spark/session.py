@@ -66,8 +66,14 @@ def submitted(name: str) -> SparkSession:
     return _built(SparkSession.builder.appName(name), SETTINGS)
 
 
-def local(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session inside this process, on all its cores; its heap is `driver_heap`, unless a setting tells it."""
+def local(name: str, settings: Mapping[str, str] | None = None, input_bytes: int | None = None) -> SparkSession:
+    """A session inside this process, on all its cores.
+
+    Args:
+        name: of the application.
+        settings: in place of ours; without a heap among them it is `driver_heap`.
+        input_bytes: how large the files are that will be read, at most; None: nobody knows.
+    """
     require_java()
     # Workers must run the same Python as the driver.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -75,7 +81,7 @@ def local(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     asked = {**LOCAL_SETTINGS, **SETTINGS, **(settings or {})}
     if SETTING not in asked:
         asked |= driver_heap().settings
-    with tuned(asked.get(SETTING)):
+    with tuned(asked.get(SETTING), input_bytes):
         return _built(builder, asked)
 
 

@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backstream.core.errors import PlanError
+from backstream.core.errors import BackstreamError, PlanError
 from backstream.core.inputs import HIDDEN, Files, why_ignored
 from backstream.core.instants import epoch_ms
 from backstream.core.plan import InputFile
+from backstream.definition.load import load
 from backstream.definition.model import Source
 
 if TYPE_CHECKING:
@@ -53,6 +54,15 @@ def source_files(source: Source, where: str) -> SourceFiles:
         msg = f"no Parquet files under {root} ({where}, source.path){left}"
         raise PlanError(msg)
     return SourceFiles(tuple(data), found)
+
+
+def source_bytes(definition: Path) -> int | None:
+    """How large all files of a definition's source are; None: that cannot be found, and planning says why."""
+    try:
+        source = load(definition).source
+        return sum(path.stat().st_size for path in source_files(source, str(definition)).paths)
+    except (BackstreamError, OSError):
+        return None
 
 
 def _require_visible(file: Path, where: str) -> None:
