@@ -41,7 +41,7 @@ def warehouse(s3: Store, spark: SparkSession, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
     monkeypatch.setenv(WAREHOUSE_VARIABLE, s3.new_warehouse())
     monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
-    monkeypatch.setattr("backstream.spark.session.local", lambda _: Kept(spark))
+    monkeypatch.setattr("backstream.spark.session.local", lambda *_, **__: Kept(spark))
     return Warehouse.of(Home(tmp_path / "home")).shown
 
 

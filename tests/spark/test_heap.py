@@ -178,5 +178,5 @@ def test_who_runs_out_of_memory_reads_which_setting_to_raise_and_no_trace_of_jav
         f"could not run the chunks of {run_id}: Spark's Java has no memory left\n"
         "  its heap was 512m\n\n"
         "hint: give it more with BACKSTREAM_DRIVER_MEMORY, and run the same again: what was finished is kept\n"
-    )
+    ), child.stderr
     assert "\tat " not in child.stderr

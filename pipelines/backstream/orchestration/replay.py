@@ -14,7 +14,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
-from backstream.core.errors import JobError, SetupError, SpecError
+from backstream.core.errors import BackstreamError, JobError, SetupError, SpecError
 from backstream.core.folders import TASK_VARIABLE
 from backstream.core.manifest import Manifest
 from backstream.core.plan import Plan
@@ -117,9 +117,12 @@ class ReplayOperator(SparkSubmitOperator):
             )
             raise SpecError(msg)
 
-    def _input_bytes(self) -> int:
-        """How large the files are that the chunks read."""
-        planned, chunk_ids = self._planned()
+    def _input_bytes(self) -> int | None:
+        """How large the files are that the chunks read; None: the plan cannot be read; the job says why."""
+        try:
+            planned, chunk_ids = self._planned()
+        except BackstreamError:
+            return None
         files = {file for chunk in planned.chunks if chunk.chunk_id in chunk_ids for file in chunk.files}
         return sum(planned.inputs[file].size_bytes for file in files)
 
