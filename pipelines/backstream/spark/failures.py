@@ -15,7 +15,13 @@ from backstream.core.plan import Plan
 from backstream.spark.heap import OUT_OF_MEMORY_STATUS, SETTING
 
 _ERROR = "java.lang.OutOfMemoryError"
-_STOPPED = ("SparkContext was shut down", "stopped SparkContext", "Java side is empty", "Java server")
+_STOPPED = (
+    "SparkContext was shut down",
+    "stopped SparkContext",
+    'SparkContext.dagScheduler()" is null',  # that of a context which stops just now
+    "Java side is empty",
+    "Java server",
+)
 """What is said to whoever waits for a Java that ends."""
 _END_S = 15.0
 
