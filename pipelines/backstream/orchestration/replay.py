@@ -118,7 +118,7 @@ class ReplayOperator(SparkSubmitOperator):
             raise SpecError(msg)
 
     def _input_bytes(self) -> int | None:
-        """How large the files are that the chunks read; None: the plan cannot be read; the job says why."""
+        """The size of the files that the chunks read. Without a readable plan it is None: the job says why."""
         try:
             planned, chunk_ids = self._planned()
         except BackstreamError:

@@ -57,7 +57,7 @@ def source_files(source: Source, where: str) -> SourceFiles:
 
 
 def source_bytes(definition: Path) -> int | None:
-    """How large all files of a definition's source are; None: that cannot be found, and planning says why."""
+    """Return the size of all files of a definition's source. It is None where planning will fail, and say why."""
     try:
         source = load(definition).source
         return sum(path.stat().st_size for path in source_files(source, str(definition)).paths)
