@@ -19,6 +19,7 @@ from backstream.spark.class_archive import (
     options_to_read_or_write,
 )
 
+TO_STDERR = "-XX:+DisplayVMOutputToStderr"
 JOB = """
 from backstream.spark.session import local
 spark = local("archive")
@@ -38,7 +39,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_first_java_writes_it_and_a_second_one_at_the_same_time_does_not(path: Path) -> None:
     assert options_to_read() == ""
-    assert options_to_read_or_write() == f"-XX:ArchiveClassesAtExit={path} {QUIET}"
+    assert options_to_read_or_write() == f"-XX:ArchiveClassesAtExit={path} {TO_STDERR} {QUIET}"
     assert options_to_read_or_write() == ""
 
 
@@ -50,7 +51,7 @@ def test_one_that_nobody_finished_is_not_read_and_written_again_after_a_while(pa
     os.utime(mark, (old, old))
 
     assert options_to_read() == ""
-    assert options_to_read_or_write() == f"-XX:ArchiveClassesAtExit={path} {QUIET}"
+    assert options_to_read_or_write() == f"-XX:ArchiveClassesAtExit={path} {TO_STDERR} {QUIET}"
 
 
 def test_nobody_writes_where_nobody_may_or_wants(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,6 +61,29 @@ def test_nobody_writes_where_nobody_may_or_wants(path: Path, monkeypatch: pytest
     assert (archive(), options_to_read_or_write()) == (None, "")
     monkeypatch.setenv(VARIABLE, f"{path.parent}/with space")
     assert archive() is None
+
+
+@pytest.mark.parametrize("name", ["SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH"])
+def test_none_is_written_where_the_class_path_has_a_folder_of_files(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    monkeypatch.setenv(name, str(folder))
+    (folder / "spark-defaults.conf").write_text("spark.ui.enabled false\n")
+    assert options_to_read_or_write() == ""
+
+    (folder / "spark-defaults.conf").unlink()
+    assert options_to_read_or_write().startswith(f"-XX:ArchiveClassesAtExit={path} ")
+
+
+def test_java_that_could_not_write_one_says_nothing_on_standard_output(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text("spark.ui.enabled false\n")
+    environment = {"SPARK_SUBMIT_OPTS": f"-XX:ArchiveClassesAtExit={path} {TO_STDERR} {QUIET}"}
+    refused = _session(**environment, SPARK_CONF_DIR=str(tmp_path))
+
+    assert refused.stdout.split() == [f"-XX:ArchiveClassesAtExit={path}"]
+    assert "non-empty directory" in refused.stderr
 
 
 def test_java_writes_one_that_the_next_java_starts_with_without_a_word(path: Path) -> None:
@@ -73,6 +97,6 @@ def test_java_writes_one_that_the_next_java_starts_with_without_a_word(path: Pat
     assert "cds" not in first.stderr + second.stderr
 
 
-def _session() -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"}
+def _session(**changed: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"} | changed
     return subprocess.run([sys.executable, "-c", JOB], env=environment, capture_output=True, text=True, check=True)

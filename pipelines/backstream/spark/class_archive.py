@@ -3,7 +3,8 @@
 Spark has some 20,000 classes, and Java reads, checks and links each when it is first used: four seconds of every
 process. Java keeps what is ready for use in a file where it is asked to (class data sharing, "CDS",
 https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html), and checks by itself that the file fits the
-Java and the jars; where it does not, it loads classes as ever.
+Java and the jars; where it does not, it loads classes as ever. Java makes no archive where its class path has a
+folder with files in it, as Spark's has when it is configured by files: then every class is loaded as ever.
 """
 
 from __future__ import annotations
@@ -16,8 +17,14 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
+from backstream.spark.heap import conf_folder
+
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """Java tells of each class that it leaves out; nobody can do anything about it."""
+_TO_WRITE = "-XX:+DisplayVMOutputToStderr"
+"""What Java cannot write, it says when it ends: on standard output, if it is not told otherwise."""
+_FOLDERS_OF_HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_MORE_CLASSES = "SPARK_DIST_CLASSPATH"
 _MAGIC = (0xF00BABA8).to_bytes(4, sys.byteorder)
 """How an archive begins once it is complete: Java writes its beginning last."""
 _ABANDONED_S = 600
@@ -40,7 +47,8 @@ def options_to_read_or_write() -> str:
     path = archive()
     if path is None or is_complete(path):
         return options_to_read()
-    return f"-XX:ArchiveClassesAtExit={path} {QUIET}" if _is_ours_to_write(path) else ""
+    is_ours = not _has_folder_of_files() and _is_ours_to_write(path)
+    return f"-XX:ArchiveClassesAtExit={path} {_TO_WRITE} {QUIET}" if is_ours else ""
 
 
 def archive() -> Path | None:
@@ -67,6 +75,14 @@ def _java() -> Path | None:
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     return Path(found) if found and Path(found).exists() else None
+
+
+def _has_folder_of_files() -> bool:
+    """Whether Spark puts a folder with files on the class path: those of its settings and Hadoop's, mostly."""
+    said = [os.environ.get(name, "") for name in _FOLDERS_OF_HADOOP]
+    said += os.environ.get(_MORE_CLASSES, "").split(os.pathsep)
+    folders = [conf_folder(), *(Path(each) for each in said if each)]
+    return any(folder.is_dir() and any(folder.iterdir()) for folder in folders)
 
 
 def _is_ours_to_write(path: Path) -> bool:
