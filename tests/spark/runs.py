@@ -69,7 +69,7 @@ def planned(folder: Path, definition: dict[str, Any], mode: Mode, *, since: int,
 
 def rows(manifests: list[Manifest], suffix: str) -> list[dict[str, Any]]:
     tables = [pq.read_table(file.path) for each in manifests for file in each.files[suffix]]
-    return pa.concat_tables(tables).to_pylist() if tables else []
+    return pa.concat_tables(tables, promote_options="default").to_pylist() if tables else []
 
 
 def in_ms(row: dict[str, Any]) -> Place:

@@ -237,6 +237,9 @@ class Backfill(_Section):
     """A range of more chunks is refused: it is mistyped, or wants a larger chunk."""
     together: int = Field(default=4_000_000, ge=0)
     """Chunks side by side run as one while they have no more events than that in all; 0: each runs by itself."""
+    engine: Literal["auto", "spark", "native"] = "auto"
+    """What computes windows: `native` is DuckDB inside Spark's tasks, for the definitions that it knows; `auto` takes
+    it for those, where there are many events."""
     mode: Mode = Mode.RECOMPUTE
     publish: Literal["first", "live", "final"] = "final"
     panes: Literal["last", "all"] = "last"

@@ -6,6 +6,7 @@ is then paid once for all. Their results are staged apart, so that a chunk is th
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ from backstream.core.tables import (
 )
 from backstream.core.together import together
 from backstream.core.windows import Session
+from backstream.spark import native
 from backstream.spark.sessions.results import SessionWindows
 from backstream.spark.shared_folder import require_shared_folder
 from backstream.spark.stage import Attempt, Staged, staged, staged_rows, writable
@@ -46,6 +48,8 @@ from backstream.spark.streams.lateness import lateness
 from backstream.spark.windows.metrics import Counts
 from backstream.spark.windows.results import FixedWindows
 from backstream.spark.work import CHUNK, SCANNED, Work, quarantined, tallied_as
+
+log = logging.getLogger(__name__)
 
 STAGES = ("watermarks", "fates", PANES, "windows", METRICS, QUARANTINE, DROPPED, FIRINGS)
 """What chunks go through, in order; a recompute skips some."""
@@ -183,6 +187,13 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
     with _kept() as keep, ThreadPoolExecutor(1) as beside:
         with watch.stage("watermarks"):
             results = results_of(work, keep)
+        if isinstance(results, FixedWindows) and native.is_chosen(work):
+            try:
+                return _run_natively(work, attempt, watch, results)
+            except Exception as error:
+                if work.definition.backfill.engine == "native" or native.FAILED not in str(error):
+                    raise
+                log.warning("%s; Spark computes %s instead", native.failure(error), attempt)
         known, tallied, tally, rows_by_footer = results.records()
         if work.definition.source.deduplicate_on:
             known = tallied = keep(tallied)  # finding copies compares all records
@@ -204,12 +215,31 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
         made = Frames(known, counts, results.values(known), staged_panes, lambda: _kinds(counting.result()))
         for suffix, rows in tables(work, results, made):
             with watch.stage(suffix or "windows"):
-                # Quarantine keeps times as they were written.
-                ready = rows if suffix == QUARANTINE else _with_instants(rows)
-                found[suffix] = staged(ready, suffix, attempt)
+                found[suffix] = _staged(rows, suffix, attempt)
         _require_all_records(attempt, results.records_in_windows(counts), found, work.definition.backfill.publish)
         events_read = {number: tally.get[tallied_as(number)] for number in range(len(work.chunks))}
         return _Made(events_read, counting.result(), found)
+
+
+def _run_natively(work: Work, attempt: Attempt, watch: _Stopwatch, results: FixedWindows) -> _Made:
+    """Have windows computed and records counted outside of Spark, and the other tables made of that by Spark."""
+    with watch.stage(PANES if work.is_replay else "windows"):
+        computed = native.compute(work, results, attempt)
+    with watch.stage("fates"):
+        fates = computed.counts.fates()
+        _require_all_read(attempt, computed.rows_by_footer, computed.scanned)
+    found = dict(computed.files)
+    for suffix, rows in _side_tables(work, results, computed.counts, _kinds(fates), lambda: results.records().known):
+        with watch.stage(suffix):
+            found[suffix] = _staged(rows, suffix, attempt)
+    records = results.records_in_windows(computed.counts)
+    _require_all_records(attempt, records, found, work.definition.backfill.publish)
+    return _Made(dict(computed.read), fates, found)
+
+
+def _staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
+    # Quarantine keeps times as they were written.
+    return staged(rows if suffix == QUARANTINE else _with_instants(rows), suffix, attempt)
 
 
 def _require_all_read(attempt: Attempt, expected: int, scanned: int) -> None:
@@ -318,16 +348,26 @@ def tables(work: Work, results: Results, made: Frames) -> Iterator[tuple[str, Da
         yield PANES, by_window(made.values)
         if (panes := made.staged_panes()) is not None:
             yield WINDOWS, by_window(_published(work, panes))
-    fates = made.fates()
-    yield METRICS, by_window(made.counts.metrics())
+    yield from _side_tables(work, results, made.counts, made.fates(), lambda: made.known)
+
+
+def _side_tables(
+    work: Work, results: Results, counts: Counts, fates: set[str], known: Callable[[], DataFrame]
+) -> Iterator[tuple[str, DataFrame]]:
+    """What each table besides those of values gets."""
+
+    def by_window(rows: DataFrame) -> DataFrame:
+        return rows.withColumn(CHUNK, work.number(F.col("window_start_ms")))
+
+    yield METRICS, by_window(counts.metrics())
     if Fate.QUARANTINED in fates:
         yield QUARANTINE, quarantined(work)
     if not work.is_replay:
         return
     if Fate.DROPPED in fates:
-        yield DROPPED, results.dropped(made.known)
+        yield DROPPED, results.dropped(known())
     if FIRINGS in work.plan.tables:
-        yield FIRINGS, by_window(results.firings(made.known))
+        yield FIRINGS, by_window(results.firings(known()))
 
 
 def _published(work: Work, panes: DataFrame) -> DataFrame:

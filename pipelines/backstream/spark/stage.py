@@ -31,7 +31,7 @@ from backstream.spark.schemas import conforming
 from backstream.spark.small_files import split_files
 from backstream.spark.unreadable import unreadable_file
 from backstream.spark.work import CHUNK
-from backstream.spark.writes import require_visible, write_parquet
+from backstream.spark.writes import TaskWrite, require_visible, write_parquet
 
 _SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp"}
 _DAY, _CHUNK = "staging_day", "staging_chunk"
@@ -118,7 +118,21 @@ def staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
     if is_small:
         with _readable(folder):
             split_files(folder, names)
-    files = _files(folder, _COUNTED.get(suffix))
+    return _seen(suffix, attempt, sorted(folder.rglob("*.parquet")), written)
+
+
+def staged_by_tasks(suffix: str, attempt: Attempt, paths: Sequence[Path], written: list[TaskWrite]) -> Staged:
+    """Return the files that tasks have written themselves into the folders that `staged` would have used.
+
+    Raises:
+        CountError: when the driver does not find each row that a task has written.
+    """
+    return _seen(suffix, attempt, [path for path in paths if path.exists()], written)
+
+
+def _seen(suffix: str, attempt: Attempt, paths: Sequence[Path], written: list[TaskWrite]) -> Staged:
+    table, folder = attempt.plan.tables[suffix], attempt.folder(suffix)
+    files = _files(folder, paths, _COUNTED.get(suffix))
     seen = {Path(file.path): file.rows for several in files.values() for file in several}
     require_visible(f"table `{table.name}`", folder, written, seen)
     return files
@@ -181,18 +195,19 @@ def spark_type(kind: str) -> DataType:
     return cast("StructType", StructType.fromDDL(ddl)).fields[0].dataType
 
 
-def _files(folder: Path, counted: str | None) -> Staged:
+def _files(folder: Path, paths: Sequence[Path], counted: str | None) -> Staged:
     """What was written, from the footers; Spark writes one empty file for no rows, which is left out.
 
     Args:
         folder: where to.
+        paths: the files.
         counted: the column that says how many records a row is made of; None: the table has none.
 
     Raises:
         CountError: naming the first file that cannot be read.
     """
     found: Staged = {}
-    for path in sorted(folder.rglob("*.parquet")):
+    for path in paths:
         with _readable(path):
             file = _described(path, counted)
         if file.rows:

@@ -1,0 +1,133 @@
+"""Which definitions the native engine computes: a whitelist, so that whatever it does not know runs on Spark.
+
+Each entry gives the value that Spark's own aggregate gives. Integers and decimals are equal to the last digit. A sum
+of doubles depends on the order in which they are added, in Spark as in DuckDB, so its last digits may differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from backstream.core.windows import Session, Sliding
+from backstream.definition.model import Definition
+
+TIMES = {"timestamp": "TIMESTAMP WITH TIME ZONE", "timestamp_ntz": "TIMESTAMP"}
+INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER", "bigint": "BIGINT"}
+_FLOATING = {"float": "FLOAT", "double": "DOUBLE"}
+_GROUPED = {**INTEGERS, "string": "VARCHAR", "date": "DATE", "boolean": "BOOLEAN"}
+_DECIMAL = re.compile(r"decimal\(\d+,\d+\)")
+_FUNCTIONS: Mapping[type[exp.Expr], str] = {
+    exp.Count: "count",
+    exp.Sum: "sum",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.Avg: "avg",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """An aggregate of the whitelist: `function` of a source column; of none, `count(*)`."""
+
+    name: str
+    function: str
+    column: str | None
+
+
+def duckdb_type(kind: str) -> str | None:
+    """Return DuckDB's name of a Spark SQL type; None for one that the engine does not read."""
+    known = {**TIMES, **_GROUPED, **_FLOATING}
+    return known.get(kind) or (kind.upper() if _DECIMAL.fullmatch(kind) else None)
+
+
+def reason_against(definition: Definition, columns: Mapping[str, str]) -> str | None:
+    """Return why the native engine cannot run a definition; None: it can.
+
+    Args:
+        definition: what is asked for.
+        columns: the source's columns, with their Spark SQL types.
+    """
+    if not is_installed():
+        return "DuckDB is not installed"
+    return next(_reasons(definition, columns), None)
+
+
+@cache
+def is_installed() -> bool:
+    """Return whether DuckDB is here; whether executors have it is seen when they are asked."""
+    return find_spec("duckdb") is not None
+
+
+def aggregates_of(definition: Definition, columns: Mapping[str, str]) -> list[Aggregate]:
+    """Return the aggregates of a definition.
+
+    Raises:
+        ValueError: when one is not on the whitelist.
+    """
+    found = [(name, _aggregate(name, call, columns)) for name, call in definition.aggregates.items()]
+    unknown = [name for name, aggregate in found if aggregate is None]
+    if unknown:
+        msg = f"the native engine has no aggregate {unknown[0]}"
+        raise ValueError(msg)
+    return [aggregate for _, aggregate in found if aggregate is not None]
+
+
+def _reasons(definition: Definition, columns: Mapping[str, str]) -> Iterator[str]:
+    source, window = definition.timed_source, definition.window.spec()
+    if isinstance(window, Session):
+        yield "windows are sessions"
+    elif isinstance(window, Sliding) and window.slide_ms > window.size_ms:
+        yield "windows have holes between them"
+    if source.deduplicate_on:
+        yield "source.deduplicate_on compares records"
+    times = {"source.event_time": source.event_time, "source.arrival_time": source.arrival_time}
+    for key, name in times.items():
+        if name is not None and columns.get(name) not in TIMES:
+            yield f"{key} is not a timestamp column: {name}"
+    if source.partition and columns.get(source.partition) not in {*INTEGERS, "string"}:
+        yield f"source.partition {source.partition!r} is neither an integer nor a string"
+    if source.sequence and columns.get(source.sequence) not in INTEGERS:
+        yield f"source.sequence {source.sequence!r} is not an integer"
+    for name in source.key:
+        if columns.get(name) not in _GROUPED and not _DECIMAL.fullmatch(columns.get(name, "")):
+            yield f"source.key {name!r} has the type {columns.get(name)}"
+    for name, call in definition.aggregates.items():
+        if _aggregate(name, call, columns) is None:
+            yield f"aggregates.{name} is {call}"
+
+
+def _aggregate(name: str, call: str, columns: Mapping[str, str]) -> Aggregate | None:
+    """Return the aggregate, if it is one of a column whose type it may be computed of."""
+    try:
+        parsed = sqlglot.parse_one(call, dialect="spark")
+    except SqlglotError:
+        return None
+    function, argument = _FUNCTIONS.get(type(parsed)), parsed.this
+    if function is None or any(value for key, value in parsed.args.items() if key not in ("this", "big_int")):
+        return None
+    if function == "count" and (isinstance(argument, exp.Star) or _is_number(argument)):
+        return Aggregate(name, function, None)
+    if type(argument) is not exp.Column or argument.table or isinstance(argument.this, exp.Star):
+        return None
+    kind = columns.get(argument.name, "")
+    is_known = kind in _kinds(function) or (function != "avg" and _DECIMAL.fullmatch(kind) is not None)
+    return Aggregate(name, function, argument.name) if is_known else None
+
+
+def _kinds(function: str) -> set[str]:
+    """Return the types of columns that a function takes, besides decimals."""
+    if function in ("sum", "avg"):
+        return {*INTEGERS, *_FLOATING}
+    return {*_GROUPED, *TIMES, *(_FLOATING if function == "count" else ())}
+
+
+def _is_number(argument: exp.Expr) -> bool:
+    return isinstance(argument, exp.Literal) and argument.is_int

@@ -1,0 +1,158 @@
+"""What one task of the native engine gets, and what it gives back. Both travel between the driver and executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backstream.core.intervals import Interval
+from backstream.core.windows import Cumulate, Sliding, Tumbling
+from backstream.native.supported import Aggregate
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a row of a source file is read as an event.
+
+    `types` are the Spark SQL types of the columns that are read. `valid` is the half-open range of event times in
+    which a record is readable.
+    """
+
+    event_time: str
+    arrival_time: str
+    partition: str | None
+    sequence: str | None
+    types: Mapping[str, str]
+    valid: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The windows of chunks that run together, by number: number `n` ends at `first_end_ms + n * step_ms`."""
+
+    window: Tumbling | Sliding | Cumulate
+    first_end_ms: int
+    step_ms: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From which place in arrival order on a window has fired, and is gone; one of each per number.
+
+    `first` is the number of the first window in the lists. Without `seq` the places are ticks.
+    """
+
+    first: int
+    fired: Places
+    gone: Places
+
+    @property
+    def are_ticks(self) -> bool:
+        """Whether the arrival time alone decides."""
+        return not len(self.fired.seq) and not len(self.gone.seq)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Places in arrival order, as columns."""
+
+    time_ms: Sequence[int]
+    seq: Sequence[int] = ()
+    partition: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """The chunks that run together: which one answers for the windows that start at an instant."""
+
+    start_ms: int
+    length_ms: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One table that a task writes.
+
+    `columns` are name, Iceberg type and field id, in order. `path` is the Parquet file.
+    """
+
+    path: str
+    columns: Sequence[tuple[str, str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTask:
+    """Compute the windows of some numbers, and count the records of a stretch of event time.
+
+    `files` may hold events of the windows or of the stretch; `numbers` is half-open. Stretches of the tasks of some
+    chunks tile what the chunks read. `cell_late` says that counts are kept apart by the place of late records.
+    """
+
+    number: int
+    reading: Reading
+    grid: Grid
+    keys: Sequence[str]
+    aggregates: Sequence[Aggregate]
+    thresholds: Thresholds | None
+    chunks: Chunks
+    numbers: tuple[int, int]
+    stretch: Interval
+    files: Sequence[str]
+    windows: Output
+    panes: Output | None
+    published: str
+    counts_path: str
+    run_id: str
+    memory_mb: int
+    cell_late: bool = False
+
+    def __str__(self) -> str:
+        return f"the windows of {self.stretch}, out of {len(self.files)} files ({', '.join(self.files[:3])} ..)"
+
+
+@dataclass(frozen=True, slots=True)
+class RestTask:
+    """Count the records that no `WindowTask` of the chunks counts: those outside of what is read, and unreadable ones.
+
+    `owners` maps a file to the number of the chunk that answers for its unreadable records.
+    """
+
+    number: int
+    reading: Reading
+    interval: Interval
+    files: Sequence[str]
+    owners: Mapping[str, int]
+    counts_path: str
+    memory_mb: int
+
+    def __str__(self) -> str:
+        return f"records outside of {self.interval} in {len(self.files)} files ({', '.join(self.files[:3])} ..)"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a task did: `host` names its machine.
+
+    `files` maps `panes` or `windows` to the rows written there; `scanned` are the records that it counted, and `read`
+    those of each chunk among them. `counts` says whether there is a file of counts.
+    """
+
+    number: int
+    host: str
+    scanned: int
+    read: Mapping[int, int]
+    counts: bool
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+
+def file_name(number: int, attempt: str) -> str:
+    """Return the name of a task's file, with the task's number where Spark has it."""
+    return f"part-{number:05}-{attempt}.parquet"
+
+
+def in_folder(folder: Path, number: int, attempt: str) -> str:
+    """Return where a task writes its file."""
+    return str(folder / file_name(number, attempt))
