@@ -31,7 +31,9 @@ class Piece:
     stretch: Interval
 
 
-def pieces(grid: Grid, chunks: Sequence[Chunk], read: Interval, files: Sequence[InputFile], slots: int) -> list[Piece]:
+def pieces(
+    grid: Grid, chunks: Sequence[Chunk], read: Interval, files: Sequence[InputFile], slots: int
+) -> list[Piece]:
     """Cut the windows of chunks that run together into pieces, each for one task.
 
     Args:
@@ -82,7 +84,9 @@ def _cuts(span: Interval, low: int, high: int, files: Sequence[InputFile], slots
 def _read(span: Interval, held: Sequence[InputFile], parts: int) -> int:
     """Return how many records lie in the files that so many equal parts of a span read."""
     bounds = [span.start_ms + (span.end_ms - span.start_ms) * part // parts for part in range(parts + 1)]
-    return sum(file.rows for start, end in pairwise(bounds) for file in held if file.may_hold(Interval(start, end)))
+    return sum(
+        file.rows for start, end in pairwise(bounds) for file in held if file.may_hold(Interval(start, end))
+    )
 
 
 def grouped_files(files: Sequence[InputFile], rows: int) -> list[list[str]]:
@@ -96,5 +100,3 @@ def grouped_files(files: Sequence[InputFile], rows: int) -> list[list[str]]:
         found[-1].append(file.path)
         room -= file.rows
     return found
-
-

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.core.errors import ContractError
 from backstream.core.fates import Fate
-from backstream.core.tables import PANES, WINDOWS
+from backstream.core.tables import DROPPED, PANES, WINDOWS
 from backstream.native import sql
-from backstream.native.task import Done, Output, Places, Reading, RestTask, WindowTask
+from backstream.native.database import database, register_thresholds, write
+from backstream.native.task import Done, Reading, RestTask, WindowTask
 
-if TYPE_CHECKING:
-    import duckdb
-
+FAILED = "the native engine could not compute"
+"""How the error of a task begins."""
 _ARROW_TYPES: dict[str, Sequence[str]] = {
     "timestamp": ("timestamp[us, tz=UTC]", "timestamp[ms, tz=UTC]"),
     "timestamp_ntz": ("timestamp[us]", "timestamp[ms]"),
@@ -39,50 +35,58 @@ _ARROW_TYPES: dict[str, Sequence[str]] = {
 """Which types of a file's column are read as a Spark SQL type."""
 
 
-def run_window_task(task: WindowTask) -> Done:
-    """Write the windows of a task, and the counts of its stretch.
+def run_task(task: WindowTask | RestTask) -> Done:
+    """Do what a task says.
 
     Raises:
-        ContractError: when a file has a column of a type that the engine does not read.
-        duckdb.Error: when DuckDB cannot read, compute or write.
+        RuntimeError: beginning with `FAILED`, and naming what could not be computed and why.
     """
+    try:
+        return _run_window_task(task) if isinstance(task, WindowTask) else _run_rest_task(task)
+    except Exception as error:
+        msg = f"{FAILED} {task}: {error}"
+        raise RuntimeError(msg) from error
+
+
+def _run_window_task(task: WindowTask) -> Done:
+    """Write the windows of a task, and the counts of its stretch."""
     queries = sql.WindowQueries(task, files_alike(task.files, task.reading))
-    with _database(task.memory_mb) as database:
-        if task.thresholds is not None:
-            database.register("threshold_rows", _threshold_rows(task))
-            database.execute("CREATE TEMP TABLE thresholds AS SELECT * FROM threshold_rows")
-        read = {int(chunk): int(events) for chunk, events in database.execute(queries.read()).fetchall()}
-        counts = _write(database, queries.counts(), task.counts_path)
+    with database(task.memory_mb) as opened:
+        register_thresholds(opened, task.thresholds)
+        is_counted = write(opened, queries.counts(), task.counts_path) > 0
+        scanned, dropped = _records(opened, task.counts_path) if is_counted else (0, 0)
         rows: dict[str, int] = {}
-        if task.numbers[0] < task.numbers[1]:
-            if task.panes is not None:
-                rows[PANES] = _write(database, queries.panes(), task.panes.path, task.panes)
-                rows[WINDOWS] = _write(database, queries.published(), task.windows.path, task.windows) if rows[PANES] else 0
-            else:
-                rows[WINDOWS] = _write(database, queries.recomputed(), task.windows.path, task.windows)
-    return Done(task.number, socket.gethostname(), sum(read.values()), read, bool(counts), rows)
+        has_windows = task.numbers[0] < task.numbers[1]
+        if has_windows and task.panes is None:
+            rows[WINDOWS] = write(opened, queries.recomputed(), task.windows.path, task.windows)
+        elif has_windows and task.panes is not None:
+            rows[PANES] = write(opened, queries.panes(), task.panes.path, task.panes)
+            if rows[PANES]:
+                rows[WINDOWS] = write(opened, queries.published(), task.windows.path, task.windows)
+        if dropped and task.dropped is not None:
+            rows[DROPPED] = write(opened, queries.dropped(), task.dropped.path, task.dropped)
+    return Done(task.number, socket.gethostname(), scanned, is_counted, rows)
 
 
-def run_rest_task(task: RestTask) -> Done:
-    """Count what window tasks leave out, and write counts of the unreadable records that the chunks answer for.
+def _records(opened: duckdb.DuckDBPyConnection, path: str) -> tuple[int, int]:
+    """Return how many records a file of counts is made of, and how many of them were dropped."""
+    sums = f"sum(events)::BIGINT, coalesce(sum(events) FILTER (WHERE fate = {sql.text(Fate.DROPPED)}), 0)::BIGINT"
+    ((events, dropped),) = opened.execute(f"SELECT {sums} FROM read_parquet({sql.literal_path(path)})").fetchall()
+    return int(events), int(dropped)
 
-    Raises:
-        ContractError: when a file has a column of a type that the engine does not read.
-        duckdb.Error: when DuckDB cannot read or write.
-    """
-    with _database(task.memory_mb) as database:
-        found = database.execute(sql.rest(task, files_alike(task.files, task.reading))).fetchall()
+
+def _run_rest_task(task: RestTask) -> Done:
+    """Count what window tasks leave out, and write counts of the unreadable records that the chunks answer for."""
+    with database(task.memory_mb) as opened:
+        found = opened.execute(sql.rest(task, files_alike(task.files, task.reading))).fetchall()
     ours = [
         (partition, task.owners[file], events)
         for file, partition, is_readable, events in found
         if not is_readable and file in task.owners
     ]
-    read: dict[int, int] = {}
-    for _, chunk, events in ours:
-        read[chunk] = read.get(chunk, 0) + events
     if ours:
         _write_quarantined(ours, Path(task.counts_path))
-    return Done(task.number, socket.gethostname(), sum(each[3] for each in found), read, bool(ours))
+    return Done(task.number, socket.gethostname(), sum(each[3] for each in found), bool(ours))
 
 
 def files_alike(files: Sequence[str], reading: Reading) -> list[tuple[list[str], list[str]]]:
@@ -108,61 +112,6 @@ def _columns(file: str, reading: Reading) -> Iterator[str]:
             msg = f"column {name!r} has the type {said}, the native engine reads a {kind} of {', '.join(allowed)}\n  {file}"
             raise ContractError(msg)
         yield name
-
-
-@contextmanager
-def _database(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database of one thread in memory, which spills to a folder that Spark removes with its own."""
-    import duckdb
-
-    near = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
-    scratch = tempfile.mkdtemp(prefix="native-", dir=near)
-    settings = {
-        "threads": "1",
-        "memory_limit": f"{memory_mb}MB",
-        "temp_directory": scratch,
-        "preserve_insertion_order": "false",
-        "autoinstall_known_extensions": "false",
-    }
-    try:
-        with duckdb.connect(config=settings) as database:
-            database.execute("SET timezone = 'UTC'")
-            yield database
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _threshold_rows(task: WindowTask) -> pa.Table:
-    """A row per number: `n`, and for `fired` and `gone` the place, `ms`, `seq` and `partition`."""
-    thresholds = task.thresholds
-    assert thresholds is not None  # noqa: S101 - asked for by a replay only
-    count = len(thresholds.fired.time_ms)
-    columns = {"n": pa.array(range(thresholds.first, thresholds.first + count), pa.int32())}
-    for name, places in (("fired", thresholds.fired), ("gone", thresholds.gone)):
-        columns |= {f"{name}_{part}": values for part, values in _place_columns(places, count).items()}
-    return pa.table(columns)
-
-
-def _place_columns(places: Places, count: int) -> dict[str, pa.Array]:
-    is_tick = not len(places.seq)
-    return {
-        "ms": pa.array(places.time_ms, pa.int64()),
-        "seq": pa.nulls(count, pa.int64()) if is_tick else pa.array(places.seq, pa.int64()),
-        "partition": pa.nulls(count, pa.string()) if is_tick else pa.array(places.partition, pa.string()),
-    }
-
-
-def _write(
-    database: duckdb.DuckDBPyConnection, query: str, path: str, output: Output | None = None
-) -> int:
-    """Write the rows of a query into a Parquet file and return how many they are; no file is left for none."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    ids = ", ".join(f"{sql.quoted(name)}: {field_id}" for name, _, field_id in output.columns) if output else ""
-    options = "FORMAT parquet, COMPRESSION zstd" + (f", FIELD_IDS {{{ids}}}" if ids else "")
-    (rows,) = database.execute(f"COPY ({query}) TO {sql.text(path)} ({options})").fetchone() or (0,)
-    if not rows:
-        Path(path).unlink(missing_ok=True)
-    return int(rows)
 
 
 def _write_quarantined(found: Sequence[tuple[str | None, int, int]], path: Path) -> None:

@@ -7,15 +7,16 @@ names of their own, so that none of them can hide another.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from backstream.core.fates import Fate
+from backstream.core.instants import MAX_MS
 from backstream.core.intervals import Interval
 from backstream.core.records import ONLY_PARTITION
 from backstream.core.tables import PANES_KEPT, RECORD_COUNT, pane_count
 from backstream.core.windows import Cumulate, Sliding, Tumbling
-from backstream.native.supported import TIMES, Aggregate, duckdb_type
-from backstream.native.task import Grid, Reading, RestTask, WindowTask
+from backstream.native.task import Grid, Reading, RestTask, Thresholds, WindowTask
+from backstream.native.types import TIMES, Aggregate, duckdb_type
 
 FATES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 _ICEBERG = {
@@ -80,7 +81,7 @@ def _scan_alike(
     sequence = f"CAST({quoted(reading.sequence)} AS BIGINT)" if reading.sequence else "0::BIGINT"
     named = ", ".join(
         [
-            f"{_ms(event)} AS event_ms",
+            f"{_ms(event, is_after_1970=reading.valid.start_ms >= 0)} AS event_ms",
             f"{_ms(arrival)} AS arrival_ms",
             f"{partition} AS source_partition",
             f"{sequence} AS arrival_seq",
@@ -96,17 +97,19 @@ def _alias(reading: Reading, name: str) -> str:
     return f"c{list(reading.types).index(name)}"
 
 
-def _ms(instant: str) -> str:
+def _ms(instant: str, *, is_after_1970: bool = False) -> str:
     """Milliseconds since 1970, floored: DuckDB's division truncates."""
     us = f"epoch_us({instant})"
-    return f"(({us} - (({us} % 1000 + 1000) % 1000)) // 1000)"
+    return f"({us} // 1000)" if is_after_1970 else f"(({us} - (({us} % 1000 + 1000) % 1000)) // 1000)"
 
 
 def is_readable(reading: Reading) -> str:
     """Return the condition that Spark's reasons for quarantine leave."""
     needed = [quoted(reading.arrival_time)]
     needed += [quoted(name) for name in (reading.partition, reading.sequence) if name]
-    return " AND ".join([_within(reading, reading.valid), *(f"{name} IS NOT NULL" for name in dict.fromkeys(needed))])
+    return " AND ".join(
+        [_within(reading, reading.valid), *(f"{name} IS NOT NULL" for name in dict.fromkeys(needed))]
+    )
 
 
 def _within(reading: Reading, interval: Interval) -> str:
@@ -137,38 +140,35 @@ class WindowQueries:
         self._task, self._groups, self._grid = task, groups, task.grid
         self._window = task.grid.window
 
-    def read(self) -> str:
-        """Return the number of records of the stretch, per chunk."""
-        records = self._records(self._task.stretch, ())
-        return f"SELECT {self._chunk()} AS chunk_number, count(*) FROM ({records}) GROUP BY 1"
-
     def counts(self) -> str:
         """Return the records of the stretch by slice, source partition and fate: the columns of `Counts.rows`."""
         task, width_ms = self._task, slice_width_ms(self._window)
-        slice_ms = _floored("event_ms", self._window.offset_ms, width_ms)
-        start_ms = _floored("event_ms", self._window.offset_ms, self._every_ms())
-        number = self._number(f"({start_ms} + {self._window.size_ms})")
-        records = f"SELECT *, {number} AS n FROM ({self._records(task.stretch, ())})"
-        late, fate = [], "0"
-        if task.thresholds is not None:
-            records = f"SELECT r.*, {_columns_of('t')} FROM ({records}) r LEFT JOIN thresholds t USING (n)"
-            fate = f"CASE WHEN NOT {self._after('t_fired')} THEN 0 WHEN NOT {self._after('t_gone')} THEN 1 ELSE 2 END"
-            if task.cell_late:
-                earliest, _ = self._ends("event_ms")
-                records = (
-                    f"SELECT r.*, {_columns_of('e')} FROM ({records}) r LEFT JOIN thresholds e"
-                    f" ON e.n = greatest({self._number(earliest)}, 0)"
-                )
-                late = [
-                    f"CASE WHEN {self._after('e_fired')} THEN {place} END AS {name}"
-                    for place, name in self._places()
-                ]
+        slice_ms = floored("event_ms", self._window.offset_ms, width_ms)
+        records, fate = self._judged(())
+        late: list[str] = []
+        if task.cell_late:
+            earliest, _ = ends(self._window, "event_ms")
+            records = (
+                f"SELECT r.*, {columns_of('e')} FROM ({records}) r LEFT JOIN thresholds e"
+                f" ON e.n = greatest({self._number(earliest)}, 0)"
+            )
+            late = [
+                f"CASE WHEN {self._after('e_fired')} THEN {place} END AS {name}" for place, name in self._places()
+            ]
         names = [name for _, name in self._places()] if late else []
         grouped = ["slice_start_ms", "source_partition", "fate", *names]
         marked = ", ".join(
-            [f"{slice_ms} AS slice_start_ms", "source_partition", f"({fate})::TINYINT AS fate", *late, "arrival_ms"]
+            [
+                f"{slice_ms} AS slice_start_ms",
+                "source_partition",
+                f"({fate})::TINYINT AS fate",
+                *late,
+                "arrival_ms",
+            ]
         )
-        fates = "CASE fate " + " ".join(f"WHEN {code} THEN {text(each)}" for code, each in enumerate(FATES)) + " END"
+        fates = (
+            "CASE fate " + " ".join(f"WHEN {code} THEN {text(each)}" for code, each in enumerate(FATES)) + " END"
+        )
         columns = [
             "slice_start_ms AS event_time_ms",
             "CAST(source_partition AS VARCHAR) AS source_partition",
@@ -185,13 +185,44 @@ class WindowQueries:
         )
         return f"SELECT {', '.join(columns)} FROM ({groups})"
 
+    def dropped(self) -> str:
+        """Return the columns of the table of dropped records, of those that the chunks answer for."""
+        task = self._task
+        assert task.dropped is not None  # noqa: S101 - asked for by a replay only
+        records, fate = self._judged(task.keys)
+        start_ms = floored("event_ms", self._window.offset_ms, every_ms(self._window))
+        known = {
+            "event_time": instant("event_ms"),
+            "arrival_time": instant("arrival_ms"),
+            "source_partition": "source_partition",
+            "arrival_seq": "arrival_seq",
+            "gone_at": instant(f"nullif(t_gone_ms, {MAX_MS})"),
+            "run_id": text(task.windows.run_id),
+            **{key: _alias(task.reading, key) for key in task.keys},
+        }
+        owned = f"{start_ms} >= {task.owned.start_ms} AND {start_ms} < {task.owned.end_ms}"
+        return f"SELECT {cast(known, task.dropped.columns)} FROM ({records}) WHERE ({fate}) = 2 AND {owned}"
+
+    def _judged(self, columns: Sequence[str]) -> tuple[str, str]:
+        """The records of the stretch, and their fate as a place in `FATES`."""
+        start_ms = floored("event_ms", self._window.offset_ms, every_ms(self._window))
+        number = self._number(f"({start_ms} + {self._window.size_ms})")
+        records = f"SELECT *, {number} AS n FROM ({self._records(self._task.stretch, columns)})"
+        if self._task.thresholds is None:
+            return records, "0"
+        joined = f"SELECT r.*, {columns_of('t')} FROM ({records}) r LEFT JOIN thresholds t USING (n)"
+        fate = f"CASE WHEN NOT {self._after('t_fired')} THEN 0 WHEN NOT {self._after('t_gone')} THEN 1 ELSE 2 END"
+        return joined, fate
+
     def recomputed(self) -> str:
         """Return the columns of the table of windows."""
         task = self._task
         keys, names = self._keys(), self._key_names()
         if isinstance(self._window, Tumbling):
             values = [f"{_call(each, self._column(each))} AS {_value(each)}" for each in task.aggregates]
-            grouped = f"SELECT {', '.join(['n', *keys, 'count(*) AS record_count', *values])} FROM ({self._numbered()})"
+            grouped = (
+                f"SELECT {', '.join(['n', *keys, 'count(*) AS record_count', *values])} FROM ({self._numbered()})"
+            )
             return self._placed(f"{grouped} GROUP BY {', '.join(['n', *names])}", self._result_values())
         slices = self._sliced(None)
         merged = ["sum(events)::BIGINT AS record_count", *self._merged("true", "")]
@@ -205,7 +236,7 @@ class WindowQueries:
         if isinstance(self._window, Tumbling):
             rows = (
                 f"SELECT r.*, NOT {self._after('t_fired')} AS is_on_time, NOT {self._after('t_gone')} AS is_accepted"
-                f" FROM (SELECT r.*, {_columns_of('t')} FROM ({self._numbered()}) r JOIN thresholds t USING (n)) r"
+                f" FROM (SELECT r.*, {columns_of('t')} FROM ({self._numbered()}) r JOIN thresholds t USING (n)) r"
             )
             for pane, condition in _IN_PANE.items():
                 only = f" FILTER (WHERE {condition})" if condition else ""
@@ -221,7 +252,7 @@ class WindowQueries:
             gone = self._after("t_gone", [name for _, name in self._places()])
             rows = (
                 f"SELECT r.*, {early} OR NOT {fired} AS is_on_time, {early} OR NOT {gone} AS is_accepted"
-                f" FROM (SELECT r.*, {_columns_of('t')} FROM ({self._sliced(task.thresholds)}) r"
+                f" FROM (SELECT r.*, {columns_of('t')} FROM ({self._sliced(task.thresholds)}) r"
                 " JOIN thresholds t USING (n)) r"
             )
             for pane, condition in _IN_PANE.items():
@@ -229,12 +260,16 @@ class WindowQueries:
                 counts.append(f"coalesce(sum(events){only}, 0)::BIGINT AS {pane_count(pane)}")
                 values += self._merged(condition or "true", f"__{pane}")
             keys = names
-        grouped = f"SELECT {', '.join(['n', *keys, *counts, *values])} FROM ({rows}) GROUP BY {', '.join(['n', *names])}"
+        grouped = (
+            f"SELECT {', '.join(['n', *keys, *counts, *values])} FROM ({rows}) GROUP BY {', '.join(['n', *names])}"
+        )
         told = {}
         for pane in PANES_KEPT:
             for each in task.aggregates:
                 column = f"{each.name}__{pane}"
-                value = quoted(column) if isinstance(self._window, Tumbling) else self._merged_value(each, f"__{pane}")
+                value = (
+                    quoted(column) if isinstance(self._window, Tumbling) else self._merged_value(each, f"__{pane}")
+                )
                 told[column] = f"CASE WHEN {pane_count(pane)} > 0 THEN {value} END"
             told[pane_count(pane)] = pane_count(pane)
         told["late_firings"] = f"{pane_count('live')} - {pane_count('first')}"
@@ -256,7 +291,8 @@ class WindowQueries:
     def _result_values(self) -> dict[str, str]:
         is_direct = isinstance(self._window, Tumbling)
         found = {
-            each.name: _value(each) if is_direct else self._merged_value(each, "") for each in self._task.aggregates
+            each.name: _value(each) if is_direct else self._merged_value(each, "")
+            for each in self._task.aggregates
         }
         return found | {RECORD_COUNT: "record_count"}
 
@@ -268,18 +304,16 @@ class WindowQueries:
         end_ms = f"({grid.first_end_ms} + n::BIGINT * {grid.step_ms})"
         start_ms = f"({end_ms} - {self._window.size_ms})"
         if isinstance(self._window, Cumulate):
-            start_ms = _floored(f"({end_ms} - 1)", self._window.offset_ms, self._window.size_ms)
+            start_ms = floored(f"({end_ms} - 1)", self._window.offset_ms, self._window.size_ms)
         known = {
             **values,
-            "window_start": f"make_timestamptz({start_ms} * 1000)",
-            "window_end": f"make_timestamptz({end_ms} * 1000)",
-            "run_id": text(self._task.run_id),
+            "window_start": instant(start_ms),
+            "window_end": instant(end_ms),
+            "run_id": text(self._task.windows.run_id),
             **{key: name for key, name in zip(self._task.keys, self._key_names(), strict=True)},
         }
         wanted = columns or self._task.windows.columns
-        return "SELECT " + ", ".join(
-            f"CAST({known[name]} AS {_ICEBERG.get(kind) or kind.upper()}) AS {quoted(name)}" for name, kind, _ in wanted
-        ) + f" FROM ({rows})"
+        return f"SELECT {cast(known, wanted)} FROM ({rows})"
 
     def _key_names(self) -> list[str]:
         return [f"k{number}" for number in range(len(self._task.keys))]
@@ -308,7 +342,9 @@ class WindowQueries:
         start_ms = first_end_ms - window.size_ms
         if isinstance(window, Cumulate):
             start_ms = (first_end_ms - 1) - (first_end_ms - 1 - window.offset_ms) % window.size_ms
-        columns = dict.fromkeys([*self._task.keys, *(each.column for each in self._task.aggregates if each.column)])
+        columns = dict.fromkeys(
+            [*self._task.keys, *(each.column for each in self._task.aggregates if each.column)]
+        )
         return self._records(Interval(start_ms, last_end_ms), list(columns))
 
     def _numbered(self) -> str:
@@ -318,22 +354,28 @@ class WindowQueries:
     def _sliced(self, thresholds: object) -> str:
         """One row per slice and window, with partial aggregates and the place of late records."""
         first, end = self._task.numbers
-        slice_ms = _floored("event_ms", self._window.offset_ms, slice_width_ms(self._window))
+        slice_ms = floored("event_ms", self._window.offset_ms, slice_width_ms(self._window))
         records = f"SELECT *, {slice_ms} AS slice_start_ms FROM ({self._of_windows()})"
         late, names = [], []
         if thresholds is not None:
-            earliest, _ = self._ends("slice_start_ms")
+            earliest, _ = ends(self._window, "slice_start_ms")
             records = (
-                f"SELECT r.*, {_columns_of('e')} FROM ({records}) r LEFT JOIN thresholds e"
+                f"SELECT r.*, {columns_of('e')} FROM ({records}) r LEFT JOIN thresholds e"
                 f" ON e.n = greatest({self._number(earliest)}, 0)"
             )
             names = [name for _, name in self._places()]
-            late = [f"CASE WHEN {self._after('e_fired')} THEN {place} END AS {name}" for place, name in self._places()]
+            late = [
+                f"CASE WHEN {self._after('e_fired')} THEN {place} END AS {name}" for place, name in self._places()
+            ]
         by = ", ".join([*self._key_names(), "slice_start_ms", *names])
         parts = [sql for each in self._task.aggregates for sql in self._partial(each)]
-        inner = f"SELECT *, {', '.join([*self._keys(), *late])} FROM ({records})" if self._task.keys or late else records
+        inner = (
+            f"SELECT *, {', '.join([*self._keys(), *late])} FROM ({records})"
+            if self._task.keys or late
+            else records
+        )
         counted = f"SELECT {', '.join([by, 'count(*) AS events', *parts])} FROM ({inner}) GROUP BY {by}"
-        earliest, latest = self._ends("slice_start_ms")
+        earliest, latest = ends(self._window, "slice_start_ms")
         low = f"greatest({self._number(earliest)}, {first})"
         high = f"least({self._number(latest)}, {end - 1})"
         return f"SELECT *, unnest(range({low}, {high} + 1))::INTEGER AS n FROM ({counted})"
@@ -361,28 +403,15 @@ class WindowQueries:
             return f"{first} / nullif({second}, 0)"
         return f"coalesce({first}, 0)" if aggregate.function == "count" else first
 
-    def _every_ms(self) -> int:
-        return self._window.slide_ms if isinstance(self._window, Sliding) else self._window.size_ms
-
     def _number(self, end_ms: str) -> str:
-        return f"(({end_ms} - {self._grid.first_end_ms}) // {self._grid.step_ms})::INTEGER"
+        return number_of(self._grid, end_ms)
 
-    def _ends(self, time_ms: str) -> tuple[str, str]:
-        """The first and the last end of the windows that hold an instant."""
-        window = self._window
-        if isinstance(window, Sliding):
-            first = f"({_floored(time_ms, window.offset_ms + window.size_ms, window.slide_ms)} + {window.slide_ms})"
-            return first, f"({_floored(time_ms, window.offset_ms, window.slide_ms)} + {window.size_ms})"
-        width_ms = slice_width_ms(window)
-        first = f"({_floored(time_ms, window.offset_ms, width_ms)} + {width_ms})"
-        return first, f"({_floored(time_ms, window.offset_ms, window.size_ms)} + {window.size_ms})"
-
-    def _chunk(self, time_ms: str = "event_ms") -> str:
+    def _chunk(self, time_ms: str) -> str:
         """The chunk that answers for a record: that of its latest window."""
         chunks = self._task.chunks
         if chunks.count == 1:
             return "0"
-        start_ms = _floored(time_ms, self._window.offset_ms, self._every_ms())
+        start_ms = floored(time_ms, self._window.offset_ms, every_ms(self._window))
         return f"least(greatest({start_ms} - {chunks.start_ms}, 0) // {chunks.length_ms}, {chunks.count - 1})"
 
     def _places(self) -> list[tuple[str, str]]:
@@ -391,15 +420,8 @@ class WindowQueries:
         return every[:1] if self._task.thresholds.are_ticks else every
 
     def _after(self, which: str, place: Sequence[str] = (*_PLACE[:2], _PARTITION)) -> str:
-        """Whether a record comes after a place; null where there is none. `which` is like `t_fired`."""
-        thresholds = self._task.thresholds
-        assert thresholds is not None  # noqa: S101 - asked for by a replay only
-        at = thresholds.fired if which.endswith("fired") else thresholds.gone
-        if not len(at.seq):
-            return f"({place[0]} >= {which}_ms)"
-        time_ms, seq, partition = place
-        behind = f"({seq} > {which}_seq OR ({seq} = {which}_seq AND {partition} > {which}_partition))"
-        return f"({time_ms} > {which}_ms OR ({time_ms} = {which}_ms AND {behind}))"
+        assert self._task.thresholds is not None  # noqa: S101 - asked for by a replay only
+        return comes_after(self._task.thresholds, which, place)
 
 
 _IN_PANE = {"first": "is_on_time", "live": "is_accepted", "final": ""}
@@ -412,6 +434,60 @@ def slice_width_ms(window: Tumbling | Sliding | Cumulate) -> int:
     return window.step_ms if isinstance(window, Cumulate) else window.size_ms
 
 
+def comes_after(thresholds: Thresholds, which: str, place: Sequence[str]) -> str:
+    """Return whether a place in arrival order comes after that of a threshold; null where there is none.
+
+    Args:
+        thresholds: the kind of their places.
+        which: like `t_fired`.
+        place: arrival time, sequence and partition.
+    """
+    at = thresholds.fired if which.endswith("fired") else thresholds.gone
+    if not len(at.seq):
+        return f"({place[0]} >= {which}_ms)"
+    time_ms, seq, partition = place
+    behind = f"({seq} > {which}_seq OR ({seq} = {which}_seq AND {partition} > {which}_partition))"
+    return f"({time_ms} > {which}_ms OR ({time_ms} = {which}_ms AND {behind}))"
+
+
+def number_of(grid: Grid, end_ms: str) -> str:
+    """Return the number of the window with an end."""
+    return f"(({end_ms} - {grid.first_end_ms}) // {grid.step_ms})::INTEGER"
+
+
+def step_ms(window: Tumbling | Sliding | Cumulate) -> int:
+    """Return how far apart windows end, in ms."""
+    return window.step_ms if isinstance(window, Cumulate) else every_ms(window)
+
+
+def every_ms(window: Tumbling | Sliding | Cumulate) -> int:
+    """Return how far apart windows start, in ms."""
+    return window.slide_ms if isinstance(window, Sliding) else window.size_ms
+
+
+def ends(window: Tumbling | Sliding | Cumulate, time_ms: str) -> tuple[str, str]:
+    """Return the first and the last end of the windows that hold an instant."""
+    if isinstance(window, Sliding):
+        first = f"({floored(time_ms, window.offset_ms + window.size_ms, window.slide_ms)} + {window.slide_ms})"
+        return first, f"({floored(time_ms, window.offset_ms, window.slide_ms)} + {window.size_ms})"
+    width_ms = slice_width_ms(window)
+    first = f"({floored(time_ms, window.offset_ms, width_ms)} + {width_ms})"
+    return first, f"({floored(time_ms, window.offset_ms, window.size_ms)} + {window.size_ms})"
+
+
+def instant(time_ms: str) -> str:
+    """Return an instant of milliseconds."""
+    return f"make_timestamptz({time_ms} * 1000)"
+
+
+def cast(values: Mapping[str, str], columns: Sequence[tuple[str, str, int]]) -> str:
+    """Return the columns of a table, each of its type."""
+    return ", ".join(
+        f"CAST({values[name]} AS {_ICEBERG.get(kind) or kind.upper()}) AS {quoted(name)}"
+        for name, kind, _ in columns
+    )
+
+
 def _value(aggregate: Aggregate) -> str:
     return quoted(f"value__{aggregate.name}")
 
@@ -422,13 +498,13 @@ def _call(aggregate: Aggregate, column: str | None, only: str = "") -> str:
     return f"{aggregate.function}({column or '*'}){only}"
 
 
-def _columns_of(table: str) -> str:
+def columns_of(table: str) -> str:
+    """Return the columns of thresholds under names of their own, such as `t_fired_ms`."""
     names = [f"{which}_{part}" for which in ("fired", "gone") for part in ("ms", "seq", "partition")]
     return ", ".join(f"{table}.{name} AS {table}_{name}" for name in names)
 
 
-def _floored(time_ms: str, offset_ms: int, size_ms: int) -> str:
-    """The last multiple of a size, from an offset on, that is not after an instant; also before 1970."""
+def floored(time_ms: str, offset_ms: int, size_ms: int) -> str:
+    """Return the last multiple of a size, from an offset on, that is not after an instant; also before 1970."""
     into = f"((({time_ms} - {offset_ms}) % {size_ms}) + {size_ms}) % {size_ms}"
     return f"({time_ms} - {into})"
-

@@ -6,9 +6,7 @@ of doubles depends on the order in which they are added, in Spark as in DuckDB, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 
@@ -18,12 +16,8 @@ from sqlglot.errors import SqlglotError
 
 from backstream.core.windows import Session, Sliding
 from backstream.definition.model import Definition
+from backstream.native.types import DECIMAL, FLOATING, GROUPED, INTEGERS, TIMES, Aggregate
 
-TIMES = {"timestamp": "TIMESTAMP WITH TIME ZONE", "timestamp_ntz": "TIMESTAMP"}
-INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER", "bigint": "BIGINT"}
-_FLOATING = {"float": "FLOAT", "double": "DOUBLE"}
-_GROUPED = {**INTEGERS, "string": "VARCHAR", "date": "DATE", "boolean": "BOOLEAN"}
-_DECIMAL = re.compile(r"decimal\(\d+,\d+\)")
 _FUNCTIONS: Mapping[type[exp.Expr], str] = {
     exp.Count: "count",
     exp.Sum: "sum",
@@ -31,21 +25,6 @@ _FUNCTIONS: Mapping[type[exp.Expr], str] = {
     exp.Max: "max",
     exp.Avg: "avg",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregate:
-    """An aggregate of the whitelist: `function` of a source column; of none, `count(*)`."""
-
-    name: str
-    function: str
-    column: str | None
-
-
-def duckdb_type(kind: str) -> str | None:
-    """Return DuckDB's name of a Spark SQL type; None for one that the engine does not read."""
-    known = {**TIMES, **_GROUPED, **_FLOATING}
-    return known.get(kind) or (kind.upper() if _DECIMAL.fullmatch(kind) else None)
 
 
 def reason_against(definition: Definition, columns: Mapping[str, str]) -> str | None:
@@ -97,7 +76,7 @@ def _reasons(definition: Definition, columns: Mapping[str, str]) -> Iterator[str
     if source.sequence and columns.get(source.sequence) not in INTEGERS:
         yield f"source.sequence {source.sequence!r} is not an integer"
     for name in source.key:
-        if columns.get(name) not in _GROUPED and not _DECIMAL.fullmatch(columns.get(name, "")):
+        if columns.get(name) not in GROUPED and not DECIMAL.fullmatch(columns.get(name, "")):
             yield f"source.key {name!r} has the type {columns.get(name)}"
     for name, call in definition.aggregates.items():
         if _aggregate(name, call, columns) is None:
@@ -118,15 +97,15 @@ def _aggregate(name: str, call: str, columns: Mapping[str, str]) -> Aggregate | 
     if type(argument) is not exp.Column or argument.table or isinstance(argument.this, exp.Star):
         return None
     kind = columns.get(argument.name, "")
-    is_known = kind in _kinds(function) or (function != "avg" and _DECIMAL.fullmatch(kind) is not None)
+    is_known = kind in _kinds(function) or (function != "avg" and DECIMAL.fullmatch(kind) is not None)
     return Aggregate(name, function, argument.name) if is_known else None
 
 
 def _kinds(function: str) -> set[str]:
     """Return the types of columns that a function takes, besides decimals."""
     if function in ("sum", "avg"):
-        return {*INTEGERS, *_FLOATING}
-    return {*_GROUPED, *TIMES, *(_FLOATING if function == "count" else ())}
+        return {*INTEGERS, *FLOATING}
+    return {*GROUPED, *TIMES, *(FLOATING if function == "count" else ())}
 
 
 def _is_number(argument: exp.Expr) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from backstream.core.intervals import Interval
 from backstream.core.windows import Cumulate, Sliding, Tumbling
-from backstream.native.supported import Aggregate
+from backstream.native.types import Aggregate
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,7 @@ class Output:
 
     path: str
     columns: Sequence[tuple[str, str, int]]
+    run_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +104,10 @@ class WindowTask:
     files: Sequence[str]
     windows: Output
     panes: Output | None
+    dropped: Output | None
+    owned: Interval
     published: str
     counts_path: str
-    run_id: str
     memory_mb: int
     cell_late: bool = False
 
@@ -136,14 +138,13 @@ class RestTask:
 class Done:
     """What a task did: `host` names its machine.
 
-    `files` maps `panes` or `windows` to the rows written there; `scanned` are the records that it counted, and `read`
-    those of each chunk among them. `counts` says whether there is a file of counts.
+    `scanned` are the records that it counted. `counts` says whether there is a file of counts. `rows` maps the suffix
+    of a table to the rows that were written for it.
     """
 
     number: int
     host: str
     scanned: int
-    read: Mapping[int, int]
     counts: bool
     rows: Mapping[str, int] = field(default_factory=dict)
 

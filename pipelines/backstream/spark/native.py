@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import re
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from backstream.core.errors import SpecError
 from backstream.core.instants import DAY_MS, moment
 from backstream.core.intervals import Interval
-from backstream.core.tables import PANES, WINDOWS
+from backstream.core.plan import Plan
+from backstream.core.tables import DROPPED, METRICS, PANES, WINDOWS
 from backstream.core.windows import Sliding
+from backstream.native.counts import NativeCounts
 from backstream.native.cut import TASK_ROWS, Piece, grouped_files, pieces
-from backstream.native.run import run_rest_task, run_window_task
+from backstream.native.run import FAILED as FAILED
+from backstream.native.run import run_task
 from backstream.native.supported import aggregates_of, reason_against
 from backstream.native.task import (
     Chunks,
@@ -31,34 +35,17 @@ from backstream.native.task import (
     in_folder,
 )
 from backstream.spark.heap import heap_mb, machine_bytes
-from backstream.spark.read import file_uri, rows_of, schema_of
+from backstream.spark.read import file_uri
 from backstream.spark.shipping import ship
 from backstream.spark.stage import Attempt, Staged, staged_by_tasks
 from backstream.spark.streams.thresholds import Positions, WindowGrid
-from backstream.spark.windows.metrics import Counts
 from backstream.spark.windows.results import FixedWindows
-from backstream.spark.windows.slices import late_columns
 from backstream.spark.work import Work
 from backstream.spark.writes import TaskWrite
 
 ENGINE_EVENTS = 50_000
 """Expected events of a chunk and day from which on `auto` takes the native engine."""
 _LEAST_MB, _MOST_MB = 256, 16_384
-_COUNTS = "counts"
-_COUNTED = {
-    "event_time_ms": "bigint",
-    "source_partition": "string",
-    "fate": "string",
-    "chunk_number": "int",
-    "events": "bigint",
-    "first_arrival_ms": "bigint",
-    "last_arrival_ms": "bigint",
-}
-_LATE_TYPES = {"late_arrival_time_ms": "bigint", "late_arrival_seq": "bigint", "late_source_partition": "string"}
-
-
-FAILED = "the native engine could not compute"
-"""How the error of a task begins."""
 
 
 def is_chosen(work: Work) -> bool:
@@ -79,16 +66,12 @@ def failure(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What the native engine made of chunks.
+    """What the native engine made of chunks. `scanned` are the rows of `rows_by_footer` that were met."""
 
-    `scanned` are the rows of `rows_by_footer` that were met. `read` are the records per number of the chunk.
-    """
-
-    counts: Counts
+    counts: NativeCounts
     files: Mapping[str, Staged]
     scanned: int
     rows_by_footer: int
-    read: Mapping[int, int]
 
 
 def compute(work: Work, results: FixedWindows, attempt: Attempt) -> Computed:
@@ -101,39 +84,57 @@ def compute(work: Work, results: FixedWindows, attempt: Attempt) -> Computed:
     if reason := reason_against(work.definition, work.plan.columns):
         msg = f'backfill.engine = "native" cannot run {work.definition.name}: {reason}'
         raise SpecError(msg)
-    spark = work.spark
-    ship(spark.sparkContext)
+    ship(work.spark.sparkContext)
     windows, rest = _tasks(work, results, attempt)
-    done = _run(spark, [*windows, *rest])
-    by_number = {each.number: each for each in done}
+    done = {each.number: each for each in _run(work.spark, [*windows, *rest])}
     files: dict[str, Staged] = {}
-    for suffix in (PANES, WINDOWS):
-        paths = {
-            task.number: (path, by_number[task.number])
-            for task in windows
-            if (path := _path(task, suffix)) and by_number[task.number].rows.get(suffix)
-        }
-        if suffix in work.plan.tables:
-            written = [TaskWrite(n, each.host, each.rows[suffix]) for n, (_, each) in sorted(paths.items())]
-            files[suffix] = staged_by_tasks(suffix, attempt, [Path(path) for path, _ in paths.values()], written)
-    read: dict[int, int] = {}
-    for each in done:
-        for number, events in each.read.items():
-            read[number] = read.get(number, 0) + events
-    counted = [task.counts_path for task in (*windows, *rest) if by_number[task.number].counts]
-    rows_by_footer = {file.path: file.rows for file in work.plan.inputs}
-    return Computed(
-        _counts(work, results, counted),
-        files,
-        sum(each.scanned for each in done),
-        sum(rows_by_footer[path] for path in _paths(work)),
-        read,
+    for suffix in (PANES, WINDOWS, DROPPED):
+        outputs = [(task.number, output) for task in windows if (output := _output(task, suffix))]
+        found = [(number, output) for number, output in outputs if done[number].rows.get(suffix)]
+        if found:
+            written = [TaskWrite(number, done[number].host, done[number].rows[suffix]) for number, _ in found]
+            paths = [Path(output.path) for _, output in found]
+            files[suffix] = staged_by_tasks(suffix, attempt, paths, written)
+    tasks: list[WindowTask | RestTask] = [*windows, *rest]
+    counted = [task.counts_path for task in tasks if done[task.number].counts]
+    grid, judged = windows[0].grid, results.lateness.judged.thresholds if results.lateness else None
+    counts = NativeCounts(
+        counted,
+        grid,
+        work.definition.cells,
+        work.interval,
+        Thresholds(0, *(_places(each, 0, judged.grid.count) for each in (judged.fired, judged.gone)))
+        if judged
+        else None,
+        windows[0].memory_mb,
     )
+    rows_by_footer = {file.path: file.rows for file in work.plan.inputs}
+    scanned = sum(each.scanned for each in done.values())
+    return Computed(counts, files, scanned, sum(rows_by_footer[path] for path in _paths(work)))
 
 
-def _path(task: WindowTask, suffix: str) -> str | None:
-    output = task.windows if suffix == WINDOWS else task.panes
-    return output.path if output else None
+def stage_metrics(work: Work, counts: NativeCounts, attempt: Attempt) -> Staged:
+    """Write the metrics of each chunk.
+
+    Raises:
+        CountError: when a file that was just written cannot be read.
+    """
+    paths, written = [], []
+    for number, chunk in enumerate(work.chunks):
+        path = Path(in_folder(attempt.folder(METRICS) / f"staging_chunk={number}", number, attempt.attempt))
+        if rows := counts.write_metrics(chunk.interval, _output_of(work.plan, METRICS, str(path))):
+            paths.append(path)
+            written.append(TaskWrite(number, socket.gethostname(), rows))
+    return staged_by_tasks(METRICS, attempt, paths, written)
+
+
+def _output_of(plan: Plan, suffix: str, path: str) -> Output:
+    columns = [(name, kind, field_id) for name, kind, field_id, _ in plan.tables[suffix].columns]
+    return Output(path, columns, plan.run_id)
+
+
+def _output(task: WindowTask, suffix: str) -> Output | None:
+    return {WINDOWS: task.windows, PANES: task.panes, DROPPED: task.dropped}[suffix]
 
 
 def _paths(work: Work) -> list[str]:
@@ -162,16 +163,12 @@ def _tasks(work: Work, results: FixedWindows, attempt: Attempt) -> tuple[list[Wi
     slots = work.spark.sparkContext.defaultParallelism
     memory_mb = _memory_mb(work.spark, slots)
     chunks = Chunks(work.chunks[0].start_ms, work.chunks[0].end_ms - work.chunks[0].start_ms, len(work.chunks))
-    tables = {
-        suffix: [(name, kind, field_id) for name, kind, field_id, _ in plan.tables[suffix].columns]
-        for suffix in (WINDOWS, PANES)
-        if suffix in plan.tables
-    }
+    suffixes = [suffix for suffix in (WINDOWS, PANES, DROPPED) if suffix in plan.tables]
 
     def task(number: int, piece: Piece) -> WindowTask:
         outputs = {
-            suffix: Output(in_folder(_folder(attempt, suffix, piece), number, attempt.attempt), columns)
-            for suffix, columns in tables.items()
+            suffix: _output_of(plan, suffix, in_folder(_folder(attempt, suffix, piece), number, attempt.attempt))
+            for suffix in suffixes
         }
         held = [file.path for file in files if file.may_hold(_span(grid, piece))]
         return WindowTask(
@@ -187,14 +184,17 @@ def _tasks(work: Work, results: FixedWindows, attempt: Attempt) -> tuple[list[Wi
             files=held or [files[0].path],
             windows=outputs[WINDOWS],
             panes=outputs.get(PANES),
+            dropped=outputs.get(DROPPED),
+            owned=work.interval,
             published=definition.backfill.publish,
             counts_path=_counts_path(attempt, number),
-            run_id=plan.run_id,
             memory_mb=memory_mb,
             cell_late=isinstance(definition.cells, Sliding) and results.lateness is not None,
         )
 
-    windows = [task(number, piece) for number, piece in enumerate(pieces(grid, work.chunks, interval, files, slots))]
+    windows = [
+        task(number, piece) for number, piece in enumerate(pieces(grid, work.chunks, interval, files, slots))
+    ]
     owners = {path: work.owned_files[file_uri(path)] for path in wanted if file_uri(path) in work.owned_files}
     rest = [
         RestTask(number, reading, interval, several, owners, _counts_path(attempt, number), memory_mb)
@@ -238,33 +238,14 @@ def _thresholds(results: FixedWindows, grid: Grid, piece: Piece) -> Thresholds |
 
 
 def _places(positions: Positions, low: int, high: int) -> Places:
-    times_ms = positions.arrival_time_ms[low:high]
+    times_ms = positions.arrival_time_ms[low:high].tolist()
     if positions.arrival_seq is None:
         return Places(times_ms)
-    return Places(times_ms, positions.arrival_seq[low:high], list(positions.source_partition[low:high]))
+    return Places(times_ms, positions.arrival_seq[low:high].tolist(), list(positions.source_partition[low:high]))
 
 
 def _run(spark: SparkSession, tasks: Sequence[WindowTask | RestTask]) -> list[Done]:
-    return spark.sparkContext.parallelize(tasks, len(tasks)).map(_run_task).collect()
-
-
-def _run_task(task: WindowTask | RestTask) -> Done:
-    try:
-        return run_window_task(task) if isinstance(task, WindowTask) else run_rest_task(task)
-    except Exception as error:
-        msg = f"{FAILED} {task}: {error}"
-        raise RuntimeError(msg) from error
-
-
-def _counts(work: Work, results: FixedWindows, paths: Sequence[str]) -> Counts:
-    """The counts that tasks wrote."""
-    judged, cells = results.lateness.judged if results.lateness else None, work.definition.cells
-    late = late_columns(judged if isinstance(cells, Sliding) else None)
-    schema = schema_of(_COUNTED | {name: _LATE_TYPES[name] for name in late})
-    rows: DataFrame = (
-        rows_of(work.spark, paths, schema) if paths else work.spark.createDataFrame([], schema)
-    ).fillna("unknown", ["source_partition"])
-    return Counts(rows, cells, work.owned, judged)
+    return spark.sparkContext.parallelize(tasks, len(tasks)).map(run_task).collect()
 
 
 def _memory_mb(spark: SparkSession, slots: int) -> int:
@@ -272,11 +253,9 @@ def _memory_mb(spark: SparkSession, slots: int) -> int:
     context = spark.sparkContext
     if (context.master or "").startswith("local"):
         free_mb = machine_bytes() // 2**20 - heap_mb(spark.conf.get("spark.driver.memory", "1g") or "1g")
-        return min(max(free_mb // (2 * slots), _LEAST_MB), _MOST_MB)
+        return min(max(int(free_mb) // (2 * slots), _LEAST_MB), _MOST_MB)
     beside = spark.conf.get("spark.executor.pyspark.memory", None) or spark.conf.get(
         "spark.executor.memoryOverhead", None
     )
     cores = int(spark.conf.get("spark.executor.cores", None) or 1)
-    return max(heap_mb(beside) // cores, _LEAST_MB) if beside else _LEAST_MB
-
-
+    return max(int(heap_mb(beside)) // cores, _LEAST_MB) if beside else _LEAST_MB

@@ -229,12 +229,14 @@ def _run_natively(work: Work, attempt: Attempt, watch: _Stopwatch, results: Fixe
         fates = computed.counts.fates()
         _require_all_read(attempt, computed.rows_by_footer, computed.scanned)
     found = dict(computed.files)
-    for suffix, rows in _side_tables(work, results, computed.counts, _kinds(fates), lambda: results.records().known):
+    with watch.stage(METRICS):
+        found[METRICS] = native.stage_metrics(work, computed.counts, attempt)
+    for suffix, rows in _tables_of_records(work, results, _kinds(fates) - {Fate.DROPPED}):
         with watch.stage(suffix):
             found[suffix] = _staged(rows, suffix, attempt)
-    records = results.records_in_windows(computed.counts)
+    records = computed.counts.records_in_windows()
     _require_all_records(attempt, records, found, work.definition.backfill.publish)
-    return _Made(dict(computed.read), fates, found)
+    return _Made(computed.counts.read(), fates, found)
 
 
 def _staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
@@ -348,26 +350,23 @@ def tables(work: Work, results: Results, made: Frames) -> Iterator[tuple[str, Da
         yield PANES, by_window(made.values)
         if (panes := made.staged_panes()) is not None:
             yield WINDOWS, by_window(_published(work, panes))
-    yield from _side_tables(work, results, made.counts, made.fates(), lambda: made.known)
+    yield METRICS, by_window(made.counts.metrics())
+    yield from _tables_of_records(work, results, made.fates(), made.known)
 
 
-def _side_tables(
-    work: Work, results: Results, counts: Counts, fates: set[str], known: Callable[[], DataFrame]
+def _tables_of_records(
+    work: Work, results: Results, fates: set[str], known: DataFrame | None = None
 ) -> Iterator[tuple[str, DataFrame]]:
-    """What each table besides those of values gets."""
-
-    def by_window(rows: DataFrame) -> DataFrame:
-        return rows.withColumn(CHUNK, work.number(F.col("window_start_ms")))
-
-    yield METRICS, by_window(counts.metrics())
+    """What the tables get that are made of single records: of these, or else of all."""
     if Fate.QUARANTINED in fates:
         yield QUARANTINE, quarantined(work)
     if not work.is_replay:
         return
     if Fate.DROPPED in fates:
-        yield DROPPED, results.dropped(known())
+        yield DROPPED, results.dropped(known or results.records().known)
     if FIRINGS in work.plan.tables:
-        yield FIRINGS, by_window(results.firings(known()))
+        firings = results.firings(known or results.records().known)
+        yield FIRINGS, firings.withColumn(CHUNK, work.number(F.col("window_start_ms")))
 
 
 def _published(work: Work, panes: DataFrame) -> DataFrame:

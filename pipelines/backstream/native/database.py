@@ -1,0 +1,68 @@
+"""DuckDB as tasks use it: one thread, bounded memory, a scratch folder that goes away."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from backstream.native import sql
+from backstream.native.task import Output, Places, Thresholds
+
+
+@contextmanager
+def database(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database in memory, which spills to a folder that Spark removes with its own."""
+    near = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
+    scratch = tempfile.mkdtemp(prefix="native-", dir=near)
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "threads": 1,
+        "memory_limit": f"{memory_mb}MB",
+        "temp_directory": scratch,
+        "preserve_insertion_order": False,
+        "autoinstall_known_extensions": False,
+    }
+    try:
+        with duckdb.connect(config=settings) as opened:
+            opened.execute("SET timezone = 'UTC'")
+            yield opened
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def write(opened: duckdb.DuckDBPyConnection, query: str, path: str, output: Output | None = None) -> int:
+    """Write the rows of a query into a Parquet file and return how many they are; no file is left for none."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    ids = ", ".join(f"{sql.quoted(name)}: {field_id}" for name, _, field_id in output.columns) if output else ""
+    options = "FORMAT parquet, COMPRESSION zstd" + (f", FIELD_IDS {{{ids}}}" if ids else "")
+    (rows,) = opened.execute(f"COPY ({query}) TO {sql.text(path)} ({options})").fetchone() or (0,)
+    if not rows:
+        Path(path).unlink(missing_ok=True)
+    return int(rows)
+
+
+def register_thresholds(opened: duckdb.DuckDBPyConnection, thresholds: Thresholds | None) -> None:
+    """Make the table `thresholds`, a row per number: for `fired` and `gone` the place, `ms`, `seq`, `partition`."""
+    if thresholds is None:
+        return
+    count = len(thresholds.fired.time_ms)
+    columns = {"n": pa.array(range(thresholds.first, thresholds.first + count), pa.int32())}
+    for name, places in (("fired", thresholds.fired), ("gone", thresholds.gone)):
+        columns |= {f"{name}_{part}": values for part, values in _place_columns(places, count).items()}
+    opened.register("threshold_rows", pa.table(columns))
+    opened.execute("CREATE TEMP TABLE thresholds AS SELECT * FROM threshold_rows")
+
+
+def _place_columns(places: Places, count: int) -> dict[str, pa.Array]:
+    is_tick = not len(places.seq)
+    return {
+        "ms": pa.array(places.time_ms, pa.int64()),
+        "seq": pa.nulls(count, pa.int64()) if is_tick else pa.array(places.seq, pa.int64()),
+        "partition": pa.nulls(count, pa.string()) if is_tick else pa.array(places.partition, pa.string()),
+    }
