@@ -106,7 +106,7 @@ class NativeCounts:
             place = ["late_arrival_time_ms", "late_arrival_seq", "late_source_partition"]
             fired, gone = (sql.comes_after(self.thresholds, which, place) for which in ("t_fired", "t_gone"))
             more = f", late_arrival_time_ms AS late, {fired} AS is_fired, {gone} AS is_gone"
-        joined = f"SELECT r.*, {sql.columns_of('t')} FROM ({rows}) r LEFT JOIN thresholds t ON t.n = {number}"
+        joined = f"SELECT r.*, {sql.columns_of('t', self.thresholds)} FROM ({rows}) r LEFT JOIN thresholds t ON t.n = {number}"
         return f"SELECT *, nullif(t_fired_ms, {MAX_MS}) AS fired_at_ms{more} FROM ({joined})"
 
     def _in_windows(self, window: Tumbling | Sliding | Cumulate) -> str:

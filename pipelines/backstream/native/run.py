@@ -15,7 +15,7 @@ from backstream.core.fates import Fate
 from backstream.core.tables import DROPPED, PANES, WINDOWS
 from backstream.native import sql
 from backstream.native.database import database, register_thresholds, write
-from backstream.native.task import Done, Reading, RestTask, WindowTask
+from backstream.native.task import Done, IndexTask, Reading, RestTask, WindowTask
 
 FAILED = "the native engine could not compute"
 """How the error of a task begins."""
@@ -33,6 +33,23 @@ _ARROW_TYPES: dict[str, Sequence[str]] = {
     "double": ("float", "double"),
 }
 """Which types of a file's column are read as a Spark SQL type."""
+
+
+def run_index_task(task: IndexTask) -> pa.Table:
+    """Return the rows of the arrival index for some files, with `path`.
+
+    Raises:
+        RuntimeError: beginning with `FAILED`, and naming what could not be computed and why.
+    """
+    try:
+        groups = files_alike(task.files, task.reading)
+        with database(task.memory_mb) as opened:
+            found = opened.sql(sql.buckets(task.reading, groups, task.grid)).to_arrow_table()
+        paths = pa.array(sql.files_of(groups), pa.string())
+        return found.drop_columns(["file"]).append_column("path", paths.take(found["file"].combine_chunks()))
+    except Exception as error:
+        msg = f"{FAILED} {task}: {error}"
+        raise RuntimeError(msg) from error
 
 
 def run_task(task: WindowTask | RestTask) -> Done:
@@ -78,11 +95,13 @@ def _records(opened: duckdb.DuckDBPyConnection, path: str) -> tuple[int, int]:
 def _run_rest_task(task: RestTask) -> Done:
     """Count what window tasks leave out, and write counts of the unreadable records that the chunks answer for."""
     with database(task.memory_mb) as opened:
-        found = opened.execute(sql.rest(task, files_alike(task.files, task.reading))).fetchall()
+        groups = files_alike(task.files, task.reading)
+        found = opened.execute(sql.rest(task, groups)).fetchall()
+    files = sql.files_of(groups)
     ours = [
-        (partition, task.owners[file], events)
-        for file, partition, is_readable, events in found
-        if not is_readable and file in task.owners
+        (partition, task.owners[files[number]], events)
+        for number, partition, is_readable, events in found
+        if not is_readable and files[number] in task.owners
     ]
     if ours:
         _write_quarantined(ours, Path(task.counts_path))
@@ -103,6 +122,9 @@ def files_alike(files: Sequence[str], reading: Reading) -> list[tuple[list[str],
 
 def _columns(file: str, reading: Reading) -> Iterator[str]:
     schema = pq.read_schema(file)
+    if any(name.lower() == sql.FILE_NUMBER for name in schema.names):
+        msg = f"the native engine reads no file with a column {sql.FILE_NUMBER!r}\n  {file}"
+        raise ContractError(msg)
     for name, kind in reading.types.items():
         if name not in schema.names:
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from backstream.core.arrivals import BucketGrid
 from backstream.core.fates import Fate
 from backstream.core.instants import MAX_MS
 from backstream.core.intervals import Interval
@@ -49,12 +50,14 @@ def literal_path(path: str) -> str:
     return text("".join(f"[{each}]" if each in "*?[" else each for each in path))
 
 
+FILE_NUMBER = "file_index"
+"""DuckDB's own column of a list of files; no source column may have that name."""
 Groups = Sequence[tuple[Sequence[str], Sequence[str]]]
 """Files, together where they have the same columns, and these."""
 
 
 def scan(groups: Groups, reading: Reading, where: str, *more: str) -> str:
-    """Return the rows of files that meet a condition, as events.
+    """Return the rows of files that meet a condition, as events; `file` is the place in `files_of(groups)`.
 
     Args:
         groups: the files; a column that some lack is null there.
@@ -62,16 +65,30 @@ def scan(groups: Groups, reading: Reading, where: str, *more: str) -> str:
         where: over the source's own columns.
         more: expressions over the source's own columns that are wanted, too, with their names.
     """
-    return "\nUNION ALL\n".join(_scan_alike(files, columns, reading, where, more) for files, columns in groups)
+    before, found = 0, []
+    for files, columns in groups:
+        found.append(_scan_alike(files, columns, reading, where, [f"{FILE_NUMBER} + {before} AS file", *more]))
+        before += len(files)
+    return "\nUNION ALL\n".join(found)
+
+
+def files_of(groups: Groups) -> list[str]:
+    """Return the files in the order of their numbers."""
+    return [file for files, _ in groups for file in files]
 
 
 def _scan_alike(
     files: Sequence[str], columns: Sequence[str], reading: Reading, where: str, more: Sequence[str]
 ) -> str:
     paths = ", ".join(literal_path(file) for file in files)
-    absent = [name for name in reading.types if name not in columns]
-    nulls = "".join(f", NULL::{duckdb_type(reading.types[name])} AS {quoted(name)}" for name in absent)
-    source = f"(SELECT *{nulls} FROM read_parquet([{paths}], filename = 'source file of backstream'))"
+    present = [quoted(name) for name in reading.types if name in columns]
+    absent = [
+        f"NULL::{duckdb_type(kind)} AS {quoted(name)}"
+        for name, kind in reading.types.items()
+        if name not in columns
+    ]
+    # DuckDB numbers the files of a list.
+    source = f"(SELECT {', '.join([*present, *absent, FILE_NUMBER])} FROM read_parquet([{paths}]))"
     values = [
         f"CAST({quoted(name)} AS {duckdb_type(kind)}) AS {_alias(reading, name)}"
         for name, kind in reading.types.items()
@@ -85,7 +102,6 @@ def _scan_alike(
             f"{_ms(arrival)} AS arrival_ms",
             f"{partition} AS source_partition",
             f"{sequence} AS arrival_seq",
-            '"source file of backstream" AS file',
             *values,
             *more,
         ]
@@ -124,11 +140,35 @@ def readable_within(reading: Reading, interval: Interval) -> str:
     return f"{is_readable(reading)} AND {_within(reading, interval)}"
 
 
+def buckets(reading: Reading, groups: Groups, grid: BucketGrid) -> str:
+    """Return the rows of the arrival index, each with the number of its file; unreadable records have no place."""
+    names = ("event_ms", "arrival_ms", "source_partition")
+    placed = ", ".join(f"CASE WHEN is_readable THEN {name} END AS {name}" for name in names)
+    records = f"SELECT file, {placed} FROM ({scan(groups, reading, 'true', f'{_truth(is_readable(reading))} AS is_readable')})"
+    cut_ms = floored("event_ms", grid.first_cut_ms, grid.step_ms)
+    arrived_ms = floored("arrival_ms", 0, grid.arrival_width_ms)
+    event_bucket = f"2 * (({cut_ms} - {grid.first_cut_ms}) // {grid.step_ms}) + (event_ms - {cut_ms} >= {grid.second_cut_ms})::BIGINT"
+    return (
+        "SELECT file, CAST(source_partition AS VARCHAR) AS source_partition, event_bucket, arrival_bucket, events,"
+        " first_event_ms, last_event_ms, first_arrival_ms, last_arrival_ms FROM ("
+        f"SELECT file, source_partition, {event_bucket} AS event_bucket,"
+        f" {arrived_ms} // {grid.arrival_width_ms} AS arrival_bucket, count(*) AS events,"
+        " min(event_ms) AS first_event_ms, max(event_ms) AS last_event_ms,"
+        f" min(arrival_ms) AS first_arrival_ms, max(arrival_ms) AS last_arrival_ms FROM ({records})"
+        " GROUP BY 1, 2, 3, 4)"
+    )
+
+
+def _truth(condition: str) -> str:
+    """A condition that is false where it is not known."""
+    return f"coalesce({condition}, false)"
+
+
 def rest(task: RestTask, groups: Groups) -> str:
     """Return per file, partition and readability how many records are not within the task's interval."""
     reading = task.reading
-    outside = f"NOT coalesce({readable_within(reading, task.interval)}, false)"
-    rows = scan(groups, reading, outside, f"coalesce({is_readable(reading)}, false) AS is_readable")
+    outside = f"NOT {_truth(readable_within(reading, task.interval))}"
+    rows = scan(groups, reading, outside, f"{_truth(is_readable(reading))} AS is_readable")
     columns = "file, CAST(source_partition AS VARCHAR) AS source_partition, is_readable, count(*) AS events"
     return f"SELECT {columns} FROM ({rows}) GROUP BY file, source_partition, is_readable"
 
@@ -149,7 +189,7 @@ class WindowQueries:
         if task.cell_late:
             earliest, _ = ends(self._window, "event_ms")
             records = (
-                f"SELECT r.*, {columns_of('e')} FROM ({records}) r LEFT JOIN thresholds e"
+                f"SELECT r.*, {self._columns_of('e')} FROM ({records}) r LEFT JOIN thresholds e"
                 f" ON e.n = greatest({self._number(earliest)}, 0)"
             )
             late = [
@@ -210,7 +250,7 @@ class WindowQueries:
         records = f"SELECT *, {number} AS n FROM ({self._records(self._task.stretch, columns)})"
         if self._task.thresholds is None:
             return records, "0"
-        joined = f"SELECT r.*, {columns_of('t')} FROM ({records}) r LEFT JOIN thresholds t USING (n)"
+        joined = f"SELECT r.*, {self._columns_of('t')} FROM ({records}) r LEFT JOIN thresholds t USING (n)"
         fate = f"CASE WHEN NOT {self._after('t_fired')} THEN 0 WHEN NOT {self._after('t_gone')} THEN 1 ELSE 2 END"
         return joined, fate
 
@@ -236,7 +276,7 @@ class WindowQueries:
         if isinstance(self._window, Tumbling):
             rows = (
                 f"SELECT r.*, NOT {self._after('t_fired')} AS is_on_time, NOT {self._after('t_gone')} AS is_accepted"
-                f" FROM (SELECT r.*, {columns_of('t')} FROM ({self._numbered()}) r JOIN thresholds t USING (n)) r"
+                f" FROM (SELECT r.*, {self._columns_of('t')} FROM ({self._numbered()}) r JOIN thresholds t USING (n)) r"
             )
             for pane, condition in _IN_PANE.items():
                 only = f" FILTER (WHERE {condition})" if condition else ""
@@ -252,7 +292,7 @@ class WindowQueries:
             gone = self._after("t_gone", [name for _, name in self._places()])
             rows = (
                 f"SELECT r.*, {early} OR NOT {fired} AS is_on_time, {early} OR NOT {gone} AS is_accepted"
-                f" FROM (SELECT r.*, {columns_of('t')} FROM ({self._sliced(task.thresholds)}) r"
+                f" FROM (SELECT r.*, {self._columns_of('t')} FROM ({self._sliced(task.thresholds)}) r"
                 " JOIN thresholds t USING (n)) r"
             )
             for pane, condition in _IN_PANE.items():
@@ -360,7 +400,7 @@ class WindowQueries:
         if thresholds is not None:
             earliest, _ = ends(self._window, "slice_start_ms")
             records = (
-                f"SELECT r.*, {columns_of('e')} FROM ({records}) r LEFT JOIN thresholds e"
+                f"SELECT r.*, {self._columns_of('e')} FROM ({records}) r LEFT JOIN thresholds e"
                 f" ON e.n = greatest({self._number(earliest)}, 0)"
             )
             names = [name for _, name in self._places()]
@@ -402,6 +442,10 @@ class WindowQueries:
         if aggregate.function == "avg":
             return f"{first} / nullif({second}, 0)"
         return f"coalesce({first}, 0)" if aggregate.function == "count" else first
+
+    def _columns_of(self, table: str) -> str:
+        assert self._task.thresholds is not None  # noqa: S101 - asked for by a replay only
+        return columns_of(table, self._task.thresholds)
 
     def _number(self, end_ms: str) -> str:
         return number_of(self._grid, end_ms)
@@ -498,9 +542,13 @@ def _call(aggregate: Aggregate, column: str | None, only: str = "") -> str:
     return f"{aggregate.function}({column or '*'}){only}"
 
 
-def columns_of(table: str) -> str:
-    """Return the columns of thresholds under names of their own, such as `t_fired_ms`."""
-    names = [f"{which}_{part}" for which in ("fired", "gone") for part in ("ms", "seq", "partition")]
+def columns_of(table: str, thresholds: Thresholds) -> str:
+    """Return the columns of thresholds that comparing asks for, under names of their own such as `t_fired_ms`."""
+    parts = {
+        "fired": ("ms", "seq", "partition") if len(thresholds.fired.seq) else ("ms",),
+        "gone": ("ms", "seq", "partition") if len(thresholds.gone.seq) else ("ms",),
+    }
+    names = [f"{which}_{part}" for which, several in parts.items() for part in several]
     return ", ".join(f"{table}.{name} AS {table}_{name}" for name in names)
 
 

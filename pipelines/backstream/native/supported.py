@@ -6,7 +6,7 @@ of doubles depends on the order in which they are added, in Spark as in DuckDB, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 
@@ -14,8 +14,10 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from backstream.core.intervals import Interval
 from backstream.core.windows import Session, Sliding
 from backstream.definition.model import Definition
+from backstream.native.task import Reading
 from backstream.native.types import DECIMAL, FLOATING, GROUPED, INTEGERS, TIMES, Aggregate
 
 _FUNCTIONS: Mapping[type[exp.Expr], str] = {
@@ -59,14 +61,47 @@ def aggregates_of(definition: Definition, columns: Mapping[str, str]) -> list[Ag
     return [aggregate for _, aggregate in found if aggregate is not None]
 
 
+def reading_of(definition: Definition, columns: Mapping[str, str], also: Iterable[str] = ()) -> Reading:
+    """Return how records are read, with some columns besides those that say when and where.
+
+    Args:
+        definition: what an event is.
+        columns: the source's columns, with their Spark SQL types.
+        also: names of columns.
+    """
+    source = definition.timed_source
+    times = (source.event_time, source.arrival_time or source.event_time)
+    named = [name for name in (*times, source.partition, source.sequence, *also) if name]
+    types = {name: columns[name] for name in dict.fromkeys(named)}
+    return Reading(*times, source.partition, source.sequence, types, Interval(*source.event_time_range))
+
+
+def reason_against_reading(definition: Definition, columns: Mapping[str, str]) -> str | None:
+    """Return why the native engine cannot read the records of a definition; None: it can."""
+    if not is_installed():
+        return "DuckDB is not installed"
+    return next(_reasons_against_reading(definition, columns), None)
+
+
 def _reasons(definition: Definition, columns: Mapping[str, str]) -> Iterator[str]:
-    source, window = definition.timed_source, definition.window.spec()
+    window = definition.window.spec()
     if isinstance(window, Session):
         yield "windows are sessions"
     elif isinstance(window, Sliding) and window.slide_ms > window.size_ms:
         yield "windows have holes between them"
-    if source.deduplicate_on:
+    if definition.source.deduplicate_on:
         yield "source.deduplicate_on compares records"
+    yield from _reasons_against_reading(definition, columns)
+    for name in definition.source.key:
+        if columns.get(name) not in GROUPED and not DECIMAL.fullmatch(columns.get(name, "")):
+            yield f"source.key {name!r} has the type {columns.get(name)}"
+    for name, call in definition.aggregates.items():
+        if _aggregate(name, call, columns) is None:
+            yield f"aggregates.{name} is {call}"
+
+
+def _reasons_against_reading(definition: Definition, columns: Mapping[str, str]) -> Iterator[str]:
+    source = definition.timed_source
     times = {"source.event_time": source.event_time, "source.arrival_time": source.arrival_time}
     for key, name in times.items():
         if name is not None and columns.get(name) not in TIMES:
@@ -75,12 +110,6 @@ def _reasons(definition: Definition, columns: Mapping[str, str]) -> Iterator[str
         yield f"source.partition {source.partition!r} is neither an integer nor a string"
     if source.sequence and columns.get(source.sequence) not in INTEGERS:
         yield f"source.sequence {source.sequence!r} is not an integer"
-    for name in source.key:
-        if columns.get(name) not in GROUPED and not DECIMAL.fullmatch(columns.get(name, "")):
-            yield f"source.key {name!r} has the type {columns.get(name)}"
-    for name, call in definition.aggregates.items():
-        if _aggregate(name, call, columns) is None:
-            yield f"aggregates.{name} is {call}"
 
 
 def _aggregate(name: str, call: str, columns: Mapping[str, str]) -> Aggregate | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from backstream.core.arrivals import BucketGrid
 from backstream.core.intervals import Interval
 from backstream.core.windows import Cumulate, Sliding, Tumbling
 from backstream.native.types import Aggregate
@@ -132,6 +133,19 @@ class RestTask:
 
     def __str__(self) -> str:
         return f"records outside of {self.interval} in {len(self.files)} files ({', '.join(self.files[:3])} ..)"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTask:
+    """Put the records of files into the buckets of the arrival index."""
+
+    reading: Reading
+    grid: BucketGrid
+    files: Sequence[str]
+    memory_mb: int
+
+    def __str__(self) -> str:
+        return f"the arrival index of {len(self.files)} files ({', '.join(self.files[:3])} ..)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,22 +21,21 @@ from backstream.native.counts import NativeCounts
 from backstream.native.cut import TASK_ROWS, Piece, grouped_files, pieces
 from backstream.native.run import FAILED as FAILED
 from backstream.native.run import run_task
-from backstream.native.supported import aggregates_of, reason_against
+from backstream.native.supported import aggregates_of, reading_of, reason_against
 from backstream.native.task import (
     Chunks,
     Done,
     Grid,
     Output,
     Places,
-    Reading,
     RestTask,
     Thresholds,
     WindowTask,
     in_folder,
 )
-from backstream.spark.heap import heap_mb, machine_bytes
 from backstream.spark.read import file_uri
 from backstream.spark.shipping import ship
+from backstream.spark.slots import memory_mb
 from backstream.spark.stage import Attempt, Staged, staged_by_tasks
 from backstream.spark.streams.thresholds import Positions, WindowGrid
 from backstream.spark.windows.results import FixedWindows
@@ -45,7 +44,6 @@ from backstream.spark.writes import TaskWrite
 
 ENGINE_EVENTS = 50_000
 """Expected events of a chunk and day from which on `auto` takes the native engine."""
-_LEAST_MB, _MOST_MB = 256, 16_384
 
 
 def is_chosen(work: Work) -> bool:
@@ -147,21 +145,13 @@ def _tasks(work: Work, results: FixedWindows, attempt: Attempt) -> tuple[list[Wi
     definition, plan = work.definition, work.plan
     source, interval = definition.timed_source, Interval(work.interval.start_ms, work.read_until_ms)
     aggregates = aggregates_of(definition, plan.columns)
-    times = (source.event_time, source.arrival_time or source.event_time)
-    named = [*times, source.partition, source.sequence, *source.key, *(each.column for each in aggregates)]
-    reading = Reading(
-        *times,
-        source.partition,
-        source.sequence,
-        {name: plan.columns[name] for name in dict.fromkeys(named) if name},
-        Interval(*source.event_time_range),
-    )
+    also = [*source.key, *(each.column for each in aggregates if each.column)]
+    reading = reading_of(definition, plan.columns, also)
     bounds = WindowGrid.of(results.window, work.interval)
     grid = Grid(results.window, bounds.first_end_ms, bounds.step_ms, bounds.count)
     wanted = set(_paths(work))
     files = [file for file in plan.inputs if file.path in wanted]
     slots = work.spark.sparkContext.defaultParallelism
-    memory_mb = _memory_mb(work.spark, slots)
     chunks = Chunks(work.chunks[0].start_ms, work.chunks[0].end_ms - work.chunks[0].start_ms, len(work.chunks))
     suffixes = [suffix for suffix in (WINDOWS, PANES, DROPPED) if suffix in plan.tables]
 
@@ -188,7 +178,7 @@ def _tasks(work: Work, results: FixedWindows, attempt: Attempt) -> tuple[list[Wi
             owned=work.interval,
             published=definition.backfill.publish,
             counts_path=_counts_path(attempt, number),
-            memory_mb=memory_mb,
+            memory_mb=memory_mb(work.spark),
             cell_late=isinstance(definition.cells, Sliding) and results.lateness is not None,
         )
 
@@ -197,7 +187,7 @@ def _tasks(work: Work, results: FixedWindows, attempt: Attempt) -> tuple[list[Wi
     ]
     owners = {path: work.owned_files[file_uri(path)] for path in wanted if file_uri(path) in work.owned_files}
     rest = [
-        RestTask(number, reading, interval, several, owners, _counts_path(attempt, number), memory_mb)
+        RestTask(number, reading, interval, several, owners, _counts_path(attempt, number), memory_mb(work.spark))
         for number, several in enumerate(grouped_files(files, TASK_ROWS), start=len(windows))
     ]
     return windows, rest
@@ -246,16 +236,3 @@ def _places(positions: Positions, low: int, high: int) -> Places:
 
 def _run(spark: SparkSession, tasks: Sequence[WindowTask | RestTask]) -> list[Done]:
     return spark.sparkContext.parallelize(tasks, len(tasks)).map(run_task).collect()
-
-
-def _memory_mb(spark: SparkSession, slots: int) -> int:
-    """How much memory a task may take before it spills: of a machine, half of what Java leaves."""
-    context = spark.sparkContext
-    if (context.master or "").startswith("local"):
-        free_mb = machine_bytes() // 2**20 - heap_mb(spark.conf.get("spark.driver.memory", "1g") or "1g")
-        return min(max(int(free_mb) // (2 * slots), _LEAST_MB), _MOST_MB)
-    beside = spark.conf.get("spark.executor.pyspark.memory", None) or spark.conf.get(
-        "spark.executor.memoryOverhead", None
-    )
-    cores = int(spark.conf.get("spark.executor.cores", None) or 1)
-    return max(int(heap_mb(beside)) // cores, _LEAST_MB) if beside else _LEAST_MB

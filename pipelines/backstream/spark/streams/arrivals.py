@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -17,6 +17,10 @@ from backstream.core.arrivals import BucketGrid, IndexFolder
 from backstream.core.pins import require_files
 from backstream.core.plan import InputFile
 from backstream.definition.model import Definition
+from backstream.native.cut import grouped_files
+from backstream.native.run import FAILED, run_index_task
+from backstream.native.supported import reading_of, reason_against_reading
+from backstream.native.task import IndexTask
 from backstream.spark import read
 from backstream.spark.schemas import (
     PARTITION_NUMBER,
@@ -25,7 +29,12 @@ from backstream.spark.schemas import (
     partition_to_group_by,
     with_partition_as_text,
 )
+from backstream.spark.shipping import ship
+from backstream.spark.slots import memory_mb
 from backstream.spark.streams.index import ArrivalIndex, write_batch
+
+_TASK_ROWS = 1_000_000
+"""Rows of the files that a native task reads, at least."""
 
 
 def indexed(
@@ -107,6 +116,13 @@ def _placed(events: DataFrame) -> DataFrame:
 def _batch(
     spark: SparkSession, definition: Definition, files: Sequence[InputFile], grid: BucketGrid, schema: StructType
 ) -> pa.Table:
+    columns = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if definition.backfill.engine != "spark" and reason_against_reading(definition, columns) is None:
+        try:
+            return _batch_natively(spark, definition, files, grid, columns)
+        except Exception as error:
+            if definition.backfill.engine == "native" or FAILED not in str(error):
+                raise
     counts = Counter(file.size_bytes for file in files)
     shared = [size_bytes for size_bytes, count in counts.items() if count > 1]
     path, size_bytes = F.col("_metadata.file_path"), F.col("_metadata.file_size")
@@ -122,6 +138,29 @@ def _batch(
     known = pa.Table.from_pylist([_identity(file, is_size_shared=file.size_bytes in shared) for file in files])
     # A file without a record is known all the same.
     return known.join(found, list(told_apart), join_type="left outer").drop_columns([read.FILE_SIZE, read.FILE])
+
+
+def _batch_natively(
+    spark: SparkSession,
+    definition: Definition,
+    files: Sequence[InputFile],
+    grid: BucketGrid,
+    columns: Mapping[str, str],
+) -> pa.Table:
+    context, reading = spark.sparkContext, reading_of(definition, columns)
+    ship(context)
+    rows = max(_TASK_ROWS, sum(file.rows for file in files) // (4 * context.defaultParallelism))
+    tasks = [IndexTask(reading, grid, paths, memory_mb(spark)) for paths in grouped_files(files, rows)]
+    found = pa.concat_tables(context.parallelize(tasks, len(tasks)).map(run_index_task).collect())
+    require_files(files, "extend the arrival index")
+    known = pa.table(
+        {
+            "path": [file.path for file in files],
+            "size_bytes": [file.size_bytes for file in files],
+            "modified_ms": [file.modified_ms for file in files],
+        }
+    )
+    return known.join(found, "path", join_type="left outer")
 
 
 def _identity(file: InputFile, *, is_size_shared: bool) -> dict[str, str | int]:
