@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backstream.spark.small_files import split_files
+from backstream.native.small_files import split_files
 
 NAMES = ["chunk", "day"]
 ROWS = pa.table(

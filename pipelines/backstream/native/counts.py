@@ -15,8 +15,8 @@ from backstream.core.instants import MAX_MS
 from backstream.core.intervals import Interval
 from backstream.core.windows import Cumulate, Sliding, Tumbling
 from backstream.native import sql
-from backstream.native.database import database, register_thresholds, write
-from backstream.native.task import Grid, Output, Thresholds
+from backstream.native.database import database, register_thresholds, write, written
+from backstream.native.task import Chunks, Grid, Output, Thresholds, Written
 
 _IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
@@ -59,8 +59,10 @@ class NativeCounts:
         ((found,),) = self._ask(f"SELECT coalesce(sum(events), 0)::BIGINT FROM ({rows})")
         return int(found)
 
-    def write_metrics(self, chunk: Interval, output: Output) -> int:
-        """Write the metrics of a chunk, a row per window and source partition, and return how many they are."""
+    def write_metrics(self, output: Output, chunks: Chunks) -> Written | None:
+        """Write the metrics, a row per window and source partition; None: there are none."""
+        if not self.paths:
+            return None
         timing = "CASE WHEN late IS NULL THEN 'on_time' WHEN is_gone THEN 'expired' WHEN is_fired THEN 'late' ELSE 'on_time' END"
         if isinstance(self.cells, Tumbling):
             timing = "fate"
@@ -77,8 +79,7 @@ class NativeCounts:
         sums = [f"coalesce(sum(events) FILTER (WHERE {each}), 0) AS {name}" for name, each in counts.items()]
         sums += ["min(first_arrival_ms) AS first_arrival_ms", "max(last_arrival_ms) AS last_arrival_ms"]
         by = "start_ms, end_ms, source_partition"
-        held = f"start_ms >= {chunk.start_ms} AND start_ms < {chunk.end_ms}"
-        timed = f"SELECT *, {timing} AS timing FROM ({self._timed()}) WHERE {held}"
+        timed = f"SELECT *, {timing} AS timing FROM ({self._timed()})"
         grouped = (
             f"SELECT {by}, any_value(fired_at_ms) AS fired_at_ms, {', '.join(sums)} FROM ({timed}) GROUP BY {by}"
         )
@@ -91,10 +92,12 @@ class NativeCounts:
             "fired_at": sql.instant("fired_at_ms"),
             "run_id": sql.text(output.run_id),
             **{name: name for name in counts},
+            **sql.staging("start_ms", chunks),
         }
         with database(self.memory_mb) as opened:
             register_thresholds(opened, self.thresholds)
-            return write(opened, f"SELECT {sql.cast(known, output.columns)} FROM ({grouped})", output.path, output)
+            rows = write(opened, f"SELECT {sql.cast(known, output)} FROM ({grouped})", output.path, output)
+        return written(rows, output) if rows else None
 
     def _timed(self) -> str:
         """Counts per window of `cells`, with `fired_at_ms`, and where it matters how the window finds them."""

@@ -19,14 +19,19 @@ MOST_READ = 2.0
 """How often the tasks of a piece may read a record; each reads the files that overlap its stretch."""
 FEW_ROWS = 250_000
 """So few records are not cut."""
+SMALL_DAY_ROWS = 100_000
+"""Days with fewer records are put together into tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Windows by number, half-open, of one chunk and day; `stretch` are the event times that it counts."""
+    """Windows by number, half-open; `stretch` are the event times that it counts.
+
+    They start in one chunk, on the day that begins at `day_ms`; None: in several chunks, or on several days.
+    """
 
     chunk: int
-    day_ms: int
+    day_ms: int | None
     numbers: tuple[int, int]
     stretch: Interval
 
@@ -56,19 +61,28 @@ def pieces(
     bounds_ms = {chunk.start_ms for chunk in chunks} | {chunks[-1].end_ms}
     days = range(chunks[0].start_ms - chunks[0].start_ms % DAY_MS, chunks[-1].end_ms, DAY_MS)
     whole = sorted({*map(place, bounds_ms), *map(place, days), 0, starts})
+    spans = [
+        Interval(first_ms + low * every_ms, first_ms + (high - 1) * every_ms + window.size_ms)
+        for low, high in pairwise(whole)
+    ]
+    rows = sum(file.rows for file in files)
+    is_small = len(spans) > 1 and rows < SMALL_DAY_ROWS * len(spans)
     edges = whole[:1]
-    for low, high in pairwise(whole):
-        span = Interval(first_ms + low * every_ms, first_ms + (high - 1) * every_ms + window.size_ms)
-        edges += _cuts(span, low, high, files, slots)
+    if is_small:
+        tasks = max(min(slots, math.ceil(rows / FEW_ROWS)), math.ceil(rows / TASK_ROWS), 1)
+        edges += [whole[len(spans) * part // tasks] for part in range(1, tasks + 1)]
+    else:
+        for (low, high), span in zip(pairwise(whole), spans, strict=True):
+            edges += _cuts(span, low, high, files, slots)
     found = []
     for position, (low, high) in enumerate(pairwise(edges)):
         start_ms = first_ms + low * every_ms
         begin_ms = read.start_ms if position == 0 else start_ms
         end_ms = read.end_ms if position == len(edges) - 2 else first_ms + high * every_ms
         chunk = max(number for number, each in enumerate(chunks) if each.start_ms <= start_ms)
-        numbers = (low * per_start, high * per_start)
-        found.append(Piece(chunk, start_ms - start_ms % DAY_MS, numbers, Interval(begin_ms, end_ms)))
-    return found or [Piece(0, chunks[0].start_ms - chunks[0].start_ms % DAY_MS, (0, 0), read)]
+        day_ms = None if is_small else start_ms - start_ms % DAY_MS
+        found.append(Piece(chunk, day_ms, (low * per_start, high * per_start), Interval(begin_ms, end_ms)))
+    return found or [Piece(0, None, (0, 0), read)]
 
 
 def _cuts(span: Interval, low: int, high: int, files: Sequence[InputFile], slots: int) -> list[int]:

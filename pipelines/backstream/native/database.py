@@ -13,7 +13,8 @@ import duckdb
 import pyarrow as pa
 
 from backstream.native import sql
-from backstream.native.task import Output, Places, Thresholds
+from backstream.native.small_files import split_file
+from backstream.native.task import Output, Places, Thresholds, Written
 
 
 @contextmanager
@@ -41,10 +42,18 @@ def write(opened: duckdb.DuckDBPyConnection, query: str, path: str, output: Outp
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     ids = ", ".join(f"{sql.quoted(name)}: {field_id}" for name, _, field_id in output.columns) if output else ""
     options = "FORMAT parquet, COMPRESSION zstd" + (f", FIELD_IDS {{{ids}}}" if ids else "")
+    if output and output.split_by:
+        query = f"SELECT * FROM ({query}) ORDER BY {', '.join(output.split_by)}"
     (rows,) = opened.execute(f"COPY ({query}) TO {sql.text(path)} ({options})").fetchone() or (0,)
     if not rows:
         Path(path).unlink(missing_ok=True)
     return int(rows)
+
+
+def written(rows: int, output: Output) -> Written:
+    """Return the file of a table, split where it has to be."""
+    paths = split_file(Path(output.path), output.split_by) if rows and output.split_by else [output.path]
+    return Written([str(path) for path in paths], rows)
 
 
 def register_thresholds(opened: duckdb.DuckDBPyConnection, thresholds: Thresholds | None) -> None:

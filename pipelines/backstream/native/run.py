@@ -14,7 +14,7 @@ from backstream.core.errors import ContractError
 from backstream.core.fates import Fate
 from backstream.core.tables import DROPPED, PANES, WINDOWS
 from backstream.native import sql
-from backstream.native.database import database, register_thresholds, write
+from backstream.native.database import database, register_thresholds, write, written
 from backstream.native.task import Done, IndexTask, Reading, RestTask, WindowTask
 
 FAILED = "the native engine could not compute"
@@ -82,7 +82,13 @@ def _run_window_task(task: WindowTask) -> Done:
                 rows[WINDOWS] = write(opened, queries.published(), task.windows.path, task.windows)
         if dropped and task.dropped is not None:
             rows[DROPPED] = write(opened, queries.dropped(), task.dropped.path, task.dropped)
-    return Done(task.number, socket.gethostname(), scanned, is_counted, rows)
+    outputs = {WINDOWS: task.windows, PANES: task.panes, DROPPED: task.dropped}
+    files = {
+        suffix: written(rows[suffix], output)
+        for suffix, output in outputs.items()
+        if output is not None and rows.get(suffix)
+    }
+    return Done(task.number, socket.gethostname(), scanned, is_counted, files)
 
 
 def _records(opened: duckdb.DuckDBPyConnection, path: str) -> tuple[int, int]:

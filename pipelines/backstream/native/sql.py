@@ -16,7 +16,7 @@ from backstream.core.intervals import Interval
 from backstream.core.records import ONLY_PARTITION
 from backstream.core.tables import PANES_KEPT, RECORD_COUNT, pane_count
 from backstream.core.windows import Cumulate, Sliding, Tumbling
-from backstream.native.task import Grid, Reading, RestTask, Thresholds, WindowTask
+from backstream.native.task import Chunks, Grid, Output, Reading, RestTask, Thresholds, WindowTask
 from backstream.native.types import TIMES, Aggregate, duckdb_type
 
 FATES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
@@ -50,6 +50,8 @@ def literal_path(path: str) -> str:
     return text("".join(f"[{each}]" if each in "*?[" else each for each in path))
 
 
+STAGING_CHUNK, STAGING_DAY = "staging_chunk", "staging_day"
+"""Columns that files are split by; their folders are named after them."""
 FILE_NUMBER = "file_index"
 """DuckDB's own column of a list of files; no source column may have that name."""
 Groups = Sequence[tuple[Sequence[str], Sequence[str]]]
@@ -184,6 +186,7 @@ class WindowQueries:
         """Return the records of the stretch by slice, source partition and fate: the columns of `Counts.rows`."""
         task, width_ms = self._task, slice_width_ms(self._window)
         slice_ms = floored("event_ms", self._window.offset_ms, width_ms)
+        start_ms = floored("slice_start_ms", self._window.offset_ms, every_ms(self._window))
         records, fate = self._judged(())
         late: list[str] = []
         if task.cell_late:
@@ -213,7 +216,7 @@ class WindowQueries:
             "slice_start_ms AS event_time_ms",
             "CAST(source_partition AS VARCHAR) AS source_partition",
             f"{fates} AS fate",
-            f"({self._chunk('slice_start_ms')})::INTEGER AS chunk_number",
+            f"{chunk_of(start_ms, task.chunks)} AS chunk_number",
             *names,
             "events",
             "first_arrival_ms",
@@ -239,9 +242,10 @@ class WindowQueries:
             "gone_at": instant(f"nullif(t_gone_ms, {MAX_MS})"),
             "run_id": text(task.windows.run_id),
             **{key: _alias(task.reading, key) for key in task.keys},
+            **staging(start_ms, task.chunks),
         }
         owned = f"{start_ms} >= {task.owned.start_ms} AND {start_ms} < {task.owned.end_ms}"
-        return f"SELECT {cast(known, task.dropped.columns)} FROM ({records}) WHERE ({fate}) = 2 AND {owned}"
+        return f"SELECT {cast(known, task.dropped)} FROM ({records}) WHERE ({fate}) = 2 AND {owned}"
 
     def _judged(self, columns: Sequence[str]) -> tuple[str, str]:
         """The records of the stretch, and their fate as a place in `FATES`."""
@@ -314,7 +318,7 @@ class WindowQueries:
             told[pane_count(pane)] = pane_count(pane)
         told["late_firings"] = f"{pane_count('live')} - {pane_count('first')}"
         assert task.panes is not None  # noqa: S101 - asked for by a replay only
-        return self._placed(grouped, told, task.panes.columns)
+        return self._placed(grouped, told, task.panes)
 
     def published(self) -> str:
         """Return the columns of the table of windows, out of the file of panes."""
@@ -325,8 +329,13 @@ class WindowQueries:
         columns = ", ".join(
             f"{quoted(names.get(name, name))} AS {quoted(name)}" for name, _, _ in task.windows.columns
         )
+        columns += "".join(f", {self._of_pane(name)} AS {name}" for name in task.windows.split_by)
         count = quoted(pane_count(task.published))
         return f"SELECT {columns} FROM read_parquet({literal_path(task.panes.path)}) WHERE {count} > 0"
+
+    def _of_pane(self, name: str) -> str:
+        """A column that files are split by, out of the file of panes."""
+        return staging("epoch_ms(window_start)", self._task.chunks)[name]
 
     def _result_values(self) -> dict[str, str]:
         is_direct = isinstance(self._window, Tumbling)
@@ -336,9 +345,7 @@ class WindowQueries:
         }
         return found | {RECORD_COUNT: "record_count"}
 
-    def _placed(
-        self, rows: str, values: dict[str, str], columns: Sequence[tuple[str, str, int]] | None = None
-    ) -> str:
+    def _placed(self, rows: str, values: dict[str, str], output: Output | None = None) -> str:
         """Put each value into its column, and the window's start and end in place of its number."""
         grid = self._grid
         end_ms = f"({grid.first_end_ms} + n::BIGINT * {grid.step_ms})"
@@ -350,10 +357,10 @@ class WindowQueries:
             "window_start": instant(start_ms),
             "window_end": instant(end_ms),
             "run_id": text(self._task.windows.run_id),
-            **{key: name for key, name in zip(self._task.keys, self._key_names(), strict=True)},
+            **staging(start_ms, self._task.chunks),
+            **dict(zip(self._task.keys, self._key_names(), strict=True)),
         }
-        wanted = columns or self._task.windows.columns
-        return f"SELECT {cast(known, wanted)} FROM ({rows})"
+        return f"SELECT {cast(known, output or self._task.windows)} FROM ({rows})"
 
     def _key_names(self) -> list[str]:
         return [f"k{number}" for number in range(len(self._task.keys))]
@@ -450,14 +457,6 @@ class WindowQueries:
     def _number(self, end_ms: str) -> str:
         return number_of(self._grid, end_ms)
 
-    def _chunk(self, time_ms: str) -> str:
-        """The chunk that answers for a record: that of its latest window."""
-        chunks = self._task.chunks
-        if chunks.count == 1:
-            return "0"
-        start_ms = floored(time_ms, self._window.offset_ms, every_ms(self._window))
-        return f"least(greatest({start_ms} - {chunks.start_ms}, 0) // {chunks.length_ms}, {chunks.count - 1})"
-
     def _places(self) -> list[tuple[str, str]]:
         assert self._task.thresholds is not None  # noqa: S101 - asked for by a replay only
         every = list(zip((*_PLACE[:2], _PARTITION), _LATE, strict=True))
@@ -524,12 +523,24 @@ def instant(time_ms: str) -> str:
     return f"make_timestamptz({time_ms} * 1000)"
 
 
-def cast(values: Mapping[str, str], columns: Sequence[tuple[str, str, int]]) -> str:
-    """Return the columns of a table, each of its type."""
-    return ", ".join(
+def cast(values: Mapping[str, str], output: Output) -> str:
+    """Return the columns of a table, each of its type, and those by which its file is split."""
+    found = [
         f"CAST({values[name]} AS {_ICEBERG.get(kind) or kind.upper()}) AS {quoted(name)}"
-        for name, kind, _ in columns
-    )
+        for name, kind, _ in output.columns
+    ]
+    return ", ".join([*found, *(f"{values[name]} AS {name}" for name in output.split_by)])
+
+
+def chunk_of(start_ms: str, chunks: Chunks) -> str:
+    """Return the number of the chunk that answers for windows that start at an instant."""
+    number = f"least(greatest({start_ms} - {chunks.start_ms}, 0) // {chunks.length_ms}, {chunks.count - 1})"
+    return "0" if chunks.count == 1 else f"({number})::INTEGER"
+
+
+def staging(start_ms: str, chunks: Chunks) -> dict[str, str]:
+    """Return the columns that files are split by: of windows that start at an instant."""
+    return {STAGING_CHUNK: chunk_of(start_ms, chunks), STAGING_DAY: f"CAST({instant(start_ms)} AS DATE)"}
 
 
 def _value(aggregate: Aggregate) -> str:

@@ -77,12 +77,22 @@ class Chunks:
 class Output:
     """One table that a task writes.
 
-    `columns` are name, Iceberg type and field id, in order. `path` is the Parquet file.
+    `columns` are name, Iceberg type and field id, in order. `path` is the Parquet file; where there are columns to
+    split by, it is split into folders beside it.
     """
 
     path: str
     columns: Sequence[tuple[str, str, int]]
     run_id: str
+    split_by: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The files of a table that a task wrote, and their rows in all."""
+
+    paths: Sequence[str]
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +162,15 @@ class IndexTask:
 class Done:
     """What a task did: `host` names its machine.
 
-    `scanned` are the records that it counted. `counts` says whether there is a file of counts. `rows` maps the suffix
-    of a table to the rows that were written for it.
+    `scanned` are the records that it counted. `counts` says whether there is a file of counts. `written` maps the
+    suffix of a table to what was written for it, if anything.
     """
 
     number: int
     host: str
     scanned: int
     counts: bool
-    rows: Mapping[str, int] = field(default_factory=dict)
+    written: Mapping[str, Written] = field(default_factory=dict)
 
 
 def file_name(number: int, attempt: str) -> str:

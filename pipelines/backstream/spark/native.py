@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import socket
 from collections.abc import Mapping, Sequence
@@ -12,15 +11,15 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from backstream.core.errors import SpecError
-from backstream.core.instants import DAY_MS, moment
+from backstream.core.instants import moment
 from backstream.core.intervals import Interval
 from backstream.core.plan import Plan
 from backstream.core.tables import DROPPED, METRICS, PANES, WINDOWS
 from backstream.core.windows import Sliding
 from backstream.native.counts import NativeCounts
 from backstream.native.cut import TASK_ROWS, Piece, grouped_files, pieces
-from backstream.native.run import FAILED as FAILED
-from backstream.native.run import run_task
+from backstream.native.run import FAILED, run_task
+from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
 from backstream.native.supported import aggregates_of, reading_of, reason_against
 from backstream.native.task import (
     Chunks,
@@ -42,18 +41,13 @@ from backstream.spark.windows.results import FixedWindows
 from backstream.spark.work import Work
 from backstream.spark.writes import TaskWrite
 
-ENGINE_EVENTS = 50_000
-"""Expected events of a chunk and day from which on `auto` takes the native engine."""
-
 
 def is_chosen(work: Work) -> bool:
     """Whether these chunks are for the native engine, by the definition, or else by the number of events."""
     engine = work.definition.backfill.engine
     if engine != "auto":
         return engine == "native"
-    days = max(len(work.chunks), math.ceil((work.interval.end_ms - work.interval.start_ms) / DAY_MS))
-    is_large = work.expected_events >= days * ENGINE_EVENTS
-    return is_large and reason_against(work.definition, work.plan.columns) is None
+    return reason_against(work.definition, work.plan.columns) is None
 
 
 def failure(error: Exception) -> str:
@@ -87,12 +81,11 @@ def compute(work: Work, results: FixedWindows, attempt: Attempt) -> Computed:
     done = {each.number: each for each in _run(work.spark, [*windows, *rest])}
     files: dict[str, Staged] = {}
     for suffix in (PANES, WINDOWS, DROPPED):
-        outputs = [(task.number, output) for task in windows if (output := _output(task, suffix))]
-        found = [(number, output) for number, output in outputs if done[number].rows.get(suffix)]
+        found = [(each, each.written[suffix]) for each in done.values() if suffix in each.written]
         if found:
-            written = [TaskWrite(number, done[number].host, done[number].rows[suffix]) for number, _ in found]
-            paths = [Path(output.path) for _, output in found]
-            files[suffix] = staged_by_tasks(suffix, attempt, paths, written)
+            paths = [Path(path) for _, made in found for path in made.paths]
+            writes = [TaskWrite(each.number, each.host, made.rows) for each, made in found]
+            files[suffix] = staged_by_tasks(suffix, attempt, paths, writes)
     tasks: list[WindowTask | RestTask] = [*windows, *rest]
     counted = [task.counts_path for task in tasks if done[task.number].counts]
     grid, judged = windows[0].grid, results.lateness.judged.thresholds if results.lateness else None
@@ -117,22 +110,23 @@ def stage_metrics(work: Work, counts: NativeCounts, attempt: Attempt) -> Staged:
     Raises:
         CountError: when a file that was just written cannot be read.
     """
-    paths, written = [], []
-    for number, chunk in enumerate(work.chunks):
-        path = Path(in_folder(attempt.folder(METRICS) / f"staging_chunk={number}", number, attempt.attempt))
-        if rows := counts.write_metrics(chunk.interval, _output_of(work.plan, METRICS, str(path))):
-            paths.append(path)
-            written.append(TaskWrite(number, socket.gethostname(), rows))
-    return staged_by_tasks(METRICS, attempt, paths, written)
+    split_by = (STAGING_CHUNK,)
+    output = _output_of(work.plan, METRICS, in_folder(attempt.folder(METRICS), 0, attempt.attempt), split_by)
+    written = counts.write_metrics(output, _chunks(work))
+    if written is None:
+        return {}
+    writes = [TaskWrite(0, socket.gethostname(), written.rows)]
+    return staged_by_tasks(METRICS, attempt, [Path(path) for path in written.paths], writes)
 
 
-def _output_of(plan: Plan, suffix: str, path: str) -> Output:
+def _output_of(plan: Plan, suffix: str, path: str, split_by: Sequence[str] = ()) -> Output:
     columns = [(name, kind, field_id) for name, kind, field_id, _ in plan.tables[suffix].columns]
-    return Output(path, columns, plan.run_id)
+    return Output(path, columns, plan.run_id, split_by)
 
 
-def _output(task: WindowTask, suffix: str) -> Output | None:
-    return {WINDOWS: task.windows, PANES: task.panes, DROPPED: task.dropped}[suffix]
+def _chunks(work: Work) -> Chunks:
+    first = work.chunks[0]
+    return Chunks(first.start_ms, first.end_ms - first.start_ms, len(work.chunks))
 
 
 def _paths(work: Work) -> list[str]:
@@ -152,14 +146,10 @@ def _tasks(work: Work, results: FixedWindows, attempt: Attempt) -> tuple[list[Wi
     wanted = set(_paths(work))
     files = [file for file in plan.inputs if file.path in wanted]
     slots = work.spark.sparkContext.defaultParallelism
-    chunks = Chunks(work.chunks[0].start_ms, work.chunks[0].end_ms - work.chunks[0].start_ms, len(work.chunks))
     suffixes = [suffix for suffix in (WINDOWS, PANES, DROPPED) if suffix in plan.tables]
 
     def task(number: int, piece: Piece) -> WindowTask:
-        outputs = {
-            suffix: _output_of(plan, suffix, in_folder(_folder(attempt, suffix, piece), number, attempt.attempt))
-            for suffix in suffixes
-        }
+        outputs = {suffix: _output(attempt, suffix, piece, number) for suffix in suffixes}
         held = [file.path for file in files if file.may_hold(_span(grid, piece))]
         return WindowTask(
             number=number,
@@ -168,7 +158,7 @@ def _tasks(work: Work, results: FixedWindows, attempt: Attempt) -> tuple[list[Wi
             keys=source.key,
             aggregates=aggregates,
             thresholds=_thresholds(results, grid, piece),
-            chunks=chunks,
+            chunks=_chunks(work),
             numbers=piece.numbers,
             stretch=piece.stretch,
             files=held or [files[0].path],
@@ -193,12 +183,17 @@ def _tasks(work: Work, results: FixedWindows, attempt: Attempt) -> tuple[list[Wi
     return windows, rest
 
 
-def _folder(attempt: Attempt, suffix: str, piece: Piece) -> Path:
-    """Where files of one chunk lie, and of one day where the table keeps days apart."""
-    folder = attempt.folder(suffix) / f"staging_chunk={piece.chunk}"
-    if attempt.plan.tables[suffix].day_column is None:
-        return folder
-    return folder / f"staging_day={moment(piece.day_ms).date()}"
+def _output(attempt: Attempt, suffix: str, piece: Piece, number: int) -> Output:
+    """What a task writes for a table: files of one chunk, and of one day where the table keeps days apart."""
+    plan, folder = attempt.plan, attempt.folder(suffix)
+    has_days = plan.tables[suffix].day_column is not None
+    if piece.day_ms is None:
+        split_by = (STAGING_CHUNK, STAGING_DAY) if has_days else (STAGING_CHUNK,)
+        return _output_of(plan, suffix, in_folder(folder, number, attempt.attempt), split_by)
+    folder /= f"{STAGING_CHUNK}={piece.chunk}"
+    if has_days:
+        folder /= f"{STAGING_DAY}={moment(piece.day_ms).date()}"
+    return _output_of(plan, suffix, in_folder(folder, number, attempt.attempt))
 
 
 def _counts_path(attempt: Attempt, number: int) -> str:

@@ -40,6 +40,7 @@ from backstream.core.tables import (
 )
 from backstream.core.together import together
 from backstream.core.windows import Session
+from backstream.native.run import FAILED
 from backstream.spark import native
 from backstream.spark.sessions.results import SessionWindows
 from backstream.spark.shared_folder import require_shared_folder
@@ -191,7 +192,7 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
             try:
                 return _run_natively(work, attempt, watch, results)
             except Exception as error:
-                if work.definition.backfill.engine == "native" or native.FAILED not in str(error):
+                if work.definition.backfill.engine == "native" or FAILED not in str(error):
                     raise
                 log.warning("%s; Spark computes %s instead", native.failure(error), attempt)
         known, tallied, tally, rows_by_footer = results.records()

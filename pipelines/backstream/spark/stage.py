@@ -26,15 +26,16 @@ from backstream.core.instants import DAY_MS, moment
 from backstream.core.manifest import StagedFile
 from backstream.core.plan import Chunk, Plan, PlannedTable
 from backstream.core.tables import METRICS, PANES, RECORD_COUNT, WINDOWS, pane_count
+from backstream.native.small_files import split_files
+from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
 from backstream.spark.read import rows_of
 from backstream.spark.schemas import conforming
-from backstream.spark.small_files import split_files
 from backstream.spark.unreadable import unreadable_file
 from backstream.spark.work import CHUNK
 from backstream.spark.writes import TaskWrite, require_visible, write_parquet
 
 _SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp"}
-_DAY, _CHUNK = "staging_day", "staging_chunk"
+_DAY, _CHUNK = STAGING_DAY, STAGING_CHUNK
 _COUNTED = {WINDOWS: RECORD_COUNT, PANES: pane_count("final")}
 """The column of a table that says how many records a row is made of."""
 _GROUPED = (WINDOWS, METRICS, PANES)

@@ -1,4 +1,4 @@
-"""Many small files, each with the rows of one chunk and day: the driver makes them from the few that Spark writes.
+"""Many small files, each with the rows of one chunk and day, made from a few that Spark or DuckDB has written.
 
 For each file that it writes, Spark starts three processes that set permissions, and keeps a checksum beside it:
 some 20 ms, which for years of few records is most of all that a run takes. Arrow takes less than one.
@@ -19,22 +19,33 @@ from numpy.typing import NDArray
 
 
 def split_files(folder: Path, names: Sequence[str]) -> None:
-    """Split each Parquet file of a folder into one for each value of some columns, without these columns.
-
-    The new files lie as Spark's `partitionBy` has them, in `name=value/`, and keep the name, which tells the task.
+    """Split each Parquet file of a folder; see `split_file`.
 
     Args:
         folder: where the files are.
         names: the columns, by which the rows of each file are sorted.
     """
     for path in sorted(folder.glob("*.parquet")):
-        with pq.ParquetFile(path) as file:
-            _split(file, path, names)
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-        path.unlink()
+        split_file(path, names)
 
 
-def _split(file: pq.ParquetFile, path: Path, names: Sequence[str]) -> None:
+def split_file(path: Path, names: Sequence[str]) -> list[Path]:
+    """Split a Parquet file into one for each value of some columns, without these columns, and return them.
+
+    The new files lie as Spark's `partitionBy` has them, in `name=value/`, and keep the name, which tells the task.
+
+    Args:
+        path: the file.
+        names: the columns, by which its rows are sorted.
+    """
+    with pq.ParquetFile(path) as file:
+        targets = list(_split(file, path, names))
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    path.unlink()
+    return targets
+
+
+def _split(file: pq.ParquetFile, path: Path, names: Sequence[str]) -> Iterator[Path]:
     schema = file.schema_arrow.remove_metadata()
     kept = [name for name in schema.names if name not in names]
     if not file.metadata.num_rows:
@@ -50,6 +61,7 @@ def _split(file: pq.ParquetFile, path: Path, names: Sequence[str]) -> None:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     writer = stack.enter_context(_writer(target, schema, kept, codec))
                     last = target
+                    yield target
                 writer.write_batch(rows.select(kept))
 
 
