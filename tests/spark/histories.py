@@ -101,6 +101,8 @@ def definition_of(folder: Path, **sections: Mapping[str, Any]) -> dict[str, Any]
         },
         "lateness": {"allowed": "1h"},
         **sections,
+        # What is tested here are Spark's own kernels, if nothing else is said.
+        "backfill": {"engine": "spark", **sections.get("backfill", {})},
     }
 
 
