@@ -238,8 +238,8 @@ class Backfill(_Section):
     together: int = Field(default=4_000_000, ge=0)
     """Chunks side by side run as one while they have no more events than that in all; 0: each runs by itself."""
     engine: Literal["auto", "spark", "native"] = "auto"
-    """What computes windows: `native` is DuckDB inside Spark's tasks, for the definitions that it knows; `auto` takes
-    it for those, where there are many events."""
+    """What computes windows. `native` is DuckDB inside tasks of Spark, which knows most definitions; `auto`
+    takes it for those, and Spark for the others."""
     mode: Mode = Mode.RECOMPUTE
     publish: Literal["first", "live", "final"] = "final"
     panes: Literal["last", "all"] = "last"

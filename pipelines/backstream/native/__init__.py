@@ -1,1 +1,1 @@
-"""The native engine: windows computed by DuckDB, inside a task of Spark that gets file names and bounds, never rows."""
+"""The native engine: DuckDB computes windows, inside tasks of Spark that get file names and bounds, never rows."""

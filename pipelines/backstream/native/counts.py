@@ -63,11 +63,12 @@ class NativeCounts:
         """Write the metrics, a row per window and source partition; None: there are none."""
         if not self.paths:
             return None
-        timing = "CASE WHEN late IS NULL THEN 'on_time' WHEN is_gone THEN 'expired' WHEN is_fired THEN 'late' ELSE 'on_time' END"
+        timing = "'on_time'"
         if isinstance(self.cells, Tumbling):
             timing = "fate"
-        elif self.thresholds is None:
-            timing = "'on_time'"
+        elif self.thresholds is not None:
+            late = "WHEN is_gone THEN 'expired' WHEN is_fired THEN 'late'"
+            timing = f"CASE WHEN late IS NULL THEN 'on_time' {late} ELSE 'on_time' END"
         gone, dropped = "timing IN ('expired', 'dropped')", f"fate = {sql.text(Fate.DROPPED)}"
         counts = {
             "events": "true",
@@ -109,7 +110,8 @@ class NativeCounts:
             place = ["late_arrival_time_ms", "late_arrival_seq", "late_source_partition"]
             fired, gone = (sql.comes_after(self.thresholds, which, place) for which in ("t_fired", "t_gone"))
             more = f", late_arrival_time_ms AS late, {fired} AS is_fired, {gone} AS is_gone"
-        joined = f"SELECT r.*, {sql.columns_of('t', self.thresholds)} FROM ({rows}) r LEFT JOIN thresholds t ON t.n = {number}"
+        columns = f"r.*, {sql.columns_of('t', self.thresholds)}"
+        joined = f"SELECT {columns} FROM ({rows}) r LEFT JOIN thresholds t ON t.n = {number}"
         return f"SELECT *, nullif(t_fired_ms, {MAX_MS}) AS fired_at_ms{more} FROM ({joined})"
 
     def _in_windows(self, window: Tumbling | Sliding | Cumulate) -> str:

@@ -8,18 +8,23 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 
 from backstream.native import sql
 from backstream.native.small_files import split_file
 from backstream.native.task import Output, Places, Thresholds, Written
 
+if TYPE_CHECKING:
+    import duckdb
+
 
 @contextmanager
 def database(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database in memory, which spills to a folder that Spark removes with its own."""
+    import duckdb  # an executor without it says so as an error of the task
+
     near = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
     scratch = tempfile.mkdtemp(prefix="native-", dir=near)
     settings: dict[str, str | bool | int | float | list[str]] = {
@@ -57,7 +62,7 @@ def written(rows: int, output: Output) -> Written:
 
 
 def register_thresholds(opened: duckdb.DuckDBPyConnection, thresholds: Thresholds | None) -> None:
-    """Make the table `thresholds`, a row per number: for `fired` and `gone` the place, `ms`, `seq`, `partition`."""
+    """Make the table `thresholds`, a row per number: of `fired` and `gone` the place, `ms`, `seq`, `partition`."""
     if thresholds is None:
         return
     count = len(thresholds.fired.time_ms)

@@ -1,12 +1,12 @@
-"""Running one task of the native engine in DuckDB: it reads the files itself, and writes the rows that it makes."""
+"""One task of the native engine, run in DuckDB: it reads the files itself, and writes the rows that it makes."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -15,7 +15,11 @@ from backstream.core.fates import Fate
 from backstream.core.tables import DROPPED, PANES, WINDOWS
 from backstream.native import sql
 from backstream.native.database import database, register_thresholds, write, written
+from backstream.native.queries import WindowQueries
 from backstream.native.task import Done, IndexTask, Reading, RestTask, WindowTask
+
+if TYPE_CHECKING:
+    import duckdb
 
 FAILED = "the native engine could not compute"
 """How the error of a task begins."""
@@ -67,7 +71,7 @@ def run_task(task: WindowTask | RestTask) -> Done:
 
 def _run_window_task(task: WindowTask) -> Done:
     """Write the windows of a task, and the counts of its stretch."""
-    queries = sql.WindowQueries(task, files_alike(task.files, task.reading))
+    queries = WindowQueries(task, files_alike(task.files, task.reading))
     with database(task.memory_mb) as opened:
         register_thresholds(opened, task.thresholds)
         is_counted = write(opened, queries.counts(), task.counts_path) > 0
@@ -127,17 +131,22 @@ def files_alike(files: Sequence[str], reading: Reading) -> list[tuple[list[str],
 
 
 def _columns(file: str, reading: Reading) -> Iterator[str]:
+    """Return which of the columns that are read a file has."""
     schema = pq.read_schema(file)
     if any(name.lower() == sql.FILE_NUMBER for name in schema.names):
         msg = f"the native engine reads no file with a column {sql.FILE_NUMBER!r}\n  {file}"
         raise ContractError(msg)
     for name, kind in reading.types.items():
-        if name not in schema.names:
+        alike = [each for each in schema.names if each.lower() == name.lower()]
+        if not alike:
             continue
+        if alike != [name]:
+            msg = f"the native engine takes columns for the same if only their case differs: {alike}\n  {file}"
+            raise ContractError(msg)
         said = str(schema.field(name).type)
         allowed = _ARROW_TYPES.get(kind, (kind.replace("decimal", "decimal128").replace(",", ", "),))
-        if said not in allowed or schema.names.count(name) > 1:
-            msg = f"column {name!r} has the type {said}, the native engine reads a {kind} of {', '.join(allowed)}\n  {file}"
+        if said not in allowed:
+            msg = f"the native engine reads a {kind} of {', '.join(allowed)}, column {name!r} is {said}\n  {file}"
             raise ContractError(msg)
         yield name
 

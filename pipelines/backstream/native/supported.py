@@ -1,19 +1,18 @@
 """Which definitions the native engine computes: a whitelist, so that whatever it does not know runs on Spark.
 
-Each entry gives the value that Spark's own aggregate gives. Integers and decimals are equal to the last digit. A sum
-of doubles depends on the order in which they are added, in Spark as in DuckDB, so its last digits may differ.
+Each entry gives the value that Spark's own aggregate gives. Integers and decimals are equal to the last digit. A
+sum of doubles depends on the order in which they are added, in Spark as in DuckDB, so its last digits may differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
-from importlib.util import find_spec
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from backstream.core.errors import SpecError
 from backstream.core.intervals import Interval
 from backstream.core.windows import Session, Sliding
 from backstream.definition.model import Definition
@@ -36,15 +35,22 @@ def reason_against(definition: Definition, columns: Mapping[str, str]) -> str | 
         definition: what is asked for.
         columns: the source's columns, with their Spark SQL types.
     """
-    if not is_installed():
-        return "DuckDB is not installed"
     return next(_reasons(definition, columns), None)
 
 
-@cache
-def is_installed() -> bool:
-    """Return whether DuckDB is here; whether executors have it is seen when they are asked."""
-    return find_spec("duckdb") is not None
+def require_engine(definition: Definition, columns: Mapping[str, str], where: str) -> None:
+    """Check that the engine that a definition asks for can run it.
+
+    Raises:
+        SpecError: with the reason why the native engine cannot.
+    """
+    reason = reason_against(definition, columns) if definition.backfill.engine == "native" else None
+    if reason:
+        msg = (
+            f'backfill.engine = "native" cannot run {definition.name}: {reason} ({where})\n\n'
+            'hint: with "auto", Spark runs what the native engine does not know'
+        )
+        raise SpecError(msg)
 
 
 def aggregates_of(definition: Definition, columns: Mapping[str, str]) -> list[Aggregate]:
@@ -78,8 +84,6 @@ def reading_of(definition: Definition, columns: Mapping[str, str], also: Iterabl
 
 def reason_against_reading(definition: Definition, columns: Mapping[str, str]) -> str | None:
     """Return why the native engine cannot read the records of a definition; None: it can."""
-    if not is_installed():
-        return "DuckDB is not installed"
     return next(_reasons_against_reading(definition, columns), None)
 
 

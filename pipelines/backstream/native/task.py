@@ -1,4 +1,4 @@
-"""What one task of the native engine gets, and what it gives back. Both travel between the driver and executors."""
+"""What one task of the native engine gets, and what it gives back; both travel between driver and executors."""
 
 from __future__ import annotations
 
@@ -99,8 +99,9 @@ class Written:
 class WindowTask:
     """Compute the windows of some numbers, and count the records of a stretch of event time.
 
-    `files` may hold events of the windows or of the stretch; `numbers` is half-open. Stretches of the tasks of some
-    chunks tile what the chunks read. `cell_late` says that counts are kept apart by the place of late records.
+    `files` may hold events of the windows or of the stretch; `numbers` is half-open. The stretches of all tasks
+    tile what the chunks read. The chunks answer for windows that start in `owned`. `cell_late` says that
+    counts are kept apart by the place of late records.
     """
 
     number: int
@@ -128,7 +129,7 @@ class WindowTask:
 
 @dataclass(frozen=True, slots=True)
 class RestTask:
-    """Count the records that no `WindowTask` of the chunks counts: those outside of what is read, and unreadable ones.
+    """Count the records that no `WindowTask` counts: those outside of what is read, and unreadable ones.
 
     `owners` maps a file to the number of the chunk that answers for its unreadable records.
     """

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from backstream.core.errors import SpecError
 from backstream.core.instants import moment
 from backstream.core.intervals import Interval
 from backstream.core.plan import Plan
@@ -71,11 +70,7 @@ def compute(work: Work, results: FixedWindows, attempt: Attempt) -> Computed:
 
     Raises:
         CountError: when the driver does not find each row that a task has written.
-        SpecError: when the definition is not one that the engine runs.
     """
-    if reason := reason_against(work.definition, work.plan.columns):
-        msg = f'backfill.engine = "native" cannot run {work.definition.name}: {reason}'
-        raise SpecError(msg)
     ship(work.spark.sparkContext)
     windows, rest = _tasks(work, results, attempt)
     done = {each.number: each for each in _run(work.spark, [*windows, *rest])}

@@ -10,7 +10,7 @@ _LEAST_MB, _MOST_MB = 256, 16_384
 
 
 def memory_mb(spark: SparkSession) -> int:
-    """The memory of a task: of this machine's, half of what Java leaves; of an executor's, what it has beside Java."""
+    """Return the MB of a task: half of what Java leaves of a machine, or what an executor has beside Java."""
     context = spark.sparkContext
     if (context.master or "").startswith("local"):
         free_mb = machine_bytes() // 2**20 - heap_mb(spark.conf.get("spark.driver.memory", "1g") or "1g")

@@ -34,6 +34,7 @@ from backstream.definition.overrides import overridden
 from backstream.lake.catalog import opened_to_read
 from backstream.lake.claims import Claim, former_tables, require_claimable
 from backstream.lake.planned_tables import plan_tables
+from backstream.native.supported import require_engine
 from backstream.quality.suites import require_sound_suite
 from backstream.spark.streams.index import ArrivalIndex
 from backstream.steps.columns import columns_of
@@ -100,6 +101,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     source = footers(files, definition, home).inspected()
     found = sound_files(source, Asked(definition, chosen, read_by(interval, definition), where), home)
     columns = columns_of(source.shapes, definition, where)
+    require_engine(definition, columns.types, where)
     index = _indexed(definition, found.inputs, chosen, home)
     allowed = Interval(*definition.source.event_time_range)
     require_range(definition, interval, event_span(found.inputs, allowed, index.spans()), where, home)
