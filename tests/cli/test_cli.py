@@ -196,6 +196,7 @@ def test_a_plan_is_shown_chunk_by_chunk_and_written(tmp_path: Path) -> None:
     assert result.stdout == (
         "clicks  2024-03-01T00:00Z to 2024-03-04T00:00Z  replay, arrival order recorded\n"
         f"run {plan_file.parent.name}, plan {plan_file}\n"
+        "engine native\n"
         "\n"
         "chunk    windows start in                          files  events, about  halo\n"
         "0000     2024-03-01T00:00Z to 2024-03-02T00:00Z        2             24  2h\n"

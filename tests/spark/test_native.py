@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.histories import Expected, Row, definition_of, random_history, write_history
+from tests.spark.histories import Expected, definition_of, random_history, write_history
 from tests.spark.runs import STREAMS, WINDOWS, fates, panes, planned, published, rows
 
 from backstream.core.errors import SpecError
@@ -39,15 +39,8 @@ def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(cut, "MOST_READ", 1_000)
 
 
-def history_of(seed: int, count: int = 400) -> list[Row]:
-    """No row comes twice: copies are for Spark."""
-    return list(dict.fromkeys(random_history(seed, rows=count)))
-
-
 def native_definition(folder: Path, chunk: str = "1d", **sections: Any) -> dict[str, Any]:
-    content = definition_of(folder, **{"backfill": {"chunk": chunk, "engine": "native"}, **sections})
-    source = {name: value for name, value in content["source"].items() if name != "deduplicate_on"}
-    return content | {"source": source}
+    return definition_of(folder, **{"backfill": {"chunk": chunk, "engine": "native"}, **sections})
 
 
 @pytest.mark.usefixtures("pieces")
@@ -55,7 +48,7 @@ def native_definition(folder: Path, chunk: str = "1d", **sections: Any) -> dict[
 def test_a_replay_gives_what_the_reference_gives_however_it_is_cut(
     spark: SparkSession, tmp_path: Path, kind: str, chunk: str
 ) -> None:
-    history = history_of(len(kind))
+    history = random_history(len(kind))
     write_history(tmp_path / "data", history)
     content = native_definition(tmp_path / "data", chunk, window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
@@ -72,7 +65,7 @@ def test_a_replay_gives_what_the_reference_gives_however_it_is_cut(
 def test_every_kind_of_stream_is_replayed_as_the_reference_plays_it(
     spark: SparkSession, tmp_path: Path, stream: str
 ) -> None:
-    history = history_of(len(stream), 150)
+    history = random_history(len(stream), rows=150)
     write_history(tmp_path / "data", history)
     window = WINDOWS["sliding"] if stream == "after each record" else WINDOWS["tumbling"]
     content = native_definition(tmp_path / "data", "3d", window=window, **STREAMS[stream])
@@ -87,7 +80,7 @@ def test_every_kind_of_stream_is_replayed_as_the_reference_plays_it(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_recompute_knows_nothing_late(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    history = history_of(5)
+    history = random_history(5)
     write_history(tmp_path / "data", history)
     content = native_definition(tmp_path / "data", window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
@@ -95,7 +88,7 @@ def test_a_recompute_knows_nothing_late(spark: SparkSession, tmp_path: Path, kin
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
-    assert set().union(*fates(manifests).values()) == {"on_time"}
+    assert set().union(*fates(manifests).values()) == {"on_time", "duplicate"}
     assert published(manifests) == expected.published()
 
 
@@ -107,7 +100,7 @@ BOTH = ["tumbling with an offset", "sliding, size no multiple", "cumulate"]
 def test_every_table_of_a_replay_is_that_of_spark(
     spark: SparkSession, tmp_path: Path, kind: str, stream: str
 ) -> None:
-    write_history(tmp_path / "data", history_of(17, 300))
+    write_history(tmp_path / "data", random_history(17, rows=300))
     sections = {"window": WINDOWS[kind], **STREAMS[stream]}
 
     native, other = (
@@ -120,7 +113,7 @@ def test_every_table_of_a_replay_is_that_of_spark(
 
 
 def test_dropped_records_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    write_history(tmp_path / "data", history_of(23, 300))
+    write_history(tmp_path / "data", random_history(23, rows=300))
     sections = {"window": WINDOWS["tumbling"], "lateness": {"allowed": "0s"}}
 
     native, other = (
@@ -269,7 +262,7 @@ def test_files_with_other_columns_and_strange_names_are_read(spark: SparkSession
 def test_what_the_engine_does_not_know_is_refused_with_the_reason(
     tmp_path: Path, sections: dict[str, Any], reason: str
 ) -> None:
-    write_history(tmp_path / "data", history_of(2, 50))
+    write_history(tmp_path / "data", random_history(2, rows=50))
     aggregates = {"aggregates": {"middle": "cast(median(value) as double)"}} if "aggregates" in sections else {}
     content = native_definition(tmp_path / "data", **{"window": WINDOWS["tumbling"], **sections, **aggregates})
 
@@ -284,7 +277,7 @@ def test_what_the_engine_does_not_know_is_refused_with_the_reason(
 
 
 def test_a_sum_that_is_too_large_is_an_error_and_no_other_number(spark: SparkSession, tmp_path: Path) -> None:
-    write_history(tmp_path / "data", [(*row[:5], 2**62) for row in history_of(2, 50)])
+    write_history(tmp_path / "data", [(*row[:5], 2**62) for row in random_history(2, rows=50)])
     content = native_definition(tmp_path / "data", window={"kind": "tumbling", "size": "1d"})
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
 
@@ -295,12 +288,12 @@ def test_a_sum_that_is_too_large_is_an_error_and_no_other_number(spark: SparkSes
 def test_where_the_native_engine_fails_spark_computes_and_the_log_says_so(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write_history(tmp_path / "data", history_of(2, 50))
+    write_history(tmp_path / "data", random_history(2, rows=50))
     for file in (tmp_path / "data").rglob("*.parquet"):
         pq.write_table(_with_column(file), file)
     content = native_definition(tmp_path / "data", window=WINDOWS["tumbling"], backfill={"engine": "auto"})
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
-    expected = Expected(history_of(2, 50), parse(content, "test"), plan.range)
+    expected = Expected(random_history(2, rows=50), parse(content, "test"), plan.range)
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 

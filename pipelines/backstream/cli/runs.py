@@ -255,9 +255,14 @@ def _planned(definition: str, asked: Asked, mode: Mode | None, why: Why) -> Plan
 
 
 def _plan_text(planned: Plan) -> str:
+    from backstream.definition.load import parse
+    from backstream.native.supported import engine_in_words
+
+    engine = engine_in_words(parse(planned.definition, f"plan {planned.run_id}"), planned.columns)
     lines = [
         f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.fidelity}",
         f"run {planned.run_id}, plan {planned.folder.plan}",
+        f"engine {engine}",
         *(f"{label.lower()}: {told}" for label, told in input_notes(planned)),
         "",
         f"{'chunk':<8} {'windows start in':<40} {'files':>6} {'events, about':>14}  halo",

@@ -33,7 +33,8 @@ from backstream.native.sql import (
 from backstream.native.task import Output, Thresholds, WindowTask
 from backstream.native.types import Aggregate
 
-_FATES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
+_FATES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED, Fate.DUPLICATE)
+_KEPT = "kept"
 _PLACE = ("arrival_ms", "arrival_seq", "source_partition")
 _LATE = ("late_arrival_time_ms", "late_arrival_seq", "late_source_partition")
 _IN_PANE = {"first": "is_on_time", "live": "is_accepted", "final": ""}
@@ -45,13 +46,46 @@ class WindowQueries:
     def __init__(self, task: WindowTask, groups: Groups) -> None:
         self._task, self._groups, self._grid = task, groups, task.grid
         self._window = task.grid.window
+        self._is_kept = False
+
+    def copied(self) -> str:
+        """Return the event times, and the columns that tell copies apart, that several records have in common."""
+        by = ", ".join(["event_ms", *self._told_apart()])
+        return f"SELECT {by} FROM ({self._scanned(self._span())}) GROUP BY {by} HAVING count(*) > 1"
+
+    def kept(self) -> str:
+        """Return all records with `is_duplicate`, out of the table `copies`; the other queries then read `kept`.
+
+        The first of them in arrival order is not a duplicate. Few have copies, so that few have to be ordered.
+        """
+        self._is_kept = True
+        same = [f"r.{name} IS NOT DISTINCT FROM c.{name}" for name in ("event_ms", *self._told_apart())]
+        records, on = f"({self._scanned(self._span())}) r", " AND ".join(same)
+        by = ", ".join(["event_ms", *self._told_apart()])
+        order = ", ".join([*_PLACE[:2], PARTITION_TEXT])
+        return (
+            f"SELECT *, false AS is_duplicate FROM {records} ANTI JOIN copies c ON {on} UNION ALL"
+            f" SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY {order}) > 1"
+            f" FROM (SELECT * FROM {records} SEMI JOIN copies c ON {on})"
+        )
+
+    def _told_apart(self) -> list[str]:
+        return [alias(self._task.reading, name) for name in self._task.deduplicate_on]
+
+    def _span(self) -> Interval:
+        """The event times of all records that any query asks for."""
+        stretch = self._task.stretch
+        if self._task.numbers[0] == self._task.numbers[1]:
+            return stretch
+        windows = self._window_span()
+        return Interval(min(windows.start_ms, stretch.start_ms), max(windows.end_ms, stretch.end_ms))
 
     def counts(self) -> str:
         """Return the records of the stretch by slice, source partition and fate, with the chunk that answers."""
         task, offset_ms = self._task, self._window.offset_ms
         slice_ms = floored("event_ms", offset_ms, slice_width_ms(self._window))
         start_ms = floored("slice_start_ms", offset_ms, every_ms(self._window))
-        records, fate = self._judged(())
+        records, fate = self._judged()
         late: dict[str, str] = {}
         if task.cell_late:
             records, late = self._with_late_place(records, "event_ms")
@@ -81,7 +115,7 @@ class WindowQueries:
         """Return the columns of the table of dropped records, of those that the chunks answer for."""
         task = self._task
         assert task.dropped is not None  # noqa: S101 - asked for by a replay only
-        records, fate = self._judged(task.keys)
+        records, fate = self._judged()
         start_ms = floored("event_ms", self._window.offset_ms, every_ms(self._window))
         known = {
             "event_time": instant("event_ms"),
@@ -96,15 +130,16 @@ class WindowQueries:
         owned = f"{start_ms} >= {task.owned.start_ms} AND {start_ms} < {task.owned.end_ms}"
         return f"SELECT {cast(known, task.dropped)} FROM ({records}) WHERE ({fate}) = 2 AND {owned}"
 
-    def _judged(self, columns: Sequence[str]) -> tuple[str, str]:
+    def _judged(self) -> tuple[str, str]:
         """The records of the stretch, and their fate as a place in `_FATES`."""
         start_ms = floored("event_ms", self._window.offset_ms, every_ms(self._window))
         number = self._number(f"({start_ms} + {self._window.size_ms})")
-        records = f"SELECT *, {number} AS n FROM ({self._records(self._task.stretch, columns)})"
+        records = f"SELECT *, {number} AS n FROM ({self._records(self._task.stretch)})"
+        fate = "CASE " + ("WHEN is_duplicate THEN 3 " if self._is_kept else "")
         if self._task.thresholds is None:
-            return records, "0"
+            return records, fate + "ELSE 0 END" if self._is_kept else "0"
         joined = f"SELECT r.*, {self._columns_of('t')} FROM ({records}) r LEFT JOIN thresholds t USING (n)"
-        fate = f"CASE WHEN NOT {self._after('t_fired')} THEN 0 WHEN NOT {self._after('t_gone')} THEN 1 ELSE 2 END"
+        fate += f"WHEN NOT {self._after('t_fired')} THEN 0 WHEN NOT {self._after('t_gone')} THEN 1 ELSE 2 END"
         return joined, fate
 
     def recomputed(self) -> str:
@@ -220,25 +255,36 @@ class WindowQueries:
             return f"{first} / nullif({second}, 0)"
         return f"coalesce({first}, 0)" if aggregate.function == "count" else first
 
-    def _records(self, interval: Interval, columns: Sequence[str]) -> str:
-        """Readable records of an interval of event time: when and where, and some columns besides."""
-        needed = ", ".join(["event_ms", *_PLACE, *(alias(self._task.reading, name) for name in columns)])
-        where = readable_within(self._task.reading, interval)
-        return f"SELECT {needed} FROM ({scan(self._groups, self._task.reading, where)})"
+    def _scanned(self, interval: Interval) -> str:
+        """Readable records of an interval of event time."""
+        columns = ", ".join(["event_ms", *_PLACE, *(alias(self._task.reading, name) for name in self._columns())])
+        rows = scan(self._groups, self._task.reading, readable_within(self._task.reading, interval))
+        return f"SELECT {columns} FROM ({rows})"
 
-    def _of_windows(self) -> str:
-        """The records of the task's windows."""
+    def _records(self, interval: Interval) -> str:
+        if not self._is_kept:
+            return self._scanned(interval)
+        return f"SELECT * FROM {_KEPT} WHERE event_ms >= {interval.start_ms} AND event_ms < {interval.end_ms}"
+
+    def _columns(self) -> list[str]:
+        """The columns that are read besides those that say when and where."""
+        columns = [each.column for each in self._task.aggregates if each.column]
+        return list(dict.fromkeys([*self._task.keys, *columns, *self._task.deduplicate_on]))
+
+    def _window_span(self) -> Interval:
+        """The event times of the task's windows."""
         first, end = self._task.numbers
         window, grid = self._window, self._grid
-        last_end_ms = grid.first_end_ms + (end - 1) * grid.step_ms
         first_end_ms = grid.first_end_ms + first * grid.step_ms
         start_ms = first_end_ms - window.size_ms
         if isinstance(window, Cumulate):
             start_ms = (first_end_ms - 1) - (first_end_ms - 1 - window.offset_ms) % window.size_ms
-        columns = dict.fromkeys(
-            [*self._task.keys, *(each.column for each in self._task.aggregates if each.column)]
-        )
-        return self._records(Interval(start_ms, last_end_ms), list(columns))
+        return Interval(start_ms, grid.first_end_ms + (end - 1) * grid.step_ms)
+
+    def _of_windows(self) -> str:
+        """The records of the task's windows."""
+        records = self._records(self._window_span())
+        return f"SELECT * FROM ({records}) WHERE NOT is_duplicate" if self._is_kept else records
 
     def _sliced(self, thresholds: Thresholds | None) -> str:
         """One row per slice and window, with parts of aggregates and the place of late records."""

@@ -74,6 +74,8 @@ def _run_window_task(task: WindowTask) -> Done:
     queries = WindowQueries(task, files_alike(task.files, task.reading))
     with database(task.memory_mb) as opened:
         register_thresholds(opened, task.thresholds)
+        if task.deduplicate_on:
+            _mark_copies(opened, queries)
         is_counted = write(opened, queries.counts(), task.counts_path) > 0
         scanned, dropped = _records(opened, task.counts_path) if is_counted else (0, 0)
         rows: dict[str, int] = {}
@@ -93,6 +95,13 @@ def _run_window_task(task: WindowTask) -> Done:
         if output is not None and rows.get(suffix)
     }
     return Done(task.number, socket.gethostname(), scanned, is_counted, files)
+
+
+def _mark_copies(opened: duckdb.DuckDBPyConnection, queries: WindowQueries) -> None:
+    """Keep all records in a table that tells duplicates, if there are any."""
+    opened.execute(f"CREATE TEMP TABLE copies AS {queries.copied()}")
+    if opened.execute("SELECT 1 FROM copies LIMIT 1").fetchall():
+        opened.execute(f"CREATE TEMP TABLE kept AS {queries.kept()}")
 
 
 def _records(opened: duckdb.DuckDBPyConnection, path: str) -> tuple[int, int]:

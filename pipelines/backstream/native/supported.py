@@ -38,6 +38,14 @@ def reason_against(definition: Definition, columns: Mapping[str, str]) -> str | 
     return next(_reasons(definition, columns), None)
 
 
+def engine_in_words(definition: Definition, columns: Mapping[str, str]) -> str:
+    """Return which engine computes the windows of a definition, and why if it is not the native one."""
+    if definition.backfill.engine == "spark":
+        return "spark, as backfill.engine says"
+    reason = reason_against(definition, columns)
+    return f"spark, since {reason}" if reason else "native"
+
+
 def require_engine(definition: Definition, columns: Mapping[str, str], where: str) -> None:
     """Check that the engine that a definition asks for can run it.
 
@@ -93,12 +101,13 @@ def _reasons(definition: Definition, columns: Mapping[str, str]) -> Iterator[str
         yield "windows are sessions"
     elif isinstance(window, Sliding) and window.slide_ms > window.size_ms:
         yield "windows have holes between them"
-    if definition.source.deduplicate_on:
-        yield "source.deduplicate_on compares records"
     yield from _reasons_against_reading(definition, columns)
     for name in definition.source.key:
         if columns.get(name) not in GROUPED and not DECIMAL.fullmatch(columns.get(name, "")):
             yield f"source.key {name!r} has the type {columns.get(name)}"
+    for name in definition.source.deduplicate_on:
+        if columns.get(name) not in {*GROUPED, *TIMES} and not DECIMAL.fullmatch(columns.get(name, "")):
+            yield f"source.deduplicate_on {name!r} has the type {columns.get(name)}"
     for name, call in definition.aggregates.items():
         if _aggregate(name, call, columns) is None:
             yield f"aggregates.{name} is {call}"

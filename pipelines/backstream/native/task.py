@@ -119,6 +119,7 @@ class WindowTask:
     dropped: Output | None
     owned: Interval
     published: str
+    deduplicate_on: Sequence[str]
     counts_path: str
     memory_mb: int
     cell_late: bool = False

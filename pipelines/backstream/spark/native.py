@@ -134,7 +134,7 @@ def _tasks(work: Work, results: FixedWindows, attempt: Attempt) -> tuple[list[Wi
     definition, plan = work.definition, work.plan
     source, interval = definition.timed_source, Interval(work.interval.start_ms, work.read_until_ms)
     aggregates = aggregates_of(definition, plan.columns)
-    also = [*source.key, *(each.column for each in aggregates if each.column)]
+    also = [*source.key, *source.deduplicate_on, *(each.column for each in aggregates if each.column)]
     reading = reading_of(definition, plan.columns, also)
     bounds = WindowGrid.of(results.window, work.interval)
     grid = Grid(results.window, bounds.first_end_ms, bounds.step_ms, bounds.count)
@@ -162,6 +162,7 @@ def _tasks(work: Work, results: FixedWindows, attempt: Attempt) -> tuple[list[Wi
             dropped=outputs.get(DROPPED),
             owned=work.interval,
             published=definition.backfill.publish,
+            deduplicate_on=source.deduplicate_on,
             counts_path=_counts_path(attempt, number),
             memory_mb=memory_mb(work.spark),
             cell_late=isinstance(definition.cells, Sliding) and results.lateness is not None,
