@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from backstream.core.tables import DROPPED, METRICS, PANES, WINDOWS
 from backstream.core.windows import Sliding
 from backstream.native.counts import NativeCounts
 from backstream.native.cut import TASK_ROWS, Piece, grouped_files, pieces
-from backstream.native.run import FAILED, run_task
+from backstream.native.run import run_task
 from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
 from backstream.native.supported import aggregates_of, reading_of, reason_against
 from backstream.native.task import (
@@ -47,12 +46,6 @@ def is_chosen(work: Work) -> bool:
     if engine != "auto":
         return engine == "native"
     return reason_against(work.definition, work.plan.columns) is None
-
-
-def failure(error: Exception) -> str:
-    """Return the sentence of a task's error, without the traces around it."""
-    found = re.search(rf"{FAILED}[^\n]*", str(error))
-    return found[0] if found else str(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,8 @@ from backstream.core.tables import (
 )
 from backstream.core.together import together
 from backstream.core.windows import Session
-from backstream.native.run import FAILED
 from backstream.spark import native
+from backstream.spark.fallback import in_words, is_for_spark
 from backstream.spark.sessions.results import SessionWindows
 from backstream.spark.shared_folder import require_shared_folder
 from backstream.spark.stage import Attempt, Staged, staged, staged_rows, writable
@@ -192,9 +192,9 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
             try:
                 return _run_natively(work, attempt, watch, results)
             except Exception as error:
-                if work.definition.backfill.engine == "native" or FAILED not in str(error):
+                if not is_for_spark(work.definition, error):
                     raise
-                log.warning("%s; Spark computes %s instead", native.failure(error), attempt)
+                log.warning("%s; Spark computes %s instead", in_words(error), attempt)
         known, tallied, tally, rows_by_footer = results.records()
         if work.definition.source.deduplicate_on:
             known = tallied = keep(tallied)  # finding copies compares all records

@@ -5,7 +5,6 @@ Each attempt writes into a folder of its own, so what a failed one left is never
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -30,7 +29,7 @@ from backstream.native.small_files import split_files
 from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
 from backstream.spark.read import rows_of
 from backstream.spark.schemas import conforming
-from backstream.spark.unreadable import unreadable_file
+from backstream.spark.unreadable import REFUSALS, unreadable_file
 from backstream.spark.work import CHUNK
 from backstream.spark.writes import TaskWrite, require_visible, write_parquet
 
@@ -46,8 +45,6 @@ _MANY_EVENTS = 500_000
 """So many events per core make a file of some megabytes, at least."""
 FEW_EVENTS = 10_000
 """Of a day: the driver writes its file in less time than Spark needs besides writing the rows."""
-_REFUSALS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
-"""What Java passes on, word for word, of an operating system that does not let it write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +163,7 @@ def writable(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        said = next((reason for reason in _REFUSALS if reason in str(error)), None)
+        said = next((reason for reason in REFUSALS if reason in str(error)), None)
         if said is None:
             if unreadable := unreadable_file(str(error), attempt.plan):
                 raise unreadable from None

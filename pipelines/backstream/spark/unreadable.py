@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import uuid
 
@@ -10,6 +12,8 @@ from backstream.core.folders import write_text
 from backstream.core.plan import Plan
 from backstream.spark.read import file_uri
 
+REFUSALS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
+"""What Java and DuckDB pass on, word for word, of an operating system that does not let them write."""
 _SAID = re.compile(r"\[FAILED_READ_FILE\.(\w+)\] Encountered error while reading file (file:.+?)\.\s+(.*)")
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*[\w$]+: (.+)$", re.MULTILINE)
 _WHY = {

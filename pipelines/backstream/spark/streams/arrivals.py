@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +19,11 @@ from backstream.core.pins import require_files
 from backstream.core.plan import InputFile
 from backstream.definition.model import Definition
 from backstream.native.cut import grouped_files
-from backstream.native.run import FAILED, run_index_task
+from backstream.native.run import run_index_task
 from backstream.native.supported import reading_of, reason_against_reading
 from backstream.native.task import IndexTask
 from backstream.spark import read
+from backstream.spark.fallback import in_words, is_for_spark
 from backstream.spark.schemas import (
     PARTITION_NUMBER,
     integer_quotient,
@@ -32,6 +34,8 @@ from backstream.spark.schemas import (
 from backstream.spark.shipping import ship
 from backstream.spark.slots import memory_mb
 from backstream.spark.streams.index import ArrivalIndex, write_batch
+
+log = logging.getLogger(__name__)
 
 _TASK_ROWS = 1_000_000
 """Rows of the files that a native task reads, at least."""
@@ -121,8 +125,9 @@ def _batch(
         try:
             return _batch_natively(spark, definition, files, grid, columns)
         except Exception as error:
-            if definition.backfill.engine == "native" or FAILED not in str(error):
+            if not is_for_spark(definition, error):
                 raise
+            log.warning("%s; Spark reads the new files instead", in_words(error))
     counts = Counter(file.size_bytes for file in files)
     shared = [size_bytes for size_bytes, count in counts.items() if count > 1]
     path, size_bytes = F.col("_metadata.file_path"), F.col("_metadata.file_size")
