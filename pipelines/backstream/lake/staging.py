@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,17 @@ def checked_files(plan: Plan, suffix: str, manifests: Sequence[Manifest]) -> lis
     """
     table, folder = plan.tables[suffix], plan.staging(suffix)
     owned = {chunk.chunk_id: chunk.interval for chunk in plan.chunks}
+    listed = [(owned[manifest.chunk_id], file) for manifest in manifests for file in manifest.files[suffix]]
     checked: dict[str, StagedFile] = {}
-    for manifest in manifests:
-        for file in manifest.files[suffix]:
+
+    def problems(each: tuple[Interval, StagedFile]) -> list[str]:
+        return list(_problems(table, folder, *each))
+
+    with ThreadPoolExecutor() as pool:
+        for (_, file), found in zip(listed, pool.map(problems, listed), strict=True):
             if file.path in checked:
                 raise _broken(table, file, ["is listed more than once"])
-            if found := list(_problems(table, folder, owned[manifest.chunk_id], file)):
+            if found:
                 raise _broken(table, file, found)
             checked[file.path] = file
     return list(checked.values())

@@ -124,13 +124,20 @@ def _staged(manifests: Sequence[Manifest], suffix: str, columns: Sequence[str]) 
     """Some columns of what each chunk staged for a table, a chunk at a time."""
     for manifest in manifests:
         if files := manifest.files.get(suffix):
-            yield pa.concat_tables(pq.ParquetFile(file.path).read(columns) for file in files)
+            yield _read([file.path for file in files], columns)
 
 
 def staged_metrics(manifests: Sequence[Manifest]) -> DataFrame:
     """The window metrics that all chunks staged, one row per window and source partition."""
-    tables = [pq.read_table(file.path) for each in manifests for file in each.files.get(METRICS, ())]
-    if not tables:
-        return DataFrame(columns=[column.name for column in METRICS_TABLE.columns])
-    frame: DataFrame = pa.concat_tables(tables).to_pandas()
+    names = [column.name for column in METRICS_TABLE.columns]
+    paths = [file.path for each in manifests for file in each.files.get(METRICS, ())]
+    if not paths:
+        return DataFrame(columns=names)
+    frame: DataFrame = _read(paths, names).to_pandas()
     return frame
+
+
+def _read(paths: Sequence[str], columns: Sequence[str]) -> pa.Table:
+    """Some columns of Parquet files, of at least one; some may say that a column has no nulls, and others not."""
+    tables = [pq.ParquetFile(path).read(columns) for path in paths]
+    return pa.concat_tables(tables, promote_options="default")

@@ -119,7 +119,9 @@ def staged(plan: Plan, shape: Shape) -> Ours:
     for suffix in (WINDOWS, PANES, METRICS, FIRINGS):
         files = [file.path for each in manifests for file in each.files.get(suffix, ())]
         tables[suffix] = (
-            pa.concat_tables([pq.read_table(file, partitioning=None) for file in files]) if files else None
+            pa.concat_tables([pq.read_table(file, partitioning=None) for file in files], promote_options="default")
+            if files
+            else None
         )
     if (rows := tables[WINDOWS]) is None:
         msg = f"run {plan.run_id} staged no window"
