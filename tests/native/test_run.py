@@ -1,0 +1,149 @@
+"""One task of the native engine, run in this process without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from backstream.core.instants import DAY_MS, HOUR_MS
+from backstream.core.intervals import Interval
+from backstream.core.windows import Tumbling
+from backstream.native.run import run_task
+from backstream.native.task import Chunks, Done, Grid, Output, Reading, RestTask, WindowTask
+from backstream.native.types import Aggregate
+
+START_MS = 19_783 * DAY_MS
+DAY = Interval(START_MS, START_MS + DAY_MS)
+TYPES = {"at": "timestamp", "key": "bigint", "value": "bigint"}
+READING = Reading("at", "at", None, None, TYPES, Interval(0, 2 * START_MS))
+COLUMNS = [
+    ("window_start", "timestamptz", 1),
+    ("window_end", "timestamptz", 2),
+    ("key", "long", 3),
+    ("total", "long", 4),
+    ("record_count", "long", 5),
+    ("run_id", "string", 6),
+]
+
+
+def task_of(folder: Path, files: list[Path], memory_mb: int = 256) -> WindowTask:
+    return WindowTask(
+        number=3,
+        reading=READING,
+        grid=Grid(Tumbling(HOUR_MS), START_MS + HOUR_MS, HOUR_MS, 24),
+        keys=["key"],
+        aggregates=[Aggregate("total", "sum", "value")],
+        thresholds=None,
+        chunks=Chunks(START_MS, DAY_MS, 1),
+        numbers=(0, 24),
+        stretch=DAY,
+        files=[str(file) for file in files],
+        windows=Output(str(folder / "out/windows.parquet"), COLUMNS, "run"),
+        panes=None,
+        dropped=None,
+        owned=DAY,
+        published="final",
+        deduplicate_on=(),
+        counts_path=str(folder / "out/counts.parquet"),
+        memory_mb=memory_mb,
+    )
+
+
+def write_events(file: Path, rows: int, keys: int) -> pa.Table:
+    numbers = np.arange(rows, dtype=np.int64)
+    times_us = (START_MS + numbers * 7_919 % DAY_MS) * 1_000
+    table = pa.table(
+        {
+            "at": pa.array(times_us, pa.timestamp("us", "UTC")),
+            "key": numbers * 2_654_435_761 % keys,
+            "value": numbers,
+        }
+    )
+    pq.write_table(table, file)
+    return table
+
+
+def test_more_than_its_memory_holds_is_spilled_and_the_folder_goes_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(scratch))
+    events = write_events(tmp_path / "events.parquet", rows=3_000_000, keys=2_000_003)
+
+    done = run_task(task_of(tmp_path, [tmp_path / "events.parquet"], memory_mb=64))
+
+    found = pq.read_table(tmp_path / "out/windows.parquet")
+    assert done.scanned == pc.sum(found["record_count"]).as_py() == events.num_rows
+    assert done.written[""].rows == found.num_rows > 2_000_000
+    assert pc.sum(found["total"]).as_py() == pc.sum(events["value"]).as_py()
+    assert list(scratch.iterdir()) == []
+
+
+def test_columns_have_the_types_and_the_ids_that_the_table_asks_for(tmp_path: Path) -> None:
+    write_events(tmp_path / "events.parquet", rows=100, keys=5)
+
+    run_task(task_of(tmp_path, [tmp_path / "events.parquet"]))
+
+    schema = pq.read_schema(tmp_path / "out/windows.parquet")
+    ids = [int(schema.field(name).metadata[b"PARQUET:field_id"]) for name, _, _ in COLUMNS]
+    assert (schema.names, ids) == ([name for name, _, _ in COLUMNS], [1, 2, 3, 4, 5, 6])
+    assert [str(kind) for kind in schema.types] == ["timestamp[us, tz=UTC]"] * 2 + ["int64"] * 3 + ["string"]
+
+
+def test_a_task_without_records_leaves_no_file(tmp_path: Path) -> None:
+    write_events(tmp_path / "events.parquet", rows=0, keys=5)
+
+    done = run_task(task_of(tmp_path, [tmp_path / "events.parquet"]))
+
+    assert (done.scanned, done.counts, done.written) == (0, False, {})
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "events.parquet"
+    write_events(file, rows=50_000, keys=5)
+    content = bytearray(file.read_bytes())
+    content[200:5_000] = bytes(4_800)
+    file.write_bytes(content)
+
+    with pytest.raises(RuntimeError) as failed:
+        run_task(task_of(tmp_path, [file]))
+
+    assert str(failed.value).startswith("the native engine could not compute the windows of ")
+    assert str(file) in str(failed.value)
+
+
+def test_a_column_of_another_type_is_named_with_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "events.parquet"
+    table = write_events(file, rows=10, keys=5)
+    pq.write_table(table.set_column(2, "value", table["value"].cast(pa.string())), file)
+
+    with pytest.raises(RuntimeError) as failed:
+        run_task(task_of(tmp_path, [file]))
+
+    wanted = f"the native engine reads a bigint of int8, int16, int32, int64, column 'value' is string\n  {file}"
+    assert str(failed.value).endswith(wanted)
+
+
+def test_what_is_not_within_the_interval_is_counted_apart(tmp_path: Path) -> None:
+    file = tmp_path / "events.parquet"
+    table = write_events(file, rows=1_000, keys=5)
+    times = table["at"].to_pylist()
+    outside = pa.array([None if n < 3 else time for n, time in enumerate(times)], pa.timestamp("us", "UTC"))
+    pq.write_table(table.set_column(0, "at", outside), file)
+    half = Interval(START_MS, START_MS + DAY_MS // 2)
+    task = RestTask(0, READING, half, [str(file)], {str(file): 7}, str(tmp_path / "rest.parquet"), 256)
+
+    done = run_task(task)
+
+    late = sum(time.hour >= 12 for time in times[3:])
+    assert isinstance(done, Done)
+    assert done.scanned == late + 3
+    (row,) = pq.read_table(tmp_path / "rest.parquet").to_pylist()
+    assert (row["fate"], row["events"], row["chunk_number"]) == ("quarantined", 3, 7)
