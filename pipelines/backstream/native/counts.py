@@ -56,8 +56,9 @@ class NativeCounts:
         """Return how many records the windows of the chunks hold: one in three windows counts three times."""
         window = self.grid.window
         rows = self._in_windows(window)
-        ((found,),) = self._ask(f"SELECT coalesce(sum(events), 0)::BIGINT FROM ({rows})")
-        return int(found)
+        return sum(
+            int(events) for (events,) in self._ask(f"SELECT coalesce(sum(events), 0)::BIGINT FROM ({rows})")
+        )
 
     def write_metrics(self, output: Output, chunks: Chunks) -> Written | None:
         """Write the metrics, a row per window and source partition; None: there are none."""
