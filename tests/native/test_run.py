@@ -68,6 +68,23 @@ def write_events(file: Path, rows: int, keys: int) -> pa.Table:
     return table
 
 
+def written(done: Done) -> str:
+    (path,) = done.written[""].paths
+    return path
+
+
+def test_two_tries_of_a_task_do_not_write_into_one_file(tmp_path: Path) -> None:
+    write_events(tmp_path / "events.parquet", rows=100, keys=5)
+    task = task_of(tmp_path, [tmp_path / "events.parquet"])
+
+    one, other = run_task(task), run_task(task)
+
+    assert pq.read_table(written(one)).num_rows == pq.read_table(written(other)).num_rows == one.written[""].rows
+    assert {written(one), written(other), one.counts, other.counts} == {
+        str(path) for path in (tmp_path / "out").iterdir()
+    }
+
+
 def test_more_than_its_memory_holds_is_spilled_and_the_folder_goes_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +95,7 @@ def test_more_than_its_memory_holds_is_spilled_and_the_folder_goes_away(
 
     done = run_task(task_of(tmp_path, [tmp_path / "events.parquet"], memory_mb=64))
 
-    found = pq.read_table(tmp_path / "out/windows.parquet")
+    found = pq.read_table(written(done))
     assert done.scanned == pc.sum(found["record_count"]).as_py() == events.num_rows
     assert done.written[""].rows == found.num_rows > 2_000_000
     assert pc.sum(found["total"]).as_py() == pc.sum(events["value"]).as_py()
@@ -88,9 +105,9 @@ def test_more_than_its_memory_holds_is_spilled_and_the_folder_goes_away(
 def test_columns_have_the_types_and_the_ids_that_the_table_asks_for(tmp_path: Path) -> None:
     write_events(tmp_path / "events.parquet", rows=100, keys=5)
 
-    run_task(task_of(tmp_path, [tmp_path / "events.parquet"]))
+    done = run_task(task_of(tmp_path, [tmp_path / "events.parquet"]))
 
-    schema = pq.read_schema(tmp_path / "out/windows.parquet")
+    schema = pq.read_schema(written(done))
     ids = [int(schema.field(name).metadata[b"PARQUET:field_id"]) for name, _, _ in COLUMNS]
     assert (schema.names, ids) == ([name for name, _, _ in COLUMNS], [1, 2, 3, 4, 5, 6])
     assert [str(kind) for kind in schema.types] == ["timestamp[us, tz=UTC]"] * 2 + ["int64"] * 3 + ["string"]
@@ -101,7 +118,7 @@ def test_a_task_without_records_leaves_no_file(tmp_path: Path) -> None:
 
     done = run_task(task_of(tmp_path, [tmp_path / "events.parquet"]))
 
-    assert (done.scanned, done.counts, done.written) == (0, False, {})
+    assert (done.scanned, done.counts, done.written) == (0, None, {})
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -145,5 +162,6 @@ def test_what_is_not_within_the_interval_is_counted_apart(tmp_path: Path) -> Non
     late = sum(time.hour >= 12 for time in times[3:])
     assert isinstance(done, Done)
     assert done.scanned == late + 3
-    (row,) = pq.read_table(tmp_path / "rest.parquet").to_pylist()
+    assert done.counts is not None
+    (row,) = pq.read_table(done.counts).to_pylist()
     assert (row["fate"], row["events"], row["chunk_number"]) == ("quarantined", 3, 7)

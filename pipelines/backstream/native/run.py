@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from backstream.core.tables import DROPPED, PANES, WINDOWS
 from backstream.native import sql
 from backstream.native.database import database, register_thresholds, write, written
 from backstream.native.queries import WindowQueries
-from backstream.native.task import Done, IndexTask, Reading, RestTask, WindowTask
+from backstream.native.task import Done, IndexTask, Output, Reading, RestTask, WindowTask, own_path
 
 if TYPE_CHECKING:
     import duckdb
@@ -69,8 +70,19 @@ def run_task(task: WindowTask | RestTask) -> Done:
         raise RuntimeError(msg) from error
 
 
-def _run_window_task(task: WindowTask) -> Done:
+def _own(output: Output) -> Output:
+    return replace(output, path=own_path(output.path))
+
+
+def _run_window_task(asked: WindowTask) -> Done:
     """Write the windows of a task, and the counts of its stretch."""
+    task = replace(
+        asked,
+        windows=_own(asked.windows),
+        panes=asked.panes and _own(asked.panes),
+        dropped=asked.dropped and _own(asked.dropped),
+        counts_path=own_path(asked.counts_path),
+    )
     queries = WindowQueries(task, files_alike(task.files, task.reading))
     with database(task.memory_mb) as opened:
         register_thresholds(opened, task.thresholds)
@@ -94,7 +106,7 @@ def _run_window_task(task: WindowTask) -> Done:
         for suffix, output in outputs.items()
         if output is not None and rows.get(suffix)
     }
-    return Done(task.number, socket.gethostname(), scanned, is_counted, files)
+    return Done(task.number, socket.gethostname(), scanned, task.counts_path if is_counted else None, files)
 
 
 def _mark_copies(opened: duckdb.DuckDBPyConnection, queries: WindowQueries) -> None:
@@ -122,9 +134,10 @@ def _run_rest_task(task: RestTask) -> Done:
         for number, partition, is_readable, events in found
         if not is_readable and files[number] in task.owners
     ]
-    if ours:
-        _write_quarantined(ours, Path(task.counts_path))
-    return Done(task.number, socket.gethostname(), sum(each[3] for each in found), bool(ours))
+    path = own_path(task.counts_path) if ours else None
+    if path is not None:
+        _write_quarantined(ours, Path(path))
+    return Done(task.number, socket.gethostname(), sum(each[3] for each in found), path)
 
 
 def files_alike(files: Sequence[str], reading: Reading) -> list[tuple[list[str], list[str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,8 +78,8 @@ class Chunks:
 class Output:
     """One table that a task writes.
 
-    `columns` are name, Iceberg type and field id, in order. `path` is the Parquet file; where there are columns to
-    split by, it is split into folders beside it.
+    `columns` are name, Iceberg type and field id, in order. `path` is the Parquet file; each try of a task adds a
+    part of its own to its name. Where there are columns to split by, it is split into folders beside it.
     """
 
     path: str
@@ -164,15 +165,20 @@ class IndexTask:
 class Done:
     """What a task did: `host` names its machine.
 
-    `scanned` are the records that it counted. `counts` says whether there is a file of counts. `written` maps the
-    suffix of a table to what was written for it, if anything.
+    `scanned` are the records that it counted. `counts` is the file of these counts, if there are any. `written`
+    maps the suffix of a table to what was written for it, if anything.
     """
 
     number: int
     host: str
     scanned: int
-    counts: bool
+    counts: str | None
     written: Mapping[str, Written] = field(default_factory=dict)
+
+
+def own_path(path: str) -> str:
+    """Return a path that no other try of a task writes to: Spark may have two of them at work."""
+    return path.removesuffix(".parquet") + f"-{uuid.uuid4().hex[:12]}.parquet"
 
 
 def file_name(number: int, attempt: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ from backstream.spark.writes import TaskWrite
 
 
 def is_chosen(work: Work) -> bool:
-    """Whether these chunks are for the native engine, by the definition, or else by the number of events."""
+    """Whether these chunks are for the native engine: as the definition says, or else if it knows all of that."""
     engine = work.definition.backfill.engine
     if engine != "auto":
         return engine == "native"
@@ -74,19 +75,11 @@ def compute(work: Work, results: FixedWindows, attempt: Attempt) -> Computed:
             paths = [Path(path) for _, made in found for path in made.paths]
             writes = [TaskWrite(each.number, each.host, made.rows) for each, made in found]
             files[suffix] = staged_by_tasks(suffix, attempt, paths, writes)
-    tasks: list[WindowTask | RestTask] = [*windows, *rest]
-    counted = [task.counts_path for task in tasks if done[task.number].counts]
+    counted = [each.counts for each in done.values() if each.counts]
     grid, judged = windows[0].grid, results.lateness.judged.thresholds if results.lateness else None
-    counts = NativeCounts(
-        counted,
-        grid,
-        work.definition.cells,
-        work.interval,
-        Thresholds(0, *(_places(each, 0, judged.grid.count) for each in (judged.fired, judged.gone)))
-        if judged
-        else None,
-        windows[0].memory_mb,
-    )
+    places = [_places(each, 0, judged.grid.count) for each in (judged.fired, judged.gone)] if judged else []
+    thresholds = Thresholds(0, *places) if places else None
+    counts = NativeCounts(counted, grid, work.definition.cells, work.interval, thresholds, windows[0].memory_mb)
     rows_by_footer = {file.path: file.rows for file in work.plan.inputs}
     scanned = sum(each.scanned for each in done.values())
     return Computed(counts, files, scanned, sum(rows_by_footer[path] for path in _paths(work)))
@@ -133,7 +126,7 @@ def _tasks(work: Work, results: FixedWindows, attempt: Attempt) -> tuple[list[Wi
     grid = Grid(results.window, bounds.first_end_ms, bounds.step_ms, bounds.count)
     wanted = set(_paths(work))
     files = [file for file in plan.inputs if file.path in wanted]
-    slots = work.spark.sparkContext.defaultParallelism
+    slots, most_mb = work.spark.sparkContext.defaultParallelism, memory_mb(work.spark)
     suffixes = [suffix for suffix in (WINDOWS, PANES, DROPPED) if suffix in plan.tables]
 
     def task(number: int, piece: Piece) -> WindowTask:
@@ -157,7 +150,7 @@ def _tasks(work: Work, results: FixedWindows, attempt: Attempt) -> tuple[list[Wi
             published=definition.backfill.publish,
             deduplicate_on=source.deduplicate_on,
             counts_path=_counts_path(attempt, number),
-            memory_mb=memory_mb(work.spark),
+            memory_mb=most_mb,
             cell_late=isinstance(definition.cells, Sliding) and results.lateness is not None,
         )
 
@@ -166,7 +159,7 @@ def _tasks(work: Work, results: FixedWindows, attempt: Attempt) -> tuple[list[Wi
     ]
     owners = {path: work.owned_files[file_uri(path)] for path in wanted if file_uri(path) in work.owned_files}
     rest = [
-        RestTask(number, reading, interval, several, owners, _counts_path(attempt, number), memory_mb(work.spark))
+        RestTask(number, reading, interval, several, owners, _counts_path(attempt, number), most_mb)
         for number, several in enumerate(grouped_files(files, TASK_ROWS), start=len(windows))
     ]
     return windows, rest
@@ -185,8 +178,17 @@ def _output(attempt: Attempt, suffix: str, piece: Piece, number: int) -> Output:
     return _output_of(plan, suffix, in_folder(folder, number, attempt.attempt))
 
 
+def forget_counts(attempt: Attempt) -> None:
+    """Take the files of counts away; what they come to is in the manifests and in the table of metrics."""
+    shutil.rmtree(_counts_folder(attempt), ignore_errors=True)
+
+
+def _counts_folder(attempt: Attempt) -> Path:
+    return attempt.folder(WINDOWS).with_suffix(".counts")
+
+
 def _counts_path(attempt: Attempt, number: int) -> str:
-    return in_folder(attempt.folder(WINDOWS).with_suffix(".counts"), number, attempt.attempt)
+    return in_folder(_counts_folder(attempt), number, attempt.attempt)
 
 
 def _span(grid: Grid, piece: Piece) -> Interval:

@@ -223,21 +223,23 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
 
 
 def _run_natively(work: Work, attempt: Attempt, watch: _Stopwatch, results: FixedWindows) -> _Made:
-    """Have windows computed and records counted outside of Spark, and the other tables made of that by Spark."""
-    with watch.stage(PANES if work.is_replay else "windows"):
-        computed = native.compute(work, results, attempt)
-    with watch.stage("fates"):
-        fates = computed.counts.fates()
-        _require_all_read(attempt, computed.rows_by_footer, computed.scanned)
-    found = dict(computed.files)
-    with watch.stage(METRICS):
-        found[METRICS] = native.stage_metrics(work, computed.counts, attempt)
-    for suffix, rows in _tables_of_records(work, results, _kinds(fates) - {Fate.DROPPED}):
-        with watch.stage(suffix):
-            found[suffix] = _staged(rows, suffix, attempt)
-    records = computed.counts.records_in_windows()
-    _require_all_records(attempt, records, found, work.definition.backfill.publish)
-    return _Made(computed.counts.read(), fates, found)
+    """Have windows computed and records counted outside of Spark, and the other tables made of that."""
+    try:
+        with watch.stage(PANES if work.is_replay else "windows"):
+            computed = native.compute(work, results, attempt)
+        counts, found = computed.counts, dict(computed.files)
+        with watch.stage("fates"):
+            fates = counts.fates()
+            _require_all_read(attempt, computed.rows_by_footer, computed.scanned)
+        with watch.stage(METRICS):
+            found[METRICS] = native.stage_metrics(work, counts, attempt)
+        for suffix, rows in _tables_of_records(work, results, _kinds(fates) - {Fate.DROPPED}):
+            with watch.stage(suffix):
+                found[suffix] = _staged(rows, suffix, attempt)
+        _require_all_records(attempt, counts.records_in_windows(), found, work.definition.backfill.publish)
+        return _Made(counts.read(), fates, found)
+    finally:
+        native.forget_counts(attempt)
 
 
 def _staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
