@@ -137,14 +137,18 @@ def _replay(work: Work, tell: Callable[[Chunk, str], None]) -> list[Manifest]:
         for chunk in chunks:
             tell(chunk, stage)
 
-    attempt, watch = Attempt(plan, chunks, uuid.uuid4().hex[:8]), _Stopwatch(tell_each)
+    attempt, watch = _new_attempt(work), _Stopwatch(tell_each)
     with writable(work.spark, attempt):
-        made = _run(work, attempt, watch) if any(chunk.files for chunk in chunks) else _Made({}, {}, {})
+        made = _run(work, attempt, watch) if any(chunk.files for chunk in chunks) else _Made(attempt, {}, {}, {})
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    manifests = [made.manifest(attempt, number, watch.seconds, now) for number in range(len(chunks))]
+    manifests = [made.manifest(number, watch.seconds, now) for number in range(len(chunks))]
     for manifest in manifests:
         manifest.write(plan.folder.manifest(manifest.chunk_id))
     return manifests
+
+
+def _new_attempt(work: Work) -> Attempt:
+    return Attempt(work.plan, work.chunks, uuid.uuid4().hex[:8])
 
 
 _Fates = dict[int, dict[str, dict[str, int]]]
@@ -158,12 +162,14 @@ Keep = Callable[[DataFrame], DataFrame]
 class _Made(NamedTuple):
     """What chunks yield, by number; `events_read` is counted apart from the fates, which have to add up to it."""
 
+    attempt: Attempt
     events_read: dict[int, int]
     fates: _Fates
     files: dict[str, Staged]
 
-    def manifest(self, attempt: Attempt, number: int, seconds: dict[str, float], finished_at: str) -> Manifest:
+    def manifest(self, number: int, seconds: dict[str, float], finished_at: str) -> Manifest:
         """That of one chunk, with its part of the seconds that all took."""
+        attempt = self.attempt
         share = 1 / len(attempt.chunks)
         return Manifest(
             run_id=attempt.plan.run_id,
@@ -195,6 +201,7 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
                 if not is_for_spark(work.definition, error):
                     raise
                 log.warning("%s; Spark computes %s instead", in_words(error), attempt)
+                attempt = _new_attempt(work)  # tasks have left files, and some may still be writing
         known, tallied, tally, rows_by_footer = results.records()
         if work.definition.source.deduplicate_on:
             known = tallied = keep(tallied)  # finding copies compares all records
@@ -219,7 +226,7 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
                 found[suffix] = _staged(rows, suffix, attempt)
         _require_all_records(attempt, results.records_in_windows(counts), found, work.definition.backfill.publish)
         events_read = {number: tally.get[tallied_as(number)] for number in range(len(work.chunks))}
-        return _Made(events_read, counting.result(), found)
+        return _Made(attempt, events_read, counting.result(), found)
 
 
 def _run_natively(work: Work, attempt: Attempt, watch: _Stopwatch, results: FixedWindows) -> _Made:
@@ -237,7 +244,7 @@ def _run_natively(work: Work, attempt: Attempt, watch: _Stopwatch, results: Fixe
             with watch.stage(suffix):
                 found[suffix] = _staged(rows, suffix, attempt)
         _require_all_records(attempt, counts.records_in_windows(), found, work.definition.backfill.publish)
-        return _Made(counts.read(), fates, found)
+        return _Made(attempt, counts.read(), fates, found)
     finally:
         native.forget_counts(attempt)
 
