@@ -20,7 +20,7 @@ from backstream.core.records import Clock, Record
 from backstream.core.watermarks import watermarks
 from backstream.core.windows import Sliding, window_start_ms
 from backstream.definition.model import Definition
-from backstream.spark.sessions.fold import as_met
+from backstream.native.sessions.fold import as_met
 
 Row = tuple[int, int, str, int, str, int]
 """Event time, arrival time (both ms), partition, sequence, key, value."""

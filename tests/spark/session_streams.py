@@ -12,7 +12,7 @@ from backstream.core.instants import MIN_MS
 from backstream.core.panes import Panes, PaneTiming, panes
 from backstream.core.records import Record
 from backstream.core.windows import Session
-from backstream.spark.sessions.fold import as_met
+from backstream.native.sessions.fold import as_met
 
 SCHEMA = pa.schema(
     [

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ from backstream.definition.load import parse
 from backstream.native import cut
 from backstream.spark.run import replay_chunks
 
-KINDS = ["tumbling", "tumbling with an offset", "sliding", "sliding, size no multiple", "cumulate"]
-CUTS = [*((kind, "1d") for kind in KINDS), ("sliding", "3d"), ("cumulate", "3d")]
+KINDS = ["tumbling", "tumbling with an offset", "sliding", "sliding, size no multiple", "cumulate", "session"]
+CUTS = [*((kind, "1d") for kind in KINDS), *((kind, "3d") for kind in ("sliding", "cumulate", "session"))]
 DAY = datetime(2024, 3, 1, tzinfo=UTC)
 
 
@@ -51,6 +52,27 @@ def test_a_replay_gives_what_the_reference_gives_however_it_is_cut(
     history = random_history(len(kind))
     write_history(tmp_path / "data", history)
     content = native_definition(tmp_path / "data", chunk, window=WINDOWS[kind])
+    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
+    expected = Expected(history, parse(content, "test"), plan.range)
+
+    manifests = list(replay_chunks(spark, plan, plan.chunks))
+
+    assert fates(manifests) == expected.fates()
+    assert panes(manifests) == expected.values()
+    assert published(manifests) == expected.published()
+
+
+SESSION_STREAMS = sorted(STREAMS.keys() - {"punctuated", "custom", "after each record"})
+
+
+@pytest.mark.parametrize("kind", ["session", "session of days"])
+@pytest.mark.parametrize("stream", SESSION_STREAMS)
+def test_sessions_of_every_kind_of_stream_are_replayed_as_the_reference_plays_them(
+    spark: SparkSession, tmp_path: Path, kind: str, stream: str
+) -> None:
+    history = random_history(len(stream) + len(kind), rows=300)
+    write_history(tmp_path / "data", history)
+    content = native_definition(tmp_path / "data", "1d", window=WINDOWS[kind], **STREAMS[stream])
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     expected = Expected(history, parse(content, "test"), plan.range)
 
@@ -93,10 +115,10 @@ def test_a_recompute_knows_nothing_late(spark: SparkSession, tmp_path: Path, kin
 
 
 BOTH = ["tumbling with an offset", "sliding, size no multiple", "cumulate"]
+EVERY_TABLE = [*product(BOTH, ["time lag, idle", "punctuated"]), ("session", "time lag, idle")]
 
 
-@pytest.mark.parametrize("stream", ["time lag, idle", "punctuated"])
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize(("kind", "stream"), EVERY_TABLE)
 def test_every_table_of_a_replay_is_that_of_spark(
     spark: SparkSession, tmp_path: Path, kind: str, stream: str
 ) -> None:
@@ -112,9 +134,10 @@ def test_every_table_of_a_replay_is_that_of_spark(
     assert native == other
 
 
-def test_dropped_records_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["tumbling", "session"])
+def test_dropped_records_are_those_of_spark(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     write_history(tmp_path / "data", random_history(23, rows=300))
-    sections = {"window": WINDOWS["tumbling"], "lateness": {"allowed": "0s"}}
+    sections = {"window": WINDOWS[kind], "lateness": {"allowed": "0s"}}
 
     native, other = (
         _run(spark, tmp_path / engine, tmp_path / "data", engine, Mode.REPLAY, sections)
@@ -159,7 +182,7 @@ SUMS = {
 DOUBLES = {"total": "sum(x)", "mean": "avg(x)", "narrow": "sum(f)", "of_narrow": "avg(f)"}
 
 
-@pytest.mark.parametrize("kind", ["tumbling", "sliding", "cumulate"])
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "cumulate", "session"])
 @pytest.mark.parametrize("mode", [Mode.RECOMPUTE, Mode.REPLAY])
 def test_keys_and_values_of_every_type_give_what_they_give_on_spark(
     spark: SparkSession, tmp_path: Path, kind: str, mode: Mode
@@ -255,7 +278,10 @@ def test_files_with_other_columns_and_strange_names_are_read(spark: SparkSession
 @pytest.mark.parametrize(
     ("sections", "reason"),
     [
-        ({"window": WINDOWS["session"]}, "windows are sessions"),
+        (
+            {"window": WINDOWS["session"], **STREAMS["punctuated"]},
+            "windows are sessions, and watermarks may move between two ticks",
+        ),
         ({"window": WINDOWS["sliding with holes"]}, "windows have holes between them"),
         ({"aggregates": {"middle": "median(value)"}}, "aggregates.middle is median(value)"),
     ],

@@ -11,7 +11,7 @@ from backstream.core.instants import MAX_MS, MIN_MS
 from backstream.core.panes import PaneTiming, panes
 from backstream.core.records import Record
 from backstream.core.windows import Session
-from backstream.spark.sessions.fold import Folded, as_met, folded
+from backstream.native.sessions.fold import Folded, as_met, folded
 
 Stream = tuple[list[int], list[int], int, int]
 """Event times, watermarks in force, gap, lateness."""

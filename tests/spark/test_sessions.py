@@ -14,8 +14,9 @@ from tests.spark.runs import physical_plan
 from tests.spark.session_streams import Expected, Place, Stream, Value, random_stream, rows
 
 from backstream.core.instants import MIN_MS
-from backstream.spark.sessions.islands import EVENTS, FIRST, LAST, SessionColumns
-from backstream.spark.sessions.islands import MET as MET_MS
+from backstream.native.sessions.rows import FIRST, LAST
+from backstream.native.sessions.rows import MET as MET_MS
+from backstream.spark.sessions.islands import EVENTS, SessionColumns
 from backstream.spark.sessions.sessions import (
     Sessions,
     firings,

@@ -69,7 +69,7 @@ def pieces(
     is_small = len(spans) > 1 and rows < SMALL_DAY_ROWS * len(spans)
     edges = whole[:1]
     if is_small:
-        tasks = max(min(slots, math.ceil(rows / FEW_ROWS)), math.ceil(rows / TASK_ROWS), 1)
+        tasks = shares_of_keys(rows, slots)
         edges += [whole[len(spans) * part // tasks] for part in range(1, tasks + 1)]
     else:
         for (low, high), span in zip(pairwise(whole), spans, strict=True):
@@ -83,6 +83,24 @@ def pieces(
         day_ms = None if is_small else start_ms - start_ms % DAY_MS
         found.append(Piece(chunk, day_ms, (low * per_start, high * per_start), Interval(begin_ms, end_ms)))
     return found or [Piece(0, None, (0, 0), read)]
+
+
+def stretches(span: Interval, files: Sequence[InputFile], slots: int) -> list[Interval]:
+    """Cut a span of event time into stretches, each for one task, by how many records the files hold.
+
+    Args:
+        span: what is read.
+        files: what holds the records.
+        slots: how many tasks run at the same time.
+    """
+    cuts = _cuts(span, 0, span.end_ms - span.start_ms, files, slots)
+    edges = [0, *cuts]
+    return [Interval(span.start_ms + low, span.start_ms + high) for low, high in pairwise(edges)]
+
+
+def shares_of_keys(rows: int, slots: int) -> int:
+    """Return into how many shares the keys of so many records are cut, each for one task."""
+    return max(min(slots, math.ceil(rows / FEW_ROWS)), math.ceil(rows / TASK_ROWS), 1)
 
 
 def _cuts(span: Interval, low: int, high: int, files: Sequence[InputFile], slots: int) -> list[int]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from backstream.core.fates import Fate
 from backstream.core.instants import MAX_MS
 from backstream.core.intervals import Interval
 from backstream.core.tables import RECORD_COUNT, pane_count
 from backstream.core.windows import Cumulate, Tumbling
+from backstream.native.panes import of_panes, published
+from backstream.native.parts import merged, over_records, part, value_of
+from backstream.native.records import PLACE, Records
 from backstream.native.sql import (
     PARTITION_TEXT,
     Groups,
@@ -21,21 +25,18 @@ from backstream.native.sql import (
     every_ms,
     floored,
     instant,
-    literal_path,
+    named,
     number_of,
-    quoted,
-    readable_within,
-    scan,
     slice_width_ms,
     staging,
     text,
 )
 from backstream.native.task import Output, Thresholds, WindowTask
-from backstream.native.types import Aggregate
+
+if TYPE_CHECKING:
+    import duckdb
 
 _FATES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED, Fate.DUPLICATE)
-_KEPT = "kept"
-_PLACE = ("arrival_ms", "arrival_seq", "source_partition")
 _LATE = ("late_arrival_time_ms", "late_arrival_seq", "late_source_partition")
 _IN_PANE = {"first": "is_on_time", "live": "is_accepted", "final": ""}
 
@@ -44,41 +45,17 @@ class WindowQueries:
     """The queries of one `WindowTask` over a table `thresholds` and the files' rows."""
 
     def __init__(self, task: WindowTask, groups: Groups) -> None:
-        self._task, self._groups, self._grid = task, groups, task.grid
+        self._task, self._grid = task, task.grid
         self._window = task.grid.window
-        self._is_kept = False
+        columns = [*task.keys, *(each.column for each in task.aggregates if each.column)]
+        self._records = Records(task.reading, groups, columns, task.deduplicate_on)
 
-    def copied(self) -> str:
-        """Return the event times, and the columns that tell copies apart, that several records have in common."""
-        by = ", ".join(["event_ms", *self._told_apart()])
-        return f"SELECT {by} FROM ({self._scanned(self._span())}) GROUP BY {by} HAVING count(*) > 1"
-
-    def kept(self) -> str:
-        """Return all records with `is_duplicate`, out of the table `copies`; the other queries then read `kept`.
-
-        The first of them in arrival order is not a duplicate. Few have copies, so that few have to be ordered.
-        """
-        self._is_kept = True
-        same = [f"r.{name} IS NOT DISTINCT FROM c.{name}" for name in ("event_ms", *self._told_apart())]
-        records, on = f"({self._scanned(self._span())}) r", " AND ".join(same)
-        by = ", ".join(["event_ms", *self._told_apart()])
-        order = ", ".join([*_PLACE[:2], PARTITION_TEXT])
-        return (
-            f"SELECT *, false AS is_duplicate FROM {records} ANTI JOIN copies c ON {on} UNION ALL"
-            f" SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY {order}) > 1"
-            f" FROM (SELECT * FROM {records} SEMI JOIN copies c ON {on})"
-        )
-
-    def _told_apart(self) -> list[str]:
-        return [alias(self._task.reading, name) for name in self._task.deduplicate_on]
-
-    def _span(self) -> Interval:
-        """The event times of all records that any query asks for."""
+    def mark_copies(self, opened: duckdb.DuckDBPyConnection) -> None:
+        """Find copies among all records that any query asks for; the other queries then tell them."""
         stretch = self._task.stretch
-        if self._task.numbers[0] == self._task.numbers[1]:
-            return stretch
-        windows = self._window_span()
-        return Interval(min(windows.start_ms, stretch.start_ms), max(windows.end_ms, stretch.end_ms))
+        windows = stretch if self._task.numbers[0] == self._task.numbers[1] else self._window_span()
+        start_ms, end_ms = min(windows.start_ms, stretch.start_ms), max(windows.end_ms, stretch.end_ms)
+        self._records.mark_copies(opened, Interval(start_ms, end_ms))
 
     def counts(self) -> str:
         """Return the records of the stretch by slice, source partition and fate, with the chunk that answers."""
@@ -98,7 +75,7 @@ class WindowQueries:
         by = ", ".join(marked)
         groups = (
             f"SELECT {by}, count(*) AS events, min(arrival_ms) AS first_arrival_ms,"
-            f" max(arrival_ms) AS last_arrival_ms FROM (SELECT {_named(marked)}, arrival_ms FROM ({records}))"
+            f" max(arrival_ms) AS last_arrival_ms FROM (SELECT {named(marked)}, arrival_ms FROM ({records}))"
             f" GROUP BY {by}"
         )
         fates = " ".join(f"WHEN {code} THEN {text(each)}" for code, each in enumerate(_FATES))
@@ -109,7 +86,7 @@ class WindowQueries:
             "chunk_number": chunk_of(start_ms, task.chunks),
             **{name: name for name in (*late, "events", "first_arrival_ms", "last_arrival_ms")},
         }
-        return f"SELECT {_named(columns)} FROM ({groups})"
+        return f"SELECT {named(columns)} FROM ({groups})"
 
     def dropped(self) -> str:
         """Return the columns of the table of dropped records, of those that the chunks answer for."""
@@ -134,10 +111,10 @@ class WindowQueries:
         """The records of the stretch, and their fate as a place in `_FATES`."""
         start_ms = floored("event_ms", self._window.offset_ms, every_ms(self._window))
         number = self._number(f"({start_ms} + {self._window.size_ms})")
-        records = f"SELECT *, {number} AS n FROM ({self._records(self._task.stretch)})"
-        fate = "CASE " + ("WHEN is_duplicate THEN 3 " if self._is_kept else "")
+        records = f"SELECT *, {number} AS n FROM ({self._records.of(self._task.stretch)})"
+        fate = "CASE " + ("WHEN is_duplicate THEN 3 " if self._records.has_copies else "")
         if self._task.thresholds is None:
-            return records, fate + "ELSE 0 END" if self._is_kept else "0"
+            return records, fate + "ELSE 0 END" if self._records.has_copies else "0"
         joined = f"SELECT r.*, {self._columns_of('t')} FROM ({records}) r LEFT JOIN thresholds t USING (n)"
         fate += f"WHEN NOT {self._after('t_fired')} THEN 0 WHEN NOT {self._after('t_gone')} THEN 1 ELSE 2 END"
         return joined, fate
@@ -146,8 +123,8 @@ class WindowQueries:
         """Return the columns of the table of windows."""
         rows, keys = self._grouped_rows(None)
         values = {RECORD_COUNT: self._count(""), **self._parts("", "")}
-        grouped = f"SELECT {_named({'n': 'n', **keys, **values})} FROM ({rows}) GROUP BY {self._by()}"
-        told = {each.name: self._value(each, "") for each in self._task.aggregates} | {RECORD_COUNT: RECORD_COUNT}
+        grouped = f"SELECT {named({'n': 'n', **keys, **values})} FROM ({rows}) GROUP BY {self._by()}"
+        told = {each.name: value_of(each) for each in self._task.aggregates} | {RECORD_COUNT: RECORD_COUNT}
         return self._placed(grouped, told, self._task.windows)
 
     def panes(self) -> str:
@@ -163,30 +140,19 @@ class WindowQueries:
             f" FROM (SELECT r.*, {self._columns_of('t')} FROM ({rows}) r JOIN thresholds t USING (n))"
         )
         values: dict[str, str] = {}
-        told: dict[str, str] = {}
         for pane, condition in _IN_PANE.items():
-            only, count = f" FILTER (WHERE {condition})" if condition else "", pane_count(pane)
-            values |= {count: self._count(only), **self._parts(only, f"__{pane}")}
-            told[count] = count
-            for each in task.aggregates:
-                told[f"{each.name}__{pane}"] = f"CASE WHEN {count} > 0 THEN {self._value(each, f'__{pane}')} END"
-        told["late_firings"] = f"{pane_count('live')} - {pane_count('first')}"
-        grouped = f"SELECT {_named({'n': 'n', **keys, **values})} FROM ({timed}) GROUP BY {self._by()}"
+            only = f" FILTER (WHERE {condition})" if condition else ""
+            values |= {pane_count(pane): self._count(only), **self._parts(only, f"__{pane}")}
+        late_firings = f"{pane_count('live')} - {pane_count('first')}"
+        told = {**of_panes(task.aggregates), "late_firings": late_firings}
+        grouped = f"SELECT {named({'n': 'n', **keys, **values})} FROM ({timed}) GROUP BY {self._by()}"
         return self._placed(grouped, told, task.panes)
 
     def published(self) -> str:
         """Return the columns of the table of windows, out of the file of panes."""
         task = self._task
         assert task.panes is not None  # noqa: S101 - asked for by a replay only
-        names = {each.name: f"{each.name}__{task.published}" for each in task.aggregates}
-        names[RECORD_COUNT] = pane_count(task.published)
-        columns = ", ".join(
-            f"{quoted(names.get(name, name))} AS {quoted(name)}" for name, _, _ in task.windows.columns
-        )
-        split_by = staging("epoch_ms(window_start)", task.chunks)
-        columns += "".join(f", {split_by[name]} AS {name}" for name in task.windows.split_by)
-        count = quoted(pane_count(task.published))
-        return f"SELECT {columns} FROM read_parquet({literal_path(task.panes.path)}) WHERE {count} > 0"
+        return published(task.panes.path, task.windows, task.aggregates, task.published, task.chunks)
 
     def _placed(self, rows: str, values: Mapping[str, str], output: Output) -> str:
         """Put each value into its column, and the window's start and end in place of its number."""
@@ -221,7 +187,7 @@ class WindowQueries:
         if not isinstance(self._window, Tumbling):
             return self._sliced(thresholds), {name: name for name in self._key_names()}
         number = self._number(f"(event_ms + {self._grid.step_ms})")
-        return f"SELECT *, {number} AS n FROM ({self._of_windows()})", self._keys()
+        return f"SELECT *, {number} AS n FROM ({self._records.once(self._window_span())})", self._keys()
 
     def _count(self, only: str) -> str:
         if isinstance(self._window, Tumbling):
@@ -230,46 +196,16 @@ class WindowQueries:
 
     def _parts(self, only: str, suffix: str) -> dict[str, str]:
         """The parts of each aggregate over grouped rows that meet a condition: over records, or over slices."""
-        found: dict[str, str] = {}
-        for each in self._task.aggregates:
-            for number, part in enumerate(self._partial(each)):
-                name = _part(each, number)
-                if isinstance(self._window, Tumbling):
-                    found[name + suffix] = part + only
-                else:
-                    by = each.function if each.function in ("min", "max") else "sum"
-                    found[name + suffix] = f"{by}({quoted(name)}){only}"
-        return found
+        if not isinstance(self._window, Tumbling):
+            return merged(self._task.aggregates, only, suffix)
+        return {name + suffix: over + only for name, over in self._over_records().items()}
 
-    def _partial(self, aggregate: Aggregate) -> list[str]:
-        """The parts of an aggregate over records: sums of doubles and counts of an average."""
-        column = "*" if aggregate.column is None else alias(self._task.reading, aggregate.column)
-        if aggregate.function == "avg":
-            return [f"sum({column}::DOUBLE)", f"count({column})"]
-        return [f"{aggregate.function}({column})"]
-
-    def _value(self, aggregate: Aggregate, suffix: str) -> str:
-        """The value of an aggregate out of its parts."""
-        first, second = (quoted(_part(aggregate, number) + suffix) for number in range(2))
-        if aggregate.function == "avg":
-            return f"{first} / nullif({second}, 0)"
-        return f"coalesce({first}, 0)" if aggregate.function == "count" else first
-
-    def _scanned(self, interval: Interval) -> str:
-        """Readable records of an interval of event time."""
-        columns = ", ".join(["event_ms", *_PLACE, *(alias(self._task.reading, name) for name in self._columns())])
-        rows = scan(self._groups, self._task.reading, readable_within(self._task.reading, interval))
-        return f"SELECT {columns} FROM ({rows})"
-
-    def _records(self, interval: Interval) -> str:
-        if not self._is_kept:
-            return self._scanned(interval)
-        return f"SELECT * FROM {_KEPT} WHERE event_ms >= {interval.start_ms} AND event_ms < {interval.end_ms}"
-
-    def _columns(self) -> list[str]:
-        """The columns that are read besides those that say when and where."""
-        columns = [each.column for each in self._task.aggregates if each.column]
-        return list(dict.fromkeys([*self._task.keys, *columns, *self._task.deduplicate_on]))
+    def _over_records(self) -> dict[str, str]:
+        return {
+            part(each, number): over
+            for each in self._task.aggregates
+            for number, over in enumerate(over_records(each, self._task.reading))
+        }
 
     def _window_span(self) -> Interval:
         """The event times of the task's windows."""
@@ -281,27 +217,17 @@ class WindowQueries:
             start_ms = (first_end_ms - 1) - (first_end_ms - 1 - window.offset_ms) % window.size_ms
         return Interval(start_ms, grid.first_end_ms + (end - 1) * grid.step_ms)
 
-    def _of_windows(self) -> str:
-        """The records of the task's windows."""
-        records = self._records(self._window_span())
-        return f"SELECT * FROM ({records}) WHERE NOT is_duplicate" if self._is_kept else records
-
     def _sliced(self, thresholds: Thresholds | None) -> str:
         """One row per slice and window, with parts of aggregates and the place of late records."""
         first, end = self._task.numbers
         slice_ms = floored("event_ms", self._window.offset_ms, slice_width_ms(self._window))
-        records = f"SELECT *, {slice_ms} AS slice_start_ms FROM ({self._of_windows()})"
+        records = f"SELECT *, {slice_ms} AS slice_start_ms FROM ({self._records.once(self._window_span())})"
         late: dict[str, str] = {}
         if thresholds is not None:
             records, late = self._with_late_place(records, "slice_start_ms")
         by = ", ".join([*self._key_names(), "slice_start_ms", *late])
-        parts = {
-            _part(each, number): part
-            for each in self._task.aggregates
-            for number, part in enumerate(self._partial(each))
-        }
-        marked = ", ".join(["*", *filter(None, [_named({**self._keys(), **late})])])
-        sums = _named({"events": "count(*)", **parts})
+        marked = ", ".join(["*", *filter(None, [named({**self._keys(), **late})])])
+        sums = named({"events": "count(*)", **self._over_records()})
         counted = f"SELECT {by}, {sums} FROM (SELECT {marked} FROM ({records}))"
         earliest, latest = ends(self._window, "slice_start_ms")
         low, high = f"greatest({self._number(earliest)}, {first})", f"least({self._number(latest)}, {end - 1})"
@@ -326,18 +252,9 @@ class WindowQueries:
 
     def _places(self) -> list[tuple[str, str]]:
         assert self._task.thresholds is not None  # noqa: S101 - asked for by a replay only
-        every = list(zip((*_PLACE[:2], PARTITION_TEXT), _LATE, strict=True))
+        every = list(zip((*PLACE[:2], PARTITION_TEXT), _LATE, strict=True))
         return every[:1] if self._task.thresholds.are_ticks else every
 
-    def _after(self, which: str, place: Sequence[str] = (*_PLACE[:2], PARTITION_TEXT)) -> str:
+    def _after(self, which: str, place: Sequence[str] = (*PLACE[:2], PARTITION_TEXT)) -> str:
         assert self._task.thresholds is not None  # noqa: S101 - asked for by a replay only
         return comes_after(self._task.thresholds, which, place)
-
-
-def _part(aggregate: Aggregate, number: int) -> str:
-    """Return the name of a part of an aggregate; no aggregate has a name like it."""
-    return f"part__{aggregate.name}__{number}"
-
-
-def _named(columns: Mapping[str, str]) -> str:
-    return ", ".join(f"{value} AS {quoted(name)}" for name, value in columns.items())

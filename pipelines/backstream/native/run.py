@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,33 +11,21 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.core.errors import ContractError
 from backstream.core.fates import Fate
 from backstream.core.tables import DROPPED, PANES, WINDOWS
 from backstream.native import sql
 from backstream.native.database import database, register_thresholds, write, written
+from backstream.native.files import files_alike
 from backstream.native.queries import WindowQueries
-from backstream.native.task import Done, IndexTask, Output, Reading, RestTask, WindowTask, own_path
+from backstream.native.sessions.run import run_session_task, run_unit_task
+from backstream.native.sessions.task import SessionTask, UnitTask
+from backstream.native.task import Done, IndexTask, RestTask, WindowTask, own_output, own_path
 
 if TYPE_CHECKING:
     import duckdb
 
 FAILED = "the native engine could not compute"
 """How the error of a task begins."""
-_ARROW_TYPES: dict[str, Sequence[str]] = {
-    "timestamp": ("timestamp[us, tz=UTC]", "timestamp[ms, tz=UTC]"),
-    "timestamp_ntz": ("timestamp[us]", "timestamp[ms]"),
-    "tinyint": ("int8",),
-    "smallint": ("int8", "int16"),
-    "int": ("int8", "int16", "int32"),
-    "bigint": ("int8", "int16", "int32", "int64"),
-    "string": ("string", "large_string"),
-    "date": ("date32[day]",),
-    "boolean": ("bool",),
-    "float": ("float",),
-    "double": ("float", "double"),
-}
-"""Which types of a file's column are read as a Spark SQL type."""
 
 
 def run_index_task(task: IndexTask) -> pa.Table:
@@ -57,37 +45,43 @@ def run_index_task(task: IndexTask) -> pa.Table:
         raise RuntimeError(msg) from error
 
 
-def run_task(task: WindowTask | RestTask) -> Done:
+Task = WindowTask | RestTask | UnitTask | SessionTask
+
+
+def run_task(task: Task) -> Done:
     """Do what a task says.
 
     Raises:
         RuntimeError: beginning with `FAILED`, and naming what could not be computed and why.
     """
     try:
-        return _run_window_task(task) if isinstance(task, WindowTask) else _run_rest_task(task)
+        match task:
+            case WindowTask():
+                return _run_window_task(task)
+            case RestTask():
+                return _run_rest_task(task)
+            case UnitTask():
+                return run_unit_task(task)
+            case SessionTask():
+                return run_session_task(task)
     except Exception as error:
         msg = f"{FAILED} {task}: {error}"
         raise RuntimeError(msg) from error
-
-
-def _own(output: Output) -> Output:
-    return replace(output, path=own_path(output.path))
 
 
 def _run_window_task(asked: WindowTask) -> Done:
     """Write the windows of a task, and the counts of its stretch."""
     task = replace(
         asked,
-        windows=_own(asked.windows),
-        panes=asked.panes and _own(asked.panes),
-        dropped=asked.dropped and _own(asked.dropped),
+        windows=own_output(asked.windows),
+        panes=asked.panes and own_output(asked.panes),
+        dropped=asked.dropped and own_output(asked.dropped),
         counts_path=own_path(asked.counts_path),
     )
     queries = WindowQueries(task, files_alike(task.files, task.reading))
     with database(task.memory_mb) as opened:
         register_thresholds(opened, task.thresholds)
-        if task.deduplicate_on:
-            _mark_copies(opened, queries)
+        queries.mark_copies(opened)
         is_counted = write(opened, queries.counts(), task.counts_path) > 0
         scanned, dropped = _records(opened, task.counts_path) if is_counted else (0, 0)
         rows: dict[str, int] = {}
@@ -107,13 +101,6 @@ def _run_window_task(asked: WindowTask) -> Done:
         if output is not None and rows.get(suffix)
     }
     return Done(task.number, socket.gethostname(), scanned, task.counts_path if is_counted else None, files)
-
-
-def _mark_copies(opened: duckdb.DuckDBPyConnection, queries: WindowQueries) -> None:
-    """Keep all records in a table that tells duplicates, if there are any."""
-    opened.execute(f"CREATE TEMP TABLE copies AS {queries.copied()}")
-    if opened.execute("SELECT 1 FROM copies LIMIT 1").fetchall():
-        opened.execute(f"CREATE TEMP TABLE kept AS {queries.kept()}")
 
 
 def _records(opened: duckdb.DuckDBPyConnection, path: str) -> tuple[int, int]:
@@ -138,39 +125,6 @@ def _run_rest_task(task: RestTask) -> Done:
     if path is not None:
         _write_quarantined(ours, Path(path))
     return Done(task.number, socket.gethostname(), sum(each[3] for each in found), path)
-
-
-def files_alike(files: Sequence[str], reading: Reading) -> list[tuple[list[str], list[str]]]:
-    """Put files together that have the same of the columns that are read.
-
-    Raises:
-        ContractError: naming a file, a column and its type that the engine does not read.
-    """
-    found: dict[tuple[str, ...], list[str]] = {}
-    for file in files:
-        found.setdefault(tuple(_columns(file, reading)), []).append(file)
-    return [(alike, list(columns)) for columns, alike in found.items()]
-
-
-def _columns(file: str, reading: Reading) -> Iterator[str]:
-    """Return which of the columns that are read a file has."""
-    schema = pq.read_schema(file)
-    if any(name.lower() == sql.FILE_NUMBER for name in schema.names):
-        msg = f"the native engine reads no file with a column {sql.FILE_NUMBER!r}\n  {file}"
-        raise ContractError(msg)
-    for name, kind in reading.types.items():
-        alike = [each for each in schema.names if each.lower() == name.lower()]
-        if not alike:
-            continue
-        if alike != [name]:
-            msg = f"the native engine takes columns for the same if only their case differs: {alike}\n  {file}"
-            raise ContractError(msg)
-        said = str(schema.field(name).type)
-        allowed = _ARROW_TYPES.get(kind, (kind.replace("decimal", "decimal128").replace(",", ", "),))
-        if said not in allowed:
-            msg = f"the native engine reads a {kind} of {', '.join(allowed)}, column {name!r} is {said}\n  {file}"
-            raise ContractError(msg)
-        yield name
 
 
 def _write_quarantined(found: Sequence[tuple[str | None, int, int]], path: Path) -> None:

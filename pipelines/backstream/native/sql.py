@@ -45,6 +45,11 @@ def text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
+def named(columns: Mapping[str, str]) -> str:
+    """Return a list of expressions with their names."""
+    return ", ".join(f"{value} AS {quoted(name)}" for name, value in columns.items())
+
+
 def literal_path(path: str) -> str:
     """Return a path as a literal that means one file: DuckDB expands wildcards."""
     return text("".join(f"[{each}]" if each in "*?[" else each for each in path))

@@ -13,12 +13,18 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from backstream.core.errors import SpecError
+from backstream.core.generators import StrategyKind
+from backstream.core.instants import MAX_MS
 from backstream.core.intervals import Interval
+from backstream.core.watermarks import EmissionModel
 from backstream.core.windows import Session, Sliding
 from backstream.definition.model import Definition
 from backstream.native.task import Reading
 from backstream.native.types import DECIMAL, FLOATING, GROUPED, INTEGERS, TIMES, Aggregate
 
+_BETWEEN_TICKS = (StrategyKind.PUNCTUATED, StrategyKind.CUSTOM)
+_FAR_MS = MAX_MS // 4
+"""Beyond it a merge of sessions may overflow, as it does in Flink; Spark's kernels know when."""
 _FUNCTIONS: Mapping[type[exp.Expr], str] = {
     exp.Count: "count",
     exp.Sum: "sum",
@@ -98,7 +104,7 @@ def reason_against_reading(definition: Definition, columns: Mapping[str, str]) -
 def _reasons(definition: Definition, columns: Mapping[str, str]) -> Iterator[str]:
     window = definition.window.spec()
     if isinstance(window, Session):
-        yield "windows are sessions"
+        yield from _reasons_against_sessions(definition, window)
     elif isinstance(window, Sliding) and window.slide_ms > window.size_ms:
         yield "windows have holes between them"
     yield from _reasons_against_reading(definition, columns)
@@ -111,6 +117,15 @@ def _reasons(definition: Definition, columns: Mapping[str, str]) -> Iterator[str
     for name, call in definition.aggregates.items():
         if _aggregate(name, call, columns) is None:
             yield f"aggregates.{name} is {call}"
+
+
+def _reasons_against_sessions(definition: Definition, window: Session) -> Iterator[str]:
+    emission = definition.watermark.spec()
+    if emission.model is EmissionModel.RECORD or emission.strategy.kind in _BETWEEN_TICKS:
+        yield "windows are sessions, and watermarks may move between two ticks"
+    latest_ms = max(map(abs, definition.source.event_time_range))
+    if latest_ms + window.gap_ms + definition.lateness.allowed > _FAR_MS:
+        yield "windows are sessions, and times or lateness are near the limit of 64 bits"
 
 
 def _reasons_against_reading(definition: Definition, columns: Mapping[str, str]) -> Iterator[str]:

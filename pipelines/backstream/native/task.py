@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from backstream.core.arrivals import BucketGrid
@@ -167,6 +167,9 @@ class Done:
 
     `scanned` are the records that it counted. `counts` is the file of these counts, if there are any. `written`
     maps the suffix of a table to what was written for it, if anything.
+
+    Of sessions: `units` is a file for each share of the keys, `in_units` the records that went into units, or came
+    out of them, and `in_windows` those of the sessions that were written.
     """
 
     number: int
@@ -174,11 +177,19 @@ class Done:
     scanned: int
     counts: str | None
     written: Mapping[str, Written] = field(default_factory=dict)
+    units: Mapping[int, str] = field(default_factory=dict)
+    in_units: int = 0
+    in_windows: int = 0
 
 
 def own_path(path: str) -> str:
     """Return a path that no other try of a task writes to: Spark may have two of them at work."""
     return path.removesuffix(".parquet") + f"-{uuid.uuid4().hex[:12]}.parquet"
+
+
+def own_output(output: Output) -> Output:
+    """Return an output with a path that no other try of a task writes to."""
+    return replace(output, path=own_path(output.path))
 
 
 def file_name(number: int, attempt: str) -> str:

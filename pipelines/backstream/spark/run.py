@@ -40,8 +40,11 @@ from backstream.core.tables import (
 )
 from backstream.core.together import together
 from backstream.core.windows import Session
-from backstream.spark import native
 from backstream.spark.fallback import in_words, is_for_spark
+from backstream.spark.native import sessions as native_sessions
+from backstream.spark.native import windows as native_windows
+from backstream.spark.native.chosen import is_chosen
+from backstream.spark.native.outputs import forget_scratch, stage_metrics
 from backstream.spark.sessions.results import SessionWindows
 from backstream.spark.shared_folder import require_shared_folder
 from backstream.spark.stage import Attempt, Staged, staged, staged_rows, writable
@@ -194,7 +197,7 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
     with _kept() as keep, ThreadPoolExecutor(1) as beside:
         with watch.stage("watermarks"):
             results = results_of(work, keep)
-        if isinstance(results, FixedWindows) and native.is_chosen(work):
+        if is_chosen(work):
             try:
                 return _run_natively(work, attempt, watch, results)
             except Exception as error:
@@ -229,24 +232,27 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
         return _Made(attempt, events_read, counting.result(), found)
 
 
-def _run_natively(work: Work, attempt: Attempt, watch: _Stopwatch, results: FixedWindows) -> _Made:
+def _run_natively(work: Work, attempt: Attempt, watch: _Stopwatch, results: Results) -> _Made:
     """Have windows computed and records counted outside of Spark, and the other tables made of that."""
     try:
         with watch.stage(PANES if work.is_replay else "windows"):
-            computed = native.compute(work, results, attempt)
+            if isinstance(results, SessionWindows):
+                computed = native_sessions.compute(work, results, attempt)
+            else:
+                computed = native_windows.compute(work, results, attempt)
         counts, found = computed.counts, dict(computed.files)
         with watch.stage("fates"):
             fates = counts.fates()
             _require_all_read(attempt, computed.rows_by_footer, computed.scanned)
         with watch.stage(METRICS):
-            found[METRICS] = native.stage_metrics(work, counts, attempt)
+            found[METRICS] = stage_metrics(work, counts, attempt)
         for suffix, rows in _tables_of_records(work, results, _kinds(fates) - {Fate.DROPPED}):
             with watch.stage(suffix):
                 found[suffix] = _staged(rows, suffix, attempt)
-        _require_all_records(attempt, counts.records_in_windows(), found, work.definition.backfill.publish)
+        _require_all_records(attempt, computed.records_in_windows, found, work.definition.backfill.publish)
         return _Made(attempt, counts.read(), fates, found)
     finally:
-        native.forget_counts(attempt)
+        forget_scratch(attempt)
 
 
 def _staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:

@@ -9,8 +9,9 @@ from pyspark.sql import functions as F
 
 from backstream.core.instants import MIN_MS
 from backstream.core.intervals import Interval
+from backstream.native.sessions.rows import LAST
 from backstream.spark.arrays import looked_up
-from backstream.spark.sessions.islands import LAST, START, SessionColumns, islands, units
+from backstream.spark.sessions.islands import START, SessionColumns, islands, units
 
 EventsBetween = Callable[[int, int], DataFrame]
 """Events with event times in `[start, end)` ms; only `event_time_ms` and the keys are read."""
@@ -23,22 +24,36 @@ def halo(
     owned: Interval,
     *,
     is_replay: bool,
+    may_be: Callable[[Interval], bool] = lambda _: True,
 ) -> Interval:
     """The smallest stretch of event time to read for the windows that start in `owned`.
 
     A recompute looks back by one gap: that tells whether a session began before. In a replay a session can have
     fired in parts, and what starts in here may be a part of one that began long before, so every island that
-    reaches in is read from its first event to its last. Runs a job or more; each looks twice as far.
+    reaches in is read from its first event to its last. Runs a job or more, each of which looks twice as far; none
+    where no event can be within a gap of the boundary.
+
+    Args:
+        events_between: where events come from.
+        keys: key columns.
+        gap_ms: the session gap.
+        owned: what the windows start in.
+        is_replay: whether a session can have fired in parts.
+        may_be: whether there may be an event in an interval.
     """
+    is_followed = may_be(Interval(owned.end_ms, owned.end_ms + gap_ms))
+    last_ms = first_ms = None
     if not is_replay:
         since_ms = owned.start_ms - gap_ms
         looked_at = Interval(since_ms, owned.end_ms)
-        last_ms = _reach(events_between, keys, gap_ms, looked_at, counts_from_ms=owned.start_ms)
+        if is_followed:
+            last_ms = _reach(events_between, keys, gap_ms, looked_at, counts_from_ms=owned.start_ms)
         return Interval(since_ms, _past(last_ms, owned.end_ms))
-    ahead = Interval(owned.end_ms - gap_ms, owned.end_ms)
-    last_ms = _reach(events_between, keys, gap_ms, ahead)
-    back = Interval(1 - owned.start_ms - gap_ms, 1 - owned.start_ms)
-    first_ms = _reach(_mirrored(events_between), keys, gap_ms, back)
+    if is_followed:
+        last_ms = _reach(events_between, keys, gap_ms, Interval(owned.end_ms - gap_ms, owned.end_ms))
+    if may_be(Interval(owned.start_ms - gap_ms, owned.start_ms)):
+        back = Interval(1 - owned.start_ms - gap_ms, 1 - owned.start_ms)
+        first_ms = _reach(_mirrored(events_between), keys, gap_ms, back)
     return Interval(1 - _past(first_ms, 1 - owned.start_ms), _past(last_ms, owned.end_ms))
 
 

@@ -11,20 +11,14 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from backstream.core.instants import MAX_MS
+from backstream.native.sessions.rows import FIRST, GAP, LAST, LATENESS, MET
 from backstream.spark.schemas import ARRIVAL_ORDER, long
 from backstream.spark.windows.partials import Partials
 
-START, LAST, EVENTS, IS_CLEAN = (
-    "session__start_ms",
-    "session__last_ms",
-    "session__events",
-    "session__is_clean",
-)
-"""An island: its first and last event time, its events, and whether lateness left it alone."""
-FIRST, MET, ORDER = "session__first_ms", "session__in_force_ms", "session__order"
-"""A unit of an island: its first event time, beside `LAST` and `EVENTS`; of a straggler the watermark it met and
-its place in arrival order, null where all events came in time."""
-GAP, LATENESS = "session__gap_ms", "session__lateness_ms"
+START, EVENTS, IS_CLEAN = "session__start_ms", "session__events", "session__is_clean"
+"""An island: its first event time, its events, and whether lateness left it alone; beside `LAST`."""
+ORDER = "session__order"
+"""The place of a straggler in arrival order; null where all events of a unit came in time."""
 _BUCKET, _ALONE = "session__bucket_ms", "session__alone"
 _BACKBONE_FIRST, _BACKBONE_LAST, _OTHERS_FIRST, _OTHERS_MET = (
     "session__backbone_first_ms",

@@ -18,6 +18,7 @@ from backstream.spark.sessions import sessions
 from backstream.spark.sessions.halo import halo
 from backstream.spark.sessions.islands import SessionColumns
 from backstream.spark.sessions.sessions import Sessions
+from backstream.spark.streams.heard import Heard
 from backstream.spark.streams.lateness import met
 from backstream.spark.streams.lookup import watermarked
 from backstream.spark.windows import values
@@ -38,11 +39,10 @@ class SessionWindows:
 
     work: Work
     window: Session
-    events: DataFrame
-    """What is read; in a replay with the watermark that each event met."""
-    tally: Observation
-    rows: int
-    """Of the files that are read, by their footers."""
+    span: Interval
+    """The event times of what is read."""
+    heard: Heard | None
+    """The watermarks that were met there; None in a recompute."""
     keep: Callable[[DataFrame], DataFrame]
     """Keeps a frame until the chunks are done."""
     recomputed: Observation = field(default_factory=Observation)
@@ -52,26 +52,36 @@ class SessionWindows:
     def of(cls, work: Work, window: Session, keep: Callable[[DataFrame], DataFrame]) -> SessionWindows:
         """Find how far their sessions reach, and in a replay the watermarks met there; runs small jobs."""
         owned, source = work.interval, work.definition.source
-        reach = halo(partial(_between, work), source.key, window.gap_ms, owned, is_replay=work.is_replay)
+        between, is_replay = partial(_between, work), work.is_replay
+        reach = halo(between, source.key, window.gap_ms, owned, is_replay=is_replay, may_be=partial(_may_be, work))
         span = Interval(min(reach.start_ms, owned.start_ms), reach.end_ms)
-        _, events, tally, rows = reading.records(work, span)  # sessions are found first, whatever is asked
-        if work.is_replay:
-            events = events.transform(watermarked(work.spark, met(work, span), work.clock))
+        return cls(work, window, span, met(work, span) if is_replay else None, keep)
+
+    @cached_property
+    def _read(self) -> Records:
+        """All that is read; in a replay with the watermark that each event met."""
+        # Sessions are found before records are counted, whatever is asked.
+        found = reading.records(self.work, self.span)
+        events, work = found.tallied, self.work
+        if self.heard is not None:
+            events = events.transform(watermarked(work.spark, self.heard, work.clock))
         # All that follows rests on it, and finding copies compares all records.
-        return cls(work, window, keep(events) if source.deduplicate_on else events, tally, rows, keep)
+        kept = self.keep(events) if work.definition.source.deduplicate_on else events
+        return found._replace(known=kept, tallied=kept)
 
     def records(self) -> Records:
         """Every record the chunks read, with its `fate`."""
         is_unreadable = F.col(REASON).isNotNull()
-        unused = self.events.where(is_unreadable | F.col("is_duplicate"))
+        events = self._read.known
+        unused = events.where(is_unreadable | F.col("is_duplicate"))
         fate = F.when(is_unreadable, F.lit(Fate.QUARANTINED)).otherwise(F.lit(Fate.DUPLICATE))
         in_time = self._usable.withColumn("fate", F.lit(Fate.ON_TIME))
         judged = sessions.records(self._sessions) if self.work.is_replay else in_time
         added = ["fate", *self._added]
-        known = judged.select(*self.events.columns, *added).unionByName(
+        known = judged.select(*events.columns, *added).unionByName(
             unused.withColumns({"fate": fate, **dict.fromkeys(self._added, F.expr("false"))})
         )
-        return Records(known, known, self.tally, self.rows)
+        return self._read._replace(known=known, tallied=known)
 
     def counts(self, known: DataFrame) -> Counts:
         """Fates, and metrics per hour."""
@@ -111,7 +121,7 @@ class SessionWindows:
 
     @property
     def _usable(self) -> DataFrame:
-        return self.events.where(F.col(REASON).isNull() & ~F.col("is_duplicate"))
+        return self._read.known.where(F.col(REASON).isNull() & ~F.col("is_duplicate"))
 
     @cached_property
     def _sessions(self) -> Sessions:
@@ -136,6 +146,10 @@ class SessionWindows:
         sample = self.work.recorded.between(self.work.interval)
         keys, expected = self.work.definition.source.key, self.work.expected_events
         return values.shape_of(sample, expected, keys, self.window.gap_ms).has_hot_key
+
+
+def _may_be(work: Work, interval: Interval) -> bool:
+    return any(file.may_hold(interval) for file in work.plan.inputs)
 
 
 def _between(work: Work, start_ms: int, end_ms: int) -> DataFrame:

@@ -20,16 +20,25 @@ from backstream.core.fates import Fate
 from backstream.core.intervals import Interval
 from backstream.core.tables import PANES_KEPT, RECORD_COUNT, pane_count
 from backstream.definition.aggregates import filtered
+from backstream.native.sessions.rows import (
+    FIRST,
+    GAP,
+    IN_WINDOW,
+    LAST,
+    LATENESS,
+    MET,
+    POSITION,
+    SEQ,
+    Columns,
+    fated,
+    in_firings,
+    in_windows,
+)
 from backstream.spark.arrays import IntervalColumns
 from backstream.spark.schemas import long
 from backstream.spark.sessions.islands import (
     EVENTS,
-    FIRST,
-    GAP,
     IS_CLEAN,
-    LAST,
-    LATENESS,
-    MET,
     ORDER,
     START,
     SessionColumns,
@@ -38,15 +47,6 @@ from backstream.spark.sessions.islands import (
     islands,
     units,
     with_islands,
-)
-from backstream.spark.sessions.rows import (
-    IN_WINDOW,
-    POSITION,
-    SEQ,
-    Columns,
-    fated,
-    in_firings,
-    in_windows,
 )
 from backstream.spark.shipping import ship
 from backstream.spark.windows.panes import WINDOW

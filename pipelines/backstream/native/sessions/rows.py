@@ -16,9 +16,12 @@ import pyarrow as pa
 from backstream.core.errors import PlanError
 from backstream.core.instants import MIN_MS
 from backstream.core.panes import PaneTiming
-from backstream.spark.sessions.fold import Firing, Folded, Span, folded
-from backstream.spark.sessions.islands import FIRST, GAP, LAST, LATENESS, MET
+from backstream.native.sessions.fold import Firing, Folded, Span, folded
 
+FIRST, LAST, MET = "session__first_ms", "session__last_ms", "session__in_force_ms"
+"""A unit of an island: its first and last event time, and of a straggler the watermark it met; null where all its
+events came in time."""
+GAP, LATENESS = "session__gap_ms", "session__lateness_ms"
 POSITION, SEQ = "session__position", "session__seq"
 """A unit's place in its island, from 1, and of a straggler the sequence it arrived with."""
 IN_WINDOW = ("session__window_start_ms", "session__window_end_ms")
@@ -69,20 +72,29 @@ class Columns:
 
     def __call__(self, batches: Batches) -> Batches:
         """The batches of whole islands, each in arrival order, with the columns."""
-        for rows in _whole_islands(batches):
-            numbers: list[int] = []
-            added: list[list[Any]] = [[] for _ in self.types]
-            for island in _islands(rows):
-                for members, columns in self.rows_of(island):
-                    numbers += [island.begin + number for number in members]
-                    for so_far, values in zip(added, columns, strict=True):
-                        so_far.extend(values)
-            if not numbers:
-                continue
-            table = rows.take(pa.array(numbers, pa.int64()))
-            for (name, kind), values in zip(self.types.items(), added, strict=True):
-                table = table.append_column(name, pa.array(values, _ARROW[kind]))
+        for (table,) in played(batches, self):
             yield from table.to_batches()
+
+    def of(self, rows: pa.Table, islands: Sequence[Island]) -> pa.Table:
+        """The rows of islands with the columns."""
+        numbers: list[int] = []
+        added: list[list[Any]] = [[] for _ in self.types]
+        for island in islands:
+            for members, columns in self.rows_of(island):
+                numbers += [island.begin + number for number in members]
+                for so_far, values in zip(added, columns, strict=True):
+                    so_far.extend(values)
+        table = rows.take(pa.array(numbers, pa.int64()))
+        for (name, kind), values in zip(self.types.items(), added, strict=True):
+            table = table.append_column(name, pa.array(values, _ARROW[kind]))
+        return table
+
+
+def played(batches: Batches, *several: Columns) -> Iterator[list[pa.Table]]:
+    """Play each island once, and yield some of them at a time: per `Columns` a table."""
+    for rows in _whole_islands(batches):
+        islands = list(_islands(rows))
+        yield [columns.of(rows, islands) for columns in several]
 
 
 _Rows = tuple[list[int], list[list[Any]]]

@@ -1,0 +1,173 @@
+"""Sessions in native tasks: units per stretch of time, then sessions per share of the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from backstream.core.errors import CountError, SpecError
+from backstream.core.instants import DAY_MS
+from backstream.core.intervals import Interval
+from backstream.core.plan import InputFile
+from backstream.core.tables import DROPPED, PANES, WINDOWS
+from backstream.core.windows import Tumbling
+from backstream.native.counts import NativeCounts
+from backstream.native.cut import shares_of_keys, stretches
+from backstream.native.sessions.task import Met, SessionTask, UnitTask
+from backstream.native.supported import aggregates_of, reading_of
+from backstream.native.task import Done, in_folder
+from backstream.spark.native.outputs import (
+    Computed,
+    chunks_of,
+    counts_path,
+    files_of,
+    output,
+    rest_tasks,
+    run_tasks,
+    scratch,
+    staged_files,
+)
+from backstream.spark.sessions.results import SessionWindows
+from backstream.spark.slots import memory_mb
+from backstream.spark.stage import Attempt
+from backstream.spark.streams.lookup import in_force_table
+from backstream.spark.streams.portions import blocks_of
+from backstream.spark.work import Work
+
+
+def compute(work: Work, results: SessionWindows, attempt: Attempt) -> Computed:
+    """Compute the sessions of chunks and count their records. Runs two jobs.
+
+    Raises:
+        CountError: when the driver does not find each row that a task has written, or when units have been lost
+            between the tasks that make them and those that read them.
+        SpecError: when watermarks move between two ticks, which the engine does not know.
+    """
+    files = files_of(work, results.span)
+    slots, rows = work.spark.sparkContext.defaultParallelism, sum(file.rows for file in files)
+    making = _unit_tasks(work, results, attempt, files, shares_of_keys(rows, slots))
+    rest = rest_tasks(work, making[0].reading, results.span, files, attempt, first=len(making))
+    made = run_tasks(work.spark, [*making, *rest])
+    sessions = run_tasks(work.spark, _session_tasks(work, results, attempt, list(made.values())))
+    _require_all_units(attempt, list(made.values()), list(sessions.values()))
+    done = [*made.values(), *sessions.values()]
+    paths = [each.counts for each in done if each.counts]
+    return Computed(
+        counts=NativeCounts(paths, None, _cells(work), work.interval, None, memory_mb(work.spark)),
+        files=staged_files(attempt, done),
+        scanned=sum(each.scanned for each in done),
+        rows_by_footer=rows,
+        records_in_windows=sum(each.in_windows for each in done),
+    )
+
+
+def _cells(work: Work) -> Tumbling:
+    cells = work.definition.cells
+    assert isinstance(cells, Tumbling)  # noqa: S101 - the hours, of sessions
+    return cells
+
+
+def _unit_tasks(
+    work: Work, results: SessionWindows, attempt: Attempt, files: Sequence[InputFile], shares: int
+) -> list[UnitTask]:
+    definition, plan = work.definition, work.plan
+    aggregates = aggregates_of(definition, plan.columns)
+    source = definition.timed_source
+    also = [*source.key, *source.deduplicate_on, *(each.column for each in aggregates if each.column)]
+    reading, slots = reading_of(definition, plan.columns, also), work.spark.sparkContext.defaultParallelism
+    path = _write_watermarks(results, scratch(attempt))
+
+    def task(number: int, stretch: Interval) -> UnitTask:
+        held = [file for file in files if file.may_hold(stretch)] or [files[0]]
+        blocks = [blocks_of(file, work.clock) for file in held]
+        met = (min(each.start for each in blocks), max(each.stop for each in blocks))
+        return UnitTask(
+            number=number,
+            reading=reading,
+            gap_ms=results.window.gap_ms,
+            keys=source.key,
+            aggregates=aggregates,
+            deduplicate_on=source.deduplicate_on,
+            met=Met(path, work.clock, met) if path else None,
+            stretch=stretch,
+            files=[file.path for file in held],
+            cells=_cells(work),
+            chunks=chunks_of(work),
+            shares=shares,
+            units_path=in_folder(scratch(attempt) / "units", number, attempt.attempt),
+            counts_path=counts_path(attempt, number),
+            memory_mb=memory_mb(work.spark),
+        )
+
+    return [task(number, each) for number, each in enumerate(stretches(results.span, files, slots))]
+
+
+def _write_watermarks(results: SessionWindows, folder: Path) -> str | None:
+    """Leave the watermarks of blocks for the tasks, and return the file; None in a recompute."""
+    heard = results.heard
+    if heard is None:
+        return None
+    if any(heard.marker_positions):
+        msg = "the native engine knows no sessions of a stream whose watermarks move between two ticks"
+        raise SpecError(msg)
+    path = folder / "watermarks.parquet"
+    folder.mkdir(parents=True, exist_ok=True)
+    table = in_force_table(heard)
+    pq.write_table(table.rename_columns(["block", "watermark_ms"]), path, row_group_size=100_000)
+    return str(path)
+
+
+def _session_tasks(
+    work: Work, results: SessionWindows, attempt: Attempt, made: Sequence[Done]
+) -> list[SessionTask]:
+    definition, plan = work.definition, work.plan
+    aggregates = aggregates_of(definition, plan.columns)
+    suffixes = [suffix for suffix in (WINDOWS, PANES, DROPPED) if suffix in plan.tables]
+    start_ms = work.interval.start_ms
+    day_ms = start_ms - start_ms % DAY_MS
+    is_one_day = len(work.chunks) == 1 and work.interval.end_ms <= day_ms + DAY_MS
+
+    def task(number: int, units: Sequence[str]) -> SessionTask:
+        outputs = {
+            suffix: output(attempt, suffix, number, 0, day_ms if is_one_day else None) for suffix in suffixes
+        }
+        return SessionTask(
+            number=number,
+            gap_ms=results.window.gap_ms,
+            allowed_lateness_ms=definition.lateness.allowed,
+            keys=definition.source.key,
+            aggregates=aggregates,
+            units=units,
+            cells=_cells(work),
+            chunks=chunks_of(work),
+            owned=work.interval,
+            windows=outputs[WINDOWS],
+            panes=outputs.get(PANES),
+            dropped=outputs.get(DROPPED),
+            published=definition.backfill.publish,
+            counts_path=counts_path(attempt, number),
+            memory_mb=memory_mb(work.spark),
+        )
+
+    shares: dict[int, list[str]] = {}
+    for each in made:
+        for share, path in each.units.items():
+            shares.setdefault(share, []).append(path)
+    return [task(number, shares[share]) for number, share in enumerate(sorted(shares), start=len(made))]
+
+
+def _require_all_units(attempt: Attempt, made: Sequence[Done], sessions: Sequence[Done]) -> None:
+    """Check that sessions were made of as many records as went into units.
+
+    Raises:
+        CountError: naming both numbers.
+    """
+    expected, found = sum(each.in_units for each in made), sum(each.in_units for each in sessions)
+    if expected != found:
+        msg = (
+            f"the units of sessions hold {expected:,} records, the sessions made of them {found:,}\n"
+            f"  {attempt}\n\nhint: run the same again; if it says so again, report it: this must not happen"
+        )
+        raise CountError(msg)
