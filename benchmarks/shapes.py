@@ -130,9 +130,8 @@ _IN_ORDER: Mapping[str, Shape] = {
     "session": Shape(
         _DENSE,
         'kind = "session"\ngap = "30m"',
-        # In Flink, and so here, events exactly a gap apart are of one session; Spark's need to be closer.
         Script(
-            'F.session_window("event_time", "1800001 milliseconds")',
+            'F.session_window("event_time", "30 minutes")',
             # Not `session_window.start`: Spark applies a filter of that to the events, before it merges sessions,
             # so that sessions over midnight would lose their first part and count as of the day.
             start="first_event",

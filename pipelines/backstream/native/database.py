@@ -42,6 +42,13 @@ def database(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def version() -> str:
+    """Return which DuckDB this is."""
+    import duckdb  # as above
+
+    return f"DuckDB {duckdb.__version__}"
+
+
 def write(opened: duckdb.DuckDBPyConnection, query: str, path: str, output: Output | None = None) -> int:
     """Write the rows of a query into a Parquet file and return how many they are; no file is left for none."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)

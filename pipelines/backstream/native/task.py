@@ -169,7 +169,7 @@ class Done:
     maps the suffix of a table to what was written for it, if anything.
 
     Of sessions: `units` is a file for each share of the keys, `in_units` the records that went into units, or came
-    out of them, and `in_windows` those of the sessions that were written.
+    out of them, `in_windows` those of the sessions that were written, and `hashed_by` whose hash made the shares.
     """
 
     number: int
@@ -180,6 +180,7 @@ class Done:
     units: Mapping[int, str] = field(default_factory=dict)
     in_units: int = 0
     in_windows: int = 0
+    hashed_by: str = ""
 
 
 def own_path(path: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from backstream.core.fates import Fate
 from backstream.core.tables import DROPPED, PANES, WINDOWS
 from backstream.native import sql
-from backstream.native.database import database, write, written
+from backstream.native.database import database, version, write, written
 from backstream.native.files import files_alike
 from backstream.native.sessions.queries import UNIT, SessionQueries, UnitQueries
 from backstream.native.sessions.rows import fated, in_windows, played
@@ -42,6 +42,7 @@ def run_unit_task(task: UnitTask) -> Done:
         counts=counts_path if is_counted else None,
         units=units,
         in_units=scanned - copies,
+        hashed_by=version(),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from backstream.core.errors import CountError, SpecError
+from backstream.core.errors import ContractError, CountError, SpecError
 from backstream.core.instants import DAY_MS
 from backstream.core.intervals import Interval
 from backstream.core.plan import InputFile
@@ -41,6 +41,7 @@ def compute(work: Work, results: SessionWindows, attempt: Attempt) -> Computed:
     """Compute the sessions of chunks and count their records. Runs two jobs.
 
     Raises:
+        ContractError: when executors have different versions of DuckDB.
         CountError: when the driver does not find each row that a task has written, or when units have been lost
             between the tasks that make them and those that read them.
         SpecError: when watermarks move between two ticks, which the engine does not know.
@@ -50,6 +51,7 @@ def compute(work: Work, results: SessionWindows, attempt: Attempt) -> Computed:
     making = _unit_tasks(work, results, attempt, files, shares_of_keys(rows, slots))
     rest = rest_tasks(work, making[0].reading, results.span, files, attempt, first=len(making))
     made = run_tasks(work.spark, [*making, *rest])
+    _require_one_hash(list(made.values()))
     sessions = run_tasks(work.spark, _session_tasks(work, results, attempt, list(made.values())))
     _require_all_units(attempt, list(made.values()), list(sessions.values()))
     done = [*made.values(), *sessions.values()]
@@ -156,6 +158,22 @@ def _session_tasks(
         for share, path in each.units.items():
             shares.setdefault(share, []).append(path)
     return [task(number, shares[share]) for number, share in enumerate(sorted(shares), start=len(made))]
+
+
+def _require_one_hash(made: Sequence[Done]) -> None:
+    """Check that a key fell into the same share wherever its units were made.
+
+    Raises:
+        ContractError: naming the versions, and a machine of each.
+    """
+    hosts = {each.hashed_by: each.host for each in made if each.units}
+    if len(hosts) > 1:
+        found = ", ".join(f"{version} on {host}" for version, host in sorted(hosts.items()))
+        msg = (
+            f"executors have different versions of DuckDB, which may put one key into two shares: {found}\n\n"
+            'hint: install the same version everywhere, or set backfill.engine = "spark"'
+        )
+        raise ContractError(msg)
 
 
 def _require_all_units(attempt: Attempt, made: Sequence[Done], sessions: Sequence[Done]) -> None:

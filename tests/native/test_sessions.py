@@ -1,0 +1,209 @@
+"""Tasks of sessions against the reference interpreter, however events, time and keys are cut; without Spark."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.spark.session_streams import Expected, Place, Stream, Value, random_stream
+
+from backstream.core.fates import Fate
+from backstream.core.instants import HOUR_MS
+from backstream.core.intervals import Interval
+from backstream.core.records import Clock
+from backstream.core.tables import DROPPED, PANES, WINDOWS
+from backstream.core.windows import Tumbling
+from backstream.native.run import run_task
+from backstream.native.sessions.task import Met, SessionTask, UnitTask
+from backstream.native.task import Chunks, Done, Output, Reading
+from backstream.native.types import Aggregate
+
+FAR_MS = 2_000_000_000_000
+TYPES = {"happened": "timestamp", "arrived": "timestamp", "origin": "string", "seq": "bigint"}
+READING = Reading(
+    "happened",
+    "arrived",
+    "origin",
+    "seq",
+    {**TYPES, "key": "string", "value": "bigint"},
+    Interval(-FAR_MS, FAR_MS),
+)
+AGGREGATES = [Aggregate("events", "count", None), Aggregate("total", "sum", "value")]
+VALUES = ("events", "total")
+KEPT = ("first", "live", "final")
+WINDOW = {"window_start": "timestamptz", "window_end": "timestamptz", "key": "string"}
+TYPES_OF = {
+    WINDOWS: {**WINDOW, **dict.fromkeys((*VALUES, "record_count"), "long")},
+    PANES: {
+        **WINDOW,
+        **{f"{name}__{pane}": "long" for pane in KEPT for name in (*VALUES, "record_count")},
+        "late_firings": "long",
+    },
+    DROPPED: {"key": "string", "event_time": "timestamptz", "arrival_seq": "long"},
+}
+COLUMNS = {
+    suffix: [(name, kind, field_id) for field_id, (name, kind) in enumerate(types.items(), start=1)]
+    for suffix, types in TYPES_OF.items()
+}
+
+
+class Run:
+    """A stream through unit tasks and session tasks, cut at random."""
+
+    def __init__(self, folder: Path, stream: Stream, chance: random.Random, *, is_replay: bool) -> None:
+        self._folder, self._stream, self._is_replay = folder, stream, is_replay
+        times_ms = [event.event_time_ms for event in stream.events]
+        self.span = Interval(min(times_ms), max(times_ms) + 1)
+        self._chunks = Chunks(self.span.start_ms, 2 * FAR_MS, 1)
+        self._cells = Tumbling(HOUR_MS)
+        files = self._write_events(chance)
+        shares = chance.choice([1, 2, 5])
+        inside = sorted(chance.choices(times_ms, k=chance.choice([0, 1, 3])))
+        bounds = [self.span.start_ms, *(at for at in dict.fromkeys(inside) if at > self.span.start_ms)]
+        stretches = [Interval(*each) for each in pairwise([*bounds, self.span.end_ms])]
+        self.made = [
+            run_task(self._unit_task(number, each, files, shares)) for number, each in enumerate(stretches)
+        ]
+        units: dict[int, list[str]] = {}
+        for each in self.made:
+            for share, path in each.units.items():
+                units.setdefault(share, []).append(path)
+        self.sessions = [run_task(self._session_task(share, units[share])) for share in units]
+
+    def rows(self, suffix: str) -> list[dict[str, object]]:
+        """What was written for a table."""
+        paths = [path for each in self.sessions if suffix in each.written for path in each.written[suffix].paths]
+        return [row for path in paths for row in pq.read_table(path).to_pylist()]
+
+    def fates(self) -> Counter[str]:
+        """How many records have a fate."""
+        found: Counter[str] = Counter()
+        for each in (*self.made, *self.sessions):
+            for row in pq.read_table(each.counts).to_pylist() if each.counts else []:
+                found[row["fate"]] += row["events"]
+        return +found
+
+    def _write_events(self, chance: random.Random) -> list[str]:
+        """Files that hold records in no order."""
+        numbers, many = list(range(len(self._stream.events))), chance.choice([1, 3])
+        chance.shuffle(numbers)
+        files = [str(self._folder / f"{part}.parquet") for part in range(many)]
+        for part, file in enumerate(files):
+            self._write(numbers[part::many], file)
+        return files
+
+    def _write(self, numbers: list[int], path: str) -> None:
+        events = [self._stream.events[number] for number in numbers]
+        instant = pa.timestamp("us", "UTC")
+        columns = {
+            "happened": pa.array([event.event_time_ms * 1_000 for event in events], instant),
+            "arrived": pa.array([number * 1_000 for number in numbers], instant),
+            "origin": pa.array(["A"] * len(events), pa.string()),
+            "seq": pa.array(numbers, pa.int64()),
+            "key": pa.array([event.key for event in events], pa.string()),
+            "value": pa.array([event.value for event in events], pa.int64()),
+        }
+        pq.write_table(pa.table(columns), path)
+
+    def _met(self) -> Met:
+        """Each record arrives in a block of its own, and meets the watermark that the stream says."""
+        count, path = len(self._stream.events), self._folder / "watermarks.parquet"
+        watermarks = pa.array([event.watermark_ms for event in self._stream.events], pa.int64())
+        pq.write_table(pa.table({"block": pa.array(range(count), pa.int64()), "watermark_ms": watermarks}), path)
+        return Met(str(path), Clock(0, 1, count), (0, count))
+
+    def _unit_task(self, number: int, stretch: Interval, files: list[str], shares: int) -> UnitTask:
+        return UnitTask(
+            number=number,
+            reading=READING,
+            gap_ms=self._stream.gap_ms,
+            keys=["key"],
+            aggregates=AGGREGATES,
+            deduplicate_on=(),
+            met=self._met() if self._is_replay else None,
+            stretch=stretch,
+            files=files,
+            cells=self._cells,
+            chunks=self._chunks,
+            shares=shares,
+            units_path=str(self._folder / "units" / "of.parquet"),
+            counts_path=str(self._folder / "counts" / f"{number}.parquet"),
+            memory_mb=256,
+        )
+
+    def _session_task(self, number: int, units: list[str]) -> SessionTask:
+        outputs = {
+            suffix: Output(str(self._folder / f"rows{suffix}" / f"{number}.parquet"), columns, "run")
+            for suffix, columns in COLUMNS.items()
+        }
+        return SessionTask(
+            number=number,
+            gap_ms=self._stream.gap_ms,
+            allowed_lateness_ms=self._stream.allowed_lateness_ms,
+            keys=["key"],
+            aggregates=AGGREGATES,
+            units=units,
+            cells=self._cells,
+            chunks=self._chunks,
+            owned=self.span,
+            windows=outputs[WINDOWS],
+            panes=outputs[PANES] if self._is_replay else None,
+            dropped=outputs[DROPPED] if self._is_replay else None,
+            published="final",
+            counts_path=str(self._folder / "moved" / f"{number}.parquet"),
+            memory_mb=256,
+        )
+
+
+def place(row: dict[str, object]) -> Place:
+    start, end = (round(row[name].timestamp() * 1000) for name in ("window_start", "window_end"))  # type: ignore[attr-defined]
+    return str(row["key"]), start, end
+
+
+def value(row: dict[str, object], pane: str = "") -> Value:
+    told = [row[f"{name}{pane}"] for name in ("events", "total")]
+    return None if told[0] is None else (int(str(told[0])), int(str(told[1])))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_replay_is_what_the_reference_plays(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - cases, not secrets
+    stream = random_stream(chance)
+    expected, run = Expected(stream), Run(tmp_path, stream, chance, is_replay=True)
+
+    panes = {
+        place(row): (
+            value(row, "__first"),
+            value(row, "__live"),
+            value(row, "__final"),
+            int(str(row["late_firings"])),
+        )
+        for row in run.rows(PANES)
+    }
+
+    assert panes == expected.values()
+    assert run.fates() == Counter(expected.fates())
+    assert {place(row): value(row) for row in run.rows(WINDOWS)} == expected.final()
+    gone = [number for number, fate in enumerate(expected.fates()) if fate == Fate.DROPPED]
+    assert sorted(int(str(row["arrival_seq"])) for row in run.rows(DROPPED)) == gone
+    assert totals(run.made) == totals(run.sessions) == len(stream.events)
+
+
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_a_recompute_is_what_the_reference_plays_offline(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - cases, not secrets
+    stream = random_stream(chance)
+    expected, run = Expected(stream), Run(tmp_path, stream, chance, is_replay=False)
+
+    assert {place(row): value(row) for row in run.rows(WINDOWS)} == expected.final()
+    assert run.fates() == Counter({"on_time": len(stream.events)})
+    assert totals(run.made) == totals(run.sessions) == len(stream.events)
+
+
+def totals(done: list[Done]) -> int:
+    return sum(each.in_units for each in done)

@@ -1,0 +1,60 @@
+"""What the driver asks of the tasks of sessions before it adopts what they made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.histories import random_history, write_history
+from tests.spark.runs import WINDOWS, planned
+from tests.spark.test_native import native_definition
+
+from backstream.core.errors import ContractError, CountError
+from backstream.core.plan import Mode
+from backstream.native.task import Done
+from backstream.spark.native import sessions
+from backstream.spark.native.outputs import run_tasks
+from backstream.spark.run import replay_chunks
+
+
+def run_with(
+    spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[Done], Done]
+) -> None:
+    """Run a range whose tasks say something else than they did."""
+    write_history(folder / "data", random_history(4, rows=80))
+    content = native_definition(folder / "data", window=WINDOWS["session"])
+    plan = planned(folder, content, Mode.REPLAY, since=0, until=3)
+
+    def done(*asked: Any) -> dict[int, Done]:
+        return {number: told(each) for number, each in run_tasks(*asked).items()}
+
+    monkeypatch.setattr(sessions, "run_tasks", done)
+    list(replay_chunks(spark, plan, plan.chunks))
+
+
+def test_units_that_are_lost_are_an_error_that_names_both_counts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_less(each: Done) -> Done:
+        return each if each.units else replace(each, in_units=max(0, each.in_units - 1))
+
+    said = r"the units of sessions hold \d+ records, the sessions made of them \d+"
+    with pytest.raises(CountError, match=said):
+        run_with(spark, tmp_path, monkeypatch, one_less)
+
+
+def test_executors_with_different_hashes_are_named(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backstream.native.cut.TASK_ROWS", 20)
+    monkeypatch.setattr("backstream.native.cut.MOST_READ", 1_000)
+
+    def of_another_version(each: Done) -> Done:
+        return replace(each, hashed_by=f"DuckDB {each.number}", host=f"worker-{each.number}")
+
+    with pytest.raises(ContractError, match="into two shares: DuckDB 0 on worker-0, DuckDB 1 on worker-1"):
+        run_with(spark, tmp_path, monkeypatch, of_another_version)
