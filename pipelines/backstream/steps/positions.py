@@ -2,19 +2,22 @@
 
 A log gives each record one position. Where one comes twice, the archive holds a record twice, and it counts twice.
 Most archives prove the opposite cheaply: in each file a partition's numbers are distinct, and no two files share a
-stretch of them. Only files of which this is not so are compared number by number.
+stretch of them. Of other files all numbers are put together, and the records whose number comes twice are compared.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -27,20 +30,24 @@ from backstream.definition.model import Definition
 from backstream.quality.evidence import Repeated
 from backstream.steps.instants import InstantColumn, Longs
 
-_AT_ONCE = 20_000_000
-"""Positions that are compared at once: 24 bytes each."""
+Bools = npt.NDArray[np.bool_]
+
+_AT_ONCE = 30_000_000
+"""Numbers that are put together at once: 16 bytes each, since they are sorted."""
+_READERS = min(4, os.cpu_count() or 1)
 _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """The numbers of one source partition in one file."""
+    """The numbers of one source partition in one file; `numbers` are all of them, unless there are too many."""
 
     file: str
     partition: str
     first: int
     last: int
     is_distinct: bool
+    numbers: Longs | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,10 @@ class _Positions:
     codes: Longs
     sequences: Longs
     event_ms: Longs
+
+    def where(self, chosen: Bools) -> _Positions:
+        """Some of them."""
+        return _Positions(self.partitions, self.codes[chosen], self.sequences[chosen], self.event_ms[chosen])
 
 
 def find_repeated_positions(plan: Plan, definition: Definition) -> Repeated:
@@ -63,10 +74,18 @@ def find_repeated_positions(plan: Plan, definition: Definition) -> Repeated:
         return Repeated()
     numbers = sorted({number for chunk in plan.chunks for number in chunk.files})
     files = [plan.inputs[number] for number in numbers if plan.inputs[number].may_hold(plan.range)]
-    read = _Reader(definition, plan.range)
-    spans = [span for file in files for span in _spans(file.path, read.positions(file))]
-    suspects = _suspects(spans)
-    return _repeated(read, [file for file in files if file.path in suspects]) if suspects else Repeated()
+    read, parts = _Reader(definition, plan.range), math.ceil(sum(file.rows for file in files) / _AT_ONCE)
+
+    def spans_of(file: InputFile) -> list[_Span]:
+        return list(_spans(file.path, read.positions(file), is_kept=parts <= 1))
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        spans = [span for several in pool.map(spans_of, files) for span in several]
+    paths = _suspects(spans)
+    suspects = [file for file in files if file.path in paths]
+    if parts <= 1:
+        return _repeated(read, suspects, [_twice(span for span in spans if span.file in paths)])
+    return _repeated(read, suspects, (_twice(_part(read, suspects, part, parts)) for part in range(parts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +138,7 @@ def _coded(rows: pa.Table, partition: str | None) -> tuple[Sequence[str], Longs]
     )
 
 
-def _spans(path: str, found: _Positions) -> Iterator[_Span]:
+def _spans(path: str, found: _Positions, *, is_kept: bool) -> Iterator[_Span]:
     """Each partition's first and last number in a file, and whether all its numbers are distinct."""
     if len(found.codes) != len(
         found.sequences
@@ -138,7 +157,8 @@ def _spans(path: str, found: _Positions) -> Iterator[_Span]:
             numbers = np.sort(numbers)
         is_distinct = bool(np.all(np.diff(numbers) > 0))
         partition = found.partitions[int(codes[begin])]
-        yield _Span(path, partition, int(numbers[0]), int(numbers[-1]), is_distinct)
+        kept = numbers if is_kept else None
+        yield _Span(path, partition, int(numbers[0]), int(numbers[-1]), is_distinct, kept)
 
 
 def _suspects(spans: Sequence[_Span]) -> set[str]:
@@ -154,12 +174,36 @@ def _suspects(spans: Sequence[_Span]) -> set[str]:
     return found
 
 
-def _repeated(read: _Reader, files: Sequence[InputFile]) -> Repeated:
-    """Compare all positions of some files: those with the same remainder at once."""
-    parts = max(1, math.ceil(sum(file.rows for file in files) / _AT_ONCE))
+def _part(read: _Reader, files: Sequence[InputFile], part: int, parts: int) -> Iterator[_Span]:
+    """The numbers of some files that leave a remainder."""
+    for file in files:
+        found = read.positions(file)
+        found = found.where(found.sequences % parts == part)
+        yield from _spans(file.path, found, is_kept=True)
+
+
+def _twice(spans: Iterable[_Span]) -> dict[str, Longs]:
+    """The numbers that come more than once, by partition."""
+    numbers: dict[str, list[Longs]] = {}
+    for span in spans:
+        if span.numbers is not None:
+            numbers.setdefault(span.partition, []).append(span.numbers)
+    found: dict[str, Longs] = {}
+    for partition, several in numbers.items():
+        ordered = np.sort(np.concatenate(several))
+        again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+        if len(again):
+            found[partition] = again
+    return found
+
+
+def _repeated(read: _Reader, files: Sequence[InputFile], several: Iterable[Mapping[str, Longs]]) -> Repeated:
+    """Compare the records whose number comes more than once."""
     count, first = 0, list[tuple[str, int, int]]()
-    for part in range(parts):
-        rows = _of_part(read, files, part, parts)
+    for twice in several:
+        if not twice:
+            continue
+        rows = _counted(read, files, twice)
         again = rows.filter(pc.greater(rows["count"], 1))
         count += again.num_rows
         by = [("partition", "ascending"), ("sequence", "ascending"), ("event_ms", "ascending")]
@@ -169,19 +213,24 @@ def _repeated(read: _Reader, files: Sequence[InputFile]) -> Repeated:
     return Repeated(count, tuple(f"{partition} {number} {times} times" for partition, number, times in shown))
 
 
-def _of_part(read: _Reader, files: Sequence[InputFile], part: int, parts: int) -> pa.Table:
-    """How often each position of a part came: `partition`, `sequence`, `event_ms`, `count`."""
+def _counted(read: _Reader, files: Sequence[InputFile], twice: Mapping[str, Longs]) -> pa.Table:
+    """How often each position with one of these numbers came: `partition`, `sequence`, `event_ms`, `count`."""
     tables = []
     for file in files:
         found = read.positions(file)
-        chosen = (found.sequences % parts == part) & (found.codes >= 0)
-        partition = pa.DictionaryArray.from_arrays(
-            pa.array(found.codes[chosen], pa.int32()), pa.array(list(found.partitions), pa.string())
+        is_asked = np.zeros(len(found.codes), dtype=bool)
+        for code, partition in enumerate(found.partitions):
+            if partition in twice:
+                of_partition = found.codes == code
+                is_asked[of_partition] = np.isin(found.sequences[of_partition], twice[partition])
+        chosen = found.where(is_asked)
+        partitions = pa.DictionaryArray.from_arrays(
+            pa.array(chosen.codes, pa.int32()), pa.array(list(found.partitions), pa.string())
         )
         columns: dict[str, Any] = {
-            "partition": partition.cast(pa.string()),
-            "sequence": found.sequences[chosen],
-            "event_ms": found.event_ms[chosen],
+            "partition": partitions.cast(pa.string()),
+            "sequence": chosen.sequences,
+            "event_ms": chosen.event_ms,
         }
         tables.append(pa.table(columns))
     rows = pa.concat_tables(tables)
