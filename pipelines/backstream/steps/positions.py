@@ -2,7 +2,7 @@
 
 A log gives each record one position. Where one comes twice, the archive holds a record twice, and it counts twice.
 Most archives prove the opposite cheaply: in each file a partition's numbers are distinct, and no two files share a
-stretch of them. Of other files all numbers are put together, and the records whose number comes twice are compared.
+stretch of them. Of other files all numbers are put together, and records are compared whose number comes twice.
 """
 
 from __future__ import annotations
