@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from backstream.core.errors import LedgerError
 from backstream.core.folders import read_json, write_json
-from backstream.core.footers import footer_digest
+from backstream.core.footers import Footer
 
 _DIGEST = "manifest_digest"
 
@@ -32,11 +32,11 @@ class StagedFile:
 
     def is_intact(self) -> bool:
         """Return whether the file is there with the size and the footer that it was written with."""
-        path = Path(self.path)
         try:
-            return path.stat().st_size == self.size_bytes and self.digest in ("", footer_digest(path))
+            footer = Footer.of(self.path)
         except (OSError, ValueError):
             return False
+        return footer.size_bytes == self.size_bytes and self.digest in ("", footer.digest)
 
 
 @dataclass(frozen=True, slots=True)

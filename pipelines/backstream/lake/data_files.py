@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
@@ -13,6 +14,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 
+from backstream.core.footers import Footer
 from backstream.core.manifest import StagedFile
 from backstream.lake.warehouse import location_of
 
@@ -33,7 +35,7 @@ def described(table: Table, files: Sequence[StagedFile], locations: Sequence[str
 
     def entry(file: StagedFile, location: str) -> DataFile:
         statistics = data_file_statistics_from_parquet_metadata(
-            parquet_metadata=_footer(table, location_of(file.path)),
+            parquet_metadata=_footer(table, file.path),
             stats_columns=columns,
             parquet_column_mapping=ids,
         )
@@ -56,6 +58,8 @@ def described(table: Table, files: Sequence[StagedFile], locations: Sequence[str
     return [entry(file, place) for file, place in zip(files, places, strict=True)]
 
 
-def _footer(table: Table, location: str) -> pq.FileMetaData:
-    with table.io.new_input(location).open() as file:
+def _footer(table: Table, path: str) -> pq.FileMetaData:
+    if "://" not in path:
+        return pq.read_metadata(pa.BufferReader(Footer.of(path).content))
+    with table.io.new_input(path).open() as file:
         return pq.read_metadata(file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.core.errors import ContractError, LedgerError
-from backstream.core.footers import footer_digest
+from backstream.core.footers import Footer
 from backstream.core.instants import DAY_MS, instant_text
 from backstream.core.intervals import Interval
 from backstream.core.manifest import Manifest, StagedFile
@@ -64,17 +63,12 @@ def checked_files(plan: Plan, suffix: str, manifests: Sequence[Manifest]) -> lis
     owned = {chunk.chunk_id: chunk.interval for chunk in plan.chunks}
     listed = [(owned[manifest.chunk_id], file) for manifest in manifests for file in manifest.files[suffix]]
     checked: dict[str, StagedFile] = {}
-
-    def problems(each: tuple[Interval, StagedFile]) -> list[str]:
-        return list(_problems(table, folder, *each))
-
-    with ThreadPoolExecutor() as pool:
-        for (_, file), found in zip(listed, pool.map(problems, listed), strict=True):
-            if file.path in checked:
-                raise _broken(table, file, ["is listed more than once"])
-            if found:
-                raise _broken(table, file, found)
-            checked[file.path] = file
+    for interval, file in listed:
+        if file.path in checked:
+            raise _broken(table, file, ["is listed more than once"])
+        if found := list(_problems(table, folder, interval, file)):
+            raise _broken(table, file, found)
+        checked[file.path] = file
     return list(checked.values())
 
 
@@ -105,22 +99,22 @@ def _other_tables(plan: Plan, manifest: Manifest) -> ContractError:
 
 
 def _problems(table: PlannedTable, folder: Path, interval: Interval, file: StagedFile) -> Iterator[str]:
-    if os.path.normpath(file.path) != file.path or not Path(file.path).is_relative_to(folder):
+    if os.path.normpath(file.path) != file.path or not file.path.startswith(f"{folder}/"):
         yield f"must lie in {folder}"  # so that no run takes in, or takes away, what another staged
         return
     try:
-        size_bytes = Path(file.path).stat().st_size
-        footer = pq.read_metadata(file.path)
+        end = Footer.of(file.path)
+        footer = pq.read_metadata(pa.BufferReader(end.content))
     except FileNotFoundError:
         yield "there is no such file"
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, ValueError) as error:  # Arrow's own errors are among these
         yield f"cannot be read as Parquet: {error}"
     else:
-        if size_bytes != file.size_bytes:
-            yield f"has {size_bytes} bytes, the manifest says {file.size_bytes}"
+        if end.size_bytes != file.size_bytes:
+            yield f"has {end.size_bytes} bytes, the manifest says {file.size_bytes}"
         if footer.num_rows != file.rows:
             yield f"has {footer.num_rows} rows, the manifest says {file.rows}"
-        elif file.digest and footer_digest(Path(file.path)) != file.digest:
+        elif file.digest and end.digest != file.digest:
             yield "is another file than the job wrote: its footer is not the one that the manifest knows"
         yield from _content_problems(footer, table, interval)
 

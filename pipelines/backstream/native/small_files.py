@@ -1,4 +1,4 @@
-"""Many small files, each with the rows of one chunk and day, made from a few that Spark or DuckDB has written.
+"""Many small files, each with the rows of one chunk and day: made from a few that Spark or DuckDB wrote, and read.
 
 For each file that it writes, Spark starts three processes that set permissions, and keeps a checksum beside it:
 some 20 ms, which for years of few records is most of all that a run takes. Arrow takes less than one.
@@ -16,6 +16,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+
+_SMALL_BYTES = 1_000_000
+
+
+def columns_of(path: Path, names: Sequence[str]) -> pa.Table:
+    """Return some columns of a Parquet file.
+
+    A small one is read at once, by this thread: to ask for its parts, from several threads, takes longer.
+    """
+    if path.stat().st_size > _SMALL_BYTES:
+        with pq.ParquetFile(path) as file:
+            return file.read(names)
+    return pq.ParquetFile(pa.BufferReader(path.read_bytes())).read(names, use_threads=False)
 
 
 def split_files(folder: Path, names: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -20,12 +21,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 
 from backstream.core.errors import CountError, StorageError
-from backstream.core.footers import footer_digest
+from backstream.core.footers import Footer
 from backstream.core.instants import DAY_MS, moment
 from backstream.core.manifest import StagedFile
 from backstream.core.plan import Chunk, Plan, PlannedTable
 from backstream.core.tables import METRICS, PANES, RECORD_COUNT, WINDOWS, pane_count
-from backstream.native.small_files import split_files
+from backstream.native.small_files import columns_of, split_files
 from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
 from backstream.spark.read import rows_of
 from backstream.spark.schemas import conforming
@@ -224,7 +225,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _described(path: Path, counted: str | None) -> StagedFile:
-    with pq.ParquetFile(path) as file:
-        rows = file.metadata.num_rows
-        records = pc.sum(file.read([counted])[counted]).as_py() or 0 if counted and rows else 0
-    return StagedFile(str(path), path.stat().st_size, rows, records, footer_digest(path))
+    footer = Footer.of(path)
+    rows = pq.read_metadata(pa.BufferReader(footer.content)).num_rows
+    records = pc.sum(columns_of(path, [counted])[counted]).as_py() or 0 if counted and rows else 0
+    return StagedFile(str(path), footer.size_bytes, rows, records, footer.digest)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pandas import DataFrame
 
 from backstream.core.audit import Audit, Verdict
@@ -31,6 +31,7 @@ from backstream.definition.model import Definition
 from backstream.lake.days import count_published_rows
 from backstream.lake.ledger import Status, record_checks, record_run, runs
 from backstream.lake.staging import checked_files, require_complete
+from backstream.native.small_files import columns_of
 from backstream.quality.evidence import READ_OF_QUARANTINE, Evidence, unreadable_in
 from backstream.quality.gate import judge
 from backstream.steps.outcome import failing, outcome_row
@@ -139,5 +140,5 @@ def staged_metrics(manifests: Sequence[Manifest]) -> DataFrame:
 
 def _read(paths: Sequence[str], columns: Sequence[str]) -> pa.Table:
     """Some columns of Parquet files, of at least one; some may say that a column has no nulls, and others not."""
-    tables = [pq.ParquetFile(path).read(columns) for path in paths]
+    tables = [columns_of(Path(path), columns) for path in paths]
     return pa.concat_tables(tables, promote_options="default")
