@@ -8,7 +8,6 @@ stretch of them. Of other files all numbers are put together, and records are co
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,12 +28,12 @@ from backstream.core.records import ONLY_PARTITION
 from backstream.definition.model import Definition
 from backstream.quality.evidence import Repeated
 from backstream.steps.instants import InstantColumn, Longs
+from backstream.steps.reading import READERS
 
 Bools = npt.NDArray[np.bool_]
 
 _AT_ONCE = 30_000_000
 """Numbers that are put together at once: 16 bytes each, since they are sorted."""
-_READERS = min(4, os.cpu_count() or 1)
 _NAMED = 3
 
 
@@ -79,7 +78,7 @@ def find_repeated_positions(plan: Plan, definition: Definition) -> Repeated:
     def spans_of(file: InputFile) -> list[_Span]:
         return list(_spans(file.path, read.positions(file), is_kept=parts <= 1))
 
-    with ThreadPoolExecutor(_READERS) as pool:
+    with ThreadPoolExecutor(READERS) as pool:
         spans = [span for several in pool.map(spans_of, files) for span in several]
     paths = _suspects(spans)
     suspects = [file for file in files if file.path in paths]

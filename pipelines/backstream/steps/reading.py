@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pyarrow.parquet as pq
 
 from backstream.core.errors import PlanError
 from backstream.steps.inputs import reason_of
+
+READERS = min(4, os.cpu_count() or 1)
+"""Files that are read at the same time, each with what is computed of it."""
 
 
 class UnreadableError(PlanError):
