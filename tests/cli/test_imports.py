@@ -20,10 +20,11 @@ from backstream.steps import plan_run
 from backstream.steps.observe import observe
 
 CHILD = """
-import json, runpy, sys
+import json, sys
+from backstream.cli import app
 sys.argv = ["backstream", *sys.argv[1:]]
 try:
-    runpy.run_module("backstream.cli", run_name="__main__")
+    app()
 except SystemExit as end:
     print(json.dumps([end.code, sorted({name.partition(".")[0] for name in sys.modules})]), file=sys.stderr)
 """

@@ -1,5 +1,5 @@
 """`python -m backstream.cli`."""
 
-from backstream.cli import app
+from backstream.cli import main
 
-app()
+main()

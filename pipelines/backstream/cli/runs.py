@@ -200,8 +200,17 @@ def carry_out(planned: Plan, spark: StartingSpark) -> None:
     Thread(target=import_library, name="import the gate", daemon=True).start()
     with steps.failing(planned):
         steps.make_tables(planned)
-        _replay(planned, spark)
-    console = Console(stderr=True)
+        stopping = _replay(planned, spark)
+    try:
+        _conclude(planned, Console(stderr=True))
+    finally:
+        stopping.join()  # whoever starts Spark next in this process must not find it half gone
+
+
+def _conclude(planned: Plan, console: Console) -> None:
+    """Audit and publish what was replayed."""
+    from backstream import steps
+
     try:
         with console.status("auditing"):
             steps.audit_run(planned)
@@ -274,8 +283,12 @@ def _plan_text(planned: Plan) -> str:
     return "\n".join(lines)
 
 
-def _replay(planned: Plan, starting: StartingSpark) -> None:
-    """All chunks in one Spark application, with a bar that moves as stages finish."""
+def _replay(planned: Plan, starting: StartingSpark) -> Thread:
+    """All chunks in one Spark application, with a bar that moves as stages finish.
+
+    Returns:
+        Who stops Spark: that takes most of a second, in which the audit can begin.
+    """
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -308,4 +321,6 @@ def _replay(planned: Plan, starting: StartingSpark) -> None:
                 reached[manifest.chunk_id] = len(STAGES)
                 progress.update(bar, completed=sum(reached.values()))
         progress.update(bar, description="replayed")
-        spark.stop()
+    stopping = Thread(target=spark.stop, name="stop Spark")
+    stopping.start()
+    return stopping
