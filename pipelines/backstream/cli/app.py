@@ -36,14 +36,15 @@ def main() -> NoReturn:
     Python would take everything apart that a run has loaded, which takes it a second. What a library has to do at
     the end (Spark's Java, temporary folders) is done; memory is the operating system's.
     """
+    status = 0
     try:
         app()
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way to have it done
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # whoever read it may be gone
             stream.flush()
-    atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way to have it done
     os._exit(status)
 
 

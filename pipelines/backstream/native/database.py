@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,6 +66,15 @@ def written(rows: int, output: Output) -> Written:
     """Return the file of a table, split where it has to be."""
     paths = split_file(Path(output.path), output.split_by) if rows and output.split_by else [output.path]
     return Written([str(path) for path in paths], rows)
+
+
+def all_written(rows: Mapping[str, int], outputs: Mapping[str, Output | None]) -> dict[str, Written]:
+    """Return by table what a task wrote, split where it has to be; nothing of a table without rows."""
+    return {
+        suffix: written(rows[suffix], output)
+        for suffix, output in outputs.items()
+        if output is not None and rows.get(suffix)
+    }
 
 
 def register_thresholds(opened: duckdb.DuckDBPyConnection, thresholds: Thresholds | None) -> None:

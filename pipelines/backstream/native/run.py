@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from backstream.core.fates import Fate
 from backstream.core.tables import DROPPED, PANES, WINDOWS
 from backstream.native import sql
-from backstream.native.database import database, register_thresholds, write, written
+from backstream.native.database import all_written, database, register_thresholds, write
 from backstream.native.files import files_alike
 from backstream.native.queries import WindowQueries
 from backstream.native.sessions.run import run_session_task, run_unit_task
@@ -94,12 +94,7 @@ def _run_window_task(asked: WindowTask) -> Done:
                 rows[WINDOWS] = write(opened, queries.published(), task.windows.path, task.windows)
         if dropped and task.dropped is not None:
             rows[DROPPED] = write(opened, queries.dropped(), task.dropped.path, task.dropped)
-    outputs = {WINDOWS: task.windows, PANES: task.panes, DROPPED: task.dropped}
-    files = {
-        suffix: written(rows[suffix], output)
-        for suffix, output in outputs.items()
-        if output is not None and rows.get(suffix)
-    }
+    files = all_written(rows, {WINDOWS: task.windows, PANES: task.panes, DROPPED: task.dropped})
     return Done(task.number, socket.gethostname(), scanned, task.counts_path if is_counted else None, files)
 
 

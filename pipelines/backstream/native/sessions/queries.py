@@ -224,8 +224,8 @@ class SessionQueries:
         }
         return f"SELECT {named(columns)} FROM dirty ORDER BY {UNIT}"
 
-    def panes(self, has_dirty: bool) -> str:
-        """Return the columns of the table of panes: of clean islands, and of what the fold made of the others."""
+    def panes(self, *, has_dirty: bool) -> str:
+        """Return the columns of the table of panes: of clean islands, and of what the fold made of dirty ones."""
         task = self._task
         assert task.panes is not None  # noqa: S101 - asked for by a replay only
         values = [(f"{each.name}__{pane}", value_of(each)) for pane in PANES_KEPT for each in task.aggregates]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from backstream.core.fates import Fate
 from backstream.core.tables import DROPPED, PANES, WINDOWS
 from backstream.native import sql
-from backstream.native.database import database, version, write, written
+from backstream.native.database import all_written, database, version, write
 from backstream.native.files import files_alike
 from backstream.native.sessions.queries import UNIT, SessionQueries, UnitQueries
 from backstream.native.sessions.rows import fated, in_windows, played
@@ -72,7 +72,7 @@ def run_session_task(asked: SessionTask) -> Done:
             opened.execute(f"CREATE TEMP TABLE placed AS {queries.placed()}")
             opened.execute(f"CREATE TEMP TABLE islands AS {queries.islands('FROM placed')}")
             has_dirty = _play(opened, queries)
-            rows[PANES] = write(opened, queries.panes(has_dirty), task.panes.path, task.panes)
+            rows[PANES] = write(opened, queries.panes(has_dirty=has_dirty), task.panes.path, task.panes)
             if rows[PANES]:
                 rows[WINDOWS] = write(opened, queries.published(), task.windows.path, task.windows)
             if has_dirty:
@@ -80,18 +80,12 @@ def run_session_task(asked: SessionTask) -> Done:
             if has_dirty and task.dropped is not None:
                 rows[DROPPED] = write(opened, queries.dropped(), task.dropped.path, task.dropped)
         ((records, ours),) = opened.execute(queries.totals()).fetchall()
-    outputs = {WINDOWS: task.windows, PANES: task.panes, DROPPED: task.dropped}
-    files = {
-        suffix: written(rows[suffix], output)
-        for suffix, output in outputs.items()
-        if output is not None and rows.get(suffix)
-    }
     return Done(
         number=task.number,
         host=socket.gethostname(),
         scanned=0,
         counts=task.counts_path if is_moved else None,
-        written=files,
+        written=all_written(rows, {WINDOWS: task.windows, PANES: task.panes, DROPPED: task.dropped}),
         in_units=int(records),
         in_windows=int(ours),
     )

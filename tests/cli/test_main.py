@@ -1,0 +1,53 @@
+"""How a command ends its process: with its status, with all that it said, and after what libraries do last."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CHILD = """
+import atexit, sys
+import typer
+from backstream.cli import app, main
+
+@app.command()
+def speak(lines: int) -> None:
+    if lines > 3:
+        atexit.register(print, "last", file=sys.stderr)
+    for line in range(lines):
+        print(line)
+    if lines == 3:
+        raise typer.Exit(7)
+
+sys.argv = ["backstream", *sys.argv[1:]]
+main()
+"""
+
+
+def child(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", CHILD, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_all_that_a_command_says_arrives_and_what_libraries_registered_is_done() -> None:
+    ended = child("speak", "100000")
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == [*map(str, range(100_000))]
+    assert ended.stderr == "last\n"
+
+
+def test_the_status_is_that_of_the_command() -> None:
+    assert child("speak", "3").returncode == 7
+    assert child("speak").returncode == 2
+
+
+def test_whoever_stops_reading_gets_no_trace() -> None:
+    told = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -c '{CHILD}' speak 100000 | head -1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert told.stdout == "0\n"
+    assert told.stderr == "last\n"
