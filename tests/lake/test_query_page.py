@@ -1,4 +1,4 @@
-"""The README shows how others read a published table: what it shows is run here, word for word."""
+"""Run each block of the page that shows how to query a published table, word for word."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from tests.lake.conftest import Lake
 
 from backstream.core.folders import CATALOG_VARIABLE, Home
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "query.md"
 ENGINES = ("pandas", "polars", "duckdb", "pyspark")
 
 
 def blocks() -> list[str]:
-    """The Python of the section, block by block."""
-    _, _, rest = README.read_text(encoding="utf-8").partition("## Read it from anywhere\n")
-    section, _, _ = rest.partition("\n## ")
-    return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    """Return the Python blocks of the page, in order."""
+    return re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
 @pytest.fixture(scope="module")
