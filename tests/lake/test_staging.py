@@ -91,8 +91,7 @@ def test_a_file_that_is_cut_short_is_refused(lake: Lake, plan: Plan, good: Stage
     assert refusal(lake, plan, good) == (
         "a file staged for table `flights` breaks its contract\n"
         f"  {good.path}\n"
-        "  cannot be read as Parquet: Parquet magic bytes not found in footer. "
-        "Either the file is corrupted or this is not a parquet file."
+        "  cannot be read as Parquet: no Parquet footer at its end, 2806 bytes"
     )
 
 
