@@ -177,6 +177,9 @@ SUMS = {
     "greatest": "max(l)",
     "first_name": "min(s)",
     "last_time": "max(t)",
+    "least_double": "min(x)",
+    "greatest_double": "max(x)",
+    "greatest_float": "max(f)",
     "mean": "avg(i)",
 }
 DOUBLES = {"total": "sum(x)", "mean": "avg(x)", "narrow": "sum(f)", "of_narrow": "avg(f)"}
@@ -196,7 +199,7 @@ def test_keys_and_values_of_every_type_give_what_they_give_on_spark(
     )
 
     assert len(native[""]) > 100
-    assert native == other
+    assert repr(native) == repr(other)  # NaN is not equal to itself
 
 
 def test_sums_of_doubles_differ_by_no_more_than_the_order_of_adding(spark: SparkSession, tmp_path: Path) -> None:
