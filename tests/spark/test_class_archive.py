@@ -54,6 +54,26 @@ def test_one_that_nobody_finished_is_not_read_and_written_again_after_a_while(pa
     assert options_to_read_or_write() == f"-XX:ArchiveClassesAtExit={path} {TO_STDERR} {QUIET}"
 
 
+def test_one_of_other_jars_is_another_and_goes_when_the_new_one_is_written(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options_to_read_or_write()
+    path.write_bytes(b"complete")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    jar = tmp_path / "jars" / "spark-core.jar"
+    jar.parent.mkdir()
+    jar.touch()
+    first = archive()
+    os.utime(jar, (1, 1))
+    second = archive()
+
+    assert len({path, first, second}) == 3
+    options_to_read_or_write()
+    assert sorted(each.name for each in path.parent.iterdir()) == [
+        second.with_suffix(".mark").name if second else ""
+    ]
+
+
 def test_nobody_writes_where_nobody_may_or_wants(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "/proc/nowhere")
     assert options_to_read_or_write() == ""

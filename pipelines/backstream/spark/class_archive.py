@@ -14,10 +14,11 @@ import os
 import shutil
 import sys
 import time
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from backstream.spark.heap import conf_folder
+from backstream.spark.heap import conf_folder, spark_home
 
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """Java tells of each class that it leaves out; nobody can do anything about it."""
@@ -58,8 +59,19 @@ def archive() -> Path | None:
     if not folder or java is None or " " in folder:  # options are told apart by spaces
         return None
     file = java.resolve()
-    told = f"{file} {file.stat().st_mtime_ns} {Path(sys.prefix).resolve()}"
-    return Path(folder) / f"spark-{version('pyspark')}-{hashlib.sha256(told.encode()).hexdigest()[:12]}.jsa"
+    machine = _hash(f"{file} {file.stat().st_mtime_ns} {Path(sys.prefix).resolve()}")
+    return Path(folder) / f"spark-{version('pyspark')}-{machine}-{_hash(_jars())}.jsa"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _jars() -> str:
+    """Spark's jars with their times: once one of them was installed again, Java silently refuses the archive."""
+    folder = spark_home() / "jars"
+    jars = sorted((each.name, each.stat().st_mtime_ns) for each in os.scandir(folder)) if folder.is_dir() else []
+    return f"{folder} {jars}"
 
 
 def is_complete(path: Path) -> bool:
@@ -95,4 +107,14 @@ def _is_ours_to_write(path: Path) -> bool:
         mark.open("x").close()
     except OSError:
         return False
+    _remove_those_of_other_jars(path)
     return True
+
+
+def _remove_those_of_other_jars(path: Path) -> None:
+    """Remove the archives that this one replaces: they take 180 MB each, and no Java can read them any more."""
+    same, _, _ = path.stem.rpartition("-")
+    for old in path.parent.glob(f"{same}-*"):
+        if old.stem != path.stem:
+            with suppress(OSError):
+                old.unlink()

@@ -103,8 +103,13 @@ def _set_for_spark() -> str | None:
 
 def conf_folder() -> Path:
     """Where Spark looks for its files of settings; it is found without importing it."""
-    if named := os.environ.get("SPARK_CONF_DIR"):
-        return Path(named)
+    named = os.environ.get("SPARK_CONF_DIR")
+    return Path(named) if named else spark_home() / "conf"
+
+
+def spark_home() -> Path:
+    """Return the folder of Spark; it is found without importing it."""
+    if named := os.environ.get("SPARK_HOME"):
+        return Path(named).resolve()
     installed = importlib.util.find_spec("pyspark")
-    at = os.environ.get("SPARK_HOME") or (Path(installed.origin).parent if installed and installed.origin else "")
-    return Path(at) / "conf"
+    return Path(installed.origin).parent.resolve() if installed and installed.origin else Path()
