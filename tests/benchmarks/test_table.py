@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.__main__ import saved
-from benchmarks.comparisons import COMPARISONS, Asked, Comparison, Section, ratio, wanted
+from benchmarks.comparisons import ALL, Asked, Comparison, Section, ratio, wanted
 from benchmarks.peers.registry import PEERS
 from benchmarks.results import Results, Runs
 from rich.console import Console
@@ -82,7 +82,7 @@ def test_a_page_without_a_place_for_figures_is_refused() -> None:
 def test_the_page_shows_the_results_that_are_kept() -> None:
     text = PAGE.read_text(encoding="utf-8")
 
-    assert table.with_figures(text, table.markdown(saved(), COMPARISONS)) == text
+    assert table.with_figures(text, table.markdown(saved(), ALL)) == text
 
 
 def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
