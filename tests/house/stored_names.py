@@ -1,0 +1,120 @@
+"""The names that files, tables and commands carry, read from the code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from backstream.cli import app
+from backstream.core.audit import Audit, Check
+from backstream.core.decision import Decision
+from backstream.core.folders import Home
+from backstream.core.manifest import Manifest, StagedFile
+from backstream.core.observation import DayFigures, DayNote, Observation
+from backstream.core.plan import Chunk, InputFile, Plan, PlannedTable
+from backstream.core.publication import Publication
+from backstream.core.summary import Summary
+from backstream.core.tables import (
+    METRICS_TABLE,
+    QUARANTINE_TABLE,
+    Table,
+    dropped_table,
+    firings_table,
+    panes_table,
+    restatements_table,
+    windows_table,
+)
+from backstream.definition.load import json_schema
+from backstream.lake import formats, history
+from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE
+
+EXPECTATIONS = Path(__file__).parents[2] / "expectations"
+_JSON: dict[str, type[Any]] = {
+    **{"plan": Plan, "plan.chunks": Chunk, "plan.inputs": InputFile, "plan.tables": PlannedTable, "run": Summary},
+    **{"manifest": Manifest, "manifest.files": StagedFile, "audit": Audit, "audit.checks": Check},
+    **{"approval": Decision, "publication": Publication},
+    **{"state": Observation, "state.days": DayNote, "totals": DayFigures},
+}
+
+
+def stored_names() -> dict[str, list[str]]:
+    """Return the stored names by the kind of place that they are in, sorted."""
+    kinds = {
+        "definition": _definition_keys(),
+        "tables": _columns(),
+        "json": (f"{name}.{field.name}" for name, kind in _JSON.items() for field in fields(kind)),
+        "files": _files(),
+        "properties": _properties(),
+        "commands": _commands(),
+        "checks": _checks(),
+    }
+    return {kind: sorted(set(names)) for kind, names in kinds.items()}
+
+
+def _definition_keys() -> Iterator[str]:
+    schema = json.loads(json_schema())
+
+    def walk(node: Any, path: str) -> Iterator[str]:
+        if isinstance(node, list):
+            for each in node:
+                yield from walk(each, path)
+        if not isinstance(node, dict):
+            return
+        if reference := node.get("$ref"):
+            yield from walk(schema["$defs"][reference.rpartition("/")[2]], path)
+        yield from (f"{path} = {value}" for value in node.get("enum", []))
+        for key, value in node.get("properties", {}).items():
+            yield f"{path}.{key}".lstrip(".")
+            yield from walk(value, f"{path}.{key}".lstrip("."))
+        for key in ("anyOf", "oneOf", "items", "prefixItems"):
+            yield from walk(node.get(key), path)
+
+    return walk(schema, "")
+
+
+def _columns() -> Iterator[str]:
+    tables: list[Table] = [METRICS_TABLE, QUARANTINE_TABLE, RUNS_TABLE, CHECKS_TABLE]
+    tables += [dropped_table(()), restatements_table(())]
+    tables += [make((), ()) for make in (windows_table, panes_table, firings_table)]
+    for table in tables:
+        for column in table.columns:
+            yield f"{table.suffix or 'windows'}.{column.name}"
+
+
+def _files() -> Iterator[str]:
+    home = Home(Path("/home"))
+    run = home.run("dataset", "run")
+    for owner in (home, run):
+        for name, member in vars(type(owner)).items():
+            if isinstance(member, property) and isinstance(path := getattr(owner, name), Path):
+                yield str(path.relative_to(home.path))
+    yield from (str(path.relative_to(home.path)) for path in (home.observation("x"), home.advice("x")))
+
+
+def _properties() -> Iterator[str]:
+    for module in (formats, history):
+        for value in vars(module).values():
+            if isinstance(value, str) and value.startswith("backstream.") and value != module.__name__:
+                yield value
+
+
+def _commands() -> Iterator[str]:
+    group: Any = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        yield name
+        for parameter in command.params:
+            for option in parameter.opts:
+                if option.startswith("-"):
+                    yield f"{name} {option}"
+
+
+def _checks() -> Iterator[str]:
+    for file in sorted(EXPECTATIONS.glob("*.json")):
+        for entry in json.loads(file.read_text(encoding="utf-8"))["expectations"]:
+            yield f"{file.stem}: {entry['description']}"
+            yield f"frame {entry['meta']['frame']}: {entry['kwargs'].get('column', '')}".rstrip(": ")
