@@ -35,10 +35,20 @@ from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE
 
 EXPECTATIONS = Path(__file__).parents[2] / "expectations"
 _JSON: dict[str, type[Any]] = {
-    **{"plan": Plan, "plan.chunks": Chunk, "plan.inputs": InputFile, "plan.tables": PlannedTable, "run": Summary},
-    **{"manifest": Manifest, "manifest.files": StagedFile, "audit": Audit, "audit.checks": Check},
-    **{"approval": Decision, "publication": Publication},
-    **{"state": Observation, "state.days": DayNote, "totals": DayFigures},
+    "plan": Plan,
+    "plan.chunks": Chunk,
+    "plan.inputs": InputFile,
+    "plan.tables": PlannedTable,
+    "run": Summary,
+    "manifest": Manifest,
+    "manifest.files": StagedFile,
+    "audit": Audit,
+    "audit.checks": Check,
+    "approval": Decision,
+    "publication": Publication,
+    "state": Observation,
+    "state.days": DayNote,
+    "totals": DayFigures,
 }
 
 
