@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bases = {each.base for each in wanted}
     measured = Results(0, 0, options.heap, results.today(), results.computer())
     rows = options.rows or (ROWS if wanted else shapes.ROWS)
-    setting = Setting(rows, options.rounds, options.heap, options.folder.resolve())
+    setting = Setting(rows, options.rounds, options.heap, options.folder.resolve(), not options.no_scripts)
     if wanted:
         measured = by_kind(setting, wanted, [peer.name for peer in peers if peer.name in bases])
     if jobs:
@@ -85,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--shapes", nargs="+", choices=shapes.NAMES, default=[*shapes.NAMES], help="of whole jobs (default all)"
     )
+    parser.add_argument("--no-scripts", action="store_true", help="of whole jobs: leave out the scripts by hand")
     choices = ["all", "none", *registry.FAMILIES]
     parser.add_argument(
         "--peers", nargs="+", choices=choices, default=["structured-streaming"], help="other engines"

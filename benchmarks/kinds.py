@@ -42,6 +42,8 @@ class Setting(NamedTuple):
     rounds: int
     heap: str
     folder: Path
+    has_scripts: bool = True
+    """Whether whole jobs run beside the scripts by hand."""
 
 
 def by_kind(setting: Setting, wanted: Sequence[Comparison], peers: Sequence[str]) -> Results:

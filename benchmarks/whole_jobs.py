@@ -195,7 +195,7 @@ def _jobs(name: str, setting: Setting, folder: Path) -> list[WholeJob]:
     home = folder / "home"
     ours = _Ours(definition, home, setting.heap, lambda: shutil.rmtree(home, ignore_errors=True))
     return [
-        by_hand,
+        *([by_hand] if setting.has_scripts else []),
         *(ours.run(f"{name}, {way}", shape.stream.rows, _DAY, way) for way in ("recompute", "replay")),
     ]
 
