@@ -96,7 +96,9 @@ class UnitQueries:
         if task.met is None:
             return found
         one = {name: f"any_value({value})" for name, value in {**keys, "share": share}.items()}
-        met = {"met_ms": "any_value(watermark_ms)", **{name: f"any_value({name})" for name in _ARRIVED}}
+        arrived = {name: name for name in _ARRIVED} | {"source_partition": PARTITION_TEXT}
+        met = {"met_ms": "watermark_ms", **arrived}
+        met = {name: f"any_value({value})" for name, value in met.items()}
         # Stragglers may be alike in every column; each is a unit all the same.
         alone = f"SELECT {named({**one, **spans, **parts, **met})} FROM stragglers GROUP BY rowid"
         return f"{found} UNION ALL {alone}"
