@@ -283,6 +283,26 @@ def test_files_with_other_columns_and_strange_names_are_read(spark: SparkSession
     assert native == other
 
 
+@pytest.mark.parametrize("mode", [Mode.RECOMPUTE, Mode.REPLAY])
+def test_sessions_without_a_readable_record_are_empty_as_on_spark(
+    spark: SparkSession, tmp_path: Path, mode: Mode
+) -> None:
+    write_history(tmp_path / "data", random_history(5, rows=30))
+    for file in (tmp_path / "data").rglob("*.parquet"):
+        table = pq.read_table(file, partitioning=None)
+        nothing = pa.nulls(table.num_rows, pa.int64())
+        pq.write_table(table.set_column(table.column_names.index("seq"), "seq", nothing), file)
+
+    native, other = (
+        _run(spark, tmp_path / engine, tmp_path / "data", engine, mode, {"window": WINDOWS["session"]})
+        for engine in ("native", "spark")
+    )
+
+    assert native[""] == []
+    assert {row["reason"] for row in native["quarantine"]} == {"null_sequence"}
+    assert native == other
+
+
 WIDER = [*product(["tumbling", "session"], ["origin", "key", "value"], [False]), ("session", "origin", True)]
 
 

@@ -124,6 +124,8 @@ def rest_tasks(
 
 def run_tasks(spark: SparkSession, tasks: Sequence[Task]) -> dict[int, Done]:
     """Have tasks done, each by a task of Spark, and return what they say, by number. Runs a job."""
+    if not tasks:  # no record was readable, so that there are no units
+        return {}
     ship(spark.sparkContext)
     done = spark.sparkContext.parallelize(tasks, len(tasks)).map(run_task).collect()
     return {each.number: each for each in done}
