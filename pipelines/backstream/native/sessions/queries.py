@@ -148,7 +148,7 @@ class SessionQueries:
         paths = ", ".join(literal_path(path) for path in self._task.units)
         is_replay = self._task.panes is not None
         of_key = f"PARTITION BY {', '.join(self._keys)}" if self._keys else ""
-        of_key += " ORDER BY first_ms" + (", met_ms" if is_replay else "")
+        of_key += " ORDER BY first_ms" + (", met_ms NULLS FIRST" if is_replay else "")
         before = f"OVER ({of_key} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         told = {"before_ms": f"max(last_ms) {before}"}
         if is_replay:
