@@ -63,6 +63,8 @@ class Run:
         self.span = Interval(min(times_ms), max(times_ms) + 1)
         self._chunks = Chunks(self.span.start_ms, 2 * FAR_MS, 1)
         self._cells = Tumbling(HOUR_MS)
+        for name in ("units", "counts", "moved"):
+            (folder / name).mkdir()
         files = self._write_events(chance)
         shares = chance.choice([1, 2, 5])
         inside = sorted(chance.choices(times_ms, k=chance.choice([0, 1, 3])))
