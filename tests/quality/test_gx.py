@@ -12,12 +12,13 @@ import pandas as pd
 from backstream.quality.gx import answer, batches, import_library
 
 import_library()
-after_import = sorted({"altair", "scipy.stats"} & sys.modules.keys())
+after_import = sorted({"altair", "scipy.stats", "grpc", "pyspark.sql.connect"} & sys.modules.keys())
 frame = pd.DataFrame({"page": ["home", "home", "cart", "cart"]})
 (batch,) = batches({"clicks": frame}).values()
 of = {"partition_object": {"values": ["home", "cart"], "weights": [0.5, 0.5]}, "threshold": 0.1, "column": "page"}
 found = answer(batch, "expect_column_kl_divergence_to_be_less_than", of, frame)
 import scipy.stats
+import pyspark.sql.connect.session
 print(json.dumps([after_import, found.is_met, found.error, round(scipy.stats.norm.cdf(0), 3)]))
 """
 

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from threading import Lock
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
 _FEW_NEED = ("altair", "scipy.stats")
 """The library imports them for checks of distributions; they take 70 MB, and half a second."""
+_FOR_SPARK_CONNECT = ("pyspark.sql.connect.dataframe", "pyspark.sql.connect.session")
+"""The library does without them, and what is checked here is pandas. They take 16 MB."""
 _IMPORTING = Lock()
 
 
@@ -118,13 +120,15 @@ def import_library() -> Any:
         warnings.simplefilter("ignore")
         if "great_expectations" in sys.modules:
             return import_module("great_expectations")
-        deferred = {name: _Deferred(name) for name in _FEW_NEED if name not in sys.modules}
-        sys.modules.update(deferred)
+        # None is how Python notes that a module cannot be imported.
+        instead = {name: _Deferred(name) for name in _FEW_NEED} | dict.fromkeys(_FOR_SPARK_CONNECT)
+        instead = {name: module for name, module in instead.items() if name not in sys.modules}
+        sys.modules.update(cast("dict[str, ModuleType]", instead))
         try:
             return import_module("great_expectations")
         finally:
-            for name, module in deferred.items():
-                if sys.modules.get(name) is module:
+            for name, module in instead.items():
+                if name in sys.modules and sys.modules[name] is module:
                     del sys.modules[name]
 
 
