@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+
+import pytest
 
 CHILD = """
 import atexit, sys
@@ -18,6 +21,8 @@ def speak(lines: int) -> None:
         print(line)
     if lines == 3:
         raise typer.Exit(7)
+    if lines == 2:
+        sys.exit("no answer")
 
 sys.argv = ["backstream", *sys.argv[1:]]
 main()
@@ -51,3 +56,26 @@ def test_whoever_stops_reading_gets_no_trace() -> None:
 
     assert told.stdout == "0\n"
     assert told.stderr == "last\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_output_that_a_full_disk_refuses_is_an_error(lines: int, unbuffered: str) -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device, not a file
+        ended = subprocess.run(
+            [sys.executable, "-c", CHILD, "speak", str(lines)],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert ended.returncode == 1
+    assert ended.stderr.removeprefix("last\n") == "error: cannot write: No space left on device\n"
+
+
+def test_the_text_that_a_command_ends_with_is_on_standard_error() -> None:
+    ended = child("speak", "2")
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "0\n1\n", "no answer\n")

@@ -32,6 +32,7 @@ COLUMNS = [
 
 
 def task_of(folder: Path, files: list[Path], memory_mb: int = 256) -> WindowTask:
+    (folder / "out").mkdir(exist_ok=True)  # the driver makes the folder of counts
     return WindowTask(
         number=3,
         reading=READING,

@@ -10,15 +10,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.spark.session_streams import Expected, Place, Stream, Value, random_stream
+from tests.spark.session_streams import Event, Expected, Place, Stream, Value, random_stream
 
 from backstream.core.fates import Fate
-from backstream.core.instants import HOUR_MS
+from backstream.core.instants import HOUR_MS, MIN_MS
 from backstream.core.intervals import Interval
 from backstream.core.records import Clock
 from backstream.core.tables import DROPPED, PANES, WINDOWS
 from backstream.core.windows import Tumbling
+from backstream.native.database import database
 from backstream.native.run import run_task
+from backstream.native.sessions.queries import SessionQueries
 from backstream.native.sessions.task import Met, SessionTask, UnitTask
 from backstream.native.task import Chunks, Done, Output, Reading
 from backstream.native.types import Aggregate
@@ -61,6 +63,8 @@ class Run:
         self.span = Interval(min(times_ms), max(times_ms) + 1)
         self._chunks = Chunks(self.span.start_ms, 2 * FAR_MS, 1)
         self._cells = Tumbling(HOUR_MS)
+        for name in ("units", "counts", "moved"):
+            (folder / name).mkdir()
         files = self._write_events(chance)
         shares = chance.choice([1, 2, 5])
         inside = sorted(chance.choices(times_ms, k=chance.choice([0, 1, 3])))
@@ -73,7 +77,8 @@ class Run:
         for each in self.made:
             for share, path in each.units.items():
                 units.setdefault(share, []).append(path)
-        self.sessions = [run_task(self._session_task(share, units[share])) for share in units]
+        self.tasks = [self._session_task(share, units[share]) for share in units]
+        self.sessions = [run_task(task) for task in self.tasks]
 
     def rows(self, suffix: str) -> list[dict[str, object]]:
         """What was written for a table."""
@@ -203,6 +208,22 @@ def test_a_recompute_is_what_the_reference_plays_offline(tmp_path: Path, seed: i
     assert {place(row): value(row) for row in run.rows(WINDOWS)} == expected.final()
     assert run.fates() == Counter({"on_time": len(stream.events)})
     assert totals(run.made) == totals(run.sessions) == len(stream.events)
+
+
+def test_a_straggler_at_the_same_time_as_a_unit_in_time_is_in_its_chain(tmp_path: Path) -> None:
+    """Its watermark would have fired the session of the first event, which the second has extended by then."""
+    events = [Event(35, MIN_MS, "x", 1), Event(45, MIN_MS, "x", 2), Event(45, 80, "x", 4)]
+    run = Run(tmp_path, Stream(events, 40, 0), random.Random(1), is_replay=True)  # noqa: S311 - cases, not secrets
+    (task,) = run.tasks
+    queries = SessionQueries(task)
+
+    with database(256) as opened:
+        opened.execute(f"CREATE TEMP TABLE placed AS {queries.placed()}")
+        opened.execute(f"CREATE TEMP TABLE islands AS {queries.islands('FROM placed')}")
+        found = opened.execute("SELECT events, is_clean FROM islands").fetchall()
+
+    assert found == [(3, True)]
+    assert [value(row) for row in run.rows(WINDOWS)] == [(3, 7)]
 
 
 def totals(done: list[Done]) -> int:

@@ -57,21 +57,42 @@ def test_one_that_nobody_finished_is_not_read_and_written_again_after_a_while(pa
 def test_one_of_other_jars_is_another_and_goes_when_the_new_one_is_written(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options_to_read_or_write()
-    path.write_bytes(b"complete")
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    jar = tmp_path / "jars" / "spark-core.jar"
-    jar.parent.mkdir()
-    jar.touch()
+    jar = spark_of(tmp_path / "spark", monkeypatch)
     first = archive()
+    options_to_read_or_write()
     os.utime(jar, (1, 1))
     second = archive()
-
-    assert len({path, first, second}) == 3
     options_to_read_or_write()
-    assert sorted(each.name for each in path.parent.iterdir()) == [
-        second.with_suffix(".mark").name if second else ""
-    ]
+
+    assert second is not None
+    assert len({path, first, second}) == 3
+    assert [each.name for each in path.parent.iterdir()] == [second.with_suffix(".mark").name]
+
+
+def test_two_sparks_of_one_python_environment_keep_both_archives(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options_to_read_or_write()
+    path.write_bytes(b"complete")
+    spark_of(tmp_path / "other", monkeypatch)
+    other = archive()
+    options_to_read_or_write()
+
+    assert other is not None
+    assert {each.name for each in path.parent.iterdir()} == {
+        path.name,
+        path.with_suffix(".mark").name,
+        other.with_suffix(".mark").name,
+    }
+
+
+def spark_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Use a Spark of one jar."""
+    jar = folder / "jars" / "spark-core.jar"
+    jar.parent.mkdir(parents=True)
+    jar.touch()
+    monkeypatch.setenv("SPARK_HOME", str(folder))
+    return jar
 
 
 def test_nobody_writes_where_nobody_may_or_wants(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

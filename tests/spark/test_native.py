@@ -35,9 +35,14 @@ def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     if request.param != "days together":
         monkeypatch.setattr(cut, "SMALL_DAY_ROWS", 0)
     if request.param == "many tasks":
-        monkeypatch.setattr(cut, "FEW_ROWS", 1)
-        monkeypatch.setattr(cut, "TASK_ROWS", 20)
-        monkeypatch.setattr(cut, "MOST_READ", 1_000)
+        cut_finely(monkeypatch)
+
+
+def cut_finely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a task some twenty records."""
+    monkeypatch.setattr(cut, "FEW_ROWS", 1)
+    monkeypatch.setattr(cut, "TASK_ROWS", 20)
+    monkeypatch.setattr(cut, "MOST_READ", 1_000)
 
 
 def native_definition(folder: Path, chunk: str = "1d", **sections: Any) -> dict[str, Any]:
@@ -275,6 +280,58 @@ def test_files_with_other_columns_and_strange_names_are_read(spark: SparkSession
     )
 
     assert any(row["some"] == 0 for row in native[""])
+    assert native == other
+
+
+@pytest.mark.parametrize("mode", [Mode.RECOMPUTE, Mode.REPLAY])
+def test_sessions_without_a_readable_record_are_empty_as_on_spark(
+    spark: SparkSession, tmp_path: Path, mode: Mode
+) -> None:
+    write_history(tmp_path / "data", random_history(5, rows=30))
+    for file in (tmp_path / "data").rglob("*.parquet"):
+        table = pq.read_table(file, partitioning=None)
+        nothing = pa.nulls(table.num_rows, pa.int64())
+        pq.write_table(table.set_column(table.column_names.index("seq"), "seq", nothing), file)
+
+    native, other = (
+        _run(spark, tmp_path / engine, tmp_path / "data", engine, mode, {"window": WINDOWS["session"]})
+        for engine in ("native", "spark")
+    )
+
+    assert native[""] == []
+    assert {row["reason"] for row in native["quarantine"]} == {"null_sequence"}
+    assert native == other
+
+
+WIDER = [*product(["tumbling", "session"], ["origin", "key", "value"], [False]), ("session", "origin", True)]
+
+
+@pytest.mark.parametrize(("kind", "name", "has_many_tasks"), WIDER)
+def test_a_column_that_became_wider_is_read_as_on_spark(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    name: str,
+    has_many_tasks: bool,
+) -> None:
+    if has_many_tasks:
+        cut_finely(monkeypatch)
+    write_history(tmp_path / "data", random_history(23, rows=300))
+    for number, file in enumerate(sorted((tmp_path / "data").rglob("*.parquet"))):
+        table = pq.read_table(file, partitioning=None)
+        named = {"A": 1, "B": 2, "C": 3, "x": 1, "y": 2, "z": 3}
+        values = [named.get(each, each) + number * 1_000 for each in table[name].to_pylist()]
+        column = pa.array(values, pa.int32() if number else pa.int8())
+        pq.write_table(table.set_column(table.column_names.index(name), name, column), file)
+    sections = {"window": WINDOWS[kind], "lateness": {"allowed": "0s"}}
+
+    native, other = (
+        _run(spark, tmp_path / engine, tmp_path / "data", engine, Mode.REPLAY, sections)
+        for engine in ("native", "spark")
+    )
+
+    assert native["dropped"]
     assert native == other
 
 

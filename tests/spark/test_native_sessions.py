@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from tests.spark.test_native import native_definition
 
 from backstream.core.errors import ContractError, CountError
 from backstream.core.plan import Mode
+from backstream.native.run import Task, run_task
 from backstream.native.task import Done
-from backstream.spark.native import sessions
+from backstream.spark.native import sessions, windows
 from backstream.spark.native.outputs import run_tasks
 from backstream.spark.run import replay_chunks
 
@@ -34,6 +35,29 @@ def run_with(
 
     monkeypatch.setattr(sessions, "run_tasks", done)
     list(replay_chunks(spark, plan, plan.chunks))
+
+
+@pytest.mark.parametrize("kind", ["session", "tumbling"])
+def test_a_task_that_outlives_the_job_leaves_no_file_for_the_others(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As it does if another task has failed, and Spark computes the chunks instead."""
+    write_history(tmp_path / "data", random_history(4, rows=80))
+    content = native_definition(tmp_path / "data", window=WINDOWS[kind])
+    plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
+    asked: list[Task] = []
+
+    def done(spark: SparkSession, tasks: Sequence[Task]) -> dict[int, Done]:
+        asked.extend(tasks)
+        return run_tasks(spark, tasks)
+
+    for module in (sessions, windows):
+        monkeypatch.setattr(module, "run_tasks", done)
+    list(replay_chunks(spark, plan, plan.chunks))
+
+    with pytest.raises(RuntimeError, match="the native engine could not compute"):
+        run_task(asked[0])
+    assert [*tmp_path.rglob("*.scratch*")] == []
 
 
 def test_units_that_are_lost_are_an_error_that_names_both_counts(

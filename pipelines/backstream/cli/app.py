@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -30,22 +31,48 @@ app = typer.Typer(
 )
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Python names no file where standard output is what a disk has no room for."""
+
+
 def main() -> NoReturn:
     """Run the command that was asked for, and end the process.
 
     Python would take everything apart that a run has loaded, which takes it a second. What a library has to do at
     the end (Spark's Java, temporary folders) is done; memory is the operating system's.
     """
-    status = 0
+    status, refused = 0, list[OSError]()
     try:
         app()
     except SystemExit as ended:
-        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        status = _status_of(ended)
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise
+        refused.append(error)
     atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way to have it done
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # whoever read it may be gone
+        try:
             stream.flush()
+        except (BrokenPipeError, ValueError):
+            pass  # the reader has closed the pipe, or the command has closed the stream
+        except OSError as error:
+            refused.append(error)
+    if refused:
+        status = status or 1
+        with suppress(OSError):  # standard error may be what cannot be written
+            os.write(2, f"error: cannot write: {refused[0].strerror}\n".encode())
     os._exit(status)
+
+
+def _status_of(ended: SystemExit) -> int:
+    """Return the status that Python gives to the end of a process, and print its text as Python does."""
+    if ended.code is None:
+        return 0
+    if isinstance(ended.code, int):
+        return ended.code
+    print(ended.code, file=sys.stderr)
+    return 1
 
 
 DefinitionArgument = Annotated[str, typer.Argument(metavar="DEFINITION", help="TOML file, or a definition's name")]

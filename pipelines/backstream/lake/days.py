@@ -6,11 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, LessThanOrEqual, Reference
-from pyiceberg.expressions.literals import literal
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
@@ -22,6 +20,7 @@ from backstream.core.instants import DAY_MS
 from backstream.core.intervals import Interval
 from backstream.lake.catalog import NAMESPACE, opened
 from backstream.lake.filters import within
+from backstream.lake.first_rows import first_rows
 
 DAY_COLUMN = "window_start"
 MOST_ROWS = 500_000
@@ -69,37 +68,28 @@ def rows_by_day(
     With the columns that the table has now. A file of another partitioning is a day of its own, before all others.
     `limit` takes the first so many rows of each day; None: all. Manifests are read as days are asked for.
     """
-    for wanted in _parts(table, interval, snapshot_id):
+    for part in _parts(table, interval, snapshot_id):
+        wanted = within(DAY_COLUMN, part) if part else AlwaysTrue()
         days: dict[int, list[FileScanTask]] = defaultdict(list)
         for task in table.scan(row_filter=wanted, snapshot_id=snapshot_id).plan_files():
             days[task.file.partition[0] if len(task.file.partition) else _NO_DAY].append(task)
         for _, tasks in sorted(days.items()):
-            kept = wanted if limit is None else _among_first(table, tasks, wanted, limit)
-            rows = ArrowScan(table.metadata, table.io, table.schema(), kept).to_table(tasks)
+            rows = None if limit is None else first_rows(table, tasks, DAY_COLUMN, part, limit)
+            if rows is None:
+                found = ArrowScan(table.metadata, table.io, table.schema(), wanted).to_table(tasks)
+                rows = found.sort_by([(name, "ascending") for name in found.column_names]).slice(0, limit)
             if rows.num_rows:
-                yield rows.sort_by([(name, "ascending") for name in rows.column_names]).slice(0, limit)
+                yield rows
 
 
-def _among_first(
-    table: Table, tasks: Sequence[FileScanTask], wanted: BooleanExpression, limit: int
-) -> BooleanExpression:
-    """A filter for the rows among which the first are: by the starts of windows, the only column read for it."""
-    starts = ArrowScan(table.metadata, table.io, table.schema().select(DAY_COLUMN), wanted).to_table(tasks)
-    if starts.num_rows <= limit:
-        return wanted
-    column = starts[DAY_COLUMN].cast(pa.int64())
-    last_us = column.take(pc.select_k_unstable(column, limit, [(DAY_COLUMN, "ascending")]))[limit - 1].as_py()
-    return And(wanted, LessThanOrEqual(term=Reference(DAY_COLUMN), value=literal(last_us)))
-
-
-def _parts(table: Table, interval: Interval | None, snapshot_id: int | None) -> Iterator[BooleanExpression]:
-    """Filters for one part of the days after the other, each twice as long as the one before it.
+def _parts(table: Table, interval: Interval | None, snapshot_id: int | None) -> Iterator[Interval | None]:
+    """One part of the days after the other, each twice as long as the one before it; None: all days at once.
 
     Manifests of which nothing lies in a part are not opened: the first days are there before the last are known.
     """
     days = _days_of(table, snapshot_id)
     if days is None:
-        yield within(DAY_COLUMN, interval) if interval else AlwaysTrue()
+        yield interval
         return
     start_ms, end_ms = days.start * DAY_MS, days.stop * DAY_MS
     if interval:
@@ -107,7 +97,7 @@ def _parts(table: Table, interval: Interval | None, snapshot_id: int | None) -> 
     length_ms = DAY_MS
     while start_ms < end_ms:
         until_ms = min(start_ms - start_ms % DAY_MS + length_ms, end_ms)
-        yield within(DAY_COLUMN, Interval(start_ms, until_ms))
+        yield Interval(start_ms, until_ms)
         start_ms, length_ms = until_ms, length_ms * 2
 
 

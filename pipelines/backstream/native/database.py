@@ -50,8 +50,13 @@ def version() -> str:
 
 
 def write(opened: duckdb.DuckDBPyConnection, query: str, path: str, output: Output | None = None) -> int:
-    """Write the rows of a query into a Parquet file and return how many they are; no file is left for none."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    """Write the rows of a query into a Parquet file and return how many they are; no file is left for none.
+
+    The folder of a table is made here. That of other files is made and removed by the driver: no task that is
+    still at work may bring it back.
+    """
+    if output is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
     ids = ", ".join(f"{sql.quoted(name)}: {field_id}" for name, _, field_id in output.columns) if output else ""
     options = "FORMAT parquet, COMPRESSION zstd" + (f", FIELD_IDS {{{ids}}}" if ids else "")
     if output and output.split_by:

@@ -27,19 +27,21 @@ _ARROW_TYPES: dict[str, Sequence[str]] = {
 
 
 def files_alike(files: Sequence[str], reading: Reading) -> list[tuple[list[str], list[str]]]:
-    """Put files together that have the same of the columns that are read.
+    """Put files together that have the same of the columns that are read, each of the same type.
+
+    DuckDB reads all files of a list with the types of the first one, and refuses a value that is too large for it.
 
     Raises:
         ContractError: naming a file, a column and its type that the engine does not read.
     """
-    found: dict[tuple[str, ...], list[str]] = {}
+    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for file in files:
         found.setdefault(tuple(_columns(file, reading)), []).append(file)
-    return [(alike, list(columns)) for columns, alike in found.items()]
+    return [(alike, [name for name, _ in columns]) for columns, alike in found.items()]
 
 
-def _columns(file: str, reading: Reading) -> Iterator[str]:
-    """Return which of the columns that are read a file has."""
+def _columns(file: str, reading: Reading) -> Iterator[tuple[str, str]]:
+    """Return which of the columns that are read a file has, and their types."""
     schema = pq.read_schema(file)
     if any(name.lower() == FILE_NUMBER for name in schema.names):
         msg = f"the native engine reads no file with a column {FILE_NUMBER!r}\n  {file}"
@@ -56,4 +58,4 @@ def _columns(file: str, reading: Reading) -> Iterator[str]:
         if said not in allowed:
             msg = f"the native engine reads a {kind} of {', '.join(allowed)}, column {name!r} is {said}\n  {file}"
             raise ContractError(msg)
-        yield name
+        yield name, said

@@ -124,7 +124,6 @@ def _run_rest_task(task: RestTask) -> Done:
 
 def _write_quarantined(found: Sequence[tuple[str | None, int, int]], path: Path) -> None:
     """Write counts of unreadable records: source partition, number of the chunk, number of records."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     partitions, chunks, events = zip(*found, strict=True)
     nothing = pa.nulls(len(found), pa.int64())
     table = pa.table(

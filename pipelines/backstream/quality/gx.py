@@ -7,12 +7,22 @@ between threads, and draws no progress bars.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from importlib import import_module
+from threading import Lock
+from types import ModuleType
+from typing import Any, cast
 
 import pandas as pd
+
+_FEW_NEED = ("altair", "scipy.stats")
+"""The library imports them for checks of distributions; they take 70 MB, and half a second."""
+_FOR_SPARK_CONNECT = ("pyspark.sql.connect.dataframe", "pyspark.sql.connect.session")
+"""The library does without them, and what is checked here is pandas. They take 16 MB."""
+_IMPORTING = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +116,28 @@ def _raised(info: Any) -> str:
 
 def import_library() -> Any:
     """The library, imported with warnings off: it imports modules that Python is about to remove."""
-    with warnings.catch_warnings():
+    with _IMPORTING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import great_expectations
-    return great_expectations
+        if "great_expectations" in sys.modules:
+            return import_module("great_expectations")
+        # None is how Python notes that a module cannot be imported.
+        instead = {name: _Deferred(name) for name in _FEW_NEED} | dict.fromkeys(_FOR_SPARK_CONNECT)
+        instead = {name: module for name, module in instead.items() if name not in sys.modules}
+        sys.modules.update(cast("dict[str, ModuleType]", instead))
+        try:
+            return import_module("great_expectations")
+        finally:
+            for name, module in instead.items():
+                if name in sys.modules and sys.modules[name] is module:
+                    del sys.modules[name]
+
+
+class _Deferred(ModuleType):
+    """A module that is imported when something of it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__path__":  # Python asks for these while it imports
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)

@@ -59,8 +59,8 @@ def archive() -> Path | None:
     if not folder or java is None or " " in folder:  # options are told apart by spaces
         return None
     file = java.resolve()
-    machine = _hash(f"{file} {file.stat().st_mtime_ns} {Path(sys.prefix).resolve()}")
-    return Path(folder) / f"spark-{version('pyspark')}-{machine}-{_hash(_jars())}.jsa"
+    place = _hash(f"{file} {file.stat().st_mtime_ns} {Path(sys.prefix).resolve()} {spark_home()}")
+    return Path(folder) / f"spark-{version('pyspark')}-{place}-{_hash(_jars())}.jsa"
 
 
 def _hash(text: str) -> str:
@@ -112,7 +112,10 @@ def _is_ours_to_write(path: Path) -> bool:
 
 
 def _remove_those_of_other_jars(path: Path) -> None:
-    """Remove the archives that this one replaces: they take 180 MB each, and no Java can read them any more."""
+    """Remove the archives that this one replaces: they take 180 MB each, and no Java can read them any more.
+
+    Those of another Spark home have another name, up to the jars: its Java still reads them.
+    """
     same, _, _ = path.stem.rpartition("-")
     for old in path.parent.glob(f"{same}-*"):
         if old.stem != path.stem:

@@ -44,7 +44,7 @@ from backstream.spark.fallback import in_words, is_for_spark
 from backstream.spark.native import sessions as native_sessions
 from backstream.spark.native import windows as native_windows
 from backstream.spark.native.chosen import is_chosen
-from backstream.spark.native.outputs import forget_scratch, stage_metrics
+from backstream.spark.native.outputs import forget_scratch, make_scratch, stage_metrics
 from backstream.spark.sessions.results import SessionWindows
 from backstream.spark.shared_folder import require_shared_folder
 from backstream.spark.stage import Attempt, Staged, staged, staged_rows, writable
@@ -234,6 +234,7 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
 
 def _run_natively(work: Work, attempt: Attempt, watch: _Stopwatch, results: Results) -> _Made:
     """Have windows computed and records counted outside of Spark, and the other tables made of that."""
+    make_scratch(attempt)
     try:
         with watch.stage(PANES if work.is_replay else "windows"):
             if isinstance(results, SessionWindows):

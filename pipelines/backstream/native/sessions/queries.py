@@ -96,7 +96,9 @@ class UnitQueries:
         if task.met is None:
             return found
         one = {name: f"any_value({value})" for name, value in {**keys, "share": share}.items()}
-        met = {"met_ms": "any_value(watermark_ms)", **{name: f"any_value({name})" for name in _ARRIVED}}
+        arrived = {name: name for name in _ARRIVED} | {"source_partition": PARTITION_TEXT}
+        met = {"met_ms": "watermark_ms", **arrived}
+        met = {name: f"any_value({value})" for name, value in met.items()}
         # Stragglers may be alike in every column; each is a unit all the same.
         alone = f"SELECT {named({**one, **spans, **parts, **met})} FROM stragglers GROUP BY rowid"
         return f"{found} UNION ALL {alone}"
@@ -146,7 +148,7 @@ class SessionQueries:
         paths = ", ".join(literal_path(path) for path in self._task.units)
         is_replay = self._task.panes is not None
         of_key = f"PARTITION BY {', '.join(self._keys)}" if self._keys else ""
-        of_key += " ORDER BY first_ms" + (", met_ms" if is_replay else "")
+        of_key += " ORDER BY first_ms" + (", met_ms NULLS FIRST" if is_replay else "")
         before = f"OVER ({of_key} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         told = {"before_ms": f"max(last_ms) {before}"}
         if is_replay:

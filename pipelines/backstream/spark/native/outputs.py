@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from backstream.spark.slots import memory_mb
 from backstream.spark.stage import Attempt, Staged, staged_by_tasks
 from backstream.spark.work import Work
 from backstream.spark.writes import TaskWrite
+
+_COUNTS, _UNITS = "counts", "units"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +127,30 @@ def rest_tasks(
 
 def run_tasks(spark: SparkSession, tasks: Sequence[Task]) -> dict[int, Done]:
     """Have tasks done, each by a task of Spark, and return what they say, by number. Runs a job."""
+    if not tasks:  # no record was readable, so that there are no units
+        return {}
     ship(spark.sparkContext)
     done = spark.sparkContext.parallelize(tasks, len(tasks)).map(run_task).collect()
     return {each.number: each for each in done}
 
 
+def make_scratch(attempt: Attempt) -> None:
+    """Make the folders in which tasks leave files for each other."""
+    for name in (_COUNTS, _UNITS):
+        (scratch(attempt) / name).mkdir(parents=True)
+
+
 def forget_scratch(attempt: Attempt) -> None:
-    """Take away what tasks have left for each other; counts are in the manifests and in the table of metrics."""
-    shutil.rmtree(scratch(attempt), ignore_errors=True)
+    """Take away what tasks have left for each other; counts are in the manifests and in the table of metrics.
+
+    If one task fails, others are still at work: they write by the old name, and so they cannot fill the folder.
+    """
+    folder = scratch(attempt)
+    gone = folder.with_suffix(".gone")
+    with suppress(OSError):
+        folder.rename(gone)
+    for each in (folder, gone):
+        shutil.rmtree(each, ignore_errors=True)
 
 
 def scratch(attempt: Attempt) -> Path:
@@ -141,4 +160,9 @@ def scratch(attempt: Attempt) -> Path:
 
 def counts_path(attempt: Attempt, number: int) -> str:
     """Return where a task writes its counts."""
-    return in_folder(scratch(attempt) / "counts", number, attempt.attempt)
+    return in_folder(scratch(attempt) / _COUNTS, number, attempt.attempt)
+
+
+def units_path(attempt: Attempt, number: int) -> str:
+    """Return beside which file a task writes its units."""
+    return in_folder(scratch(attempt) / _UNITS, number, attempt.attempt)

@@ -17,7 +17,7 @@ from backstream.native.counts import NativeCounts
 from backstream.native.cut import shares_of_keys, stretches
 from backstream.native.sessions.task import Met, SessionTask, UnitTask
 from backstream.native.supported import aggregates_of, reading_of
-from backstream.native.task import Done, in_folder
+from backstream.native.task import Done
 from backstream.spark.native.outputs import (
     Computed,
     chunks_of,
@@ -28,6 +28,7 @@ from backstream.spark.native.outputs import (
     run_tasks,
     scratch,
     staged_files,
+    units_path,
 )
 from backstream.spark.sessions.results import SessionWindows
 from backstream.spark.slots import memory_mb
@@ -98,7 +99,7 @@ def _unit_tasks(
             cells=_cells(work),
             chunks=chunks_of(work),
             shares=shares,
-            units_path=in_folder(scratch(attempt) / "units", number, attempt.attempt),
+            units_path=units_path(attempt, number),
             counts_path=counts_path(attempt, number),
             memory_mb=memory_mb(work.spark),
         )
@@ -115,7 +116,6 @@ def _write_watermarks(results: SessionWindows, folder: Path) -> str | None:
         msg = "the native engine knows no sessions of a stream whose watermarks move between two ticks"
         raise SpecError(msg)
     path = folder / "watermarks.parquet"
-    folder.mkdir(parents=True, exist_ok=True)
     table = in_force_table(heard)
     pq.write_table(table.rename_columns(["block", "watermark_ms"]), path, row_group_size=100_000)
     return str(path)
