@@ -26,7 +26,7 @@ from backstream.core.instants import DAY_MS, moment
 from backstream.core.manifest import StagedFile
 from backstream.core.plan import Chunk, Plan, PlannedTable
 from backstream.core.tables import METRICS, PANES, RECORD_COUNT, WINDOWS, pane_count
-from backstream.native.small_files import columns_of, split_files
+from backstream.native.small_files import SMALL_BYTES, columns_of, split_files
 from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
 from backstream.spark.read import rows_of
 from backstream.spark.schemas import conforming
@@ -225,7 +225,14 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _described(path: Path, counted: str | None) -> StagedFile:
-    footer = Footer.of(path)
-    rows = pq.read_metadata(pa.BufferReader(footer.content)).num_rows
-    records = pc.sum(columns_of(path, [counted])[counted]).as_py() or 0 if counted and rows else 0
+    if path.stat().st_size <= SMALL_BYTES:  # read once: of most files the footer is the larger part
+        content = path.read_bytes()
+        footer, file = Footer.from_content(content), pq.ParquetFile(pa.BufferReader(content))
+        rows = file.metadata.num_rows
+        values = file.read([counted], use_threads=False) if counted and rows else None
+    else:
+        footer = Footer.of(path)
+        rows = pq.read_metadata(pa.BufferReader(footer.content)).num_rows
+        values = columns_of(path, [counted]) if counted and rows else None
+    records = pc.sum(values[counted]).as_py() or 0 if values else 0
     return StagedFile(str(path), footer.size_bytes, rows, records, footer.digest)
