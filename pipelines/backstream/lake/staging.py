@@ -162,10 +162,14 @@ def _day_problems(footer: Any, name: str, interval: Interval) -> Iterator[str]:
     # Raw, because exact microseconds decide: the column's type was found to be just that.
     first_ms = min(each.min_raw for each in bounds) // _US_PER_MS
     last_ms = max(each.max_raw for each in bounds) // _US_PER_MS
+    is_within = interval.start_ms <= first_ms and last_ms < interval.end_ms
+    is_one_day = first_ms // DAY_MS == last_ms // DAY_MS
+    if is_within and is_one_day:
+        return
     span = f"{instant_text(first_ms)} to {instant_text(last_ms)}"
-    if first_ms < interval.start_ms or last_ms >= interval.end_ms:
+    if not is_within:
         yield f"{name}: {span} is not within its chunk, {interval}"
-    if first_ms // DAY_MS != last_ms // DAY_MS:
+    if not is_one_day:
         yield f"{name}: {span} is more than one UTC day"
 
 
