@@ -225,8 +225,9 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _described(path: Path, counted: str | None) -> StagedFile:
-    if path.stat().st_size <= SMALL_BYTES:  # read once: of most files the footer is the larger part
-        content = path.read_bytes()
+    with open(path, "rb") as opened:  # noqa: PTH123 - of thousands of files; a `Path` takes as long as reading
+        content = opened.read(SMALL_BYTES + 1)
+    if len(content) <= SMALL_BYTES:  # read once: the footer is the larger part of most files
         footer, file = Footer.from_content(content), pq.ParquetFile(pa.BufferReader(content))
         rows = file.metadata.num_rows
         values = file.read([counted], use_threads=False) if counted and rows else None
