@@ -38,16 +38,31 @@ class Footer:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - _AT_ONCE, 0))
             end = file.read()
-            length = int.from_bytes(end[-_TAIL:-4], "little") + _TAIL
-            if end[-4:] != _MAGIC or length > size:
-                msg = f"no Parquet footer at its end, {size} bytes"
-                raise ValueError(msg)
+            length = _footer_length(end, size)
             if length > len(end):
                 file.seek(size - length)
                 end = file.read()
             return cls(end[-length:], size)
 
+    @classmethod
+    def from_content(cls, content: bytes) -> Footer:
+        """Take the footer off a whole file.
+
+        Raises:
+            ValueError: when the file has no footer.
+        """
+        return cls(content[-_footer_length(content, len(content)) :], len(content))
+
     @property
     def digest(self) -> str:
         """A hash of the footer; another content of the file has another footer."""
         return hashlib.sha256(self.content[:-_TAIL]).hexdigest()[:32]
+
+
+def _footer_length(end: bytes, size_bytes: int) -> int:
+    """The bytes of a footer with those after it, by the end of a file of some size."""
+    length = int.from_bytes(end[-_TAIL:-4], "little") + _TAIL
+    if end[-4:] != _MAGIC or length > size_bytes:
+        msg = f"no Parquet footer at its end, {size_bytes} bytes"
+        raise ValueError(msg)
+    return length

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from backstream.core.plan import Plan, PlannedTable
 _FIELD_ID = b"PARQUET:field_id"
 _US_PER_MS = 1_000
 _NAMES_SHOWN = 10
+_REMEMBERED = 10_000
+"""Footers, of some KB each."""
 _TYPES: Mapping[pa.DataType, str] = {
     pa.string(): "string",
     pa.large_string(): "string",
@@ -104,7 +107,7 @@ def _problems(table: PlannedTable, folder: Path, interval: Interval, file: Stage
         return
     try:
         end = Footer.of(file.path)
-        footer = pq.read_metadata(pa.BufferReader(end.content))
+        rows, found = _looked_up(end.content, table, interval)
     except FileNotFoundError:
         yield "there is no such file"
     except (OSError, ValueError) as error:  # Arrow's own errors are among these
@@ -112,11 +115,21 @@ def _problems(table: PlannedTable, folder: Path, interval: Interval, file: Stage
     else:
         if end.size_bytes != file.size_bytes:
             yield f"has {end.size_bytes} bytes, the manifest says {file.size_bytes}"
-        if footer.num_rows != file.rows:
-            yield f"has {footer.num_rows} rows, the manifest says {file.rows}"
+        if rows != file.rows:
+            yield f"has {rows} rows, the manifest says {file.rows}"
         elif file.digest and end.digest != file.digest:
             yield "is another file than the job wrote: its footer is not the one that the manifest knows"
-        yield from _content_problems(footer, table, interval)
+        yield from found
+
+
+@lru_cache(_REMEMBERED)
+def _looked_up(content: bytes, table: PlannedTable, interval: Interval) -> tuple[int, tuple[str, ...]]:
+    """The rows of a file and what is wrong with it, by the bytes of its footer alone.
+
+    Audit and publication both read the footer of each file; where it is the same, it need not be looked at twice.
+    """
+    footer = pq.read_metadata(pa.BufferReader(content))
+    return footer.num_rows, tuple(_content_problems(footer, table, interval))
 
 
 def _content_problems(footer: Any, table: PlannedTable, interval: Interval) -> Iterator[str]:
@@ -162,10 +175,14 @@ def _day_problems(footer: Any, name: str, interval: Interval) -> Iterator[str]:
     # Raw, because exact microseconds decide: the column's type was found to be just that.
     first_ms = min(each.min_raw for each in bounds) // _US_PER_MS
     last_ms = max(each.max_raw for each in bounds) // _US_PER_MS
+    is_within = interval.start_ms <= first_ms and last_ms < interval.end_ms
+    is_one_day = first_ms // DAY_MS == last_ms // DAY_MS
+    if is_within and is_one_day:
+        return
     span = f"{instant_text(first_ms)} to {instant_text(last_ms)}"
-    if first_ms < interval.start_ms or last_ms >= interval.end_ms:
+    if not is_within:
         yield f"{name}: {span} is not within its chunk, {interval}"
-    if first_ms // DAY_MS != last_ms // DAY_MS:
+    if not is_one_day:
         yield f"{name}: {span} is more than one UTC day"
 
 

@@ -24,7 +24,7 @@ from backstream.core.tables import RECORD_COUNT
 from backstream.definition.model import Definition
 from backstream.quality.evidence import Evidence
 from backstream.quality.frame import NOTHING, audit_frame, partitions_frame, run_frame
-from backstream.quality.gx import Answer, answer, batches
+from backstream.quality.gx import Answer, Asked, answer
 from backstream.quality.results import results_frame
 from backstream.quality.suites import Entry, load_suite, parameters
 from backstream.quality.summary import summary_over
@@ -94,16 +94,16 @@ def judge(  # noqa: PLR0913 - each says another thing, by its name
         "run": run_frame(plan, windows, manifests, evidence, behind.count),
         "results": of_results,
     }
-    asked, limits = batches(frames), parameters(definition)
-    checks = tuple(_check(entry, frames[entry.frame], asked[entry.frame], limits) for entry in suite.entries)
+    asked, limits = Asked(frames), parameters(definition)
+    checks = tuple(_check(entry, frames[entry.frame], asked, limits) for entry in suite.entries)
     summary = summary_over(checks, frames, plan, definition, evidence)
     return Audit(plan.run_id, suite.name, verdict_over(checks), summary, checks), windows
 
 
-def _check(entry: Entry, frame: pd.DataFrame, batch: Any, limits: Mapping[str, float]) -> Check:
+def _check(entry: Entry, frame: pd.DataFrame, asked: Asked, limits: Mapping[str, float]) -> Check:
     """One expectation asked of its frame."""
     kwargs = entry.resolved(limits)
-    found = answer(batch, entry.type, kwargs, frame)
+    found = answer(asked.batch(entry.frame, entry.type, kwargs), entry.type, kwargs, frame)
     return Check(
         name=entry.description,
         expectation=entry.type,

@@ -23,6 +23,8 @@ _FEW_NEED = ("altair", "scipy.stats")
 _FOR_SPARK_CONNECT = ("pyspark.sql.connect.dataframe", "pyspark.sql.connect.session")
 """The library does without them, and what is checked here is pandas. They take 16 MB."""
 _IMPORTING = Lock()
+_OF_COLUMNS = ("expect_column_values_", "expect_column_pair_values_")
+"""How the types of expectations begin that look at the columns which they name, and at no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +59,53 @@ def refusal(type_name: str, kwargs: Mapping[str, Any]) -> str | None:
     return None
 
 
-def batches(frames: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """The frames as Great Expectations takes them, by name, in a context of their own."""
+class Asked:
+    """Frames as Great Expectations takes them, by name, in a context of their own.
+
+    An expectation gets the columns that it is about: the library copies and hashes all that it gets.
+    """
+
+    def __init__(self, frames: Mapping[str, pd.DataFrame]) -> None:
+        self._frames, self._source, self._batches = frames, _source(), dict[str, Any]()
+
+    def batch(self, name: str, type_name: str, kwargs: Mapping[str, Any]) -> Any:
+        """The columns of a frame that an expectation is about; all of them where its type does not say which."""
+        frame = self._frames[name]
+        columns = _columns_asked(frame, type_name, kwargs)
+        key = " ".join([name, *columns])
+        if key not in self._batches:
+            # Columns of one type side by side in memory: else the library moves them there for each question.
+            part = frame[columns].copy()
+            definition = self._source.add_dataframe_asset(key).add_batch_definition_whole_dataframe("all")
+            self._batches[key] = definition.get_batch(batch_parameters={"dataframe": part})
+        return self._batches[key]
+
+
+def _columns_asked(frame: pd.DataFrame, type_name: str, kwargs: Mapping[str, Any]) -> list[str]:
+    """Those that the arguments name anywhere: a condition for rows may be text, too."""
+    if not type_name.startswith(_OF_COLUMNS) or kwargs.get("column", frame.columns[0]) not in frame.columns:
+        return list(frame.columns)
+    text = repr({**kwargs})
+    return [name for name in frame.columns if name in text]
+
+
+def _source() -> Any:
     library = import_library()
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
     context = library.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    source = context.data_sources.add_pandas("audit")
-    return {
-        name: source.add_dataframe_asset(name)
-        .add_batch_definition_whole_dataframe("all")
-        .get_batch(batch_parameters={"dataframe": frame})
-        for name, frame in frames.items()
-    }
+    return context.data_sources.add_pandas("audit")
 
 
 def answer(batch: Any, type_name: str, kwargs: Mapping[str, Any], frame: pd.DataFrame) -> Answer:
     """What a frame answers to one expectation; whatever is raised on the way is the answer's error.
 
     Args:
-        batch: one of `batches`.
+        batch: of `Asked`.
         type_name: such as `expect_column_values_to_be_between`.
         kwargs: its arguments, parameters filled in.
-        frame: what the batch was made of.
+        frame: what the batch was made of, with all its columns.
     """
     try:
         # Failing rows come by their index: the library would take the columns that name them out one by one.

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from backstream.core.instants import DAY_MS, HOUR_MS
@@ -126,9 +127,12 @@ def gaps(frame: pd.DataFrame) -> list[Gap]:
         expected_events=("expected_events", "sum"),
     )
     names = by_run.index.get_level_values("source_partition")
-    columns = (_all_ms(by_run["since"]), _all_ms(by_run["until"]), by_run["windows"], by_run["expected_events"])
-    found = [Gap(str(name), *map(int, values)) for name, *values in zip(names, *columns, strict=True)]
-    return sorted(found, key=lambda gap: (-gap.windows, -gap.expected_events, gap.since_ms))
+    since_ms, until_ms = _all_ms(by_run["since"]), _all_ms(by_run["until"])
+    columns = [column.to_numpy() for column in (since_ms, until_ms, by_run["windows"], by_run["expected_events"])]
+    # There may be one for every second window, and few are shown.
+    order = np.lexsort((columns[0], -columns[3], -columns[2]))
+    values = (column[order].tolist() for column in columns)
+    return [Gap(str(name), *of_gap) for name, *of_gap in zip(names[order], *values, strict=True)]
 
 
 def _cells(

@@ -26,7 +26,7 @@ from backstream.core.instants import DAY_MS, moment
 from backstream.core.manifest import StagedFile
 from backstream.core.plan import Chunk, Plan, PlannedTable
 from backstream.core.tables import METRICS, PANES, RECORD_COUNT, WINDOWS, pane_count
-from backstream.native.small_files import columns_of, split_files
+from backstream.native.small_files import SMALL_BYTES, columns_of, split_files
 from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
 from backstream.spark.read import rows_of
 from backstream.spark.schemas import conforming
@@ -225,7 +225,15 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _described(path: Path, counted: str | None) -> StagedFile:
-    footer = Footer.of(path)
-    rows = pq.read_metadata(pa.BufferReader(footer.content)).num_rows
-    records = pc.sum(columns_of(path, [counted])[counted]).as_py() or 0 if counted and rows else 0
+    with open(path, "rb") as opened:  # noqa: PTH123 - of thousands of files; a `Path` takes as long as reading
+        content = opened.read(SMALL_BYTES + 1)
+    if len(content) <= SMALL_BYTES:  # read once: the footer is the larger part of most files
+        footer, file = Footer.from_content(content), pq.ParquetFile(pa.BufferReader(content))
+        rows = file.metadata.num_rows
+        values = file.read([counted], use_threads=False) if counted and rows else None
+    else:
+        footer = Footer.of(path)
+        rows = pq.read_metadata(pa.BufferReader(footer.content)).num_rows
+        values = columns_of(path, [counted]) if counted and rows else None
+    records = pc.sum(values[counted]).as_py() or 0 if values else 0
     return StagedFile(str(path), footer.size_bytes, rows, records, footer.digest)

@@ -14,7 +14,7 @@ from backstream.core.errors import BackstreamError, QualityError
 from backstream.core.folders import replacing
 from backstream.core.input_notes import GONE_HINT
 from backstream.core.instants import DAY_MS
-from backstream.core.manifest import Manifest
+from backstream.core.manifest import Manifest, StagedFile
 from backstream.core.plan import Plan
 from backstream.core.tables import (
     METRICS,
@@ -31,7 +31,7 @@ from backstream.definition.model import Definition
 from backstream.lake.days import count_published_rows
 from backstream.lake.ledger import Status, record_checks, record_run, runs
 from backstream.lake.staging import checked_files, require_complete
-from backstream.native.small_files import columns_of
+from backstream.native.small_files import SMALL_BYTES, columns_by_group, columns_of
 from backstream.quality.evidence import READ_OF_QUARANTINE, Evidence, unreadable_in
 from backstream.quality.gate import judge
 from backstream.steps.outcome import failing, outcome_row
@@ -40,6 +40,8 @@ from backstream.steps.reports import report_run
 from backstream.steps.state import home_of, manifests_of
 
 _WINDOW = ("window_start", "window_end")
+_ROWS_TOGETHER = 1_000_000
+"""Of several chunks: so many are in memory anyway where a chunk is larger."""
 
 
 class AuditError(BackstreamError):
@@ -122,10 +124,23 @@ def staged_results(definition: Definition, manifests: Sequence[Manifest]) -> Ite
 
 
 def _staged(manifests: Sequence[Manifest], suffix: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Some columns of what each chunk staged for a table, a chunk at a time."""
-    for manifest in manifests:
-        if files := manifest.files.get(suffix):
-            yield _read([file.path for file in files], columns)
+    """Some columns of what each chunk staged for a table, a chunk at a time; small chunks are read together."""
+    several: list[Sequence[StagedFile]] = []
+    for files in filter(None, (manifest.files.get(suffix) for manifest in manifests)):
+        if several and sum(file.rows for of_chunk in [*several, files] for file in of_chunk) > _ROWS_TOGETHER:
+            yield from _read_several(several, columns)
+            several = []
+        several.append(files)
+    yield from _read_several(several, columns)
+
+
+def _read_several(chunks: Sequence[Sequence[StagedFile]], columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Some columns of each of some chunks."""
+    paths = [[file.path for file in of_chunk] for of_chunk in chunks]
+    files = [file for of_chunk in chunks for file in of_chunk]
+    are_small = len(files) > len(chunks) and all(file.size_bytes <= SMALL_BYTES for file in files)
+    tables = columns_by_group(paths, columns) if are_small else None
+    yield from tables or (_read(each, columns) for each in paths)
 
 
 def staged_metrics(manifests: Sequence[Manifest]) -> DataFrame:
