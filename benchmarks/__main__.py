@@ -3,6 +3,7 @@
 make bench                                                # 2,000,000 events, with Structured Streaming
 make bench ARGS="--only publication"                      # planning and publishing at size, without Spark
 make bench ARGS="--only growth"                           # each command over ever larger published tables
+make bench ARGS="--only airflow"                          # one day of flights in a real Airflow, task by task
 make bench ARGS="--only job --save"                       # whole jobs beside scripts by hand, at full size
 make bench ARGS="--only job --shapes dense --rows 2000000"
 make bench ARGS="--rows 25000000 --peers all --save"      # what docs/benchmarks.md shows
@@ -20,7 +21,7 @@ from pathlib import Path
 from rich.console import Console
 
 from backstream.core.folders import CATALOG_VARIABLE
-from benchmarks import comparisons, growth, publication, results, shapes, table, whole_jobs
+from benchmarks import comparisons, growth, one_day, publication, results, shapes, table, whole_jobs
 from benchmarks.comparisons import Section
 from benchmarks.kinds import PROGRESS, Setting, by_kind
 from benchmarks.peers import registry
@@ -30,6 +31,8 @@ ROWS = 2_000_000
 SAVED = Path(__file__).parent / "measured"
 """A file for each size and choice of sections."""
 _GROWTH_ROWS = 100_000_000
+_ASKED_FOR = (Section.JOB, Section.GROWTH, Section.AIRFLOW)
+"""Sections that are measured only where they are named."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The lake of a benchmark lies in a folder of its own, never in a catalog that somebody uses.
     os.environ.pop(CATALOG_VARIABLE, None)
     peers = registry.of_families(_families(options.peers))
-    sections = options.only or [each for each in Section if each not in (Section.JOB, Section.GROWTH)]
+    sections = options.only or [each for each in Section if each not in _ASKED_FOR]
     wanted = comparisons.wanted(sections, {peer.name for peer in peers})
     jobs = comparisons.of_shapes(options.shapes) if Section.JOB in sections else []
     bases = {each.base for each in wanted}
@@ -59,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measured.costs.extend(
             growth.costs(PROGRESS.print, options.folder.resolve() / "growth", options.rounds, sizes)
         )
+    if Section.AIRFLOW in sections:
+        found_times = one_day.task_times(PROGRESS.print, options.folder.resolve() / "airflow", options.rounds)
+        measured.tasks.extend(found_times)
     table.shown(measured, [*jobs, *wanted], Console(width=None if sys.stdout.isatty() else 200))
     if options.save:
         file = SAVED / f"{measured.rows}-{'-'.join(sections)}.json"

@@ -30,6 +30,8 @@ class Section(StrEnum):
     """Each command and page over tables with more and more published; a small run each, with Spark."""
     JOB = "job"
     """Whole jobs, from the start of a process to its exit."""
+    AIRFLOW = "airflow"
+    """One day of the demo's flights in a real Airflow, task by task."""
 
 
 class Asked(StrEnum):

@@ -48,6 +48,22 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskTimes:
+    """When a task of a run in Airflow was queued, started, and ended: seconds after the run was triggered.
+
+    `took_s` is from start to end. `load` is the load average of the last minute when the run was triggered.
+    """
+
+    round: int
+    task: str
+    queued_s: float
+    started_s: float
+    ended_s: float
+    took_s: float
+    load: float
+
+
+@dataclass(frozen=True, slots=True)
 class Runs:
     """The measured rounds of one job.
 
@@ -93,6 +109,7 @@ class Results:
     disagreements: list[str] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     costs: list[Cost] = field(default_factory=list)
+    tasks: list[TaskTimes] = field(default_factory=list)
     jobs: dict[str, Runs] = field(default_factory=dict)
     """Whole jobs, from the start of a process to its exit; `runs` has what a warm session was measured with."""
 
@@ -110,6 +127,7 @@ class Results:
             disagreements=self.disagreements + other.disagreements,
             figures=self.figures + other.figures,
             costs=self.costs + other.costs,
+            tasks=self.tasks + other.tasks,
             jobs=self.jobs | other.jobs,
         )
 
@@ -124,8 +142,10 @@ class Results:
         runs = {name: Runs(**each) for name, each in content["runs"].items()}
         figures = [Figure(**each) for each in content.get("figures", ())]
         costs = [Cost(**each) for each in content.get("costs", ())]
+        tasks = [TaskTimes(**each) for each in content.get("tasks", ())]
         jobs = {name: Runs(**each) for name, each in content.get("jobs", {}).items()}
-        return cls(**content | {"runs": runs, "figures": figures, "costs": costs, "jobs": jobs})
+        parts = {"runs": runs, "figures": figures, "costs": costs, "tasks": tasks, "jobs": jobs}
+        return cls(**content | parts)
 
 
 def today() -> str:

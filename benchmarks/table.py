@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from benchmarks.comparisons import Asked, Comparison, Ratio, Section, is_met, ratio
 from benchmarks.growth import bar_of
+from benchmarks.one_day import PUBLISHED_S, REPLAY_S, by_round, medians, published_s, replay_s
 from benchmarks.results import Cost, Results, Runs
 
 RATIO_COLUMNS = ("job", "against", "ratio", "in the rounds", "asked", "met")
@@ -28,6 +30,8 @@ JOB_COLUMNS = (
     "longest task",
 )
 WHOLE_JOB_COLUMNS = ("whole job", "events", "result rows", "seconds", "in the rounds", "processor", "peak RSS")
+DAY_COLUMNS = ("one day in Airflow", "seconds", "in the rounds", "asked", "met")
+TASK_COLUMNS = ("task", "queued", "started", "ended", "start to end", "in the rounds")
 _BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
 _UNKNOWN = "-"
 _GROWTH = "seconds of processor (of the clock) and peak memory, by what is published"
@@ -82,7 +86,7 @@ def whole_job_rows(results: Results) -> list[Row]:
 def _whole_job_row(name: str, runs: Runs) -> Row:
     seconds, processor_s = runs.values("seconds"), runs.median("processor_s") or 0.0
     events, rows = (f"{runs.peak(measure) or 0:,.0f}" for measure in ("events", "rows"))
-    spread = f"{min(seconds):.1f} to {max(seconds):.1f}"
+    spread = _spread(seconds)
     took = f"{runs.median('seconds') or 0:.1f}"
     return (name, events, rows, took, spread, f"{processor_s:.1f} s", _size(runs.peak("rss_mb")))
 
@@ -140,12 +144,46 @@ def _growth_row(costs: Sequence[Cost]) -> Row:
     return (last.command, *cells, f"{times:.2f} x", str(bar), is_met)
 
 
+def day_rows(results: Results) -> list[Row]:
+    """Return one row of text per bar of a day in Airflow."""
+    rounds = by_round(results.tasks)
+    return [
+        _day_row("from the trigger to the end of publish", [published_s(each) for each in rounds], PUBLISHED_S),
+        _day_row("the task replay", [replay_s(each) for each in rounds], REPLAY_S),
+    ]
+
+
+def _day_row(what: str, seconds: Sequence[float], limit: float) -> Row:
+    median, met = statistics.median(seconds), statistics.median(seconds) <= limit
+    return (what, f"{median:.1f} s", _spread(seconds), f"at most {limit:g} s", "yes" if met else "no")
+
+
+def task_rows(results: Results) -> list[Row]:
+    """Return one row of text per task: medians of the seconds after the trigger."""
+    took = {task.task: [each.took_s for each in results.tasks if each.task == task.task] for task in results.tasks}
+    return [
+        (
+            each.task,
+            *(f"{value:.1f}" for value in (each.queued_s, each.started_s, each.ended_s, each.took_s)),
+            _spread(took[each.task]),
+        )
+        for each in medians(results.tasks)
+    ]
+
+
+def _spread(seconds: Sequence[float]) -> str:
+    return f"{min(seconds):.1f} to {max(seconds):.1f}"
+
+
 def shown(results: Results, comparisons: Sequence[Comparison], console: Console) -> None:
     """Print the tables, and what went wrong."""
     if results.figures:
         console.print(_table("at size, without Spark", FIGURE_COLUMNS, figure_rows(results), left=1))
     if results.costs:
         console.print(_table(_GROWTH, growth_columns(results), growth_rows(results), left=1))
+    if results.tasks:
+        console.print(_table(_day_title(results), DAY_COLUMNS, day_rows(results), left=1))
+        console.print(_table("seconds after the trigger, median", TASK_COLUMNS, task_rows(results), left=1))
     jobs, others = _parted(comparisons)
     if jobs:
         title = f"whole jobs, median of {results.rounds} rounds"
@@ -191,10 +229,11 @@ def _markdown(results: Results, comparisons: Sequence[Comparison]) -> str:
     measured = [
         *(_whole_jobs(results, jobs) if results.jobs else ()),
         *(_kernels(results, others) if results.runs else ()),
+        *(_one_day(results) if results.tasks else ()),
     ]
     parts = [
         *(measured or [f"Measured on {results.measured_on}."]),
-        *([_markdown_table(ENGINE_COLUMNS, engine_rows(results), left=3)] if measured else ()),
+        *([_markdown_table(ENGINE_COLUMNS, engines, left=3)] if (engines := engine_rows(results)) else ()),
         *(f"{name} was not measured: {reason}" for name, reason in results.failed.items()),
         *_figures(results),
         *_growth(results),
@@ -217,6 +256,19 @@ def _kernels(results: Results, comparisons: Sequence[Comparison]) -> Iterator[st
     yield _markdown_table(RATIO_COLUMNS, ratio_rows(results, comparisons), left=2)
     yield "Per job: median time, peak memory over the rounds."
     yield _markdown_table(JOB_COLUMNS, job_rows(results), left=2)
+
+
+def _day_title(results: Results) -> str:
+    loads = [each.load for each in results.tasks]
+    return f"median of {len(by_round(results.tasks))} rounds, load average before them {_spread(loads)}"
+
+
+def _one_day(results: Results) -> Iterator[str]:
+    yield "### One day in Airflow"
+    yield f"Measured on {results.measured_on}: {_day_title(results)}."
+    yield _markdown_table(DAY_COLUMNS, day_rows(results), left=1)
+    yield "Per task: seconds after the trigger, median."
+    yield _markdown_table(TASK_COLUMNS, task_rows(results), left=1)
 
 
 def _figures(results: Results) -> list[str]:

@@ -98,6 +98,11 @@ class AirflowApi:
         runs = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns", params=at)["dag_runs"]
         return str(runs[0]["dag_run_id"])
 
+    def trigger(self, dag_id: str, conf: dict[str, str]) -> str:
+        """Start a run of a DAG without a date; return the run's id."""
+        request = {"logical_date": None, "conf": conf}
+        return str(self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=request)["dag_run_id"])
+
     def settle(self) -> None:
         """End what is unfinished: cancel Backfills, of which a DAG may have one at a time, and fail runs."""
         for dag in self._call("GET", "/api/v2/dags", params={"limit": 100})["dags"]:

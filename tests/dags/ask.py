@@ -142,6 +142,7 @@ def tasks() -> dict[str, Any]:
         "submitted": _submitted(),
         "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3, 52)},  # noqa: B023 - called at once
         "options": _java_options(),
+        "settings": [_settings_named("local[2]"), _settings_named("spark://master:7077")],
         "heavy": _heavy(),
     }
 
@@ -476,6 +477,27 @@ def _java_options() -> str:
     os.environ.pop(java.OPTIONS_VARIABLE, None)
     _raised(lambda: _ended_with(1))
     return Path("options").read_text(encoding="utf-8")
+
+
+def _settings_named(master: str) -> list[str]:
+    """Where `spark-submit` finds its settings: the file it is given, and the folder in its environment."""
+    folder = Path("settings").resolve()
+    folder.mkdir(exist_ok=True)
+    (folder / "spark-defaults.conf").write_text("spark.ui.enabled false", encoding="utf-8")
+    os.environ |= {"SPARK_CONF_DIR": str(folder), "AIRFLOW_CONN_BACKSTREAM_SPARK": _spark_at(master)}
+    binary = Path("spark-submit-settings").resolve()
+    says = 'printf "%s\\n" "$SPARK_CONF_DIR" "$@" > settings.txt'
+    binary.write_text(f"#!/bin/sh\n{says}\nexit 1\n", encoding="utf-8")
+    binary.chmod(0o755)
+    _raised(lambda: _operator(spark_binary=str(binary)).execute({}))
+    os.environ.pop("SPARK_CONF_DIR", None)
+    named, *words = Path("settings.txt").read_text(encoding="utf-8").splitlines()
+    file = words[words.index("--properties-file") + 1] if "--properties-file" in words else ""
+    return [Path(each).name for each in (file, named)]
+
+
+def _spark_at(master: str) -> str:
+    return json.dumps({"conn_type": "spark", "host": master})
 
 
 def _submitted() -> dict[str, Any]:

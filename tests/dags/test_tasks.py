@@ -186,6 +186,10 @@ def test_the_java_of_a_job_asks_for_huge_pages(seen: dict[str, Any]) -> None:
     assert seen["options"] == "-XX:+UseTransparentHugePages"
 
 
+def test_a_spark_of_this_machine_gets_its_settings_as_a_file_and_a_cluster_as_a_folder(seen: Any) -> None:
+    assert seen["settings"] == [["spark-defaults.conf", ""], ["", "settings"]]
+
+
 def test_spark_and_the_job_are_called_by_absolute_paths(seen: Any) -> None:
     spark_submit, *options, application = seen["submitted"]["command"][:-4]
     python = ["--conf", PYTHON_OF_THE_DRIVER]

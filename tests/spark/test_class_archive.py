@@ -17,6 +17,7 @@ from backstream.spark.class_archive import (
     is_complete,
     options_to_read,
     options_to_read_or_write,
+    settings_beside_class_path,
 )
 
 TO_STDERR = "-XX:+DisplayVMOutputToStderr"
@@ -116,6 +117,36 @@ def test_none_is_written_where_the_class_path_has_a_folder_of_files(
 
     (folder / "spark-defaults.conf").unlink()
     assert options_to_read_or_write().startswith(f"-XX:ArchiveClassesAtExit={path} ")
+
+
+def test_settings_are_named_by_their_file_where_their_folder_has_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, home = tmp_path / "conf", tmp_path / "spark"
+    file = folder / "spark-defaults.conf"
+    folder.mkdir()
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    assert settings_beside_class_path(home) is None
+
+    monkeypatch.setenv("SPARK_CONF_DIR", str(folder))
+    assert settings_beside_class_path(home) is None
+    file.write_text("spark.ui.enabled false\n")
+    assert settings_beside_class_path(home) == file
+
+    # Spark would take its own settings, where it is told of no others.
+    (home / "conf").mkdir(parents=True)
+    assert settings_beside_class_path(home) == file
+    (home / "conf" / "log4j2.properties").touch()
+    assert settings_beside_class_path(home) is None
+
+
+def test_a_folder_with_more_than_settings_stays_on_the_class_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spark-defaults.conf").write_text("spark.ui.enabled false\n")
+    (tmp_path / "log4j2.properties").touch()
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert settings_beside_class_path(tmp_path / "spark") is None
 
 
 def test_java_that_could_not_write_one_says_nothing_on_standard_output(path: Path, tmp_path: Path) -> None:

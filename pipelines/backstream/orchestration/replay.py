@@ -21,7 +21,8 @@ from backstream.core.plan import Plan
 from backstream.core.progress import progress_of
 from backstream.orchestration.secrets import provide_lake
 from backstream.orchestration.tasks import failing_for_good
-from backstream.spark.heap import OUT_OF_MEMORY_STATUS, SETTING
+from backstream.spark.class_archive import settings_beside_class_path
+from backstream.spark.heap import CONF_VARIABLE, OUT_OF_MEMORY_STATUS, SETTING
 from backstream.spark.java import tune
 
 CONNECTION_ID = "backstream_spark"
@@ -69,6 +70,8 @@ class ReplayOperator(SparkSubmitOperator):
 
     def _run(self, context: Any) -> None:
         tune(self._input_bytes())  # and this, for the driver
+        if self._is_local:
+            self._use_class_archive()
         self.log.info("replaying %s", self.name)
         # Known to this process only: a job ends by itself once the task that waits for it was killed.
         os.environ[TASK_VARIABLE] = f"{socket.gethostname()}/{os.getpid()}"  # inherited, on whatever cluster
@@ -83,6 +86,18 @@ class ReplayOperator(SparkSubmitOperator):
         planned, done = self._manifests()
         self.log.info("replayed %s: %s", self.name, _counts(done))
         self.log.info("%s %s: %s", planned.dataset, planned.range, progress_of(planned))
+
+    @property
+    def _is_local(self) -> bool:
+        """Whether Spark runs in one process; a cluster may take files from the folder of settings."""
+        return (BaseHook.get_connection(CONNECTION_ID).host or "").startswith("local")
+
+    def _use_class_archive(self) -> None:
+        """Name the file of Spark's settings instead of its folder, where nothing else is lost by that."""
+        file = settings_beside_class_path(_spark_home())
+        if file and not self.properties_file:
+            self.properties_file = str(file)
+            os.environ.pop(CONF_VARIABLE)
 
     def _exit_status(self) -> int | None:
         """How spark-submit ended; None when it was never started."""

@@ -18,7 +18,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from backstream.spark.heap import conf_folder, spark_home
+from backstream.spark.heap import CONF_VARIABLE, SETTINGS_FILE, conf_folder, spark_home
 
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """Java tells of each class that it leaves out; nobody can do anything about it."""
@@ -50,6 +50,19 @@ def options_to_read_or_write() -> str:
         return options_to_read()
     is_ours = not _has_folder_of_files() and _is_ours_to_write(path)
     return f"-XX:ArchiveClassesAtExit={path} {_TO_WRITE} {QUIET}" if is_ours else ""
+
+
+def settings_beside_class_path(home: Path) -> Path | None:
+    """Return the file of Spark's settings that can be named to `spark-submit`, so that the archive can be used.
+
+    Spark puts the folder of its settings on the class path, and Java then refuses the archive. Where that folder
+    has nothing but settings, the file is enough. None: it has other files, or Spark has more settings in its home.
+    """
+    own, named = home / "conf", os.environ.get(CONF_VARIABLE)
+    if not named or (own.is_dir() and any(own.iterdir())):
+        return None
+    file = Path(named) / SETTINGS_FILE
+    return file if file.is_file() and [*file.parent.iterdir()] == [file] else None
 
 
 def archive() -> Path | None:

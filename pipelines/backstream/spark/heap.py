@@ -12,6 +12,7 @@ from backstream.core.errors import SpecError
 
 HEAP_VARIABLE = "BACKSTREAM_DRIVER_MEMORY"
 SETTING = "spark.driver.memory"
+CONF_VARIABLE, SETTINGS_FILE = "SPARK_CONF_DIR", "spark-defaults.conf"
 SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _OWN_VARIABLE = "SPARK_DRIVER_MEMORY"
 """Spark's own, which counts less than its settings."""
@@ -95,7 +96,7 @@ def _set_for_spark() -> str | None:
     arguments = os.environ.get(SUBMIT_ARGUMENTS, "")
     if SETTING in arguments or "--driver-memory" in arguments:
         return f"{SETTING} in {SUBMIT_ARGUMENTS}"
-    defaults = conf_folder() / "spark-defaults.conf"
+    defaults = conf_folder() / SETTINGS_FILE
     if defaults.is_file() and re.search(rf"^\s*{re.escape(SETTING)}[\s=:]", defaults.read_text(), re.MULTILINE):
         return f"{SETTING} in {defaults}"
     return _OWN_VARIABLE if os.environ.get(_OWN_VARIABLE) else None
@@ -103,7 +104,7 @@ def _set_for_spark() -> str | None:
 
 def conf_folder() -> Path:
     """Where Spark looks for its files of settings; it is found without importing it."""
-    named = os.environ.get("SPARK_CONF_DIR")
+    named = os.environ.get(CONF_VARIABLE)
     return Path(named) if named else spark_home() / "conf"
 
 

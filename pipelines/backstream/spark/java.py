@@ -12,7 +12,7 @@ from pathlib import Path
 
 from backstream.core.errors import SetupError
 from backstream.spark import class_archive
-from backstream.spark.heap import SUBMIT_ARGUMENTS, conf_folder, heap_mb
+from backstream.spark.heap import SETTINGS_FILE, SUBMIT_ARGUMENTS, conf_folder, heap_mb
 
 OLDEST_JAVA = 17
 JAVA_HINT = "bin/setup installs one, or says how"
@@ -136,5 +136,5 @@ def _said() -> str:
 
 def _said_for_spark() -> str:
     """Options that a session adds to those of the variable."""
-    defaults = conf_folder() / "spark-defaults.conf"
+    defaults = conf_folder() / SETTINGS_FILE
     return os.environ.get(SUBMIT_ARGUMENTS, "") + (defaults.read_text() if defaults.is_file() else "")
