@@ -107,7 +107,7 @@ def _measured(setting: Setting, names: Sequence[str]) -> Results:
 
 
 def _benchmark(spark: SparkSession, setting: Setting, names: Sequence[str]) -> Benchmark:
-    rows, rounds, heap, folder = setting
+    rows, rounds, heap, folder, _ = setting
     found = Results(rows, rounds, heap, results.today(), results.machine(spark))
     with PROGRESS.status("making the data, on first use"):
         benchmark = Benchmark(spark, found, spark_jobs.jobs(spark, rows, folder, {*names}), PROGRESS.print)
