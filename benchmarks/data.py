@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backstream.core.instants import DAY_MS, HOUR_MS, SECOND_MS, epoch_ms
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, SECOND_MS, epoch_ms
 
 FIRST_DAY_MS = epoch_ms(datetime(2024, 3, 1, tzinfo=UTC))
 KEYS = 100_000

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from backstream.core.folders import DEFINITIONS_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE
-from backstream.core.instants import instant_text
+from backstream.eventtime.instants import instant_text
+from backstream.runs.home import DEFINITIONS_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE
 from benchmarks.history import NAME, Place, Shape, kept, made
 from benchmarks.results import Cost
 from benchmarks.visit import VISITS

@@ -23,25 +23,23 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
-from backstream.core.audit import Audit, Check, Outcome, Severity, Verdict
-from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS, MINUTE_MS, instant_ms, instant_text, moment
-from backstream.core.intervals import Interval
-from backstream.core.manifest import Manifest, StagedFile
-from backstream.core.observation import DayFigures, write_figures
-from backstream.core.plan import Chunk, Plan
-from backstream.core.publication import Publication
-from backstream.core.tables import METRICS, METRICS_TABLE, QUARANTINE_TABLE, WINDOWS, Column, windows_table
-from backstream.lake import history
+from backstream.eventtime.instants import DAY_MS, MINUTE_MS, instant_ms, instant_text, moment
+from backstream.eventtime.intervals import Interval
+from backstream.lake import snapshots
 from backstream.lake.catalog import loaded, opened
-from backstream.lake.commits import OneTransaction, _OneSnapshot, committed
-from backstream.lake.data_files import described
+from backstream.lake.commit import OneTransaction, _OneSnapshot, committed, described
 from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE, Status, run_row
-from backstream.lake.schemas import ensured
-from backstream.lake.tags import tag_of
-from backstream.steps import plan_run
-from backstream.steps.gone import write_files_read
-from backstream.steps.observe import observe
+from backstream.lake.snapshots import tag_of
+from backstream.lake.tables import ensured
+from backstream.runs.dataset_state import DayFigures, write_figures
+from backstream.runs.home import Home
+from backstream.runs.manifest import Manifest, StagedFile
+from backstream.runs.plan import Chunk, Plan
+from backstream.runs.results import Audit, Check, Outcome, Publication, Severity, Verdict
+from backstream.runs.table_schemas import METRICS, METRICS_TABLE, QUARANTINE_TABLE, WINDOWS, Column, windows_table
+from backstream.workflow import plan_run
+from backstream.workflow.dataset_state import observe
+from backstream.workflow.removed_files import write_files_read
 
 NAME = "growth"
 _TRIGGER = "growth"
@@ -346,7 +344,7 @@ class _History:
         added = described(table, files)
         self._live |= dict(zip(days, added, strict=True))
         rows, replaced = (sum(file.record_count for file in each) for each in (added, removed))
-        said = history.properties(plan, rows, replaced, len(added))
+        said = snapshots.properties(plan, rows, replaced, len(added))
         snapshot = _replaced(transaction, added, removed, said, tag_of(plan.run_id))
         return Publication(
             plan.run_id,

@@ -9,14 +9,14 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backstream.core.instants import DAY_MS, MINUTE_MS
-from backstream.core.intervals import Interval
-from backstream.core.records import Clock
-from backstream.core.windows import Tumbling
-from backstream.spark.recorded import Recorded
+from backstream.eventtime.instants import DAY_MS, MINUTE_MS
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.records import Clock
+from backstream.eventtime.windows import Tumbling
 from backstream.spark.schemas import PARTITION_NUMBER
-from backstream.spark.streams.portions import heard_of
-from backstream.spark.streams.thresholds import WindowGrid
+from backstream.spark.source import Recorded
+from backstream.spark.watermarks.firing_times import WindowGrid
+from backstream.spark.watermarks.partial_streams import heard_of
 from benchmarks import ours
 from benchmarks.data import FIRST_DAY_MS
 from benchmarks.jobs import Sums

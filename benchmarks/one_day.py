@@ -24,8 +24,8 @@ from demo.processes import StackError
 from demo.settings import CHECKOUT
 from demo.stack import Stack
 
-from backstream.core.folders import HOME_VARIABLE
-from backstream.spark import class_archive
+from backstream.runs.home import HOME_VARIABLE
+from backstream.spark import java
 from benchmarks.results import TaskTimes
 
 DAG_ID = "reprocess_flights"
@@ -122,8 +122,8 @@ def _run_by_command(home: Path, day: date) -> None:
 
 def _wait_for_archive(say: Say) -> None:
     """Java writes the archive after the command has ended; where it cannot, the runs are measured without."""
-    path, until = class_archive.archive(), time.monotonic() + _ARCHIVE_S
-    while path and not class_archive.is_complete(path):
+    path, until = java.archive(), time.monotonic() + _ARCHIVE_S
+    while path and not java.is_complete(path):
         if time.monotonic() > until:
             say(f"there is no archive of Java classes at {path}")
             return

@@ -10,37 +10,35 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backstream.core.arrivals import BucketGrid
-from backstream.core.folders import Home
-from backstream.core.generators import Strategy, StrategyKind
-from backstream.core.instants import DAY_MS, MINUTE_MS
-from backstream.core.intervals import Interval
-from backstream.core.manifest import Manifest
-from backstream.core.plan import Mode, Plan
-from backstream.core.records import Clock
-from backstream.core.watermarks import Emission
-from backstream.core.windows import Session
-from backstream.definition.load import parse
-from backstream.spark.read import FILE_SIZE, schema_of
-from backstream.spark.recorded import Recorded
-from backstream.spark.run import replay_chunks
+from backstream.definition.loader import parse
+from backstream.eventtime.instants import DAY_MS, MINUTE_MS
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.records import Clock
+from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.watermarks import Emission
+from backstream.eventtime.windows import Session
+from backstream.runs.home import Home
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Mode, Plan
+from backstream.source.arrival_index import ArrivalIndex, BucketGrid
+from backstream.source.columns import columns_of
+from backstream.source.files import inspected, source_files
+from backstream.spark.arrival_index import bucketed
+from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.schemas import PARTITION_NUMBER
-from backstream.spark.sessions import sessions
+from backstream.spark.sessions import session_panes
 from backstream.spark.sessions.islands import SessionColumns
-from backstream.spark.streams import merge
-from backstream.spark.streams.arrivals import bucketed
-from backstream.spark.streams.index import ArrivalIndex
-from backstream.spark.streams.lookup import watermarked
-from backstream.spark.streams.portions import heard_of
-from backstream.spark.streams.thresholds import Thresholds, WindowGrid
-from backstream.spark.windows import values
+from backstream.spark.shuffle_free import in_stretches
+from backstream.spark.source import FILE_SIZE, Recorded, schema_of
+from backstream.spark.watermarks import firing_times_from_index
+from backstream.spark.watermarks.firing_times import Thresholds, WindowGrid
+from backstream.spark.watermarks.join import watermarked
+from backstream.spark.watermarks.partial_streams import heard_of
+from backstream.spark.windows import aggregation
+from backstream.spark.windows.aggregation import Grouping, shape_of
 from backstream.spark.windows.assignment import FixedWindow
-from backstream.spark.windows.slices import slice_width_ms
-from backstream.spark.windows.stretches import in_stretches
-from backstream.spark.windows.values import Grouping, shape_of
-from backstream.steps import plan_run
-from backstream.steps.columns import columns_of
-from backstream.steps.inputs import inspected, source_files
+from backstream.spark.windows.fates import slice_width_ms
+from backstream.workflow import plan_run
 from benchmarks.data import FIRST_DAY_MS, PARTITIONS
 
 KEYS = ["key"]
@@ -95,8 +93,8 @@ def recorded(spark: SparkSession, parquet: Path) -> Recorded:
 def recompute(stream: Recorded, window: FixedWindow | Session) -> DataFrame:
     """Per key and window `events` and `total`, by event time alone."""
     if isinstance(window, Session):
-        return sessions.recomputed(_sessions(stream.all(), window, is_replay=False))
-    return _grouped(stream, window, values.recomputed)
+        return session_panes.recomputed(_sessions(stream.all(), window, is_replay=False))
+    return _grouped(stream, window, aggregation.aggregate_windows)
 
 
 def replay(stream: Recorded, window: FixedWindow | Session) -> DataFrame:
@@ -109,9 +107,9 @@ def replay(stream: Recorded, window: FixedWindow | Session) -> DataFrame:
         values first and live.
     """
     if isinstance(window, Session):
-        return sessions.panes(_sessions(_met(stream), window, is_replay=True))
+        return session_panes.panes(_sessions(_met(stream), window, is_replay=True))
     judged = thresholds(stream.all(), window, _grid(window), CLOCK, SOURCE_PARTITIONS).bound(stream.spark)
-    return _grouped(stream, window, lambda some, grouping: values.panes(some, grouping, judged))
+    return _grouped(stream, window, lambda some, grouping: aggregation.aggregate_panes(some, grouping, judged))
 
 
 def _grid(window: FixedWindow) -> WindowGrid:
@@ -125,7 +123,7 @@ def _grouped(
     """A stretch of time per task if the files allow it, else as a sample of the events says."""
     grid = _grid(window)
     rows = sum(file.rows for file in stream.files)
-    if rows >= values.MANY_EVENTS:
+    if rows >= aggregation.MANY_EVENTS:
         found = in_stretches(
             stream, window, grid, lambda some, asked: grouped(some, Grouping(window, asked, KEYS, AGGREGATES))
         )
@@ -143,7 +141,9 @@ def thresholds(
     buckets = BucketGrid.of(window, EMISSION, ALLOWED_LATENESS_MS)
     of_files = events.withColumn(FILE_SIZE, F.col("_metadata.file_size"))
     index = ArrivalIndex(bucketed(of_files, buckets, [FILE_SIZE]).toArrow())
-    return merge.thresholds(index, buckets, grid, EMISSION, clock, ALLOWED_LATENESS_MS, partitions)
+    return firing_times_from_index.thresholds(
+        index, buckets, grid, EMISSION, clock, ALLOWED_LATENESS_MS, partitions
+    )
 
 
 def _met(stream: Recorded) -> DataFrame:
@@ -152,12 +152,12 @@ def _met(stream: Recorded) -> DataFrame:
     return stream.all().transform(watermarked(stream.spark, heard, CLOCK))
 
 
-def _sessions(events: DataFrame, window: Session, *, is_replay: bool) -> sessions.Sessions:
+def _sessions(events: DataFrame, window: Session, *, is_replay: bool) -> session_panes.Sessions:
     columns = SessionColumns.of(window.gap_ms, ALLOWED_LATENESS_MS)
-    these = sessions.found(events, KEYS, columns, AGGREGATES, is_replay=is_replay)
+    these = session_panes.found(events, KEYS, columns, AGGREGATES, is_replay=is_replay)
     if not is_replay:
         return these
-    return sessions.kept(these, lambda frame: frame.persist(StorageLevel.MEMORY_AND_DISK))
+    return session_panes.kept(these, lambda frame: frame.persist(StorageLevel.MEMORY_AND_DISK))
 
 
 def planned(parquet: Path, days: int, chunk_days: int, mode: Mode, home: Path) -> Plan:

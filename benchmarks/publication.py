@@ -12,17 +12,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.core.audit import Verdict
-from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS, instant_ms, moment
-from backstream.core.intervals import Interval
-from backstream.core.manifest import Manifest, StagedFile
-from backstream.core.plan import Mode, Plan
-from backstream.core.tables import METRICS, WINDOWS
+from backstream.eventtime.instants import DAY_MS, instant_ms, moment
+from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import Status, record_run, run_row
+from backstream.lake.maintenance import rest_side_tables
 from backstream.lake.publish import publish
-from backstream.lake.retention import rest_side_tables
-from backstream.steps import plan_run
+from backstream.runs.home import Home
+from backstream.runs.manifest import Manifest, StagedFile
+from backstream.runs.plan import Mode, Plan
+from backstream.runs.results import Verdict
+from backstream.runs.table_schemas import METRICS, WINDOWS
+from backstream.workflow import plan_run
 from benchmarks.results import Figure
 
 CHUNKS, FILES, RUNS = 3_000, 1_000, 500

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from backstream.core.instants import DAY_MS, instant_ms
+from backstream.eventtime.instants import DAY_MS, instant_ms
 from benchmarks import data
 from benchmarks.comparisons import SHUFFLED
 

@@ -12,11 +12,11 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from backstream.core.instants import HOUR_MS, MINUTE_MS
-from backstream.core.manifest import total_fates
-from backstream.core.plan import Mode
-from backstream.core.windows import Session, Sliding, Tumbling
-from backstream.spark.recorded import Recorded
+from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
+from backstream.eventtime.windows import Session, Sliding, Tumbling
+from backstream.runs.manifest import total_fates
+from backstream.runs.plan import Mode
+from backstream.spark.source import Recorded
 from backstream.spark.windows.assignment import FixedWindow
 from benchmarks import data, ours
 from benchmarks.data import Stream

@@ -10,25 +10,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 
-from backstream.core.folders import Home, definitions_folder
+from backstream.runs.home import Home, definitions_folder
 
 
 def _datasets_page(name: str) -> str:
     from backstream.pages import views
-    from backstream.pages.records import Records
+    from backstream.pages.store import Records
 
     return views.overview(Records.of(Home.from_environment()), {f"backfill_{name}"}).html
 
 
 def _windows_page(name: str) -> str:
     from backstream.pages import views
-    from backstream.pages.records import Records
+    from backstream.pages.store import Records
 
     return views.windows(Records.of(Home.from_environment()), f"backfill_{name}", may_run=True).html
 
 
 def _restate_check(name: str) -> str:
-    from backstream.steps import restatements
+    from backstream.workflow import restatements
 
     return restatements(definitions_folder() / f"{name}.toml", Home.from_environment()).summary
 

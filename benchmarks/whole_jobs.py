@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 import pyspark
 from pyarrow import dataset
 
-from backstream.core.folders import CATALOG_VARIABLE, HOME_VARIABLE
-from backstream.core.instants import DAY_MS, instant_text, moment
+from backstream.eventtime.instants import DAY_MS, instant_text, moment
+from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE
 from backstream.spark.heap import HEAP_VARIABLE
 from benchmarks import data, results, shapes
 from benchmarks.kinds import Setting, in_processes

@@ -5,7 +5,7 @@ A definition that is broken has no DAG here; `broken_definitions.py` shows what 
 
 from __future__ import annotations
 
-from backstream.orchestration.dag import reprocess_dags
+from backstream.orchestration.dags import reprocess_dags
 
 for dag in reprocess_dags():
     globals()[dag.dag_id] = dag

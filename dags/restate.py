@@ -5,7 +5,7 @@ A definition that is broken has no DAG here; `broken_definitions.py` shows what 
 
 from __future__ import annotations
 
-from backstream.orchestration.dag import restate_dags
+from backstream.orchestration.dags import restate_dags
 
 for dag in restate_dags():
     globals()[dag.dag_id] = dag

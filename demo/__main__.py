@@ -14,9 +14,9 @@ from urllib.parse import quote
 from rich.console import Console
 from rich.markup import escape
 
-from backstream.core.errors import BackstreamError
-from backstream.core.folders import HOME_VARIABLE, Home
-from backstream.core.plan import Plan
+from backstream.errors import BackstreamError
+from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.runs.plan import Plan
 from demo.airflow_api import AirflowApi
 from demo.flights import prepare
 from demo.follow import Followed
@@ -108,14 +108,14 @@ def _backfill(api: AirflowApi, stack: Stack, home: Home) -> bool:
 
 def _sum_up(plan: Plan, home: Home, *, published: bool) -> None:
     """The run's own summary, and a hash of what is now published, equal for equal rows."""
-    from backstream import steps
-    from backstream.lake import read
+    from backstream import workflow
+    from backstream.lake import reader
 
     console.print()
-    console.print(steps.summary(plan), markup=False)
+    console.print(workflow.summary(plan), markup=False)
     if published:
-        rows = read.rows(home, plan.dataset, plan.range)
-        console.print(f"content    {rows.num_rows:,} rows, hash {read.content_hash(rows)[:16]}")
+        rows = reader.rows(home, plan.dataset, plan.range)
+        console.print(f"content    {rows.num_rows:,} rows, hash {reader.content_hash(rows)[:16]}")
     console.print()
 
 

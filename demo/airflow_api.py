@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import httpx
 
-from backstream.core.errors import BackstreamError
+from backstream.errors import BackstreamError
 
 FINISHED = ("success", "failed")
 

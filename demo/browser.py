@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from backstream.core.errors import SetupError
+from backstream.errors import SetupError
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from backstream.core.errors import ContractError, SetupError
+from backstream.errors import ContractError, SetupError
 
 FORMAT_VERSION = 1
 """Increased when what is written changes, so that an older copy is made anew."""

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import httpx
 from playwright.sync_api import Browser, FloatRect
 
-from backstream.core.errors import BackstreamError, SetupError
+from backstream.errors import BackstreamError, SetupError
 from demo.browser import chromium
 from demo.settings import USER
 

@@ -15,7 +15,7 @@ from typing import IO
 
 import psutil
 
-from backstream.core.errors import BackstreamError
+from backstream.errors import BackstreamError
 from demo.settings import STATE_VARIABLE
 
 _POLL_S = 0.1

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page
 
-from backstream import steps
+from backstream import workflow
 from backstream.cli.engine import advise
-from backstream.cli.runs import StartingSpark, carry_out
-from backstream.core.folders import DEFINITIONS_VARIABLE, HOME_VARIABLE, Home
-from backstream.core.forms import Form
-from backstream.core.instants import instant_ms
-from backstream.core.plan import Mode, Plan
-from backstream.definition.load import load
+from backstream.cli.run import StartingSpark, carry_out
+from backstream.definition.loader import load
+from backstream.eventtime.instants import instant_ms
+from backstream.runs.home import DEFINITIONS_VARIABLE, HOME_VARIABLE, Home
+from backstream.runs.plan import Mode, Plan
+from backstream.text import Form
 from demo.browser import chromium
 from demo.flights import prepare
 from demo.pictures import pages, take
@@ -73,7 +73,7 @@ def main() -> int:
     home = Home(Path(os.environ.get(HOME_VARIABLE) or CHECKOUT / ".backstream" / "pictures").resolve())
     os.environ[HOME_VARIABLE] = str(home.path)
     prepare(home.path, progress=lambda step: print(f"flights: {step}"))
-    html = steps.report_text(_published(home), Form.HTML)
+    html = workflow.report_text(_published(home), Form.HTML)
     advise(str(home.path / "definitions" / "flights.toml"), SINCE, UNTIL)  # kept for the page of the watermark
     # Where this machine has its home is not for a picture.
     html = html.replace(str(home.path), f"${HOME_VARIABLE}")
@@ -116,7 +116,7 @@ def _revision(home: Home, publish: str, reason: str) -> Plan:
         return done
     span_ms = (instant_ms(SINCE, "since"), instant_ms(UNTIL, "until"))
     spark = StartingSpark(definition)
-    plan = steps.plan_run(definition, *span_ms, mode=Mode.REPLAY, trigger="cli", reason=reason, home=home)
+    plan = workflow.plan_run(definition, *span_ms, mode=Mode.REPLAY, trigger="cli", reason=reason, home=home)
     carry_out(plan, spark)
     return plan
 

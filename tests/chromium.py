@@ -10,7 +10,7 @@ import pytest
 from demo.browser import chromium, find_chromium
 from playwright.sync_api import Browser
 
-from backstream.core.errors import SetupError
+from backstream.errors import SetupError
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.lake import store
 from tests.lake.postgres import Server, binaries, running
 
-from backstream.core.folders import WAREHOUSE_VARIABLE
+from backstream.runs.home import WAREHOUSE_VARIABLE
 from backstream.spark.heap import HEAP_VARIABLE
 
 FLINK_CASES = Path(__file__).parent / "conformance" / "flink"

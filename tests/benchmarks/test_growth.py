@@ -10,11 +10,11 @@ from benchmarks.history import Shape, kept, made
 from benchmarks.results import Cost, Results
 from benchmarks.table import growth_columns, growth_rows, markdown
 
-from backstream.core.folders import CATALOG_VARIABLE
-from backstream.core.instants import DAY_MS
+from backstream.eventtime.instants import DAY_MS
 from backstream.lake.ledger import checks, runs
-from backstream.lake.windows import published
-from backstream.steps.stale import stale
+from backstream.lake.published_windows import published
+from backstream.runs.home import CATALOG_VARIABLE
+from backstream.workflow.stale import stale
 
 SMALL = Shape(rows=90, days=3, runs=4)
 COMMANDS = (

@@ -15,7 +15,7 @@ from benchmarks.results import Results, Runs
 from benchmarks.whole_jobs import JobError, WholeJob, difference, in_order, totals
 from pyspark.sql import SparkSession
 
-from backstream.core.instants import DAY_MS
+from backstream.eventtime.instants import DAY_MS
 from benchmarks import shapes, table
 
 TOY = ["--only", "job", "--rows", "3000", "--rounds", "1", "--heap", "1g"]

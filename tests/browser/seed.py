@@ -15,16 +15,15 @@ import numpy as np
 import pandas as pd
 from tests.lake.conftest import WINDOWS_TABLE, Lake
 
-from backstream.core.audit import Audit, Check, Outcome, Severity, verdict_over
-from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS, HOUR_MS, MINUTE_MS, instant_ms, instant_text
-from backstream.core.observation import DayNote, Observation, write_figures
-from backstream.core.plan import Chunk, Fidelity, InputFile, Mode, Plan
-from backstream.core.publication import Publication
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, instant_ms, instant_text
 from backstream.lake.ledger import Status, record_checks, record_run, run_row
 from backstream.lake.publish import publish
-from backstream.quality.frame import WINDOW_COLUMNS
-from backstream.steps.observe import day_figures
+from backstream.quality.audit_frame import WINDOW_COLUMNS
+from backstream.runs.dataset_state import DayNote, Observation, write_figures
+from backstream.runs.home import Home
+from backstream.runs.plan import Chunk, Fidelity, InputFile, Mode, Plan
+from backstream.runs.results import Audit, Check, Outcome, Publication, Severity, verdict_over
+from backstream.workflow.dataset_state import day_figures
 
 FIRST_MS = instant_ms("2016-01-01", "first")
 DAYS = 3_000

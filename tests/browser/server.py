@@ -15,7 +15,7 @@ import httpx
 from demo.settings import airflow_command, free_ports
 from tests.browser.seed import define, seed
 
-from backstream.core.folders import Home
+from backstream.runs.home import Home
 
 CHECKOUT = Path(__file__).parents[2]
 FAB = "airflow.providers.fab.auth_manager.fab_auth_manager.FabAuthManager"

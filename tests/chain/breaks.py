@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from backstream.core.fates import Fate
-from backstream.core.manifest import Manifest, StagedFile
-from backstream.core.plan import Plan
-from backstream.spark import stage
-from backstream.spark.windows import metrics
-from backstream.spark.writes import write_parquet
+from backstream.eventtime.records import Fate
+from backstream.runs.manifest import Manifest, StagedFile
+from backstream.runs.plan import Plan
+from backstream.spark import staging
+from backstream.spark.counted_writes import write_parquet
+from backstream.spark.windows import fate_counts
 
 Change = Callable[[Path], None]
 NAMES = {"": "windows", "metrics": "metrics", "panes": "panes"}
@@ -136,7 +136,7 @@ def broken_write(suffix: str, change: Change) -> Iterator[None]:
             change(max(files, key=lambda path: path.stat().st_size))
         return written
 
-    with patch("backstream.spark.stage.write_parquet", broken):
+    with patch("backstream.spark.staging.write_parquet", broken):
         yield
 
 
@@ -166,26 +166,26 @@ WITHIN = {
 @contextmanager
 def lost_row(suffix: str) -> Iterator[None]:
     """One row of a table is gone before it is written."""
-    staged = stage.staged
+    staged = staging.staged
 
-    def broken(rows: DataFrame, of: str, attempt: stage.Attempt) -> stage.Staged:
+    def broken(rows: DataFrame, of: str, attempt: staging.Attempt) -> staging.Staged:
         if of == suffix:
             counted = {"panes": "record_count__final", "metrics": "events", "": "record_count"}[suffix]
             one = rows.where(F.col(counted) > 0).limit(1)
             rows = rows.exceptAll(one)
         return staged(rows, of, attempt)
 
-    with patch("backstream.spark.run.staged", broken):
+    with patch("backstream.spark.chunk_job.staged", broken):
         yield
 
 
 @contextmanager
 def flipped_fate() -> Iterator[None]:
     """One count of records that were on time is taken for late."""
-    fates = metrics.Counts.fates
-    metrics_of = metrics.Counts.metrics
+    fates = fate_counts.Counts.fates
+    metrics_of = fate_counts.Counts.metrics
 
-    def flipped(counts: metrics.Counts) -> metrics.Counts:
+    def flipped(counts: fate_counts.Counts) -> fate_counts.Counts:
         on_time = counts.rows.where(F.col("fate") == F.lit(Fate.ON_TIME)).orderBy(*counts.rows.columns)
         return replace(
             counts,
@@ -195,7 +195,7 @@ def flipped_fate() -> Iterator[None]:
         )
 
     with (
-        patch.object(metrics.Counts, "fates", lambda counts: fates(flipped(counts))),
-        patch.object(metrics.Counts, "metrics", lambda counts: metrics_of(flipped(counts))),
+        patch.object(fate_counts.Counts, "fates", lambda counts: fates(flipped(counts))),
+        patch.object(fate_counts.Counts, "metrics", lambda counts: metrics_of(flipped(counts))),
     ):
         yield

@@ -9,10 +9,10 @@ from typing import Any
 from tests.spark.histories import days, definition_of, random_history, write_history
 from tests.spark.runs import toml_value
 
-from backstream.core.folders import Home
-from backstream.core.plan import Mode, Plan
 from backstream.lake.catalog import NAMESPACE, opened
-from backstream.steps import audit_run, plan_run, publish_run
+from backstream.runs.home import Home
+from backstream.runs.plan import Mode, Plan
+from backstream.workflow import audit_run, plan_run, publish_run
 
 KINDS: Mapping[str, Mapping[str, str]] = {
     "tumbling": {"kind": "tumbling", "size": "1h"},

@@ -42,7 +42,7 @@ FAULTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     **{name: partial(broken_write, "", change) for name, change in WITHIN.items()},
     "none": ExitStack,
     "an executor killed after writing": lambda: broken_write("", kill_an_executor),
-    "no marker is asked for": lambda: patch("backstream.spark.run.require_shared_folder", lambda *_: None),
+    "no marker is asked for": lambda: patch("backstream.spark.chunk_job.require_shared_folder", lambda *_: None),
     "a row lost": lambda: lost_row("panes"),
     "a fate flipped": flipped_fate,
 }

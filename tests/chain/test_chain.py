@@ -12,10 +12,10 @@ import pytest
 from tests.chain.breaks import AFTER, NAMES, WITHIN, Staged, broken_write, flip_a_fate, flipped_fate, lost_row
 from tests.chain.job import KINDS, plan_of, publish, rows_published, write_definition
 
-from backstream.core.errors import BackstreamError
-from backstream.core.plan import Mode, Plan
+from backstream.errors import BackstreamError
 from backstream.jobs import replay
-from backstream.steps.state import manifests_of
+from backstream.runs.manifest import manifests_of
+from backstream.runs.plan import Mode, Plan
 
 pytestmark = pytest.mark.usefixtures("spark")
 STAGED = "a file staged for table `events{}` breaks its contract"

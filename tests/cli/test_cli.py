@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import FLINK_CASES
-from tests.steps.history import CLICKS, at, write_clicks, write_definition
+from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 from typer.testing import CliRunner, Result
 
 from backstream.cli import app
-from backstream.core.folders import CATALOG_VARIABLE, HOME_VARIABLE
-from backstream.core.local_days import LocalDays
-from backstream.core.plan import Plan
+from backstream.eventtime.intervals import LocalDays
+from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE
+from backstream.runs.plan import Plan
 
 VERBS = ("plan", "run", "days", "stale", "status")
 HISTORY = ("show", "diff", "rollback", "vacuum")

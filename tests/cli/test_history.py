@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from tests.lake.conftest import Lake
-from tests.steps.history import write_definition
+from tests.workflow.history import write_definition
 from typer.testing import CliRunner, Result
 
 from backstream.cli import app
-from backstream.core.folders import CATALOG_VARIABLE, HOME_VARIABLE, Home
-from backstream.core.publication import Publication
 from backstream.lake.ledger import Status, runs
 from backstream.lake.publish import publish
+from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
+from backstream.runs.results import Publication
 
 RANGE = ("2013-02-01", "2013-02-03")
 FIRST = {"2013-02-01T05:00Z": 1, "2013-02-01T06:00Z": 2, "2013-02-02T05:00Z": 3}

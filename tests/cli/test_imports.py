@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.steps.history import CLICKS, write_clicks, write_definition
-from tests.steps.publishing import publish_counts
+from tests.workflow.history import CLICKS, write_clicks, write_definition
+from tests.workflow.publishing import publish_counts
 
-from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS, instant_ms
+from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.lake.ledger import Status, record_run, run_row
-from backstream.steps import plan_run
-from backstream.steps.observe import observe
+from backstream.runs.home import Home
+from backstream.workflow import plan_run
+from backstream.workflow.dataset_state import observe
 
 CHILD = """
 import json, sys

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.steps.history import CLICKS, at, planned, write_clicks, write_definition
+from tests.workflow.history import CLICKS, at, planned, write_clicks, write_definition
 
-from backstream.core.plan import Plan
 from backstream.jobs.replay import main
-from backstream.steps import make_tables
+from backstream.runs.plan import Plan
+from backstream.workflow import make_tables
 
 
 def plan_of_a_day(folder: Path) -> Plan:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from tests.cli.test_processes import LENIENT_ABOUT_GAPS, backstream
-from tests.steps.history import CLICKS, at, write_clicks, write_definition
+from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 
-from backstream.core.folders import HOME_VARIABLE, Home
-from backstream.lake.read import rows
+from backstream.lake.reader import rows
+from backstream.runs.home import HOME_VARIABLE, Home
 from backstream.spark.session import SMALL_DATA_SETTINGS
 
 DAYS = ["--since", "2024-03-01", "--until", "2024-03-04"]

@@ -8,16 +8,16 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.steps.history import CLICKS, at, write_clicks, write_definition
-from tests.steps.publishing import publish_counts
+from tests.workflow.history import CLICKS, at, write_clicks, write_definition
+from tests.workflow.publishing import publish_counts
 from typer.testing import CliRunner
 
 from backstream.cli import app
-from backstream.core.folders import CATALOG_VARIABLE, HOME_VARIABLE, Home
-from backstream.core.instants import instant_ms
-from backstream.core.manifest import Manifest
-from backstream.core.plan import Plan
-from backstream.steps import plan_run
+from backstream.eventtime.instants import instant_ms
+from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Plan
+from backstream.workflow import plan_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "late-data.md"
 MARCH = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in (1, 2, 3)]

@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from backstream.core.folders import TASK_VARIABLE
-from backstream.jobs.orphans import GONE_STATUS, end_with_the_task
+from backstream.jobs.replay import GONE_STATUS, end_with_the_task
+from backstream.runs.home import TASK_VARIABLE
 
 JOB = """\
 import time
-from backstream.jobs.orphans import end_with_the_task
+from backstream.jobs.replay import end_with_the_task
 end_with_the_task()
 print("ready", flush=True)
 time.sleep(60)

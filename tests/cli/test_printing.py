@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
-from backstream.cli.printing import print_rows
-from backstream.core.forms import Format
+from backstream.cli.output import print_rows
+from backstream.text import Format
 
 ROWS = pa.table(
     {

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import FLINK_CASES
-from tests.steps.history import CLICKS, at, write_clicks, write_definition
+from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 
-from backstream.core.folders import CATALOG_VARIABLE, HOME_VARIABLE, Home
-from backstream.lake.read import rows
+from backstream.lake.reader import rows
+from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
 from backstream.spark.session import SMALL_DATA_SETTINGS
 
 FIRST_OF_MARCH = ["--since", "2024-03-01", "--until", "2024-03-02"]

@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.core.folders import CATALOG_VARIABLE
-from backstream.definition.load import parse
+from backstream.definition.loader import parse
 from backstream.native.supported import reason_against
+from backstream.runs.home import CATALOG_VARIABLE
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 SECTION = README.partition("<!-- tests/cli/test_readme.py runs")[2].partition("\n## ")[0]

@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.cli.test_processes import LENIENT_ABOUT_GAPS
 from tests.lake.store import Store
-from tests.steps.history import CLICKS, at, write_clicks, write_definition
+from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 from typer.testing import CliRunner
 
 from backstream.cli import app
-from backstream.core.folders import CATALOG_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE, Home
-from backstream.lake.read import rows
-from backstream.lake.warehouse import Warehouse
+from backstream.lake.reader import rows
+from backstream.lake.storage import Warehouse
+from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE, Home
 
 RANGE = ["--since", "2024-03-01", "--until", "2024-03-03", "--mode", "replay"]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from backstream.core import reference
-from backstream.core.conformance import Outcome, compare, parse, read_lines
-from backstream.core.errors import SpecError
-from backstream.core.instants import MAX_MS
+from backstream.conformance import reference_engine
+from backstream.conformance.cases import Outcome, compare, parse, read_lines
+from backstream.errors import SpecError
+from backstream.eventtime.instants import MAX_MS
 
 CASES = Path(__file__).parent / "flink"
 FAMILIES = {path.stem: path for path in sorted(CASES.glob("*.jsonl"))}
@@ -23,14 +23,14 @@ def test_all_635_recordings_are_here() -> None:
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_the_reference_does_what_flink_did(family: str) -> None:
-    tally = compare(list(read_lines([FAMILIES[family]])), reference.play)
+    tally = compare(list(read_lines([FAMILIES[family]])), reference_engine.play)
 
     assert (tally.differ, tally.unsupported) == ([], [])
     assert tally.agree > 40
 
 
 def test_spark_does_what_flink_did(spark: SparkSession) -> None:
-    from backstream.spark.conformance import engine
+    from backstream.conformance.spark_engine import engine
 
     tally = compare(list(read_lines(list(FAMILIES.values()))), engine(spark))
 
@@ -57,7 +57,7 @@ def test_a_recording_that_was_tampered_with_differs(path: list[str | int], value
         place = place[step]
     place[path[-1]] = value
 
-    tally = compare([line, tampered], reference.play)
+    tally = compare([line, tampered], reference_engine.play)
 
     assert (tally.agree, len(tally.differ)) == (1, 1)
     assert tally.differ[0].startswith(f"differs: edge/table_x1ms: {says}")
@@ -67,7 +67,7 @@ def test_firings_out_of_order_differ() -> None:
     line = next(each for each in read_lines([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
     line["flink"]["firings"].reverse()
 
-    tally = compare([line], reference.play)
+    tally = compare([line], reference_engine.play)
 
     assert tally.differ[0].startswith("differs: edge/table_x1ms: order of firings: at 0")
 
@@ -86,14 +86,14 @@ def test_a_case_of_a_kind_that_is_not_known_is_named_as_unsupported(
     line = next(each for each in read_lines([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
     line["case"][section] = value
 
-    tally = compare([line], reference.play)
+    tally = compare([line], reference_engine.play)
 
     assert tally.unsupported == [f"unsupported: edge/table_x1ms: {says}"]
 
 
 def test_a_case_without_records_is_refused_by_name() -> None:
     with pytest.raises(SpecError) as refused:
-        compare([{"case": {"name": "mine"}, "flink": {}}], reference.play)
+        compare([{"case": {"name": "mine"}, "flink": {}}], reference_engine.play)
     assert str(refused.value) == "conformance case 'mine' is not of the form it must have: KeyError('records')"
 
 
@@ -112,7 +112,7 @@ def test_a_case_that_cannot_be_played_is_an_error_on_every_engine(settings: dict
     line = next(each for each in read_lines([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
     line["case"] |= settings
 
-    tally = compare([line], reference.play)
+    tally = compare([line], reference_engine.play)
 
     assert tally.differ == [f"differs: edge/table_x1ms: raised SpecError: {says}"]
 
@@ -124,11 +124,11 @@ def without_records(kind: str) -> dict[str, object]:
 
 
 def test_years_without_a_record_are_over_at_once_on_both_engines(spark: SparkSession) -> None:
-    from backstream.spark.conformance import engine
+    from backstream.conformance.spark_engine import engine
 
     cases = [parse(without_records(kind)) for kind in ("bounded", "punctuated", "none", "time_lag")]
 
-    for play in (reference.play, engine(spark)):
+    for play in (reference_engine.play, engine(spark)):
         *quiet, refused = play(cases)
         assert [outcome.watermarks for outcome in quiet if isinstance(outcome, Outcome)] == [[(MAX_MS, -1)]] * 3
         assert str(refused).startswith("a time lag moves the watermark at every tick: 8,500,000,000 rises")

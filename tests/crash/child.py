@@ -9,14 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.core.errors import BackstreamError
-from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS
-from backstream.core.manifest import Manifest, StagedFile
-from backstream.core.pins import finished
-from backstream.core.plan import Chunk, Mode, Plan
-from backstream.core.tables import WINDOWS
-from backstream.steps import audit_run, failing, plan_run, publish_run, report_run
+from backstream.errors import BackstreamError
+from backstream.eventtime.instants import DAY_MS
+from backstream.runs.home import Home
+from backstream.runs.manifest import Manifest, StagedFile, finished
+from backstream.runs.plan import Chunk, Mode, Plan
+from backstream.runs.table_schemas import WINDOWS
+from backstream.workflow import audit_run, failing, plan_run, publish_run, report_run
 
 
 def carry_out(job: dict[str, Any]) -> int:

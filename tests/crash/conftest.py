@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.crash.world import Forks, Source, World
-from tests.steps.conftest import LENIENT
-from tests.steps.history import CLICKS, at, write_clicks, write_definition
+from tests.workflow.conftest import LENIENT
+from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 
-from backstream.core.folders import CATALOG_VARIABLE, Home
-from backstream.core.instants import DAY_MS, instant_ms
-from backstream.core.plan import Mode
-from backstream.spark.run import replay_chunk
-from backstream.steps import plan_run
+from backstream.eventtime.instants import DAY_MS, instant_ms
+from backstream.runs.home import CATALOG_VARIABLE, Home
+from backstream.runs.plan import Mode
+from backstream.spark.chunk_job import replay_chunk
+from backstream.workflow import plan_run
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 DAYS = [SINCE_MS + number * DAY_MS for number in range(3)]

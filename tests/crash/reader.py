@@ -18,9 +18,9 @@ from pyiceberg.table import Table
 from pyspark.sql import functions as F
 from tests.crash.world import Row, hash_of
 
-from backstream.core.folders import Home
-from backstream.core.instants import epoch_ms
+from backstream.eventtime.instants import epoch_ms
 from backstream.lake.catalog import NAMESPACE, opened
+from backstream.runs.home import Home
 from backstream.spark.session import SMALL_DATA_SETTINGS, local
 
 PAUSE_S = 0.3

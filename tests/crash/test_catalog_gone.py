@@ -12,7 +12,7 @@ from tests.crash.conftest import DAYS
 from tests.crash.world import Forks, Source, World
 from tests.lake.postgres import QUICK, binaries, running
 
-from backstream.core.folders import CATALOG_VARIABLE, Home
+from backstream.runs.home import CATALOG_VARIABLE, Home
 
 COMMIT = r"create .*/clicks/metadata/.*-m\d+.avro"
 PUBLISH = "could not publish clicks 2024-03-01T00:00Z to 2024-03-04T00:00Z: the catalog failed: "

@@ -12,8 +12,8 @@ import pytest
 from tests.crash.conftest import DAYS
 from tests.crash.world import Forks, Source, World
 
-from backstream.core.folders import Home
 from backstream.lake.ledger import Status, runs
+from backstream.runs.home import Home
 
 
 class Point(NamedTuple):

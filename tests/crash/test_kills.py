@@ -21,7 +21,7 @@ import pytest
 from tests.crash.conftest import DAYS
 from tests.crash.world import HERE, World
 
-from backstream.core.manifest import Manifest
+from backstream.runs.manifest import Manifest
 
 KILLS = int(os.environ.get("BACKSTREAM_KILLS", "15"))
 SEED = os.environ.get("BACKSTREAM_SEED", "1")

@@ -9,8 +9,8 @@ import duckdb
 from tests.crash.conftest import DAYS
 from tests.crash.world import World
 
-from backstream.lake.read import rows
-from backstream.steps.history import rollback_run
+from backstream.lake.reader import rows
+from backstream.workflow.history import rollback_run
 
 DOCUMENT = Path(__file__).parents[2] / "docs/publishing.md"
 COMMIT = r"create .*/clicks/metadata/.*-m\d+.avro"

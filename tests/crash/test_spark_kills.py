@@ -23,14 +23,14 @@ from tests.crash.test_disk_full import mounted
 from tests.crash.test_kills import KILLS, SEED
 from tests.crash.world import Forks, Source, World, hash_of
 
-from backstream.core.errors import StorageError
-from backstream.core.folders import CATALOG_VARIABLE, HOME_VARIABLE, Home
-from backstream.core.manifest import Manifest
-from backstream.core.plan import Mode, Plan
+from backstream.errors import StorageError
 from backstream.lake.catalog import NAMESPACE, opened
-from backstream.spark.run import replay_chunk
+from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Mode, Plan
+from backstream.spark.chunk_job import replay_chunk
 from backstream.spark.session import SMALL_DATA_SETTINGS
-from backstream.steps import plan_run
+from backstream.workflow import plan_run
 
 POLL_S, PATIENCE_S = 0.02, 300
 RANGE = ["--since", "2024-03-01", "--until", "2024-03-04", "--mode", "replay"]

@@ -8,13 +8,13 @@ from random import Random
 import pytest
 from tests.crash.conftest import SINCE_MS
 from tests.crash.world import Source, World, hash_of
-from tests.steps.history import at, write_clicks
+from tests.workflow.history import at, write_clicks
 
-from backstream.core.instants import DAY_MS
-from backstream.lake import history
+from backstream.eventtime.instants import DAY_MS
+from backstream.lake import snapshots
 from backstream.lake.catalog import NAMESPACE, opened
 from backstream.lake.ledger import Status, runs
-from backstream.lake.read import published_rows
+from backstream.lake.reader import published_rows
 
 PUBLISHERS = 6
 BOTH = pytest.mark.parametrize("world", ["sqlite", "postgres"], indirect=True)
@@ -54,7 +54,7 @@ def in_order(world: World) -> list[str]:
     """The runs as the table has them, first to last."""
     with opened(world.home) as catalog:
         table = catalog.load_table((NAMESPACE, "clicks"))
-        return [history.said(each, history.RUN_ID) or "" for each in history.lineage(table)][::-1]
+        return [snapshots.said(each, snapshots.RUN_ID) or "" for each in snapshots.lineage(table)][::-1]
 
 
 @BOTH

@@ -16,14 +16,14 @@ from typing import Any
 import pyarrow.parquet as pq
 from tests.crash.child import made_of
 
-from backstream.core.folders import CATALOG_VARIABLE, Home
-from backstream.core.instants import DAY_MS, epoch_ms
-from backstream.core.manifest import Manifest
-from backstream.core.plan import Plan
-from backstream.core.tables import WINDOWS
+from backstream.eventtime.instants import DAY_MS, epoch_ms
 from backstream.lake.ledger import Status, runs
-from backstream.lake.read import published_rows, rows
-from backstream.lake.vacuum import vacuumed
+from backstream.lake.maintenance import vacuumed
+from backstream.lake.reader import published_rows, rows
+from backstream.runs.home import CATALOG_VARIABLE, Home
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Plan
+from backstream.runs.table_schemas import WINDOWS
 
 Row = tuple[int, str, int, str]
 """Start of the window, page, clicks, and the run that says so."""

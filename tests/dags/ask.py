@@ -193,9 +193,9 @@ def _found(
     definition: str, unfinished: str = "", *, is_published: bool = False, **form: Any
 ) -> list[dict[str, Any]]:
     """What a run of `restate_<name>` triggers while the run of `backfill_<name>` for some day is unfinished."""
-    from backstream.definition.load import load
+    from backstream.definition.loader import load
     from backstream.orchestration import tasks as ours
-    from backstream.orchestration.dag import restate_dag
+    from backstream.orchestration.dags import restate_dag
 
     def runs(dag_id: str, logical_dates: list[datetime], states: list[str]) -> int:
         assert (dag_id, states) == ("backfill_clicks", ["queued", "running"])
@@ -219,9 +219,9 @@ def _found(
 
 def ticks() -> dict[str, list[str]]:
     """The data intervals of some schedules that touch the last two days of February 2024."""
-    from backstream.core.instants import instant_ms
-    from backstream.core.intervals import Interval
-    from backstream.orchestration.ticks import ticks as ours
+    from backstream.eventtime.instants import instant_ms
+    from backstream.eventtime.intervals import Interval
+    from backstream.orchestration.run_range import ticks as ours
 
     span = Interval(instant_ms("2024-02-28", "since"), instant_ms("2024-03-01", "until"))
     return {
@@ -244,9 +244,9 @@ def _beside(run_type: str, *, is_paused: bool = False) -> Any:
     from airflow.sdk.api.datamodels._generated import DagRunType
     from airflow.sdk.exceptions import AirflowSkipException, DagRunTriggerException
 
-    from backstream.core.folders import definitions_folder
-    from backstream.definition.load import load
-    from backstream.orchestration.dag import backfill_dag
+    from backstream.definition.loader import load
+    from backstream.orchestration.dags import backfill_dag
+    from backstream.runs.home import definitions_folder
 
     path = definitions_folder() / "flights.toml"
     task: Any = backfill_dag(load(path), path).get_task("restate")
@@ -272,9 +272,9 @@ def _planned(definition: str, run_id: str, form: dict[str, Any]) -> list[Any]:
     import io
     import logging
 
-    from backstream.definition.load import load
+    from backstream.definition.loader import load
     from backstream.orchestration import tasks as ours
-    from backstream.orchestration.dag import reprocess_dag
+    from backstream.orchestration.dags import reprocess_dag
 
     path = Path(definition)
     dag = reprocess_dag(load(path), path)
@@ -320,7 +320,7 @@ def _reported(plan: str, home: str) -> list[str]:
 
 def _errors() -> dict[str, list[str]]:
     """What becomes of each of our errors inside a task: the class that Airflow sees, and the message."""
-    from backstream.core import errors as ours
+    from backstream import errors as ours
 
     kinds = [kind for kind in vars(ours).values() if isinstance(kind, type)]
     return {kind.__name__: _raised(lambda: _fail(kind)) for kind in kinds}  # noqa: B023 - called at once
@@ -335,8 +335,8 @@ def _fail(kind: type[Exception]) -> None:
 
 
 def _mode(choice: str) -> str:
-    from backstream.core.errors import SpecError
-    from backstream.orchestration.form import mode_of
+    from backstream.errors import SpecError
+    from backstream.orchestration.params import mode_of
 
     try:
         return repr(mode_of(choice))
@@ -345,7 +345,7 @@ def _mode(choice: str) -> str:
 
 
 def _ask_for(**params: Any) -> Any:
-    from backstream.orchestration.form import Asked
+    from backstream.orchestration.params import Asked
 
     return Asked.of(SOUND_FORM | params, [*SOUND_FORM, "mode", "delay", "chunk"], "reprocess_flights")
 
@@ -359,9 +359,9 @@ def _check(form: dict[str, Any]) -> None:
     """Check a form as every task does before it begins."""
     from airflow.sdk.definitions.param import process_params
 
-    from backstream.core.folders import definitions_folder
-    from backstream.definition.load import load
-    from backstream.orchestration.dag import reprocess_dag
+    from backstream.definition.loader import load
+    from backstream.orchestration.dags import reprocess_dag
+    from backstream.runs.home import definitions_folder
 
     path = definitions_folder() / "flights.toml"
     dag = reprocess_dag(load(path), path)
@@ -369,7 +369,7 @@ def _check(form: dict[str, Any]) -> None:
 
 
 def _decision(event: dict[str, Any]) -> str:
-    from backstream.orchestration.approval import decision_of
+    from backstream.orchestration.operators import decision_of
 
     return str(decision_of(event))
 
@@ -379,24 +379,24 @@ def _alerts() -> list[str]:
     import io
     import logging
 
-    from backstream.orchestration import alerts
+    from backstream.orchestration import notifications
 
     heard = io.StringIO()
-    alerts.log.addHandler(logging.StreamHandler(heard))
-    alerts.log.setLevel(logging.INFO)
-    alerts.tell("without a connection")
+    notifications.log.addHandler(logging.StreamHandler(heard))
+    notifications.log.setLevel(logging.INFO)
+    notifications.tell("without a connection")
     for host in ("http://127.0.0.1:9/hook", "file:///etc"):
         connection = {"conn_type": "http", "host": host, "password": "token"}
         os.environ["AIRFLOW_CONN_BACKSTREAM_ALERTS"] = json.dumps(connection)
-        alerts.tell("run failed")
+        notifications.tell("run failed")
     return heard.getvalue().splitlines()
 
 
 def _provided(what: str, connection: dict[str, Any]) -> str:
     """The address that a connection comes to."""
-    from backstream.core.errors import SpecError
-    from backstream.core.folders import Home
-    from backstream.orchestration.secrets import provide_lake
+    from backstream.errors import SpecError
+    from backstream.orchestration.connections import provide_lake
+    from backstream.runs.home import Home
 
     variable, home = f"AIRFLOW_CONN_BACKSTREAM_{what.upper()}", Home(Path("/nowhere"))
     os.environ[variable] = json.dumps(connection)
@@ -440,7 +440,7 @@ def clusters() -> dict[str, dict[str, Any]]:
 
 
 def _command(connection: dict[str, Any]) -> dict[str, Any]:
-    from backstream.orchestration.secrets import provide_lake
+    from backstream.orchestration.connections import provide_lake
 
     os.environ["AIRFLOW_CONN_BACKSTREAM_SPARK"] = json.dumps(connection)
     provide_lake()  # as a task does before it submits
@@ -452,7 +452,7 @@ def _command(connection: dict[str, Any]) -> dict[str, Any]:
 
 
 def _operator(**options: Any) -> Any:
-    from backstream.orchestration.replay import ReplayOperator
+    from backstream.orchestration.operators import ReplayOperator
 
     arguments = ["--plan", "/nowhere/plan.json", "--chunk", "0000"]
     return ReplayOperator(task_id="replay", name="flights 0000", application_args=arguments, **options)

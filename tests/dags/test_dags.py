@@ -196,7 +196,7 @@ def test_a_deadline_runs_from_the_time_a_run_was_queued(found: dict[str, Any], f
     assert found["ended"]["dags"]["backfill_flights"]["deadline"] == [
         "DagRunQueuedAtDeadline",
         "6:00:00",
-        "backstream.orchestration.alerts.run_is_late",
+        "backstream.orchestration.notifications.run_is_late",
     ]
 
 
@@ -232,14 +232,14 @@ def test_a_broken_definition_is_an_import_error_and_takes_no_other_dag_down(
     assert [Path(file).name for file in found[broken]["errors"]] == ["broken_definitions.py"]
     (error,) = found[broken]["errors"].values()
     said = complaint.replace("FILE", str(folders[broken] / "broken.toml"))
-    assert error.splitlines()[-1] == f"backstream.core.errors.SpecError: {said}"
+    assert error.splitlines()[-1] == f"backstream.errors.SpecError: {said}"
 
 
 def test_all_broken_definitions_are_named_at_once(found: dict[str, Any], folders: dict[str, Path]) -> None:
     (error,) = found["several"]["errors"].values()
     folder = folders["several"]
     assert error.splitlines()[-3:] == [
-        "backstream.core.errors.SpecError: 2 definitions are broken",
+        "backstream.errors.SpecError: 2 definitions are broken",
         f"  definition is not TOML: Invalid value (at end of document) ({folder / 'a.toml'})",
         f"  name is taken by {folder / 'flights.toml'}, got 'flights' ({folder / 'twin.toml'})",
     ]
@@ -259,7 +259,7 @@ def test_a_folder_of_definitions_that_does_not_exist_is_an_import_error(
 ) -> None:
     (error,) = found["none"]["errors"].values()
     said = f"no folder of definitions at {folders['none']}"
-    assert error.splitlines()[-1] == f"backstream.core.errors.SpecError: {said}"
+    assert error.splitlines()[-1] == f"backstream.errors.SpecError: {said}"
     assert found["none"]["dags"] == {}
 
 

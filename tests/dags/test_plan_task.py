@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.steps.history import at, planned, write_clicks, write_definition
-from tests.steps.publishing import publish_counts
+from tests.workflow.history import at, planned, write_clicks, write_definition
+from tests.workflow.publishing import publish_counts
 
-from backstream.core.folders import CATALOG_VARIABLE, Home
-from backstream.core.plan import Plan
 from backstream.lake.ledger import Status, record_run, run_row
+from backstream.runs.home import CATALOG_VARIABLE, Home
+from backstream.runs.plan import Plan
 
 Ask = Callable[..., Any]
 CLICKED = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 5)]

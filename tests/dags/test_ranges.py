@@ -5,11 +5,10 @@ from datetime import UTC, datetime, timedelta, timezone
 import pendulum
 import pytest
 
-from backstream.core.errors import SpecError
-from backstream.core.instants import DAY_MS, instant_ms
-from backstream.core.intervals import Interval
-from backstream.core.local_days import LocalDays
-from backstream.orchestration.ranges import resolve_limits, resolve_local_days, resolve_range, with_seconds
+from backstream.errors import SpecError
+from backstream.eventtime.instants import DAY_MS, instant_ms
+from backstream.eventtime.intervals import Interval, LocalDays
+from backstream.orchestration.run_range import resolve_limits, resolve_local_days, resolve_range, with_seconds
 
 FEB_1, FEB_8, MAR_1 = 1359676800000, 1360281600000, 1362096000000
 FEBRUARY = (datetime(2013, 2, 1, tzinfo=UTC), datetime(2013, 3, 1, tzinfo=UTC))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from backstream.core.errors import SpecError
-from backstream.definition.load import parse
+from backstream.definition.loader import parse
 from backstream.definition.model import Definition
+from backstream.errors import SpecError
 
 CLICKS = """\
 name = "clicks"

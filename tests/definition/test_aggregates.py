@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.definition.clicks import SOURCE, Lines, aggregating, definition
 
-from backstream.core.errors import SpecError
 from backstream.definition.aggregates import columns_named, columns_used, filtered, require_columns
+from backstream.errors import SpecError
 
 
 def refusal(lines: Lines) -> str:

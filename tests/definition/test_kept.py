@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tests.definition.clicks import Lines, written
 
-from backstream.core.folders import definitions_folder
-from backstream.core.instants import HOUR_MS, MINUTE_MS
-from backstream.core.windows import Sliding, Tumbling
-from backstream.definition.load import json_schema, parse
+from backstream.definition.loader import json_schema, parse
+from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
+from backstream.eventtime.windows import Sliding, Tumbling
+from backstream.runs.home import definitions_folder
 
 EVERYTHING: Lines = {
     "window": '{ kind = "sliding", size = "90m", slide = "30m", offset = "-10m" }',

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tests.definition.clicks import Lines, refusal, written
 
-from backstream.core.errors import SpecError
-from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS, HOUR_MS
-from backstream.core.windows import Tumbling
-from backstream.definition.load import load, parse, resolved
+from backstream.definition.loader import load, parse, resolved
+from backstream.errors import SpecError
+from backstream.eventtime.instants import DAY_MS, HOUR_MS
+from backstream.eventtime.windows import Tumbling
+from backstream.runs.home import Home
 
 
 def test_a_definition_is_read_with_durations_in_milliseconds_and_defaults_for_what_it_leaves_out() -> None:

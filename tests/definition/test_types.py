@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from tests.definition.clicks import SOURCE, aggregating, definition
 
-from backstream.core.errors import SpecError
 from backstream.definition.aggregates import filtered, key_columns, require_columns, value_columns
+from backstream.errors import SpecError
 
 ICEBERG_TYPE = {
     "count(*)": "long",

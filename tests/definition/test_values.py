@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.definition.clicks import Lines, refusal, written
 
-from backstream.definition.load import parse
+from backstream.definition.loader import parse
 
 
 @pytest.mark.parametrize(

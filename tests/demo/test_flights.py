@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from demo.flights import FlightsSummary, prepare, read_source, source_file, to_utc
 
-from backstream.core.errors import ContractError, SetupError
+from backstream.errors import ContractError, SetupError
 
 
 @pytest.fixture(scope="module")

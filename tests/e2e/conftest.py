@@ -31,11 +31,11 @@ from tests.e2e.story import (
 )
 from tests.lake.store import BUCKET, Store
 from tests.spark.histories import write_history
-from tests.steps.conftest import LENIENT
+from tests.workflow.conftest import LENIENT
 
-from backstream.core.folders import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
-from backstream.core.instants import DAY_MS, SECOND_MS
-from backstream.orchestration.ranges import with_seconds
+from backstream.eventtime.instants import DAY_MS, SECOND_MS
+from backstream.orchestration.run_range import with_seconds
+from backstream.runs.home import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
 
 
 @pytest.fixture(scope="module")

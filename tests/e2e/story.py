@@ -13,13 +13,12 @@ from demo.airflow_api import FINISHED
 from tests.e2e.cluster import Cluster
 from tests.spark.histories import Expected, Place, Row, days, random_history
 
-from backstream.core.folders import Home
-from backstream.core.instants import HOUR_MS
-from backstream.core.intervals import Interval
-from backstream.core.plan import Plan
-from backstream.definition.load import load
-from backstream.definition.overrides import overridden
-from backstream.lake import read
+from backstream.definition.loader import load, overridden
+from backstream.eventtime.instants import HOUR_MS
+from backstream.eventtime.intervals import Interval
+from backstream.lake import reader
+from backstream.runs.home import Home
+from backstream.runs.plan import Plan
 
 DEFINITION = """\
 name = "{name}"
@@ -157,7 +156,7 @@ def attempts(cluster: Cluster, name: str) -> dict[str, str]:
 
 def published(cluster: Cluster, name: str, interval: Interval = DAYS) -> dict[Place, tuple[int, int]]:
     """The published windows of an interval, with their events and total."""
-    rows = read.rows(Home(cluster.home), name, interval).to_pylist()
+    rows = reader.rows(Home(cluster.home), name, interval).to_pylist()
     return {_place(row): (row["events"], row["total"]) for row in rows}
 
 
@@ -168,7 +167,7 @@ def _place(row: dict[str, Any]) -> Place:
 
 def run_ids(cluster: Cluster, name: str, interval: Interval) -> set[str]:
     """The runs that published what is there of an interval."""
-    return set(read.rows(Home(cluster.home), name, interval)["run_id"].to_pylist())
+    return set(reader.rows(Home(cluster.home), name, interval)["run_id"].to_pylist())
 
 
 def expected(

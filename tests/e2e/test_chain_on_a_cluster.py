@@ -20,11 +20,11 @@ from tests.chain.submitted import FAULTS
 from tests.spark.histories import Expected, random_history
 from tests.spark.runs import published
 
-from backstream.core.errors import BackstreamError
-from backstream.core.plan import Plan
-from backstream.definition.load import parse
+from backstream.definition.loader import parse
+from backstream.errors import BackstreamError
+from backstream.runs.manifest import manifests_of
+from backstream.runs.plan import Plan
 from backstream.spark.session import SMALL_DATA_SETTINGS
-from backstream.steps.state import manifests_of
 
 pytestmark = pytest.mark.e2e
 SPARK = Path(sys.executable).parent

@@ -22,10 +22,10 @@ from tests.lake import postgres
 from tests.lake.store import BUCKET, Store
 from tests.spark.histories import days
 
-from backstream.core.folders import Home
-from backstream.core.instants import instant_ms
+from backstream.eventtime.instants import instant_ms
 from backstream.lake.ledger import runs as ledger
-from backstream.orchestration.ranges import with_seconds
+from backstream.orchestration.run_range import with_seconds
+from backstream.runs.home import Home
 
 pytestmark = [
     pytest.mark.e2e,

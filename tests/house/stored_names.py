@@ -11,15 +11,16 @@ from typing import Any
 import typer.main
 
 from backstream.cli import app
-from backstream.core.audit import Audit, Check
-from backstream.core.decision import Decision
-from backstream.core.folders import Home
-from backstream.core.manifest import Manifest, StagedFile
-from backstream.core.observation import DayFigures, DayNote, Observation
-from backstream.core.plan import Chunk, InputFile, Plan, PlannedTable
-from backstream.core.publication import Publication
-from backstream.core.summary import Summary
-from backstream.core.tables import (
+from backstream.definition.loader import json_schema
+from backstream.lake import catalog, snapshots
+from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE
+from backstream.runs.dataset_state import DayFigures, DayNote, Observation
+from backstream.runs.home import Home
+from backstream.runs.manifest import Manifest, StagedFile
+from backstream.runs.plan import Chunk, InputFile, Plan, PlannedTable
+from backstream.runs.plan_summary import Summary
+from backstream.runs.results import Audit, Check, Decision, Publication
+from backstream.runs.table_schemas import (
     METRICS_TABLE,
     QUARANTINE_TABLE,
     Table,
@@ -29,9 +30,6 @@ from backstream.core.tables import (
     restatements_table,
     windows_table,
 )
-from backstream.definition.load import json_schema
-from backstream.lake import formats, history
-from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE
 
 EXPECTATIONS = Path(__file__).parents[2] / "expectations"
 _JSON: dict[str, type[Any]] = {
@@ -107,7 +105,7 @@ def _files() -> Iterator[str]:
 
 
 def _properties() -> Iterator[str]:
-    for module in (formats, history):
+    for module in (catalog, snapshots):
         for value in vars(module).values():
             if isinstance(value, str) and value.startswith("backstream.") and value != module.__name__:
                 yield value

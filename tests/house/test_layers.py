@@ -37,10 +37,15 @@ def sources(contract: str) -> set[str]:
 
 
 def test_every_room_is_bound_by_the_contracts_that_concern_it() -> None:
-    assert sources("airflow") == ROOMS - {"orchestration", "ui", "cli"}
-    assert sources("spark") == ROOMS - {"orchestration", "ui", "cli", "jobs", "pages", "steps", "spark"}
-    assert sources("great-expectations") == {"core", "definition", "native", "spark", "lake"}
-    assert sources("standard-library") == {"core"}
+    assert sources("airflow") == ROOMS - {"errors", "text", "orchestration", "ui", "cli"}
+    assert sources("spark") == ROOMS - {
+        *("text", "errors"),
+        *("orchestration", "ui", "cli", "jobs", "pages", "workflow", "reconcile", "conformance", "spark"),
+    }
+    assert sources("great-expectations") == {
+        *("eventtime", "runs", "definition", "source", "native", "spark", "lake"),
+    }
+    assert sources("standard-library") == {"errors", "text", "eventtime", "runs"}
 
 
 @pytest.mark.parametrize(
@@ -49,8 +54,8 @@ def test_every_room_is_bound_by_the_contracts_that_concern_it() -> None:
         ("spark", "import airflow.sdk", "only orchestration and ui know Airflow"),
         ("lake", "import pyspark", "what plans, checks, publishes and reports runs without Spark"),
         ("spark", "import great_expectations", "only quality knows Great Expectations"),
-        ("core", "import pydantic", "core rests on the standard library"),
-        ("core", "import backstream.lake", "imports go down the layers, never up"),
+        ("runs", "import pydantic", "eventtime and runs rest on the standard library"),
+        ("eventtime", "import backstream.lake", "imports go down the layers, never up"),
         ("lake", "import backstream.quality", "imports go down the layers, never up"),
     ],
 )
@@ -71,14 +76,14 @@ def test_a_forbidden_import_is_found_though_it_hides_in_a_function(
     assert linted.returncode == 1
 
 
-def test_core_imports_the_standard_library_and_itself_only() -> None:
+def test_event_time_rules_import_the_standard_library_and_themselves_only() -> None:
     imported = {
         (path.name, name)
-        for path in sorted((PACKAGE / "core").rglob("*.py"))
+        for path in sorted((PACKAGE / "eventtime").rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         for name in roots(node)
     }
-    allowed = {*sys.stdlib_module_names, "backstream.core"}
+    allowed = {*sys.stdlib_module_names, "backstream.errors", "backstream.eventtime", "backstream.text"}
     assert {(file, name) for file, name in imported if name not in allowed} == set()
     assert ("instants.py", "datetime") in imported
 

@@ -13,17 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table as IcebergTable
 
-from backstream.core.folders import CATALOG_VARIABLE, WAREHOUSE_VARIABLE, Home
-from backstream.core.instants import DAY_MS, instant_ms
-from backstream.core.intervals import Interval
-from backstream.core.manifest import Manifest, StagedFile
-from backstream.core.plan import Chunk, Fidelity, Mode, Plan
-from backstream.core.publication import Publication
-from backstream.core.tables import Column, Table, windows_table
+from backstream.eventtime.instants import DAY_MS, instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import NAMESPACE, opened, opened_to_read
 from backstream.lake.planned_tables import make_tables, plan_tables
 from backstream.lake.publish import publish
-from backstream.lake.read import rows
+from backstream.lake.reader import rows
+from backstream.runs.home import CATALOG_VARIABLE, WAREHOUSE_VARIABLE, Home
+from backstream.runs.manifest import Manifest, StagedFile
+from backstream.runs.plan import Chunk, Fidelity, Mode, Plan
+from backstream.runs.results import Publication
+from backstream.runs.table_schemas import Column, Table, windows_table
 
 WINDOWS_TABLE = windows_table(
     [Column("carrier", "string", required=True)],

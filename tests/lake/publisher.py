@@ -15,10 +15,10 @@ from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from backstream.core.errors import ConflictError
-from backstream.core.manifest import Manifest
-from backstream.core.plan import Plan
+from backstream.errors import ConflictError
 from backstream.lake import publish as module
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Plan
 
 POLL_S = 0.002
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backstream.core.errors import LedgerError, SetupError
-from backstream.core.folders import CATALOG_VARIABLE, Home
+from backstream.errors import LedgerError, SetupError
 from backstream.lake.catalog import loaded, open_catalog, opened, shown_uri
+from backstream.runs.home import CATALOG_VARIABLE, Home
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backstream.core.manifest import Manifest
-from backstream.core.plan import Plan
 from backstream.lake.publish import publish
-from backstream.lake.read import rows
+from backstream.lake.reader import rows
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Plan
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake

@@ -6,10 +6,10 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.transforms import DayTransform
 
-from backstream.core.errors import CommitError, ConflictError, ContractError
-from backstream.lake import commits
+from backstream.errors import CommitError, ConflictError, ContractError
+from backstream.lake import commit
 from backstream.lake.publish import publish
-from backstream.lake.read import rows
+from backstream.lake.reader import rows
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
@@ -140,7 +140,7 @@ def test_a_file_that_reaches_beyond_the_range_is_not_taken_away(lake: Lake) -> N
 
 
 def test_others_who_get_between_every_time_are_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "_FIRST_PAUSE_S", 0)
+    monkeypatch.setattr(commit, "_FIRST_PAUSE_S", 0)
     attempts = []
 
     def overtaken() -> None:
@@ -148,7 +148,7 @@ def test_others_who_get_between_every_time_are_named_as_the_reason(monkeypatch: 
         raise CommitFailedException
 
     with pytest.raises(CommitError) as caught:
-        commits.with_retries("publish flights", overtaken)
+        commit.with_retries("publish flights", overtaken)
 
     assert str(caught.value) == (
         "could not publish flights: other commits came between at all 8 attempts\n\nhint: try again"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.steps.history import at, write_clicks, write_definition
-from tests.steps.publishing import publish_counts
+from tests.workflow.history import at, write_clicks, write_definition
+from tests.workflow.publishing import publish_counts
 
-from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS, HOUR_MS, instant_ms
-from backstream.core.intervals import Interval
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import loaded, opened
-from backstream.lake.days import rows_by_day
-from backstream.steps import plan_run
+from backstream.lake.scans import rows_by_day
+from backstream.runs.home import Home
+from backstream.workflow import plan_run
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 PAGES = ("home", "about", "cart")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstream.lake.differences import differences
+from backstream.lake.diff import differences
 
 HOUR = datetime(2013, 2, 1, 5, tzinfo=UTC)
 NAN = float("nan")

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.lake.conftest import Lake
 
-from backstream.core.instants import DAY_MS, HOUR_MS, instant_ms
-from backstream.core.intervals import Interval
-from backstream.lake.days import rows_by_day
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, instant_ms
+from backstream.eventtime.intervals import Interval
+from backstream.lake.scans import rows_by_day
 
 DAY = Interval(instant_ms("2024-03-01", "day"), instant_ms("2024-03-02", "day"))
 

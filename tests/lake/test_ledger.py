@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backstream import __version__
-from backstream.core.audit import Audit, Check, Outcome, Severity, Verdict
 from backstream.lake.ledger import RunRow, Status, record_checks, record_run, run_row, runs
-from backstream.lake.read import rows
+from backstream.lake.reader import rows
+from backstream.runs.results import Audit, Check, Outcome, Severity, Verdict
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake

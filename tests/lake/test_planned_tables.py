@@ -10,14 +10,14 @@ import pytest
 from pyiceberg.transforms import DayTransform
 from tests.lake.conftest import METRICS_TABLE
 
-from backstream.core.errors import BackstreamError, ContractError, LedgerError, PlanError
-from backstream.core.folders import Home
-from backstream.core.plan import Plan
-from backstream.core.tables import Column, Table, windows_table
+from backstream.errors import BackstreamError, ContractError, LedgerError, PlanError
 from backstream.lake.catalog import opened
 from backstream.lake.planned_tables import make_tables, plan_tables
 from backstream.lake.publish import publish
-from backstream.lake.read import rows
+from backstream.lake.reader import rows
+from backstream.runs.home import Home
+from backstream.runs.plan import Plan
+from backstream.runs.table_schemas import Column, Table, windows_table
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake

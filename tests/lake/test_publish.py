@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyiceberg.table.snapshots import Operation
 
-from backstream.core.errors import ContractError, CountError, LedgerError, PlanError
-from backstream.lake import commits
-from backstream.lake.catalog import opened
-from backstream.lake.formats import FORMAT, FORMAT_VERSION
-from backstream.lake.history import lineage, said
+from backstream.errors import ContractError, CountError, LedgerError, PlanError
+from backstream.lake import commit
+from backstream.lake.catalog import FORMAT, FORMAT_VERSION, opened
 from backstream.lake.publish import append_side_tables, publish
-from backstream.lake.read import rows
-from backstream.lake.staging import checked_files
+from backstream.lake.reader import rows
+from backstream.lake.snapshots import lineage, said
+from backstream.lake.staged_files import checked_files
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
@@ -290,14 +289,14 @@ def test_a_snapshot_that_would_lack_a_staged_file_is_not_committed(
 ) -> None:
     plan = lake.plan("2013-02-01", "2013-02-03")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3, "2013-02-02T05:00Z": 5})
-    append, appended = commits._OneSnapshot.append_data_file, list[str]()  # noqa: SLF001 - a fault is put there
+    append, appended = commit._OneSnapshot.append_data_file, list[str]()  # noqa: SLF001 - a fault is put there
 
     def lossy(producer: Any, file: Any) -> Any:
         appended.append(file.file_path)
         return producer if len(appended) == 1 else append(producer, file)
 
     with monkeypatch.context() as patch:
-        patch.setattr(commits._OneSnapshot, "append_data_file", lossy)  # noqa: SLF001 - the same
+        patch.setattr(commit._OneSnapshot, "append_data_file", lossy)  # noqa: SLF001 - the same
         with pytest.raises(CountError) as caught:
             publish(plan, manifests)
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.lake.conftest import Lake
 
-from backstream.core.folders import CATALOG_VARIABLE, Home
+from backstream.runs.home import CATALOG_VARIABLE, Home
 
 PAGE = Path(__file__).parents[2] / "docs" / "query.md"
 ENGINES = ("pandas", "polars", "duckdb", "pyspark")

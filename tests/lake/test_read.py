@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from backstream.core.errors import ContractError, LedgerError
-from backstream.core.instants import instant_ms
-from backstream.core.intervals import Interval
-from backstream.lake.read import content_hash, rows
+from backstream.errors import ContractError, LedgerError
+from backstream.eventtime.instants import instant_ms
+from backstream.eventtime.intervals import Interval
+from backstream.lake.reader import content_hash, rows
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backstream.core.errors import ConflictError
-from backstream.core.instants import instant_ms
-from backstream.core.intervals import Interval
+from backstream.errors import ConflictError
+from backstream.eventtime.instants import instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.lake import publish as module
 from backstream.lake.catalog import NAMESPACE, opened
 from backstream.lake.publish import publish
-from backstream.lake.read import published_rows, rows
+from backstream.lake.reader import published_rows, rows
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake

@@ -12,20 +12,18 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
 from tests.lake.conftest import Lake
 
-from backstream.core.audit import Verdict
-from backstream.core.errors import LedgerError
-from backstream.core.instants import instant_ms
-from backstream.core.plan import Plan
-from backstream.core.publication import Publication
-from backstream.lake import resting, vacuum
+from backstream.errors import LedgerError
+from backstream.eventtime.instants import instant_ms
+from backstream.lake import compaction, maintenance
 from backstream.lake.catalog import opened
 from backstream.lake.ledger import Status, record_run, run_row, runs
+from backstream.lake.maintenance import rest_side_tables, vacuumed
 from backstream.lake.publish import publish
-from backstream.lake.read import published_rows
-from backstream.lake.retention import rest_side_tables
+from backstream.lake.reader import published_rows
 from backstream.lake.rollback import rolled_back
-from backstream.lake.tags import tagged
-from backstream.lake.vacuum import vacuumed
+from backstream.lake.snapshots import tagged
+from backstream.runs.plan import Plan
+from backstream.runs.results import Publication, Verdict
 
 RANGE = ("2013-02-01", "2013-02-02")
 METRICS = [("EWR", 3)]
@@ -81,8 +79,8 @@ def test_keeping_more_runs_than_there_are_lets_go_of_nothing(lake: Lake) -> None
 
 
 def test_tables_whose_rows_name_their_run_keep_few_snapshots(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resting, "MOST", 4)
-    monkeypatch.setattr(resting, "KEPT", 2)
+    monkeypatch.setattr(compaction, "MOST", 4)
+    monkeypatch.setattr(compaction, "KEPT", 2)
 
     published(lake, 12)
 
@@ -94,7 +92,7 @@ def test_tables_whose_rows_name_their_run_keep_few_snapshots(lake: Lake, monkeyp
 
 
 def test_the_ledger_does_not_get_a_file_per_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resting, "MOST_FILES", 3)
+    monkeypatch.setattr(compaction, "MOST_FILES", 3)
 
     done = published(lake, 9)
 
@@ -109,14 +107,14 @@ def test_a_row_that_is_recorded_while_files_become_one_is_kept(
 
     def interrupted(*arguments: Any) -> Iterable[DataFile]:
         with monkeypatch.context() as undone:
-            undone.setattr(resting, "MOST_FILES", 100)
+            undone.setattr(compaction, "MOST_FILES", 100)
             _published(lake, 5)
         return _dataframe_to_data_files(*arguments)
 
-    monkeypatch.setattr(resting, "MOST_FILES", 3)
-    monkeypatch.setattr(resting, "_dataframe_to_data_files", interrupted)
+    monkeypatch.setattr(compaction, "MOST_FILES", 3)
+    monkeypatch.setattr(compaction, "_dataframe_to_data_files", interrupted)
     with opened(lake.home) as catalog:
-        assert resting.merged(catalog, "runs") == 0
+        assert compaction.merged(catalog, "runs") == 0
 
     assert len(runs(lake.home)) == 5
 
@@ -124,8 +122,8 @@ def test_a_row_that_is_recorded_while_files_become_one_is_kept(
 def test_a_run_that_was_not_published_finds_that_it_has_written_its_rows(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resting, "MOST", 4)
-    monkeypatch.setattr(resting, "KEPT", 2)
+    monkeypatch.setattr(compaction, "MOST", 4)
+    monkeypatch.setattr(compaction, "KEPT", 2)
     interrupted = lake.plan("2013-02-05", "2013-02-06", trigger="interrupted")
     manifests = lake.staged(interrupted, {"2013-02-05T05:00Z": 9}, METRICS)
     with monkeypatch.context() as broken:
@@ -167,7 +165,7 @@ def test_a_file_made_young_at_the_last_moment_is_put_back(lake: Lake, monkeypatc
 
     def renamed(path: Path, target: Path) -> Path:
         if str(path) == file.path:
-            vacuum.keep_from_vacuum(manifests)
+            maintenance.keep_from_vacuum(manifests)
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", renamed)

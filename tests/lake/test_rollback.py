@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backstream.core.audit import Verdict
-from backstream.core.errors import ConflictError, LedgerError
+from backstream.errors import ConflictError, LedgerError
 from backstream.lake import rollback as module
-from backstream.lake.history import said
+from backstream.lake.diff import append_restatements
 from backstream.lake.ledger import Status, record_run, run_row
+from backstream.lake.maintenance import vacuumed
 from backstream.lake.publish import publish
-from backstream.lake.read import published_rows, rows
-from backstream.lake.restatements import append_restatements
+from backstream.lake.reader import published_rows, rows
 from backstream.lake.rollback import rolled_back
-from backstream.lake.vacuum import vacuumed
+from backstream.lake.snapshots import said
+from backstream.runs.results import Verdict
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake

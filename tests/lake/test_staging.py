@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backstream.core.errors import ContractError
-from backstream.core.instants import instant_ms
-from backstream.core.manifest import Manifest, StagedFile
-from backstream.core.plan import Plan
+from backstream.errors import ContractError
+from backstream.eventtime.instants import instant_ms
 from backstream.lake.publish import publish
+from backstream.runs.manifest import Manifest, StagedFile
+from backstream.runs.plan import Plan
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake

@@ -15,19 +15,19 @@ import polars as pl
 import pytest
 from tests.lake.store import BUCKET, Store
 
-from backstream.core.errors import BackstreamError, ContractError, SetupError, SpecError, StorageError
-from backstream.core.folders import WAREHOUSE_VARIABLE, Home
-from backstream.core.instants import DAY_MS, HOUR_MS
-from backstream.core.manifest import Manifest
-from backstream.core.plan import Plan
-from backstream.lake import copies, table_files
+from backstream.errors import BackstreamError, ContractError, SetupError, SpecError, StorageError
+from backstream.eventtime.instants import DAY_MS, HOUR_MS
+from backstream.lake import file_copies, storage
 from backstream.lake import publish as publishing
 from backstream.lake.catalog import opened
+from backstream.lake.maintenance import vacuumed
 from backstream.lake.publish import publish, staged_replacement
-from backstream.lake.read import published_rows, rows
+from backstream.lake.reader import published_rows, rows
 from backstream.lake.rollback import rolled_back
-from backstream.lake.vacuum import vacuumed
-from backstream.lake.warehouse import Warehouse
+from backstream.lake.storage import Warehouse
+from backstream.runs.home import WAREHOUSE_VARIABLE, Home
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Plan
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
@@ -49,7 +49,7 @@ def data_files(s3: Store, run_id: str = "") -> set[str]:
 
 def in_days(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
     """What is old is asked so many days later."""
-    monkeypatch.setattr(table_files, "time", SimpleNamespace(time=lambda: time.time() + days * 86_400))
+    monkeypatch.setattr(storage, "time", SimpleNamespace(time=lambda: time.time() + days * 86_400))
 
 
 def refusal(action: Callable[[], object], kind: type[BackstreamError]) -> str:
@@ -218,7 +218,7 @@ def test_a_copy_that_is_not_whole_is_not_published(lake: Lake, monkeypatch: pyte
         with known["destination_filesystem"].open_output_stream(target) as file:
             file.write(Path(source).read_bytes()[:100])
 
-    monkeypatch.setattr(copies, "copy_files", half)
+    monkeypatch.setattr(file_copies, "copy_files", half)
     said = refusal(lambda: publish(plan, manifests), StorageError).splitlines()
 
     assert re.fullmatch(r"a copy has 100 bytes, its file has \d+", said[0])
@@ -234,7 +234,7 @@ def test_a_store_that_refuses_is_said_with_what_was_not_done(lake: Lake, monkeyp
         raise OSError(msg)
 
     with monkeypatch.context() as patch:
-        patch.setattr(copies, "copy_files", refused)
+        patch.setattr(file_copies, "copy_files", refused)
         said = refusal(lambda: publish(plan, manifests), StorageError)
 
     assert said == (

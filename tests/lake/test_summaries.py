@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 from tests.lake.test_ledger import MORNING
-from tests.steps.history import at, write_clicks, write_definition
-from tests.steps.publishing import publish_counts
+from tests.workflow.history import at, write_clicks, write_definition
+from tests.workflow.publishing import publish_counts
 
-from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS, instant_ms
+from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.lake.ledger import record_run, runs
-from backstream.lake.windows import Published, published
-from backstream.steps import plan_run
-from backstream.steps.history import rollback_run
-from backstream.steps.stale import stale
+from backstream.lake.published_windows import Published, published
+from backstream.runs.home import Home
+from backstream.workflow import plan_run
+from backstream.workflow.history import rollback_run
+from backstream.workflow.stale import stale
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 CLICKED = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in (1, 2, 3, 4)]

@@ -4,12 +4,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from backstream.core.audit import Verdict
-from backstream.core.publication import Publication
-from backstream.lake.history import retained, said, snapshot_of
 from backstream.lake.ledger import Status, record_run, run_row
 from backstream.lake.publish import publish
-from backstream.lake.read import rows
+from backstream.lake.reader import rows
+from backstream.lake.snapshots import retained, said, snapshot_of
+from backstream.runs.results import Publication, Verdict
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backstream.core.errors import ConflictError, LedgerError
-from backstream.core.instants import DAY_MS, SECOND_MS
-from backstream.core.manifest import Manifest
-from backstream.core.plan import Plan
-from backstream.core.publication import Publication
-from backstream.lake import vacuum as module
+from backstream.errors import ConflictError, LedgerError
+from backstream.eventtime.instants import DAY_MS, SECOND_MS
+from backstream.lake import maintenance as module
+from backstream.lake.maintenance import Vacuumed, reachable, vacuumed
 from backstream.lake.publish import publish
-from backstream.lake.read import content_hash, rows
+from backstream.lake.reader import content_hash, rows
 from backstream.lake.rollback import rolled_back
-from backstream.lake.vacuum import Vacuumed, reachable, vacuumed
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Plan
+from backstream.runs.results import Publication
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake

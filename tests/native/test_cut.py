@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstream.core.instants import DAY_MS, HOUR_MS
-from backstream.core.intervals import Interval
-from backstream.core.plan import Chunk, InputFile
-from backstream.core.windows import Cumulate, Sliding, Tumbling
-from backstream.native.cut import MOST_READ, SMALL_DAY_ROWS, TASK_ROWS, grouped_files, pieces
+from backstream.eventtime.instants import DAY_MS, HOUR_MS
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
 from backstream.native.task import Grid
+from backstream.native.task_cuts import MOST_READ, SMALL_DAY_ROWS, TASK_ROWS, grouped_files, pieces
+from backstream.runs.plan import Chunk, InputFile
 
 START_MS = 19_783 * DAY_MS
 WINDOWS = [

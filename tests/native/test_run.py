@@ -10,12 +10,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from backstream.core.instants import DAY_MS, HOUR_MS
-from backstream.core.intervals import Interval
-from backstream.core.windows import Tumbling
-from backstream.native.run import run_task
-from backstream.native.task import Chunks, Done, Grid, Output, Reading, RestTask, WindowTask
-from backstream.native.types import Aggregate
+from backstream.eventtime.instants import DAY_MS, HOUR_MS
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.windows import Tumbling
+from backstream.native.task import Aggregate, Chunks, Done, Grid, Output, Reading, RestTask, WindowTask
+from backstream.native.task_runner import run_task
 
 START_MS = 19_783 * DAY_MS
 DAY = Interval(START_MS, START_MS + DAY_MS)

@@ -12,18 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from tests.spark.session_streams import Event, Expected, Place, Stream, Value, random_stream
 
-from backstream.core.fates import Fate
-from backstream.core.instants import HOUR_MS, MIN_MS
-from backstream.core.intervals import Interval
-from backstream.core.records import Clock
-from backstream.core.tables import DROPPED, PANES, WINDOWS
-from backstream.core.windows import Tumbling
+from backstream.eventtime.instants import HOUR_MS, MIN_MS
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.records import Clock, Fate
+from backstream.eventtime.windows import Tumbling
 from backstream.native.database import database
-from backstream.native.run import run_task
 from backstream.native.sessions.queries import SessionQueries
 from backstream.native.sessions.task import Met, SessionTask, UnitTask
-from backstream.native.task import Chunks, Done, Output, Reading
-from backstream.native.types import Aggregate
+from backstream.native.task import Aggregate, Chunks, Done, Output, Reading
+from backstream.native.task_runner import run_task
+from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
 
 FAR_MS = 2_000_000_000_000
 TYPES = {"happened": "timestamp", "arrived": "timestamp", "origin": "string", "seq": "bigint"}

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from backstream.core.audit import Verdict
-from backstream.core.instants import DAY_MS, instant_ms
-from backstream.core.intervals import Interval
-from backstream.core.observation import DayFigures, DayNote, Observation
+from backstream.eventtime.instants import DAY_MS, instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow, Status
-from backstream.pages.days import Day, DayStatus, claimants, days_of, stretches
-from backstream.pages.grid import day_span, day_words, years
+from backstream.pages.days import Day, DayStatus, claimants, day_span, day_words, days_of, stretches, years
+from backstream.runs.dataset_state import DayFigures, DayNote, Observation
+from backstream.runs.results import Verdict
 
 FIRST_MS = instant_ms("2024-02-27", "first")
 

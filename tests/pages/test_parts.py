@@ -11,17 +11,16 @@ from typing import Any
 import pytest
 from tests.browser.seed import advice
 
-from backstream.core.errors import BackstreamError
-from backstream.core.folders import Home
-from backstream.core.instants import HOUR_MS, MINUTE_MS, instant_ms
-from backstream.core.intervals import Interval
+from backstream.errors import BackstreamError
+from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.pages.checks import CheckRow, histories
-from backstream.pages.curves import trend
-from backstream.pages.policy import policy
-from backstream.pages.render import note_page
+from backstream.pages.render import note_page, policy
 from backstream.pages.reprocess import Airflow, Form, RefusedError, following
-from backstream.pages.unchanged import while_unchanged
+from backstream.pages.store import while_unchanged
 from backstream.pages.watermark import asked_delay_ms, drawn, stored_curve
+from backstream.report.line_charts import trend
+from backstream.runs.home import Home
 
 
 def home_with(tmp_path: Path, content: object) -> Home:

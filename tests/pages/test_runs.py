@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from backstream.core.folders import Home
-from backstream.core.intervals import Interval
+from backstream.eventtime.intervals import Interval
 from backstream.pages.runs import Run, newest_runs, report_of
+from backstream.runs.home import Home
 
 FEB_1, MAR_1 = 1359676800000, 1362096000000
 RUN_ID = "backfill__2013-03-01T00:00:00+00:00"

@@ -54,8 +54,8 @@ def visited() -> dict[str, Any]:
 
 def lake() -> str:
     """What the pages answer when the connection of the catalog names a server that is not there."""
-    from backstream.core.errors import CatalogError
-    from backstream.core.folders import Home
+    from backstream.errors import CatalogError
+    from backstream.runs.home import Home
     from backstream.ui.app import _records
 
     closed = {"conn_type": "postgres", "host": "127.0.0.1", "port": 9, "login": "me", "password": "se/cret"}

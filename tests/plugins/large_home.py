@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.browser.seed import END_MS, FIRST_MS, define, plan_of
 
-from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS, instant_text, moment
-from backstream.core.manifest import Manifest
-from backstream.core.observation import Observation
-from backstream.core.plan import Chunk, Plan
+from backstream.eventtime.instants import DAY_MS, instant_text, moment
 from backstream.lake.ledger import Status, record_run, run_row
+from backstream.runs.dataset_state import Observation
+from backstream.runs.home import Home
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Chunk, Plan
 
 CHUNKS = 3_000
 PAGES = (

@@ -62,8 +62,8 @@ def _airflow(user: Any) -> Any:
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi import FastAPI
 
-    from backstream.definition.load import load
-    from backstream.orchestration.form import form_of_a_reprocess
+    from backstream.definition.loader import load
+    from backstream.orchestration.params import form_of_a_reprocess
     from backstream.ui.app import application
 
     definition = load(Path(os.environ["BACKSTREAM_DEFINITIONS"]) / "flights.toml")

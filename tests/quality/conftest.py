@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.quality.example_run import SINCE_MS, UNTIL_MS
 
-from backstream.core.instants import HOUR_MS
+from backstream.eventtime.instants import HOUR_MS
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from backstream.core.audit import Audit, Outcome
-from backstream.core.instants import HOUR_MS, instant_ms
-from backstream.core.manifest import Manifest, StagedFile
-from backstream.core.plan import Chunk, Fidelity, Mode, Plan
-from backstream.definition.load import parse
+from backstream.definition.loader import parse
 from backstream.definition.model import Definition
+from backstream.eventtime.instants import HOUR_MS, instant_ms
 from backstream.quality.gate import judge
+from backstream.runs.manifest import Manifest, StagedFile
+from backstream.runs.plan import Chunk, Fidelity, Mode, Plan
+from backstream.runs.results import Audit, Outcome
 
 SINCE_MS, UNTIL_MS = instant_ms("2026-03-01", "since"), instant_ms("2026-03-02", "until")
 PLAN = Plan(

@@ -22,12 +22,12 @@ from tests.quality.example_run import (
     results_of,
 )
 
-from backstream.core.audit import Audit, Verdict
-from backstream.core.inputs import Files, SkippedFile
-from backstream.core.instants import HOUR_MS
-from backstream.core.manifest import Manifest
+from backstream.eventtime.instants import HOUR_MS
 from backstream.quality.evidence import Evidence, Repeated
 from backstream.quality.gate import judge
+from backstream.runs.input_files import Files, SkippedFile
+from backstream.runs.manifest import Manifest
+from backstream.runs.results import Audit, Verdict
 
 SIX = SINCE_MS + 6 * HOUR_MS
 

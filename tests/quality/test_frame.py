@@ -10,14 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backstream.core.errors import ContractError, SpecError
-from backstream.core.instants import HOUR_MS, instant_ms, instant_text
-from backstream.core.local_days import LocalDays
-from backstream.core.manifest import Manifest
-from backstream.core.plan import Chunk, Fidelity, Mode, Plan
-from backstream.definition.load import parse
+from backstream.definition.loader import parse
 from backstream.definition.model import Definition
-from backstream.quality.frame import (
+from backstream.errors import ContractError, SpecError
+from backstream.eventtime.instants import HOUR_MS, instant_ms, instant_text
+from backstream.eventtime.intervals import LocalDays
+from backstream.quality.audit_frame import (
     PARTITION_COLUMNS,
     RUN_COLUMNS,
     WINDOW_COLUMNS,
@@ -25,6 +23,8 @@ from backstream.quality.frame import (
     partitions_frame,
     run_frame,
 )
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Chunk, Fidelity, Mode, Plan
 
 
 def definition(window: dict[str, str] | None = None, **quality: Any) -> Definition:

@@ -20,9 +20,9 @@ from tests.quality.example_run import (
 )
 from tests.quality.mutations import WINDOW, changed, deleted, everywhere, share
 
-from backstream.core.audit import Audit, Outcome, Verdict
-from backstream.core.manifest import Manifest
 from backstream.quality.gate import judge
+from backstream.runs.manifest import Manifest
+from backstream.runs.results import Audit, Outcome, Verdict
 
 
 def test_a_good_run_passes_every_check(timetable: Path) -> None:

@@ -9,7 +9,7 @@ import sys
 CHILD = """
 import json, sys
 import pandas as pd
-from backstream.quality.gx import answer, batches, import_library
+from backstream.quality.gx_adapter import answer, batches, import_library
 
 import_library()
 after_import = sorted({"altair", "scipy.stats", "grpc", "pyspark.sql.connect"} & sys.modules.keys())

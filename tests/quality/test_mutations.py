@@ -6,8 +6,8 @@ import pytest
 from tests.quality.example_run import failing
 from tests.quality.mutations import MUTATIONS, table
 
-from backstream.core.audit import Severity
 from backstream.quality.suites import load_suite
+from backstream.runs.results import Severity
 
 PAGE = Path(__file__).parents[2] / "docs" / "quality.md"
 

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from tests.quality.example_run import HOURLY, PLAN, SINCE_MS
 
-from backstream.core.instants import HOUR_MS, MINUTE_MS
-from backstream.core.plan import Mode, Plan
-from backstream.definition.load import parse
+from backstream.definition.loader import parse
 from backstream.definition.model import Definition
-from backstream.quality.results import results_frame
-from backstream.quality.volume import volume_score
+from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
+from backstream.quality.audit_frame import volume_score
+from backstream.quality.results_frame import results_frame
+from backstream.runs.plan import Mode, Plan
 
 SESSION = {"kind": "session", "gap": "10m"}
 

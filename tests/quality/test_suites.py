@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from backstream.core.errors import SpecError
-from backstream.core.folders import expectations_folder
-from backstream.definition.load import parse
-from backstream.quality.sound import SOUND
+from backstream.definition.loader import parse
+from backstream.errors import SpecError
+from backstream.quality.known_suites import SOUND
 from backstream.quality.suites import (
     PARAMETER_NAMES,
     available_suites,
@@ -19,6 +18,7 @@ from backstream.quality.suites import (
     parameters,
     require_sound_suite,
 )
+from backstream.runs.home import expectations_folder
 
 BETWEEN = "(expect_column_values_to_be_between)"
 ENTRY: dict[str, Any] = {

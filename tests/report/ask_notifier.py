@@ -11,9 +11,9 @@ from typing import Any
 from airflow.sdk import BaseNotifier
 from tests.report.example_run import DEFINITION, LATE, MISSING, PASSED, PLAN, PUBLICATION, audit
 
-from backstream.core.audit import Audit, Verdict
-from backstream.core.plan import Plan
-from backstream.orchestration.notify import BelowPass
+from backstream.orchestration.notifications import BelowPass
+from backstream.runs.plan import Plan
+from backstream.runs.results import Audit, Verdict
 
 SENT: list[str] = []
 

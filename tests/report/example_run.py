@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pandas as pd
 
-from backstream.core.audit import Audit, Check, Outcome, Severity, Verdict
-from backstream.core.instants import DAY_MS, HOUR_MS, instant_ms
-from backstream.core.manifest import Manifest
-from backstream.core.plan import Chunk, Fidelity, InputFile, Mode, Plan
-from backstream.core.publication import Publication
-from backstream.definition.load import parse
+from backstream.definition.loader import parse
 from backstream.definition.model import Definition
-from backstream.quality.frame import audit_frame
-from backstream.report.run_report import render
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, instant_ms
+from backstream.quality.audit_frame import audit_frame
+from backstream.report.html import render
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Chunk, Fidelity, InputFile, Mode, Plan
+from backstream.runs.results import Audit, Check, Outcome, Publication, Severity, Verdict
 
 SINCE_MS = instant_ms("2026-03-01", "since")
 UNTIL_MS = instant_ms("2026-03-05", "until")

@@ -6,10 +6,9 @@ from dataclasses import replace
 from tests.report.example_run import DEFINITION, LATE, MISSING, PASSED, PLAN, PUBLICATION, audit, manifests
 from tests.report.test_known import CHANGED
 
-from backstream.core.audit import Audit, Verdict
-from backstream.core.publication import Publication
-from backstream.report.brief import Brief
-from backstream.report.known import Known
+from backstream.report.run_context import Known
+from backstream.report.summary import Brief
+from backstream.runs.results import Audit, Publication, Verdict
 
 
 def brief(found: Audit | None, publication: Publication | None = None, known: Known | None = None) -> Brief:

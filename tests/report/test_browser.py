@@ -22,10 +22,10 @@ from tests.report.example_run import (
 )
 from tests.report.test_known import CHANGED, NOW_MS, delays, row
 
-from backstream.core.audit import Outcome, Verdict
-from backstream.core.instants import MINUTE_MS
-from backstream.report.known import Known
-from backstream.report.run_report import render
+from backstream.eventtime.instants import MINUTE_MS
+from backstream.report.html import render
+from backstream.report.run_context import Known
+from backstream.runs.results import Outcome, Verdict
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from backstream.core.instants import DAY_MS, HOUR_MS, instant_ms
-from backstream.core.intervals import Interval
-from backstream.report.buckets import bucket_count, step_ms, time_ticks
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, instant_ms
+from backstream.eventtime.intervals import Interval
+from backstream.report.bar_charts import bucket_count, step_ms, time_ticks
 
 
 def span(since: str, until: str) -> Interval:

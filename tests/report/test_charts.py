@@ -2,18 +2,7 @@ from __future__ import annotations
 
 import re
 
-from backstream.report.charts import (
-    Axis,
-    Bar,
-    BarChart,
-    Cell,
-    Frame,
-    HeatGrid,
-    Line,
-    bar_chart,
-    heat_map,
-    share_bar,
-)
+from backstream.report.svg import Axis, Bar, BarChart, Cell, Frame, HeatGrid, Line, bar_chart, heat_map, share_bar
 
 X, Y = Axis("day (UTC)", ((0.5, "1 Feb"),)), Axis("hour (UTC)", ((0.5, "00"),))
 

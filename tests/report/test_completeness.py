@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from backstream.core.instants import HOUR_MS, instant_ms
-from backstream.core.intervals import Interval
-from backstream.report.completeness import Shown, by_day_and_hour, by_time, gaps, levels_of
+from backstream.eventtime.instants import HOUR_MS, instant_ms
+from backstream.eventtime.intervals import Interval
+from backstream.report.completeness_map import Shown, by_day_and_hour, by_time, gaps, levels_of
 
 SINCE_MS = instant_ms("2026-03-01", "since")
 

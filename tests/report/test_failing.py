@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from backstream.core.audit import Check, Outcome, Severity
-from backstream.core.instants import HOUR_MS
-from backstream.report.failing import failing_groups
+from backstream.eventtime.instants import HOUR_MS
+from backstream.report.failing_rows import failing_groups
+from backstream.runs.results import Check, Outcome, Severity
 
 
 def groups(column: str, *rows: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:

@@ -19,15 +19,15 @@ from tests.report.example_run import (
 )
 from tests.report.page import section, table_row, text
 
-from backstream.core.audit import Outcome, Verdict
-from backstream.core.instants import DAY_MS, HOUR_MS, MINUTE_MS
-from backstream.core.plan import Mode
-from backstream.definition.load import parse
+from backstream.definition.loader import parse
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS
 from backstream.lake.ledger import RunRow, Status
-from backstream.report import provenance
-from backstream.report.delays import LADDER_MS
-from backstream.report.known import AggregateChange, Changed, Delays, Known
-from backstream.report.run_report import render
+from backstream.report import descriptions
+from backstream.report.delay_histogram import LADDER_MS
+from backstream.report.html import render
+from backstream.report.run_context import AggregateChange, Changed, Delays, Known
+from backstream.runs.plan import Mode
+from backstream.runs.results import Outcome, Verdict
 
 NOW_MS = UNTIL_MS + 3 * DAY_MS
 
@@ -185,16 +185,16 @@ def test_delays_that_are_not_known_say_why() -> None:
     ],
 )
 def test_who_asked_is_told_from_the_trigger(trigger: str, words: str) -> None:
-    assert provenance.asked_by(replace(PLAN, trigger=trigger)) == words
+    assert descriptions.asked_by(replace(PLAN, trigger=trigger)) == words
 
 
 def test_a_mode_that_is_not_the_definitions_is_an_override() -> None:
-    assert provenance.overrides(replace(PLAN, mode=Mode.RECOMPUTE), DEFINITION) == ()
-    assert provenance.overrides(PLAN, DEFINITION) == ("mode replay, where the definition says recompute",)
+    assert descriptions.overrides(replace(PLAN, mode=Mode.RECOMPUTE), DEFINITION) == ()
+    assert descriptions.overrides(PLAN, DEFINITION) == ("mode replay, where the definition says recompute",)
 
 
 def test_who_is_asked_for_approval_is_told() -> None:
     asks = parse(DEFINITION.model_dump(mode="json") | {"approval": {"when": "warn"}}, "test")
 
-    assert provenance.approval_text(DEFINITION) == "nobody"
-    assert provenance.approval_text(asks) == "a person, when the verdict is a warning"
+    assert descriptions.approval_text(DEFINITION) == "nobody"
+    assert descriptions.approval_text(asks) == "a person, when the verdict is a warning"

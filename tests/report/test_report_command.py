@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 from tests.report.page import text
-from tests.steps.history import at, planned, write_clicks, write_definition
-from tests.steps.publishing import publish_counts
+from tests.workflow.history import at, planned, write_clicks, write_definition
+from tests.workflow.publishing import publish_counts
 from typer.testing import CliRunner, Result
 
 from backstream.cli import app
-from backstream.core.audit import Audit, Check, Outcome, Severity, Verdict
-from backstream.core.folders import CATALOG_VARIABLE, HOME_VARIABLE
-from backstream.core.plan import Plan
-from backstream.definition.load import parse
+from backstream.definition.loader import parse
 from backstream.lake.ledger import Status, record_checks, record_run
-from backstream.steps.audit import staged_results
-from backstream.steps.outcome import outcome_row
-from backstream.steps.state import home_of, manifests_of
+from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE
+from backstream.runs.manifest import home_of, manifests_of
+from backstream.runs.plan import Plan
+from backstream.runs.results import Audit, Check, Outcome, Severity, Verdict
+from backstream.workflow.audit import staged_results
+from backstream.workflow.publish import outcome_row
 
 Click = tuple[object, ...]
 Runs = tuple[Path, Plan, Plan]

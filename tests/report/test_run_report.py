@@ -19,8 +19,8 @@ from tests.report.example_run import (
 )
 from tests.report.page import section, table_row, text
 
-from backstream.core.audit import Verdict
-from backstream.report.run_report import render
+from backstream.report.html import render
+from backstream.runs.results import Verdict
 
 
 def test_the_verdict_and_its_sentence_come_first() -> None:

@@ -23,13 +23,13 @@ from tests.report.example_run import (
 )
 from tests.report.page import table_row, text
 
-from backstream.core.audit import Verdict
-from backstream.core.instants import instant_ms
-from backstream.core.manifest import Manifest
-from backstream.core.plan import InputFile, Mode
-from backstream.definition.load import parse
-from backstream.quality.frame import audit_frame
-from backstream.report.run_report import render
+from backstream.definition.loader import parse
+from backstream.eventtime.instants import instant_ms
+from backstream.quality.audit_frame import audit_frame
+from backstream.report.html import render
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import InputFile, Mode
+from backstream.runs.results import Verdict
 
 
 def test_a_refused_run_says_that_nothing_was_published_and_why() -> None:

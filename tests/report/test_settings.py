@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from backstream.core.generators import StrategyKind
-from backstream.core.watermarks import EmissionModel
 from backstream.definition.model import WatermarkSection
-from backstream.report.settings import watermark_text
+from backstream.eventtime.watermark_generators import StrategyKind
+from backstream.eventtime.watermarks import EmissionModel
+from backstream.report.descriptions import watermark_text
 
 SLOWEST = "the slowest source partition decides"
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from backstream.core.instants import instant_ms
-from backstream.report import words
+from backstream.eventtime.instants import instant_ms
+from backstream.report import formatting
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from backstream.report import words
     ],
 )
 def test_a_share_is_never_rounded_to_none_or_all(part: int, whole: int, text: str) -> None:
-    assert words.share_text(part, whole) == text
+    assert formatting.share_text(part, whole) == text
 
 
 @pytest.mark.parametrize(
@@ -28,14 +28,14 @@ def test_a_share_is_never_rounded_to_none_or_all(part: int, whole: int, text: st
     [(0, "0 bytes"), (999, "999 bytes"), (1_000, "1.0 kB"), (12_345_678, "12.3 MB"), (10**16, "10,000.0 TB")],
 )
 def test_bytes_have_a_unit(size: int, text: str) -> None:
-    assert words.bytes_text(size) == text
+    assert formatting.bytes_text(size) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.04, "0.0 s"), (9.96, "10.0 s"), (16.3, "16 s"), (125.2, "2 min 5 s")]
 )
 def test_seconds_are_as_exact_as_they_are_short(seconds: float, text: str) -> None:
-    assert words.seconds_text(seconds) == text
+    assert formatting.seconds_text(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -43,32 +43,32 @@ def test_seconds_are_as_exact_as_they_are_short(seconds: float, text: str) -> No
     [(0, "0 s"), (200, "200 ms"), (5_400_000, "1 h 30 min"), (28 * 86_400_000, "28 d"), (-1, "-1 ms")],
 )
 def test_a_duration_is_told_in_its_units(value_ms: int, text: str) -> None:
-    assert words.duration_words(value_ms) == text
+    assert formatting.duration_words(value_ms) == text
 
 
 def test_instants_say_that_they_are_utc() -> None:
     at_ms = instant_ms("2013-02-08T21:00Z", "at")
 
-    assert words.at_text(at_ms) == "2013-02-08 21:00 UTC"
-    assert words.at_text(at_ms + 1_500) == "2013-02-08 21:00:01.500 UTC"
-    assert words.minute_text(at_ms) == "2013-02-08 21:00"
-    assert words.day_text(at_ms) == "8 Feb 2013"
-    assert words.short_day_text(at_ms) == "8 Feb"
+    assert formatting.at_text(at_ms) == "2013-02-08 21:00 UTC"
+    assert formatting.at_text(at_ms + 1_500) == "2013-02-08 21:00:01.500 UTC"
+    assert formatting.minute_text(at_ms) == "2013-02-08 21:00"
+    assert formatting.day_text(at_ms) == "8 Feb 2013"
+    assert formatting.short_day_text(at_ms) == "8 Feb"
 
 
 def test_an_iso_instant_of_any_zone_is_shown_in_utc_and_any_other_text_as_it_is() -> None:
-    assert words.iso_text("2026-03-01T10:12:04.123+01:00") == "2026-03-01 09:12:04 UTC"
-    assert words.iso_text("yesterday") == "yesterday"
+    assert formatting.iso_text("2026-03-01T10:12:04.123+01:00") == "2026-03-01 09:12:04 UTC"
+    assert formatting.iso_text("yesterday") == "yesterday"
 
 
 def test_a_count_agrees_with_its_noun() -> None:
-    assert words.counted(1, "file") == "1 file"
-    assert words.counted(1_484, "window") == "1,484 windows"
+    assert formatting.counted(1, "file") == "1 file"
+    assert formatting.counted(1_484, "window") == "1,484 windows"
 
 
 def test_a_sentence_begins_large_and_ends_with_one_full_stop() -> None:
-    assert words.sentence("all is well.") == "All is well."
-    assert words.sentence("") == ""
+    assert formatting.sentence("all is well.") == "All is well."
+    assert formatting.sentence("") == ""
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_sentence_begins_large_and_ends_with_one_full_stop() -> None:
 def test_a_distance_in_time_is_told_in_one_unit(before_ms: int, text: str) -> None:
     now_ms = instant_ms("2026-03-01", "now")
 
-    assert words.ago_text(now_ms - before_ms, now_ms) == text
+    assert formatting.ago_text(now_ms - before_ms, now_ms) == text
 
 
 @pytest.mark.parametrize(
@@ -93,4 +93,4 @@ def test_a_distance_in_time_is_told_in_one_unit(before_ms: int, text: str) -> No
     [(4.0, "+4"), (-0.25, "-0.25"), (0, "0"), (43_505.3, "+43,505.3"), (12_345_678.9, "+12,345,679")],
 )
 def test_a_change_has_a_sign_and_separators(value: float, text: str) -> None:
-    assert words.change_text(value) == text
+    assert formatting.change_text(value) == text

@@ -12,15 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.core.fates import Fate
-from backstream.core.instants import DAY_MS, MIN_MS, epoch_ms, moment
-from backstream.core.intervals import Interval
-from backstream.core.panes import Panes, PaneTiming, panes
-from backstream.core.records import Clock, Record
-from backstream.core.watermarks import watermarks
-from backstream.core.windows import Sliding, window_start_ms
 from backstream.definition.model import Definition
-from backstream.native.sessions.fold import as_met
+from backstream.eventtime.instants import DAY_MS, MIN_MS, epoch_ms, moment
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.records import Clock, Fate, Record
+from backstream.eventtime.watermarks import watermarks
+from backstream.eventtime.window_operator import Panes, PaneTiming, panes
+from backstream.eventtime.windows import Sliding, window_start_ms
+from backstream.native.sessions.window_replay import as_met
 
 Row = tuple[int, int, str, int, str, int]
 """Event time, arrival time (both ms), partition, sequence, key, value."""

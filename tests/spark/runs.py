@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from tests.spark.histories import MARKER, Place, Value, days
 
-from backstream.core.folders import Home
-from backstream.core.manifest import Manifest, total_fates
-from backstream.core.plan import Mode, Plan
-from backstream.steps.planning import plan_run
+from backstream.runs.home import Home
+from backstream.runs.manifest import Manifest, total_fates
+from backstream.runs.plan import Mode, Plan
+from backstream.workflow.planning import plan_run
 
 Told = TypeVar("Told")
 WINDOWS = {

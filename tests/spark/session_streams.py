@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from backstream.core.instants import MIN_MS
-from backstream.core.panes import Panes, PaneTiming, panes
-from backstream.core.records import Record
-from backstream.core.windows import Session
-from backstream.native.sessions.fold import as_met
+from backstream.eventtime.instants import MIN_MS
+from backstream.eventtime.records import Record
+from backstream.eventtime.window_operator import Panes, PaneTiming, panes
+from backstream.eventtime.windows import Session
+from backstream.native.sessions.window_replay import as_met
 
 SCHEMA = pa.schema(
     [

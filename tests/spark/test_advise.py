@@ -13,17 +13,16 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.histories import Row, days, random_history, write_history
 
-from backstream.core.fates import Fate
-from backstream.core.folders import Home
-from backstream.core.generators import Strategy, StrategyKind
-from backstream.core.instants import HOUR_MS, MINUTE_MS
-from backstream.core.panes import panes
-from backstream.core.records import Clock, Record
-from backstream.core.watermarks import watermarks
-from backstream.core.windows import Cumulate, Session, Sliding, Tumbling, window_start_ms
 from backstream.definition.model import Definition
-from backstream.spark.advise import observed
-from backstream.steps.advise import Question, question
+from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
+from backstream.eventtime.records import Clock, Fate, Record
+from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.watermarks import watermarks
+from backstream.eventtime.window_operator import panes
+from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, window_start_ms
+from backstream.runs.home import Home
+from backstream.spark.delay_analysis import observed
+from backstream.workflow.advise import Question, question
 
 DEFINITION = """\
 name = "events"

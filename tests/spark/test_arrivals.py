@@ -12,17 +12,16 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.histories import DAY_ONE_MS, Row, days, definition_of, random_history, write_history
 
-from backstream.core.arrivals import BucketGrid, IndexFolder
-from backstream.core.errors import PlanError
-from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS
-from backstream.core.plan import Mode, Plan
-from backstream.definition.load import parse
-from backstream.spark.read import schema_of
-from backstream.spark.run import replay_chunk
-from backstream.spark.streams.arrivals import indexed
-from backstream.spark.streams.index import ArrivalIndex
-from backstream.steps.planning import plan_run
+from backstream.definition.loader import parse
+from backstream.errors import PlanError
+from backstream.eventtime.instants import DAY_MS
+from backstream.runs.home import Home
+from backstream.runs.plan import Mode, Plan
+from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder
+from backstream.spark.arrival_index import indexed
+from backstream.spark.chunk_job import replay_chunk
+from backstream.spark.source import schema_of
+from backstream.workflow.planning import plan_run
 
 WINDOW = {"kind": "sliding", "size": "150m", "slide": "1h", "offset": "7m"}
 

@@ -12,19 +12,18 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
 from tests.spark.runs import WINDOWS, fates, panes, planned
 
-from backstream.core.arrivals import BucketGrid
-from backstream.core.generators import Strategy, StrategyKind
-from backstream.core.intervals import Interval
-from backstream.core.plan import Mode
-from backstream.core.records import Clock, Record
-from backstream.core.watermarks import Emission
-from backstream.definition.load import parse
-from backstream.spark.run import replay_chunks
-from backstream.spark.streams import lateness
-from backstream.spark.streams.carried import Part
-from backstream.spark.streams.heard import Heard
-from backstream.spark.streams.index import ArrivalIndex
-from backstream.spark.streams.watermarks import heard
+from backstream.definition.loader import parse
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.records import Clock, Record
+from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.watermarks import Emission
+from backstream.runs.plan import Mode
+from backstream.source.arrival_index import ArrivalIndex, BucketGrid
+from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.watermarks import resolve
+from backstream.spark.watermarks.compress import heard
+from backstream.spark.watermarks.partial_streams import Part
+from backstream.spark.watermarks.timeline import Heard
 
 PARTITIONS = ("a", "b", "c")
 INDEX = ("path", "source_partition", "arrival_bucket")
@@ -136,7 +135,7 @@ def test_a_session_late_in_a_long_history_is_replayed_without_reading_all_of_it(
         parts.append(Part.of(*told))  # type: ignore[arg-type]
         return parts[-1]
 
-    monkeypatch.setattr(lateness, "Part", type("Noted", (), {"of": staticmethod(noted)}))
+    monkeypatch.setattr(resolve, "Part", type("Noted", (), {"of": staticmethod(noted)}))
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
     (part,) = parts

@@ -22,17 +22,17 @@ from tests.spark.runs import (
     rows,
 )
 
-from backstream.core.fates import Fate
-from backstream.core.instants import HOUR_MS
-from backstream.core.manifest import total_fates
-from backstream.core.plan import Mode
-from backstream.core.tables import WORKING_COLUMNS
-from backstream.core.windows import Sliding
-from backstream.definition.load import parse
-from backstream.spark.run import Frames, replay_chunk, replay_chunks, results_of, tables
-from backstream.spark.streams.lateness import lateness
-from backstream.spark.windows.results import FixedWindows
-from backstream.spark.work import Work
+from backstream.definition.loader import parse
+from backstream.eventtime.instants import HOUR_MS
+from backstream.eventtime.records import Fate
+from backstream.eventtime.windows import Sliding
+from backstream.runs.manifest import total_fates
+from backstream.runs.plan import Mode
+from backstream.runs.table_schemas import WORKING_COLUMNS
+from backstream.spark.chunk_group import Work
+from backstream.spark.chunk_job import Frames, replay_chunk, replay_chunks, results_of, tables
+from backstream.spark.watermarks.resolve import lateness
+from backstream.spark.windows.fixed_windows import FixedWindows
 
 CUTS = [*((kind, "1d") for kind in WINDOWS), ("sliding", "3d")]
 
@@ -125,8 +125,8 @@ def test_a_large_chunk_is_grouped_another_way_and_gives_the_same(
     content = definition_of(tmp_path / "data", window=WINDOWS[kind], backfill={"chunk": "3d"})
     del content["source"]["deduplicate_on"]  # so that records are read anew for each result
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    monkeypatch.setattr("backstream.spark.windows.values.MANY_EVENTS", 0)
-    monkeypatch.setattr("backstream.spark.apart.MOST", 0)  # test_stretches has them
+    monkeypatch.setattr("backstream.spark.windows.aggregation.MANY_EVENTS", 0)
+    monkeypatch.setattr("backstream.spark.shuffle_free.MOST", 0)  # test_stretches has them
 
     manifest = replay_chunk(spark, plan, plan.chunks[0])
 
@@ -147,10 +147,10 @@ def test_slices_of_a_large_chunk_are_exchanged_once_and_grouped_by_as_many_tasks
     content = definition_of(tmp_path / "data", window=WINDOWS["sliding"], backfill={"chunk": "3d"})
     del content["source"]["deduplicate_on"]
     plan = planned(tmp_path, content, mode, since=0, until=3)
-    monkeypatch.setattr("backstream.spark.windows.values.MANY_EVENTS", 0)
-    monkeypatch.setattr("backstream.spark.windows.values.GROUPED_AT_ONCE", 60)
-    monkeypatch.setattr("backstream.spark.windows.values.WORTHWHILE", 1_000)  # hardly any two in one slice
-    monkeypatch.setattr("backstream.spark.windows.values.HOT", 1)
+    monkeypatch.setattr("backstream.spark.windows.aggregation.MANY_EVENTS", 0)
+    monkeypatch.setattr("backstream.spark.windows.aggregation.GROUPED_AT_ONCE", 60)
+    monkeypatch.setattr("backstream.spark.windows.aggregation.WORTHWHILE", 1_000)  # hardly any two in one slice
+    monkeypatch.setattr("backstream.spark.windows.aggregation.HOT", 1)
     work = Work.of(spark, plan, plan.chunks)
 
     results = results_of(work, DataFrame.cache)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backstream.spark.class_archive import (
+from backstream.spark.java import (
     QUIET,
     VARIABLE,
     archive,

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import DAY_ONE_MS, Row, definition_of, random_history, write_history
 from tests.spark.runs import planned, rows
 
-from backstream.core.instants import DAY_MS, HOUR_MS
-from backstream.core.manifest import Manifest, total_fates
-from backstream.core.plan import Mode, Plan
-from backstream.spark.run import replay_chunk, replay_chunks
+from backstream.eventtime.instants import DAY_MS, HOUR_MS
+from backstream.runs.manifest import Manifest, total_fates
+from backstream.runs.plan import Mode, Plan
+from backstream.spark.chunk_job import replay_chunk, replay_chunks
 
 TABLES = ("", "panes", "metrics", "dropped")
 

@@ -16,21 +16,20 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from tests.spark.test_parity import random_case, told
 
-from backstream.core import reference
-from backstream.core.conformance import Outcome, parse
-from backstream.core.errors import PlanError, SpecError
-from backstream.core.fates import Fate
-from backstream.core.generators import Strategy, StrategyKind
-from backstream.core.instants import MAX_MS, MIN_MS
-from backstream.core.panes import panes
-from backstream.core.records import Clock, Record
-from backstream.core.watermarks import Emission, EmissionModel, Topology, watermarks
-from backstream.core.windows import Tumbling
-from backstream.spark.conformance import engine
-from backstream.spark.streams import lookup
-from backstream.spark.streams import watermarks as on_spark
-from backstream.spark.streams.generators import heard_by
-from backstream.spark.streams.lookup import watermarked
+from backstream.conformance import reference_engine
+from backstream.conformance.cases import Outcome, parse
+from backstream.conformance.spark_engine import engine
+from backstream.errors import PlanError, SpecError
+from backstream.eventtime.instants import MAX_MS, MIN_MS
+from backstream.eventtime.records import Clock, Fate, Record
+from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.watermarks import Emission, EmissionModel, Topology, watermarks
+from backstream.eventtime.window_operator import panes
+from backstream.eventtime.windows import Tumbling
+from backstream.spark.watermarks import compress as on_spark
+from backstream.spark.watermarks import join
+from backstream.spark.watermarks.join import watermarked
+from backstream.spark.watermarks.user_generators import heard_by
 
 
 def case_of(chance: random.Random, number: int) -> dict[str, Any]:
@@ -45,7 +44,7 @@ def test_spark_agrees_with_the_reference_whenever_watermarks_move(spark: SparkSe
     chance = random.Random(11)  # noqa: S311 - cases, not secrets
     cases = [parse(case_of(chance, number)) for number in range(300)]
 
-    ours, theirs = engine(spark)(cases), reference.play(cases)
+    ours, theirs = engine(spark)(cases), reference_engine.play(cases)
 
     pairs = zip(map(told, cases, ours), map(told, cases, theirs), strict=True)
     assert [(mine, judge) for mine, judge in pairs if mine != judge] == []
@@ -68,7 +67,7 @@ def test_the_first_record_after_a_silence_ends_idleness_though_it_is_old(spark: 
         ],
     }
 
-    for play in (reference.play, engine(spark)):
+    for play in (reference_engine.play, engine(spark)):
         [outcome] = play([parse(case)])
         assert isinstance(outcome, Outcome)
         assert outcome.watermarks == [(99, 1), (499, 2), (MAX_MS, 5)]
@@ -79,7 +78,7 @@ def test_the_first_record_after_a_silence_ends_idleness_though_it_is_old(spark: 
 def test_many_rises_between_ticks_are_found_by_sorting(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, interval_ms: int, most: int
 ) -> None:
-    monkeypatch.setattr(lookup, "_MOST_IN_BLOCK", most)
+    monkeypatch.setattr(join, "_MOST_IN_BLOCK", most)
     chance = random.Random(3)  # noqa: S311 - a test's stream, not a secret
     arrivals = sorted(1_700_000_000_000 + chance.randrange(5_000) for _ in range(400))
     records = [Record(at, chance.randrange(2), "", at - chance.randrange(300)) for at in arrivals]

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from backstream.core.errors import SpecError
-from backstream.core.generators import Custom, Strategy, StrategyKind
-from backstream.core.instants import MIN_MS
-from backstream.core.records import Clock, Record
-from backstream.core.watermarks import Emission, Topology, watermarks
+from backstream.errors import SpecError
+from backstream.eventtime.instants import MIN_MS
+from backstream.eventtime.records import Clock, Record
+from backstream.eventtime.watermark_generators import Custom, Strategy, StrategyKind
+from backstream.eventtime.watermarks import Emission, Topology, watermarks
 from backstream.examples.generators import SmoothedLag
-from backstream.spark.streams import generators
-from backstream.spark.streams.generators import heard_by
-from backstream.spark.streams.heard import Heard
-from backstream.spark.streams.lookup import watermarked
+from backstream.spark.watermarks import user_generators
+from backstream.spark.watermarks.join import watermarked
+from backstream.spark.watermarks.timeline import Heard
+from backstream.spark.watermarks.user_generators import heard_by
 
 HOSTILE = '''
 class Moody:
@@ -167,13 +167,13 @@ def heard_here(records: list[Record], emission: Emission, clock: Clock, partitio
     told = [
         row
         for rows in groups.values()
-        for row in generators._Partition.of(  # noqa: SLF001 - the half that workers run
+        for row in user_generators._Partition.of(  # noqa: SLF001 - the half that workers run
             new_generator, emission, clock, sorted({str(row["source_partition"]) for row in rows})
         ).play(pa.Table.from_pylist(rows))
     ]
-    table = pa.Table.from_pylist(told, generators._TOLD)  # noqa: SLF001 - the same
+    table = pa.Table.from_pylist(told, user_generators._TOLD)  # noqa: SLF001 - the same
     names = ["ABC"[partition] for partition in partitions]
-    return generators._merged(table, emission, clock, names, new_generator)  # noqa: SLF001 - the driver's half
+    return user_generators._merged(table, emission, clock, names, new_generator)  # noqa: SLF001 - the driver's half
 
 
 @pytest.mark.parametrize("topology", list(Topology))

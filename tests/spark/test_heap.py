@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from backstream.cli import app
-from backstream.core.errors import SpecError
+from backstream.errors import SpecError
 from backstream.spark import heap
 from backstream.spark.heap import Heap, driver_heap, machine_bytes
 
@@ -139,8 +139,8 @@ TOO_MUCH = """
 import sys
 from pathlib import Path
 from pyspark.sql import functions as F
-from tests.steps.history import planned, write_clicks, write_definition, at
-from backstream.core.errors import HeapError
+from tests.workflow.history import planned, write_clicks, write_definition, at
+from backstream.errors import HeapError
 from backstream.spark.failures import heap_errors_in_words, silence
 from backstream.spark.heap import driver_heap
 from backstream.spark.session import local

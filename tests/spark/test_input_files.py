@@ -16,16 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests.steps.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
-from tests.steps.test_inputs import damage_pages, empty, write_days
+from tests.source.test_inputs import damage_pages, empty, write_days
+from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
-from backstream.core.errors import ContractError
-from backstream.core.folders import HOME_VARIABLE
-from backstream.core.instants import epoch_ms
-from backstream.core.manifest import Manifest, total_fates
-from backstream.core.plan import Mode
-from backstream.core.windows import Tumbling
-from backstream.spark.run import replay_chunks
+from backstream.errors import ContractError
+from backstream.eventtime.instants import epoch_ms
+from backstream.eventtime.windows import Tumbling
+from backstream.runs.home import HOME_VARIABLE
+from backstream.runs.manifest import Manifest, total_fates
+from backstream.runs.plan import Mode
+from backstream.spark.chunk_job import replay_chunks
 
 AGGREGATES = """\
 [aggregates]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from backstream.spark import class_archive, java
+from backstream.spark import java
 from backstream.spark.java import (
     ASK_FOR_HUGE_PAGES,
     ASKED_FOR,
@@ -30,7 +30,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in (OPTIONS_VARIABLE, *OTHERS):
         monkeypatch.setenv(name, "")  # of a variable that is not there nothing would be put back
         monkeypatch.delenv(name)
-    monkeypatch.setenv(class_archive.VARIABLE, "")
+    monkeypatch.setenv(java.VARIABLE, "")
     return monkeypatch
 
 

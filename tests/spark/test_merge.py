@@ -8,16 +8,15 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from backstream.core.arrivals import BucketGrid
-from backstream.core.generators import Strategy, StrategyKind
-from backstream.core.instants import MAX_MS
-from backstream.core.intervals import Interval
-from backstream.core.records import Clock, Record
-from backstream.core.watermarks import Emission, Topology, watermarks
-from backstream.core.windows import Cumulate, Sliding, Tumbling
-from backstream.spark.streams import merge
-from backstream.spark.streams.index import ArrivalIndex
-from backstream.spark.streams.thresholds import WindowGrid
+from backstream.eventtime.instants import MAX_MS
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.records import Clock, Record
+from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.watermarks import Emission, Topology, watermarks
+from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
+from backstream.source.arrival_index import ArrivalIndex, BucketGrid
+from backstream.spark.watermarks import firing_times_from_index
+from backstream.spark.watermarks.firing_times import WindowGrid
 from backstream.spark.windows.assignment import FixedWindow
 
 PARTITIONS = ("a", "b", "c")
@@ -85,7 +84,9 @@ def test_the_index_tells_when_each_window_fires_and_is_gone(seed: int) -> None:
     buckets = BucketGrid.of(window, emission, lateness_ms)
     heard = watermarks(records, emission, clock, range(len(PARTITIONS)))
 
-    found = merge.thresholds(index_of(records, buckets), buckets, grid, emission, clock, lateness_ms, PARTITIONS)
+    found = firing_times_from_index.thresholds(
+        index_of(records, buckets), buckets, grid, emission, clock, lateness_ms, PARTITIONS
+    )
 
     def reached(event_time_ms: int) -> int:
         """When a watermark first reached it; `MAX_MS`: only the last one did."""

@@ -17,12 +17,12 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
 from tests.spark.runs import STREAMS, WINDOWS, fates, panes, planned, published, rows
 
-from backstream.core.errors import SpecError
-from backstream.core.manifest import Manifest
-from backstream.core.plan import Mode
-from backstream.definition.load import parse
-from backstream.native import cut
-from backstream.spark.run import replay_chunks
+from backstream.definition.loader import parse
+from backstream.errors import SpecError
+from backstream.native import task_cuts
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Mode
+from backstream.spark.chunk_job import replay_chunks
 
 KINDS = ["tumbling", "tumbling with an offset", "sliding", "sliding, size no multiple", "cumulate", "session"]
 CUTS = [*((kind, "1d") for kind in KINDS), *((kind, "3d") for kind in ("sliding", "cumulate", "session"))]
@@ -33,16 +33,16 @@ DAY = datetime(2024, 3, 1, tzinfo=UTC)
 def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """However the windows are cut into tasks, the result is the same."""
     if request.param != "days together":
-        monkeypatch.setattr(cut, "SMALL_DAY_ROWS", 0)
+        monkeypatch.setattr(task_cuts, "SMALL_DAY_ROWS", 0)
     if request.param == "many tasks":
         cut_finely(monkeypatch)
 
 
 def cut_finely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a task some twenty records."""
-    monkeypatch.setattr(cut, "FEW_ROWS", 1)
-    monkeypatch.setattr(cut, "TASK_ROWS", 20)
-    monkeypatch.setattr(cut, "MOST_READ", 1_000)
+    monkeypatch.setattr(task_cuts, "FEW_ROWS", 1)
+    monkeypatch.setattr(task_cuts, "TASK_ROWS", 20)
+    monkeypatch.setattr(task_cuts, "MOST_READ", 1_000)
 
 
 def native_definition(folder: Path, chunk: str = "1d", **sections: Any) -> dict[str, Any]:
@@ -380,7 +380,7 @@ def test_where_the_native_engine_fails_spark_computes_and_the_log_says_so(
     monkeypatch: pytest.MonkeyPatch,
     failing: int,
 ) -> None:
-    monkeypatch.setattr(cut, "SMALL_DAY_ROWS", 0)  # the tasks of other days have written files by then
+    monkeypatch.setattr(task_cuts, "SMALL_DAY_ROWS", 0)  # the tasks of other days have written files by then
     write_history(tmp_path / "data", random_history(2, rows=50))
     for file in sorted((tmp_path / "data").rglob("*.parquet"))[-failing:]:
         pq.write_table(_with_column(file), file)

@@ -13,13 +13,13 @@ from tests.spark.histories import random_history, write_history
 from tests.spark.runs import WINDOWS, planned
 from tests.spark.test_native import native_definition
 
-from backstream.core.errors import ContractError, CountError
-from backstream.core.plan import Mode
-from backstream.native.run import Task, run_task
+from backstream.errors import ContractError, CountError
 from backstream.native.task import Done
+from backstream.native.task_runner import Task, run_task
+from backstream.runs.plan import Mode
+from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.native import sessions, windows
 from backstream.spark.native.outputs import run_tasks
-from backstream.spark.run import replay_chunks
 
 
 def run_with(
@@ -74,8 +74,8 @@ def test_units_that_are_lost_are_an_error_that_names_both_counts(
 def test_executors_with_different_hashes_are_named(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backstream.native.cut.TASK_ROWS", 20)
-    monkeypatch.setattr("backstream.native.cut.MOST_READ", 1_000)
+    monkeypatch.setattr("backstream.native.task_cuts.TASK_ROWS", 20)
+    monkeypatch.setattr("backstream.native.task_cuts.MOST_READ", 1_000)
 
     def of_another_version(each: Done) -> Done:
         return replace(each, hashed_by=f"DuckDB {each.number}", host=f"worker-{each.number}")

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from pyspark.sql import SparkSession
 
-from backstream.spark.windows.panes import panes
+from backstream.spark.windows.aggregation import panes_of_rows
 
 AGGREGATES = {
     "mean": "cast(avg(x) as decimal(10, 2))",
@@ -20,7 +20,7 @@ def test_panes_hold_what_came_in_time_for_them_and_nothing_where_nothing_did(spa
     rows.append(("b", 5, "q", False, False))
     timed = spark.createDataFrame(rows, "key string, x long, name string, is_on_time boolean, is_accepted boolean")
 
-    found = panes(timed, ["key"], AGGREGATES)
+    found = panes_of_rows(timed, ["key"], AGGREGATES)
 
     values = [f"{name}__{pane}" for name in AGGREGATES for pane in ("first", "live", "final")]
     assert found.columns == [

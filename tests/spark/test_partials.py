@@ -7,7 +7,7 @@ from pyspark.errors import ArithmeticException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backstream.spark.windows.partials import partials
+from backstream.spark.windows.partial_aggregates import partials
 
 MERGING = {
     "rows": "count(*)",

@@ -13,15 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import Expected, Row, definition_of, random_history, write_history
 from tests.spark.runs import STREAMS, WINDOWS, fates, panes, physical_plan, planned, published, rows
 
-from backstream.core.arrivals import BucketGrid, IndexFolder
-from backstream.core.manifest import Manifest
-from backstream.core.plan import Mode
-from backstream.core.windows import Session
-from backstream.definition.load import parse
-from backstream.spark.run import replay_chunks, results_of
-from backstream.spark.streams.arrivals import bucketed, indexed
-from backstream.spark.streams.watermarks import ClockColumns, compressed
-from backstream.spark.work import Work
+from backstream.definition.loader import parse
+from backstream.eventtime.windows import Session
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Mode
+from backstream.source.arrival_index import BucketGrid, IndexFolder
+from backstream.spark.arrival_index import bucketed, indexed
+from backstream.spark.chunk_group import Work
+from backstream.spark.chunk_job import replay_chunks, results_of
+from backstream.spark.watermarks.compress import ClockColumns, compressed
 
 NAMES = {"A": "10", "B": "2", "C": "-1"}
 """Their order as text is not their order as numbers."""

@@ -14,19 +14,19 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
 from tests.spark.runs import STREAMS, WINDOWS, fates, panes, physical_plan, planned
 
-from backstream.core.generators import Strategy, StrategyKind
-from backstream.core.instants import DAY_MS, HOUR_MS, MIN_MS
-from backstream.core.plan import InputFile, Mode
-from backstream.core.records import Clock
-from backstream.core.watermarks import Emission
-from backstream.definition.load import parse
-from backstream.spark.run import replay_chunks
-from backstream.spark.streams import lookup
-from backstream.spark.streams import portions as module
-from backstream.spark.streams.generators import heard_by
-from backstream.spark.streams.maxima import Merge, merged
-from backstream.spark.streams.portions import cut, heard_of
-from backstream.spark.work import Work
+from backstream.definition.loader import parse
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, MIN_MS
+from backstream.eventtime.records import Clock
+from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.watermarks import Emission
+from backstream.runs.plan import InputFile, Mode
+from backstream.spark.chunk_group import Work
+from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.watermarks import join
+from backstream.spark.watermarks import partial_streams as module
+from backstream.spark.watermarks.partial_streams import cut, heard_of
+from backstream.spark.watermarks.tick_maxima import Merge, merged
+from backstream.spark.watermarks.user_generators import heard_by
 
 DAY_OF_HOURS = Clock(0, HOUR_MS, DAY_MS)
 
@@ -165,7 +165,7 @@ def test_what_is_not_set_is_what_spark_takes(spark: SparkSession) -> None:
 def test_a_list_that_begins_late_tells_each_record_what_it_met(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookup, "_MOST_LISTED", 10)
+    monkeypatch.setattr(join, "_MOST_LISTED", 10)
     emission, clock = Emission(Strategy(StrategyKind.BOUNDED, 5, 1)), Clock(0, 1, 30 * DAY_MS)
     arrivals = [DAY_MS, DAY_MS + 2, DAY_MS + 2, DAY_MS + 9, None, 30 * DAY_MS]
     columns = {
@@ -177,7 +177,7 @@ def test_a_list_that_begins_late_tells_each_record_what_it_met(
     readable = events.where("event_time_ms is not null")
 
     heard = heard_by(readable, emission, clock)
-    met = events.transform(lookup.watermarked(spark, heard, clock))
+    met = events.transform(join.watermarked(spark, heard, clock))
 
     assert "Join" not in physical_plan(met)
     found = [row.watermark_ms for row in met.orderBy("arrival_time_ms", "event_time_ms").collect()]

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from backstream.core.errors import PlanError
-from backstream.core.instants import MAX_MS, MIN_MS
-from backstream.core.panes import PaneTiming, panes
-from backstream.core.records import Record
-from backstream.core.windows import Session
-from backstream.native.sessions.fold import Folded, as_met, folded
+from backstream.errors import PlanError
+from backstream.eventtime.instants import MAX_MS, MIN_MS
+from backstream.eventtime.records import Record
+from backstream.eventtime.window_operator import PaneTiming, panes
+from backstream.eventtime.windows import Session
+from backstream.native.sessions.window_replay import Folded, as_met, folded
 
 Stream = tuple[list[int], list[int], int, int]
 """Event times, watermarks in force, gap, lateness."""

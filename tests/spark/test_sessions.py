@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 from tests.spark.runs import physical_plan
 from tests.spark.session_streams import Expected, Place, Stream, Value, random_stream, rows
 
-from backstream.core.instants import MIN_MS
-from backstream.native.sessions.rows import FIRST, LAST
-from backstream.native.sessions.rows import MET as MET_MS
+from backstream.eventtime.instants import MIN_MS
+from backstream.native.sessions.arrow_replay import FIRST, LAST
+from backstream.native.sessions.arrow_replay import MET as MET_MS
 from backstream.spark.sessions.islands import EVENTS, SessionColumns
-from backstream.spark.sessions.sessions import (
+from backstream.spark.sessions.session_panes import (
     Sessions,
     firings,
     found,

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.spark.session_streams import Stream, random_stream, rows
 
-from backstream.core.intervals import Interval
-from backstream.spark.sessions.halo import EventsBetween, halo
+from backstream.eventtime.intervals import Interval
 from backstream.spark.sessions.islands import SessionColumns
-from backstream.spark.sessions.sessions import Sessions, firings, found, panes, recomputed, records
+from backstream.spark.sessions.session_panes import Sessions, firings, found, panes, recomputed, records
+from backstream.spark.sessions.session_windows import EventsBetween, halo
 
 AGGREGATES = {"events": "count(*)", "total": "sum(value)"}
 ORDER = ("event_time_ms", "arrival_seq", "key", "fate")

@@ -13,20 +13,20 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import definition_of, random_history, write_history
 from tests.spark.runs import STREAMS, physical_plan, planned
 
-from backstream.core.generators import Strategy, StrategyKind
-from backstream.core.instants import DAY_MS, HOUR_MS, MAX_MS
-from backstream.core.plan import InputFile, Mode
-from backstream.core.records import Clock
-from backstream.core.watermarks import Emission
-from backstream.spark import apart
-from backstream.spark.streams import maxima
-from backstream.spark.streams import shares as module
-from backstream.spark.streams.generators import heard_by
-from backstream.spark.streams.maxima import merged
-from backstream.spark.streams.portions import heard_of
-from backstream.spark.streams.shares import compressed_apart, shares
-from backstream.spark.streams.watermarks import is_merged
-from backstream.spark.work import Work
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, MAX_MS
+from backstream.eventtime.records import Clock
+from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.watermarks import Emission
+from backstream.runs.plan import InputFile, Mode
+from backstream.spark import shuffle_free
+from backstream.spark import shuffle_free as module
+from backstream.spark.chunk_group import Work
+from backstream.spark.shuffle_free import compressed_apart, shares
+from backstream.spark.watermarks import tick_maxima
+from backstream.spark.watermarks.compress import is_merged
+from backstream.spark.watermarks.partial_streams import heard_of
+from backstream.spark.watermarks.tick_maxima import merged
+from backstream.spark.watermarks.user_generators import heard_by
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_shares_have_about_as_many_events_not_as_many_files() -> None:
 
 
 def test_a_task_is_not_given_more_events_than_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "LARGEST", 300)
+    monkeypatch.setattr(shuffle_free, "LARGEST", 300)
 
     assert [len(share) for share in shares(hourly(), 2)] == [3] * 8
 
@@ -124,7 +124,7 @@ def test_the_watermarks_are_those_of_all_events_together(
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     work = Work.of(spark, plan, plan.chunks)
     # The Spark of tests has one task at a time.
-    monkeypatch.setattr(apart, "LARGEST", max(file.rows for file in plan.inputs))
+    monkeypatch.setattr(shuffle_free, "LARGEST", max(file.rows for file in plan.inputs))
     monkeypatch.setattr(module, "MOST_SHARED", 1)
     found = shares(plan.inputs, 1)
     assert len(found) == 3
@@ -179,8 +179,8 @@ def test_ticks_that_are_marked_give_what_those_that_are_sorted_give(
 
     found = []
     for spread in (0, MAX_MS):
-        monkeypatch.setattr(maxima, "MOST_SPREAD", spread)
-        blocks = maxima.distinct(cells["block"].to_numpy()).tolist()
+        monkeypatch.setattr(tick_maxima, "MOST_SPREAD", spread)
+        blocks = tick_maxima.distinct(cells["block"].to_numpy()).tolist()
         found.append(
             (blocks, *(each.tolist() for each in merged(cells, emission, clock, ["a", "b", "silent", "c"])))
         )

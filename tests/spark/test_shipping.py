@@ -11,11 +11,11 @@ from pathlib import Path
 import pyspark
 import pytest
 from tests.cli.test_processes import LENIENT_ABOUT_GAPS
-from tests.steps.history import CLICKS, at, planned, write_clicks, write_definition
+from tests.workflow.history import CLICKS, at, planned, write_clicks, write_definition
 
-from backstream.core.manifest import Manifest
-from backstream.core.plan import Mode
 from backstream.jobs import replay
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Mode
 from backstream.spark.session import SMALL_DATA_SETTINGS
 
 GENERATOR = """\

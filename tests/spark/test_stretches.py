@@ -10,18 +10,18 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
 from tests.spark.runs import WINDOWS, panes, physical_plan, planned, published
 
-from backstream.core.instants import DAY_MS, HOUR_MS
-from backstream.core.intervals import Interval
-from backstream.core.plan import InputFile, Mode
-from backstream.core.windows import Tumbling
-from backstream.definition.load import parse
-from backstream.spark import apart
-from backstream.spark.run import replay_chunk, results_of
-from backstream.spark.streams.thresholds import WindowGrid
-from backstream.spark.windows import stretches as module
-from backstream.spark.windows import values
-from backstream.spark.windows.stretches import stretches
-from backstream.spark.work import Work
+from backstream.definition.loader import parse
+from backstream.eventtime.instants import DAY_MS, HOUR_MS
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.windows import Tumbling
+from backstream.runs.plan import InputFile, Mode
+from backstream.spark import shuffle_free
+from backstream.spark import shuffle_free as module
+from backstream.spark.chunk_group import Work
+from backstream.spark.chunk_job import replay_chunk, results_of
+from backstream.spark.shuffle_free import stretches
+from backstream.spark.watermarks.firing_times import WindowGrid
+from backstream.spark.windows import aggregation
 
 DAY = Interval(0, DAY_MS)
 
@@ -58,7 +58,7 @@ def test_every_window_is_in_one_stretch_with_all_its_time(size_ms: int, offset_m
 
 
 def test_a_task_is_not_given_more_events_than_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "LARGEST", 300)
+    monkeypatch.setattr(shuffle_free, "LARGEST", 300)
 
     assert [len(each) for each in stretches(hourly(0), grid(), 2)] == [3] * 8
 
@@ -94,9 +94,9 @@ def test_a_large_chunk_is_grouped_by_stretches_and_equals_the_reference(
     del content["source"]["deduplicate_on"]
     plan = planned(tmp_path, content, mode, since=0, until=3)
     expected = Expected(history, parse(content, "test"), plan.range)
-    monkeypatch.setattr(values, "MANY_EVENTS", 0)
+    monkeypatch.setattr(aggregation, "MANY_EVENTS", 0)
     # The Spark of tests has one task at a time; there are three files, of which all but the last are of two days.
-    monkeypatch.setattr(apart, "LARGEST", len(history) // 3 + 1)
+    monkeypatch.setattr(shuffle_free, "LARGEST", len(history) // 3 + 1)
     monkeypatch.setattr(module, "MOST_READ", 3)
 
     work = Work.of(spark, plan, plan.chunks)

@@ -13,18 +13,18 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from tests.spark.test_parity import random_case
 
-from backstream.core import reference
-from backstream.core.conformance import Outcome, parse
-from backstream.core.errors import BackstreamError
-from backstream.core.generators import Strategy, StrategyKind
-from backstream.core.instants import MAX_MS
-from backstream.core.records import Clock, Record
-from backstream.core.timers import KeyTimers, timer_firings
-from backstream.core.watermarks import Emission, watermarks
-from backstream.spark.conformance import engine
-from backstream.spark.streams import timers as on_spark
-from backstream.spark.streams.lookup import watermarked
-from backstream.spark.streams.watermarks import ClockColumns, compressed, heard
+from backstream.conformance import reference_engine
+from backstream.conformance.cases import Outcome, parse
+from backstream.conformance.spark_engine import engine
+from backstream.errors import BackstreamError
+from backstream.eventtime.instants import MAX_MS
+from backstream.eventtime.records import Clock, Record
+from backstream.eventtime.timers import KeyTimers, timer_firings
+from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.watermarks import Emission, watermarks
+from backstream.spark import timers as on_spark
+from backstream.spark.watermarks.compress import ClockColumns, compressed, heard
+from backstream.spark.watermarks.join import watermarked
 
 
 @dataclass
@@ -124,7 +124,7 @@ def test_both_engines_fire_the_same_timers_on_random_streams(spark: SparkSession
     chance = random.Random(21)  # noqa: S311 - cases, not secrets
     cases = [parse(with_timers(chance, random_case(chance, number))) for number in range(120)]
 
-    ours, theirs = fired(engine(spark)(cases)), fired(reference.play(cases))
+    ours, theirs = fired(engine(spark)(cases)), fired(reference_engine.play(cases))
 
     assert ours == theirs
     assert (len(theirs), sum(map(len, theirs)) > 1_000) == (len(cases), True)

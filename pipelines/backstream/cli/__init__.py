@@ -1,6 +1,6 @@
-"""The command line: the same verbs as in Airflow, without it."""
+"""The command line: what the DAGs do, without Airflow."""
 
-from backstream.cli import days, engine, history, quality, reconcile, report, runs, stale, status
+from backstream.cli import engine, history, inspect, reports, run
 from backstream.cli.app import app, main
 
-__all__ = ["app", "days", "engine", "history", "main", "quality", "reconcile", "report", "runs", "stale", "status"]
+__all__ = ["app", "engine", "history", "inspect", "main", "reports", "run"]

@@ -13,9 +13,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from backstream.core.errors import BackstreamError, QualityError, SpecError
-from backstream.core.folders import definitions_folder
-from backstream.core.plan import Mode
+from backstream.errors import BackstreamError, QualityError, SpecError
+from backstream.runs.home import definitions_folder
+from backstream.runs.plan import Mode
 
 app = typer.Typer(
     name="backstream",

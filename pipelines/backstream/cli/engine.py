@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backstream.cli.app import DefinitionArgument, SinceOption, UntilOption, app, definition_path, errors_in_words
-from backstream.core.errors import SpecError
-from backstream.core.folders import Home
-from backstream.core.instants import instant_ms
+from backstream.errors import SpecError
+from backstream.eventtime.instants import instant_ms
+from backstream.runs.home import Home
 
 if TYPE_CHECKING:
-    from backstream.core.advice import Advice
-    from backstream.core.conformance import Engine
-    from backstream.steps.advise import Question
+    from backstream.conformance.cases import Engine
+    from backstream.eventtime.delay_analysis import Advice
+    from backstream.workflow.advise import Question
 
 
 @app.command()
@@ -37,8 +37,8 @@ def advise(
 
     Example: `backstream advise flights --since 2013-02-01 --until 2013-03-01 --keep 0.99`
     """
-    from backstream.core.folders import write_text
-    from backstream.steps.advise import question, summary
+    from backstream.runs.home import write_text
+    from backstream.workflow.advise import question, summary
 
     with errors_in_words():
         since_ms, until_ms = instant_ms(since, "--since"), instant_ms(until, "--until")
@@ -61,7 +61,7 @@ def conformance(
 
     Example: `backstream conformance tests/conformance/flink/tumbling.jsonl --engine spark`
     """
-    from backstream.core.conformance import compare, read_lines
+    from backstream.conformance.cases import compare, read_lines
 
     with errors_in_words():
         tally = compare(list(read_lines(files)), _engine(engine))
@@ -78,18 +78,18 @@ def schema() -> None:
 
     Example: `backstream schema > definition.schema.json`
     """
-    from backstream.definition.load import json_schema
+    from backstream.definition.loader import json_schema
 
     print(json_schema())
 
 
 def _engine(name: str) -> Engine:
     if name == "reference":
-        from backstream.core.reference import play
+        from backstream.conformance.reference_engine import play
 
         return play
     if name == "spark":
-        from backstream.spark.conformance import engine
+        from backstream.conformance.spark_engine import engine
         from backstream.spark.session import SMALL_DATA_SETTINGS, local
 
         return engine(local("backstream conformance", SMALL_DATA_SETTINGS))
@@ -104,7 +104,7 @@ def _advised(asked: Question) -> Advice:
 
     from backstream.spark.java import require_java
     from backstream.spark.session import local
-    from backstream.steps.advise import STAGES, advise
+    from backstream.workflow.advise import STAGES, advise
 
     require_java()  # before there is a bar on the screen
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

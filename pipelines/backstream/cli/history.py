@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from backstream.cli.app import MaybeSince, MaybeUntil, ReasonOption, app, definition_path, errors_in_words
-from backstream.core.errors import SpecError
-from backstream.core.folders import Home
-from backstream.core.forms import Format
-from backstream.core.instants import duration_ms, instant_ms
-from backstream.core.intervals import Interval, backfill_range
+from backstream.errors import SpecError
+from backstream.eventtime.instants import duration_ms, instant_ms
+from backstream.eventtime.intervals import Interval, backfill_range
+from backstream.runs.home import Home
+from backstream.text import Format
 
 _FAR_PAST_MS, _FAR_FUTURE_MS = (instant_ms(text, "bound") for text in ("0001-01-01", "9999-12-31"))
 
@@ -44,8 +44,8 @@ def show(
 
     Example: `backstream show flights --since 2013-02-01 --until 2013-02-02 --as-of 2026-01-31T12:00Z`
     """
-    from backstream.cli.printing import most_rows, print_rows
-    from backstream.steps import history
+    from backstream.cli.output import most_rows, print_rows
+    from backstream.workflow import history
 
     with errors_in_words():
         home, name, interval = Home.from_environment(), _dataset(dataset), _interval(since, until)
@@ -69,9 +69,9 @@ def diff(
 
     Example: `backstream diff flights --since 2013-02-01 --until 2013-03-01`
     """
-    from backstream.cli.printing import print_rows
-    from backstream.steps import history
-    from backstream.steps.history_text import difference_text
+    from backstream.cli.output import print_rows
+    from backstream.workflow import history
+    from backstream.workflow.history import difference_text
 
     with errors_in_words():
         home = Home.from_environment()
@@ -94,8 +94,8 @@ def rollback(
 
     Example: `backstream rollback cli.0123456789ab --reason "wrong time zone"`
     """
-    from backstream.steps import history
-    from backstream.steps.history_text import difference_text
+    from backstream.workflow import history
+    from backstream.workflow.history import difference_text
 
     with errors_in_words():
         home = Home.from_environment()
@@ -133,7 +133,7 @@ def vacuum(
 
     Example: `backstream vacuum flights --grace 30d --keep-runs 400 --dry-run`
     """
-    from backstream.lake.vacuum import vacuumed
+    from backstream.lake.maintenance import vacuumed
 
     with errors_in_words():
         grace_ms = _grace_ms(grace)
@@ -149,7 +149,7 @@ def vacuum(
 
 def _dataset(text: str) -> str:
     """The name itself, unless there is such a definition."""
-    from backstream.definition.load import load
+    from backstream.definition.loader import load
 
     try:
         path = definition_path(text)
@@ -160,7 +160,7 @@ def _dataset(text: str) -> str:
 
 def _run_id(home: Home, text: str, since: str | None, until: str | None) -> str:
     """The id itself, unless there is such a definition."""
-    from backstream.steps import history
+    from backstream.workflow import history
 
     try:
         definition_path(text)

@@ -10,9 +10,9 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 
-from backstream.core.errors import SpecError, problems
-from backstream.core.tables import WORKING_COLUMNS, Column
 from backstream.definition.model import Definition
+from backstream.errors import SpecError, problems
+from backstream.runs.table_schemas import WORKING_COLUMNS, Column
 
 _LONG = "long"
 _INTEGRAL = {"TINYINT", "SMALLINT", "INT", "BIGINT"}

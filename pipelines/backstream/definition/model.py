@@ -18,13 +18,13 @@ from pydantic import (
     model_validator,
 )
 
-from backstream.core.errors import SpecError
-from backstream.core.generators import Strategy, StrategyKind
-from backstream.core.instants import DAY_MS, HOUR_MS, duration_ms, duration_text, instant_ms, instant_text
-from backstream.core.plan import Mode
-from backstream.core.tables import RESULT_COLUMNS
-from backstream.core.watermarks import Emission, EmissionModel, Topology
-from backstream.core.windows import Cumulate, Session, Sliding, Tumbling
+from backstream.errors import SpecError
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, duration_ms, duration_text, instant_ms, instant_text
+from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.watermarks import Emission, EmissionModel, Topology
+from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling
+from backstream.runs.plan import Mode
+from backstream.runs.table_schemas import RESULT_COLUMNS
 
 LONGEST_MS = 36_500 * DAY_MS
 """No duration is longer than a century, so that sums of instants and durations stay far within 64 bits."""

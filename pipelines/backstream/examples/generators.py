@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from backstream.core.records import Record
+from backstream.eventtime.records import Record
 
 
 class SmoothedLag:

@@ -10,23 +10,26 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import socket
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from backstream import __version__
-from backstream.core.errors import HOPELESS_STATUS, BackstreamError
-from backstream.core.manifest import Manifest
-from backstream.core.pins import other_code, require_inputs, unfinished
-from backstream.core.plan import Plan
-from backstream.core.progress import progress_of
-from backstream.definition.pinned import require_definition
-from backstream.jobs.orphans import end_with_the_task
+from backstream.definition.loader import require_definition
+from backstream.errors import HOPELESS_STATUS, BackstreamError
+from backstream.runs.home import TASK_VARIABLE
+from backstream.runs.manifest import Manifest, other_code, require_inputs, unfinished
+from backstream.runs.plan import Plan
+from backstream.runs.progress import progress_of
+from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.failures import heap_errors_in_words
-from backstream.spark.run import replay_chunks
 from backstream.spark.session import submitted
 
 _TELLING_S = 20.0
@@ -68,7 +71,7 @@ def _run(plan: Plan, chunk_ids: Sequence[str]) -> None:
 def _make_tables(plan: Plan, chunk_ids: Sequence[str]) -> None:
     """Before anything is staged for them; where all is done already, they are there."""
     if not set(chunk_ids).isdisjoint(unfinished(plan)):
-        from backstream.steps import make_tables
+        from backstream.workflow import make_tables
 
         make_tables(plan)
 
@@ -96,7 +99,7 @@ def _failing(plan: Plan) -> Iterator[None]:
     try:
         yield
     except Exception:
-        from backstream.steps import failing
+        from backstream.workflow import failing
 
         with failing(plan):
             raise
@@ -114,3 +117,44 @@ def _require_pinned(plan: Plan, chunk_ids: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+GONE_STATUS = 143
+_POLL_S = 1.0
+
+
+def end_with_the_task(environment: Mapping[str, str] = os.environ) -> threading.Thread | None:
+    """From now on end this process, and with it the Spark application, once the task that waits for it is gone.
+
+    A task that is asked to end ends its job itself; one that is killed cannot. None where nobody is to be watched:
+    no task was named, or it is on another machine, as with a driver in a cluster.
+    """
+    host, _, pid = environment.get(TASK_VARIABLE, "").partition("/")
+    if host != socket.gethostname() or not pid.isdigit() or _began(os.getpid()) is None:
+        return None
+    began = _began(int(pid))
+    if began is None:
+        _end(int(pid))
+    watch = threading.Thread(target=_watch, args=(int(pid), began), name="watch the task", daemon=True)
+    watch.start()
+    return watch
+
+
+def _watch(pid: int, began: str | None) -> None:
+    while _began(pid) == began:
+        time.sleep(_POLL_S)
+    _end(pid)
+
+
+def _end(pid: int) -> NoReturn:
+    print(f"the task that waited for this job is gone (process {pid}): ending", file=sys.stderr, flush=True)  # noqa: T201 - people read the log
+    os._exit(GONE_STATUS)
+
+
+def _began(pid: int) -> str | None:
+    """When a process began, in clock ticks since the machine did; None when it has ended, or nothing tells."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else fields[19]

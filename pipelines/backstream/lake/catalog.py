@@ -17,11 +17,11 @@ from sqlalchemy.engine import Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from backstream.core.errors import CatalogError, LedgerError, SetupError, StorageError, unwritable
-from backstream.core.folders import Home
-from backstream.lake.formats import known
-from backstream.lake.pointers import CATALOG_NAME, NAMESPACE
-from backstream.lake.warehouse import Warehouse, is_from_store, make_folder, store_said
+from backstream import __version__
+from backstream.errors import CatalogError, LedgerError, PlanError, SetupError, StorageError, unwritable
+from backstream.lake.metadata_pointers import CATALOG_NAME, NAMESPACE
+from backstream.lake.storage import Warehouse, is_from_store, make_folder, store_said
+from backstream.runs.home import Home
 
 __all__ = ["NAMESPACE", "loaded", "open_catalog", "opened", "shown_uri"]
 
@@ -223,3 +223,31 @@ def _was_overtaken(error: DBAPIError) -> bool:
 def _cause(error: SQLAlchemyError) -> str:
     """What the database itself said, without the statement and its parameters."""
     return str(error.orig if isinstance(error, DBAPIError) else error).strip().replace("\n", "\n  ")
+
+
+FORMAT = "backstream.format"
+"""Table property: the version of the format."""
+FORMAT_VERSION = 1
+MADE_BY = "backstream.made_by"
+"""Table property: the version of backstream that made the table."""
+DEFINITION = "backstream.definition"
+"""Table property: the absolute path of the definition that writes the table."""
+KEYS = "backstream.keys"
+"""Table property: the key columns of its rows, a JSON list."""
+
+
+def known(table: Table) -> Table:
+    """The table, if this version knows its format: a newer one may mean by its columns what this one cannot know.
+
+    Raises:
+        PlanError: naming both versions.
+    """
+    found = table.properties.get(FORMAT, str(FORMAT_VERSION))
+    if found.isdecimal() and int(found) <= FORMAT_VERSION:
+        return table
+    msg = (
+        f"table `{table.name()[-1]}` has format {found}, and backstream {__version__} knows formats up to"
+        f" {FORMAT_VERSION}\n  it was made by backstream {table.properties.get(MADE_BY, 'of an unknown version')}"
+        "\n\nhint: update backstream here, or point BACKSTREAM_HOME and BACKSTREAM_CATALOG_URI at another lake"
+    )
+    raise PlanError(msg)

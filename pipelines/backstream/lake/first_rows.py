@@ -14,8 +14,8 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import TimestamptzType
 
-from backstream.core.instants import moment
-from backstream.core.intervals import Interval
+from backstream.eventtime.instants import moment
+from backstream.eventtime.intervals import Interval
 
 _BATCH_ROWS = 32_768
 _BUFFER_BYTES = 65_536

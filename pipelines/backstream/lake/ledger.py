@@ -8,13 +8,13 @@ from enum import StrEnum
 from typing import Any
 
 from backstream import __version__
-from backstream.core.audit import Audit, Verdict
-from backstream.core.folders import Home
-from backstream.core.instants import moment
-from backstream.core.plan import Plan
-from backstream.core.summaries import load_summary
-from backstream.core.tables import Column, Table
-from backstream.lake.pointers import metadata_location
+from backstream.eventtime.instants import moment
+from backstream.lake.metadata_pointers import metadata_location
+from backstream.runs.file_summaries import load_summary
+from backstream.runs.home import Home
+from backstream.runs.plan import Plan
+from backstream.runs.results import Audit, Verdict
+from backstream.runs.table_schemas import Column, Table
 
 RUNS, CHECKS = "runs", "checks"
 _SECOND_MS = 1_000

@@ -14,16 +14,16 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Operation
 
-from backstream.core.folders import Home
-from backstream.core.instants import epoch_ms
-from backstream.core.summaries import load_summary, write_summary
-from backstream.core.tables import Table
+from backstream.eventtime.instants import epoch_ms
 from backstream.lake.catalog import opened
-from backstream.lake.commits import committed, with_retries
-from backstream.lake.filters import equal
+from backstream.lake.commit import committed, with_retries
+from backstream.lake.compaction import merged, rested
 from backstream.lake.ledger import CHECKS_TABLE, RUNS, RUNS_TABLE
-from backstream.lake.resting import merged, rested
-from backstream.lake.schemas import ensured
+from backstream.lake.scans import equal
+from backstream.lake.tables import ensured
+from backstream.runs.file_summaries import load_summary, write_summary
+from backstream.runs.home import Home
+from backstream.runs.table_schemas import Table
 
 _TABLES = {RUNS: RUNS_TABLE, "checks": CHECKS_TABLE}
 

@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 
-from backstream.core.errors import ContractError, PlanError
-from backstream.core.plan import Plan, PlannedTable
-from backstream.core.tables import WINDOWS, Column, Table
+from backstream.errors import ContractError, PlanError
 from backstream.lake.catalog import NAMESPACE, loaded
-from backstream.lake.claims import Claim, record_claim
-from backstream.lake.commits import with_retries
-from backstream.lake.schemas import (
+from backstream.lake.commit import with_retries
+from backstream.lake.ownership import Claim, record_claim
+from backstream.lake.storage import location_of, plain_path
+from backstream.lake.tables import (
     RESERVED,
     add_columns,
     find_table,
@@ -30,7 +29,8 @@ from backstream.lake.schemas import (
     type_text,
     wanted_partitioning,
 )
-from backstream.lake.warehouse import location_of, plain_path
+from backstream.runs.plan import Plan, PlannedTable
+from backstream.runs.table_schemas import WINDOWS, Column, Table
 
 _Fields = Mapping[str, tuple[str, int]]
 """Columns by name: type and field id."""

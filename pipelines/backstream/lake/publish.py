@@ -10,28 +10,27 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from backstream.core.errors import ConflictError
-from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS, instant_text
-from backstream.core.intervals import require_aligned
-from backstream.core.manifest import Manifest, StagedFile
-from backstream.core.plan import Plan
-from backstream.core.publication import Publication
-from backstream.core.tables import WINDOWS
-from backstream.lake import history
+from backstream.errors import ConflictError
+from backstream.eventtime.instants import DAY_MS, instant_text
+from backstream.eventtime.intervals import require_aligned
+from backstream.lake import snapshots
 from backstream.lake.catalog import loaded, opened
-from backstream.lake.claims import Claim, record_claim
-from backstream.lake.commits import attempting, committed, with_retries
-from backstream.lake.copies import placed
-from backstream.lake.data_files import described
-from backstream.lake.days import files_within
+from backstream.lake.commit import attempting, committed, described, with_retries
+from backstream.lake.diff import Replacement, append_restatements
+from backstream.lake.file_copies import placed
+from backstream.lake.maintenance import keep_from_vacuum
+from backstream.lake.ownership import Claim, record_claim
 from backstream.lake.planned_tables import make_tables, require_as_planned
-from backstream.lake.published import recorded, undone_by
-from backstream.lake.restatements import Replacement, append_restatements
-from backstream.lake.schemas import find_table
-from backstream.lake.staging import checked_files, require_complete
-from backstream.lake.tags import ensure_tag, tag_of
-from backstream.lake.vacuum import keep_from_vacuum
+from backstream.lake.published_runs import recorded, undone_by
+from backstream.lake.scans import files_within
+from backstream.lake.snapshots import ensure_tag, tag_of
+from backstream.lake.staged_files import checked_files, require_complete
+from backstream.lake.tables import find_table
+from backstream.runs.home import Home
+from backstream.runs.manifest import Manifest, StagedFile
+from backstream.runs.plan import Plan
+from backstream.runs.results import Publication
+from backstream.runs.table_schemas import WINDOWS
 
 Staged = Mapping[str, Sequence[StagedFile]]
 
@@ -58,7 +57,7 @@ def publish(plan: Plan, manifests: Sequence[Manifest], home: Home | None = None)
         staged = {suffix: checked_files(plan, suffix, manifests) for suffix in plan.tables}
         table = make_tables(catalog, plan)[WINDOWS]
         # Once before anything is written, so that a run which lost leaves nothing; again at each attempt.
-        history.require_unmoved(table, plan)
+        snapshots.require_unmoved(table, plan)
         with attempting(f"publish {plan.dataset} {plan.range}"):
             added = _data_files(table, plan, WINDOWS, staged[WINDOWS])
         append_side_tables(catalog, plan, staged)
@@ -83,18 +82,18 @@ def staged_replacement(catalog: Catalog, plan: Plan, manifests: Sequence[Manifes
 def replacement(table: Table, plan: Plan, added: Sequence[DataFile]) -> Replacement:
     """What the files of a plan's windows replace in the table as it was loaded."""
     removed = files_within(table, plan.range)
-    said = history.properties(plan, _records(added), _records(removed), len(added))
-    return Replacement(table, removed, added, history.keys_of(plan), said)
+    said = snapshots.properties(plan, _records(added), _records(removed), len(added))
+    return Replacement(table, removed, added, snapshots.keys_of(plan), said)
 
 
 def _done_before(catalog: Catalog, table: Table, plan: Plan, home: Home) -> Publication | None:
     """What an earlier attempt of the run did, from its snapshot; from the ledger where that was expired."""
     if undo_id := undone_by(home, table, plan.run_id):
         raise _undone(plan, undo_id)
-    if done := history.snapshot_of(table, plan.run_id):
+    if done := snapshots.snapshot_of(table, plan.run_id):
         ensure_tag(catalog, plan.tables[WINDOWS].name, plan.run_id, done.snapshot_id)
         return _publication(catalog, plan, done, already=True)
-    return recorded(plan, home) if history.is_cut(table) else None
+    return recorded(plan, home) if snapshots.is_cut(table) else None
 
 
 def _undone(plan: Plan, undo_id: str) -> ConflictError:
@@ -117,15 +116,15 @@ def append_side_tables(catalog: Catalog, plan: Plan, staged: Staged) -> None:
 
 def _appended(catalog: Catalog, plan: Plan, suffix: str, files: Sequence[StagedFile]) -> None:
     name, run_id = plan.tables[suffix].name, plan.run_id
-    if history.appended_by(table := loaded(catalog, name), run_id) is not None:
+    if snapshots.appended_by(table := loaded(catalog, name), run_id) is not None:
         return
     with attempting(f"append to table `{name}`"):
         added = _data_files(table, plan, suffix, files)
-    said = history.properties(plan, _rows(files), 0, len(files))
+    said = snapshots.properties(plan, _rows(files), 0, len(files))
 
     def attempt() -> None:
         table = loaded(catalog, name)
-        if history.appended_by(table, run_id) is None:
+        if snapshots.appended_by(table, run_id) is None:
             committed(table, Operation.APPEND, added, [], said)
 
     with_retries(f"append to table `{name}`", attempt)
@@ -136,9 +135,9 @@ def _windows_replaced(catalog: Catalog, plan: Plan, added: Sequence[DataFile]) -
 
     def attempt() -> Publication:
         table = loaded(catalog, name)
-        if done := history.snapshot_of(table, run_id):
+        if done := snapshots.snapshot_of(table, run_id):
             return _publication(catalog, plan, done, already=True)
-        history.require_unmoved(table, plan)
+        snapshots.require_unmoved(table, plan)
         record_claim(table, Claim.of(plan))
         now = replacement(table, plan, added)
         snapshot = committed(table, Operation.OVERWRITE, added, now.removed, now.said, tag_of(run_id))
@@ -159,19 +158,19 @@ def _require_whole_days(plan: Plan) -> None:
 
 
 def _publication(catalog: Catalog, plan: Plan, main: Snapshot, *, already: bool) -> Publication:
-    snapshots, run_id = {WINDOWS: main.snapshot_id}, plan.run_id
+    snapshot_ids, run_id = {WINDOWS: main.snapshot_id}, plan.run_id
     for suffix, table in plan.tables.items():
-        if suffix != WINDOWS and (side := history.appended_by(loaded(catalog, table.name), run_id)):
-            snapshots[suffix] = side.snapshot_id
+        if suffix != WINDOWS and (side := snapshots.appended_by(loaded(catalog, table.name), run_id)):
+            snapshot_ids[suffix] = side.snapshot_id
     return Publication(
         run_id=run_id,
         dataset=plan.dataset,
         since_ms=plan.since_ms,
         until_ms=plan.until_ms,
-        snapshots=snapshots,
-        rows=history.count(main, history.ROWS),
-        replaced_rows=history.count(main, history.REPLACED_ROWS),
-        files=history.count(main, history.FILES),
+        snapshots=snapshot_ids,
+        rows=snapshots.count(main, snapshots.ROWS),
+        replaced_rows=snapshots.count(main, snapshots.REPLACED_ROWS),
+        files=snapshots.count(main, snapshots.FILES),
         published_at=instant_text(main.timestamp_ms),
         already=already,
     )

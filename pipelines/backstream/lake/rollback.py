@@ -10,21 +10,20 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from backstream.core.errors import ConflictError
-from backstream.core.folders import Home
-from backstream.core.instants import instant_text
-from backstream.core.manifest import StagedFile
-from backstream.core.publication import Publication, rollback_id
-from backstream.lake import history
+from backstream.errors import ConflictError
+from backstream.eventtime.instants import instant_text
+from backstream.lake import snapshots
 from backstream.lake.catalog import loaded, opened
-from backstream.lake.commits import attempting, committed, with_retries
-from backstream.lake.copies import copied
-from backstream.lake.data_files import described
-from backstream.lake.days import files_within
-from backstream.lake.finding import Found, found_run
-from backstream.lake.restatements import Replacement, append_restatements
-from backstream.lake.tags import ensure_tag, tag_of
-from backstream.lake.warehouse import plain_path
+from backstream.lake.commit import attempting, committed, described, with_retries
+from backstream.lake.diff import Replacement, append_restatements
+from backstream.lake.file_copies import copied
+from backstream.lake.published_runs import Found, found_run
+from backstream.lake.scans import files_within
+from backstream.lake.snapshots import ensure_tag, tag_of
+from backstream.lake.storage import plain_path
+from backstream.runs.home import Home
+from backstream.runs.manifest import StagedFile
+from backstream.runs.results import Publication, rollback_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ def rolled_back(home: Home, run_id: str) -> RolledBack:
     with opened(home) as catalog:
         found = found_run(home, catalog, run_id)
         undo_id, name = rollback_id(run_id), found.dataset
-        if done := history.snapshot_of(found.table, undo_id):
+        if done := snapshots.snapshot_of(found.table, undo_id):
             ensure_tag(catalog, name, undo_id, done.snapshot_id)
             return _told(found, done, already=True)
         _require_latest(found.table, found)
@@ -66,7 +65,7 @@ def _committed(catalog: Catalog, found: Found, restored: Sequence[DataFile]) -> 
 
     def attempt() -> RolledBack:
         table = loaded(catalog, found.dataset)
-        if done := history.snapshot_of(table, undo_id):
+        if done := snapshots.snapshot_of(table, undo_id):
             return _told(found, done, already=True)
         _require_latest(table, found)
         now = _replacement(table, found, restored)
@@ -78,11 +77,11 @@ def _committed(catalog: Catalog, found: Found, restored: Sequence[DataFile]) -> 
 
 def _require_latest(table: Table, found: Found) -> None:
     """Check that nobody published into the range after the run."""
-    for later in history.lineage(table):
+    for later in snapshots.lineage(table):
         if later.snapshot_id == found.snapshot.snapshot_id:
             return
-        if history.touches(later, found.interval):
-            fact = f"version {history.version(later)} touched it since ({history.author(later)})"
+        if snapshots.touches(later, found.interval):
+            fact = f"version {snapshots.version(later)} touched it since ({snapshots.author(later)})"
             raise _refused(found, "its range was published again", fact)
     fact = "snapshots between it and the table as it is were expired"
     raise _refused(found, "what came after it is not known", fact)
@@ -93,7 +92,7 @@ def _refused(found: Found, what: str, fact: str) -> ConflictError:
 
 
 def _before(found: Found) -> list[DataFile]:
-    parent = history.parent_of(found.table, found.snapshot)
+    parent = snapshots.parent_of(found.table, found.snapshot)
     return files_within(found.table, found.interval, parent.snapshot_id) if parent else []
 
 
@@ -108,14 +107,14 @@ def _copied(table: Table, run_id: str, files: Sequence[DataFile]) -> list[DataFi
 
 def _replacement(table: Table, found: Found, restored: Sequence[DataFile]) -> Replacement:
     removed = files_within(table, found.interval)
-    said = history.all_said(found.snapshot) | {
-        history.RUN_ID: rollback_id(found.run_id),
-        history.ROLLED_BACK: found.run_id,
-        history.ROWS: str(sum(file.record_count for file in restored)),
-        history.REPLACED_ROWS: str(sum(file.record_count for file in removed)),
-        history.FILES: str(len(restored)),
+    said = snapshots.all_said(found.snapshot) | {
+        snapshots.RUN_ID: rollback_id(found.run_id),
+        snapshots.ROLLED_BACK: found.run_id,
+        snapshots.ROWS: str(sum(file.record_count for file in restored)),
+        snapshots.REPLACED_ROWS: str(sum(file.record_count for file in removed)),
+        snapshots.FILES: str(len(restored)),
     }
-    return Replacement(table, removed, restored, history.keys_said(found.snapshot), said)
+    return Replacement(table, removed, restored, snapshots.keys_said(found.snapshot), said)
 
 
 def _told(found: Found, snapshot: Snapshot, *, already: bool) -> RolledBack:
@@ -125,12 +124,12 @@ def _told(found: Found, snapshot: Snapshot, *, already: bool) -> RolledBack:
         since_ms=found.interval.start_ms,
         until_ms=found.interval.end_ms,
         snapshots={"": snapshot.snapshot_id},
-        rows=history.count(snapshot, history.ROWS),
-        replaced_rows=history.count(snapshot, history.REPLACED_ROWS),
-        files=history.count(snapshot, history.FILES),
+        rows=snapshots.count(snapshot, snapshots.ROWS),
+        replaced_rows=snapshots.count(snapshot, snapshots.REPLACED_ROWS),
+        files=snapshots.count(snapshot, snapshots.FILES),
         published_at=instant_text(snapshot.timestamp_ms),
         already=already,
     )
-    keys = (history.DEFINITION_HASH, history.PLAN_HASH, history.MODE)
-    definition_hash, plan_hash, mode = (history.said(snapshot, key) or "" for key in keys)
+    keys = (snapshots.DEFINITION_HASH, snapshots.PLAN_HASH, snapshots.MODE)
+    definition_hash, plan_hash, mode = (snapshots.said(snapshot, key) or "" for key in keys)
     return RolledBack(found.run_id, publication, definition_hash, plan_hash, mode)

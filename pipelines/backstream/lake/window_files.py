@@ -16,13 +16,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, StaticTable, Table
 from pyiceberg.types import PrimitiveType
 
-from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS
-from backstream.core.summaries import write_summary
-from backstream.lake import history
+from backstream.eventtime.instants import DAY_MS
+from backstream.lake import snapshots
 from backstream.lake.catalog import loaded, opened
-from backstream.lake.warehouse import Warehouse
-from backstream.lake.windows import END, RUN, START
+from backstream.lake.published_windows import END, RUN, START
+from backstream.lake.storage import Warehouse
+from backstream.runs.file_summaries import write_summary
+from backstream.runs.home import Home
 
 _US_PER_MS = 1_000
 
@@ -34,7 +34,9 @@ def summarise(home: Home, dataset: str, known: Mapping[str, Any] | None) -> dict
         columns = table.schema().column_names
         before = known["manifests"] if known and known.get("columns") == columns else {}
         manifests = _manifests(table, before)
-    ranges = ((history.interval_of(each), history.said(each, history.RUN_ID)) for each in history.lineage(table))
+    ranges = (
+        (snapshots.interval_of(each), snapshots.said(each, snapshots.RUN_ID)) for each in snapshots.lineage(table)
+    )
     publications = [
         (interval.start_ms, interval.end_ms, run_id) for interval, run_id in ranges if interval and run_id
     ]

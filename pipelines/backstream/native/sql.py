@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from backstream.core.arrivals import BucketGrid
-from backstream.core.intervals import Interval
-from backstream.core.records import ONLY_PARTITION
-from backstream.core.windows import Cumulate, Sliding, Tumbling
-from backstream.native.task import Chunks, Grid, Output, Reading, RestTask, Thresholds
-from backstream.native.types import TIMES, duckdb_type
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.records import ONLY_PARTITION
+from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
+from backstream.native.task import TIMES, Chunks, Grid, Output, Reading, RestTask, Thresholds, duckdb_type
+from backstream.source.arrival_index import BucketGrid
 
 STAGING_CHUNK, STAGING_DAY = "staging_chunk", "staging_day"
 """Columns that files are split by; their folders are named after them."""

@@ -12,15 +12,14 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from backstream.core.errors import SpecError
-from backstream.core.generators import StrategyKind
-from backstream.core.instants import MAX_MS
-from backstream.core.intervals import Interval
-from backstream.core.watermarks import EmissionModel
-from backstream.core.windows import Session, Sliding
 from backstream.definition.model import Definition
-from backstream.native.task import Reading
-from backstream.native.types import DECIMAL, FLOATING, GROUPED, INTEGERS, TIMES, Aggregate
+from backstream.errors import SpecError
+from backstream.eventtime.instants import MAX_MS
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.watermark_generators import StrategyKind
+from backstream.eventtime.watermarks import EmissionModel
+from backstream.eventtime.windows import Session, Sliding
+from backstream.native.task import DECIMAL, FLOATING, GROUPED, INTEGERS, TIMES, Aggregate, Reading
 
 _BETWEEN_TICKS = (StrategyKind.PUNCTUATED, StrategyKind.CUSTOM)
 _FAR_MS = MAX_MS // 4

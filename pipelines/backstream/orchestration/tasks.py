@@ -13,31 +13,30 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from backstream.core.audit import Audit
-from backstream.core.errors import BackstreamError, QualityError
-from backstream.core.folders import Home
-from backstream.core.input_notes import input_notes
-from backstream.core.instants import duration_text, instant_text
-from backstream.core.intervals import Interval
-from backstream.core.plan import Chunk, Plan
-from backstream.core.progress import progress_of
-from backstream.core.publication import Publication
-from backstream.definition.load import load, parse
+from backstream.definition.loader import load, parse
 from backstream.definition.model import Definition
-from backstream.orchestration.batches import batch_name, batches
-from backstream.orchestration.form import AS_DEFINED, Asked, require_known
-from backstream.orchestration.ranges import (
+from backstream.errors import BackstreamError, QualityError
+from backstream.eventtime.instants import duration_text, instant_text
+from backstream.eventtime.intervals import Interval
+from backstream.orchestration.connections import provide_lake
+from backstream.orchestration.params import AS_DEFINED, Asked, require_known
+from backstream.orchestration.run_range import (
     data_interval_of,
     resolve_limits,
     resolve_local_days,
     resolve_range,
+    ticks_at_work,
     with_seconds,
 )
-from backstream.orchestration.secrets import provide_lake
-from backstream.orchestration.ticks import ticks_at_work
+from backstream.runs.chunk_groups import batch_name, batches
+from backstream.runs.home import Home
+from backstream.runs.input_notes import input_notes
+from backstream.runs.plan import Chunk, Plan
+from backstream.runs.progress import progress_of
+from backstream.runs.results import Audit, Publication
 
 if TYPE_CHECKING:
-    from backstream.steps.restate import Restatement
+    from backstream.workflow.restate import Restatement
 
 PLAN_KEY = "plan"
 """Under which the task `plan` leaves the plan's file for the tasks after it."""
@@ -250,7 +249,7 @@ def steps() -> ModuleType:
     # It tells hundreds of times, as information, which of its own functions its documentation leaves out.
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
     provide_lake()
-    return import_module("backstream.steps")
+    return import_module("backstream.workflow")
 
 
 def _job(planned: Plan, batch: Sequence[Chunk]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backstream.core.audit import Outcome
 from backstream.lake.ledger import RunRow
+from backstream.runs.results import Outcome
 
 _RUNS_SHOWN = 40
 _GRAVITY = [outcome.value for outcome in (Outcome.ERROR, Outcome.FAIL, Outcome.WARN, Outcome.INFO, Outcome.PASS)]

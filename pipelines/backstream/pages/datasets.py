@@ -9,19 +9,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from backstream.core.errors import SpecError
-from backstream.core.folders import definitions_folder
-from backstream.core.instants import DAY_MS, SECOND_MS
-from backstream.core.intervals import Interval
-from backstream.core.observation import DayFigures, Observation
-from backstream.definition.load import load
+from backstream.definition.loader import load
 from backstream.definition.model import Definition
+from backstream.errors import SpecError
+from backstream.eventtime.instants import DAY_MS, SECOND_MS
+from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow, Status
 from backstream.pages.days import Day, DayStatus, Stretch, days_of, stretches
-from backstream.pages.records import Records
 from backstream.pages.runs import BACKFILL, dataset_of
-from backstream.pages.unchanged import while_unchanged
-from backstream.steps.status import RunState, State, unended_runs
+from backstream.pages.store import Records, while_unchanged
+from backstream.runs.dataset_state import DayFigures, Observation
+from backstream.runs.home import definitions_folder
+from backstream.workflow.status import RunState, State, unended_runs
 
 _RECENT_DAYS = 90
 _ATTENTION = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)

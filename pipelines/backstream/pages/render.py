@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +15,13 @@ from urllib.parse import urlencode
 import jinja2
 from markupsafe import Markup
 
-from backstream.core.instants import DAY_MS, SECOND_MS, instant_text
-from backstream.pages import grid
+from backstream.eventtime.instants import DAY_MS, SECOND_MS, instant_text
+from backstream.pages import days
 from backstream.pages.checks import History
-from backstream.pages.curves import trend
 from backstream.pages.datasets import Dataset, is_published, totals
-from backstream.pages.policy import policy
-from backstream.report import words
-from backstream.report.environment import environment
+from backstream.report import formatting
+from backstream.report.line_charts import trend
+from backstream.report.templating import environment
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHARED = Path(__file__).parents[1] / "report" / "templates"
@@ -64,8 +65,8 @@ def tagged_time(value_ms: int, now_ms: int) -> Markup:
     """How long ago, with the instant on hover."""
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         instant_text(value_ms // SECOND_MS * SECOND_MS),
-        words.at_text(value_ms // SECOND_MS * SECOND_MS),
-        words.ago_text(value_ms, now_ms),
+        formatting.at_text(value_ms // SECOND_MS * SECOND_MS),
+        formatting.ago_text(value_ms, now_ms),
     )
 
 
@@ -76,7 +77,7 @@ def completeness_trend(dataset: Dataset) -> tuple[Markup, float] | None:
         return None
     values = [each.windows_present / each.windows_expected for each in days]
     least = min(values)
-    said = f"Completeness of {len(days)} days, lowest {words.share_text(least, 1)}"
+    said = f"Completeness of {len(days)} days, lowest {formatting.share_text(least, 1)}"
     bottom = min(_LOWEST_TREND, least)
     return trend(values, said, bottom), bottom
 
@@ -85,7 +86,7 @@ def check_trend(check: History) -> Markup | None:
     """The share that fits a check over its runs as a line; None where nothing was counted, or only once."""
     if len(check.fitting) < 2:  # noqa: PLR2004 - a line has two ends
         return None
-    last = words.share_text(check.fitting[-1], 1)
+    last = formatting.share_text(check.fitting[-1], 1)
     return trend(check.fitting, f"Share that fits in {len(check.fitting)} runs, in the newest {last}")
 
 
@@ -125,15 +126,15 @@ def _environment() -> jinja2.Environment:
     """That of the run report, with templates and words of the pages added."""
     made = environment()
     made.loader = jinja2.FileSystemLoader([_TEMPLATES, _SHARED])
-    made.filters |= {"iso_day": _iso_day, "sentence": words.sentence, "status": grid.STATUS_WORDS.__getitem__}
+    made.filters |= {"iso_day": _iso_day, "sentence": formatting.sentence, "status": days.STATUS_WORDS.__getitem__}
     made.globals |= {
         "style": Markup(_style()),  # noqa: S704 - our own file
         "script": Markup(_script()),  # noqa: S704 - our own file
         "ago_time": tagged_time,
         "check_trend": check_trend,
         "day_ms": DAY_MS,
-        "day_words": grid.day_words,
-        "days_text": grid.day_span,
+        "day_words": days.day_words,
+        "days_text": days.day_span,
         "is_published": is_published,
         "links": dataset_links,
         "query": query,
@@ -147,5 +148,24 @@ def left_text(seconds_left: Sequence[float] | None) -> str:
     """How long a run will still take: `1 to 3 min left`."""
     if seconds_left is None:
         return "time left unknown"
-    low, high = (words.seconds_text(each) for each in seconds_left)
+    low, high = (formatting.seconds_text(each) for each in seconds_left)
     return f"{low} left" if low == high else f"{low} to {high} left"
+
+
+def policy(style: str, script: str = "") -> str:
+    """A content security policy under which nothing runs and nothing is loaded but this style and this script.
+
+    Args:
+        style: the text of the page's one style element; empty: any inline style, for reports of other versions.
+        script: the text of its one script element; empty: none may run.
+    """
+    styles = f"'{_hash(style)}'" if style else "'unsafe-inline'"
+    scripts = f"'{_hash(script)}'" if script else "'none'"
+    return (
+        f"default-src 'none'; style-src {styles}; script-src {scripts}; img-src data:; font-src data:; "
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

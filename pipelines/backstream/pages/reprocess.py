@@ -13,12 +13,11 @@ from typing import Any
 
 import httpx
 
-from backstream.core.errors import BackstreamError, SpecError
-from backstream.core.instants import DAY_MS, instant_ms, instant_text, moment
-from backstream.core.intervals import Interval, backfill_range, require_whole_days
-from backstream.core.local_days import LocalDays
-from backstream.core.possible import whole_days
+from backstream.errors import BackstreamError, SpecError
+from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text, moment
+from backstream.eventtime.intervals import Interval, LocalDays, backfill_range, require_whole_days
 from backstream.pages.runs import BACKFILL, REPROCESS
+from backstream.runs.allowed_ranges import whole_days
 
 RANGE = ("since", "until")
 FIRST = (*RANGE, "time_zone", "reason", "mode", "dry_run")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backstream.core.errors import LedgerError
-from backstream.core.folders import Home, RunFolder, read_json
-from backstream.core.intervals import Interval
-from backstream.pages.unchanged import while_unchanged
+from backstream.errors import LedgerError
+from backstream.eventtime.intervals import Interval
+from backstream.pages.store import while_unchanged
+from backstream.runs.home import Home, RunFolder, read_json
 
 BACKFILL, REPROCESS = "backfill_", "reprocess_"
 _PREFIXES = (BACKFILL, REPROCESS, "restate_")

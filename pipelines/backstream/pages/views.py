@@ -7,19 +7,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from backstream.core.errors import BackstreamError, PlanError, RangeError, SpecError
-from backstream.core.folders import Home
-from backstream.core.instants import DAY_MS, instant_ms, instant_text
+from backstream.errors import BackstreamError, PlanError, RangeError, SpecError
+from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text
 from backstream.pages import checks as histories
-from backstream.pages import datasets, grid
+from backstream.pages import datasets, days
 from backstream.pages.days import DayStatus, claimants
-from backstream.pages.records import Records
 from backstream.pages.render import Page, left_text, note_page, page
 from backstream.pages.reprocess import Airflow, RefusedError, days_asked, following
 from backstream.pages.runs import dataset_of, newest_runs
+from backstream.pages.store import Records
 from backstream.pages.watermark import asked_delay_ms, drawn, stored_curve
 from backstream.pages.windows import changes_by_run, day_windows, newest_with_audit
-from backstream.steps.possible import possible_days, require_possible_range
+from backstream.runs.home import Home
+from backstream.workflow.allowed_ranges import possible_days, require_possible_range
 
 _GRAVITY = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)
 _STRETCHES_SHOWN = 12
@@ -52,11 +52,11 @@ def windows(records: Records, dag_id: str, *, may_run: bool) -> Page:
         title=f"{found.name}: windows",
         dataset=found,
         tab="dataset",
-        years=grid.years(found.days, dag_id),
+        years=days.years(found.days, dag_id),
         counts=[(status, found.count(status)) for status in DayStatus if found.count(status)],
         attention=found.attention[:_STRETCHES_SHOWN],
         more=len(found.attention[_STRETCHES_SHOWN:]),
-        last_day=grid.last_day(found.days),
+        last_day=days.last_day(found.days),
         left=left_text,
         may_run=may_run,
         reload=bool(found.running),
@@ -81,7 +81,7 @@ def day(records: Records, dag_id: str, text: str, *, may_run: bool) -> Page:
     folder = records.folder(found.name, of_run) if of_run else None
     return page(
         "day.html",
-        title=f"{found.name}: {grid.day_span(day_ms, day_ms + DAY_MS)}",
+        title=f"{found.name}: {days.day_span(day_ms, day_ms + DAY_MS)}",
         dataset=found,
         tab="dataset",
         day=shown,

@@ -10,12 +10,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from backstream.core.errors import BackstreamError, SpecError
-from backstream.core.folders import Home, read_json
-from backstream.core.instants import duration_ms, instant_ms
-from backstream.pages.curves import DelayChart, Mark, Steps, delay_chart
-from backstream.report.charts import Axis, Frame
-from backstream.report.words import duration_words, limit_text, share_text
+from backstream.errors import BackstreamError, SpecError
+from backstream.eventtime.instants import duration_ms, instant_ms
+from backstream.report.formatting import duration_words, limit_text, share_text
+from backstream.report.line_charts import DelayChart, Mark, Steps, delay_chart
+from backstream.report.svg import Axis, Frame
+from backstream.runs.home import Home, read_json
 
 _WIDE, _NARROW = Frame(64, 10, 1_060, 300), Frame(64, 10, 296, 240)
 _TICKS = 4

@@ -10,13 +10,13 @@ import pandas as pd
 import pyarrow.compute as pc
 from markupsafe import Markup
 
-from backstream.core.errors import BackstreamError
-from backstream.core.folders import Home, RunFolder
-from backstream.core.instants import DAY_MS, moment
-from backstream.core.intervals import Interval
-from backstream.core.tables import RESTATEMENTS
-from backstream.lake.read import published_rows
-from backstream.report import charts, completeness
+from backstream.errors import BackstreamError
+from backstream.eventtime.instants import DAY_MS, moment
+from backstream.eventtime.intervals import Interval
+from backstream.lake.reader import published_rows
+from backstream.report import completeness_map, svg
+from backstream.runs.home import Home, RunFolder
+from backstream.runs.table_schemas import RESTATEMENTS
 
 _WINDOWS_SHOWN = 400
 _ROW_HEIGHT, _LEAST_HEIGHT = 22, 108
@@ -132,17 +132,17 @@ def _maps(frame: pd.DataFrame, day_ms: int) -> tuple[Markup | None, Markup | Non
         return None, None, ()
     starts_ms = sorted(set(frame["window_start"].astype("int64")))
     unit_ms = min((after - before for before, after in pairwise(starts_ms)), default=DAY_MS)
-    shown = completeness.Shown(Interval(day_ms, day_ms + DAY_MS), unit_ms)
-    grids = [completeness.by_time(frame, shown, room) for room in (_ROOM_WIDE, _ROOM_NARROW)]
+    shown = completeness_map.Shown(Interval(day_ms, day_ms + DAY_MS), unit_ms)
+    grids = [completeness_map.by_time(frame, shown, room) for room in (_ROOM_WIDE, _ROOM_NARROW)]
     drawn = [_drawn(grid, width) for grid, width in zip(grids, (_WIDE, _NARROW), strict=True)]
-    return drawn[0], drawn[1], completeness.levels_of(tuple(grid for grid in grids if grid))
+    return drawn[0], drawn[1], completeness_map.levels_of(tuple(grid for grid in grids if grid))
 
 
-def _drawn(grid: charts.HeatGrid | None, width: int) -> Markup | None:
+def _drawn(grid: svg.HeatGrid | None, width: int) -> Markup | None:
     if grid is None:
         return None
     height = max(_LEAST_HEIGHT, _ROW_HEIGHT * grid.rows)
-    return charts.heat_map(grid, charts.Frame(_LEFT, 6, width - _LEFT, height))
+    return svg.heat_map(grid, svg.Frame(_LEFT, 6, width - _LEFT, height))
 
 
 def newest_with_audit(home: Home, dataset: str, run_ids: Sequence[str]) -> str | None:

@@ -18,13 +18,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from backstream.core.audit import Severity
-from backstream.core.errors import SpecError, StorageError, problems
-from backstream.core.folders import expectations_folder, write_text
 from backstream.definition.model import Definition
-from backstream.quality.frame import PARTITION_COLUMNS, RUN_COLUMNS, WINDOW_COLUMNS
-from backstream.quality.results import RESULT_COLUMNS
-from backstream.quality.sound import SOUND
+from backstream.errors import SpecError, StorageError, problems
+from backstream.quality.audit_frame import PARTITION_COLUMNS, RUN_COLUMNS, WINDOW_COLUMNS
+from backstream.quality.known_suites import SOUND
+from backstream.quality.results_frame import RESULT_COLUMNS
+from backstream.runs.home import expectations_folder, write_text
+from backstream.runs.results import Severity
 
 FRAMES = {
     "windows": WINDOW_COLUMNS,
@@ -272,7 +272,7 @@ def _wrong_arguments(kwargs: Mapping[str, Any], frame: str) -> list[str]:
 
 def _refused(entry: Mapping[str, Any]) -> list[str]:
     """What Great Expectations itself has against the entry."""
-    from backstream.quality.gx import refusal
+    from backstream.quality.gx_adapter import refusal
 
     reason = refusal(str(entry.get("type")), entry["kwargs"])
     return [reason] if reason else []

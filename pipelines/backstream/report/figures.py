@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from backstream.core.audit import Audit, Check, Outcome
-from backstream.core.fates import Fate
-from backstream.core.instants import duration_text
-from backstream.core.manifest import Manifest, total_fates
-from backstream.core.plan import Plan
-from backstream.core.publication import Publication
-from backstream.core.tables import WINDOWS
-from backstream.core.windows import Cumulate, Sliding, Tumbling
 from backstream.definition.model import CumulateWindow, Definition, SessionWindow, SlidingWindow
-from backstream.report.words import count_text, counted, duration_words, minute_text, share_text
+from backstream.eventtime.instants import duration_text
+from backstream.eventtime.records import Fate
+from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
+from backstream.report.formatting import count_text, counted, duration_words, minute_text, share_text
+from backstream.runs.manifest import Manifest, total_fates
+from backstream.runs.plan import Plan
+from backstream.runs.results import Audit, Check, Outcome, Publication
+from backstream.runs.table_schemas import WINDOWS
 
 FATES = tuple(fate for fate in Fate if fate is not Fate.OUTSIDE)
 """Fates that count towards what was read: `outside` belongs to the chunk that owns the record."""

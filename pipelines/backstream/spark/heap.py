@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from backstream.core.errors import SpecError
+from backstream.errors import SpecError
 
 HEAP_VARIABLE = "BACKSTREAM_DRIVER_MEMORY"
 SETTING = "spark.driver.memory"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from zipfile import ZipFile
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from backstream.spark.heap import SETTING, driver_heap
+from backstream.spark.heap import SETTING, driver_heap, heap_mb, machine_bytes
 from backstream.spark.java import require_java, tuned
 
 SETTINGS = {
@@ -101,3 +107,61 @@ def _keep_traces_out_of_the_log(session: SparkSession) -> None:
     log4j = jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     for name in _TELLING_OF_TASKS:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
+
+
+_OURS = "backstream"
+_shipped: dict[tuple[str, str], TemporaryDirectory[str]] = {}
+"""The archives by application and package: a driver serves them as long as it lives."""
+_lock = Lock()
+
+
+def ship(context: SparkContext, generator: str | None = None) -> None:
+    """Send this package to the executors of an application, and that of a generator, `package.module:Class`; once.
+
+    Executors of a local master are this process's own, and find what it finds.
+    """
+    master = context.master or ""
+    if master == "local" or master.startswith("local["):
+        return
+    theirs = [generator.partition(":")[0].partition(".")[0]] if generator else []
+    with _lock:  # chunks run in several threads
+        for package in dict.fromkeys((_OURS, *theirs)):
+            if (context.applicationId, package) not in _shipped:
+                _shipped[context.applicationId, package] = _sent(context, package)
+
+
+def _sent(context: SparkContext, package: str) -> TemporaryDirectory[str]:
+    folder, path = TemporaryDirectory(prefix="backstream-"), list(sys.path)
+    archive = Path(folder.name) / f"{package}.zip"
+    with ZipFile(archive, "w") as file:
+        for source, name in _sources(package):
+            file.write(source, name)
+    context.addPyFile(str(archive))
+    sys.path[:] = path  # the driver goes on with what it has: beside its modules lie files that are not sent
+    return folder
+
+
+def _sources(package: str) -> list[tuple[Path, str]]:
+    """The Python files of an importable package, or of a module, and their names in an archive."""
+    found = importlib.util.find_spec(package)
+    if found is None:
+        return []
+    if found.submodule_search_locations is None:
+        return [(Path(found.origin), f"{package}.py")] if found.origin else []
+    roots = [Path(each) for each in found.submodule_search_locations]
+    return [(file, f"{package}/{file.relative_to(root)}") for root in roots for file in sorted(root.rglob("*.py"))]
+
+
+_LEAST_MB, _MOST_MB = 256, 16_384
+
+
+def memory_mb(spark: SparkSession) -> int:
+    """Return the MB of a task: half of what Java leaves of a machine, or what an executor has beside Java."""
+    context = spark.sparkContext
+    if (context.master or "").startswith("local"):
+        free_mb = machine_bytes() // 2**20 - heap_mb(spark.conf.get("spark.driver.memory", "1g") or "1g")
+        return min(max(int(free_mb) // (2 * context.defaultParallelism), _LEAST_MB), _MOST_MB)
+    settings = ("spark.executor.pyspark.memory", "spark.executor.memoryOverhead")
+    beside = next((said for name in settings if (said := spark.conf.get(name, None))), None)
+    cores = int(spark.conf.get("spark.executor.cores", None) or 1)
+    return max(int(heap_mb(beside)) // cores, _LEAST_MB) if beside else _LEAST_MB

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from backstream.core.errors import CountError
-from backstream.spark.writes import TaskWrite, require_visible, write_parquet
+from backstream.errors import CountError
+from backstream.spark.counted_writes import TaskWrite, require_visible, write_parquet
 
 _ROUNDS = 5
 """How often a marker is asked of the executors that have not written one yet."""

@@ -16,17 +16,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException as AnyHttpError
 
-from backstream.core.errors import BackstreamError
-from backstream.core.folders import Home
-from backstream.orchestration.secrets import provide_lake
-from backstream.pages.policy import policy
-from backstream.ui.refusals import on_bad_request, on_error, on_refusal
-from backstream.ui.security import require_own_form, with_headers
+from backstream.errors import BackstreamError
+from backstream.orchestration.connections import provide_lake
+from backstream.pages.render import policy
+from backstream.runs.home import Home
+from backstream.ui.security import on_bad_request, on_error, on_refusal, require_own_form, with_headers
 
 if TYPE_CHECKING:
-    from backstream.pages.records import Records
     from backstream.pages.render import Page
     from backstream.pages.reprocess import Airflow
+    from backstream.pages.store import Records
 
 _NOT_FOUND, _TOO_LARGE = 404, 413
 _LONGEST_FORM = 20_000
@@ -129,7 +128,7 @@ def _shown(page: "Page") -> HTMLResponse:
 
 
 def _records() -> "Records":
-    from backstream.pages.records import Records
+    from backstream.pages.store import Records
 
     _provide_lake()
     return Records.of(Home.from_environment())

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backstream.core.fates import Fate
-from backstream.core.instants import MIN_MS
-from backstream.core.tables import PANES_KEPT, RECORD_COUNT, pane_count
-from backstream.native.panes import of_panes, published
-from backstream.native.parts import merged, names_of, storable, value_of
+from backstream.eventtime.instants import MIN_MS
+from backstream.eventtime.records import Fate
+from backstream.native.aggregates import merged, names_of, of_panes, published, storable, value_of
 from backstream.native.records import Records
-from backstream.native.sessions.rows import FIRST, GAP, IN_WINDOW, LAST, LATENESS, MET, POSITION, SEQ
+from backstream.native.sessions.arrow_replay import FIRST, GAP, IN_WINDOW, LAST, LATENESS, MET, POSITION, SEQ
 from backstream.native.sessions.task import Met, SessionTask, UnitTask
 from backstream.native.sql import (
     PARTITION_TEXT,
@@ -29,6 +27,7 @@ from backstream.native.sql import (
     text,
 )
 from backstream.native.task import Output
+from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count
 
 if TYPE_CHECKING:
     import duckdb

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backstream.core.intervals import Interval
-from backstream.core.records import Clock
-from backstream.core.windows import Tumbling
-from backstream.native.task import Chunks, Output, Reading
-from backstream.native.types import Aggregate
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.records import Clock
+from backstream.eventtime.windows import Tumbling
+from backstream.native.task import Aggregate, Chunks, Output, Reading
 
 
 @dataclass(frozen=True, slots=True)

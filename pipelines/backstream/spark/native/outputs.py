@@ -11,21 +11,20 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from backstream.core.instants import moment
-from backstream.core.intervals import Interval
-from backstream.core.plan import InputFile, Plan
-from backstream.core.tables import DROPPED, METRICS, PANES, WINDOWS
-from backstream.native.counts import NativeCounts
-from backstream.native.cut import TASK_ROWS, grouped_files
-from backstream.native.run import Task, run_task
+from backstream.eventtime.instants import moment
+from backstream.eventtime.intervals import Interval
+from backstream.native.fate_counts import NativeCounts
 from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
 from backstream.native.task import Chunks, Done, Output, Reading, RestTask, in_folder
-from backstream.spark.read import file_uri
-from backstream.spark.shipping import ship
-from backstream.spark.slots import memory_mb
-from backstream.spark.stage import Attempt, Staged, staged_by_tasks
-from backstream.spark.work import Work
-from backstream.spark.writes import TaskWrite
+from backstream.native.task_cuts import TASK_ROWS, grouped_files
+from backstream.native.task_runner import Task, run_task
+from backstream.runs.plan import InputFile, Plan
+from backstream.runs.table_schemas import DROPPED, METRICS, PANES, WINDOWS
+from backstream.spark.chunk_group import Work
+from backstream.spark.counted_writes import TaskWrite
+from backstream.spark.session import memory_mb, ship
+from backstream.spark.source import file_uri
+from backstream.spark.staging import Attempt, Staged, staged_by_tasks
 
 _COUNTS, _UNITS = "counts", "units"
 

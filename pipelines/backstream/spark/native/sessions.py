@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from backstream.core.errors import ContractError, CountError, SpecError
-from backstream.core.instants import DAY_MS
-from backstream.core.intervals import Interval
-from backstream.core.plan import InputFile
-from backstream.core.tables import DROPPED, PANES, WINDOWS
-from backstream.core.windows import Tumbling
-from backstream.native.counts import NativeCounts
-from backstream.native.cut import shares_of_keys, stretches
+from backstream.errors import ContractError, CountError, SpecError
+from backstream.eventtime.instants import DAY_MS
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.windows import Tumbling
+from backstream.native.fate_counts import NativeCounts
 from backstream.native.sessions.task import Met, SessionTask, UnitTask
 from backstream.native.supported import aggregates_of, reading_of
 from backstream.native.task import Done
+from backstream.native.task_cuts import shares_of_keys, stretches
+from backstream.runs.plan import InputFile
+from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
+from backstream.spark.chunk_group import Work
 from backstream.spark.native.outputs import (
     Computed,
     chunks_of,
@@ -30,12 +31,11 @@ from backstream.spark.native.outputs import (
     staged_files,
     units_path,
 )
-from backstream.spark.sessions.results import SessionWindows
-from backstream.spark.slots import memory_mb
-from backstream.spark.stage import Attempt
-from backstream.spark.streams.lookup import in_force_table
-from backstream.spark.streams.portions import blocks_of
-from backstream.spark.work import Work
+from backstream.spark.session import memory_mb
+from backstream.spark.sessions.session_windows import SessionWindows
+from backstream.spark.staging import Attempt
+from backstream.spark.watermarks.join import in_force_table
+from backstream.spark.watermarks.partial_streams import blocks_of
 
 
 def compute(work: Work, results: SessionWindows, attempt: Attempt) -> Computed:

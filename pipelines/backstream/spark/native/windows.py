@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from backstream.core.intervals import Interval
-from backstream.core.tables import DROPPED, PANES, WINDOWS
-from backstream.core.windows import Sliding
-from backstream.native.counts import NativeCounts
-from backstream.native.cut import Piece, pieces
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.windows import Sliding
+from backstream.native.fate_counts import NativeCounts
 from backstream.native.supported import aggregates_of, reading_of
 from backstream.native.task import (
     Grid,
@@ -15,6 +13,9 @@ from backstream.native.task import (
     Thresholds,
     WindowTask,
 )
+from backstream.native.task_cuts import Piece, pieces
+from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
+from backstream.spark.chunk_group import Work
 from backstream.spark.native.outputs import (
     Computed,
     chunks_of,
@@ -25,11 +26,10 @@ from backstream.spark.native.outputs import (
     run_tasks,
     staged_files,
 )
-from backstream.spark.slots import memory_mb
-from backstream.spark.stage import Attempt
-from backstream.spark.streams.thresholds import Positions, WindowGrid
-from backstream.spark.windows.results import FixedWindows
-from backstream.spark.work import Work
+from backstream.spark.session import memory_mb
+from backstream.spark.staging import Attempt
+from backstream.spark.watermarks.firing_times import Positions, WindowGrid
+from backstream.spark.windows.fixed_windows import FixedWindows
 
 
 def compute(work: Work, results: FixedWindows, attempt: Attempt) -> Computed:

@@ -10,10 +10,10 @@ from operator import and_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from backstream.core.instants import MAX_MS
-from backstream.native.sessions.rows import FIRST, GAP, LAST, LATENESS, MET
+from backstream.eventtime.instants import MAX_MS
+from backstream.native.sessions.arrow_replay import FIRST, GAP, LAST, LATENESS, MET
 from backstream.spark.schemas import ARRIVAL_ORDER, long
-from backstream.spark.windows.partials import Partials
+from backstream.spark.windows.partial_aggregates import Partials
 
 START, EVENTS, IS_CLEAN = "session__start_ms", "session__events", "session__is_clean"
 """An island: its first event time, its events, and whether lateness left it alone; beside `LAST`."""

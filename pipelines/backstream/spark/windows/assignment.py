@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from backstream.core.instants import MIN_MS
-from backstream.core.windows import Cumulate, Sliding, Tumbling
+from backstream.eventtime.instants import MIN_MS
+from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
 from backstream.spark.schemas import Step, integer_quotient, long
 
 FixedWindow = Tumbling | Sliding | Cumulate

@@ -1,20 +1,90 @@
-"""Fates as columns: what became of each record, and of each record in each of its windows."""
+"""Slices: stretches of event time whose events are in the same windows, so that events are counted before windows.
+
+An event of a sliding window is in many windows, but slices hold it once. Only what arrived when the earliest of
+its windows had fired is kept apart by its arrival: it can be late for some windows and in time for others.
+"""
 
 from __future__ import annotations
 
-from pyspark.sql import Column
+import math
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from backstream.core.fates import Fate
-from backstream.core.instants import MAX_MS
+from backstream.eventtime.instants import MAX_MS
+from backstream.eventtime.records import Fate
+from backstream.eventtime.windows import Cumulate, Sliding
 from backstream.spark.schemas import Step, long
+from backstream.spark.watermarks.firing_times import JudgedBy
 from backstream.spark.windows.assignment import (
+    FixedWindow,
     WindowColumns,
     latest_window_ms,
+    window_start_ms,
     wrapped_difference,
     wrapped_sum,
     wrapped_windows,
 )
+
+SLICE = "slice_ms"
+"""The slice's first millisecond."""
+_LATE = "late_{}"
+
+
+def slice_width_ms(window: FixedWindow) -> int:
+    """The widest stretch that no window begins or ends within."""
+    if isinstance(window, Sliding):
+        return math.gcd(window.size_ms, window.slide_ms)
+    return window.step_ms if isinstance(window, Cumulate) else window.size_ms
+
+
+def ends_ms(window: FixedWindow, time_ms: Column) -> tuple[Column, Column]:
+    """The first and the last end of the windows that hold an instant; in a hole, the last is not after it."""
+    size_ms, offset_ms = long(window.size_ms), long(window.offset_ms)
+    if isinstance(window, Sliding):
+        slide_ms = long(window.slide_ms)
+        first_ms = window_start_ms(time_ms, offset_ms + size_ms, slide_ms) + slide_ms
+        return first_ms, window_start_ms(time_ms, offset_ms, slide_ms) + size_ms
+    width_ms = long(slice_width_ms(window))
+    return window_start_ms(time_ms, offset_ms, width_ms) + width_ms, window_start_ms(
+        time_ms, offset_ms, size_ms
+    ) + size_ms
+
+
+def late_columns(judged: JudgedBy | None) -> list[str]:
+    """What `sliced` adds for records that some window may be late for: their place in arrival order, else null."""
+    return [_LATE.format(name) for name in judged.position] if judged else []
+
+
+def sliced(window: FixedWindow, judged: JudgedBy | None) -> Step:
+    """Add `slice_ms`, and `late_columns`.
+
+    Args:
+        window: what slices are made for.
+        judged: how lateness is told; None: nothing is late, or the record's fate says all.
+    """
+    slice_ms = window_start_ms(F.col("event_time_ms"), long(window.offset_ms), long(slice_width_ms(window)))
+
+    def step(events: DataFrame) -> DataFrame:
+        slices = events.withColumn(SLICE, slice_ms)
+        if judged is None:
+            return slices
+        earliest_ms, _ = ends_ms(window, F.col(SLICE))
+        is_late = judged.is_fired(F.greatest(judged.grid.number(earliest_ms), F.lit(0)))
+        return slices.withColumns({_LATE.format(name): F.when(is_late, F.col(name)) for name in judged.position})
+
+    return step
+
+
+def timing_in(judged: JudgedBy | None) -> Column:
+    """Of a slice's records in the window that ends at `window_end_ms`: on_time, late, or expired."""
+    if judged is None:
+        return F.lit(Fate.ON_TIME)
+    number, place = judged.grid.number(F.col("window_end_ms")), [F.col(name) for name in late_columns(judged)]
+    is_fired, is_gone = judged.is_fired(number, place), judged.is_gone(number, place)
+    late = F.when(is_gone, F.lit(EXPIRED)).when(is_fired, F.lit(Fate.LATE)).otherwise(F.lit(Fate.ON_TIME))
+    return F.when(place[0].isNull(), F.lit(Fate.ON_TIME)).otherwise(late)
+
 
 EXPIRED = "expired"
 """In one window: the record came when that window was gone."""

@@ -1,0 +1,1 @@
+"""Compare both engines with recordings of Apache Flink."""

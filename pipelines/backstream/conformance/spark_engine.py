@@ -1,0 +1,304 @@
+"""The Spark engine on conformance cases: the steps of a run, with all streams in one frame, told apart by number.
+
+Each case has settings of its own, so they travel as columns (`WindowColumns`, `ClockColumns`, `SessionColumns`)
+where a run has literals. A few jobs play hundreds of cases.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from backstream.conformance.cases import Case, Engine, Firing, Outcome, UnsupportedCaseError
+from backstream.conformance.extreme_sessions import extreme_sessions
+from backstream.errors import BackstreamError, PlanError
+from backstream.eventtime.instants import MIN_MS, wrapped
+from backstream.eventtime.records import Fate, Record
+from backstream.eventtime.watermark_generators import StrategyKind
+from backstream.eventtime.watermarks import EmissionModel
+from backstream.eventtime.window_operator import PaneTiming
+from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling
+from backstream.spark.schemas import long
+from backstream.spark.sessions.islands import SessionColumns
+from backstream.spark.sessions.session_panes import sessions
+from backstream.spark.timers import Played, firings_of_streams
+from backstream.spark.watermarks.compress import ClockColumns, compressed, heard
+from backstream.spark.watermarks.join import in_force_table, looked_up, marker_table
+from backstream.spark.watermarks.timeline import Heard
+from backstream.spark.windows.aggregation import WINDOW, late_firings, on_time_firings
+from backstream.spark.windows.assignment import WindowColumns, step_ms, windowed
+from backstream.spark.windows.fates import fated, timed
+
+_SAFE_MS = 2**60
+"""Times beyond this may overflow in window arithmetic; no calendar reaches it."""
+_STREAM = ("case",)
+_KEYS = ("case", "key")
+_TIMER = ("by", "timestamp_ms", "key", "watermark_ms", "after")
+_NUMBERS = {"records": "sort_array(collect_list(arrival_seq))"}
+_STRINGS = ("source_partition", "key", "kind")
+_LONGS = (
+    "case",
+    "event_time_ms",
+    "arrival_time_ms",
+    "arrival_seq",
+    "marker_ms",
+    "start_ms",
+    "interval_ms",
+    "end_ms",
+    "size_ms",
+    "step_ms",
+    "offset_ms",
+    "gap_ms",
+    "allowed_lateness_ms",
+    "value",
+)
+_SCHEMA = pa.schema(
+    [
+        *((name, pa.int64()) for name in _LONGS),
+        *((name, pa.string()) for name in _STRINGS),
+        ("may_overflow", pa.bool_()),
+        ("delete_timers_ms", pa.list_(pa.int64())),
+    ]
+)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What came back for one case."""
+
+    met: dict[int, Row] = field(default_factory=dict)
+    firings: list[Row] = field(default_factory=list)
+    timers: list[Row] = field(default_factory=list)
+    error: str | None = None
+
+
+def engine(spark: SparkSession) -> Engine:
+    """What plays cases on this session."""
+
+    def play(cases: Sequence[Case]) -> list[Outcome | BackstreamError]:
+        refused = {number: reason for number, case in enumerate(cases) if (reason := _refusal(case))}
+        playable = {number: case for number, case in enumerate(cases) if number not in refused}
+        outcomes = _played(spark, playable) if playable else {}
+        return [refused[number] if number in refused else outcomes[number] for number in range(len(cases))]
+
+    return play
+
+
+def _refusal(case: Case) -> BackstreamError | None:
+    arrivals = [*(record.arrival_time_ms for record in case.records), case.clock.start_ms, case.clock.end_ms]
+    if max(map(abs, arrivals)) > 2 * _SAFE_MS:
+        return UnsupportedCaseError("arrivals near the limits of 64 bits")
+    try:
+        if any(record.event_time_ms == MIN_MS for record in case.records):
+            case.window.assign(MIN_MS)
+    except BackstreamError as error:
+        return error
+    return None
+
+
+def _may_overflow(case: Case) -> bool:
+    window = case.window
+    if isinstance(window, Session):
+        lengths_ms = [window.gap_ms]
+    else:
+        lengths_ms = [window.size_ms, step_ms(window), abs(window.offset_ms)]
+    times_ms = (abs(record.event_time_ms) for record in case.records)
+    return max(case.allowed_lateness_ms, *lengths_ms, *times_ms) > _SAFE_MS
+
+
+def _played(spark: SparkSession, cases: Mapping[int, Case]) -> dict[int, Outcome | BackstreamError]:
+    rows = [_row(number, case, *each) for number, case in cases.items() for each in enumerate(case.records)]
+    events = spark.createDataFrame(pa.Table.from_pylist(rows, _SCHEMA))
+    clock = ClockColumns(F.col("start_ms"), F.col("interval_ms"), F.col("end_ms"))
+    cells = _compressed(events, clock, cases)
+    tried = {number: _heard(cells, number, case) for number, case in cases.items()}
+    watermarks = {number: each for number, each in tried.items() if isinstance(each, Heard)}
+    failed = {number: each for number, each in tried.items() if isinstance(each, BackstreamError)}
+    tables = _stacked({number: in_force_table(each) for number, each in watermarks.items()})
+    markers = _stacked({number: marker_table(each) for number, each in watermarks.items()})
+    known = events.transform(looked_up(spark, tables, markers, clock, _STREAM))
+    seen: dict[int, _Seen] = defaultdict(_Seen)
+    cases = {number: case for number, case in cases.items() if number in watermarks}
+    for kind, may_overflow in sorted({(_kind(case), _may_overflow(case)) for case in cases.values()}):
+        mine = (F.col("kind") == F.lit(kind)) & (F.col("may_overflow") == F.lit(may_overflow))
+        _collect(known.where(mine), kind, seen, may_overflow=may_overflow)
+    _collect_timers(known, cases, watermarks, seen)
+    outcomes = {number: _outcome(cases[number], each, seen[number]) for number, each in watermarks.items()}
+    return outcomes | failed
+
+
+def _compressed(events: DataFrame, clock: ClockColumns, cases: Mapping[int, Case]) -> pa.Table:
+    """All streams, compressed; those with a watermark after each record keep more of it."""
+    per_record = {
+        number: case.emission for number, case in cases.items() if case.emission.model is EmissionModel.RECORD
+    }
+    is_per_record = F.col("case").isin(list(per_record)) if per_record else F.expr("false")
+    cells = compressed(events.where(~is_per_record), clock, _STREAM).toArrow()
+    if not per_record:
+        return cells
+    # Of the emission, only whether idleness exists decides what is kept; more than needed does no harm.
+    wary = max(per_record.values(), key=lambda emission: emission.strategy.idle_timeout_ms)
+    kept = compressed(events.where(is_per_record), clock, _STREAM, wary).toArrow()
+    return pa.concat_tables([cells, kept.select(cells.column_names).cast(cells.schema)])
+
+
+def _heard(cells: pa.Table, number: int, case: Case) -> Heard | BackstreamError:
+    mine = cells.filter(pa.compute.equal(cells["case"], number))
+    try:
+        found = heard(mine, case.emission, case.clock, [str(partition) for partition in case.partitions])
+        found.all_rises_ms()  # firings are numbered by them
+    except BackstreamError as error:
+        return error
+    return found
+
+
+def _stacked(tables: Mapping[int, pa.Table]) -> pa.Table:
+    """Each stream's table under the others, with its number."""
+    numbered = [
+        table.append_column("case", pa.array([number] * table.num_rows, pa.int64()))
+        for number, table in tables.items()
+    ]
+    # PySpark 4.3 loses every row behind an empty chunk (tests/spark/test_arrow.py).
+    return pa.concat_tables(numbered).combine_chunks()
+
+
+def _kind(case: Case) -> str:
+    return type(case.window).__name__
+
+
+def _row(number: int, case: Case, seq: int, record: Record) -> dict[str, Any]:
+    marker = record.marker if case.emission.strategy.kind is StrategyKind.PUNCTUATED else None
+    if marker is True:
+        marker = wrapped(record.event_time_ms - case.emission.strategy.delay_ms)
+    window = case.window
+    gap = {"gap_ms": window.gap_ms} if isinstance(window, Session) else {}
+    size = {} if isinstance(window, Session) else {"size_ms": window.size_ms, "offset_ms": window.offset_ms}
+    step = {} if isinstance(window, Session) else {"step_ms": step_ms(window)}
+    return {
+        "case": number,
+        "event_time_ms": record.event_time_ms,
+        "arrival_time_ms": record.arrival_time_ms,
+        "source_partition": str(record.source_partition),
+        "arrival_seq": seq,
+        "marker_ms": None if marker is False else marker,
+        "key": str(record.key),
+        "kind": _kind(case),
+        "may_overflow": _may_overflow(case),
+        "value": record.value,
+        "delete_timers_ms": record.delete_timers_ms,
+        "start_ms": case.clock.start_ms,
+        "interval_ms": case.clock.interval_ms,
+        "end_ms": case.clock.end_ms,
+        "allowed_lateness_ms": case.allowed_lateness_ms,
+        **gap,
+        **size,
+        **step,
+    }
+
+
+def _collect(known: DataFrame, kind: str, seen: dict[int, _Seen], *, may_overflow: bool) -> None:
+    """Play the cases of one window kind, and sort what comes back by case."""
+    if kind == Session.__name__:
+        if may_overflow:
+            _collect_extreme_sessions(known, seen)
+            return
+        window = SessionColumns(F.col("gap_ms"), F.col("allowed_lateness_ms"))
+        records, firings = sessions(known, _KEYS, window, _NUMBERS)
+    else:
+        records, firings = _firings(known, kind, may_overflow=may_overflow)
+    for row in records.select("case", "arrival_seq", "watermark_ms", "fate").collect():
+        seen[row["case"]].met[row.arrival_seq] = row
+    for row in firings.collect():
+        seen[row["case"]].firings.append(row)
+
+
+def _firings(known: DataFrame, kind: str, *, may_overflow: bool) -> tuple[DataFrame, DataFrame]:
+    """Records with their fate; firings, where `by_record` is null for those that a watermark caused."""
+    kinds = {each.__name__: each for each in (Tumbling, Sliding, Cumulate)}
+    size_ms, every_ms, offset_ms = F.col("size_ms"), F.col("step_ms"), F.col("offset_ms")
+    window = WindowColumns(kinds[kind], size_ms, every_ms, offset_ms, may_overflow)
+    allowed_lateness_ms = F.col("allowed_lateness_ms")
+    judged = known.transform(fated(window, allowed_lateness_ms))
+    in_windows = judged.transform(windowed(window))
+    assigned = in_windows.transform(timed(allowed_lateness_ms, may_overflow=may_overflow))
+    columns = [*_KEYS, *WINDOW, "watermark_ms", "by_record", "records"]
+    nothing = {"watermark_ms": long(None), "by_record": long(None)}
+    on_time = on_time_firings(assigned, _KEYS, _NUMBERS).withColumns(nothing)
+    late = late_firings(assigned, _KEYS, {"records": "collect_list(arrival_seq)"})
+    late = late.withColumns({"by_record": F.col("arrival_seq"), "records": F.sort_array("records")})
+    return judged, on_time.select(*columns).unionByName(late.select(*columns))
+
+
+def _collect_extreme_sessions(known: DataFrame, seen: dict[int, _Seen]) -> None:
+    for row in extreme_sessions(known).collect():
+        if row.error is not None:
+            seen[row["case"]].error = row.error
+        elif row.fate is not None:
+            seen[row["case"]].met[row.arrival_seq] = row
+        else:
+            seen[row["case"]].firings.append(row)
+
+
+def _collect_timers(
+    known: DataFrame, cases: Mapping[int, Case], watermarks: Mapping[int, Heard], seen: dict[int, _Seen]
+) -> None:
+    streams = {
+        number: Played(watermarks[number].all_rises_ms(), partial(replace, case.timers))
+        for number, case in cases.items()
+        if case.timers
+    }
+    if streams:
+        timed_cases = known.where(F.col("case").isin(list(streams)))
+        for row in firings_of_streams(timed_cases, "case", ["key"], streams).collect():
+            seen[row["case"]].timers.append(row)
+
+
+def _outcome(case: Case, watermarks: Heard, seen: _Seen) -> Outcome | BackstreamError:
+    if seen.error is not None:
+        return PlanError(seen.error)
+    record_wm = [seen.met[number].watermark_ms for number in range(len(case.records))]
+    rises_ms = watermarks.all_rises_ms().tolist()
+    return Outcome(
+        firings=sorted(_labelled(seen.firings, rises_ms), key=_stream_order(case)),
+        late=[number for number, row in sorted(seen.met.items()) if row.fate == Fate.DROPPED],
+        record_wm=record_wm,
+        # A rise comes after the last record that met a lower watermark.
+        watermarks=[(rise_ms, bisect_left(record_wm, rise_ms) - 1) for rise_ms in rises_ms],
+        is_final=watermarks.is_final,
+        timers=sorted(tuple(row[name] for name in _TIMER) for row in seen.timers) if case.timers else None,
+    )
+
+
+def _labelled(rows: Sequence[Row], rises_ms: Sequence[int]) -> Iterator[Firing]:
+    """Firings with the watermark that caused them; one that no watermark ever reaches did not happen."""
+    for row in rows:
+        window, records = (row.window_start_ms, row.window_end_ms), tuple(row.records)
+        if row.by_record is not None:
+            yield Firing(row.by_record, PaneTiming.LATE, *window, row.key, records, row.watermark_ms)
+            continue
+        by = bisect_left(rises_ms, wrapped(row.window_end_ms - 1))
+        if by < len(rises_ms):
+            yield Firing(by, PaneTiming.ON_TIME, *window, row.key, records, rises_ms[by])
+
+
+def _stream_order(case: Case) -> Callable[[Firing], tuple[int, bool, int, int]]:
+    """As the stream fired: a watermark fires what it reaches, by window end; then late records, one by one.
+
+    A late record's windows come in the order in which they are assigned, for sliding ones the latest first.
+    """
+    descends = isinstance(case.window, Sliding)
+
+    def position(firing: Firing) -> tuple[int, bool, int, int]:
+        if firing.kind == PaneTiming.ON_TIME:
+            return firing.wm, False, 0, wrapped(firing.end - 1)
+        return firing.wm, True, firing.by, -firing.end if descends else firing.end
+
+    return position

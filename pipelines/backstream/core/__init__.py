@@ -1,1 +1,0 @@
-"""Types and formulas, standard library only: the slow, obvious reference that the Spark twins are held to."""

@@ -1,0 +1,207 @@
+"""Reading definitions: TOML in, a validated model out, every finding with file, key and value."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from backstream.definition.model import DURATION_PATTERN, Definition
+from backstream.errors import PlanError, SpecError, problems
+from backstream.eventtime.instants import duration_text
+from backstream.eventtime.watermark_generators import StrategyKind
+from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.runs.plan import Mode, Plan
+from backstream.text import differences
+
+
+def load(path: Path) -> Definition:
+    """The definition in a TOML file.
+
+    Raises:
+        SpecError: when there is no such file, it is no TOML, or a key or value in it is wrong.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        msg = f"no definition at {path}"
+        raise SpecError(msg) from None
+    except OSError as error:
+        msg = f"cannot read the definition at {path}: {error.strerror}"
+        raise SpecError(msg) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        msg = f"definition is not TOML: {error} ({path})"
+        raise SpecError(msg) from error
+    return parse(content, str(path))
+
+
+def parse(content: Mapping[str, Any], where: str) -> Definition:
+    """The definition in a mapping, as TOML or a plan holds it.
+
+    Raises:
+        SpecError: naming each wrong key with its value, and `where` it was written.
+    """
+    try:
+        return Definition.model_validate(content)
+    except ValidationError as error:
+        raise SpecError(problems("problems", [_finding(each) for each in error.errors()], where)) from None
+
+
+def resolved(definition: Definition, home: Home) -> Definition:
+    """The definition with `${NAME}` in its paths filled in from the environment; `BACKSTREAM_HOME` is the home.
+
+    Paths become absolute, since jobs run in other working directories.
+
+    Raises:
+        SpecError: when a variable is not set.
+    """
+    values = os.environ | {HOME_VARIABLE: str(home.path)}
+
+    def filled(path: str, key: str) -> str:
+        try:
+            return str(Path(Template(path).substitute(values)).resolve())
+        except KeyError as error:
+            msg = f"{key} names a variable that is not set: {error} in {path!r} ({definition.name})"
+            raise SpecError(msg) from None
+        except ValueError:
+            msg = f"{key} has a $ that begins no ${{NAME}}: {path!r} ({definition.name})\n\nhint: write $$ for a $"
+            raise SpecError(msg) from None
+
+    source = definition.source.model_copy(update={"path": filled(definition.source.path, "source.path")})
+    quality = definition.quality
+    if quality.expected:
+        expected_path = filled(quality.expected.path, "quality.expected.path")
+        expected = quality.expected.model_copy(update={"path": expected_path})
+        quality = quality.model_copy(update={"expected": expected})
+    return definition.model_copy(update={"source": source, "quality": quality})
+
+
+def json_schema() -> str:
+    """JSON schema of a definition, for editors."""
+    schema = Definition.model_json_schema(mode="validation")
+    for section in schema["$defs"].values():
+        for key in section.get("properties", {}).values():
+            if key.get("pattern") == DURATION_PATTERN and "default" in key:
+                key["default"] = duration_text(key["default"])
+    return json.dumps(schema, indent=2)
+
+
+_WINDOW_KINDS = "tumbling, sliding, session or cumulate"
+_SENTENCES = {
+    "missing": "is missing",
+    "extra_forbidden": "is not a known key",
+    "union_tag_not_found": f"needs a kind: {_WINDOW_KINDS}",
+    "too_short": "must hold at least one",
+}
+_RULES = {
+    "dict_type": "be a table",
+    "model_type": "be a table",
+    "model_attributes_type": "be a table",
+    "tuple_type": "be a list",
+    "string_type": "be text",
+    "float_type": "be a number",
+    "float_parsing": "be a number",
+    "string_pattern_mismatch": "be lower-case words, joined by single underscores",
+}
+_NO_KEYS = {"tumbling", "sliding", "session", "cumulate", "[key]"}
+"""What pydantic names besides the keys of a file: a window's kind, and that not a value but its name is wrong."""
+
+
+def _finding(error: ErrorDetails) -> str:
+    """One line: the key, the rule, the value."""
+    key = ".".join(str(part) for part in error["loc"] if part not in _NO_KEYS) or "definition"
+    if error["type"] in _SENTENCES:
+        return f"{key} {_SENTENCES[error['type']]}"
+    if error["type"] == "union_tag_invalid":
+        return f"{key}.kind must be {_WINDOW_KINDS}, got {error['ctx']['tag']!r}"
+    if error["type"] == "value_error":
+        sentence = str(error["ctx"]["error"])
+        return sentence if key == "definition" else f"{key} {sentence}"
+    if error["type"] in _RULES:
+        return f"{key} must {_RULES[error['type']]}, got {error['input']!r}"
+    expected = error["msg"].replace("Input should be ", "must be ").replace("String should", "must").rstrip(".")
+    return f"{key} {expected[0].lower()}{expected[1:]}, got {error['input']!r}"
+
+
+DELAYED = (StrategyKind.BOUNDED, StrategyKind.PUNCTUATED, StrategyKind.TIME_LAG)
+"""Strategies whose watermarks lag behind by `watermark.delay`."""
+
+OVERRIDABLE = (
+    "watermark.delay",
+    "watermark.idle_timeout",
+    "lateness.allowed",
+    "backfill.chunk",
+    "approval.when",
+)
+"""What may differ from run to run without making it another dataset."""
+
+
+def overridden(definition: Definition, overrides: Mapping[str, str], mode: Mode) -> Definition:
+    """The definition with some of its keys taken otherwise.
+
+    Args:
+        definition: as it is in its file.
+        overrides: dotted keys of `OVERRIDABLE` to values as a person writes them, such as `1h`.
+        mode: of the run; a recompute has no watermarks that could be changed.
+
+    Raises:
+        SpecError: naming a key that may not be overridden or has no meaning here, or a wrong value.
+    """
+    for key in overrides:
+        if complaint := _meaningless(definition, key, mode):
+            msg = f"{key} {complaint}, got {overrides[key]!r} (overrides of {definition.name})"
+            raise SpecError(msg)
+    content: dict[str, Any] = definition.model_dump(mode="json")
+    for key, value in overrides.items():
+        section, _, name = key.partition(".")
+        content[section] = content[section] | {name: value}
+    return parse(content, f"overrides of {definition.name}")
+
+
+def _meaningless(definition: Definition, key: str, mode: Mode) -> str | None:
+    """Why a key cannot be overridden; None when it can."""
+    if key not in OVERRIDABLE:
+        return f"cannot be overridden, only {', '.join(OVERRIDABLE)} can"
+    if mode is Mode.RECOMPUTE and key.startswith(("watermark.", "lateness.")):
+        return "has no meaning with the mode recompute, in which nothing is late"
+    strategy = definition.watermark.strategy
+    if key == "watermark.delay" and strategy not in DELAYED:
+        return f"has no meaning with strategy = {strategy.value!r}"
+    return None
+
+
+_SHOWN = 10
+
+
+def require_definition(plan: Plan) -> None:
+    """Check that the definition's file has not changed since a plan was made from it.
+
+    A file that is gone changes nothing: the plan carries all that it said.
+
+    Raises:
+        PlanError: with each key that has another value now.
+        SpecError: when the file is no definition any more.
+    """
+    path = Path(plan.definition_path)
+    if not path.is_file():
+        return
+    written = load(path)
+    if written.definition_hash == plan.definition_hash:
+        return
+    wanted = overridden(written, plan.overrides, plan.mode)
+    now = resolved(wanted, Home(Path(plan.home))).model_dump(mode="json")
+    if changed := differences(plan.definition, now):
+        more = len(changed) - _SHOWN
+        listed = "".join(f"\n  {line}" for line in changed[:_SHOWN]) + (f"\n  and {more} more" if more > 0 else "")
+        msg = (
+            f"cannot run {plan.run_id}: the definition changed since it was planned ({path}){listed}"
+            "\n\nhint: plan the range anew, or undo the change"
+        )
+        raise PlanError(msg)

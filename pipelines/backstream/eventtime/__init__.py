@@ -1,0 +1,1 @@
+"""Event-time rules of Apache Flink in plain Python, standard library only."""

@@ -1,0 +1,127 @@
+"""Windows and their assignment, by Flink's formulas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from backstream.errors import SpecError
+from backstream.eventtime.instants import MIN_MS, wrapped
+
+
+class TimeWindow(NamedTuple):
+    """`[start_ms, end_ms)` in event time."""
+
+    start_ms: int
+    end_ms: int
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The last millisecond that belongs to the window: it fires when the watermark reaches it."""
+        return wrapped(self.end_ms - 1)
+
+
+def window_start_ms(event_time_ms: int, offset_ms: int, size_ms: int) -> int:
+    """`t - floorMod(t - offset, size)` in Java arithmetic (`TimeWindow.getWindowStartWithOffset`)."""
+    return wrapped(event_time_ms - wrapped(event_time_ms - offset_ms) % size_ms)
+
+
+def _require_positive(value_ms: int, name: str) -> None:
+    if value_ms <= 0:
+        msg = f"window {name} must be positive, got {value_ms} ms"
+        raise SpecError(msg)
+
+
+def _require_offset(offset_ms: int, limit_ms: int, limit_name: str) -> None:
+    if abs(offset_ms) >= limit_ms:
+        msg = f"window offset must be smaller than its {limit_name} of {limit_ms} ms, got {offset_ms} ms"
+        raise SpecError(msg)
+
+
+def _require_timestamp(event_time_ms: int) -> None:
+    if event_time_ms == MIN_MS:
+        msg = f"event time {MIN_MS} ms means `no timestamp`, so no window can be assigned"
+        raise SpecError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Tumbling:
+    """Windows of one size, end to end."""
+
+    size_ms: int
+    offset_ms: int = 0
+
+    def __post_init__(self) -> None:
+        _require_positive(self.size_ms, "size")
+        _require_offset(self.offset_ms, self.size_ms, "size")
+
+    def assign(self, event_time_ms: int) -> list[TimeWindow]:
+        """The one window that holds the event time."""
+        _require_timestamp(event_time_ms)
+        start_ms = window_start_ms(event_time_ms, self.offset_ms, self.size_ms)
+        return [TimeWindow(start_ms, wrapped(start_ms + self.size_ms))]
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """Windows of one size, a new one every slide; with slide > size some instants lie in none."""
+
+    size_ms: int
+    slide_ms: int
+    offset_ms: int = 0
+
+    def __post_init__(self) -> None:
+        _require_positive(self.size_ms, "size")
+        _require_positive(self.slide_ms, "slide")
+        _require_offset(self.offset_ms, self.slide_ms, "slide")
+
+    def assign(self, event_time_ms: int) -> list[TimeWindow]:
+        """Every window that holds the event time, latest first (the order in which Flink visits them)."""
+        _require_timestamp(event_time_ms)
+        last_ms = window_start_ms(event_time_ms, self.offset_ms, self.slide_ms)
+        if last_ms <= wrapped(event_time_ms - self.size_ms):
+            return []
+        into_ms = wrapped(event_time_ms - last_ms)
+        starts_ms = (last_ms - back_ms for back_ms in range(0, self.size_ms - into_ms, self.slide_ms))
+        return [TimeWindow(wrapped(start_ms), wrapped(start_ms + self.size_ms)) for start_ms in starts_ms]
+
+
+@dataclass(frozen=True, slots=True)
+class Cumulate:
+    """Windows that share a start and grow by `step_ms` until they reach `size_ms`."""
+
+    size_ms: int
+    step_ms: int
+    offset_ms: int = 0
+
+    def __post_init__(self) -> None:
+        _require_positive(self.size_ms, "size")
+        _require_positive(self.step_ms, "step")
+        if self.size_ms % self.step_ms:
+            msg = f"window size must be a multiple of its step of {self.step_ms} ms, got {self.size_ms} ms"
+            raise SpecError(msg)
+
+    def assign(self, event_time_ms: int) -> list[TimeWindow]:
+        """Every window that holds the event time, shortest first."""
+        _require_timestamp(event_time_ms)
+        start_ms = window_start_ms(event_time_ms, self.offset_ms, self.size_ms)
+        first = wrapped(event_time_ms - start_ms) // self.step_ms + 1
+        steps = range(first, self.size_ms // self.step_ms + 1)
+        return [TimeWindow(start_ms, wrapped(start_ms + step * self.step_ms)) for step in steps]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Windows that end after a gap without events; per key, they merge when they touch."""
+
+    gap_ms: int
+
+    def __post_init__(self) -> None:
+        _require_positive(self.gap_ms, "gap")
+
+    def assign(self, event_time_ms: int) -> list[TimeWindow]:
+        """The record's own session, before merging."""
+        return [TimeWindow(event_time_ms, wrapped(event_time_ms + self.gap_ms))]
+
+
+WindowSpec = Tumbling | Sliding | Cumulate | Session

@@ -1,0 +1,140 @@
+"""How many records the input files hold per key and window: copies are counted, and so is what no run has read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from backstream.definition.model import Definition
+from backstream.errors import PlanError
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.windows import Session
+from backstream.reconcile.frames import END, KEY, START, Shape, plain
+from backstream.runs.home import Home
+from backstream.runs.plan import InputFile, Plan
+from backstream.source.files import inspected, source_files
+from backstream.source.key_index import EventsInFiles
+
+FILE, RECORDS = "file", "records"
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records per file, key and window (`FILE`, the places, `RECORDS`).
+
+    `unknown` are stretches of event time of which a file is gone that nobody had counted; `note` says why nothing
+    could be counted at all.
+    """
+
+    rows: pd.DataFrame
+    read_by: Mapping[str, frozenset[str]]
+    unknown: Sequence[Interval] = ()
+    note: str = ""
+    is_counted: bool = True
+
+    def per_window(self, files: frozenset[str] | None, shape: Shape) -> pd.DataFrame:
+        """The sum over some files, None: over all."""
+        kept = self.rows if files is None else self.rows[self.rows[FILE].isin(list(files))]
+        return kept.groupby(shape.places, dropna=False, sort=False)[RECORDS].sum().reset_index()
+
+
+def records_in_files(
+    definition: Definition, plans: Mapping[str, Plan | None], interval: Interval, shape: Shape, home: Home
+) -> Records:
+    """Count the input files as they are now, and what is known of those of the plans that are gone.
+
+    Each file is read once, ever, with the columns of event time and key.
+    """
+    spec = definition.window.spec()
+    if isinstance(spec, Session):
+        return not_counted(shape, "records in files are not counted: sessions have no fixed bounds")
+    try:
+        source = inspected(source_files(definition.source, definition.name), definition.timed_source)
+    except PlanError as error:
+        return not_counted(shape, f"records in files are not counted: {_first_line(error)}")
+    reach = Interval(interval.start_ms, interval.end_ms + spec.size_ms)
+    index, rows, unknown = EventsInFiles.of(definition, home), [], []
+    there = {_identity(file): file for file in source.inputs}
+    gone = {_identity(file): file for plan in plans.values() if plan for file in plan.inputs} | there
+    try:
+        for identity, file in gone.items():
+            if not file.may_hold(reach):
+                continue
+            held = index.held(file) if identity in there else index.known(file)
+            if held is None:
+                unknown.append(_bounds(file, reach))
+                continue
+            rows += [
+                (identity, each.key, window.start_ms, window.end_ms, each.events)
+                for each in held
+                if reach.overlaps(Interval(each.first_ms, each.last_ms + 1))
+                for window in spec.assign(each.first_ms)
+            ]
+    except PlanError as error:
+        return not_counted(shape, f"records in files are not counted: {_first_line(error)}")
+    read_by = {run_id: frozenset(map(_identity, plan.inputs)) for run_id, plan in plans.items() if plan}
+    return Records(_framed(rows, shape), read_by, unknown)
+
+
+def file_name(identity: str) -> str:
+    """The path of a file by its identity."""
+    return str(json.loads(identity)[0])
+
+
+def _identity(file: InputFile) -> str:
+    return json.dumps([file.path, file.size_bytes, file.modified_ms])
+
+
+def not_counted(shape: Shape, note: str = "") -> Records:
+    """Nothing is known of the files."""
+    return Records(_framed([], shape), {}, note=note, is_counted=False)
+
+
+def _first_line(error: PlanError) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _bounds(file: InputFile, reach: Interval) -> Interval:
+    if file.min_event_ms is None or file.max_event_ms is None:
+        return reach
+    return Interval(file.min_event_ms, file.max_event_ms + 1)
+
+
+def _framed(rows: Sequence[tuple[str, str, int, int, int]], shape: Shape) -> pd.DataFrame:
+    numbers = {START: np.int64, END: np.int64, RECORDS: np.int64}
+    found = pd.DataFrame(rows, columns=[FILE, "key", START, END, RECORDS]).astype(numbers)
+    known = found["key"].drop_duplicates()
+    values = [json.loads(text) for text in known]
+    keys = {
+        f"{KEY}{number}": plain(pa.chunked_array([_array([each[number] for each in values], kind)]), kind)
+        for number, kind in enumerate(shape.types[name] for name in shape.keys)
+    }
+    by_text = pd.DataFrame({"key": known.to_numpy()} | {name: each.to_numpy() for name, each in keys.items()})
+    return found.merge(by_text, on="key", how="left").drop(columns="key")
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Values as the index has written them in JSON, in the type of the key."""
+    parse: Callable[[str], object] = str
+    if pa.types.is_timestamp(kind):
+        parse = datetime.fromisoformat
+    elif pa.types.is_date(kind):
+        parse = date.fromisoformat
+    elif pa.types.is_decimal(kind):
+        parse = Decimal
+    return pa.array([parse(value) if isinstance(value, str) else value for value in values], kind)
+
+
+def names(identities: frozenset[str] | set[str]) -> str:
+    """Files for people: the first two by name."""
+    shown = sorted(Path(file_name(each)).name for each in identities)
+    return ", ".join(shown[:2]) + (f" and {len(shown) - 2} more files" if len(shown) > 2 else "")  # noqa: PLR2004

@@ -1,0 +1,217 @@
+"""Which windows came: heat maps of source partition x time, and the gaps in words."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from backstream.eventtime.instants import DAY_MS, HOUR_MS
+from backstream.eventtime.intervals import Interval
+from backstream.report.bar_charts import bucket_count, step_ms, time_ticks
+from backstream.report.formatting import at_text, count_text, counted, day_text, duration_words
+from backstream.report.svg import Axis, Cell, HeatGrid
+
+LEVELS = (
+    ("c5", "complete", 0.995),
+    ("c4", "90 % and more", 0.9),
+    ("c3", "75 to 90 %", 0.75),
+    ("c2", "50 to 75 %", 0.5),
+    ("c1", "below 50 %", 0.0),
+)
+"""CSS class, name and least share of each level of completeness; two more stand beside the scale."""
+MISSING = ("c0", "no event")
+SURPLUS = ("cx", "more than expected")
+
+_MOST_CELLS = 6_000
+_MOST_GRIDS = 9
+_LEAST_DAYS, _MOST_DAYS = 3, 62
+_MOST_ROWS = 40
+_LABEL_LENGTH, _NAME_LENGTH = 16, 60
+_SURPLUS_FROM = 1.005
+_COUNTS = ["windows", "present", "expected_events", "events", "late", "dropped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Expected windows of one source partition without any event, one after the other."""
+
+    source_partition: str
+    since_ms: int
+    until_ms: int
+    windows: int
+    expected_events: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the heat maps are about: the range and the grid of its windows."""
+
+    span: Interval
+    unit_ms: int
+
+
+def by_day_and_hour(frame: pd.DataFrame, shown: Shown) -> tuple[HeatGrid, ...]:
+    """One grid per source partition, a column per day; none where that would be too few or too many cells."""
+    row_ms = max(shown.unit_ms, HOUR_MS)
+    days = _whole_days(shown.span)
+    columns, rows = bucket_count(days, DAY_MS), DAY_MS // row_ms
+    partitions = sorted(frame["source_partition"].unique())
+    is_fit = DAY_MS % row_ms == 0 and rows > 1 and _LEAST_DAYS <= columns <= _MOST_DAYS
+    if not is_fit or len(partitions) > _MOST_GRIDS or columns * rows * len(partitions) > _MOST_CELLS:
+        return ()
+    cells = _cells(frame, days.start_ms, row_ms, shown.unit_ms)
+    x = Axis("day (UTC)", time_ticks(days, DAY_MS, 6))
+    y = Axis("hour of day (UTC)", _hour_ticks(row_ms))
+    return tuple(
+        HeatGrid(
+            label=f"Completeness of {_shortened(partition, _NAME_LENGTH)} by day and hour",
+            columns=columns,
+            rows=rows,
+            x=x,
+            y=y,
+            cells=tuple(
+                Cell(at // rows, at % rows, level, title) for at, level, title in cells.get(partition, ())
+            ),
+        )
+        for partition in partitions
+    )
+
+
+def by_time(frame: pd.DataFrame, shown: Shown, room: int) -> HeatGrid | None:
+    """One grid, a row per source partition, in at most `room` columns; the least complete rows if too many."""
+    if frame.empty:
+        return None
+    partitions = _least_complete(frame)
+    bucket_ms = step_ms(shown.span, shown.unit_ms, min(room, _MOST_CELLS // len(partitions)))
+    cells = _cells(frame, shown.span.start_ms, bucket_ms, shown.unit_ms)
+    steps = "" if bucket_ms == shown.unit_ms else f", in steps of {duration_words(bucket_ms)}"
+    ticks = tuple((row + 0.5, _shortened(name, _LABEL_LENGTH)) for row, name in enumerate(partitions))
+    return HeatGrid(
+        label="Completeness by source partition and time",
+        columns=bucket_count(shown.span, bucket_ms),
+        rows=len(partitions),
+        x=Axis(f"window start (UTC){steps}", time_ticks(shown.span, bucket_ms, 12 if room > _MOST_DAYS else 4)),
+        y=Axis("source partition", ticks),
+        cells=tuple(
+            Cell(at, row, level, title)
+            for row, name in enumerate(partitions)
+            for at, level, title in cells.get(name, ())
+        ),
+    )
+
+
+def levels_of(grids: tuple[HeatGrid, ...]) -> tuple[tuple[str, str], ...]:
+    """CSS class and name of the levels for the legend: the whole scale, and what else occurs."""
+    used = {cell.level for grid in grids for cell in grid.cells}
+    scale = tuple((style, name) for style, name, _ in LEVELS)
+    return (*scale, MISSING, *((SURPLUS,) if SURPLUS[0] in used else ()))
+
+
+def gaps(frame: pd.DataFrame) -> list[Gap]:
+    """Runs of expected windows without events, the longest first.
+
+    Windows that nobody expected do not end a run: a night without flights belongs to the gap around it.
+    """
+    expected = frame[frame["is_expected"]].sort_values(["source_partition", "window_start"])
+    is_missing = ~expected["is_present"]
+    run = (is_missing != is_missing.shift()).cumsum()
+    missing = expected.assign(run=run)[is_missing]
+    by_run = missing.groupby(["source_partition", "run"]).agg(
+        since=("window_start", "min"),
+        until=("window_end", "max"),
+        windows=("run", "size"),
+        expected_events=("expected_events", "sum"),
+    )
+    names = by_run.index.get_level_values("source_partition")
+    since_ms, until_ms = _all_ms(by_run["since"]), _all_ms(by_run["until"])
+    columns = [column.to_numpy() for column in (since_ms, until_ms, by_run["windows"], by_run["expected_events"])]
+    # There may be one for every second window, and few are shown.
+    order = np.lexsort((columns[0], -columns[3], -columns[2]))
+    values = (column[order].tolist() for column in columns)
+    return [Gap(str(name), *of_gap) for name, *of_gap in zip(names[order], *values, strict=True)]
+
+
+def _cells(
+    frame: pd.DataFrame, start_ms: int, bucket_ms: int, unit_ms: int
+) -> dict[Hashable, list[tuple[int, str, str]]]:
+    """Per source partition: bucket, level and title of the buckets where anything was expected or came."""
+    starts_ms = frame["window_start"].astype("int64")
+    counted_frame = frame[["source_partition", "expected_events", "events", "late", "dropped"]].assign(
+        bucket=(starts_ms - start_ms) // bucket_ms,
+        windows=frame["is_expected"].astype("int64"),
+        present=(frame["is_expected"] & frame["is_present"]).astype("int64"),
+    )
+    is_inside = frame["in_range"] & (counted_frame["bucket"] >= 0)
+    sums = counted_frame[is_inside].groupby(["source_partition", "bucket"], as_index=False)[_COUNTS].sum()
+    is_count_known = bool(frame["is_count_known"].any())
+    found: dict[Hashable, list[tuple[int, str, str]]] = {}
+    for row in sums.to_dict("records"):
+        if row["windows"] or row["events"]:
+            title = _title(row, start_ms + int(row["bucket"]) * bucket_ms, is_count_known, bucket_ms > unit_ms)
+            cell = (int(row["bucket"]), _level(row, is_count_known), title)
+            found.setdefault(row["source_partition"], []).append(cell)
+    return found
+
+
+def _level(row: dict[Hashable, Any], is_count_known: bool) -> str:
+    if not row["windows"]:
+        return SURPLUS[0]
+    if not row["events"]:
+        return MISSING[0]
+    part, whole = ("events", "expected_events") if is_count_known else ("present", "windows")
+    share = row[part] / row[whole]
+    if share > _SURPLUS_FROM:
+        return SURPLUS[0]
+    return next(style for style, _, least in LEVELS if share >= least)
+
+
+def _title(row: dict[Hashable, Any], at_ms: int, is_count_known: bool, is_several: bool) -> str:
+    """`JFK, 2013-02-08 21:00 UTC: 5 of 19 expected events, 1 late`."""
+    events = (
+        f"{count_text(row['events'])} of {counted(row['expected_events'], 'expected event')}"
+        if is_count_known and row["windows"]
+        else counted(row["events"], "event")
+    )
+    parts = [events]
+    if not row["windows"]:
+        parts.append("none expected")
+    if is_several and row["present"] < row["windows"]:
+        parts.append(f"{row['windows'] - row['present']} of {counted(row['windows'], 'window')} empty")
+    parts += [f"{count_text(row[fate])} {fate}" for fate in ("late", "dropped") if row[fate]]
+    return f"{_shortened(row['source_partition'], _NAME_LENGTH)}, {at_text(at_ms)}: {', '.join(parts)}"
+
+
+def _least_complete(frame: pd.DataFrame) -> list[str]:
+    """Names of the rows to show, in order of name; the least complete ones if there are too many."""
+    means = frame[frame["is_expected"]].groupby("source_partition")["completeness"].mean()
+    others = sorted(set(frame["source_partition"]) - set(means.index))
+    ranked = [str(name) for name in means.sort_values(kind="stable").index] + others
+    return sorted(ranked[:_MOST_ROWS])
+
+
+def _whole_days(span: Interval) -> Interval:
+    first_ms = span.start_ms // DAY_MS * DAY_MS
+    return Interval(first_ms, -(-span.end_ms // DAY_MS) * DAY_MS)
+
+
+def _hour_ticks(row_ms: int) -> tuple[tuple[float, str], ...]:
+    every_ms = max(row_ms, 6 * HOUR_MS)
+    return tuple((at_ms / row_ms + 0.5, f"{at_ms // HOUR_MS:02d}") for at_ms in range(0, DAY_MS, every_ms))
+
+
+def _shortened(name: str, length: int) -> str:
+    return name if len(name) <= length else f"{name[: length - 1]}…"
+
+
+def _all_ms(instants: pd.Series[pd.Timestamp]) -> pd.Series[int]:
+    return instants.dt.as_unit("ms").astype("int64")
+
+
+def range_words(span: Interval) -> str:
+    """`1 Feb 2013 to 28 Feb 2013`: first and last UTC day of a range."""
+    first, last = day_text(span.start_ms), day_text(span.end_ms - 1)
+    return first if first == last else f"{first} to {last}"

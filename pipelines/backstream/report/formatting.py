@@ -1,0 +1,154 @@
+"""Numbers, instants and settings as people read them. All instants are UTC and said to be."""
+
+from __future__ import annotations
+
+from backstream.errors import SpecError
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, instant_ms, instant_text, moment
+from backstream.text import share_text
+
+__all__ = [
+    "ago_text",
+    "at_text",
+    "bytes_text",
+    "change_text",
+    "count_text",
+    "counted",
+    "day_text",
+    "duration_words",
+    "iso_text",
+    "limit_text",
+    "minute_text",
+    "number_text",
+    "off_by_text",
+    "second_text",
+    "seconds_text",
+    "sentence",
+    "share_text",
+    "short_day_text",
+    "value_text",
+]
+
+_UNITS = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"), (1, "ms"))
+_BYTES = ("bytes", "kB", "MB", "GB", "TB")
+_MINUTE_S, _TEN_S = 60, 10
+_KILO = 1_000
+_MILLION = 1e6
+_YEAR_MS = 365 * DAY_MS
+_AGO = ((_YEAR_MS, "year"), (DAY_MS, "day"), (HOUR_MS, "h"), (MINUTE_MS, "min"))
+_SPELLED = ("year", "day")
+
+
+def count_text(count: int) -> str:
+    """`1,484`."""
+    return f"{count:,}"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """`1 file`, `1,484 files`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def limit_text(share: float) -> str:
+    """A limit as a definition holds it: `5 %`."""
+    return f"{share * 100:g} %"
+
+
+def bytes_text(size: int) -> str:
+    """`12.3 MB`, in powers of 1,000."""
+    value, unit = float(size), 0
+    while value >= _KILO and unit < len(_BYTES) - 1:
+        value, unit = value / _KILO, unit + 1
+    return f"{value:,.1f} {_BYTES[unit]}" if unit else f"{size:,} bytes"
+
+
+def seconds_text(seconds: float) -> str:
+    """`0.4 s`, `16 s`, `2 min 5 s`."""
+    if seconds < _TEN_S:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    return f"{whole} s" if whole < _MINUTE_S else f"{whole // _MINUTE_S:,} min {whole % _MINUTE_S} s"
+
+
+def number_text(value: float) -> str:
+    """A value of any size in at most six digits: `1,484`, `-0.25`, `43,505.3`."""
+    return f"{value:,.6g}" if abs(value) < _MILLION else f"{value:,.0f}"
+
+
+def change_text(value: float) -> str:
+    """A difference with its sign: `+4`, `-0.25`."""
+    return f"{'+' if value > 0 else ''}{number_text(value)}"
+
+
+def ago_text(value_ms: int, now_ms: int) -> str:
+    """How long before now in one unit: `just now`, `5 min ago`, `3 days ago`; of what is to come `in 2 h`."""
+    distance_ms = abs(now_ms - value_ms)
+    unit_ms, name = next((each for each in _AGO if distance_ms >= each[0]), (0, ""))
+    if not unit_ms:
+        return "just now"
+    count = distance_ms // unit_ms
+    span = f"{count:,} {name}{'s' if name in _SPELLED and count > 1 else ''}"
+    return f"{span} ago" if value_ms <= now_ms else f"in {span}"
+
+
+def duration_words(value_ms: int) -> str:
+    """`1 h 30 min`; of less than nothing `-1 ms`."""
+    rest, parts = abs(value_ms), []
+    for unit_ms, name in _UNITS:
+        count, rest = divmod(rest, unit_ms)
+        parts += [f"{count:,} {name}"] if count else []
+    return ("-" if value_ms < 0 else "") + " ".join(parts) if parts else "0 s"
+
+
+def at_text(value_ms: int) -> str:
+    """`2013-02-08 21:00 UTC`, finer only where it has to be."""
+    return f"{instant_text(value_ms).removesuffix('Z').replace('T', ' ')} UTC"
+
+
+def minute_text(value_ms: int) -> str:
+    """`2013-02-08 21:00`, where the zone is said elsewhere."""
+    return at_text(value_ms).removesuffix(" UTC")
+
+
+def iso_text(text: str) -> str:
+    """An ISO 8601 instant in the words of this page; any other text as it is."""
+    try:
+        return at_text(instant_ms(text, "instant") // SECOND_MS * SECOND_MS)
+    except SpecError:
+        return text
+
+
+def second_text(value_ms: int) -> str:
+    """`2013-02-08 21:00:07 UTC`, whatever happened within the second."""
+    return at_text(value_ms // SECOND_MS * SECOND_MS)
+
+
+def value_text(text: str) -> str:
+    """A value that a table keeps as text: numbers as people read them, anything else as it is."""
+    try:
+        return number_text(float(text))
+    except ValueError:
+        return text
+
+
+def off_by_text(share: float | None) -> str:
+    """How far an actual figure is from the expected one: `+4.2 %`, `-12 %`; empty when not known."""
+    if share is None:
+        return ""
+    return f"{'+' if share > 0 else '-' if share < 0 else ''}{share_text(abs(share))}"
+
+
+def day_text(value_ms: int) -> str:
+    """`8 Feb 2013`, the UTC day of an instant."""
+    at = moment(value_ms)
+    return f"{at.day} {at:%b %Y}"
+
+
+def short_day_text(value_ms: int) -> str:
+    """`8 Feb`."""
+    at = moment(value_ms)
+    return f"{at.day} {at:%b}"
+
+
+def sentence(text: str) -> str:
+    """The text with a capital letter and a full stop."""
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}." if text else ""

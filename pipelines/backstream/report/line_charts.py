@@ -1,0 +1,159 @@
+"""Lines as inline SVG: a trend small enough for a row, and losses against the delay of the watermark.
+
+Colours are CSS classes of the page; every text is escaped; each is one image with a description.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from backstream.report.svg import Axis, Frame
+
+_SVG = Markup('<svg class="chart {}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
+_PATH = Markup('<path class="{}" d="{}"/>')
+_TEXT = Markup('<text class="{}" x="{}" y="{}" text-anchor="{}"{}>{}</text>')
+_LINE = Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>')
+_NONE = Markup("")
+_TREND = (240, 44)
+_ROUND_MS = (
+    0,
+    *(count * SECOND_MS for count in (1, 10)),
+    *(count * MINUTE_MS for count in (1, 5, 15)),
+    *(count * HOUR_MS for count in (1, 3, 6, 12)),
+    *(count * DAY_MS for count in (1, 3, 7, 30, 365)),
+)
+_APART = 46.0  # SVG units between labels
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A line that stays where it is until its next point: CSS class, places and values."""
+
+    style: str
+    at_ms: Sequence[int]
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A delay that stands out: a line from top to bottom."""
+
+    style: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DelayChart:
+    """Shares against delays, the delays on a scale that begins at zero and then goes by magnitudes."""
+
+    label: str
+    x_title: str
+    y: Axis
+    top: float
+    most_ms: int
+    lines: tuple[Steps, ...]
+    marks: tuple[Mark, ...]
+
+
+def trend(values: Sequence[float], label: str, lowest: float = 0.0) -> Markup:
+    """Shares of 0 to 1 in order of time, as a line; `lowest` is at the bottom."""
+    width, height = _TREND
+    step = width / max(1, len(values) - 1)
+    scale = (height - 4) / ((1.0 - lowest) or 1.0)
+    points = [(n * step, height - 2 - (max(lowest, each) - lowest) * scale) for n, each in enumerate(values)]
+    if len(points) == 1:
+        points.append((width, points[0][1]))
+    line = "M" + "L".join(f"{_number(x)} {_number(y)}" for x, y in points)
+    area = f"{line}L{width} {height}L0 {height}Z"
+    return _SVG.format(
+        "trend", width, height, label, _PATH.format("area", area) + _PATH.format("stroke", line)
+    ).replace(Markup("<svg "), Markup('<svg preserveAspectRatio="none" '))
+
+
+def delay_chart(chart: DelayChart, frame: Frame) -> Markup:
+    """The chart as SVG."""
+    scale = frame.height / chart.top
+    most = _magnitude(max(chart.most_ms, 1))
+
+    def x_of(at_ms: int) -> float:
+        return frame.left + frame.width * min(1.0, _magnitude(at_ms) / most)
+
+    right = frame.left + frame.width
+    grid = _NONE.join(
+        _line("grid", frame.left, frame.bottom - at * scale, right, frame.bottom - at * scale)
+        + _text("tick", frame.left - 5, frame.bottom - at * scale + 3.5, label, "end")
+        for at, label in chart.y.ticks
+    )
+    ticks = _NONE.join(
+        _text("tick", x, frame.bottom + 14, label)
+        for x, label in _apart(
+            [(x_of(at_ms), _delay_text(at_ms)) for at_ms in _ROUND_MS if at_ms <= chart.most_ms]
+        )
+    )
+    lines = _NONE.join(
+        _PATH.format(
+            each.style,
+            _stepped([x_of(at) for at in each.at_ms], [frame.bottom - v * scale for v in each.values], right),
+        )
+        for each in chart.lines
+    )
+    marks = _NONE.join(
+        _line(mark.style, x_of(mark.at_ms), frame.top, x_of(mark.at_ms), frame.bottom) for mark in chart.marks
+    )
+    return _framed(chart, frame, grid + ticks + lines + marks)
+
+
+def _framed(chart: DelayChart, frame: Frame, content: Markup) -> Markup:
+    middle = frame.top + frame.height / 2
+    turn = Markup(' transform="rotate(-90 {} {})"').format(10, _number(middle))
+    titles = _text("axis", frame.left + frame.width / 2, frame.bottom + 32, chart.x_title)
+    titles += _text("axis", 10, middle, chart.y.title, "middle", turn)
+    width, height = _number(frame.left + frame.width + 8), _number(frame.bottom + 38)
+    return _SVG.format("curve", width, height, chart.label, content + titles)
+
+
+def _stepped(xs: Sequence[float], ys: Sequence[float], right: float) -> str:
+    """A path; of points that share a pixel only the last is drawn."""
+    path, last = [f"M{_number(xs[0])} {_number(ys[0])}"], -math.inf
+    for x, y in zip(xs, ys, strict=True):
+        path.append(f"V{_number(y)}" if x - last < 1 and len(path) > 1 else f"H{_number(x)}V{_number(y)}")
+        last = x if x - last >= 1 else last
+    return "".join(path) + f"H{_number(right)}"
+
+
+def _magnitude(at_ms: int) -> float:
+    """Zero at zero, then by magnitudes of a minute."""
+    return math.log1p(at_ms / MINUTE_MS)
+
+
+def _apart(ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """Those labels that have room."""
+    kept: list[tuple[float, str]] = []
+    for x, label in ticks:
+        if not kept or x - kept[-1][0] >= _APART:
+            kept.append((x, label))
+    return kept
+
+
+def _delay_text(at_ms: int) -> str:
+    for unit_ms, name in ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s")):
+        if at_ms >= unit_ms:
+            return f"{at_ms // unit_ms} {name}"
+    return "0"
+
+
+def _text(style: str, x: float, y: float, text: str, anchor: str = "middle", more: Markup = _NONE) -> Markup:
+    return _TEXT.format(style, _number(x), _number(y), anchor, more, text)
+
+
+def _line(style: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
+    return _LINE.format(style, _number(x1), _number(y1), _number(x2), _number(y2))
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,66 @@
+"""Jinja as every page takes it: all not marked as safe is escaped, names that do not exist are refused."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import jinja2
+
+from backstream.errors import SpecError
+from backstream.eventtime.instants import epoch_ms, instant_ms
+from backstream.eventtime.intervals import Interval
+from backstream.report import completeness_map, failing_rows, figures, formatting
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def environment() -> jinja2.Environment:
+    """Templates of this package, with the words of `report.words` as filters."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "at": formatting.at_text,
+        "iso": formatting.iso_text,
+        "minute": formatting.minute_text,
+        "bytes": formatting.bytes_text,
+        "count": formatting.count_text,
+        "day": formatting.day_text,
+        "duration": formatting.duration_words,
+        "seconds": formatting.seconds_text,
+        "change": formatting.change_text,
+        "ms": instant_of,
+        "second": formatting.second_text,
+        "value": formatting.value_text,
+        "groups": failing_rows.failing_groups,
+    }
+    made.globals |= {
+        "counted": formatting.counted,
+        "share": formatting.share_text,
+        "limit": formatting.limit_text,
+        "ago": formatting.ago_text,
+        "off_by": formatting.off_by_text,
+        "span_of": lambda since_ms, until_ms: completeness_map.range_words(Interval(since_ms, until_ms)),
+        "fates": [(str(fate), figures.FATE_WORDS[fate]) for fate in figures.FATES],
+        "aggregates": figures.aggregate_texts,
+        "window_text": figures.window_text,
+        "summed": figures.summed_text,
+        "fate_shares": figures.fate_shares,
+        "span": completeness_map.range_words,
+    }
+    return made
+
+
+def instant_of(value: datetime | str) -> int | None:
+    """Epoch milliseconds of what a table or a file holds; None for text that is no instant."""
+    if isinstance(value, datetime):
+        return epoch_ms(value)
+    try:
+        return instant_ms(value, "instant")
+    except SpecError:
+        return None

@@ -1,0 +1,51 @@
+"""A summary of a plan: what lists of runs show of it. Planning leaves it beside the plan, which may be large."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from backstream.errors import LedgerError
+from backstream.eventtime.intervals import Interval
+from backstream.runs.home import read_json, write_json
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One planned run. `expected_events` is by chunk; `staging` are the folders in which it stages files."""
+
+    dataset: str
+    run_id: str
+    plan_hash: str
+    trigger: str
+    reason: str
+    mode: str
+    since_ms: int
+    until_ms: int
+    expected_events: Mapping[str, int]
+    staging: tuple[str, ...]
+
+    @property
+    def interval(self) -> Interval:
+        """The backfill range."""
+        return Interval(self.since_ms, self.until_ms)
+
+    def write(self, path: Path) -> None:
+        """Write as JSON by atomic rename."""
+        write_json(path, asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The summary in a file.
+
+        Raises:
+            LedgerError: when there is no such file, or it holds none.
+        """
+        content = read_json(path, "summary of a plan")
+        try:
+            return cls(**content | {"staging": tuple(content["staging"])})
+        except (KeyError, TypeError) as error:
+            msg = f"summary of a plan at {path} is not one of this version: {error}"
+            raise LedgerError(msg) from None

@@ -1,0 +1,1 @@
+"""Input files of a source, read without Spark."""

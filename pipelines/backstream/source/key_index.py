@@ -1,0 +1,137 @@
+"""What input files hold, file by file: how many records per key and slice of event time. Read once, then kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from backstream.definition.model import Definition
+from backstream.eventtime.stale_windows import slice_ms
+from backstream.runs.home import Home, replacing
+from backstream.runs.plan import InputFile
+from backstream.source.reader import row_groups
+from backstream.source.time_columns import InstantColumn
+
+_VERSION = 1
+_SCHEMA = pa.schema(
+    [("key", pa.string()), ("first_ms", pa.int64()), ("last_ms", pa.int64()), ("events", pa.int64())]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Records of one key in one slice of event time; `key` as JSON."""
+
+    key: str
+    first_ms: int
+    last_ms: int
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventsInFiles:
+    """The index of one way to read a source: its folder beside the arrival index holds a small file per input."""
+
+    definition: Definition
+    folder: Path
+
+    @classmethod
+    def of(cls, definition: Definition, home: Home) -> EventsInFiles:
+        """The index for what a definition says of its source and its windows."""
+        content = {
+            "version": _VERSION,
+            "source": definition.read_by,
+            "slices": slice_ms(definition.window.spec()),
+        }
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+        return cls(definition, home.path / "arrivals" / definition.name / f"events-{digest}")
+
+    def held(self, file: InputFile) -> list[Held]:
+        """What a file holds; it is read if it never was.
+
+        Raises:
+            PlanError: when only Spark can tell its event times.
+            UnreadableError: when it is damaged.
+        """
+        found = self.known(file)
+        if found is None:
+            self._write(file, _counted(Path(file.path), self.definition))
+            found = self.known(file) or []
+        return found
+
+    def known(self, file: InputFile) -> list[Held] | None:
+        """What a file held when it was read; None: it never was."""
+        try:
+            with pq.ParquetFile(self._place(file)) as found:
+                table = found.read()
+        except FileNotFoundError:
+            return None
+        return [Held(**row) for row in table.to_pylist()]
+
+    def _place(self, file: InputFile) -> Path:
+        identity = json.dumps([file.path, file.size_bytes, file.modified_ms])
+        return self.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.parquet"
+
+    def _write(self, file: InputFile, rows: pa.Table) -> None:
+        with replacing(self._place(file)) as draft:
+            pq.write_table(rows, draft)
+
+
+def key_text(values: Sequence[Any]) -> str:
+    """The values of key columns as JSON; whatever zone an instant is written in, it is the same key."""
+    return json.dumps([_plain(value) for value in values], ensure_ascii=False)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return (value.astimezone(UTC) if value.tzinfo else value).isoformat()
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def _counted(path: Path, definition: Definition) -> pa.Table:
+    """The rows of the index for one file, a row group at a time."""
+    event_time = InstantColumn.of(definition.timed_source.event_time, "source.event_time")
+    names = list(dict.fromkeys([*definition.source.key, event_time.name]))
+    parts = [_grouped(rows, definition, event_time) for rows in row_groups(path, names)]
+    parts = [part for part in parts if part.num_rows]
+    if not parts:
+        return _SCHEMA.empty_table()
+    keys = [f"key{number}" for number in range(len(definition.source.key))]
+    whole = pa.concat_tables(parts)
+    sums = [("first_ms", "min"), ("last_ms", "max"), ("events", "sum")]
+    found = whole.group_by([*keys, "slice"]).aggregate(sums)
+    values = zip(*(found[name].to_pylist() for name in keys), strict=True) if keys else [()] * found.num_rows
+    columns = [pa.array([key_text(each) for each in values], pa.string())]
+    columns += [found[f"{name}_{how}"] for name, how in sums]
+    return pa.table(columns, schema=_SCHEMA)
+
+
+def _grouped(rows: pa.Table, definition: Definition, event_time: InstantColumn) -> pa.Table:
+    """Per key and slice the first and last event time and the number of records that can be read."""
+    width_ms, offset_ms = slice_ms(definition.window.spec())
+    first_ms, end_ms = definition.source.event_time_range
+    rows = rows.filter(pc.is_valid(rows[event_time.name]))
+    if not rows.num_rows:
+        return rows
+    at_ms = event_time.values_ms(rows[event_time.name])
+    is_sane = pa.array((at_ms >= first_ms) & (at_ms < end_ms))
+    keys = {f"key{number}": _decoded(rows[name]) for number, name in enumerate(definition.source.key)}
+    slices = pa.array(np.floor_divide(at_ms - offset_ms, width_ms))
+    placed = pa.table({**keys, "slice": slices, "at_ms": pa.array(at_ms)}).filter(is_sane)
+    found = placed.group_by([*keys, "slice"]).aggregate([("at_ms", "min"), ("at_ms", "max"), ("at_ms", "count")])
+    renamed = {"at_ms_min": "first_ms", "at_ms_max": "last_ms", "at_ms_count": "events"}
+    return found.rename_columns([renamed.get(name, name) for name in found.column_names])
+
+
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column

@@ -1,0 +1,220 @@
+"""Recorded events as they lie in files, turned into normalised events; what cannot be read says why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    IntegralType,
+    StringType,
+    StructType,
+)
+
+from backstream.definition.aggregates import columns_used
+from backstream.definition.model import Definition, Source
+from backstream.definition.time_columns import no_instant
+from backstream.errors import ContractError
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.records import ONLY_PARTITION
+from backstream.runs.plan import InputFile
+from backstream.source.column_types import quoted
+from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, PARTITION_NUMBER, IntervalColumns, Step, as_arrays
+
+REASON = "quarantine_reason"
+"""Why a record cannot be normalised; null: it can."""
+FILE = "source_file"
+FILE_SIZE = "source_file_size"
+"""In bytes, where it was asked for."""
+RECORD = "record"
+MARKER = "marker_ms"
+"""The watermark that a record carries, where watermarks are punctuated; null: none."""
+WRITTEN_EVENT_TIME = "written_event_time"
+WRITTEN_ARRIVAL_TIME = "written_arrival_time"
+
+_WILDCARD = re.compile(r"[{}\[\]*?\\]")
+"""Characters that Spark would expand to whatever paths there are."""
+_QUOTED_IN_URI = re.compile(r"""[\x00-\x20\x7f-\xa0\s"#%<>?\[\\\]^`{|}]""")
+
+
+def rows_of(spark: SparkSession, paths: Sequence[str], schema: StructType) -> DataFrame:
+    """The rows of Parquet files, with the columns of a schema: null where a file has none of that name."""
+    literal = [_WILDCARD.sub(r"\\\g<0>", path) for path in paths]
+    return spark.read.schema(schema).parquet(*literal)
+
+
+def schema_of(columns: Mapping[str, str]) -> StructType:
+    """Columns with their Spark SQL types, as a schema."""
+    ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+    return cast("StructType", StructType.fromDDL(ddl)) if columns else StructType()
+
+
+def with_file(rows: DataFrame) -> DataFrame:
+    """Add `source_file` to normalised events, since a source may have a column of that name.
+
+    Only where it is used: else Spark notes of every row all that it knows of its file.
+    """
+    return rows.withColumn(FILE, F.col("_metadata.file_path"))
+
+
+def file_uri(path: str) -> str:
+    """What `source_file` says for an absolute path: Java's `URI` leaves more characters alone than Python's."""
+    escaped = _QUOTED_IN_URI.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), path)
+    return f"file:{escaped}"
+
+
+def with_record(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Add `record`, these columns as JSON: for quarantine only, since it reads every column of a file."""
+    whole = F.struct(*(F.col(quoted(name)).alias(name) for name in columns))
+    return rows.withColumn(RECORD, F.to_json(whole, {"ignoreNullFields": "false"}))
+
+
+def normalised(definition: Definition) -> Step:
+    """Event and arrival time in ms, partition, sequence, the columns a run uses, and a reason if unreadable.
+
+    Raises:
+        ContractError: when a time column is of a type that names no instant.
+    """
+    source, marker = definition.timed_source, definition.watermark.marker
+    kept = [name for name in columns_used(definition) if name not in EVENT]
+
+    def step(rows: DataFrame) -> DataFrame:
+        event, arrival = _times(rows, source)
+        columns = {
+            "event_time_ms": F.unix_millis(event),
+            "arrival_time_ms": F.unix_millis(arrival),
+            "source_partition": F.col(source.partition).cast("string")
+            if source.partition
+            else F.lit(ONLY_PARTITION),
+            "arrival_seq": F.col(source.sequence).try_cast("long") if source.sequence else F.lit(0).cast("long"),
+            WRITTEN_EVENT_TIME: _written(source.event_time),
+            WRITTEN_ARRIVAL_TIME: _written(source.arrival_time),
+            **({MARKER: _marker_ms(rows, marker, event, definition.watermark.delay)} if marker else {}),
+        }
+        if source.partition and isinstance(_type_of(rows, F.col(source.partition)), IntegralType):
+            columns[PARTITION_NUMBER] = F.col(source.partition)
+        passed_on = [F.col(name) for name in (*kept, RECORD) if name in rows.columns]
+        columns[REASON] = _reason(source, columns)
+        return rows.select(*(column.alias(name) for name, column in columns.items()), *passed_on)
+
+    return step
+
+
+def _marker_ms(rows: DataFrame, marker: str, event: Column, delay_ms: int) -> Column:
+    """The watermark that a record carries: where the marker is true, its event time less the delay."""
+    if isinstance(_type_of(rows, F.expr(marker)), BooleanType):
+        return F.when(F.expr(marker), F.unix_millis(event) - F.lit(delay_ms))
+    return F.unix_millis(_instant(rows, "watermark.marker", marker))
+
+
+def _times(rows: DataFrame, source: Source) -> tuple[Column, Column]:
+    event = _instant(rows, "source.event_time", source.event_time)
+    if source.arrival_time is None:
+        # Nobody recorded it; only the order among duplicates rests on it.
+        return event, event
+    return event, _instant(rows, "source.arrival_time", source.arrival_time)
+
+
+def _instant(rows: DataFrame, key: str, expression: str) -> Column:
+    kind = _type_of(rows, F.expr(expression))
+    if wrong := no_instant(key, expression, kind.simpleString()):
+        raise ContractError(wrong)
+    return F.try_to_timestamp(F.expr(expression)) if isinstance(kind, StringType) else F.expr(expression)
+
+
+def _type_of(rows: DataFrame, column: Column) -> DataType:
+    return rows.select(column).schema.fields[0].dataType
+
+
+def _written(expression: str | None) -> Column:
+    return F.lit(None).cast("string") if expression is None else F.expr(expression).cast("string")
+
+
+def _reason(source: Source, columns: Mapping[str, Column]) -> Column:
+    """Why a record cannot be read; asked of what was read itself, so that text is made only where it is wanted."""
+    first_ms, end_ms = source.event_time_range
+    event_ms = columns["event_time_ms"]
+    reasons = {
+        "null_event_time": F.expr(source.event_time).isNull(),
+        "unparsable_event_time": event_ms.isNull(),
+        "absurd_event_time": (event_ms < F.lit(first_ms)) | (event_ms >= F.lit(end_ms)),
+        **({"null_source_partition": F.col(source.partition).isNull()} if source.partition else {}),
+        "null_sequence": columns["arrival_seq"].isNull(),
+    }
+    if source.arrival_time is not None:
+        reasons["null_arrival_time"] = F.expr(source.arrival_time).isNull()
+        reasons["unparsable_arrival_time"] = columns["arrival_time_ms"].isNull()
+    return F.coalesce(*(F.when(is_so, F.lit(reason)) for reason, is_so in reasons.items()))
+
+
+def within(spark: SparkSession, interval: Interval, owned_files: Iterable[str]) -> Column:
+    """Whether a chunk reads a record: one of its interval, or an unreadable one of the files it answers for.
+
+    A record without a readable time cannot be placed, so it belongs to the first chunk that reads its file.
+    """
+    is_readable = F.col(REASON).isNull()
+    is_inside = IntervalColumns.of(spark, interval).hold(F.col("event_time_ms"))
+    ours = as_arrays(spark, {"files": pa.array(list(owned_files), pa.string())})["files"]
+    is_ours = F.array_contains(ours, F.col(FILE))
+    return (is_readable & F.coalesce(is_inside, F.expr("false"))) | (~is_readable & is_ours)
+
+
+def deduplicated(columns: Sequence[str]) -> Step:
+    """Add `is_duplicate`: another row with the same columns and event time arrived before.
+
+    The event time is compared too, so that the answer does not depend on which chunk reads the row.
+    """
+    if not columns:
+        return lambda events: events.withColumn("is_duplicate", F.expr("false"))
+    by = [F.col(column) for column in columns]
+    is_readable = F.col(REASON).isNull()
+    same = Window.partitionBy("event_time_ms", is_readable, *by)
+    copies = same.orderBy(*ARRIVAL_ORDER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return lambda events: events.withColumn("is_duplicate", is_readable & (F.row_number().over(copies) > F.lit(1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The events of files; of at least one."""
+
+    spark: SparkSession
+    files: Sequence[InputFile]
+    read: Callable[[Sequence[str]], DataFrame]
+    """Normalised events of the files at these paths, without those that cannot be read."""
+    damaged: Sequence[InputFile] = ()
+    """Files that cannot be read, with the bounds that they had: nobody may need them."""
+
+    def all(self) -> DataFrame:
+        """All of them."""
+        return self.read([file.path for file in self.files])
+
+    def between(self, interval: Interval) -> DataFrame:
+        """Those of an interval."""
+        is_inside = IntervalColumns.of(self.spark, interval).hold(F.col("event_time_ms"))
+        return self.around(interval).where(is_inside)
+
+    def around(self, interval: Interval) -> DataFrame:
+        """Those of the files that may hold some of an interval."""
+        # Where no file can hold an event, any one does: nothing of it is in the interval.
+        return self.read(self.paths_of(interval) or [self.files[0].path])
+
+    def paths_of(self, interval: Interval) -> list[str]:
+        """The files that may hold an event of an interval.
+
+        Raises:
+            ContractError: when a damaged file is one of them.
+        """
+        if needed := [file for file in self.damaged if file.may_hold(interval)]:
+            msg = (
+                f"cannot read input file {needed[0].path}: it is damaged, and may hold an event of {interval}\n\n"
+                'hint: put it back, move it away, or set source.corrupt_files = "skip"; then plan the range anew'
+            )
+            raise ContractError(msg)
+        return [file.path for file in self.files if file.may_hold(interval)]

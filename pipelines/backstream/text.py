@@ -1,0 +1,55 @@
+"""Numbers in the words that all texts for people share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+
+def share_text(part: float, whole: float = 1) -> str:
+    """`94.2 %` of a whole; nothing is rounded to none or to all, and of nothing there is no share."""
+    if not whole:
+        return "-"
+    share = round(part / whole, 3)
+    if share in (0, 1) and part not in (0, whole):
+        return "< 0.1 %" if share == 0 else f"{'>' if part < whole else '<'} {99.9 if part < whole else 100.1} %"
+    return f"{share * 100:,.1f}".removesuffix(".0") + " %"
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """A line per key with another value, such as `window.size: "1h" -> "2h"`, by name; `absent`: no such key."""
+    before, after = dict(_flat(old, "")), dict(_flat(new, ""))
+    changed = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
+    return [f"{key}: {before.get(key, 'absent')} -> {after.get(key, 'absent')}" for key in changed]
+
+
+def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    """Dotted keys and their values as JSON; lists are values."""
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", json.dumps(value, ensure_ascii=False)
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    """An object per line."""
+    ARROW = "arrow"
+    """Arrow's stream, for programs."""
+
+
+class Form(StrEnum):
+    """How a report is written."""
+
+    HTML = "html"
+    """The page, one self-contained file."""
+    MD = "md"
+    """Markdown for a pull request or a chat."""
+    JSON = "json"

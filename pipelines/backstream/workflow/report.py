@@ -1,0 +1,174 @@
+"""The report of a run in the form that was asked for, from whatever the run has left."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from backstream.definition.loader import parse
+from backstream.definition.model import Definition
+from backstream.errors import BackstreamError, SpecError
+from backstream.eventtime.instants import SECOND_MS
+from backstream.lake.diff import AggregateChange as SummedChange
+from backstream.lake.ledger import RunRow, checks, runs
+from backstream.lake.snapshots import AsOf
+from backstream.report.delay_histogram import delays_of
+from backstream.report.formatting import second_text
+from backstream.report.html import render
+from backstream.report.run_context import SAID, AggregateChange, Changed, Known
+from backstream.report.summary import Brief
+from backstream.runs.home import Home, write_text
+from backstream.runs.manifest import home_of, manifests_of
+from backstream.runs.plan import Plan
+from backstream.runs.results import Audit, Outcome, Publication
+from backstream.text import Form
+from backstream.workflow.dataset_state import leave_figures
+from backstream.workflow.history import Difference, difference
+
+
+def report_run(plan: Plan) -> Path:
+    """Write the run report from whatever the run has left so far, and return the file.
+
+    Leaves beside it what the pages inside Airflow show of the run. What they show of its dataset as it is now is
+    looked for by `observe.refresh`: it takes a look at the source, and no report waits for that.
+    """
+    write_text(plan.folder.report, report_text(plan, Form.HTML))
+    leave_figures(plan)
+    return plan.folder.report
+
+
+def report_text(plan: Plan, form: Form) -> str:
+    """The report of a run as text; nothing is written."""
+    found = brief(plan)
+    known = known_of(
+        plan, found.definition, found.publication, is_complete=len(found.manifests) == len(plan.chunks)
+    )
+    told = Brief(plan, found.definition, found.manifests, found.audit, found.publication, known)
+    if form is Form.MD:
+        return told.markdown()
+    if form is Form.JSON:
+        return json.dumps(told.as_json(), indent=1) + "\n"
+    frame = pd.read_parquet(plan.folder.audit) if plan.folder.audit.exists() else None
+    return render(plan, told.manifests, told.audit, frame, told.publication, told.definition, known)
+
+
+def brief(plan: Plan) -> Brief:
+    """What a run has left in its folder; the lake is not asked."""
+    folder = plan.folder
+    return Brief(
+        plan,
+        parse(plan.definition, f"plan {plan.run_id}"),
+        manifests_of(plan),
+        Audit.read(folder.verdict) if folder.verdict.exists() else None,
+        Publication.read(folder.publication) if folder.publication.exists() else None,
+        Known(),
+    )
+
+
+def plan_of(home: Home, run_id: str) -> Plan:
+    """The plan of a run.
+
+    Raises:
+        SpecError: when there is no such run here.
+    """
+    found = sorted((home.path / "runs").glob("*/*/plan.json"))
+    for path in found:
+        if path.parent.name == run_id:
+            return Plan.read(path)
+    msg = f"no definition and no run {run_id!r} in {home.path}, which has {len(found):,} runs"
+    raise SpecError(msg)
+
+
+_CHANGES_SHOWN = 8
+_RUNS_SHOWN = 12
+_HIDDEN = (*SAID, "window_end")
+
+
+def known_of(plan: Plan, definition: Definition, publication: Publication | None, *, is_complete: bool) -> Known:
+    """What the lake, the ledger and the recording tell about a run now.
+
+    Args:
+        plan: of the run.
+        definition: that the plan holds.
+        publication: what the run committed, None when nothing.
+        is_complete: whether every chunk has finished, so that there is something to compare.
+    """
+    why_not: dict[str, str] = {}
+    rows = runs(home_of(plan), plan.dataset)
+    past = _newest_outcomes(rows, plan.run_id)
+    delays, why_not["delays"] = delays_of(plan, definition)
+    changed, why_not["changed"] = (
+        _changed(plan, publication) if is_complete else (None, "not every chunk finished")
+    )
+    return Known(
+        written_at_ms=int(time.time() * SECOND_MS),
+        changed=changed,
+        own=next((row for row in rows if row.run_id == plan.run_id), None),
+        past=past,
+        outcomes=_outcomes(plan, past),
+        delays=delays,
+        why_not=why_not,
+    )
+
+
+def _newest_outcomes(rows: Sequence[RunRow], own: str) -> tuple[RunRow, ...]:
+    """The last row of each other run, the newest first."""
+    found: dict[str, RunRow] = {}
+    for row in rows:
+        if row.run_id != own:
+            found.setdefault(row.run_id, row)
+    return tuple(found.values())
+
+
+def _outcomes(plan: Plan, past: Sequence[RunRow]) -> dict[str, tuple[Outcome, ...]]:
+    """What each check said in the last runs, the oldest first; a run audited twice by its last answer."""
+    shown = [row.run_id for row in past[:_RUNS_SHOWN]]
+    said: dict[str, dict[str, Outcome]] = {}
+    for row in checks(home_of(plan), plan.dataset, shown):
+        said.setdefault(row["name"], {})[row["run_id"]] = Outcome(row["outcome"])
+    return {
+        name: tuple(of_run[run_id] for run_id in reversed(shown) if run_id in of_run)
+        for name, of_run in said.items()
+    }
+
+
+def _changed(plan: Plan, publication: Publication | None) -> tuple[Changed | None, str]:
+    if publication and not publication.replaced_rows and not publication.already:
+        return None, "nothing had been published in this range before"
+    try:
+        return _told(difference(home_of(plan), plan.run_id, _CHANGES_SHOWN)), ""
+    except BackstreamError as error:
+        return None, str(error).partition("\n")[0]
+
+
+def _told(found: Difference) -> Changed:
+    changes = found.changes
+    return Changed(
+        is_published=found.is_published,
+        against=_state(found.against) if found.against else "",
+        windows=changes.windows,
+        aggregates=tuple(_aggregate(name, total) for name, total in changes.aggregates.items()),
+        old_runs=changes.old_runs,
+    )
+
+
+def _state(against: AsOf) -> str:
+    by = f" by run {against.run_id}" if against.run_id else ""
+    return f"version {against.version} of {second_text(against.made_at_ms)}{by}"
+
+
+def _aggregate(name: str, total: SummedChange) -> AggregateChange:
+    rows = [row for table in total.largest for row in table.slice(0, _CHANGES_SHOWN).to_pylist()]
+    return AggregateChange(name, total.rows, total.difference, tuple(_row(row) for row in rows))
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A difference as the report shows it: its window, its keys in words, what was said and what is said now."""
+    keys = {name: value for name, value in row.items() if name not in (*_HIDDEN, "window_start")}
+    told = {name: row[name] for name in ("window_start", "change", "old_value", "new_value", "difference")}
+    return told | {"keys": keys}

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from backstream.eventtime.instants import DAY_MS
+from backstream.eventtime.seals import Delivered, Evidence, Seal, SealRule, sealed_days
+
+TWO_DAYS_MS = 2 * DAY_MS
+
+
+def seals(days: int, *delivered: Delivered, rule: SealRule) -> list[Seal]:
+    return [each.seal for each in sealed_days([day * DAY_MS for day in range(days)], delivered, rule)]
+
+
+def delivery(partition: str, day: int, arrived_day: float, events: int = 1) -> Delivered:
+    return Delivered(partition, day * DAY_MS, events, int(arrived_day * DAY_MS))
+
+
+def test_a_day_is_sealed_by_an_arrival_later_than_its_end_and_the_horizon() -> None:
+    #  day     0    1    2    3    4
+    #  A                         at 3.0 exactly: day 0 ends at 1, and two days may pass
+    rule = SealRule(TWO_DAYS_MS)
+
+    assert seals(2, delivery("A", 0, 0.5), delivery("A", 3, 3.0), rule=rule) == [Seal.OPEN, Seal.OPEN]
+    assert seals(2, delivery("A", 0, 0.5), delivery("A", 3, 3.1), rule=rule) == [Seal.SEALED, Seal.OPEN]
+
+
+def test_a_sealed_day_without_an_event_is_empty() -> None:
+    rule = SealRule(0)
+
+    assert seals(3, delivery("A", 0, 0.5), delivery("A", 2, 2.5), rule=rule) == [
+        Seal.SEALED,
+        Seal.EMPTY,
+        Seal.OPEN,
+    ]
+
+
+def test_where_one_partition_stays_behind_its_part_is_missing() -> None:
+    delivered = [delivery("A", 0, 0.5), delivery("B", 0, 0.5), delivery("A", 1, 1.5)]
+
+    assert sealed_days([0, DAY_MS], delivered, SealRule(0)) == [
+        Evidence(0, Seal.MISSING, "no arrival of B after 1970-01-02T00:00Z"),
+        Evidence(DAY_MS, Seal.OPEN, "no arrival of A, B after 1970-01-03T00:00Z"),
+    ]
+
+
+def test_a_partition_that_is_idle_by_rule_is_not_waited_for() -> None:
+    delivered = [delivery("A", 0, 0.5), delivery("B", 0, 0.5), delivery("A", 1, 1.5)]
+
+    assert seals(1, *delivered, rule=SealRule(0, idle_timeout_ms=DAY_MS)) == [Seal.SEALED]
+    assert seals(1, *delivered, rule=SealRule(0, idle_timeout_ms=DAY_MS + 1)) == [Seal.MISSING]
+
+
+def test_an_expected_partition_that_never_delivered_is_missing_and_never_idle() -> None:
+    rule = SealRule(0, ("A", "C"), idle_timeout_ms=1)
+
+    assert seals(1, delivery("A", 0, 0.5), delivery("A", 1, 1.5), rule=rule) == [Seal.MISSING]
+
+
+def test_where_nothing_has_arrived_every_day_is_open() -> None:
+    assert sealed_days([0], [], SealRule(0)) == [Evidence(0, Seal.OPEN, "no arrival after 1970-01-02T00:00Z")]

@@ -1,0 +1,183 @@
+"""No stale window is missed: every row that a slow recomputation changes lies in one that is named."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+from backstream.eventtime.instants import DAY_MS
+from backstream.eventtime.stale_windows import (
+    Change,
+    StaleWindow,
+    Touch,
+    days_of,
+    events_by_file,
+    slice_ms,
+    stale_windows,
+)
+from backstream.eventtime.windows import Cumulate, Session, Sliding, TimeWindow, Tumbling, WindowSpec
+
+Event = tuple[str, int]
+Rows = Counter[tuple[str, TimeWindow]]
+
+SPECS = [
+    Tumbling(10),
+    Tumbling(10, 3),
+    Sliding(10, 4),
+    Sliding(12, 5, 2),
+    Sliding(4, 10, 1),
+    Cumulate(12, 3),
+    Cumulate(12, 4, 5),
+    Session(4),
+    Session(1),
+]
+HISTORIES = 300
+
+
+def recomputed(events: Iterable[Event], spec: WindowSpec) -> Rows:
+    """How many events each key has in each window, by the plainest of loops."""
+    if not isinstance(spec, Session):
+        return Counter((key, window) for key, at_ms in events for window in spec.assign(at_ms))
+    rows: Rows = Counter()
+    for key, at_ms in sorted(events):
+        window, count = TimeWindow(at_ms, at_ms + spec.gap_ms), 1
+        touched = [place for place in rows if place[0] == key and place[1].end_ms >= at_ms]
+        for place in touched:
+            window, count = TimeWindow(place[1].start_ms, window.end_ms), count + rows.pop(place)
+        rows[key, window] = count
+    return rows
+
+
+def touches(
+    file: str, events: Sequence[Event], spec: WindowSpec, *, is_added: bool = True, copies: bool = False
+) -> list[Touch]:
+    """What the index of a file would tell of it."""
+    width_ms, offset_ms = slice_ms(spec)
+    slices: dict[tuple[str, int], list[int]] = {}
+    for key, at_ms in events:
+        slices.setdefault((key, (at_ms - offset_ms) // width_ms), []).append(at_ms)
+    change = Change.NEW if is_added else Change.REMOVED
+    return [
+        Touch(file, change, min(at), max(at), len(at), key, is_added=is_added, is_of_any_key=copies)
+        for (key, _), at in slices.items()
+    ]
+
+
+def named(stale: Sequence[StaleWindow], rows: Iterable[tuple[str, TimeWindow]]) -> set[tuple[str, TimeWindow]]:
+    """Which of these rows are said to be stale."""
+    by_window: dict[TimeWindow, list[StaleWindow]] = {}
+    for each in stale:
+        by_window.setdefault(each.window, []).append(each)
+    return {
+        (key, window)
+        for key, window in rows
+        if any(each.is_of_any_key or key in each.keys for each in by_window.get(window, ()))
+    }
+
+
+def history(chance: random.Random) -> list[Event]:
+    count, span = chance.randrange(1, 14), chance.choice((15, 60, 200))
+    return [(chance.choice("ab"), chance.randrange(-20, span)) for _ in range(count)]
+
+
+def changed(before: Rows, after: Rows) -> set[tuple[str, TimeWindow]]:
+    return {place for place in {*before, *after} if before[place] != after[place]}
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_every_row_that_new_events_change_is_named_and_no_other(spec: WindowSpec) -> None:
+    chance = random.Random(str(spec))  # noqa: S311 - test data
+    for _ in range(HISTORIES):
+        old, new = history(chance), history(chance)
+        before, after = recomputed(old, spec), recomputed([*old, *new], spec)
+
+        stale = stale_windows(spec, touches("b", new, spec), list(before))
+
+        # Without copies each new event changes each row it meets.
+        assert named(stale, {*before, *after}) == changed(before, after), (old, new)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_every_row_that_a_removed_file_changes_lies_in_a_window_that_is_named(
+    spec: WindowSpec,
+) -> None:
+    chance = random.Random(str(spec))  # noqa: S311 - test data
+    for _ in range(HISTORIES):
+        kept, gone = history(chance), history(chance)
+        before, after = recomputed([*kept, *gone], spec), recomputed(kept, spec)
+
+        stale = stale_windows(spec, touches("b", gone, spec, is_added=False), list(before))
+
+        missed = (changed(before, after) & {*before}) - named(stale, before)
+        assert missed == set(), (kept, gone)
+        spans = [each.window for each in stale]
+        new = {*after} - {*before}  # parts of sessions that were one
+        assert all(any(span.start_ms <= w.start_ms < span.end_ms for span in spans) for _, w in new)
+
+
+def test_a_file_that_nobody_read_touches_all_that_its_footer_allows() -> None:
+    rows = [("a", TimeWindow(start_ms, start_ms + 10)) for start_ms in range(0, 50, 10)]
+    gone = Touch("b", Change.REMOVED, 19, 30, is_added=False, is_of_any_key=True)
+
+    #  rows   [0 [10 [20 [30 [40
+    #  file        19.....30
+    stale = stale_windows(Tumbling(10), [gone], rows)
+
+    assert [each.window.start_ms for each in stale] == [10, 20, 30]
+    assert events_by_file(stale[0].touches) == {"b": None}
+
+
+def test_events_of_several_files_are_counted_per_window_and_file() -> None:
+    spec = Tumbling(10)
+    found = stale_windows(
+        spec, [*touches("x", [("a", 1), ("a", 2), ("b", 3)], spec), *touches("y", [("a", 4), ("a", 14)], spec)], []
+    )
+
+    assert [(each.window.start_ms, each.keys, events_by_file(each.touches)) for each in found] == [
+        (0, {"a", "b"}, {"x": 3, "y": 1}),
+        (10, {"a"}, {"y": 1}),
+    ]
+
+
+def test_a_record_joins_two_published_sessions_and_both_are_stale() -> None:
+    #  published   [0----5)    [9-----14)
+    #  new               .5.........        [5, 9] touches both
+    rows = [("a", TimeWindow(0, 5)), ("a", TimeWindow(9, 14)), ("b", TimeWindow(0, 9)), ("a", TimeWindow(30, 34))]
+
+    stale = stale_windows(Session(4), touches("x", [("a", 5)], Session(4)), rows)
+
+    assert [(each.window, each.keys) for each in stale] == [
+        (TimeWindow(0, 5), {"a"}),
+        (TimeWindow(0, 14), {"a"}),
+        (TimeWindow(9, 14), {"a"}),
+    ]
+
+
+def test_where_copies_may_have_other_keys_every_session_in_reach_is_stale() -> None:
+    rows = [("a", TimeWindow(0, 5)), ("b", TimeWindow(2, 6)), ("b", TimeWindow(30, 34))]
+    touch = Touch("x", Change.NEW, 3, 3, 1, "c", is_added=False, is_of_any_key=True)
+
+    stale = stale_windows(Session(4), [touch], rows)
+
+    assert [each.window for each in stale] == [TimeWindow(0, 5), TimeWindow(2, 6)]
+
+
+@pytest.mark.parametrize("others", [[], [("z", TimeWindow(100, 200))]], ids=["alone", "beside a long one"])
+def test_a_session_in_reach_is_stale_however_long_others_are(others: list[tuple[str, TimeWindow]]) -> None:
+    touch = Touch("x", Change.REMOVED, 8, 8, 1, "a", is_added=False)
+
+    stale = stale_windows(Session(4), [touch], [("a", TimeWindow(0, 5)), *others])
+
+    assert [each.window for each in stale] == [TimeWindow(0, 5)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "days"), [(Sliding(3 * DAY_MS, DAY_MS), [0]), (Session(DAY_MS), [0, 1, 2])], ids=str
+)
+def test_a_window_belongs_to_the_day_it_starts_in_and_a_session_to_each_it_meets(
+    spec: WindowSpec, days: list[int]
+) -> None:
+    assert [day // DAY_MS for day in days_of(spec, TimeWindow(5, 2 * DAY_MS + 5))] == days

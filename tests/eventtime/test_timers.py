@@ -1,0 +1,45 @@
+"""Event-time timers of a process function, one function per key."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from backstream.eventtime.instants import MAX_MS
+from backstream.eventtime.records import Clock, Record
+from backstream.eventtime.timers import KeyTimers, timer_firings
+from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.watermarks import Emission, watermarks
+
+
+class Third:
+    """Sets a timer at every third record of its key."""
+
+    def __init__(self) -> None:
+        self.records = 0
+
+    def on_record(self, record: Record, timers: KeyTimers) -> None:
+        """Count it."""
+        self.records += 1
+        if self.records == 3:
+            timers.register(record.event_time_ms)
+
+    def on_timer(self, key: Hashable, timestamp_ms: int, timers: KeyTimers) -> None:
+        """Set another one, in the past: it fires with the same watermark."""
+        if timestamp_ms > 100:
+            timers.register(timestamp_ms - 100)
+
+
+def test_state_belongs_to_a_key() -> None:
+    #  arrival  0  1  2  3  4  5
+    #  key      a  b  a  b  a  b
+    records = [Record(at, 0, "ab"[at % 2], 100 + at) for at in range(6)]
+    emission = Emission(Strategy(StrategyKind.MONOTONOUS, interval_ms=1))
+
+    fired = timer_firings(records, watermarks(records, emission, Clock(0, 1, 5), [0]), Third)
+
+    assert [(each.key, each.timestamp_ms, each.watermark_ms) for each in fired] == [
+        ("a", 104, MAX_MS),
+        ("a", 4, MAX_MS),
+        ("b", 105, MAX_MS),
+        ("b", 5, MAX_MS),
+    ]

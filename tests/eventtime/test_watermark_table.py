@@ -1,0 +1,36 @@
+"""The published table of watermarks, window size 5, bound 2, allowed lateness 1, one record per millisecond."""
+
+from __future__ import annotations
+
+from backstream.eventtime.instants import MAX_MS, MIN_MS
+from backstream.eventtime.records import Clock, Fate, Record
+from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.watermarks import Emission, watermarks
+from backstream.eventtime.window_operator import panes
+from backstream.eventtime.windows import Tumbling
+
+#  arrival        0  1  2  3  4  5  6  7  8  9  10
+EVENT_TIMES_MS = [1, 3, 2, 6, 4, 5, 7, 3, 9, 3, 12]
+
+
+def test_the_published_table_comes_out() -> None:
+    records = [Record(arrival, 0, "a", event) for arrival, event in enumerate(EVENT_TIMES_MS)]
+    strategy = Strategy(StrategyKind.BOUNDED, delay_ms=2, interval_ms=1)
+
+    heard = watermarks(records, Emission(strategy), Clock(0, 1, 11), [0])
+    result = panes(records, heard, Tumbling(5), allowed_lateness_ms=1)
+
+    # Before each record the greatest event time so far, less the bound of 2, less 1.
+    assert heard.in_force_ms == [MIN_MS, -2, 0, 0, 3, 3, 3, 4, 4, 6, 6]
+    # [0,5) fires when 7 has come (watermark 4), again with the late 3; the last 3 finds it gone at watermark 6.
+    assert [
+        (pane.window.start_ms, pane.timing.value, [EVENT_TIMES_MS[number] for number in pane.records])
+        for pane in result.panes
+    ] == [
+        (0, "on_time", [1, 3, 2, 4]),
+        (0, "late", [1, 3, 2, 4, 3]),
+        (5, "on_time", [6, 5, 7, 9]),
+        (10, "on_time", [12]),
+    ]
+    assert [pane.watermark_ms for pane in result.panes] == [4, 4, 9, MAX_MS]
+    assert result.fates == [*[Fate.ON_TIME] * 7, Fate.LATE, Fate.ON_TIME, Fate.DROPPED, Fate.ON_TIME]

@@ -1,0 +1,98 @@
+"""Window assignment."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backstream.errors import SpecError
+from backstream.eventtime.instants import MAX_MS, MIN_MS
+from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec
+
+EVENT_TIMES_MS = st.integers(-(2**45), 2**45)
+
+
+@pytest.mark.parametrize(
+    ("event_time_ms", "offset_ms", "expected"),
+    [
+        (0, 0, (0, 1000)),
+        (999, 0, (0, 1000)),
+        (1000, 0, (1000, 2000)),
+        (-1, 0, (-1000, 0)),
+        (-1000, 0, (-1000, 0)),
+        (-1001, 0, (-2000, -1000)),
+        (0, 300, (-700, 300)),
+        (0, -300, (-300, 700)),
+    ],
+)
+def test_tumbling_windows_hold_their_start_and_not_their_end(
+    event_time_ms: int, offset_ms: int, expected: tuple[int, int]
+) -> None:
+    assert Tumbling(1000, offset_ms).assign(event_time_ms) == [expected]
+
+
+def test_sliding_windows_come_latest_first() -> None:
+    #  event         12
+    #  [10 ...  20)  |
+    #  [ 5 .. 15)    |
+    assert Sliding(10, 5).assign(12) == [(10, 20), (5, 15)]
+    assert Sliding(10, 5).assign(-1) == [(-5, 5), (-10, 0)]
+
+
+def test_a_size_that_is_no_multiple_of_the_slide_gives_some_instants_one_window_more() -> None:
+    assert [len(Sliding(10, 4).assign(instant)) for instant in range(4)] == [3, 3, 2, 2]
+
+
+def test_with_a_slide_larger_than_the_size_some_instants_lie_in_a_hole() -> None:
+    assert [len(Sliding(3, 5).assign(instant)) for instant in range(6)] == [1, 1, 1, 0, 0, 1]
+
+
+def test_cumulating_windows_share_a_start_and_grow() -> None:
+    assert Cumulate(30, 10).assign(12) == [(0, 20), (0, 30)]
+
+
+def test_a_window_that_ends_past_the_last_instant_wraps_as_in_java() -> None:
+    (window,) = Tumbling(1000).assign(MAX_MS - 5)
+    assert window.end_ms < 0
+
+
+def test_an_event_time_that_means_no_timestamp_is_refused() -> None:
+    with pytest.raises(SpecError) as refused:
+        Tumbling(10).assign(MIN_MS)
+    assert str(refused.value) == (
+        "event time -9223372036854775808 ms means `no timestamp`, so no window can be assigned"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Tumbling(0), "window size must be positive, got 0 ms"),
+        (lambda: Tumbling(60, 60), "window offset must be smaller than its size of 60 ms, got 60 ms"),
+        (lambda: Tumbling(60, -60), "window offset must be smaller than its size of 60 ms, got -60 ms"),
+        (lambda: Sliding(60, 0), "window slide must be positive, got 0 ms"),
+        (lambda: Sliding(60, 10, 10), "window offset must be smaller than its slide of 10 ms, got 10 ms"),
+        (lambda: Cumulate(60, 7), "window size must be a multiple of its step of 7 ms, got 60 ms"),
+        (lambda: Session(-1), "window gap must be positive, got -1 ms"),
+    ],
+)
+def test_impossible_windows_are_refused(make: type[WindowSpec], message: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        make()  # type: ignore[call-arg]  # a lambda that takes nothing
+    assert str(refused.value) == message
+
+
+@given(EVENT_TIMES_MS, st.integers(1, 10_000), st.integers(1, 10_000), st.integers(-9_999, 9_999))
+def test_an_instant_lies_in_exactly_the_sliding_windows_that_hold_it(
+    event_time_ms: int, size_ms: int, slide_ms: int, offset_ms: int
+) -> None:
+    offset_ms %= slide_ms
+    near = range(event_time_ms - size_ms - slide_ms, event_time_ms + 1)
+    holding = [
+        (start, start + size_ms)
+        for start in near
+        if (start - offset_ms) % slide_ms == 0 and start <= event_time_ms < start + size_ms
+    ]
+
+    assert sorted(Sliding(size_ms, slide_ms, offset_ms).assign(event_time_ms)) == holding

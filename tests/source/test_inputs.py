@@ -1,0 +1,515 @@
+"""One bad file is one bad file: what is no data is left out, what is damaged is refused to those who need it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
+from tests.workflow.publishing import publish_counts
+from typer.testing import CliRunner
+
+from backstream.cli import app
+from backstream.definition.loader import load
+from backstream.errors import BackstreamError, ContractError, PlanError
+from backstream.runs.home import HOME_VARIABLE
+from backstream.runs.input_files import HIDDEN, OTHER_SUFFIX, Files, SkippedFile
+from backstream.runs.input_notes import GONE_HINT, input_notes
+from backstream.runs.plan import Mode, Plan
+
+SKIP = CLICKS.replace("[source]\n", '[source]\ncorrupt_files = "skip"\n')
+BAD_PAGE = "Couldn't deserialize thrift: don't know what type: ?"
+HINT = '\n\nhint: put it back, move it away, or set source.corrupt_files = "skip"'
+MAGIC = "Parquet magic bytes not found in footer. Either the file is corrupted or this is not a parquet file"
+
+
+def write_days(folder: Path, *days: int) -> None:
+    """A file per day of March with one click at 05:00."""
+    for day in days:
+        write_clicks(folder / f"data/{day}.parquet", [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home")])
+
+
+def damage_pages(file: Path) -> None:
+    """Spoil what lies between the first bytes and the footer."""
+    content = bytearray(file.read_bytes())
+    footer = int.from_bytes(content[-8:-4], "little") + 8
+    for number in range(4, len(content) - footer):
+        content[number] ^= 0x5A
+    file.write_bytes(content)
+
+
+def refusal(folder: Path, error: type[BackstreamError], text: str = CLICKS, **asked: str) -> str:
+    """What is said against a plan, the folder's path left out."""
+    mode = Mode(asked.pop("mode", "recompute"))
+    with pytest.raises(error) as refused:
+        planned(folder, write_definition(folder, text), mode=mode, **asked)
+    return str(refused.value).replace(str(folder), "FOLDER")
+
+
+def names(plan: Plan) -> list[str]:
+    return [Path(file.path).name for file in plan.inputs]
+
+
+def test_what_is_no_data_is_left_out_and_the_plan_lists_it(tmp_path: Path) -> None:
+    for name in ("a.parquet", "b.snappy.parquet", "c.parq", "d.pq", "e.PARQUET"):
+        write_clicks(tmp_path / "data" / name, [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
+    for name in (
+        "README.txt",
+        "manifest.json",
+        "_SUCCESS",
+        ".a.parquet.crc",
+        "_temporary/0/x.parquet",
+        "x.parquet.tmp",
+    ):
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / name).touch()
+
+    plan = planned(tmp_path, write_definition(tmp_path))
+
+    assert names(plan) == ["a.parquet", "b.snappy.parquet", "c.parq", "d.pq", "e.PARQUET"]
+    folder = f"{tmp_path}/data"
+    assert plan.ignored == {
+        HIDDEN: Files(3, (f"{folder}/.a.parquet.crc", f"{folder}/_SUCCESS", f"{folder}/_temporary/0/x.parquet")),
+        OTHER_SUFFIX: Files(3, (f"{folder}/README.txt", f"{folder}/manifest.json", f"{folder}/x.parquet.tmp")),
+    }
+    assert Plan.read(plan.folder.plan) == plan
+
+
+def test_of_many_files_that_are_no_data_ten_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_days(tmp_path, 1)
+    for number in range(12):
+        (tmp_path / f"data/{number:02}.csv").touch()
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    definition = write_definition(tmp_path)
+
+    asked = ["plan", str(definition), "--since", "2024-03-01", "--until", "2024-03-02"]
+    printed = CliRunner().invoke(app, asked).output
+
+    listed = ", ".join(f"{tmp_path}/data/{number:02}.csv" for number in range(10))
+    line = f"no data: 12 files with another suffix than .parquet, .parq, .pq: {listed} and 2 more"
+    assert line in printed.splitlines()
+
+
+@pytest.mark.parametrize("name", ["clicks.dat", "clicks"])
+def test_a_source_that_is_one_file_is_read_whatever_its_suffix(tmp_path: Path, name: str) -> None:
+    write_clicks(tmp_path / name, [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
+
+    plan = planned(tmp_path, write_definition(tmp_path, path=f'"{tmp_path}/{name}"'))
+
+    assert names(plan) == [name]
+
+
+def test_a_source_that_is_one_file_which_spark_would_leave_out_is_refused(tmp_path: Path) -> None:
+    write_clicks(tmp_path / "_clicks.parquet", [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
+
+    assert refusal(tmp_path, PlanError, CLICKS.replace("{folder}/data", "{folder}/_clicks.parquet")) == (
+        "Spark reads nothing from a file whose name begins with _ or .: FOLDER/_clicks.parquet"
+        " (FOLDER/clicks.toml, source.path)\n\nhint: give the file another name"
+    )
+
+
+def empty(file: Path) -> str:
+    file.write_bytes(b"")
+    return "Parquet file size is 0 bytes"
+
+
+def foreign(file: Path) -> str:
+    file.write_text("happened_at,page\n2024-03-01T05:00Z,home\n")
+    return MAGIC
+
+
+def cut_off(file: Path) -> str:
+    file.write_bytes(file.read_bytes()[:-100])
+    return MAGIC
+
+
+@pytest.mark.parametrize("damage", [empty, foreign, cut_off])
+def test_a_damaged_file_that_nobody_knew_may_hold_any_event(tmp_path: Path, damage: object) -> None:
+    write_days(tmp_path, 1, 2)
+    assert callable(damage)
+    reason = damage(tmp_path / "data/2.parquet")
+
+    for since, until in (("2024-03-01", "2024-03-02"), ("2024-03-02", "2024-03-03")):
+        assert refusal(tmp_path, PlanError, since=since, until=until) == (
+            "cannot read input file FOLDER/data/2.parquet, which may hold any event, so each range needs it: "
+            f"{reason} (FOLDER/clicks.toml){HINT}"
+        )
+
+
+def test_a_damaged_file_that_an_earlier_run_knew_is_refused_to_the_ranges_that_need_it(tmp_path: Path) -> None:
+    write_days(tmp_path, 1, 2, 3)
+    planned(tmp_path, write_definition(tmp_path))
+    empty(tmp_path / "data/2.parquet")
+    empty(tmp_path / "data/3.parquet")
+
+    plan = planned(tmp_path, write_definition(tmp_path))
+
+    assert names(plan) == ["1.parquet"]
+    assert [Path(file.path).name for file in plan.damaged] == ["2.parquet", "3.parquet"]
+    assert input_notes(plan) == [
+        (
+            "Damaged, not needed",
+            f"{tmp_path}/data/{day}.parquet: an earlier run knew that it holds no event of this range",
+        )
+        for day in (2, 3)
+    ]
+    # The plan that was made since does not read it, but still knows its bounds.
+    assert names(planned(tmp_path, write_definition(tmp_path))) == ["1.parquet"]
+    assert refusal(tmp_path, PlanError, since="2024-03-02", until="2024-03-04") == (
+        "cannot read input file FOLDER/data/2.parquet, which this range needs: it held events from "
+        "2024-03-02T05:00Z to 2024-03-02T05:00Z: Parquet file size is 0 bytes (FOLDER/clicks.toml)"
+        f"\n  and 1 more{HINT}"
+    )
+
+
+def test_a_replay_needs_every_file_since_watermarks_rest_on_all(tmp_path: Path) -> None:
+    write_days(tmp_path, 1, 2)
+    planned(tmp_path, write_definition(tmp_path))
+    empty(tmp_path / "data/2.parquet")
+
+    assert refusal(tmp_path, PlanError, mode="replay") == (
+        "cannot read input file FOLDER/data/2.parquet, which every replay needs: watermarks rest on all that "
+        f"arrived: Parquet file size is 0 bytes (FOLDER/clicks.toml){HINT}"
+    )
+
+
+def test_a_file_without_rows_is_no_damage_whatever_its_columns_are(tmp_path: Path) -> None:
+    write_days(tmp_path, 1)
+    write_clicks(tmp_path / "data/none.parquet", [], dict.fromkeys(COLUMNS, pa.null()))
+
+    plan = planned(tmp_path, write_definition(tmp_path))
+
+    assert (names(plan), plan.chunks[0].files, plan.absent) == (["1.parquet", "none.parquet"], (0,), {})
+
+
+def test_damaged_files_are_skipped_where_the_definition_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_days(tmp_path, 1, 2, 3, 4)
+    foreign(tmp_path / "data/2.parquet")
+    damage_pages(tmp_path / "data/3.parquet")
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    definition = write_definition(tmp_path, SKIP)
+
+    plan = planned(tmp_path, definition, until="2024-03-05")
+
+    assert names(plan) == ["1.parquet", "4.parquet"]
+    assert [(Path(each.path).name, each.reason, each.rows) for each in plan.skipped] == [
+        ("2.parquet", MAGIC, None),
+        ("3.parquet", BAD_PAGE, 1),
+    ]
+    assert [chunk.files for chunk in plan.chunks] == [(0,), (), (), (1,)]
+    assert Plan.read(plan.folder.plan) == plan
+    asked = ["plan", str(definition), "--since", "2024-03-01", "--until", "2024-03-05"]
+    printed = CliRunner().invoke(app, asked).output.splitlines()
+    assert f"damaged, skipped: {tmp_path}/data/2.parquet, an unknown number of rows: {MAGIC}" in printed
+    assert f"damaged, skipped: {tmp_path}/data/3.parquet, 1 row: {BAD_PAGE}" in printed
+
+
+def test_where_all_files_are_damaged_there_is_nothing_to_run(tmp_path: Path) -> None:
+    write_days(tmp_path, 1, 2)
+    damage_pages(tmp_path / "data/1.parquet")
+    foreign(tmp_path / "data/2.parquet")
+
+    assert refusal(tmp_path, PlanError, SKIP, until="2024-03-04") == (
+        "no input file is left: all 2 are damaged (FOLDER/clicks.toml)"
+        f"\n  FOLDER/data/2.parquet, an unknown number of rows: {MAGIC}"
+    )
+
+
+def test_the_pages_of_a_file_are_read_once_and_again_when_it_has_changed(tmp_path: Path) -> None:
+    write_days(tmp_path, 1, 2)
+    write_clicks(tmp_path / "data/sound.parquet", [(at("1 06:00"), at("1 06:01"), "A", 9, "home")])
+    definition, file = write_definition(tmp_path, SKIP), tmp_path / "data/1.parquet"
+    before = file.stat()
+    planned(tmp_path, definition)
+
+    # Damage that nothing shows: whoever read the file again would find it.
+    damage_pages(file)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert planned(tmp_path, definition).skipped == ()
+    os.utime(file, (1, 1))
+    assert [each.path for each in planned(tmp_path, definition).skipped] == [str(file)]
+
+
+def test_pages_are_read_of_the_files_of_the_range_only(tmp_path: Path) -> None:
+    write_days(tmp_path, 1, 2)
+    write_clicks(tmp_path / "data/sound.parquet", [(at("2 06:00"), at("2 06:01"), "A", 9, "home")])
+    damage_pages(tmp_path / "data/2.parquet")
+    definition = write_definition(tmp_path, SKIP)
+
+    assert planned(tmp_path, definition).skipped == ()
+    assert len(planned(tmp_path, definition, "2024-03-02", "2024-03-03").skipped) == 1
+    assert len(planned(tmp_path, definition, mode=Mode.REPLAY).skipped) == 1
+
+
+def publish_days(folder: Path, *days: int) -> Plan:
+    """Publish each day by a run of its own, and return the last."""
+    for day in days:
+        plan = planned(folder, write_definition(folder), f"2024-03-{day:02}", f"2024-03-{day + 1:02}")
+        publish_counts(plan, [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home")])
+    return plan
+
+
+def test_files_that_published_runs_of_the_range_read_are_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_days(tmp_path, 1, 2, 3, 4)
+    assert not publish_days(tmp_path, 1, 2, 3).gone
+    (tmp_path / "data/2.parquet").unlink()
+    shutil.move(tmp_path / "data/3.parquet", tmp_path / "data/_3.parquet")
+    (tmp_path / "data/4.parquet").unlink()  # nobody has read it
+
+    plan = planned(tmp_path, write_definition(tmp_path), "2024-03-01", "2024-03-06")
+
+    assert plan.gone == Files(2, (f"{tmp_path}/data/2.parquet", f"{tmp_path}/data/3.parquet"))
+    assert Plan.read(plan.folder.plan) == plan
+    assert not planned(tmp_path, write_definition(tmp_path), "2024-03-01", "2024-03-02").gone
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    asked = ["plan", str(tmp_path / "clicks.toml"), "--since", "2024-03-02", "--until", "2024-03-03"]
+    assert (
+        f"gone: 1 file that published runs of this range read: {tmp_path}/data/2.parquet; {GONE_HINT}"
+        in CliRunner().invoke(app, asked).output.splitlines()
+    )
+
+
+def test_only_the_newest_run_of_a_day_says_what_it_should_be_made_of(tmp_path: Path) -> None:
+    write_days(tmp_path, 1)
+    write_clicks(tmp_path / "data/1b.parquet", [(at("1 07:00"), at("1 07:01"), "A", 9, "home")])
+    publish_days(tmp_path, 1)
+    (tmp_path / "data/1b.parquet").unlink()
+    again = planned(tmp_path, write_definition(tmp_path))
+    assert again.gone.count == 1
+    publish_counts(again, [(at("1 05:00"), at("1 05:01"), "A", 1, "home")])
+    later(again)
+
+    assert not planned(tmp_path, write_definition(tmp_path)).gone
+
+
+def later(plan: Plan) -> None:
+    """Publications of a test are made within one second."""
+    content = json.loads(plan.folder.publication.read_text())
+    plan.folder.publication.write_text(json.dumps(content | {"published_at": "2999-01-01T00:00:00+00:00"}))
+
+
+def test_a_source_that_was_moved_as_a_whole_is_still_there(tmp_path: Path) -> None:
+    write_days(tmp_path, 1)
+    publish_days(tmp_path, 1)
+    shutil.move(tmp_path / "data", tmp_path / "archive")
+
+    plan = planned(tmp_path, write_definition(tmp_path, path=f'"{tmp_path}/archive"'))
+
+    assert not plan.gone
+
+
+def test_columns_that_are_not_used_may_change_their_types_or_vanish(tmp_path: Path) -> None:
+    row = (at("1 05:00"), at("1 05:01"), "A", 0, "home")
+    kinds = [pa.int64(), pa.string(), pa.timestamp("ns"), pa.time64("us"), pa.list_(pa.int8())]
+    for number, kind in enumerate(kinds):
+        write_clicks(tmp_path / f"data/{number}.parquet", [(*row, None)], {**COLUMNS, "extra": kind})
+    write_clicks(tmp_path / "data/9.parquet", [row])
+
+    plan = planned(tmp_path, write_definition(tmp_path))
+
+    assert len(plan.chunks[0].files) == 6
+    assert dict(plan.columns) == {
+        "arrived_at": "timestamp",
+        "happened_at": "timestamp",
+        "origin": "string",
+        "page": "string",
+        "seq": "bigint",
+    }
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "wide"),
+    [
+        (pa.int32(), pa.int64(), "bigint"),
+        (pa.int8(), pa.int16(), "smallint"),
+        (pa.int16(), pa.int32(), "int"),
+        (pa.uint32(), pa.int32(), "bigint"),
+        (pa.float32(), pa.float64(), "double"),
+        (pa.decimal128(5, 2), pa.decimal128(12, 2), "decimal(12,2)"),
+        (pa.date32(), pa.date32(), "date"),
+        (pa.timestamp("ms", "UTC"), pa.timestamp("us", "Europe/Zurich"), "timestamp"),
+        (pa.string(), pa.dictionary(pa.int8(), pa.large_string()), "string"),
+    ],
+)
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_a_used_column_has_the_type_that_holds_all_its_values(
+    tmp_path: Path, one: pa.DataType, other: pa.DataType, wide: str, *, is_turned: bool
+) -> None:
+    for name, kind in zip("ba" if is_turned else "ab", (one, other), strict=True):
+        row = (at("1 05:00"), at("1 05:01"), "A", 0, "home", None)
+        write_clicks(tmp_path / f"data/{name}.parquet", [row], {**COLUMNS, "amount": kind})
+    text = CLICKS.replace('key = ["page"]', 'key = ["page", "amount"]')
+
+    plan = planned(tmp_path, write_definition(tmp_path, text))
+
+    assert plan.columns["amount"] == wide
+    iceberg = {"bigint": "long", "smallint": "int", "timestamp": "timestamptz", "decimal(12,2)": "decimal(12, 2)"}
+    types = {name: kind for name, kind, *_ in plan.tables[""].columns}
+    assert types["amount"].replace(" ", "") == iceberg.get(wide, wide).replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (pa.int64(), pa.string(), ("bigint", "string")),
+        (pa.int64(), pa.float64(), ("bigint", "double")),
+        (pa.decimal128(5, 2), pa.decimal128(5, 1), ("decimal(5,2)", "decimal(5,1)")),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC"), ("timestamp_ntz", "timestamp")),
+        (pa.string(), pa.null(), ("string", "void")),
+    ],
+)
+def test_a_used_column_of_two_types_that_none_holds_is_named_with_both_files(
+    tmp_path: Path, one: pa.DataType, other: pa.DataType, said: tuple[str, str]
+) -> None:
+    for name, kind in (("a", one), ("b", one), ("c", other)):
+        row = (at("1 05:00"), at("1 05:01"), "A", 0, "home", None)
+        write_clicks(tmp_path / f"data/{name}.parquet", [row], {**COLUMNS, "amount": kind})
+
+    assert refusal(tmp_path, PlanError, CLICKS.replace('key = ["page"]', 'key = ["amount"]')) == (
+        "column 'amount' has two types in the files, and none that holds both"
+        f"\n  {said[0]} in FOLDER/data/a.parquet\n  {said[1]} in FOLDER/data/c.parquet"
+    )
+
+
+def test_a_used_column_that_some_files_lack_is_null_there_and_the_plan_says_so(tmp_path: Path) -> None:
+    write_days(tmp_path, 1, 2)
+    without_page = {name: kind for name, kind in COLUMNS.items() if name != "page"}
+    write_clicks(tmp_path / "data/0.parquet", [(at("1 04:00"), at("1 04:01"), "A", 7)], without_page)
+
+    plan = planned(tmp_path, write_definition(tmp_path))
+
+    assert plan.absent == {"page": Files(1, (f"{tmp_path}/data/0.parquet",))}
+    assert input_notes(plan) == [
+        ("Null", f"column 'page' is not in 1 file and null there: {tmp_path}/data/0.parquet")
+    ]
+
+
+def test_columns_that_spark_takes_for_the_same_are_refused(tmp_path: Path) -> None:
+    write_days(tmp_path, 1)
+    write_clicks(
+        tmp_path / "data/b.parquet",
+        [(at("1 05:00"), at("1 05:01"), "A", 0, "home")],
+        {("Page" if name == "page" else name): kind for name, kind in COLUMNS.items()},
+    )
+
+    assert refusal(tmp_path, PlanError) == (
+        "column 'page' is written 'Page' too, which Spark takes for the same (FOLDER/data/b.parquet)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "said"),
+    [
+        (
+            "happened_at",
+            pa.timestamp("us"),
+            (
+                "source.event_time must be an instant, got timestamp_ntz from 'happened_at' (FOLDER/clicks.toml)"
+                "\n\nhint: to_utc_timestamp(cast(happened_at as timestamp), 'America/New_York') says the zone"
+            ),
+        ),
+        (
+            "arrived_at",
+            pa.timestamp("us"),
+            (
+                "source.arrival_time must be an instant, got timestamp_ntz from 'arrived_at' (FOLDER/clicks.toml)"
+                "\n\nhint: to_utc_timestamp(cast(arrived_at as timestamp), 'America/New_York') says the zone"
+            ),
+        ),
+        (
+            "happened_at",
+            pa.int64(),
+            (
+                "source.event_time must be an instant, got bigint from 'happened_at' (FOLDER/clicks.toml)\n\n"
+                "hint: timestamp_millis(happened_at) or timestamp_seconds(happened_at) says the unit"
+            ),
+        ),
+        (
+            "happened_at",
+            pa.float64(),
+            "source.event_time must be an instant, got double from 'happened_at' (FOLDER/clicks.toml)",
+        ),
+    ],
+)
+def test_a_column_that_names_no_instant_is_refused_with_what_to_write(
+    tmp_path: Path, column: str, kind: pa.DataType, said: str
+) -> None:
+    write_clicks(tmp_path / "data/a.parquet", [(None, None, "A", 0, "home")], {**COLUMNS, column: kind})
+
+    assert refusal(tmp_path, ContractError) == said
+
+
+def test_nanoseconds_which_spark_takes_for_numbers_are_refused(tmp_path: Path) -> None:
+    row = (at("1 05:00"), at("1 05:01"), "A", 0, "home")
+    write_clicks(tmp_path / "data/a.parquet", [row], {**COLUMNS, "happened_at": pa.timestamp("ns", "UTC")})
+
+    assert refusal(tmp_path, PlanError) == (
+        "column 'happened_at' is a timestamp in nanoseconds, which Spark reads as a number only"
+        " (FOLDER/data/a.parquet)\n\nhint: write microseconds; pyarrow does with coerce_timestamps='us'"
+    )
+
+
+def test_a_used_column_that_spark_cannot_read_is_refused(tmp_path: Path) -> None:
+    row = (at("1 05:00"), at("1 05:01"), "A", 0, None)
+    write_clicks(tmp_path / "data/a.parquet", [row], {**COLUMNS, "page": pa.time64("us")})
+
+    assert refusal(tmp_path, PlanError) == (
+        "column 'page' is of a type that Spark cannot read: time64[us] (FOLDER/data/a.parquet)"
+    )
+
+
+def test_what_spark_has_long_written_as_int96_is_an_instant(tmp_path: Path) -> None:
+    table = pa.table({name: pa.array([], kind) for name, kind in COLUMNS.items()})
+    write_days(tmp_path, 1)
+    rows = pq.read_table(tmp_path / "data/1.parquet")
+    pq.write_table(rows, tmp_path / "data/1.parquet", use_deprecated_int96_timestamps=True)
+    pq.write_table(table, tmp_path / "data/2.parquet")
+
+    plan = planned(tmp_path, write_definition(tmp_path))
+
+    assert (plan.columns["happened_at"], plan.chunks[0].files) == ("timestamp", (0,))
+
+
+def test_decimals_keep_their_digits(tmp_path: Path) -> None:
+    for name, digits in (("a", 5), ("b", 12)):
+        row = (at("1 05:00"), at("1 05:01"), "A", 0, "home", Decimal("1.25"))
+        write_clicks(tmp_path / f"data/{name}.parquet", [row], {**COLUMNS, "amount": pa.decimal128(digits, 2)})
+    text = CLICKS.replace('clicks = "count(*)"', 'total = "sum(amount)"')
+
+    plan = planned(tmp_path, write_definition(tmp_path, text))
+
+    assert ("total", "decimal(22,2)") in [column[:2] for column in plan.tables[""].columns]
+
+
+def test_whether_damaged_files_are_skipped_does_not_change_how_a_record_is_read(tmp_path: Path) -> None:
+    read_by = [load(write_definition(tmp_path, text)).read_by for text in (CLICKS, SKIP)]
+
+    assert read_by[0] == read_by[1]
+
+
+def test_a_page_that_does_not_have_its_checksum_is_damaged(tmp_path: Path) -> None:
+    write_days(tmp_path, 1)
+    file = tmp_path / "data/1.parquet"
+    plain = {"write_page_checksum": True, "compression": "none", "use_dictionary": False}
+    pq.write_table(pq.read_table(file), file, **plain)
+    file.write_bytes(file.read_bytes().replace(b"home", b"hOme"))
+
+    (skipped,) = skipped_beside_a_sound_one(tmp_path)
+
+    assert skipped.reason == "could not verify page integrity, CRC checksum verification failed for page_ordinal 0"
+
+
+def skipped_beside_a_sound_one(folder: Path) -> tuple[SkippedFile, ...]:
+    """What is skipped beside a file that is sound."""
+    write_days(folder, 2)
+    return planned(folder, write_definition(folder, SKIP), until="2024-03-03").skipped

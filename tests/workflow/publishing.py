@@ -1,0 +1,111 @@
+"""Publishing without Spark: what the job would stage for counts of clicks, by the plainest of loops."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from backstream.definition.loader import parse
+from backstream.eventtime.instants import epoch_ms, moment
+from backstream.eventtime.windows import Session, TimeWindow
+from backstream.lake.publish import publish
+from backstream.runs.manifest import Manifest, StagedFile
+from backstream.runs.plan import Chunk, Plan
+from backstream.runs.table_schemas import WINDOWS
+from backstream.workflow import make_tables
+
+ARROW_TYPES = {"string": pa.string(), "long": pa.int64(), "timestamptz": pa.timestamp("us", "UTC")}
+Click = tuple[Any, ...]
+Counted = Counter[tuple[str, TimeWindow]]
+
+
+def publish_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
+    """Stage and publish the windows that a recompute of these clicks would, and return them."""
+    counted = stage_counts(plan, rows)
+    manifests = [Manifest.read(plan.folder.manifest(chunk.chunk_id)) for chunk in plan.chunks]
+    publish(plan, manifests).write(plan.folder.publication)
+    return counted
+
+
+def stage_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
+    """Make the tables and stage these windows, and return them."""
+    make_tables(plan)
+    counted = counts(plan, rows)
+    for chunk in plan.chunks:
+        _staged(plan, chunk, counted).write(plan.folder.manifest(chunk.chunk_id))
+    return counted
+
+
+def counts(plan: Plan, rows: Iterable[Click]) -> Counted:
+    """Clicks per page and window of the plan's range; a click that came twice counts once."""
+    window = parse(plan.definition, "plan").window.spec()
+    known = {(row[0], row[2], row[3]): row[4] for row in rows if row[0] is not None}
+    events = [(page, epoch_ms(at)) for (at, _, _), page in known.items()]
+    found = _sessions(events, window) if isinstance(window, Session) else _windows(events, window)
+    inside = {place: count for place, count in found.items() if _starts_within(plan, place[1])}
+    return Counter(inside)
+
+
+def _starts_within(plan: Plan, window: TimeWindow) -> bool:
+    return plan.since_ms <= window.start_ms < plan.until_ms
+
+
+def _windows(events: Iterable[tuple[str, int]], window: Any) -> Counted:
+    return Counter((page, each) for page, at_ms in events for each in window.assign(at_ms))
+
+
+def _sessions(events: Iterable[tuple[str, int]], window: Session) -> Counted:
+    found: Counted = Counter()
+    last: dict[str, TimeWindow] = {}
+    for page, at_ms in sorted(events, key=lambda event: event[1]):
+        own, before = TimeWindow(at_ms, at_ms + window.gap_ms), last.get(page)
+        if before and at_ms <= before.end_ms:
+            count = found.pop((page, before))
+            own = TimeWindow(before.start_ms, own.end_ms)
+        else:
+            count = 0
+        found[page, own] = count + 1
+        last[page] = own
+    return found
+
+
+def _staged(plan: Plan, chunk: Chunk, counted: Counted) -> Manifest:
+    """A file per day, as the lake wants them."""
+    days: dict[int, list[tuple[str, TimeWindow]]] = {}
+    for page, window in counted:
+        if chunk.start_ms <= window.start_ms < chunk.end_ms:
+            days.setdefault(window.start_ms // 86_400_000, []).append((page, window))
+    files = tuple(_file(plan, f"{chunk.chunk_id}-{day}", places, counted) for day, places in days.items())
+    total = sum(counted[place] for places in days.values() for place in places)
+    fates = {"A": {"on_time": total}}
+    staged = {suffix: files if suffix == WINDOWS else () for suffix in plan.tables}
+    return Manifest(plan.run_id, chunk.chunk_id, "0", total, fates, staged)
+
+
+def _file(plan: Plan, name: str, places: Sequence[tuple[str, TimeWindow]], counted: Counted) -> StagedFile:
+    table = plan.tables[WINDOWS]
+    content = {
+        "window_start": [moment(window.start_ms) for _, window in places],
+        "window_end": [moment(window.start_ms) + timedelta(milliseconds=_size_ms(window)) for _, window in places],
+        "page": [page for page, _ in places],
+        "clicks": [counted[place] for place in places],
+        "record_count": [counted[place] for place in places],
+        "run_id": [plan.run_id] * len(places),
+    }
+    fields = [
+        pa.field(column, ARROW_TYPES[kind], metadata={b"PARQUET:field_id": str(field_id).encode()})
+        for column, kind, field_id, _ in table.columns
+    ]
+    path = plan.staging(WINDOWS) / name / "part-0.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({each.name: content[each.name] for each in fields}, schema=pa.schema(fields)), path)
+    return StagedFile(str(path), path.stat().st_size, len(places))
+
+
+def _size_ms(window: TimeWindow) -> int:
+    return window.end_ms - window.start_ms

@@ -1,0 +1,241 @@
+"""The advice on the flights of February 2013, held against twenty replays of them, one per delay."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from array import array
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from demo.flights import prepare
+from pyspark.sql import SparkSession
+
+from backstream.definition.loader import load
+from backstream.errors import PlanError, SpecError
+from backstream.eventtime.delay_analysis import Advice
+from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, instant_ms
+from backstream.eventtime.records import Clock, Fate, Record
+from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.watermarks import Emission, watermarks
+from backstream.eventtime.window_operator import panes
+from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.spark.session import SMALL_DATA_SETTINGS
+from backstream.workflow.advise import Question, advise, question, summary
+
+PROJECT = Path(__file__).parents[2]
+FLIGHTS = PROJECT / "pipelines" / "definitions" / "flights.toml"
+DOCUMENTATION = PROJECT / "docs" / "watermarks.md"
+SINCE_MS, UNTIL_MS = instant_ms("2013-02-01", "since"), instant_ms("2013-03-01", "until")
+FIRST_DAY, LAST_DAY = "2013-01-29", "2013-03-02"
+"""The recording is cut to these arrivals: the source was opened on the first, and ended with the last."""
+DELAYS_MS = [
+    *(minutes * MINUTE_MS for minutes in (0, 1, 5, 10, 15, 20, 30, 45, 60, 90)),
+    *(hours * HOUR_MS for hours in (2, 3, 4, 5, 6, 8, 12, 14)),
+    *(185 * MINUTE_MS + more for more in (0, 1)),
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """Where the cut recording lies."""
+    path = tmp_path_factory.mktemp("home")
+    for folder in prepare(path).history.glob("arrival_date=*"):
+        if not FIRST_DAY <= folder.name.removeprefix("arrival_date=") <= LAST_DAY:
+            shutil.rmtree(folder)
+    return Home(path)
+
+
+@pytest.fixture(scope="module")
+def asked(home: Home) -> Question:
+    return question(FLIGHTS, SINCE_MS, UNTIL_MS, 0.999, home)
+
+
+@pytest.fixture(scope="module")
+def advice(spark: SparkSession, asked: Question) -> Advice:
+    return advise(spark, asked)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The flights as the reference plays them."""
+
+    records: list[Record]
+    partitions: list[str]
+
+    @classmethod
+    def read(cls, folder: Path) -> Recording:
+        """All rows, in arrival order."""
+        columns = ["departed_at", "seq", "origin", "scheduled_departure"]
+        table = pq.read_table(folder, columns=columns, partitioning=None)
+        origins = sorted(set(table["origin"].to_pylist()))
+        arrived_us, event_us = (table[name].cast("int64").to_pylist() for name in (columns[0], columns[3]))
+        rows = zip(arrived_us, table["seq"].to_pylist(), table["origin"].to_pylist(), event_us, strict=True)
+        return cls(
+            [
+                Record(at // 1000, origins.index(origin), "", event // 1000)
+                for at, _, origin, event in sorted(rows)
+            ],
+            origins,
+        )
+
+    def fates(self, delay_ms: int) -> Counter[Fate]:
+        """What became of the flights of February with this delay in the definition."""
+        definition = load(FLIGHTS)
+        section, arrivals_ms = definition.watermark, [each.arrival_time_ms for each in self.records]
+        strategy = Strategy(StrategyKind.BOUNDED, delay_ms, section.interval, section.idle_timeout)
+        clock = Clock(arrivals_ms[0], section.interval, arrivals_ms[-1])
+        heard = watermarks(self.records, Emission(strategy), clock, range(len(self.partitions)))
+        played = panes(self.records, heard, definition.window.spec(), definition.lateness.allowed)
+        met = zip(self.records, played.fates, strict=True)
+        return Counter(fate for record, fate in met if SINCE_MS <= record.event_time_ms < UNTIL_MS)
+
+
+@pytest.fixture(scope="module")
+def recording(home: Home) -> Recording:
+    return Recording.read(home.data / "flights")
+
+
+@pytest.mark.parametrize("delay_ms", DELAYS_MS)
+def test_the_advice_counts_what_a_replay_counts(advice: Advice, recording: Recording, delay_ms: int) -> None:
+    fates = recording.fates(delay_ms)
+
+    found = advice.at(delay_ms)
+
+    assert found.dropped == fates[Fate.DROPPED]
+    assert found.late == fates[Fate.LATE]
+    assert advice.records == fates.total()
+
+
+def test_no_smaller_delay_keeps_as_much(advice: Advice, recording: Recording) -> None:
+    best_ms = advice.recommended_ms
+
+    dropped = [recording.fates(delay_ms)[Fate.DROPPED] for delay_ms in (best_ms - 1, best_ms)]
+
+    assert best_ms == 185 * MINUTE_MS + 1
+    assert [1 - each / advice.records >= advice.keep for each in dropped] == [False, True]
+
+
+def test_the_command_prints_what_the_documentation_shows_and_writes_the_curve(
+    home: Home, advice: Advice, tmp_path: Path
+) -> None:
+    command, file = "backstream advise flights --since 2013-02-01 --until 2013-03-01", tmp_path / "curve.json"
+    _, _, rest = DOCUMENTATION.read_text(encoding="utf-8").partition(f"$ {command}\n")
+    shown, _, _ = rest.partition("```")
+    # For a month of flights, compiling costs more than running.
+    settings = {key: value for key, value in SMALL_DATA_SETTINGS.items() if key.startswith("spark.sql.codegen")}
+    (tmp_path / "spark-defaults.conf").write_text("".join(f"{key} {each}\n" for key, each in settings.items()))
+
+    result = subprocess.run(
+        [Path(sys.executable).with_name("backstream"), *command.split()[1:], "--json", file],
+        env=os.environ | {HOME_VARIABLE: str(home.path), "SPARK_CONF_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (result.returncode, result.stdout) == (0, shown)
+    assert file.read_text(encoding="utf-8") == advice.json_text()
+
+
+def test_the_curve_in_the_file_is_the_advice_at_every_minute(advice: Advice) -> None:
+    curve = json.loads(advice.json_text())["curve"]
+    points = list(zip(curve["delay_ms"], curve["dropped"], curve["late"], strict=True))
+
+    for delay_ms in range(0, 14 * HOUR_MS, MINUTE_MS):
+        _, dropped, late = max(point for point in points if point[0] <= delay_ms)
+        assert (dropped, late) == (advice.at(delay_ms).dropped, advice.at(delay_ms).late)
+
+
+def test_what_limits_the_advice_is_said(asked: Question, advice: Advice) -> None:
+    windows = replace(advice.firings, watermark_ms=array("q"), risen_at_ms=array("q"))
+    limited = replace(advice, firings=windows, dropped=replace(advice.dropped, step_ms=10))
+
+    said = summary(asked, limited).splitlines()
+
+    assert "521 of the windows fire only because the recording ends." in said
+    assert "Delays are counted in steps of 10ms." in said
+
+
+def written(folder: Path, *replaced: tuple[str, str]) -> Path:
+    """The flights' definition with some lines otherwise."""
+    text = FLIGHTS.read_text(encoding="utf-8")
+    for old, new in replaced:
+        assert old in text
+        text = text.replace(old, new)
+    file = folder / "flights.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_another_strategy_is_advised_on_without_a_delay_to_compare(
+    home: Home, spark: SparkSession, advice: Advice, tmp_path: Path
+) -> None:
+    bounded = 'strategy = "bounded_out_of_orderness"\ndelay = "30m"'
+    file = written(tmp_path, (bounded, 'strategy = "punctuated"\nmarker = "seq % 2 = 0"'))
+    other = question(file, SINCE_MS, UNTIL_MS, 0.999, home)
+
+    found = advise(spark, other)
+
+    assert (found.current_ms, found.recommended_ms) == (None, advice.recommended_ms)
+    assert found.at(HOUR_MS) == advice.at(HOUR_MS)
+    assert "(median); the definition has no delay of this kind to compare with." in summary(other, found)
+
+
+REFUSED = [
+    (
+        ('kind = "tumbling"\nsize = "1h"', 'kind = "session"\ngap = "1h"'),
+        "it has session windows ({file})",
+        "which session a record meets depends on the records before it, and so on the delay itself",
+    ),
+    (
+        ("[source]", 'time = "ingestion"\n\n[source]'),
+        "its windows are cut by ingestion time ({file})",
+        "only what is cut by event time can come out of order",
+    ),
+]
+
+
+@pytest.mark.parametrize(("replaced", "problem", "fact"), REFUSED)
+def test_what_cannot_be_advised_on_is_refused(
+    home: Home, tmp_path: Path, replaced: tuple[str, str], problem: str, fact: str
+) -> None:
+    file = written(tmp_path, replaced)
+
+    with pytest.raises(SpecError) as refused:
+        question(file, SINCE_MS, UNTIL_MS, 0.999, home)
+    assert str(refused.value) == f"cannot advise on flights: {problem.format(file=file)}\n  {fact}"
+
+
+def test_without_arrival_times_there_is_nothing_to_learn_from(home: Home, tmp_path: Path) -> None:
+    file = written(tmp_path, ('arrival_time = "departed_at"\n', ""))
+
+    with pytest.raises(PlanError) as refused:
+        question(file, SINCE_MS, UNTIL_MS, 0.999, home)
+    assert str(refused.value) == (
+        f"cannot advise on flights: nothing says when records arrived ({file})\n"
+        "  source.arrival_time is None\n\n"
+        "hint: it must be a timestamp column whose Parquet footers have min and max"
+    )
+
+
+def test_a_range_without_records_is_said_to_have_none(home: Home, spark: SparkSession) -> None:
+    june, july = instant_ms("2013-06-01", "since"), instant_ms("2013-07-01", "until")
+    with pytest.raises(PlanError) as refused:
+        question(FLIGHTS, june, july, 0.999, home)
+    said = "cannot advise on flights: no record from {}"
+    assert str(refused.value) == said.format("2013-06-01T00:00Z to 2013-07-01T00:00Z")
+
+    # A file has flights on both sides of this night, but none in it.
+    night = question(
+        FLIGHTS, instant_ms("2013-02-01T06:00Z", "s"), instant_ms("2013-02-01T07:00Z", "u"), 1.0, home
+    )
+    with pytest.raises(PlanError) as refused:
+        advise(spark, night)
+    assert str(refused.value) == said.format("2013-02-01T06:00Z to 2013-02-01T07:00Z")

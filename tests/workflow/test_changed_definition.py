@@ -1,0 +1,73 @@
+"""A definition that changed after its rows were published: what grows, what is refused, what a person is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.workflow.history import CLICKS, at, planned, write_clicks, write_definition
+from tests.workflow.publishing import publish_counts
+
+from backstream.errors import PlanError
+from backstream.lake.catalog import loaded, opened
+from backstream.lake.reader import rows
+from backstream.runs.home import Home
+from backstream.workflow import make_tables
+
+ROWS = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("1 06:00"), at("1 06:10"), "A", 1, "home")]
+
+
+@pytest.fixture(autouse=True)
+def published(tmp_path: Path) -> None:
+    """A day of clicks."""
+    write_clicks(tmp_path / "data/a.parquet", ROWS)
+    publish_counts(planned(tmp_path, write_definition(tmp_path)), ROWS)
+
+
+def test_an_added_aggregate_makes_the_table_grow_and_published_rows_lack_it(tmp_path: Path) -> None:
+    plan = planned(tmp_path, write_definition(tmp_path, CLICKS + 'last = "max(seq)"\n'))
+    make_tables(plan)
+
+    assert [name for name, *_ in plan.tables[""].columns][-4:] == ["clicks", "last", "record_count", "run_id"]
+    home = Home(tmp_path / "home")
+    assert rows(home, "clicks")["last"].to_pylist() == [None, None]
+    with opened(home) as catalog:
+        field = loaded(catalog, "clicks").schema().find_field("last")
+    assert (str(field.field_type), field.required) == ("long", False)
+
+
+def test_a_changed_type_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as refused:
+        planned(tmp_path, write_definition(tmp_path, clicks='"avg(seq)"'))
+
+    assert str(refused.value) == (
+        "table `clicks` does not fit the definition any more\n"
+        "  clicks: expected double, found long\n\n"
+        "hint: a column keeps its type; give the aggregate or the dataset another name"
+    )
+
+
+def test_an_aggregate_of_another_name_is_the_way_out(tmp_path: Path) -> None:
+    text = CLICKS.replace('clicks = "count(*)"', 'mean_seq = "avg(seq)"')
+
+    plan = planned(tmp_path, write_definition(tmp_path, text))
+
+    assert [name for name, *_ in plan.tables[""].columns][-3:] == ["mean_seq", "record_count", "run_id"]
+
+
+def test_another_name_is_another_table_and_that_is_said_until_it_is_made(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    definition = write_definition(tmp_path, name='"visits"')
+
+    make_tables(planned(tmp_path, definition))
+
+    [said] = caplog.messages
+    assert said == (
+        f"notice: {definition} makes a new table `visits`; under its former name it wrote `clicks`,"
+        " which stays as it is\n"
+        "  nothing writes `clicks` any more; `visits` has only the days that are run from now on"
+    )
+    caplog.clear()
+    planned(tmp_path, definition)
+    assert caplog.messages == []

@@ -1,0 +1,145 @@
+"""What a run did not read is in its verdict and its report, and later looks know it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from tests.source.test_inputs import BAD_PAGE, SKIP, damage_pages, write_days
+from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
+
+from backstream.definition.loader import load, parse
+from backstream.errors import QualityError
+from backstream.eventtime.instants import instant_ms
+from backstream.report.delay_histogram import delays_of
+from backstream.runs.home import Home
+from backstream.runs.input_notes import GONE_HINT
+from backstream.runs.plan import Plan
+from backstream.runs.results import Audit, Outcome, Verdict
+from backstream.source.files import inspected, source_files
+from backstream.source.key_index import EventsInFiles, Held
+from backstream.spark.chunk_job import replay_chunks
+from backstream.workflow import audit_run, plan_run, publish_run, report_run
+from backstream.workflow.stale import stale
+
+LENIENT = "\n[quality]\nmissing_ratio = { warn = 1.0, fail = 1.0 }\n"
+SKIPPED, GONE = "no input file was skipped", "every input file of earlier runs is still there"
+
+
+def run(spark: SparkSession, plan: Plan) -> Audit:
+    """Replay, audit, publish and report."""
+    list(replay_chunks(spark, plan, plan.chunks))
+    audit = audit_run(plan)
+    publish_run(plan)
+    report_run(plan)
+    return audit
+
+
+def outcomes(audit: Audit) -> dict[str, tuple[Outcome, str]]:
+    return {check.name: (check.outcome, check.observed) for check in audit.checks if check.name in (SKIPPED, GONE)}
+
+
+def test_a_skipped_file_is_a_warning_stands_in_the_report_and_makes_no_day_stale(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_days(tmp_path, 1)
+    write_clicks(tmp_path / "data/1b.parquet", [(at("1 05:30"), at("1 07:01"), "A", 9, "home")])
+    damage_pages(tmp_path / "data/1b.parquet")
+    definition = write_definition(tmp_path, SKIP + LENIENT)
+
+    plan = planned(tmp_path, definition)
+    audit = run(spark, plan)
+
+    assert audit.verdict is Verdict.WARN
+    assert outcomes(audit) == {
+        SKIPPED: (Outcome.WARN, "files skipped: 1"),
+        GONE: (Outcome.PASS, "files gone: 0"),
+    }
+    report = plan.folder.report.read_text()
+    assert f"{tmp_path}/data/1b.parquet, 1 row: {BAD_PAGE}".replace("'", "&#39;") in report
+    assert stale(definition, Home(tmp_path / "home")).days == ()
+
+
+def test_a_file_that_an_earlier_run_read_and_that_is_gone_is_refused_unless_a_person_overrides(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_days(tmp_path, 1)
+    write_clicks(tmp_path / "data/1b.parquet", [(at("1 07:00"), at("1 07:01"), "A", 9, "home")])
+    definition = write_definition(tmp_path, CLICKS + LENIENT)
+    assert outcomes(run(spark, planned(tmp_path, definition)))[GONE] == (Outcome.PASS, "files gone: 0")
+    (tmp_path / "data/1b.parquet").unlink()
+
+    plan = planned(tmp_path, definition)
+    with pytest.raises(QualityError) as refused:
+        run(spark, plan)
+
+    first, gone, _, hint = str(refused.value).splitlines()
+    assert first.startswith(f"not met: {GONE}; ")
+    assert gone == f"  gone: {tmp_path}/data/1b.parquet; {GONE_HINT}"
+    assert hint == f"hint: the report is at {plan.folder.report}"
+    assert (
+        f"1 file that published runs of this range read: {tmp_path}/data/1b.parquet"
+        in plan.folder.report.read_text()
+    )
+    since_ms, until_ms = instant_ms("2024-03-01", "since"), instant_ms("2024-03-02", "until")
+    overridden = plan_run(
+        definition, since_ms, until_ms, trigger="test", gate_override="compacted", home=Home(tmp_path / "home")
+    )
+    assert run(spark, overridden).verdict is Verdict.FAIL
+    assert overridden.folder.publication.exists()
+
+
+def test_a_damaged_file_that_came_makes_the_days_stale_that_it_may_hold(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_days(tmp_path, 1, 2)
+    definition = write_definition(tmp_path, CLICKS + LENIENT)
+    run(spark, planned(tmp_path, definition, until="2024-03-03"))
+    write_clicks(tmp_path / "data/2b.parquet", [(at("2 05:30"), at("2 07:01"), "A", 9, "home")])
+    damage_pages(tmp_path / "data/2b.parquet")
+
+    found = stale(definition, Home(tmp_path / "home"))
+
+    assert [day.day_ms for day in found.days] == [instant_ms("2024-03-02", "day")]
+
+
+def held(folder: Path, text: str) -> list[list[Held]]:
+    definition = load(write_definition(folder, text))
+    found = inspected(source_files(definition.source, "test"), definition.source)
+    index = EventsInFiles.of(definition, Home(folder / "home"))
+    return [index.held(file) for file in found.inputs]
+
+
+def test_what_files_hold_is_counted_whatever_types_their_columns_have(tmp_path: Path) -> None:
+    row = (at("1 05:00"), at("1 05:01"), "A", 0, 7)
+    write_clicks(tmp_path / "data/a.parquet", [row], {**COLUMNS, "page": pa.int32()})
+    write_clicks(tmp_path / "data/b.parquet", [row], {**COLUMNS, "page": pa.int64()})
+    write_clicks(tmp_path / "data/c.parquet", [row[:4]], {name: COLUMNS[name] for name in list(COLUMNS)[:4]})
+    timeless = {
+        name: pa.int16() if name == "page" else kind for name, kind in COLUMNS.items() if name != "happened_at"
+    }
+    write_clicks(tmp_path / "data/d.parquet", [row[1:]], timeless)
+    write_clicks(tmp_path / "data/e.parquet", [row], {**COLUMNS, "page": pa.int8()})
+    file = tmp_path / "data/e.parquet"
+    pq.write_table(pq.read_table(file), file, use_deprecated_int96_timestamps=True)
+
+    at_ms = instant_ms("2024-03-01T05:00Z", "at")
+    seven, none = [Held("[7]", at_ms, at_ms, 1)], [Held("[null]", at_ms, at_ms, 1)]
+    assert held(tmp_path, CLICKS) == [seven, seven, none, [], seven]
+
+
+def test_seals_and_delays_are_told_without_a_file_that_is_damaged_or_lacks_a_column(tmp_path: Path) -> None:
+    write_days(tmp_path, 1, 3)
+    unarrived = {name: kind for name, kind in COLUMNS.items() if name != "arrived_at"}
+    write_clicks(tmp_path / "data/1b.parquet", [(at("1 06:00"), "A", 7, "home")], unarrived)
+    write_days(tmp_path, 4)
+    damage_pages(tmp_path / "data/4.parquet")
+
+    plan = planned(tmp_path, write_definition(tmp_path, CLICKS + '\n[backfill]\nhorizon = "6h"\n'))
+
+    found, why = delays_of(plan, parse(plan.definition, "plan"))
+    assert found is not None, why
+    assert found.records == 1

@@ -1,0 +1,140 @@
+"""What runs leave for the pages: sealed and stale days, and sums per day."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests.browser.seed import frame_of
+from tests.workflow.history import at, write_clicks, write_definition
+from tests.workflow.publishing import publish_counts
+
+from backstream.eventtime.instants import DAY_MS, instant_ms
+from backstream.lake.ledger import Status, record_run, run_row
+from backstream.runs.dataset_state import DayFigures, DayNote, Observation, read_figures, write_figures
+from backstream.runs.home import Home
+from backstream.workflow import plan_run, refresh, report_run
+from backstream.workflow.dataset_state import day_figures, observe
+
+FIRST_MS = instant_ms("2024-03-01", "first")
+CLICKS = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 4)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A definition over three days of one click."""
+    write_clicks(tmp_path / "data/a.parquet", CLICKS)
+    write_definition(tmp_path)
+    return tmp_path
+
+
+def looked(folder: Path) -> Observation:
+    found = observe(folder / "clicks.toml", Home(folder / "home"))
+    assert Observation.read(Home(folder / "home").observation("clicks")) == found
+    return found
+
+
+def test_before_any_run_the_days_of_the_events_are_known(folder: Path) -> None:
+    found = looked(folder)
+    assert (found.first_day_ms, found.end_day_ms) == (FIRST_MS, FIRST_MS + 3 * DAY_MS)
+    assert (found.stale, found.problems) == ((), ())
+
+
+def test_a_late_file_makes_a_published_day_stale(folder: Path) -> None:
+    home = Home(folder / "home")
+    plan = plan_run(folder / "clicks.toml", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger="test", home=home)
+    publish_counts(plan, CLICKS[:2])
+    record_run(home, run_row(plan, Status.PUBLISHED, (1, 2)))
+    write_clicks(folder / "data/b.parquet", [(at("2 05:10"), at("9 00:00"), "A", 9, "home")])
+    (note,) = looked(folder).stale
+    assert note == DayNote(FIRST_MS + DAY_MS, "stale", "1 input file changed", 1)
+
+
+def test_what_cannot_be_found_out_is_said_and_fails_nothing(folder: Path) -> None:
+    (folder / "data/a.parquet").write_bytes(b"no parquet")
+    found = looked(folder)
+    assert found.first_day_ms is None
+    assert len(found.problems) == 1
+    assert found.problems[0].startswith(f"cannot read input file {folder / 'data/a.parquet'}")
+
+
+def test_a_definition_that_is_gone_leaves_nothing(folder: Path) -> None:
+    found = observe(folder / "gone.toml", Home(folder / "home"))
+    assert found.problems == (f"no definition at {folder / 'gone.toml'}",)
+    assert not Home(folder / "home").observation("gone").exists()
+
+
+def test_a_report_is_written_without_a_look_at_the_source_and_a_refresh_takes_it(folder: Path) -> None:
+    home = Home(folder / "home")
+    plan = plan_run(folder / "clicks.toml", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger="test", home=home)
+    publish_counts(plan, CLICKS[:2])
+
+    assert report_run(plan).exists()
+    assert not home.observation("clicks").exists()
+
+    assert refresh(plan) is None
+    seen = Observation.read(home.observation("clicks"))
+    assert seen is not None
+    assert (seen.first_day_ms, seen.end_day_ms) == (FIRST_MS, FIRST_MS + 3 * DAY_MS)
+
+
+def test_a_refresh_that_fails_is_told_and_fails_nothing(folder: Path) -> None:
+    home = Home(folder / "home")
+    plan = plan_run(folder / "clicks.toml", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger="test", home=home)
+    publish_counts(plan, CLICKS[:2])
+    in_its_way = home.observation("clicks")
+    in_its_way.mkdir(parents=True)
+    (in_its_way / "file").touch()
+
+    assert refresh(plan) == (
+        "what the pages show of clicks is as old as it was: it could not be looked at anew\n"
+        "  cannot write clicks.json: Is a directory"
+    )
+
+
+@pytest.mark.parametrize(
+    ("unsealed", "until"),
+    [
+        (None, None),
+        ((), FIRST_MS + 3 * DAY_MS),
+        ((DayNote(FIRST_MS + DAY_MS, "open", ""),), FIRST_MS + DAY_MS),
+        ((DayNote(FIRST_MS, "missing", ""),), None),
+    ],
+)
+def test_days_are_sealed_up_to_the_first_that_is_not(
+    unsealed: tuple[DayNote, ...] | None, until: int | None
+) -> None:
+    seen = Observation("clicks", 0, FIRST_MS, FIRST_MS + 3 * DAY_MS, unsealed, ())
+    assert seen.sealed_until_ms == until
+
+
+def test_the_sums_of_a_day_are_those_of_its_windows(tmp_path: Path) -> None:
+    frame = frame_of(FIRST_MS, FIRST_MS + 2 * DAY_MS, ["2024-03-02"], ("north", "south"))
+    first, second = day_figures(frame, late_limit=1.0)
+    is_second = frame["window_start"] >= pd.Timestamp("2024-03-02", tz="UTC")
+    assert second == DayFigures(
+        FIRST_MS + DAY_MS,
+        windows_expected=48,
+        windows_present=40,
+        events=int(frame[is_second]["events"].sum()),
+        on_time=int(frame[is_second]["on_time"].sum()),
+        late=int(frame[is_second]["late"].sum()),
+        dropped=int(frame[is_second]["dropped"].sum()),
+        flagged=8,
+    )
+    assert (first.windows_present, first.flagged) == (48, 0)
+    write_figures(tmp_path / "figures.json", [first, second])
+    assert read_figures(tmp_path / "figures.json") == [first, second]
+
+
+@pytest.mark.parametrize(("part", "is_day_above"), [(0.99, True), (1.0, False)])
+def test_windows_above_the_soft_limit_are_flagged_where_their_day_is_above_it_too(
+    part: float, is_day_above: bool
+) -> None:
+    frame = frame_of(FIRST_MS, FIRST_MS + DAY_MS)
+    limit = part * float((frame["late"] + frame["dropped"]).sum() / frame["events"].sum())
+    above = int((frame["late_ratio"] > limit).sum())
+    assert above > 0
+    (day,) = day_figures(frame, limit)
+    assert day.flagged == (above if is_day_above else 0)

@@ -1,0 +1,223 @@
+"""A retry runs the plan it was given, or says why it cannot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.workflow.history import CLICKS, at, planned, write_clicks, write_definition
+
+from backstream.definition.loader import require_definition
+from backstream.errors import PlanError
+from backstream.eventtime.instants import DAY_MS, instant_ms
+from backstream.eventtime.intervals import Interval
+from backstream.jobs.replay import main
+from backstream.runs.home import Home
+from backstream.runs.manifest import Manifest, other_code, require_inputs, unfinished
+from backstream.runs.plan import Mode, Plan
+from backstream.runs.results import Audit, Verdict
+from backstream.workflow import interrupted, plan_run
+
+SINCE_MS = instant_ms("2024-03-01", "since")
+THREE_DAYS = Interval(SINCE_MS, SINCE_MS + 3 * DAY_MS)
+
+
+def write_day(folder: Path, day: int, name: str = "") -> Path:
+    file = folder / "data" / f"{name or day}.parquet"
+    write_clicks(file, [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home")])
+    return file
+
+
+def three_days(folder: Path) -> Plan:
+    """The plan of the command line over a file of each day."""
+    for day in (1, 2, 3):
+        write_day(folder, day)
+    return planned_by_cli(folder, write_definition(folder))
+
+
+def planned_by_cli(folder: Path, definition: Path, mode: Mode | None = None) -> Plan:
+    home = Home(folder / "home")
+    return plan_run(definition, THREE_DAYS.start_ms, THREE_DAYS.end_ms, mode=mode, trigger="cli", home=home)
+
+
+def finish(plan: Plan, number: int) -> None:
+    """As if the job of a chunk had ended."""
+    chunk_id = plan.chunks[number].chunk_id
+    Manifest(plan.run_id, chunk_id, "0", 0, {}, {}).write(plan.folder.manifest(chunk_id))
+
+
+def found_again(folder: Path, mode: Mode | None = None) -> tuple[str, ...] | None:
+    """What is said of the run that was interrupted; None when there is none."""
+    found = interrupted(folder / "clicks.toml", THREE_DAYS, mode, Home(folder / "home"))
+    return found.notes if found else None
+
+
+def test_a_plan_whose_files_are_as_they_were_may_run_whatever_came_since(tmp_path: Path) -> None:
+    plan = three_days(tmp_path)
+    write_day(tmp_path, 2, "late")
+
+    require_inputs(plan)
+    require_definition(plan)
+
+
+def test_files_deleted_by_hand_are_named_ten_at_most(tmp_path: Path) -> None:
+    for number in range(14):
+        write_day(tmp_path, 1, f"f{number:02}")
+    plan = planned(tmp_path, write_definition(tmp_path))
+    for number in range(1, 13):
+        (tmp_path / "data" / f"f{number:02}.parquet").unlink()
+
+    with pytest.raises(PlanError) as refused:
+        require_inputs(plan)
+
+    listed = "".join(f"\n  gone: {tmp_path}/data/f{number:02}.parquet" for number in range(1, 11))
+    assert str(refused.value) == (
+        f"cannot run {plan.run_id}: 12 input files of 14 cannot be read as planned{listed}\n  and 2 more"
+        "\n\nhint: put them back as they were, or plan the range anew"
+    )
+
+
+def test_a_file_that_was_written_again_is_named_with_what_changed(tmp_path: Path) -> None:
+    plan = three_days(tmp_path)
+    first, second = (tmp_path / "data" / f"{day}.parquet" for day in (1, 2))
+    with first.open("ab") as file:
+        file.write(b"12345")
+    os.utime(second, ns=(0, 86_400_000_000_000))
+    size = plan.inputs[0].size_bytes
+
+    with pytest.raises(PlanError) as refused:
+        require_inputs(replace(plan, inputs=(plan.inputs[0], replace(plan.inputs[1], modified_ms=0))))
+
+    _, *facts = str(refused.value).partition("\n\n")[0].splitlines()
+    assert facts == [
+        f"  changed: {first} had {size:,} bytes, has {size + 5:,}",
+        f"  changed: {second} was written 1970-01-01T00:00Z, and again 1970-01-02T00:00Z",
+    ]
+
+
+def test_a_definition_that_changed_is_refused_with_each_value_that_did(tmp_path: Path) -> None:
+    plan = three_days(tmp_path)
+    write_definition(tmp_path, CLICKS.replace("[aggregates]", '[aggregates]\npages = "max(page)"'), size='"2h"')
+
+    with pytest.raises(PlanError) as refused:
+        require_definition(plan)
+
+    assert str(refused.value) == (
+        f"cannot run {plan.run_id}: the definition changed since it was planned ({tmp_path}/clicks.toml)"
+        '\n  aggregates.pages: absent -> "max(page)"'
+        '\n  window.size: "1h" -> "2h"'
+        "\n\nhint: plan the range anew, or undo the change"
+    )
+
+
+def test_another_spelling_of_a_definition_is_the_same_one(tmp_path: Path) -> None:
+    plan = three_days(tmp_path)
+    write_definition(tmp_path, "# clicks\n" + CLICKS.replace('"1h"', '"60m"').replace("{folder}", "{folder}/."))
+
+    require_definition(plan)
+
+
+def test_a_plan_carries_its_definition_so_that_the_file_may_go(tmp_path: Path) -> None:
+    plan = three_days(tmp_path)
+    (tmp_path / "clicks.toml").unlink()
+
+    require_definition(plan)
+
+
+def test_a_retried_job_refuses_for_good_before_there_is_a_spark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = three_days(tmp_path)
+    (tmp_path / "data/3.parquet").unlink()
+
+    status = main(["--plan", str(plan.folder.plan), "--chunk", "0000"])
+
+    assert status == 3  # no retry heals it
+    assert capsys.readouterr().err.splitlines()[:2] == [
+        f"PlanError: cannot run {plan.run_id}: 1 input file of 3 cannot be read as planned",
+        f"  gone: {tmp_path}/data/3.parquet",
+    ]
+
+    write_definition(tmp_path, size='"2h"')
+    status = main(["--plan", str(plan.folder.plan), "--chunk", "0000"])
+
+    assert status == 3
+    assert '  window.size: "1h" -> "2h"' in capsys.readouterr().err.splitlines()
+
+
+def test_a_retry_with_other_code_is_told_apart(tmp_path: Path) -> None:
+    plan = replace(three_days(tmp_path), code_version="0.0.9")
+
+    assert other_code(plan, "0.0.9") is None
+    assert other_code(plan, "0.1.0") == (
+        f"plan {plan.run_id} was made by backstream 0.0.9, and 0.1.0 is running it"
+    )
+
+
+def test_a_run_goes_on_with_its_own_plan_though_files_have_come(tmp_path: Path) -> None:
+    plan = three_days(tmp_path)
+    finish(plan, 0)
+    write_day(tmp_path, 2, "late")
+
+    found = interrupted(tmp_path / "clicks.toml", THREE_DAYS, None, Home(tmp_path / "home"))
+
+    assert found is not None
+    assert (found.plan.run_id, unfinished(found.plan)) == (plan.run_id, ["0001", "0002"])
+    assert found.notes == (
+        f"going on with the interrupted run {plan.run_id}: 1 of 3 chunks are done",
+        "1 input file has come since it was planned and will not be read; --fresh plans anew, with all files",
+    )
+
+
+def test_what_was_only_planned_has_nothing_to_go_on_with(tmp_path: Path) -> None:
+    three_days(tmp_path)
+
+    assert found_again(tmp_path) is None
+
+
+def test_another_range_or_mode_is_another_run(tmp_path: Path) -> None:
+    finish(three_days(tmp_path), 0)
+    two_days = Interval(THREE_DAYS.start_ms, THREE_DAYS.end_ms - DAY_MS)
+
+    assert found_again(tmp_path, Mode.REPLAY) is None
+    assert interrupted(tmp_path / "clicks.toml", two_days, None, Home(tmp_path / "home")) is None
+    assert found_again(tmp_path, Mode.RECOMPUTE) is not None
+
+
+@pytest.mark.parametrize(("verdict", "goes_on"), [(Verdict.WARN, True), (Verdict.FAIL, False)])
+def test_a_run_that_the_gate_refused_has_ended(tmp_path: Path, verdict: Verdict, *, goes_on: bool) -> None:
+    plan = three_days(tmp_path)
+    for number in range(3):
+        finish(plan, number)
+    Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.verdict)
+
+    assert (found_again(tmp_path) is not None) is goes_on
+
+
+def test_an_interrupted_run_cannot_go_on_with_a_changed_definition(tmp_path: Path) -> None:
+    plan = three_days(tmp_path)
+    finish(plan, 0)
+    write_definition(tmp_path, size='"2h"')
+
+    with pytest.raises(PlanError) as refused:
+        found_again(tmp_path)
+
+    assert str(refused.value) == (
+        f"cannot run {plan.run_id}: the definition changed since it was planned ({tmp_path}/clicks.toml)"
+        '\n  window.size: "1h" -> "2h"'
+        "\n  1 of 3 chunks of it are done"
+        "\n\nhint: --fresh leaves that run as it is and plans the range anew"
+    )
+
+
+def test_a_run_that_only_has_to_be_published_needs_its_files_no_more(tmp_path: Path) -> None:
+    plan = three_days(tmp_path)
+    for number in range(3):
+        finish(plan, number)
+    shutil.rmtree(tmp_path / "data")
+    write_day(tmp_path, 4)
+
+    assert found_again(tmp_path) is not None

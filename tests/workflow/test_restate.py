@@ -1,0 +1,208 @@
+"""What has to be run again, and which plan a run that was cleared goes on with."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.workflow.history import CLICKS, at, write_clicks, write_definition
+from tests.workflow.publishing import publish_counts
+
+from backstream.errors import PlanError
+from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text
+from backstream.lake.ledger import Status, record_run, run_row
+from backstream.runs.home import Home
+from backstream.runs.plan import Mode, Plan
+from backstream.runs.results import Audit, Decision, Verdict
+from backstream.workflow import begun_by, plan_run, report_run, require_resumable, restatements
+
+SINCE_MS = instant_ms("2024-03-01", "since")
+DAY = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 7)]
+
+
+def day_ms(day: int) -> int:
+    return SINCE_MS + (day - 1) * DAY_MS
+
+
+def run(folder: Path, first: int, end: int, status: Status = Status.PUBLISHED, trigger: str = "test") -> Plan:
+    """A run of some days of March, and how it ended."""
+    plan = planned(folder, first, end, trigger)
+    if status is Status.PUBLISHED:
+        publish_counts(plan, DAY)
+    span_ms = (day_ms(first), day_ms(end) + run_number(folder))
+    record_run(Home(folder / "home"), run_row(plan, status, span_ms))
+    return plan
+
+
+def run_number(folder: Path) -> int:
+    return len(list((folder / "home/runs/clicks").iterdir())) * 100 * DAY_MS
+
+
+def planned(folder: Path, first: int, end: int, trigger: str = "test") -> Plan:
+    home = Home(folder / "home")
+    return plan_run(folder / "clicks.toml", day_ms(first), day_ms(end), trigger=trigger, home=home)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A definition over six days of one click."""
+    write_clicks(tmp_path / "data/a.parquet", DAY)
+    write_definition(tmp_path)
+    return tmp_path
+
+
+def found(
+    folder: Path, since: int | None = None, until: int | None = None
+) -> tuple[list[tuple[str, str, str]], str]:
+    bounds = [None if day is None else day_ms(day) for day in (since, until)]
+    told = restatements(folder / "clicks.toml", Home(folder / "home"), *bounds)
+    ranges = [
+        (instant_text(each.interval.start_ms)[8:10], instant_text(each.interval.end_ms)[8:10], each.reason)
+        for each in told.ranges
+    ]
+    return ranges, told.summary
+
+
+def test_nothing_is_to_be_run_before_anything_was(folder: Path) -> None:
+    assert found(folder) == ([], "clicks: 0 of 0 published days stale, 0 missing")
+
+
+def test_days_between_those_that_were_published_are_missing(folder: Path) -> None:
+    run(folder, 1, 2)
+    run(folder, 5, 6)
+    assert found(folder) == (
+        [("02", "05", "missing: no run covers it")],
+        "clicks: 0 of 2 published days stale, 3 missing",
+    )
+
+
+def test_a_scheduled_run_looks_up_to_its_own_interval(folder: Path) -> None:
+    run(folder, 1, 3)
+    assert found(folder, until=6)[0] == [("03", "06", "missing: no run covers it")]
+    assert found(folder, since=4, until=6)[0] == [("04", "06", "missing: no run covers it")]
+
+
+def test_nothing_is_missing_after_the_last_event_nor_before_the_first(folder: Path) -> None:
+    #  events     1 2 3 4 5 6
+    #  published  1       5
+    run(folder, 1, 2)
+    run(folder, 5, 6)
+    assert [each[:2] for each in found(folder, until=20)[0]] == [("02", "05"), ("06", "07")]
+    (folder / "data/a.parquet").unlink()
+    write_clicks(folder / "data/b.parquet", [row for row in DAY if row[3] in (3, 4)])
+    wanted = [each for each in found(folder, until=20)[0] if each[2].startswith("missing")]
+    assert wanted == [("03", "05", "missing: no run covers it")]
+
+
+def test_a_run_that_published_nothing_leaves_no_gap_up_to_it(folder: Path) -> None:
+    run(folder, 1, 2)
+    write_clicks(folder / "data/b.parquet", [(at("25 05:00"), at("25 05:01"), "A", 99, "home")])
+    run(folder, 25, 26, Status.FAILED)
+    (folder / "data/b.parquet").unlink()
+    assert found(folder)[0] == []
+
+
+def test_a_failed_run_leaves_its_days_missing_and_a_refused_one_leaves_them_alone(folder: Path) -> None:
+    run(folder, 1, 2)
+    run(folder, 2, 3, Status.FAILED)
+    run(folder, 3, 4, Status.REFUSED)
+    assert found(folder, until=4) == (
+        [("02", "03", "missing: no run covers it")],
+        "clicks: 0 of 1 published days stale, 1 missing, 1 stay refused",
+    )
+
+
+def test_a_day_that_can_still_gain_events_is_not_missing_yet(folder: Path) -> None:
+    write_definition(folder, CLICKS + '\n[backfill]\nhorizon = "1d"\n')
+    home = Home(folder / "home")
+    plan = plan_run(folder / "clicks.toml", day_ms(1), day_ms(2), trigger="test", home=home)
+    publish_counts(plan, DAY)
+    record_run(home, run_row(plan, Status.PUBLISHED, (0, 1)))
+    ranges, summary = found(folder, until=7)
+    assert ranges == [("02", "05", "missing: no run covers it")]
+    assert summary.endswith("3 missing, 2 not sealed yet")
+
+
+def test_late_data_and_gaps_are_ranges_in_their_order(folder: Path) -> None:
+    run(folder, 1, 3)
+    run(folder, 5, 6)
+    late = [(at("5 07:00"), at("5 07:00") + timedelta(days=9), "A", 99, "late")]
+    write_clicks(folder / "data/b.parquet", late)
+    ranges, summary = found(folder)
+    assert ranges == [("03", "05", "missing: no run covers it"), ("05", "06", "late data: 1 window, by 1 file")]
+    assert summary == "clicks: 1 of 3 published days stale, 2 missing"
+    told = restatements(folder / "clicks.toml", Home(folder / "home"), is_missing_wanted=False)
+    assert [each.mode for each in told.ranges] == [Mode.RECOMPUTE]
+
+
+def test_days_after_the_last_event_are_not_run_again_whatever_nobody_knows_of_their_run(folder: Path) -> None:
+    #  events     1 2 3 4 5 6
+    #  published  1 .. 8            then 1 .. 6 again, and nothing tells any more what the first run had read
+    first = run(folder, 1, 9)
+    run(folder, 1, 7, trigger="again")
+    assert found(folder)[0] == []
+    first.folder.plan.unlink()
+    assert found(folder)[0] == []
+
+
+@pytest.mark.parametrize(
+    ("verdict", "decision", "is_left"),
+    [
+        (Verdict.FAIL, None, True),
+        (Verdict.PASS, Decision(is_approved=False, by="ada", at="2024-03-09"), True),
+        (Verdict.PASS, None, False),  # another run came first
+        (Verdict.PASS, Decision(is_approved=True, by="ada", at="2024-03-09"), False),  # the same, after a yes
+    ],
+)
+def test_a_stale_day_stays_refused_until_something_new_comes(
+    folder: Path, verdict: Verdict, decision: Decision | None, *, is_left: bool
+) -> None:
+    run(folder, 1, 4)
+    late(folder, "b", 7)
+    plan = run(folder, 2, 3, Status.REFUSED)
+    Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.verdict)
+    if decision:
+        decision.write(plan.folder.decision)
+    again = ("02", "03", "late data: 1 window, by 1 file")
+    if is_left:
+        assert found(folder) == ([], "clicks: 0 of 3 published days stale, 0 missing, 1 stay refused")
+    else:
+        assert found(folder)[0] == [again]
+    late(folder, "c", 8)
+    assert found(folder)[0] == [(*again[:2], "late data: 2 windows, by 2 files")]
+
+
+def late(folder: Path, name: str, hour: int) -> None:
+    """A file with a click of the second of March that came a week later."""
+    click_at = at(f"2 {hour:02}:00")
+    write_clicks(folder / f"data/{name}.parquet", [(click_at, click_at + timedelta(days=9), "A", 90 + hour, name)])
+
+
+def test_a_run_that_was_cleared_goes_on_with_the_plan_it_had(folder: Path) -> None:
+    plan = planned(folder, 1, 3, "manual__1")
+    write_clicks(folder / "data/b.parquet", [(at("1 07:00"), at("9 07:00"), "A", 99, "late")])
+    assert begun_by("manual__1", "clicks", Home(folder / "home")) == plan
+    assert begun_by("manual__2", "clicks", Home(folder / "home")) is None
+    assert begun_by("manual:_1", "clicks", Home(folder / "home")) is None
+
+
+@pytest.mark.parametrize(("verdict", "has_ended"), [(Verdict.FAIL, True), (Verdict.WARN, False)])
+def test_a_run_that_the_gate_refused_is_planned_anew(folder: Path, verdict: Verdict, *, has_ended: bool) -> None:
+    plan = planned(folder, 1, 3, "manual__1")
+    Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.verdict)
+    assert (begun_by("manual__1", "clicks", Home(folder / "home")) is None) is has_ended
+
+
+def test_a_run_that_was_published_is_planned_anew_once_its_report_tells_of_it(folder: Path) -> None:
+    plan = run(folder, 1, 3, trigger="manual__1")
+    assert begun_by("manual__1", "clicks", Home(folder / "home")) == plan
+    report_run(plan)
+    assert begun_by("manual__1", "clicks", Home(folder / "home")) is None
+
+
+def test_who_cannot_go_on_is_told_how_to_plan_anew(folder: Path) -> None:
+    plan = planned(folder, 1, 3, "manual__1")
+    write_clicks(folder / "data/a.parquet", DAY[:3])
+    with pytest.raises(PlanError, match=r"hint: start anew$"):
+        require_resumable(plan, "start anew")

@@ -1,0 +1,72 @@
+"""A rollback has no run folder: which days are published, and which are stale, is told without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.workflow.history import at, planned, write_clicks, write_definition
+from tests.workflow.publishing import publish_counts
+
+from backstream.eventtime.instants import DAY_MS, instant_ms
+from backstream.lake.published_windows import published
+from backstream.runs.home import Home
+from backstream.workflow.history import rollback_run
+from backstream.workflow.stale import Staleness, stale
+
+FIRST = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("2 05:00"), at("2 05:01"), "A", 1, "home")]
+LATE = [(at("1 06:00"), at("9 06:00"), "A", 2, "home")]
+DAY_ONE_MS = instant_ms("2024-03-01", "day")
+
+
+def home(folder: Path) -> Home:
+    return Home(folder / "home")
+
+
+def found(folder: Path) -> Staleness:
+    return stale(folder / "clicks.toml", home(folder))
+
+
+def by_day(folder: Path) -> dict[int, set[str]]:
+    return published(home(folder), "clicks").runs_by_day()
+
+
+def test_a_range_that_was_emptied_by_a_rollback_is_not_published(tmp_path: Path) -> None:
+    write_clicks(tmp_path / "data/a.parquet", FIRST)
+    plan = planned(tmp_path, write_definition(tmp_path), until="2024-03-03")
+    publish_counts(plan, FIRST)
+    rollback_run(home(tmp_path), plan.run_id)
+
+    assert by_day(tmp_path) == {}
+    assert (found(tmp_path).published_days, found(tmp_path).days) == (0, ())
+
+
+def test_a_rollback_leaves_days_to_the_runs_that_made_their_rows(tmp_path: Path) -> None:
+    write_clicks(tmp_path / "data/a.parquet", FIRST)
+    definition = write_definition(tmp_path)
+    first = planned(tmp_path, definition, until="2024-03-03")
+    publish_counts(first, FIRST)
+    write_clicks(tmp_path / "data/b.parquet", LATE)
+    second = planned(tmp_path, definition)
+    publish_counts(second, [*FIRST, *LATE])
+    assert found(tmp_path).days == ()
+
+    rollback_run(home(tmp_path), second.run_id)
+
+    assert by_day(tmp_path) == {DAY_ONE_MS: {first.run_id}, DAY_ONE_MS + DAY_MS: {first.run_id}}
+    [day] = found(tmp_path).days
+    assert (day.day_ms, day.reasons, [window.window.start_ms for window in day.windows]) == (
+        DAY_ONE_MS,
+        (),
+        [DAY_ONE_MS + 6 * 3_600_000],
+    )
+
+
+def test_a_rollback_that_was_rolled_back_leaves_the_run_as_it_was(tmp_path: Path) -> None:
+    write_clicks(tmp_path / "data/a.parquet", FIRST)
+    plan = planned(tmp_path, write_definition(tmp_path), until="2024-03-04")
+    publish_counts(plan, FIRST)
+    rollback_run(home(tmp_path), plan.run_id)
+    rollback_run(home(tmp_path), f"rollback-{plan.run_id}")
+
+    assert by_day(tmp_path) == {DAY_ONE_MS + day * DAY_MS: {plan.run_id} for day in range(3)}
+    assert found(tmp_path).days == ()

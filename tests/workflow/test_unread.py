@@ -1,0 +1,89 @@
+"""Records that were not read, or were read twice, through a whole run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
+
+from backstream.errors import QualityError
+from backstream.runs.plan import Plan
+from backstream.spark.chunk_job import replay_chunk
+from backstream.workflow import audit_run, publish_run
+
+TEXTS = {**COLUMNS, "happened_at": pa.string()}
+HOURS = range(24)
+
+
+def run(spark: SparkSession, plan: Plan) -> str:
+    """The verdict's sentence of a run, published if it may be."""
+    for chunk in plan.chunks:
+        replay_chunk(spark, plan, chunk)
+    audit = audit_run(plan)
+    publish_run(plan)
+    return audit.summary
+
+
+def refused(spark: SparkSession, plan: Plan) -> str:
+    with pytest.raises(QualityError) as caught:
+        run(spark, plan)
+    assert not plan.folder.publication.exists()
+    return str(caught.value).partition("\n")[0]
+
+
+def test_half_of_the_records_unreadable_is_refused_with_reasons_and_an_example(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [(f"2024-03-01T{hour:02}:00:00Z", at(f"1 {hour:02}:01"), "A", hour, "home") for hour in HOURS]
+    rows += [(f"2024-03-01 {hour}h", at(f"1 {hour:02}:01"), "A", 100 + hour, "home") for hour in HOURS]
+    write_clicks(tmp_path / "data/a.parquet", rows, TEXTS)
+
+    assert refused(spark, planned(tmp_path, write_definition(tmp_path))) == (
+        "50 % of the records could not be read (unparsable_event_time 24; for example '2024-03-01 0h' in "
+        "a.parquet); all 24 windows have events: nothing was published"
+    )
+
+
+def test_no_record_readable_is_refused_with_reasons_and_an_example(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [(f"{hour}h", at(f"1 {hour:02}:01"), "A", hour, "home") for hour in HOURS]
+    write_clicks(tmp_path / "data/a.parquet", rows, TEXTS)
+
+    said = refused(spark, planned(tmp_path, write_definition(tmp_path)))
+
+    assert said.startswith(
+        "not met: there is a window to judge; no record could be read (unparsable_event_time 24; "
+    )
+    assert "for example '0h' in a.parquet" in said
+
+
+def test_records_that_all_came_twice_are_refused_unless_duplicates_are_looked_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [(at(f"1 {hour:02}:00"), at(f"1 {hour:02}:01"), "A", hour, "home") for hour in HOURS]
+    for name in "ab":
+        write_clicks(tmp_path / f"data/{name}.parquet", rows)
+    once = write_definition(tmp_path, CLICKS.replace('deduplicate_on = ["origin", "seq"]\n', ""))
+
+    assert refused(spark, planned(tmp_path, once)) == (
+        "24 positions came more than once (A 0 2 times, A 1 2 times, A 2 2 times); all 24 windows have events: "
+        "nothing was published"
+    )
+    assert run(spark, planned(tmp_path, write_definition(tmp_path))) == "all 24 windows have events"
+
+
+def test_a_run_that_would_take_most_rows_away_is_refused_with_both_numbers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [(at(f"1 {hour:02}:00"), at(f"1 {hour:02}:01"), "A", hour, "home") for hour in HOURS]
+    write_clicks(tmp_path / "data/a.parquet", rows)
+    lenient = CLICKS + "\n[quality]\nmissing_ratio = { warn = 1.0, fail = 1.0 }\n"
+    definition = write_definition(tmp_path, lenient)
+    run(spark, planned(tmp_path, definition))
+    write_clicks(tmp_path / "data/a.parquet", rows[:11])
+
+    assert "11 rows would replace 24" in refused(spark, planned(tmp_path, definition))
+    write_clicks(tmp_path / "data/a.parquet", rows[:12])
+    run(spark, planned(tmp_path, definition))
