@@ -23,22 +23,22 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
-from backstream.eventtime.instants import DAY_MS, MINUTE_MS, instant_ms, instant_text, moment
+from backstream.eventtime.instants import DAY_MS, MINUTE_MS, instant_ms, instant_text, utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.lake import snapshots
-from backstream.lake.catalog import loaded, opened
-from backstream.lake.commit import OneTransaction, _OneSnapshot, committed, described
+from backstream.lake.catalog import load_table, open_catalog_for_writing
+from backstream.lake.commit import OneTransaction, _OneSnapshot, commit_snapshot, to_data_files
 from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE, Status, run_row
-from backstream.lake.snapshots import tag_of
-from backstream.lake.tables import ensured
-from backstream.runs.dataset_state import DayFigures, write_figures
+from backstream.lake.snapshots import tag_name
+from backstream.lake.tables import create_or_evolve_table
+from backstream.runs.dataset_state import DayTotals, write_day_totals
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Chunk, Plan
-from backstream.runs.results import Audit, Check, Outcome, Publication, Severity, Verdict
+from backstream.runs.results import Audit, Check, CheckOutcome, Publication, Severity, Verdict
 from backstream.runs.table_schemas import METRICS, METRICS_TABLE, QUARANTINE_TABLE, WINDOWS, Column, windows_table
 from backstream.workflow import plan_run
-from backstream.workflow.dataset_state import observe
+from backstream.workflow.dataset_state import refresh_dataset_state
 from backstream.workflow.removed_files import write_files_read
 
 NAME = "growth"
@@ -189,14 +189,14 @@ def _make(place: Place, shape: Shape) -> None:
     base = _planned(place)
     if shape.days:
         _History(place, shape, base).make()
-    observe(place.definition, place.home)
+    refresh_dataset_state(place.definition, place.home)
 
 
 def _planned(place: Place) -> Plan:
     """One real plan, with the tables that it names; those of the history are its like."""
-    with opened(place.home) as catalog:
+    with open_catalog_for_writing(place.home) as catalog:
         for table in (windows_table(_KEYS, _VALUES), METRICS_TABLE, QUARANTINE_TABLE):
-            ensured(catalog, table.name(NAME), table)
+            create_or_evolve_table(catalog, table.name(NAME), table)
     span_ms = (FIRST_DAY_MS, FIRST_DAY_MS + DAY_MS)
     plan = plan_run(place.definition, *span_ms, trigger="base", home=place.home)
     rmtree(plan.folder.path)
@@ -261,8 +261,10 @@ class _History:
         (self._same / "report.html").write_text("x" * _REPORT_BYTES, encoding="utf-8")
         _write_audit(self._same / "audit.parquet")
         plans = []
-        with opened(self.home) as catalog:
-            windows, metrics = (loaded(catalog, self.base.tables[suffix].name) for suffix in (WINDOWS, METRICS))
+        with open_catalog_for_writing(self.home) as catalog:
+            windows, metrics = (
+                load_table(catalog, self.base.tables[suffix].name) for suffix in (WINDOWS, METRICS)
+            )
             with OneTransaction(windows) as transaction:
                 for number in range(self.shape.runs):
                     plan = self._plan(number, transaction.table_metadata.current_snapshot_id)
@@ -273,7 +275,7 @@ class _History:
                     published = self._publish(transaction, windows, plan, files[WINDOWS])
                     self._leave(plan, files, published)
                     plans.append((plan, published))
-            committed(metrics, Operation.APPEND, self._metrics, [], {})
+            commit_snapshot(metrics, Operation.APPEND, self._metrics, [], {})
             self._record(catalog, plans)
 
     def _days(self, number: int) -> range:
@@ -328,12 +330,15 @@ class _History:
         return _written(plan, WINDOWS, f"{day:05}", content, rows)
 
     def _metrics_file(self, plan: Plan, table: Table) -> StagedFile:
-        bounds = {"window_start": [moment(plan.since_ms)], "window_end": [moment(plan.since_ms + MINUTE_MS)]}
+        bounds = {
+            "window_start": [utc_datetime(plan.since_ms)],
+            "window_end": [utc_datetime(plan.since_ms + MINUTE_MS)],
+        }
         counts = {name: [0] for name in ("events", "on_time", "late", "dropped", "expired")}
         arrivals = {name: [None] for name in ("first_arrival", "last_arrival", "fired_at")}
         content = bounds | {"source_partition": ["A"]} | counts | arrivals | {"run_id": [plan.run_id]}
         found = _written(plan, METRICS, "metrics", content, 1)
-        self._metrics += described(table, [found])
+        self._metrics += to_data_files(table, [found])
         return found
 
     def _publish(
@@ -341,11 +346,11 @@ class _History:
     ) -> Publication:
         days = range((plan.since_ms - FIRST_DAY_MS) // DAY_MS, (plan.until_ms - FIRST_DAY_MS) // DAY_MS)
         removed = [self._live.pop(day) for day in days if day in self._live]
-        added = described(table, files)
+        added = to_data_files(table, files)
         self._live |= dict(zip(days, added, strict=True))
         rows, replaced = (sum(file.record_count for file in each) for each in (added, removed))
-        said = snapshots.properties(plan, rows, replaced, len(added))
-        snapshot = _replaced(transaction, added, removed, said, tag_of(plan.run_id))
+        said = snapshots.summary_properties(plan, rows, replaced, len(added))
+        snapshot = _replaced(transaction, added, removed, said, tag_name(plan.run_id))
         return Publication(
             plan.run_id,
             NAME,
@@ -371,7 +376,7 @@ class _History:
         for place in (folder.report, folder.audit):
             place.hardlink_to(self._same / place.name)
         days = range(plan.since_ms, plan.until_ms, DAY_MS)
-        write_figures(folder.figures, [DayFigures(day, _WINDOWS, 40, 48, 48, 0, 0, 0) for day in days])
+        write_day_totals(folder.figures, [DayTotals(day, _WINDOWS, 40, 48, 48, 0, 0, 0) for day in days])
         _audit(plan.run_id).write(folder.verdict)
         published.write(folder.publication)
 
@@ -383,7 +388,7 @@ class _History:
             runs = [_ledger_row(plan, published, number) for number, (plan, published) in part]
             checks = [row for _, (plan, _) in part for row in _check_rows(plan.run_id)]
             for name, wanted, rows in (("runs", RUNS_TABLE, runs), ("checks", CHECKS_TABLE, checks)):
-                table = ensured(catalog, name, wanted)
+                table = create_or_evolve_table(catalog, name, wanted)
                 table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
 
 
@@ -429,7 +434,7 @@ def _checks(run_id: str) -> tuple[Check, ...]:
             f"check {number} of the frame",
             "expect_column_values_to_be_between",
             Severity.WARNING,
-            Outcome.PASS,
+            CheckOutcome.PASS,
             f"0 of {_WINDOWS} in {run_id}",
             "events",
             "at most 5 %",
@@ -459,9 +464,11 @@ def _ledger_row(plan: Plan, published: Publication, number: int) -> dict[str, ob
     row = run_row(plan, Status.PUBLISHED, (ended_ms - 40_000, ended_ms), Verdict.PASS, published.rows, 48)
     stored = asdict(row) | {"seconds": row.seconds}
     return {
-        column.name: moment(stored[f"{column.name}_ms"]) if column.type == "timestamptz" else stored[column.name]
+        column.name: utc_datetime(stored[f"{column.name}_ms"])
+        if column.type == "timestamptz"
+        else stored[column.name]
         for column in RUNS_TABLE.columns
-    } | {name: moment(getattr(row, f"{name}_ms")) for name in ("started_at", "finished_at")}
+    } | {name: utc_datetime(getattr(row, f"{name}_ms")) for name in ("started_at", "finished_at")}
 
 
 def _short(count: int) -> str:

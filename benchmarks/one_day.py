@@ -122,8 +122,8 @@ def _run_by_command(home: Path, day: date) -> None:
 
 def _wait_for_archive(say: Say) -> None:
     """Java writes the archive after the command has ended; where it cannot, the runs are measured without."""
-    path, until = java.archive(), time.monotonic() + _ARCHIVE_S
-    while path and not java.is_complete(path):
+    path, until = java.archive_path(), time.monotonic() + _ARCHIVE_S
+    while path and not java.is_archive_complete(path):
         if time.monotonic() > until:
             say(f"there is no archive of Java classes at {path}")
             return

@@ -10,34 +10,34 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.eventtime.instants import DAY_MS, MINUTE_MS
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import Clock
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.records import SourceClock
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermarks import Emission
 from backstream.eventtime.windows import Session
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode, Plan
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid
-from backstream.source.columns import columns_of
-from backstream.source.files import inspected, source_files
-from backstream.spark.arrival_index import bucketed
+from backstream.source.columns import resolve_columns
+from backstream.source.files import inspect_files, list_source_files
+from backstream.spark.arrival_index import bucket_events
 from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.schemas import PARTITION_NUMBER
 from backstream.spark.sessions import session_panes
 from backstream.spark.sessions.islands import SessionColumns
-from backstream.spark.shuffle_free import in_stretches
-from backstream.spark.source import FILE_SIZE, Recorded, schema_of
+from backstream.spark.shuffle_free import aggregate_by_time_range
+from backstream.spark.source import FILE_SIZE, EventFiles, read_schema
 from backstream.spark.watermarks import firing_times_from_index
-from backstream.spark.watermarks.firing_times import Thresholds, WindowGrid
-from backstream.spark.watermarks.join import watermarked
-from backstream.spark.watermarks.partial_streams import heard_of
+from backstream.spark.watermarks.firing_times import FiringTimes, WindowGrid
+from backstream.spark.watermarks.join import add_watermarks
+from backstream.spark.watermarks.partial_streams import timeline_of_files
 from backstream.spark.windows import aggregation
-from backstream.spark.windows.aggregation import Grouping, shape_of
+from backstream.spark.windows.aggregation import AggregationRequest, profile_events
 from backstream.spark.windows.assignment import FixedWindow
-from backstream.spark.windows.fates import slice_width_ms
+from backstream.spark.windows.fates import slice_width_of
 from backstream.workflow import plan_run
 from benchmarks.data import FIRST_DAY_MS, PARTITIONS
 
@@ -46,9 +46,9 @@ AGGREGATES = {"events": "count(*)", "total": "sum(value)"}
 DELAY_MS = MINUTE_MS
 IDLE_TIMEOUT_MS = 10 * MINUTE_MS
 ALLOWED_LATENESS_MS = 5 * MINUTE_MS
-EMISSION = Emission(Strategy(StrategyKind.BOUNDED, DELAY_MS, 200, IDLE_TIMEOUT_MS))
+EMISSION = Emission(WatermarkStrategy(StrategyKind.BOUNDED, DELAY_MS, 200, IDLE_TIMEOUT_MS))
 SOURCE_PARTITIONS = [str(number) for number in range(PARTITIONS)]
-CLOCK = Clock(FIRST_DAY_MS, 200, FIRST_DAY_MS + DAY_MS)
+CLOCK = SourceClock(FIRST_DAY_MS, 200, FIRST_DAY_MS + DAY_MS)
 
 _DEFINITION = """\
 name = "benchmark"
@@ -82,22 +82,22 @@ total = "sum(value)"
 """
 
 
-def recorded(spark: SparkSession, parquet: Path) -> Recorded:
+def recorded(spark: SparkSession, parquet: Path) -> EventFiles:
     """The stream in a folder of Parquet files."""
-    definition = parse(tomllib.loads(_DEFINITION.format(path=parquet, chunk_days=1)), "benchmark")
-    found = inspected(source_files(definition.source, "benchmark"), definition.source)
-    schema = schema_of(columns_of(found.shapes, definition, "benchmark").types)
-    return Recorded(spark, found.inputs, lambda paths: normalised(spark.read.schema(schema).parquet(*paths)))
+    definition = parse_definition(tomllib.loads(_DEFINITION.format(path=parquet, chunk_days=1)), "benchmark")
+    found = inspect_files(list_source_files(definition.source, "benchmark"), definition.source)
+    schema = read_schema(resolve_columns(found.shapes, definition, "benchmark").types)
+    return EventFiles(spark, found.inputs, lambda paths: normalised(spark.read.schema(schema).parquet(*paths)))
 
 
-def recompute(stream: Recorded, window: FixedWindow | Session) -> DataFrame:
+def recompute(stream: EventFiles, window: FixedWindow | Session) -> DataFrame:
     """Per key and window `events` and `total`, by event time alone."""
     if isinstance(window, Session):
-        return session_panes.recomputed(_sessions(stream.all(), window, is_replay=False))
+        return session_panes.aggregate_sessions(_sessions(stream.all(), window, is_replay=False))
     return _grouped(stream, window, aggregation.aggregate_windows)
 
 
-def replay(stream: Recorded, window: FixedWindow | Session) -> DataFrame:
+def replay(stream: EventFiles, window: FixedWindow | Session) -> DataFrame:
     """What a stream with bounded watermarks, idleness and allowed lateness had made of the same rows.
 
     Finding the watermarks is part of it, and happens here.
@@ -107,7 +107,7 @@ def replay(stream: Recorded, window: FixedWindow | Session) -> DataFrame:
         values first and live.
     """
     if isinstance(window, Session):
-        return session_panes.panes(_sessions(_met(stream), window, is_replay=True))
+        return session_panes.session_panes(_sessions(_met(stream), window, is_replay=True))
     judged = thresholds(stream.all(), window, _grid(window), CLOCK, SOURCE_PARTITIONS).bound(stream.spark)
     return _grouped(stream, window, lambda some, grouping: aggregation.aggregate_panes(some, grouping, judged))
 
@@ -118,46 +118,49 @@ def _grid(window: FixedWindow) -> WindowGrid:
 
 
 def _grouped(
-    stream: Recorded, window: FixedWindow, grouped: Callable[[DataFrame, Grouping], DataFrame]
+    stream: EventFiles, window: FixedWindow, grouped: Callable[[DataFrame, AggregationRequest], DataFrame]
 ) -> DataFrame:
     """A stretch of time per task if the files allow it, else as a sample of the events says."""
     grid = _grid(window)
     rows = sum(file.rows for file in stream.files)
     if rows >= aggregation.MANY_EVENTS:
-        found = in_stretches(
-            stream, window, grid, lambda some, asked: grouped(some, Grouping(window, asked, KEYS, AGGREGATES))
+        found = aggregate_by_time_range(
+            stream,
+            window,
+            grid,
+            lambda some, asked: grouped(some, AggregationRequest(window, asked, KEYS, AGGREGATES)),
         )
         if found is not None:
             return found
     events = stream.all()
-    shape = shape_of(events, rows, KEYS, slice_width_ms(window))
-    return grouped(events, Grouping(window, grid.bound(stream.spark), KEYS, AGGREGATES, shape))
+    shape = profile_events(events, rows, KEYS, slice_width_of(window))
+    return grouped(events, AggregationRequest(window, grid.bound(stream.spark), KEYS, AGGREGATES, shape))
 
 
 def thresholds(
-    events: DataFrame, window: FixedWindow, grid: WindowGrid, clock: Clock, partitions: list[str]
-) -> Thresholds:
+    events: DataFrame, window: FixedWindow, grid: WindowGrid, clock: SourceClock, partitions: list[str]
+) -> FiringTimes:
     """When each window fired and was gone, from a first pass over the stream."""
     buckets = BucketGrid.of(window, EMISSION, ALLOWED_LATENESS_MS)
     of_files = events.withColumn(FILE_SIZE, F.col("_metadata.file_size"))
-    index = ArrivalIndex(bucketed(of_files, buckets, [FILE_SIZE]).toArrow())
-    return firing_times_from_index.thresholds(
+    index = ArrivalIndex(bucket_events(of_files, buckets, [FILE_SIZE]).toArrow())
+    return firing_times_from_index.firing_times_from_index(
         index, buckets, grid, EMISSION, clock, ALLOWED_LATENESS_MS, partitions
     )
 
 
-def _met(stream: Recorded) -> DataFrame:
+def _met(stream: EventFiles) -> DataFrame:
     """All events with the watermark that each of them met, which sessions need."""
-    heard = heard_of(stream, EMISSION, CLOCK, SOURCE_PARTITIONS)
-    return stream.all().transform(watermarked(stream.spark, heard, CLOCK))
+    heard = timeline_of_files(stream, EMISSION, CLOCK, SOURCE_PARTITIONS)
+    return stream.all().transform(add_watermarks(stream.spark, heard, CLOCK))
 
 
 def _sessions(events: DataFrame, window: Session, *, is_replay: bool) -> session_panes.Sessions:
     columns = SessionColumns.of(window.gap_ms, ALLOWED_LATENESS_MS)
-    these = session_panes.found(events, KEYS, columns, AGGREGATES, is_replay=is_replay)
+    these = session_panes.find_sessions(events, KEYS, columns, AGGREGATES, is_replay=is_replay)
     if not is_replay:
         return these
-    return session_panes.kept(these, lambda frame: frame.persist(StorageLevel.MEMORY_AND_DISK))
+    return session_panes.persist_sessions(these, lambda frame: frame.persist(StorageLevel.MEMORY_AND_DISK))
 
 
 def planned(parquet: Path, days: int, chunk_days: int, mode: Mode, home: Path) -> Plan:

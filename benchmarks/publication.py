@@ -12,11 +12,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.eventtime.instants import DAY_MS, instant_ms, moment
+from backstream.eventtime.instants import DAY_MS, instant_ms, utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import Status, record_run, run_row
-from backstream.lake.maintenance import rest_side_tables
-from backstream.lake.publish import publish
+from backstream.lake.maintenance import expire_side_table_snapshots
+from backstream.lake.publish import publish_range
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Mode, Plan
@@ -112,10 +112,10 @@ def _seconds(plan: Plan, manifests: Sequence[Manifest], events: int = 1) -> floa
 
 
 def _carried_out(plan: Plan, manifests: Sequence[Manifest], events: int) -> None:
-    done = publish(plan, manifests)
+    done = publish_range(plan, manifests)
     span_ms = (FIRST_DAY_MS, FIRST_DAY_MS + events)
     record_run(Home(Path(plan.home)), run_row(plan, Status.PUBLISHED, span_ms, Verdict.PASS, done.rows, events))
-    rest_side_tables(Home(Path(plan.home)), plan.dataset)
+    expire_side_table_snapshots(Home(Path(plan.home)), plan.dataset)
 
 
 def _inputs(folder: Path, files: int) -> None:
@@ -123,7 +123,7 @@ def _inputs(folder: Path, files: int) -> None:
     source = folder / "data"
     source.mkdir()
     for number in range(files):
-        at = pa.array([moment(FIRST_DAY_MS + number * DAY_MS)], _INSTANT)
+        at = pa.array([utc_datetime(FIRST_DAY_MS + number * DAY_MS)], _INSTANT)
         pq.write_table(pa.table({"at": at, "key": ["a"]}), source / f"{number:05}.parquet")
 
 
@@ -140,7 +140,7 @@ def _staged(plan: Plan) -> list[Manifest]:
     """What the job would leave: a file of one window per chunk, and one of its metrics."""
     found = []
     for number, chunk in enumerate(plan.chunks):
-        bounds = {"window_start": moment(chunk.start_ms), "window_end": moment(chunk.end_ms)}
+        bounds = {"window_start": utc_datetime(chunk.start_ms), "window_end": utc_datetime(chunk.end_ms)}
         run = {"run_id": plan.run_id}
         # Another value in each run, so that each restates what it replaces.
         events = int(plan.reason) if plan.reason.isdigit() else number

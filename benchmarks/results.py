@@ -16,7 +16,7 @@ import psutil
 import pyspark
 from pyspark.sql import SparkSession
 
-from backstream.spark.java import huge_pages
+from backstream.spark.java import huge_page_options
 
 _GIBIBYTE = 1024**3
 
@@ -169,7 +169,7 @@ def computer() -> dict[str, str]:
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "memory": f"{psutil.virtual_memory().total / _GIBIBYTE:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
-        "huge pages": huge_pages() or "not told",
+        "huge pages": huge_page_options() or "not told",
     }
 
 

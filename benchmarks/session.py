@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from backstream.spark.session import local
+from backstream.spark.session import local_session
 
 THREADS = 2
 
@@ -14,7 +14,7 @@ THREADS = 2
 def session(heap: str, folder: Path) -> SparkSession:
     """The session of a benchmark: few threads, and a heap that is there from the start."""
     folder.mkdir(parents=True, exist_ok=True)
-    return local("backstream benchmark", settings(heap, folder))
+    return local_session("backstream benchmark", settings(heap, folder))
 
 
 def settings(heap: str, folder: Path) -> dict[str, str]:

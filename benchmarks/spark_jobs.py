@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
 from backstream.eventtime.windows import Session, Sliding, Tumbling
-from backstream.runs.manifest import total_fates
+from backstream.runs.manifest import sum_fates
 from backstream.runs.plan import Mode
-from backstream.spark.source import Recorded
+from backstream.spark.source import EventFiles
 from backstream.spark.windows.assignment import FixedWindow
 from benchmarks import data, ours
 from benchmarks.data import Stream
@@ -82,7 +82,7 @@ class ChunkedJob:
         with tempfile.TemporaryDirectory(prefix="backstream-benchmark-", dir=scratch) as home:
             plan = ours.planned(self.parquet, CHUNKED_DAYS, self.chunk_days, Mode.REPLAY, Path(home))
             manifests = ours.run_chunks(self.spark, plan)
-        fates = total_fates(manifests).values()
+        fates = sum_fates(manifests).values()
         windows = sum(file.rows for manifest in manifests for file in manifest.files[""])
         return Sums(windows, sum(sum(each.values()) for each in fates), 0)
 
@@ -123,7 +123,7 @@ def _frame_jobs(spark: SparkSession, path: Path, prefix: str) -> Iterator[FrameJ
 def _made(
     spark: SparkSession,
     path: Path,
-    way: Callable[[Recorded, FixedWindow | Session], DataFrame],
+    way: Callable[[EventFiles, FixedWindow | Session], DataFrame],
     window: FixedWindow | Session,
 ) -> DataFrame:
     return way(ours.recorded(spark, path), window)

@@ -15,22 +15,22 @@ from backstream.runs.home import Home, definitions_folder
 
 def _datasets_page(name: str) -> str:
     from backstream.pages import views
-    from backstream.pages.store import Records
+    from backstream.pages.store import PageStore
 
-    return views.overview(Records.of(Home.from_environment()), {f"backfill_{name}"}).html
+    return views.overview_page(PageStore.of(Home.from_environment()), {f"backfill_{name}"}).html
 
 
 def _windows_page(name: str) -> str:
     from backstream.pages import views
-    from backstream.pages.store import Records
+    from backstream.pages.store import PageStore
 
-    return views.windows(Records.of(Home.from_environment()), f"backfill_{name}", may_run=True).html
+    return views.windows_page(PageStore.of(Home.from_environment()), f"backfill_{name}", may_run=True).html
 
 
 def _restate_check(name: str) -> str:
-    from backstream.workflow import restatements
+    from backstream.workflow import find_restatements
 
-    return restatements(definitions_folder() / f"{name}.toml", Home.from_environment()).summary
+    return find_restatements(definitions_folder() / f"{name}.toml", Home.from_environment()).summary
 
 
 VISITS: Mapping[str, Callable[[str], str]] = {

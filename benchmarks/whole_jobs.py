@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyspark
 from pyarrow import dataset
 
-from backstream.eventtime.instants import DAY_MS, instant_text, moment
+from backstream.eventtime.instants import DAY_MS, instant_text, utc_datetime
 from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE
 from backstream.spark.heap import HEAP_VARIABLE
 from benchmarks import data, results, shapes
@@ -87,7 +87,7 @@ class WholeJob:
         types = {"key": pa.int64(), "window_start": _INSTANT, "events": pa.int64(), "total": pa.int64()}
         table = files.to_table([*types])
         rows = pa.table({name: table[name].cast(kind) for name, kind in types.items()})
-        return rows.filter(pc.field("window_start") >= pa.scalar(moment(self.since_ms), _INSTANT))
+        return rows.filter(pc.field("window_start") >= pa.scalar(utc_datetime(self.since_ms), _INSTANT))
 
 
 def measured(setting: Setting, names: Sequence[str], say: Say) -> Results:

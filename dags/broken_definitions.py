@@ -6,6 +6,6 @@ in the list of import errors, with file, key and value, and takes no other defin
 
 from __future__ import annotations
 
-from backstream.orchestration.dags import require_sound
+from backstream.orchestration.dags import validate_definitions
 
-require_sound()
+validate_definitions()

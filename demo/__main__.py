@@ -112,9 +112,9 @@ def _sum_up(plan: Plan, home: Home, *, published: bool) -> None:
     from backstream.lake import reader
 
     console.print()
-    console.print(workflow.summary(plan), markup=False)
+    console.print(workflow.publication_text(plan), markup=False)
     if published:
-        rows = reader.rows(home, plan.dataset, plan.range)
+        rows = reader.load_rows(home, plan.dataset, plan.range)
         console.print(f"content    {rows.num_rows:,} rows, hash {reader.content_hash(rows)[:16]}")
     console.print()
 

@@ -17,12 +17,12 @@ from playwright.sync_api import Browser, Page
 
 from backstream import workflow
 from backstream.cli.engine import advise
-from backstream.cli.run import StartingSpark, carry_out
-from backstream.definition.loader import load
+from backstream.cli.run import SparkStart, run_plan
+from backstream.definition.loader import load_definition
 from backstream.eventtime.instants import instant_ms
 from backstream.runs.home import DEFINITIONS_VARIABLE, HOME_VARIABLE, Home
 from backstream.runs.plan import Mode, Plan
-from backstream.text import Form
+from backstream.text import ReportFormat
 from demo.browser import chromium
 from demo.flights import prepare
 from demo.pictures import pages, take
@@ -73,7 +73,7 @@ def main() -> int:
     home = Home(Path(os.environ.get(HOME_VARIABLE) or CHECKOUT / ".backstream" / "pictures").resolve())
     os.environ[HOME_VARIABLE] = str(home.path)
     prepare(home.path, progress=lambda step: print(f"flights: {step}"))
-    html = workflow.report_text(_published(home), Form.HTML)
+    html = workflow.report_text(_published(home), ReportFormat.HTML)
     advise(str(home.path / "definitions" / "flights.toml"), SINCE, UNTIL)  # kept for the page of the watermark
     # Where this machine has its home is not for a picture.
     html = html.replace(str(home.path), f"${HOME_VARIABLE}")
@@ -112,12 +112,12 @@ def _published(home: Home) -> Plan:
 
 def _revision(home: Home, publish: str, reason: str) -> Plan:
     definition = _definition(home, publish)
-    if done := _newest(home, load(definition).definition_hash):
+    if done := _newest(home, load_definition(definition).definition_hash):
         return done
     span_ms = (instant_ms(SINCE, "since"), instant_ms(UNTIL, "until"))
-    spark = StartingSpark(definition)
+    spark = SparkStart(definition)
     plan = workflow.plan_run(definition, *span_ms, mode=Mode.REPLAY, trigger="cli", reason=reason, home=home)
-    carry_out(plan, spark)
+    run_plan(plan, spark)
     return plan
 
 

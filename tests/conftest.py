@@ -40,9 +40,9 @@ def small_heap() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One local Spark for all tests that need it."""
-    from backstream.spark.session import SMALL_DATA_SETTINGS, local
+    from backstream.spark.session import SMALL_DATA_SETTINGS, local_session
 
-    session = local("tests", SMALL_DATA_SETTINGS)
+    session = local_session("tests", SMALL_DATA_SETTINGS)
     yield session
     session.stop()
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from backstream.spark.java import ASK_FOR_HUGE_PAGES, ASKED_FOR, huge_pages
+from backstream.spark.java import ASK_FOR_HUGE_PAGES, ASKED_FOR, huge_page_options
 from benchmarks import data
 from benchmarks.data import Stream
 from benchmarks.memory import ResidentPeak
@@ -63,7 +63,7 @@ class Peer:
             "heap": place.heap,
             "half_mb": half_in_mb(place.heap),
             "scratch": place.folder / "spark",
-            "java": ASK_FOR_HUGE_PAGES if huge_pages() == ASKED_FOR else "",
+            "java": ASK_FOR_HUGE_PAGES if huge_page_options() == ASKED_FOR else "",
         }
         options = [each.format(**filled) for each in self.arguments]
         return [str(python), *self.program, "--input", str(source), *options]

@@ -107,7 +107,7 @@ class JobError(BackstreamError):
         self.is_retryable = status != HOPELESS_STATUS
 
 
-def unwritable(what: str, where: object, error: OSError) -> StorageError:
+def storage_error(what: str, where: object, error: OSError) -> StorageError:
     """What to raise when the disk refuses; `what` says what could not be done, `where` names the place."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     return StorageError(
@@ -117,7 +117,7 @@ def unwritable(what: str, where: object, error: OSError) -> StorageError:
     )
 
 
-def problems(count_of: str, lines: list[str], where: str) -> str:
+def format_problems(count_of: str, lines: list[str], where: str) -> str:
     """One message for one or several problems: a single one says `where` on its first line, several are listed.
 
     A problem may go on after its first line with a hint, which only a single one has room for.

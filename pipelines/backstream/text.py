@@ -18,7 +18,7 @@ def share_text(part: float, whole: float = 1) -> str:
     return f"{share * 100:,.1f}".removesuffix(".0") + " %"
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def describe_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """A line per key with another value, such as `window.size: "1h" -> "2h"`, by name; `absent`: no such key."""
     before, after = dict(_flat(old, "")), dict(_flat(new, ""))
     changed = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
@@ -34,7 +34,7 @@ def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
             yield f"{prefix}{key}", json.dumps(value, ensure_ascii=False)
 
 
-class Format(StrEnum):
+class RowFormat(StrEnum):
     """How rows are printed."""
 
     TABLE = "table"
@@ -45,7 +45,7 @@ class Format(StrEnum):
     """Arrow's stream, for programs."""
 
 
-class Form(StrEnum):
+class ReportFormat(StrEnum):
     """How a report is written."""
 
     HTML = "html"

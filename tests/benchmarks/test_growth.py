@@ -11,10 +11,10 @@ from benchmarks.results import Cost, Results
 from benchmarks.table import growth_columns, growth_rows, markdown
 
 from backstream.eventtime.instants import DAY_MS
-from backstream.lake.ledger import checks, runs
-from backstream.lake.published_windows import published
+from backstream.lake.ledger import list_checks, list_runs
+from backstream.lake.published_windows import load_published_windows
 from backstream.runs.home import CATALOG_VARIABLE
-from backstream.workflow.stale import stale
+from backstream.workflow.stale import find_stale_days
 
 SMALL = Shape(rows=90, days=3, runs=4)
 COMMANDS = (
@@ -44,15 +44,15 @@ def own_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_history_that_is_made_is_one_that_commands_find(folder: Path) -> None:
     place = made(folder, SMALL)
-    found = published(place.home, "growth")
+    found = load_published_windows(place.home, "growth")
     ranges = [(interval.start_ms - SMALL.interval.start_ms) // DAY_MS for interval, _ in found.publications]
 
     assert ranges == [0, 2, 1, 0]  # the fourth run restated the first day; the newest first
     assert [len(run_ids) for run_ids in found.runs_by_day().values()] == [1, 1, 1]
     assert found.rows(lambda _: True, ["key"]).num_rows == SMALL.rows
-    assert len(runs(place.home, "growth")) == SMALL.runs
-    assert len(checks(place.home, "growth")) == 12 * SMALL.runs
-    looked = stale(place.definition, place.home)
+    assert len(list_runs(place.home, "growth")) == SMALL.runs
+    assert len(list_checks(place.home, "growth")) == 12 * SMALL.runs
+    looked = find_stale_days(place.definition, place.home)
     assert (looked.published_days, looked.days) == (3, ())
 
 

@@ -17,13 +17,13 @@ from tests.lake.conftest import WINDOWS_TABLE, Lake
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, instant_ms, instant_text
 from backstream.lake.ledger import Status, record_checks, record_run, run_row
-from backstream.lake.publish import publish
+from backstream.lake.publish import publish_range
 from backstream.quality.audit_frame import WINDOW_COLUMNS
-from backstream.runs.dataset_state import DayNote, Observation, write_figures
+from backstream.runs.dataset_state import DatasetState, DayIssue, write_day_totals
 from backstream.runs.home import Home
 from backstream.runs.plan import Chunk, Fidelity, InputFile, Mode, Plan
-from backstream.runs.results import Audit, Check, Outcome, Publication, Severity, verdict_over
-from backstream.workflow.dataset_state import day_figures
+from backstream.runs.results import Audit, Check, CheckOutcome, Publication, Severity, worst_verdict
+from backstream.workflow.dataset_state import compute_day_totals
 
 FIRST_MS = instant_ms("2016-01-01", "first")
 DAYS = 3_000
@@ -55,7 +55,7 @@ departures = "count(*)"
 """
 
 
-_UNEXPECTED = {Outcome.PASS: 0, Outcome.WARN: 8, Outcome.FAIL: 40}
+_UNEXPECTED = {CheckOutcome.PASS: 0, CheckOutcome.WARN: 8, CheckOutcome.FAIL: 40}
 
 
 def define(definitions: Path) -> None:
@@ -145,8 +145,8 @@ def leave(
     """What a run leaves: plan, audit, figures, verdict, report, and its rows in the ledger."""
     plan.written()
     frame.to_parquet(plan.folder.audit, index=False)
-    write_figures(plan.folder.figures, day_figures(frame, 0.5))
-    audit = Audit(plan.run_id, "window_audit", verdict_over(checks), "seeded", tuple(checks))
+    write_day_totals(plan.folder.figures, compute_day_totals(frame, 0.5))
+    audit = Audit(plan.run_id, "window_audit", worst_verdict(checks), "seeded", tuple(checks))
     audit.write(plan.folder.verdict)
     plan.folder.report.write_text(
         f"<!doctype html><title>report</title><h1>Report of {plan.dataset}</h1>", "utf-8"
@@ -161,7 +161,7 @@ def leave(
     record_run(home, run_row(plan, status, span_ms, audit.verdict, rows, int(frame["events"].sum())))
 
 
-def check(name: str, outcome: Outcome, observed: str = "", severity: Severity = Severity.CRITICAL) -> Check:
+def check(name: str, outcome: CheckOutcome, observed: str = "", severity: Severity = Severity.CRITICAL) -> Check:
     """One check of an audit."""
     return Check(
         name,
@@ -203,8 +203,8 @@ def advice() -> dict[str, object]:
 def _flights(home: Home) -> None:
     """Runs from the oldest to the newest."""
     passed = [
-        check("expected windows have events", Outcome.PASS, "all do"),
-        check("records are conserved", Outcome.PASS),
+        check("expected windows have events", CheckOutcome.PASS, "all do"),
+        check("records are conserved", CheckOutcome.PASS),
     ]
     until_ms = END_MS - 40 * DAY_MS
     backfill = plan_of(home, "flights", FIRST_MS, until_ms, trigger="backfill__2016", reason="first load")
@@ -215,24 +215,26 @@ def _flights(home: Home) -> None:
         text = [instant_text(each) for each in (since_ms, since_ms + 30 * DAY_MS)]
         planned = lake.plan(text[0], text[1], trigger, [WINDOWS_TABLE])
         starts = [instant_text(ms) for ms in range(since_ms, since_ms + 30 * DAY_MS, 6 * HOUR_MS)]
-        publish(planned, lake.staged(planned, dict.fromkeys(starts, 10 + n)), home)
+        publish_range(planned, lake.staged(planned, dict.fromkeys(starts, 10 + n)), home)
         warned = [
-            check("expected windows have events", Outcome.WARN, "8 of 2,160 windows do not", Severity.WARNING),
-            check("records are conserved", Outcome.PASS, "all are"),
+            check(
+                "expected windows have events", CheckOutcome.WARN, "8 of 2,160 windows do not", Severity.WARNING
+            ),
+            check("records are conserved", CheckOutcome.PASS, "all are"),
         ]
         found = frame_of(since_ms, since_ms + 30 * DAY_MS, [BAD_DAY, "2024-02-09"])
         leave(home, planned, found, Status.PUBLISHED, [passed, warned][n], RAN_MS - (30 - n) * DAY_MS)
     refused = plan_of(home, "flights", since_ms + 20 * DAY_MS, since_ms + 22 * DAY_MS, trigger="manual__refused")
-    failed = [check("expected windows have events", Outcome.FAIL, "40 of 144 windows do not"), passed[1]]
+    failed = [check("expected windows have events", CheckOutcome.FAIL, "40 of 144 windows do not"), passed[1]]
     leave(home, refused, frame_of(refused.since_ms, refused.until_ms), Status.REFUSED, failed, RAN_MS - DAY_MS)
     _running(home, since_ms + 30 * DAY_MS)
     stale = tuple(
-        DayNote(since_ms + n * DAY_MS, "stale", "1 input file changed: late.parquet", 5) for n in (14, 15)
+        DayIssue(since_ms + n * DAY_MS, "stale", "1 input file changed: late.parquet", 5) for n in (14, 15)
     )
     unsealed = tuple(
-        DayNote(END_MS - n * DAY_MS, "open", "no arrival after 2024-03-20T00:00Z") for n in range(1, 7)
+        DayIssue(END_MS - n * DAY_MS, "open", "no arrival after 2024-03-20T00:00Z") for n in range(1, 7)
     )
-    Observation("flights", RAN_MS, FIRST_MS, END_MS, unsealed, stale).write(home.observation("flights"))
+    DatasetState("flights", RAN_MS, FIRST_MS, END_MS, unsealed, stale).write(home.observation("flights"))
 
 
 def _running(home: Home, since_ms: int) -> None:
@@ -257,8 +259,8 @@ def _orders(home: Home) -> None:
     """Everything that data can name holds markup."""
     plan = plan_of(home, "orders", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger=HOSTILE, reason=HOSTILE)
     frame = frame_of(FIRST_MS, FIRST_MS + 2 * DAY_MS, ["2016-01-01"], ("north", HOSTILE))
-    checks = [check(HOSTILE, Outcome.WARN, HOSTILE, Severity.WARNING)]
+    checks = [check(HOSTILE, CheckOutcome.WARN, HOSTILE, Severity.WARNING)]
     leave(home, plan, frame, Status.PUBLISHED, checks, RAN_MS)
-    note = DayNote(FIRST_MS + DAY_MS, "stale", HOSTILE, 1)
-    seen = Observation("orders", RAN_MS, FIRST_MS, FIRST_MS + 2 * DAY_MS, None, (note,), (HOSTILE,))
+    note = DayIssue(FIRST_MS + DAY_MS, "stale", HOSTILE, 1)
+    seen = DatasetState("orders", RAN_MS, FIRST_MS, FIRST_MS + 2 * DAY_MS, None, (note,), (HOSTILE,))
     seen.write(home.observation("orders"))

@@ -166,7 +166,7 @@ WITHIN = {
 @contextmanager
 def lost_row(suffix: str) -> Iterator[None]:
     """One row of a table is gone before it is written."""
-    staged = staging.staged
+    staged = staging.write_staged_files
 
     def broken(rows: DataFrame, of: str, attempt: staging.Attempt) -> staging.Staged:
         if of == suffix:
@@ -182,10 +182,10 @@ def lost_row(suffix: str) -> Iterator[None]:
 @contextmanager
 def flipped_fate() -> Iterator[None]:
     """One count of records that were on time is taken for late."""
-    fates = fate_counts.Counts.fates
-    metrics_of = fate_counts.Counts.metrics
+    fates = fate_counts.FateCounts.fates
+    metrics_of = fate_counts.FateCounts.metrics
 
-    def flipped(counts: fate_counts.Counts) -> fate_counts.Counts:
+    def flipped(counts: fate_counts.FateCounts) -> fate_counts.FateCounts:
         on_time = counts.rows.where(F.col("fate") == F.lit(Fate.ON_TIME)).orderBy(*counts.rows.columns)
         return replace(
             counts,
@@ -195,7 +195,7 @@ def flipped_fate() -> Iterator[None]:
         )
 
     with (
-        patch.object(fate_counts.Counts, "fates", lambda counts: fates(flipped(counts))),
-        patch.object(fate_counts.Counts, "metrics", lambda counts: metrics_of(flipped(counts))),
+        patch.object(fate_counts.FateCounts, "fates", lambda counts: fates(flipped(counts))),
+        patch.object(fate_counts.FateCounts, "metrics", lambda counts: metrics_of(flipped(counts))),
     ):
         yield

@@ -9,7 +9,7 @@ from typing import Any
 from tests.spark.histories import days, definition_of, random_history, write_history
 from tests.spark.runs import toml_value
 
-from backstream.lake.catalog import NAMESPACE, opened
+from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.workflow import audit_run, plan_run, publish_run
@@ -50,6 +50,6 @@ def publish(plan: Plan) -> None:
 
 def rows_published(plan: Plan) -> int:
     """How many rows a reader sees."""
-    with opened(Home(Path(plan.home))) as catalog:
+    with open_catalog_for_writing(Home(Path(plan.home))) as catalog:
         table = catalog.load_table((NAMESPACE, plan.dataset))
         return sum(task.file.record_count for task in table.scan().plan_files())

@@ -14,7 +14,7 @@ from tests.chain.job import KINDS, plan_of, publish, rows_published, write_defin
 
 from backstream.errors import BackstreamError
 from backstream.jobs import replay
-from backstream.runs.manifest import manifests_of
+from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Mode, Plan
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -44,7 +44,7 @@ def staged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     assert [run_job(plan) for plan in plans] == [0, 0]
     kept: list[dict[str, Path]] = []
     for number, plan in enumerate(plans):
-        before = Staged(plan, manifests_of(plan), {}, {})
+        before = Staged(plan, load_manifests(plan), {}, {})
         kept.append({suffix: folder / f"{number}-{NAMES[suffix]}.parquet" for suffix in NAMES})
         for suffix, path in kept[-1].items():
             rows = pq.ParquetFile(before.largest(suffix).path).read()
@@ -53,7 +53,7 @@ def staged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     for chunk in plans[1].chunks:
         plans[1].folder.manifest(chunk.chunk_id).unlink()
     assert run_job(plans[1]) == 0
-    return Staged(plans[1], manifests_of(plans[1]), *kept)
+    return Staged(plans[1], load_manifests(plans[1]), *kept)
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_what_the_tasks_wrote_and_the_driver_does_not_find_fails_the_job(
     said = capsys.readouterr().err
     assert status == 1
     assert re.search(JOB_SAYS[change], said), said
-    assert manifests_of(plan) == []
+    assert load_manifests(plan) == []
     assert "chunks left no manifest" in refusal(plan) or "left no manifest" in refusal(plan)
 
     assert run_job(plan) == 0
@@ -161,7 +161,7 @@ def test_a_row_that_the_job_loses_fails_the_job(
     said = capsys.readouterr().err
     assert status == 1
     assert re.search(LOST[suffix], said), said
-    assert manifests_of(plan) == []
+    assert load_manifests(plan) == []
 
 
 def test_a_row_of_the_metrics_that_the_job_loses_is_found_by_the_gate(folder: Path) -> None:

@@ -14,8 +14,8 @@ from tests.workflow.history import write_definition
 from typer.testing import CliRunner, Result
 
 from backstream.cli import app
-from backstream.lake.ledger import Status, runs
-from backstream.lake.publish import publish
+from backstream.lake.ledger import Status, list_runs
+from backstream.lake.publish import publish_range
 from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
 from backstream.runs.results import Publication
 
@@ -290,7 +290,7 @@ def test_rollback_undoes_a_run_once_and_the_ledger_says_why(lake: Lake) -> None:
     ]
     assert again[0].startswith(f"{wrong.run_id} was rolled back before, at ")
     assert list(departures().values()) == [1, 2, 3]
-    (row,) = runs(lake.home, "flights")
+    (row,) = list_runs(lake.home, "flights")
     assert (row.run_id, row.status, row.rows) == (undo_id, Status.PUBLISHED, 3)
     assert row.reason == f"rollback of {wrong.run_id}: wrong zone"
 
@@ -352,4 +352,4 @@ def test_a_staged_run_can_still_be_published_after_a_diff(lake: Lake) -> None:
         manifest.write(plan.folder.manifest(manifest.chunk_id))
     backstream("diff", plan.run_id)
 
-    assert not publish(plan, manifests).already
+    assert not publish_range(plan, manifests).already

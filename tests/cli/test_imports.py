@@ -17,7 +17,7 @@ from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.lake.ledger import Status, record_run, run_row
 from backstream.runs.home import Home
 from backstream.workflow import plan_run
-from backstream.workflow.dataset_state import observe
+from backstream.workflow.dataset_state import refresh_dataset_state
 
 CHILD = """
 import json, sys
@@ -73,7 +73,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan = plan_run(definition, since_ms, since_ms + DAY_MS, trigger="t", is_unsealed_allowed=True, home=home)
     publish_counts(plan, clicks)
     record_run(home, run_row(plan, Status.PUBLISHED, (1, 2)))
-    observe(definition, home)
+    refresh_dataset_state(definition, home)
     return folder
 
 

@@ -11,7 +11,7 @@ from tests.workflow.history import CLICKS, at, planned, write_clicks, write_defi
 
 from backstream.jobs.replay import main
 from backstream.runs.plan import Plan
-from backstream.workflow import make_tables
+from backstream.workflow import create_run_tables
 
 
 def plan_of_a_day(folder: Path) -> Plan:
@@ -51,7 +51,7 @@ def test_a_job_refuses_a_chunk_that_is_not_in_the_plan(tmp_path: Path, capsys: p
 
 def test_a_job_whose_table_changed_since_the_plan_stages_nothing_and_is_not_tried_again(tmp_path: Path) -> None:
     plan = plan_of_a_day(tmp_path)
-    make_tables(planned(tmp_path, write_definition(tmp_path, CLICKS + 'last = "max(seq)"\n')))
+    create_run_tables(planned(tmp_path, write_definition(tmp_path, CLICKS + 'last = "max(seq)"\n')))
     write_definition(tmp_path)
 
     job = [sys.executable, "-m", "backstream.jobs.replay", "--plan", str(plan.folder.plan), "--chunk", "0000"]

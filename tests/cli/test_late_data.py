@@ -12,7 +12,7 @@ import pytest
 from tests.cli.test_processes import LENIENT_ABOUT_GAPS, backstream
 from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 
-from backstream.lake.reader import rows
+from backstream.lake.reader import load_rows
 from backstream.runs.home import HOME_VARIABLE, Home
 from backstream.spark.session import SMALL_DATA_SETTINGS
 
@@ -44,7 +44,7 @@ def kill_after_the_first_chunk(folder: Path, definition: str) -> None:
 
 
 def clicks(folder: Path) -> dict[str, int]:
-    published = rows(Home(folder / "home"), "clicks").to_pylist()
+    published = load_rows(Home(folder / "home"), "clicks").to_pylist()
     return {f"{row['window_start']:%dT%H}": row["clicks"] for row in published}
 
 

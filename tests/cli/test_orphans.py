@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from backstream.jobs.replay import GONE_STATUS, end_with_the_task
+from backstream.jobs.replay import GONE_STATUS, end_with_task
 from backstream.runs.home import TASK_VARIABLE
 
 JOB = """\
@@ -52,4 +52,4 @@ def test_a_job_whose_task_is_gone_already_does_not_begin() -> None:
 
 @pytest.mark.parametrize("task", ["", "elsewhere/1", f"{socket.gethostname()}/x"])
 def test_nobody_is_watched_where_nobody_can_be(task: str) -> None:
-    assert end_with_the_task({TASK_VARIABLE: task}) is None
+    assert end_with_task({TASK_VARIABLE: task}) is None

@@ -12,7 +12,7 @@ import pyarrow.ipc
 import pytest
 
 from backstream.cli.output import print_rows
-from backstream.text import Format
+from backstream.text import RowFormat
 
 ROWS = pa.table(
     {
@@ -31,18 +31,18 @@ ROWS = pa.table(
     ("form", "said"),
     [
         (
-            Format.JSON,
+            RowFormat.JSON,
             (
                 '{"at": "2013-02-01T05:00Z", "day": "2013-02-01", "fare": "1.10", "mean": "nan", "name": "a,b",'
                 ' "none": null, "is_late": true}\n'
             ),
         ),
         (
-            Format.CSV,
+            RowFormat.CSV,
             'at,day,fare,mean,name,none,is_late\n2013-02-01T05:00Z,2013-02-01,1.10,nan,"a,b",,True\n',
         ),
         (
-            Format.TABLE,
+            RowFormat.TABLE,
             (
                 "at                 day         fare  mean  name  none  is_late\n"
                 "2013-02-01T05:00Z  2013-02-01  1.10  nan   a,b            True\n"
@@ -51,7 +51,7 @@ ROWS = pa.table(
     ],
 )
 def test_each_type_of_value_is_printed_so_that_it_reads_back(
-    form: Format, said: str, capsys: pytest.CaptureFixture[str]
+    form: RowFormat, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     print_rows([ROWS], form, None)
 
@@ -61,7 +61,7 @@ def test_each_type_of_value_is_printed_so_that_it_reads_back(
 def test_no_more_tables_are_read_than_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     numbers = iter([pa.table({"n": [1, 2]}), pa.table({"n": [3]})])
 
-    print_rows(numbers, Format.CSV, 2)
+    print_rows(numbers, RowFormat.CSV, 2)
 
     assert capsys.readouterr().out == "n\n1\n2\n"
     assert next(numbers)["n"].to_pylist() == [3]
@@ -80,7 +80,7 @@ ODD = pa.table(
 )
 
 
-def told(form: Format, capsys: pytest.CaptureFixture[str], *tables: pa.Table) -> str:
+def told(form: RowFormat, capsys: pytest.CaptureFixture[str], *tables: pa.Table) -> str:
     print_rows(tables, form, None)
     return capsys.readouterr().out
 
@@ -93,18 +93,20 @@ def test_text_is_written_as_the_standard_library_writes_it_row_by_row(capsys: py
     writer.writerows(rows)
     plain = [row | {"fare": None if row["fare"] is None else str(row["fare"])} for row in rows]
 
-    assert told(Format.CSV, capsys, ODD).replace('"a\rb"', "a\rb") == wanted.getvalue().replace('"a\rb"', "a\rb")
-    assert told(Format.JSON, capsys, ODD) == "".join(json.dumps(row) + "\n" for row in plain)
+    assert told(RowFormat.CSV, capsys, ODD).replace('"a\rb"', "a\rb") == wanted.getvalue().replace(
+        '"a\rb"', "a\rb"
+    )
+    assert told(RowFormat.JSON, capsys, ODD) == "".join(json.dumps(row) + "\n" for row in plain)
 
 
 def test_the_stream_of_arrow_holds_the_rows_as_they_are(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    print_rows([ODD, ODD.slice(2)], Format.ARROW, 12)
+    print_rows([ODD, ODD.slice(2)], RowFormat.ARROW, 12)
 
     assert pa.ipc.open_stream(capfdbinary.readouterr().out).read_all() == pa.concat_tables([ODD, ODD.slice(2, 3)])
 
 
-@pytest.mark.parametrize("form", [Format.CSV, Format.JSON])
-def test_memory_does_not_grow_with_the_rows(form: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("form", [RowFormat.CSV, RowFormat.JSON])
+def test_memory_does_not_grow_with_the_rows(form: RowFormat, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[int] = []
 
     def days() -> Iterator[pa.Table]:

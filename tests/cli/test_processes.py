@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import FLINK_CASES
 from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 
-from backstream.lake.reader import rows
+from backstream.lake.reader import load_rows
 from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
 from backstream.spark.session import SMALL_DATA_SETTINGS
 
@@ -139,7 +139,7 @@ def test_a_run_is_published_and_summed_up_on_standard_output(tmp_path: Path, wit
     )
     assert (again.stdout, again.stderr) == (first.stdout, "")
     assert "Traceback" not in first.stderr
-    assert rows(Home(tmp_path / "home"), "clicks")["clicks"].to_pylist() == [2, 1]
+    assert load_rows(Home(tmp_path / "home"), "clicks")["clicks"].to_pylist() == [2, 1]
 
 
 def test_a_run_is_published_also_where_the_dataset_cannot_be_looked_at_anew(
@@ -179,6 +179,6 @@ def test_a_run_that_the_gate_refuses_publishes_nothing_has_status_2_and_leaves_i
         "\n"
         f"hint: the report is at {report}\n"
     )
-    assert rows(Home(tmp_path / "home"), "clicks").num_rows == 0
+    assert load_rows(Home(tmp_path / "home"), "clicks").num_rows == 0
     assert not (report.parent / "publication.json").exists()
     assert "nothing was published" in report.read_text().lower()

@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.definition.loader import parse
-from backstream.native.supported import reason_against
+from backstream.definition.loader import parse_definition
+from backstream.native.supported import reason_not_native
 from backstream.runs.home import CATALOG_VARIABLE
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -66,8 +66,8 @@ def test_the_part_on_replays_is_a_definition_too() -> None:
     for section, keys in tomllib.loads(REPLAY).items():
         content[section] = content.get(section, {}) | keys
 
-    definition = parse(content, "the README")
+    definition = parse_definition(content, "the README")
 
     types = dict.fromkeys(("ordered_at", "received_at"), "timestamp")
     types |= {"kafka_partition": "int", "kafka_offset": "bigint", "shop": "string", "amount": "double"}
-    assert reason_against(definition, types) is None
+    assert reason_not_native(definition, types) is None

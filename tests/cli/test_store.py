@@ -15,7 +15,7 @@ from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 from typer.testing import CliRunner
 
 from backstream.cli import app
-from backstream.lake.reader import rows
+from backstream.lake.reader import load_rows
 from backstream.lake.storage import Warehouse
 from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE, Home
 
@@ -41,7 +41,7 @@ def warehouse(s3: Store, spark: SparkSession, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
     monkeypatch.setenv(WAREHOUSE_VARIABLE, s3.new_warehouse())
     monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
-    monkeypatch.setattr("backstream.spark.session.local", lambda *_, **__: Kept(spark))
+    monkeypatch.setattr("backstream.spark.session.local_session", lambda *_, **__: Kept(spark))
     return Warehouse.of(Home(tmp_path / "home")).shown
 
 
@@ -54,7 +54,7 @@ def said(*arguments: str) -> str:
 
 def clicks(folder: Path) -> dict[str, int]:
     """What a reader sees."""
-    published = rows(Home(folder / "home"), "clicks").to_pylist()
+    published = load_rows(Home(folder / "home"), "clicks").to_pylist()
     return {f"{row['window_start']:%dT%H} {row['page']}": row["clicks"] for row in published}
 
 

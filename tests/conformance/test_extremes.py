@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from tests.spark.test_parity import told
 
 from backstream.conformance import reference_engine
-from backstream.conformance.cases import Case, Outcome, parse
+from backstream.conformance.cases import Case, EngineResult, parse_case
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 
@@ -48,17 +48,17 @@ def extreme_case(chance: random.Random, number: int) -> dict[str, Any]:
     }
 
 
-def failed(outcome: Outcome | BackstreamError) -> str | None:
+def failed(outcome: EngineResult | BackstreamError) -> str | None:
     return str(outcome) if isinstance(outcome, BackstreamError) else None
 
 
 def test_both_engines_agree_next_to_the_limits(spark: SparkSession) -> None:
-    from backstream.conformance.spark_engine import engine
+    from backstream.conformance.spark_engine import new_engine
 
     chance = random.Random(64)  # noqa: S311 - cases, not secrets
-    cases = [parse(extreme_case(chance, number)) for number in range(200)]
+    cases = [parse_case(extreme_case(chance, number)) for number in range(200)]
 
-    ours, theirs = engine(spark)(cases), reference_engine.play(cases)
+    ours, theirs = new_engine(spark)(cases), reference_engine.run_case(cases)
 
     pairs = zip(map(told, cases, ours), map(told, cases, theirs), strict=True)
     assert [(mine, judge) for mine, judge in pairs if mine != judge] == []
@@ -73,21 +73,21 @@ def sliding(event_time_ms: int) -> Case:
     window = {"kind": "sliding", "size_ms": 30, "slide_ms": 10}
     record = {"arrival_ms": 0, "partition": 0, "key": "a", "ts": event_time_ms}
     strategy = {"kind": "none"}
-    return parse({"name": "mine", "strategy": strategy, "window": window, "records": [record]})
+    return parse_case({"name": "mine", "strategy": strategy, "window": window, "records": [record]})
 
 
 def test_sliding_windows_at_the_lower_limit_follow_the_loop_of_flink(spark: SparkSession) -> None:
     """`for (start = last; start > timestamp - size; start -= slide)`, in Java's arithmetic."""
-    from backstream.conformance.spark_engine import engine
+    from backstream.conformance.spark_engine import new_engine
 
     # -2^63 lies 2 ms above a start of [.., +10): the first starts below -2^63 and wraps to the top.
-    wraps_too, wraps_alone = engine(spark)([sliding(MIN_MS + 1), sliding(MIN_MS + 20)])
+    wraps_too, wraps_alone = new_engine(spark)([sliding(MIN_MS + 1), sliding(MIN_MS + 20)])
 
-    assert isinstance(wraps_too, Outcome)
+    assert isinstance(wraps_too, EngineResult)
     assert [(each.start, each.end) for each in wraps_too.firings] == [
         (MAX_MS - 21, MIN_MS + 8),
         (MAX_MS - 11, MIN_MS + 18),
         (MAX_MS - 1, MIN_MS + 28),
     ]
-    assert isinstance(wraps_alone, Outcome)
+    assert isinstance(wraps_alone, EngineResult)
     assert (wraps_alone.firings, wraps_alone.late) == ([], [])

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from backstream.conformance import reference_engine
-from backstream.conformance.cases import Outcome, compare, parse, read_lines
+from backstream.conformance.cases import EngineResult, find_difference, load_cases, parse_case
 from backstream.errors import SpecError
 from backstream.eventtime.instants import MAX_MS
 
@@ -18,21 +18,21 @@ FAMILIES = {path.stem: path for path in sorted(CASES.glob("*.jsonl"))}
 
 
 def test_all_635_recordings_are_here() -> None:
-    assert len(list(read_lines(list(FAMILIES.values())))) == 635
+    assert len(list(load_cases(list(FAMILIES.values())))) == 635
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_the_reference_does_what_flink_did(family: str) -> None:
-    tally = compare(list(read_lines([FAMILIES[family]])), reference_engine.play)
+    tally = find_difference(list(load_cases([FAMILIES[family]])), reference_engine.run_case)
 
     assert (tally.differ, tally.unsupported) == ([], [])
     assert tally.agree > 40
 
 
 def test_spark_does_what_flink_did(spark: SparkSession) -> None:
-    from backstream.conformance.spark_engine import engine
+    from backstream.conformance.spark_engine import new_engine
 
-    tally = compare(list(read_lines(list(FAMILIES.values()))), engine(spark))
+    tally = find_difference(list(load_cases(list(FAMILIES.values()))), new_engine(spark))
 
     assert (tally.differ, tally.unsupported) == ([], [])
     assert tally.agree == 635
@@ -50,24 +50,24 @@ def test_spark_does_what_flink_did(spark: SparkSession) -> None:
     ],
 )
 def test_a_recording_that_was_tampered_with_differs(path: list[str | int], value: object, says: str) -> None:
-    line = next(each for each in read_lines([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
+    line = next(each for each in load_cases([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
     tampered = json.loads(json.dumps(line))
     place = tampered["flink"]
     for step in path[:-1]:
         place = place[step]
     place[path[-1]] = value
 
-    tally = compare([line, tampered], reference_engine.play)
+    tally = find_difference([line, tampered], reference_engine.run_case)
 
     assert (tally.agree, len(tally.differ)) == (1, 1)
     assert tally.differ[0].startswith(f"differs: edge/table_x1ms: {says}")
 
 
 def test_firings_out_of_order_differ() -> None:
-    line = next(each for each in read_lines([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
+    line = next(each for each in load_cases([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
     line["flink"]["firings"].reverse()
 
-    tally = compare([line], reference_engine.play)
+    tally = find_difference([line], reference_engine.run_case)
 
     assert tally.differ[0].startswith("differs: edge/table_x1ms: order of firings: at 0")
 
@@ -83,17 +83,17 @@ def test_firings_out_of_order_differ() -> None:
 def test_a_case_of_a_kind_that_is_not_known_is_named_as_unsupported(
     section: str, value: object, says: str
 ) -> None:
-    line = next(each for each in read_lines([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
+    line = next(each for each in load_cases([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
     line["case"][section] = value
 
-    tally = compare([line], reference_engine.play)
+    tally = find_difference([line], reference_engine.run_case)
 
     assert tally.unsupported == [f"unsupported: edge/table_x1ms: {says}"]
 
 
 def test_a_case_without_records_is_refused_by_name() -> None:
     with pytest.raises(SpecError) as refused:
-        compare([{"case": {"name": "mine"}, "flink": {}}], reference_engine.play)
+        find_difference([{"case": {"name": "mine"}, "flink": {}}], reference_engine.run_case)
     assert str(refused.value) == "conformance case 'mine' is not of the form it must have: KeyError('records')"
 
 
@@ -109,10 +109,10 @@ def test_a_case_without_records_is_refused_by_name() -> None:
     ],
 )
 def test_a_case_that_cannot_be_played_is_an_error_on_every_engine(settings: dict[str, object], says: str) -> None:
-    line = next(each for each in read_lines([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
+    line = next(each for each in load_cases([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
     line["case"] |= settings
 
-    tally = compare([line], reference_engine.play)
+    tally = find_difference([line], reference_engine.run_case)
 
     assert tally.differ == [f"differs: edge/table_x1ms: raised SpecError: {says}"]
 
@@ -124,11 +124,13 @@ def without_records(kind: str) -> dict[str, object]:
 
 
 def test_years_without_a_record_are_over_at_once_on_both_engines(spark: SparkSession) -> None:
-    from backstream.conformance.spark_engine import engine
+    from backstream.conformance.spark_engine import new_engine
 
-    cases = [parse(without_records(kind)) for kind in ("bounded", "punctuated", "none", "time_lag")]
+    cases = [parse_case(without_records(kind)) for kind in ("bounded", "punctuated", "none", "time_lag")]
 
-    for play in (reference_engine.play, engine(spark)):
+    for play in (reference_engine.run_case, new_engine(spark)):
         *quiet, refused = play(cases)
-        assert [outcome.watermarks for outcome in quiet if isinstance(outcome, Outcome)] == [[(MAX_MS, -1)]] * 3
+        assert [outcome.watermarks for outcome in quiet if isinstance(outcome, EngineResult)] == [
+            [(MAX_MS, -1)]
+        ] * 3
         assert str(refused).startswith("a time lag moves the watermark at every tick: 8,500,000,000 rises")

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import DAY_MS
 from backstream.runs.home import Home
-from backstream.runs.manifest import Manifest, StagedFile, finished
+from backstream.runs.manifest import Manifest, StagedFile, load_finished_chunks
 from backstream.runs.plan import Chunk, Mode, Plan
 from backstream.runs.table_schemas import WINDOWS
-from backstream.workflow import audit_run, failing, plan_run, publish_run, report_run
+from backstream.workflow import audit_run, plan_run, publish_run, record_failure, report_run
 
 
 def carry_out(job: dict[str, Any]) -> int:
@@ -57,9 +57,9 @@ def planned(job: dict[str, Any]) -> Plan:
 
 def stage_all(plan: Plan, source: Plan, more: int) -> None:
     """What the chunk jobs of a plan leave, each once."""
-    with failing(plan):
+    with record_failure(plan):
         for chunk in plan.chunks:
-            if finished(plan, chunk) is None:
+            if load_finished_chunks(plan, chunk) is None:
                 stage(plan, chunk, source, more)
 
 

@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 from tests.crash.world import Row, hash_of
 
 from backstream.eventtime.instants import epoch_ms
-from backstream.lake.catalog import NAMESPACE, opened
+from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
 from backstream.runs.home import Home
-from backstream.spark.session import SMALL_DATA_SETTINGS, local
+from backstream.spark.session import SMALL_DATA_SETTINGS, local_session
 
 PAUSE_S = 0.3
 SQL = "select epoch_ms(window_start), page, clicks, run_id from read_parquet(?, hive_partitioning = false)"
@@ -34,7 +34,7 @@ def main() -> None:
     seen: list[list[str | int]] = []
     while True:
         is_last = Path(stop).exists()
-        with opened(Home(Path(home))) as catalog:
+        with open_catalog_for_writing(Home(Path(home))) as catalog:
             state = hash_of(read(catalog.load_table((NAMESPACE, dataset))))
         if not seen or seen[-1][1] != state:
             seen.append([0, state])
@@ -59,7 +59,7 @@ def by_duckdb(table: Table) -> Iterator[Row]:
 
 def by_spark(table: Table) -> Iterator[Row]:
     """The rows as Spark reads them."""
-    spark = local("reader", SMALL_DATA_SETTINGS)
+    spark = local_session("reader", SMALL_DATA_SETTINGS)
     if files := files_of(table):
         read = spark.read.option("recursiveFileLookup", "true").parquet(*files)
         start_ms = F.unix_millis("window_start")

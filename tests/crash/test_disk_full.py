@@ -12,7 +12,7 @@ import pytest
 from tests.crash.conftest import DAYS
 from tests.crash.world import Forks, Source, World
 
-from backstream.lake.ledger import Status, runs
+from backstream.lake.ledger import Status, list_runs
 from backstream.runs.home import Home
 
 
@@ -89,4 +89,4 @@ def test_a_full_disk_is_said_in_words_and_a_retry_heals_it(small: World, tmp_pat
         assert small.ran(trigger, DAYS, number)["said"][0] == ("already" if point.is_visible else "published")
         assert small.seen() == small.states[-1]
     small.require_all_there()
-    assert Status.FAILED not in {row.status for row in runs(small.home)}
+    assert Status.FAILED not in {row.status for row in list_runs(small.home)}

@@ -9,7 +9,7 @@ import duckdb
 from tests.crash.conftest import DAYS
 from tests.crash.world import World
 
-from backstream.lake.reader import rows
+from backstream.lake.reader import load_rows
 from backstream.workflow.history import rollback_run
 
 DOCUMENT = Path(__file__).parents[2] / "docs/publishing.md"
@@ -20,7 +20,7 @@ def runs_found(world: World, query: str) -> set[str]:
     """The runs whose rows a statement finds."""
     with duckdb.connect() as connection:
         for name in ("clicks", "clicks__metrics", "runs"):
-            connection.register(name, rows(world.home, name))
+            connection.register(name, load_rows(world.home, name))
         return set(connection.sql(query).to_arrow_table()["run_id"].to_pylist())
 
 

@@ -24,7 +24,7 @@ from tests.crash.test_kills import KILLS, SEED
 from tests.crash.world import Forks, Source, World, hash_of
 
 from backstream.errors import StorageError
-from backstream.lake.catalog import NAMESPACE, opened
+from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
 from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode, Plan
@@ -85,7 +85,7 @@ def killed(world: World, settings: Path, when: Found | float, *, with_java: bool
 
 def seen_by_spark(world: World) -> str:
     """What Spark finds published now."""
-    with opened(world.home) as catalog:
+    with open_catalog_for_writing(world.home) as catalog:
         return hash_of(by_spark(catalog.load_table((NAMESPACE, "clicks"))))
 
 

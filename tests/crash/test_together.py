@@ -12,9 +12,9 @@ from tests.workflow.history import at, write_clicks
 
 from backstream.eventtime.instants import DAY_MS
 from backstream.lake import snapshots
-from backstream.lake.catalog import NAMESPACE, opened
-from backstream.lake.ledger import Status, runs
-from backstream.lake.reader import published_rows
+from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
+from backstream.lake.ledger import Status, list_runs
+from backstream.lake.reader import load_published_rows
 
 PUBLISHERS = 6
 BOTH = pytest.mark.parametrize("world", ["sqlite", "postgres"], indirect=True)
@@ -52,9 +52,11 @@ def said_together(world: World, asked: dict[str, list[int]]) -> dict[str, list[s
 
 def in_order(world: World) -> list[str]:
     """The runs as the table has them, first to last."""
-    with opened(world.home) as catalog:
+    with open_catalog_for_writing(world.home) as catalog:
         table = catalog.load_table((NAMESPACE, "clicks"))
-        return [snapshots.said(each, snapshots.RUN_ID) or "" for each in snapshots.lineage(table)][::-1]
+        return [
+            snapshots.summary_property(each, snapshots.RUN_ID) or "" for each in snapshots.list_ancestors(table)
+        ][::-1]
 
 
 @BOTH
@@ -85,9 +87,9 @@ def test_of_runs_of_the_same_days_one_wins_and_the_others_name_it(world: World) 
     assert [each for each in losers if f"published by run {ids[winner]}" not in each[1]] == []
     world.published(ids[winner], asked[winner], list(asked).index(winner) + 1)
     assert world.seen() == world.states[-1]
-    metrics = set(published_rows(world.home, "clicks", "metrics")["run_id"].to_pylist())
+    metrics = set(load_published_rows(world.home, "clicks", "metrics")["run_id"].to_pylist())
     assert metrics == set(world.runs)
-    refused = {row.run_id for row in runs(world.home) if row.status is Status.REFUSED}
+    refused = {row.run_id for row in list_runs(world.home) if row.status is Status.REFUSED}
     assert refused == {ids[trigger] for trigger in asked if trigger != winner}
 
 

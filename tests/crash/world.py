@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from tests.crash.child import made_of
 
 from backstream.eventtime.instants import DAY_MS, epoch_ms
-from backstream.lake.ledger import Status, runs
-from backstream.lake.maintenance import vacuumed
-from backstream.lake.reader import published_rows, rows
+from backstream.lake.ledger import Status, list_runs
+from backstream.lake.maintenance import vacuum_tables
+from backstream.lake.reader import load_published_rows, load_rows
 from backstream.runs.home import CATALOG_VARIABLE, Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
@@ -151,7 +151,7 @@ class World:
 
     def seen(self) -> str:
         """What a reader finds now."""
-        table = rows(self.home, "clicks").to_pylist()
+        table = load_rows(self.home, "clicks").to_pylist()
         return hash_of((epoch_ms(row["window_start"]), row["page"], row["clicks"], row["run_id"]) for row in table)
 
     def state_with(self, trigger: str, days: Sequence[int], more: int) -> str:
@@ -165,7 +165,7 @@ class World:
     def vacuumed(self) -> int:
         """Remove what nothing reaches, however young; what is published stays as it is."""
         before = self.seen()
-        removed = sum(each.files for each in vacuumed(self.home, "clicks", 0))
+        removed = sum(each.files for each in vacuum_tables(self.home, "clicks", 0))
         assert self.seen() == before
         return removed
 
@@ -174,10 +174,10 @@ class World:
         for suffix in self.source.plan.tables:
             wanted = sum(self.source.count(days, suffix) for days in self.runs.values())
             if suffix != WINDOWS:
-                assert rows(self.home, f"clicks__{suffix}").num_rows == wanted, suffix
-                assert published_rows(self.home, "clicks", suffix).num_rows == wanted, suffix
-        assert published_rows(self.home, "clicks", "restatements").num_rows == self.restated
-        ledger = [row for row in runs(self.home) if row.status is Status.PUBLISHED]
+                assert load_rows(self.home, f"clicks__{suffix}").num_rows == wanted, suffix
+                assert load_published_rows(self.home, "clicks", suffix).num_rows == wanted, suffix
+        assert load_published_rows(self.home, "clicks", "restatements").num_rows == self.restated
+        ledger = [row for row in list_runs(self.home) if row.status is Status.PUBLISHED]
         assert Counter(row.run_id for row in ledger) == Counter(list(self.runs))
         assert sum(row.events_read or 0 for row in ledger) == sum(map(self.source.events, self.runs.values()))
         assert sum(row.rows or 0 for row in ledger) == sum(

@@ -193,7 +193,7 @@ def _found(
     definition: str, unfinished: str = "", *, is_published: bool = False, **form: Any
 ) -> list[dict[str, Any]]:
     """What a run of `restate_<name>` triggers while the run of `backfill_<name>` for some day is unfinished."""
-    from backstream.definition.loader import load
+    from backstream.definition.loader import load_definition
     from backstream.orchestration import tasks as ours
     from backstream.orchestration.dags import restate_dag
 
@@ -206,7 +206,7 @@ def _found(
         return len(logical_dates) if is_published and "success" in states else 0
 
     path = Path(definition)
-    dag = restate_dag(load(path), path)
+    dag = restate_dag(load_definition(path), path)
     params = dag.params.dump() | {"approval": "always", "reason": "again"} | form
     context = {
         "params": params,
@@ -214,14 +214,14 @@ def _found(
         "run_id": "r",
         "ti": SimpleNamespace(get_dr_count=runs, get_ti_count=tasks),
     }
-    return ours.find(path, context)
+    return ours.execute_find(path, context)
 
 
 def ticks() -> dict[str, list[str]]:
     """The data intervals of some schedules that touch the last two days of February 2024."""
     from backstream.eventtime.instants import instant_ms
     from backstream.eventtime.intervals import Interval
-    from backstream.orchestration.run_range import ticks as ours
+    from backstream.orchestration.run_range import data_intervals as ours
 
     span = Interval(instant_ms("2024-02-28", "since"), instant_ms("2024-03-01", "until"))
     return {
@@ -244,12 +244,12 @@ def _beside(run_type: str, *, is_paused: bool = False) -> Any:
     from airflow.sdk.api.datamodels._generated import DagRunType
     from airflow.sdk.exceptions import AirflowSkipException, DagRunTriggerException
 
-    from backstream.definition.loader import load
+    from backstream.definition.loader import load_definition
     from backstream.orchestration.dags import backfill_dag
     from backstream.runs.home import definitions_folder
 
     path = definitions_folder() / "flights.toml"
-    task: Any = backfill_dag(load(path), path).get_task("restate")
+    task: Any = backfill_dag(load_definition(path), path).get_task("restate")
     start, end = datetime(2013, 2, 1, tzinfo=UTC), datetime(2013, 3, 1, tzinfo=UTC)
     context = {
         "run_id": "scheduled__2013-03-01T00:00:00+00:00",
@@ -272,12 +272,12 @@ def _planned(definition: str, run_id: str, form: dict[str, Any]) -> list[Any]:
     import io
     import logging
 
-    from backstream.definition.loader import load
+    from backstream.definition.loader import load_definition
     from backstream.orchestration import tasks as ours
     from backstream.orchestration.dags import reprocess_dag
 
     path = Path(definition)
-    dag = reprocess_dag(load(path), path)
+    dag = reprocess_dag(load_definition(path), path)
     pushed: dict[str, str] = {}
     context = {
         "params": dag.params.dump() | form,
@@ -290,7 +290,7 @@ def _planned(definition: str, run_id: str, form: dict[str, Any]) -> list[Any]:
     ours.log.addHandler(handler)
     ours.log.setLevel(logging.INFO)
     try:
-        jobs = ours.plan(path, context)
+        jobs = ours.execute_plan(path, context)
     except Exception as error:  # noqa: BLE001 - the answer is which one it is
         return [type(error).__name__, str(error)]
     finally:
@@ -312,7 +312,7 @@ def _reported(plan: str, home: str) -> list[str]:
     handler = logging.StreamHandler(heard)
     ours.log.addHandler(handler)
     try:
-        return [ours.report(plan), heard.getvalue()]
+        return [ours.execute_report(plan), heard.getvalue()]
     finally:
         ours.log.removeHandler(handler)
         in_its_way.rmdir()
@@ -327,27 +327,27 @@ def _errors() -> dict[str, list[str]]:
 
 
 def _fail(kind: type[Exception]) -> None:
-    from backstream.orchestration.tasks import failing_for_good
+    from backstream.orchestration.tasks import fail_without_retry
 
     msg = "12 of 744 windows are incomplete\n  first: .."
-    with failing_for_good():
+    with fail_without_retry():
         raise kind(msg)
 
 
 def _mode(choice: str) -> str:
     from backstream.errors import SpecError
-    from backstream.orchestration.params import mode_of
+    from backstream.orchestration.params import parse_mode
 
     try:
-        return repr(mode_of(choice))
+        return repr(parse_mode(choice))
     except SpecError as error:
         return str(error)
 
 
 def _ask_for(**params: Any) -> Any:
-    from backstream.orchestration.params import Asked
+    from backstream.orchestration.params import RunParams
 
-    return Asked.of(SOUND_FORM | params, [*SOUND_FORM, "mode", "delay", "chunk"], "reprocess_flights")
+    return RunParams.of(SOUND_FORM | params, [*SOUND_FORM, "mode", "delay", "chunk"], "reprocess_flights")
 
 
 def _asked() -> str:
@@ -359,19 +359,19 @@ def _check(form: dict[str, Any]) -> None:
     """Check a form as every task does before it begins."""
     from airflow.sdk.definitions.param import process_params
 
-    from backstream.definition.loader import load
+    from backstream.definition.loader import load_definition
     from backstream.orchestration.dags import reprocess_dag
     from backstream.runs.home import definitions_folder
 
     path = definitions_folder() / "flights.toml"
-    dag = reprocess_dag(load(path), path)
+    dag = reprocess_dag(load_definition(path), path)
     process_params(dag, dag.get_task("plan"), SOUND_FORM | form, suppress_exception=False)
 
 
 def _decision(event: dict[str, Any]) -> str:
-    from backstream.orchestration.operators import decision_of
+    from backstream.orchestration.operators import parse_decision
 
-    return str(decision_of(event))
+    return str(parse_decision(event))
 
 
 def _alerts() -> list[str]:
@@ -384,11 +384,11 @@ def _alerts() -> list[str]:
     heard = io.StringIO()
     notifications.log.addHandler(logging.StreamHandler(heard))
     notifications.log.setLevel(logging.INFO)
-    notifications.tell("without a connection")
+    notifications.post_alert("without a connection")
     for host in ("http://127.0.0.1:9/hook", "file:///etc"):
         connection = {"conn_type": "http", "host": host, "password": "token"}
         os.environ["AIRFLOW_CONN_BACKSTREAM_ALERTS"] = json.dumps(connection)
-        notifications.tell("run failed")
+        notifications.post_alert("run failed")
     return heard.getvalue().splitlines()
 
 

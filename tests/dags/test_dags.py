@@ -196,7 +196,7 @@ def test_a_deadline_runs_from_the_time_a_run_was_queued(found: dict[str, Any], f
     assert found["ended"]["dags"]["backfill_flights"]["deadline"] == [
         "DagRunQueuedAtDeadline",
         "6:00:00",
-        "backstream.orchestration.notifications.run_is_late",
+        "backstream.orchestration.notifications.notify_late_run",
     ]
 
 

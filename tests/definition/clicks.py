@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.errors import SpecError
 
@@ -50,7 +50,7 @@ def written(lines: Lines) -> dict[str, Any]:
 def refusal(lines: Lines) -> str:
     """What is said against such a definition; it comes from the file `clicks.toml`."""
     with pytest.raises(SpecError) as refused:
-        parse(written(lines), "clicks.toml")
+        parse_definition(written(lines), "clicks.toml")
     return str(refused.value)
 
 
@@ -73,7 +73,7 @@ SOURCE = {
 
 def definition(lines: Lines) -> Definition:
     """Such a definition, read."""
-    return parse(written(lines), "clicks.toml")
+    return parse_definition(written(lines), "clicks.toml")
 
 
 def aggregating(call: str) -> Definition:

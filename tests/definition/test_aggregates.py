@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.definition.clicks import SOURCE, Lines, aggregating, definition
 
-from backstream.definition.aggregates import columns_named, columns_used, filtered, require_columns
+from backstream.definition.aggregates import payload_columns, require_columns, source_columns, with_filter
 from backstream.errors import SpecError
 
 
@@ -163,7 +163,7 @@ def test_the_columns_of_partition_and_order_may_be_called_as_a_run_calls_them() 
     ],
 )
 def test_an_aggregate_over_some_rows_keeps_its_cast_around_it(call: str, narrowed: str) -> None:
-    assert filtered(call, "timing = 'late'") == narrowed
+    assert with_filter(call, "timing = 'late'") == narrowed
 
 
 def test_a_run_reads_the_columns_that_keys_duplicates_and_aggregates_name() -> None:
@@ -178,5 +178,5 @@ def test_a_run_reads_the_columns_that_keys_duplicates_and_aggregates_name() -> N
         }
     )
 
-    assert columns_used(clicks) == ["hits", "page", "seq"]
-    assert columns_named(clicks) == ["arrived_at", "happened_at", "hits", "page", "seq", "timing"]
+    assert payload_columns(clicks) == ["hits", "page", "seq"]
+    assert source_columns(clicks) == ["arrived_at", "happened_at", "hits", "page", "seq", "timing"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.definition.clicks import Lines, written
 
-from backstream.definition.loader import json_schema, parse
+from backstream.definition.loader import json_schema, parse_definition
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
 from backstream.eventtime.windows import Sliding, Tumbling
 from backstream.runs.home import definitions_folder
@@ -29,16 +29,16 @@ EVERYTHING: Lines = {
 
 @pytest.mark.parametrize("lines", [{}, EVERYTHING])
 def test_a_definition_comes_back_the_same_from_a_plan(lines: Lines) -> None:
-    clicks = parse(written(lines), "clicks.toml")
+    clicks = parse_definition(written(lines), "clicks.toml")
 
     kept = json.loads(json.dumps(clicks.model_dump(mode="json")))
 
-    assert parse(kept, "plan") == clicks
-    assert parse(kept, "plan").definition_hash == clicks.definition_hash
+    assert parse_definition(kept, "plan") == clicks
+    assert parse_definition(kept, "plan").definition_hash == clicks.definition_hash
 
 
 def test_durations_and_instants_are_kept_as_a_person_writes_them() -> None:
-    kept = parse(written(EVERYTHING), "clicks.toml").model_dump(mode="json")
+    kept = parse_definition(written(EVERYTHING), "clicks.toml").model_dump(mode="json")
 
     assert kept["window"] == {"kind": "sliding", "size": "1h30m", "slide": "30m", "offset": "-10m"}
     assert kept["watermark"]["clock_start"] == "2013-02-01T05:00:00.001Z"
@@ -46,7 +46,7 @@ def test_durations_and_instants_are_kept_as_a_person_writes_them() -> None:
 
 
 def definition_hash(lines: Lines) -> str:
-    return parse(written(lines), "clicks.toml").definition_hash
+    return parse_definition(written(lines), "clicks.toml").definition_hash
 
 
 def test_the_hash_does_not_depend_on_spelling() -> None:
@@ -82,7 +82,7 @@ def test_the_hash_depends_on_every_value(lines: Lines) -> None:
 )
 def test_counts_are_kept_for_windows_on_a_grid_whatever_the_kind(window: str, cells: Tumbling | Sliding) -> None:
     chunk = '"3d"'  # a multiple of all of these
-    assert parse(written({"window": window, "backfill.chunk": chunk}), "clicks.toml").cells == cells
+    assert parse_definition(written({"window": window, "backfill.chunk": chunk}), "clicks.toml").cells == cells
 
 
 def fits_schema(content: Mapping[str, Any]) -> bool:

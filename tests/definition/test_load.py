@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.definition.clicks import Lines, refusal, written
 
-from backstream.definition.loader import load, parse, resolved
+from backstream.definition.loader import load_definition, parse_definition, resolve_paths
 from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.eventtime.windows import Tumbling
@@ -15,7 +15,7 @@ from backstream.runs.home import Home
 
 
 def test_a_definition_is_read_with_durations_in_milliseconds_and_defaults_for_what_it_leaves_out() -> None:
-    clicks = parse(written({}), "clicks.toml")
+    clicks = parse_definition(written({}), "clicks.toml")
 
     assert (clicks.name, clicks.window.spec(), clicks.aggregates) == (
         "clicks",
@@ -82,14 +82,14 @@ def test_of_very_many_problems_ten_are_told() -> None:
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as refused:
-        load(tmp_path / "clicks.toml")
+        load_definition(tmp_path / "clicks.toml")
 
     assert str(refused.value) == f"no definition at {tmp_path}/clicks.toml"
 
 
 def test_a_folder_is_no_definition(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as refused:
-        load(tmp_path)
+        load_definition(tmp_path)
 
     assert str(refused.value) == f"cannot read the definition at {tmp_path}: Is a directory"
 
@@ -99,7 +99,7 @@ def test_a_file_that_is_not_toml_is_named_with_the_place(tmp_path: Path) -> None
     file.write_text('name = "clicks"\nsize = 1h\n')
 
     with pytest.raises(SpecError) as refused:
-        load(file)
+        load_definition(file)
 
     assert str(refused.value) == (
         "definition is not TOML: Expected newline or end of document after a statement "
@@ -112,7 +112,7 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe")
 
     with pytest.raises(SpecError) as refused:
-        load(file)
+        load_definition(file)
 
     assert str(refused.value) == (
         f"definition is not TOML: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte ({file})"
@@ -129,7 +129,7 @@ def test_variables_in_paths_are_filled_in_and_paths_become_absolute(
         "quality.expected": '{ path = "timetable", event_time = "at" }',
     }
 
-    filled = resolved(parse(written(lines), "clicks.toml"), Home(tmp_path / "home"))
+    filled = resolve_paths(parse_definition(written(lines), "clicks.toml"), Home(tmp_path / "home"))
 
     assert filled.source.path == f"{tmp_path}/home/data/north"
     assert filled.quality.expected is not None
@@ -159,6 +159,6 @@ def test_a_variable_that_is_not_set_is_named(
     monkeypatch.delenv("CLICKS", raising=False)
 
     with pytest.raises(SpecError) as refused:
-        resolved(parse(written(lines), "clicks.toml"), Home(tmp_path))
+        resolve_paths(parse_definition(written(lines), "clicks.toml"), Home(tmp_path))
 
     assert str(refused.value) == said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backstream.definition.aggregates import Parts, parts, recast
+from backstream.definition.aggregates import MergeableAggregate, mergeable_aggregate, with_cast_of
 
 
 @pytest.mark.parametrize(
@@ -21,16 +21,18 @@ from backstream.definition.aggregates import Parts, parts, recast
 def test_a_call_is_its_own_part(
     call: str, partial: tuple[str, ...], merged_by: tuple[str, ...], value: str
 ) -> None:
-    steps = parts(call)
+    steps = mergeable_aggregate(call)
 
-    assert steps == Parts(partial[0], partial, merged_by)
+    assert steps == MergeableAggregate(partial[0], partial, merged_by)
     assert steps.value(["a"]) == value
 
 
 def test_an_average_is_a_sum_and_a_count() -> None:
-    steps = parts("avg(hits / 60)")
+    steps = mergeable_aggregate("avg(hits / 60)")
 
-    assert steps == Parts("AVG(hits / 60)", ("sum(cast(hits / 60 as double))", "count(hits / 60)"), ("sum", "sum"))
+    assert steps == MergeableAggregate(
+        "AVG(hits / 60)", ("sum(cast(hits / 60 as double))", "count(hits / 60)"), ("sum", "sum")
+    )
     assert steps.value(["a", "b"]) == "a / nullif(b, 0)"
 
 
@@ -46,7 +48,7 @@ def test_an_average_is_a_sum_and_a_count() -> None:
     ],
 )
 def test_what_needs_all_rows_has_no_parts(call: str) -> None:
-    assert parts(call) is None
+    assert mergeable_aggregate(call) is None
 
 
 @pytest.mark.parametrize(
@@ -58,4 +60,4 @@ def test_what_needs_all_rows_has_no_parts(call: str) -> None:
     ],
 )
 def test_a_cast_goes_around_the_value(call: str, value: str) -> None:
-    assert recast(call, "a") == value
+    assert with_cast_of(call, "a") == value

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from tests.definition.clicks import SOURCE, aggregating, definition
 
-from backstream.definition.aggregates import filtered, key_columns, require_columns, value_columns
+from backstream.definition.aggregates import key_columns, require_columns, value_columns, with_filter
 from backstream.errors import SpecError
 
 ICEBERG_TYPE = {
@@ -57,7 +57,7 @@ def test_an_aggregate_yields_a_type_that_is_known_before_anything_runs(call: str
 def test_spark_yields_these_types_also_for_some_of_the_rows(spark: SparkSession) -> None:
     events = spark.createDataFrame([], ", ".join(f"{name} {kind}" for name, kind in SOURCE.items()))
     whole = events.agg(*(F.expr(call).alias(call) for call in ICEBERG_TYPE))
-    some = events.agg(*(F.expr(filtered(call, "timing = 'late'")).alias(call) for call in ICEBERG_TYPE))
+    some = events.agg(*(F.expr(with_filter(call, "timing = 'late'")).alias(call) for call in ICEBERG_TYPE))
 
     spelled = {"long": "bigint", "timestamptz": "timestamp"}
     expected = {call: spelled.get(kind, kind) for call, kind in ICEBERG_TYPE.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.definition.clicks import Lines, refusal, written
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 
 
 @pytest.mark.parametrize(
@@ -206,6 +206,6 @@ def test_a_local_time_without_zone_is_refused_with_what_to_write() -> None:
 
 @pytest.mark.parametrize("text", ['"2013-02-01T05:00Z"', "2013-02-01T00:00:00-05:00"])
 def test_an_instant_may_be_text_or_a_time_of_toml(text: str) -> None:
-    clicks = parse(written({"watermark.clock_start": text}), "clicks.toml")
+    clicks = parse_definition(written({"watermark.clock_start": text}), "clicks.toml")
 
     assert clicks.watermark.clock_start == 1_359_694_800_000

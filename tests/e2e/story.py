@@ -13,7 +13,7 @@ from demo.airflow_api import FINISHED
 from tests.e2e.cluster import Cluster
 from tests.spark.histories import Expected, Place, Row, days, random_history
 
-from backstream.definition.loader import load, overridden
+from backstream.definition.loader import apply_overrides, load_definition
 from backstream.eventtime.instants import HOUR_MS
 from backstream.eventtime.intervals import Interval
 from backstream.lake import reader
@@ -156,7 +156,7 @@ def attempts(cluster: Cluster, name: str) -> dict[str, str]:
 
 def published(cluster: Cluster, name: str, interval: Interval = DAYS) -> dict[Place, tuple[int, int]]:
     """The published windows of an interval, with their events and total."""
-    rows = reader.rows(Home(cluster.home), name, interval).to_pylist()
+    rows = reader.load_rows(Home(cluster.home), name, interval).to_pylist()
     return {_place(row): (row["events"], row["total"]) for row in rows}
 
 
@@ -167,16 +167,16 @@ def _place(row: dict[str, Any]) -> Place:
 
 def run_ids(cluster: Cluster, name: str, interval: Interval) -> set[str]:
     """The runs that published what is there of an interval."""
-    return set(reader.rows(Home(cluster.home), name, interval)["run_id"].to_pylist())
+    return set(reader.load_rows(Home(cluster.home), name, interval)["run_id"].to_pylist())
 
 
 def expected(
     cluster: Cluster, name: str, history: list[Row], interval: Interval = DAYS, **overrides: str
 ) -> Expected:
     """What the reference interpreter makes of a history, with keys of the definition taken otherwise."""
-    definition = load(cluster.home.parent / "definitions" / f"{name}.toml")
+    definition = load_definition(cluster.home.parent / "definitions" / f"{name}.toml")
     taken = {key.replace("__", "."): value for key, value in overrides.items()}
-    return Expected(history, overridden(definition, taken, definition.backfill.mode), interval)
+    return Expected(history, apply_overrides(definition, taken, definition.backfill.mode), interval)
 
 
 def plans(cluster: Cluster, name: str) -> list[Plan]:

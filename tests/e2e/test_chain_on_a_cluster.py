@@ -20,9 +20,9 @@ from tests.chain.submitted import FAULTS
 from tests.spark.histories import Expected, random_history
 from tests.spark.runs import published
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.errors import BackstreamError
-from backstream.runs.manifest import manifests_of
+from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Plan
 from backstream.spark.session import SMALL_DATA_SETTINGS
 
@@ -124,7 +124,8 @@ def require_reference(plan: Plan, kind: str) -> None:
     """Check that what is staged is what the reference makes of the history."""
     history = random_history(seed=len(kind), rows=300, days=2)
     assert (
-        published(manifests_of(plan)) == Expected(history, parse(plan.definition, "plan"), plan.range).published()
+        published(load_manifests(plan))
+        == Expected(history, parse_definition(plan.definition, "plan"), plan.range).published()
     )
 
 
@@ -144,7 +145,7 @@ def test_a_worker_that_does_not_see_the_state_folder_ends_the_job_before_any_wor
             sentence = rf"rows of {table}.* that executors wrote on 127.0.0.1 cannot be seen by the driver"
             assert re.search(sentence, said), said
             assert "hint: the executors must write to a folder that the driver sees, or to an object store" in said
-            assert manifests_of(plan) == []
+            assert load_manifests(plan) == []
             with pytest.raises(BackstreamError, match="left no manifest"):
                 publish(plan)
 
@@ -154,7 +155,7 @@ def test_a_worker_that_does_not_see_the_state_folder_ends_the_job_before_any_wor
         assert cluster.submit(plan, "none")[0] == 0
     require_reference(plan, "tumbling")
     publish(plan)
-    assert rows_published(plan) == sum(file.rows for each in manifests_of(plan) for file in each.files[""])
+    assert rows_published(plan) == sum(file.rows for each in load_manifests(plan) for file in each.files[""])
 
 
 @pytest.mark.parametrize("fault", [*WITHIN, "a row lost"])
@@ -166,7 +167,7 @@ def test_what_goes_wrong_on_a_cluster_fails_the_job(cluster: Cluster, tmp_path: 
 
     assert status == 1, said
     assert "CountError: " in said
-    assert manifests_of(plan) == []
+    assert load_manifests(plan) == []
     with pytest.raises(BackstreamError, match="left no manifest"):
         publish(plan)
 

@@ -137,7 +137,7 @@ def test_what_is_published_is_what_the_departures_come_to(first: Demo, recorded:
         .agg(departures="size", mean_delay_min="mean", worst_delay_min="max")
         .reset_index()
     )
-    published = reader.rows(Home(first.home), "flights", FEBRUARY).to_pandas()
+    published = reader.load_rows(Home(first.home), "flights", FEBRUARY).to_pandas()
     published["window_start"] = published["window_start"].astype(expected["window_start"].dtype)
     order = ["carrier", "window_start"]
     pd.testing.assert_frame_equal(

@@ -11,12 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstream.errors import SpecError
-from backstream.eventtime.delay_analysis import Advice, CriticalDelays, Firings, Normal, Wait, require_share
+from backstream.eventtime.delay_analysis import (
+    CriticalDelays,
+    DelayAdvice,
+    FiringDelay,
+    FiringDelays,
+    NormalDistribution,
+    require_share,
+)
 from backstream.eventtime.instants import HOUR_MS, MAX_MS, MIN_MS, MINUTE_MS
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import Clock, Record
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind
-from backstream.eventtime.watermarks import Emission, EmissionModel, Topology, Watermarks, watermarks
+from backstream.eventtime.records import Record, SourceClock
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
+from backstream.eventtime.watermarks import Emission, EmissionModel, Topology, Watermarks, compute_watermarks
 
 
 def delays(*critical_ms: int, records: int | None = None) -> CriticalDelays:
@@ -24,10 +31,12 @@ def delays(*critical_ms: int, records: int | None = None) -> CriticalDelays:
     return CriticalDelays.of(((each, 1) for each in critical_ms), records or len(critical_ms))
 
 
-def advice(overdue: CriticalDelays, dropped: CriticalDelays, keep: float, current_ms: int | None = None) -> Advice:
+def advice(
+    overdue: CriticalDelays, dropped: CriticalDelays, keep: float, current_ms: int | None = None
+) -> DelayAdvice:
     """Of a range without windows."""
-    nothing = Firings(array("q"), array("q"), array("q"), 0)
-    return Advice("events", Interval(0, 1), keep, current_ms, overdue, dropped, overdue, nothing)
+    nothing = FiringDelays(array("q"), array("q"), array("q"), 0)
+    return DelayAdvice("events", Interval(0, 1), keep, current_ms, overdue, dropped, overdue, nothing)
 
 
 @st.composite
@@ -56,9 +65,9 @@ def test_a_delay_takes_itself_off_every_watermark_and_moves_none_in_time(
     is_released: bool,
 ) -> None:
     def heard(delay_ms: int) -> Watermarks:
-        strategy = Strategy(StrategyKind.BOUNDED, delay_ms, interval_ms, idle_timeout_ms)
-        emission = Emission(strategy, topology, releases_ended=is_released, model=model)
-        return watermarks(records, emission, Clock(0, interval_ms, 400), range(4))
+        strategy = WatermarkStrategy(StrategyKind.BOUNDED, delay_ms, interval_ms, idle_timeout_ms)
+        emission = Emission(strategy, topology, drops_finished_splits=is_released, model=model)
+        return compute_watermarks(records, emission, SourceClock(0, interval_ms, 400), range(4))
 
     undelayed, delayed = heard(0), heard(delay_ms)
 
@@ -116,27 +125,27 @@ def test_counts_in_steps_are_exact_at_every_step(critical_ms: list[int], steps: 
 
 @given(st.lists(st.integers(-500, 500), min_size=1, max_size=40))
 def test_the_normal_distribution_has_the_mean_and_deviation_of_lateness(lateness_ms: list[int]) -> None:
-    normal = Normal.fitted(delays(*(each - 1 for each in lateness_ms)))
+    normal = NormalDistribution.fitted(delays(*(each - 1 for each in lateness_ms)))
 
     assert normal.mean_ms == pytest.approx(fmean(lateness_ms))
     assert normal.deviation_ms == pytest.approx(pstdev(lateness_ms))
 
 
 def test_a_normal_delay_is_rounded_up_and_not_negative() -> None:
-    assert Normal(10.25, 2.0).delay_ms(2) == 15
-    assert Normal(-10.0, 2.0).delay_ms(2) == 0
+    assert NormalDistribution(10.25, 2.0).delay_ms(2) == 15
+    assert NormalDistribution(-10.0, 2.0).delay_ms(2) == 0
 
 
 def test_results_wait_for_the_first_rise_that_reaches_their_window_and_the_delay() -> None:
     #  rise at      10   25   60   input ends at 100
     #  watermark     9   19   49
     #  window ends at       10        20        40
-    firings = Firings(array("q", [10, 20, 40]), array("q", [9, 19, 49]), array("q", [10, 25, 60]), 100)
+    firings = FiringDelays(array("q", [10, 20, 40]), array("q", [9, 19, 49]), array("q", [10, 25, 60]), 100)
 
-    assert firings.wait(0) == Wait(mean_ms=8, median_ms=5, open_at_end=0)  # 0, 5, 20
-    assert firings.wait(1) == Wait(mean_ms=25, median_ms=20, open_at_end=0)  # 15, 40, 20
-    assert firings.wait(11) == Wait(mean_ms=50, median_ms=50, open_at_end=1)  # 50, 40, 60
-    assert Firings(array("q"), array("q"), array("q"), 100).wait(0) == Wait(0, 0, 0)
+    assert firings.wait(0) == FiringDelay(mean_ms=8, median_ms=5, open_at_end=0)  # 0, 5, 20
+    assert firings.wait(1) == FiringDelay(mean_ms=25, median_ms=20, open_at_end=0)  # 15, 40, 20
+    assert firings.wait(11) == FiringDelay(mean_ms=50, median_ms=50, open_at_end=1)  # 50, 40, 60
+    assert FiringDelays(array("q"), array("q"), array("q"), 100).wait(0) == FiringDelay(0, 0, 0)
 
 
 def test_late_is_what_is_overdue_and_not_dropped() -> None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import pytest
 
 from backstream.errors import SpecError
-from backstream.eventtime.records import Clock, Record
-from backstream.eventtime.watermark_generators import Custom, Strategy, StrategyKind, generator_factory
-from backstream.eventtime.watermarks import Emission, watermarks
+from backstream.eventtime.records import Record, SourceClock
+from backstream.eventtime.watermark_generators import (
+    CustomWatermarks,
+    StrategyKind,
+    WatermarkStrategy,
+    generator_factory,
+)
+from backstream.eventtime.watermarks import Emission, compute_watermarks
 from backstream.examples.generators import Heartbeat, SmoothedLag
 
 MODULE = "backstream.examples.generators"
 
 
 def test_a_class_is_found_by_name_and_takes_its_options() -> None:
-    strategy = Strategy(StrategyKind.CUSTOM, generator=f"{MODULE}:Heartbeat", options={"delay_ms": 5})
+    strategy = WatermarkStrategy(StrategyKind.CUSTOM, generator=f"{MODULE}:Heartbeat", options={"delay_ms": 5})
 
     generator = generator_factory(strategy)()
 
@@ -42,7 +47,7 @@ def test_a_class_is_found_by_name_and_takes_its_options() -> None:
 )
 def test_what_is_wrong_with_a_generator_is_said(target: str, options: dict[str, int], says: str) -> None:
     with pytest.raises(SpecError) as refused:
-        Custom(target, options)()
+        CustomWatermarks(target, options)()
     assert str(refused.value) == f"watermark generator {target} {says}"
 
 
@@ -68,8 +73,8 @@ def test_a_heartbeat_moves_the_watermark_and_other_records_do_not() -> None:
         Record(2, 0, "", 70),
         Record(3, 0, "", 80, marker=75),
     ]
-    emission = Emission(Strategy(StrategyKind.CUSTOM, generator=f"{MODULE}:Heartbeat"))
+    emission = Emission(WatermarkStrategy(StrategyKind.CUSTOM, generator=f"{MODULE}:Heartbeat"))
 
-    heard = watermarks(records, emission, Clock(0, 200, 3), [0])
+    heard = compute_watermarks(records, emission, SourceClock(0, 200, 3), [0])
 
     assert [(event.watermark_ms, event.after) for event in heard.events[:-1]] == [(60, 1), (75, 3)]

@@ -1,17 +1,17 @@
 from __future__ import annotations
 
 from backstream.eventtime.instants import DAY_MS
-from backstream.eventtime.seals import Delivered, Evidence, Seal, SealRule, sealed_days
+from backstream.eventtime.seals import DaySeal, Delivery, Seal, SealRule, seal_days
 
 TWO_DAYS_MS = 2 * DAY_MS
 
 
-def seals(days: int, *delivered: Delivered, rule: SealRule) -> list[Seal]:
-    return [each.seal for each in sealed_days([day * DAY_MS for day in range(days)], delivered, rule)]
+def seals(days: int, *delivered: Delivery, rule: SealRule) -> list[Seal]:
+    return [each.seal for each in seal_days([day * DAY_MS for day in range(days)], delivered, rule)]
 
 
-def delivery(partition: str, day: int, arrived_day: float, events: int = 1) -> Delivered:
-    return Delivered(partition, day * DAY_MS, events, int(arrived_day * DAY_MS))
+def delivery(partition: str, day: int, arrived_day: float, events: int = 1) -> Delivery:
+    return Delivery(partition, day * DAY_MS, events, int(arrived_day * DAY_MS))
 
 
 def test_a_day_is_sealed_by_an_arrival_later_than_its_end_and_the_horizon() -> None:
@@ -36,9 +36,9 @@ def test_a_sealed_day_without_an_event_is_empty() -> None:
 def test_where_one_partition_stays_behind_its_part_is_missing() -> None:
     delivered = [delivery("A", 0, 0.5), delivery("B", 0, 0.5), delivery("A", 1, 1.5)]
 
-    assert sealed_days([0, DAY_MS], delivered, SealRule(0)) == [
-        Evidence(0, Seal.MISSING, "no arrival of B after 1970-01-02T00:00Z"),
-        Evidence(DAY_MS, Seal.OPEN, "no arrival of A, B after 1970-01-03T00:00Z"),
+    assert seal_days([0, DAY_MS], delivered, SealRule(0)) == [
+        DaySeal(0, Seal.MISSING, "no arrival of B after 1970-01-02T00:00Z"),
+        DaySeal(DAY_MS, Seal.OPEN, "no arrival of A, B after 1970-01-03T00:00Z"),
     ]
 
 
@@ -56,4 +56,4 @@ def test_an_expected_partition_that_never_delivered_is_missing_and_never_idle() 
 
 
 def test_where_nothing_has_arrived_every_day_is_open() -> None:
-    assert sealed_days([0], [], SealRule(0)) == [Evidence(0, Seal.OPEN, "no arrival after 1970-01-02T00:00Z")]
+    assert seal_days([0], [], SealRule(0)) == [DaySeal(0, Seal.OPEN, "no arrival after 1970-01-02T00:00Z")]

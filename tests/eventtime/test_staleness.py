@@ -10,13 +10,13 @@ import pytest
 
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.stale_windows import (
-    Change,
+    ChangedRecords,
+    ChangeKind,
     StaleWindow,
-    Touch,
-    days_of,
-    events_by_file,
+    count_by_file,
+    find_stale_windows,
     slice_ms,
-    stale_windows,
+    window_days,
 )
 from backstream.eventtime.windows import Cumulate, Session, Sliding, TimeWindow, Tumbling, WindowSpec
 
@@ -53,15 +53,15 @@ def recomputed(events: Iterable[Event], spec: WindowSpec) -> Rows:
 
 def touches(
     file: str, events: Sequence[Event], spec: WindowSpec, *, is_added: bool = True, copies: bool = False
-) -> list[Touch]:
+) -> list[ChangedRecords]:
     """What the index of a file would tell of it."""
     width_ms, offset_ms = slice_ms(spec)
     slices: dict[tuple[str, int], list[int]] = {}
     for key, at_ms in events:
         slices.setdefault((key, (at_ms - offset_ms) // width_ms), []).append(at_ms)
-    change = Change.NEW if is_added else Change.REMOVED
+    change = ChangeKind.NEW if is_added else ChangeKind.REMOVED
     return [
-        Touch(file, change, min(at), max(at), len(at), key, is_added=is_added, is_of_any_key=copies)
+        ChangedRecords(file, change, min(at), max(at), len(at), key, is_added=is_added, is_of_any_key=copies)
         for (key, _), at in slices.items()
     ]
 
@@ -94,7 +94,7 @@ def test_every_row_that_new_events_change_is_named_and_no_other(spec: WindowSpec
         old, new = history(chance), history(chance)
         before, after = recomputed(old, spec), recomputed([*old, *new], spec)
 
-        stale = stale_windows(spec, touches("b", new, spec), list(before))
+        stale = find_stale_windows(spec, touches("b", new, spec), list(before))
 
         # Without copies each new event changes each row it meets.
         assert named(stale, {*before, *after}) == changed(before, after), (old, new)
@@ -109,7 +109,7 @@ def test_every_row_that_a_removed_file_changes_lies_in_a_window_that_is_named(
         kept, gone = history(chance), history(chance)
         before, after = recomputed([*kept, *gone], spec), recomputed(kept, spec)
 
-        stale = stale_windows(spec, touches("b", gone, spec, is_added=False), list(before))
+        stale = find_stale_windows(spec, touches("b", gone, spec, is_added=False), list(before))
 
         missed = (changed(before, after) & {*before}) - named(stale, before)
         assert missed == set(), (kept, gone)
@@ -120,23 +120,23 @@ def test_every_row_that_a_removed_file_changes_lies_in_a_window_that_is_named(
 
 def test_a_file_that_nobody_read_touches_all_that_its_footer_allows() -> None:
     rows = [("a", TimeWindow(start_ms, start_ms + 10)) for start_ms in range(0, 50, 10)]
-    gone = Touch("b", Change.REMOVED, 19, 30, is_added=False, is_of_any_key=True)
+    gone = ChangedRecords("b", ChangeKind.REMOVED, 19, 30, is_added=False, is_of_any_key=True)
 
     #  rows   [0 [10 [20 [30 [40
     #  file        19.....30
-    stale = stale_windows(Tumbling(10), [gone], rows)
+    stale = find_stale_windows(Tumbling(10), [gone], rows)
 
     assert [each.window.start_ms for each in stale] == [10, 20, 30]
-    assert events_by_file(stale[0].touches) == {"b": None}
+    assert count_by_file(stale[0].touches) == {"b": None}
 
 
 def test_events_of_several_files_are_counted_per_window_and_file() -> None:
     spec = Tumbling(10)
-    found = stale_windows(
+    found = find_stale_windows(
         spec, [*touches("x", [("a", 1), ("a", 2), ("b", 3)], spec), *touches("y", [("a", 4), ("a", 14)], spec)], []
     )
 
-    assert [(each.window.start_ms, each.keys, events_by_file(each.touches)) for each in found] == [
+    assert [(each.window.start_ms, each.keys, count_by_file(each.touches)) for each in found] == [
         (0, {"a", "b"}, {"x": 3, "y": 1}),
         (10, {"a"}, {"y": 1}),
     ]
@@ -147,7 +147,7 @@ def test_a_record_joins_two_published_sessions_and_both_are_stale() -> None:
     #  new               .5.........        [5, 9] touches both
     rows = [("a", TimeWindow(0, 5)), ("a", TimeWindow(9, 14)), ("b", TimeWindow(0, 9)), ("a", TimeWindow(30, 34))]
 
-    stale = stale_windows(Session(4), touches("x", [("a", 5)], Session(4)), rows)
+    stale = find_stale_windows(Session(4), touches("x", [("a", 5)], Session(4)), rows)
 
     assert [(each.window, each.keys) for each in stale] == [
         (TimeWindow(0, 5), {"a"}),
@@ -158,18 +158,18 @@ def test_a_record_joins_two_published_sessions_and_both_are_stale() -> None:
 
 def test_where_copies_may_have_other_keys_every_session_in_reach_is_stale() -> None:
     rows = [("a", TimeWindow(0, 5)), ("b", TimeWindow(2, 6)), ("b", TimeWindow(30, 34))]
-    touch = Touch("x", Change.NEW, 3, 3, 1, "c", is_added=False, is_of_any_key=True)
+    touch = ChangedRecords("x", ChangeKind.NEW, 3, 3, 1, "c", is_added=False, is_of_any_key=True)
 
-    stale = stale_windows(Session(4), [touch], rows)
+    stale = find_stale_windows(Session(4), [touch], rows)
 
     assert [each.window for each in stale] == [TimeWindow(0, 5), TimeWindow(2, 6)]
 
 
 @pytest.mark.parametrize("others", [[], [("z", TimeWindow(100, 200))]], ids=["alone", "beside a long one"])
 def test_a_session_in_reach_is_stale_however_long_others_are(others: list[tuple[str, TimeWindow]]) -> None:
-    touch = Touch("x", Change.REMOVED, 8, 8, 1, "a", is_added=False)
+    touch = ChangedRecords("x", ChangeKind.REMOVED, 8, 8, 1, "a", is_added=False)
 
-    stale = stale_windows(Session(4), [touch], [("a", TimeWindow(0, 5)), *others])
+    stale = find_stale_windows(Session(4), [touch], [("a", TimeWindow(0, 5)), *others])
 
     assert [each.window for each in stale] == [TimeWindow(0, 5)]
 
@@ -180,4 +180,4 @@ def test_a_session_in_reach_is_stale_however_long_others_are(others: list[tuple[
 def test_a_window_belongs_to_the_day_it_starts_in_and_a_session_to_each_it_meets(
     spec: WindowSpec, days: list[int]
 ) -> None:
-    assert [day // DAY_MS for day in days_of(spec, TimeWindow(5, 2 * DAY_MS + 5))] == days
+    assert [day // DAY_MS for day in window_days(spec, TimeWindow(5, 2 * DAY_MS + 5))] == days

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from backstream.eventtime.instants import MAX_MS
-from backstream.eventtime.records import Clock, Record
+from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.timers import KeyTimers, timer_firings
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind
-from backstream.eventtime.watermarks import Emission, watermarks
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
+from backstream.eventtime.watermarks import Emission, compute_watermarks
 
 
 class Third:
@@ -33,9 +33,9 @@ def test_state_belongs_to_a_key() -> None:
     #  arrival  0  1  2  3  4  5
     #  key      a  b  a  b  a  b
     records = [Record(at, 0, "ab"[at % 2], 100 + at) for at in range(6)]
-    emission = Emission(Strategy(StrategyKind.MONOTONOUS, interval_ms=1))
+    emission = Emission(WatermarkStrategy(StrategyKind.MONOTONOUS, interval_ms=1))
 
-    fired = timer_firings(records, watermarks(records, emission, Clock(0, 1, 5), [0]), Third)
+    fired = timer_firings(records, compute_watermarks(records, emission, SourceClock(0, 1, 5), [0]), Third)
 
     assert [(each.key, each.timestamp_ms, each.watermark_ms) for each in fired] == [
         ("a", 104, MAX_MS),

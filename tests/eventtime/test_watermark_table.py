@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from backstream.eventtime.instants import MAX_MS, MIN_MS
-from backstream.eventtime.records import Clock, Fate, Record
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind
-from backstream.eventtime.watermarks import Emission, watermarks
-from backstream.eventtime.window_operator import panes
+from backstream.eventtime.records import Fate, Record, SourceClock
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
+from backstream.eventtime.watermarks import Emission, compute_watermarks
+from backstream.eventtime.window_operator import fire_windows
 from backstream.eventtime.windows import Tumbling
 
 #  arrival        0  1  2  3  4  5  6  7  8  9  10
@@ -15,10 +15,10 @@ EVENT_TIMES_MS = [1, 3, 2, 6, 4, 5, 7, 3, 9, 3, 12]
 
 def test_the_published_table_comes_out() -> None:
     records = [Record(arrival, 0, "a", event) for arrival, event in enumerate(EVENT_TIMES_MS)]
-    strategy = Strategy(StrategyKind.BOUNDED, delay_ms=2, interval_ms=1)
+    strategy = WatermarkStrategy(StrategyKind.BOUNDED, delay_ms=2, interval_ms=1)
 
-    heard = watermarks(records, Emission(strategy), Clock(0, 1, 11), [0])
-    result = panes(records, heard, Tumbling(5), allowed_lateness_ms=1)
+    heard = compute_watermarks(records, Emission(strategy), SourceClock(0, 1, 11), [0])
+    result = fire_windows(records, heard, Tumbling(5), allowed_lateness_ms=1)
 
     # Before each record the greatest event time so far, less the bound of 2, less 1.
     assert heard.in_force_ms == [MIN_MS, -2, 0, 0, 3, 3, 3, 4, 4, 6, 6]

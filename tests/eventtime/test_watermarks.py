@@ -11,10 +11,17 @@ from hypothesis import strategies as st
 
 from backstream.errors import SpecError
 from backstream.eventtime.instants import MAX_MS, MIN_MS
-from backstream.eventtime.records import Clock, Fate, Record
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind, generator_factory
-from backstream.eventtime.watermarks import Emission, EmissionModel, Topology, Watermarks, played, watermarks
-from backstream.eventtime.window_operator import panes
+from backstream.eventtime.records import Fate, Record, SourceClock
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy, generator_factory
+from backstream.eventtime.watermarks import (
+    Emission,
+    EmissionModel,
+    Topology,
+    Watermarks,
+    compute_watermarks,
+    run_source,
+)
+from backstream.eventtime.window_operator import fire_windows
 from backstream.eventtime.windows import Tumbling
 
 
@@ -24,7 +31,7 @@ def stream(*arrivals: tuple[int, int, int]) -> list[Record]:
 
 
 def bounded(**settings: Any) -> Emission:
-    return Emission(Strategy(StrategyKind.BOUNDED, **{"interval_ms": 1, **settings}))
+    return Emission(WatermarkStrategy(StrategyKind.BOUNDED, **{"interval_ms": 1, **settings}))
 
 
 def test_the_slowest_partition_holds_the_watermark_back() -> None:
@@ -33,13 +40,13 @@ def test_the_slowest_partition_holds_the_watermark_back() -> None:
     #  partition 1       5         50
     records = stream((0, 0, 100), (1, 1, 5), (2, 0, 200), (3, 1, 50))
 
-    heard = watermarks(records, bounded(), Clock(0, 1, 4), [0, 1])
+    heard = compute_watermarks(records, bounded(), SourceClock(0, 1, 4), [0, 1])
 
     assert [event.watermark_ms for event in heard.events] == [4, 49, MAX_MS]
 
 
 def test_a_partition_that_never_delivers_holds_everything() -> None:
-    heard = watermarks(stream((0, 0, 100), (50, 0, 200)), bounded(), Clock(0, 1, 100), [0, 1])
+    heard = compute_watermarks(stream((0, 0, 100), (50, 0, 200)), bounded(), SourceClock(0, 1, 100), [0, 1])
 
     assert heard.in_force_ms == [MIN_MS, MIN_MS]
     assert [event.watermark_ms for event in heard.events] == [MAX_MS]
@@ -47,27 +54,31 @@ def test_a_partition_that_never_delivers_holds_everything() -> None:
 
 def test_an_idle_partition_lets_the_others_go_on() -> None:
     # A timeout of 5 is noticed at the seventh tick: the stop watch starts one tick late and must be exceeded.
-    heard = watermarks(stream((0, 0, 100), (50, 0, 200)), bounded(idle_timeout_ms=5), Clock(0, 1, 60), [0, 1])
+    heard = compute_watermarks(
+        stream((0, 0, 100), (50, 0, 200)), bounded(idle_timeout_ms=5), SourceClock(0, 1, 60), [0, 1]
+    )
 
     assert heard.in_force_ms == [MIN_MS, 99]
     assert heard.events[0].at_ms == 7
 
 
 def test_a_tick_comes_before_a_record_of_the_same_millisecond() -> None:
-    heard = watermarks(stream((0, 0, 100), (10, 0, 5)), bounded(interval_ms=10), Clock(0, 10, 10), [0])
+    heard = compute_watermarks(
+        stream((0, 0, 100), (10, 0, 5)), bounded(interval_ms=10), SourceClock(0, 10, 10), [0]
+    )
 
     assert heard.in_force_ms == [MIN_MS, 99]
 
 
 def test_records_out_of_arrival_order_are_refused() -> None:
     with pytest.raises(SpecError) as refused:
-        watermarks(stream((5, 0, 1), (4, 0, 1)), bounded(), Clock(0, 1, 9), [0])
+        compute_watermarks(stream((5, 0, 1), (4, 0, 1)), bounded(), SourceClock(0, 1, 9), [0])
     assert str(refused.value) == "records must be in arrival order, got 4 ms after a later one"
 
 
 def test_a_negative_delay_is_refused() -> None:
     with pytest.raises(SpecError) as refused:
-        Strategy(StrategyKind.BOUNDED, delay_ms=-1)
+        WatermarkStrategy(StrategyKind.BOUNDED, delay_ms=-1)
     assert str(refused.value) == "watermark delay must not be negative, got -1 ms"
 
 
@@ -84,25 +95,25 @@ def streams(draw: st.DrawFn) -> list[Record]:
 EMISSIONS = st.builds(
     Emission,
     st.builds(
-        Strategy,
+        WatermarkStrategy,
         st.sampled_from([StrategyKind.MONOTONOUS, StrategyKind.BOUNDED, StrategyKind.TIME_LAG]),
         st.integers(0, 50),
         st.sampled_from([0, 1, 7, 50]),
         st.sampled_from([0, 10, 60]),
     ),
     st.sampled_from(Topology),
-    releases_ended=st.booleans(),
+    drops_finished_splits=st.booleans(),
 )
 
 
-def clock_of(records: list[Record], emission: Emission) -> Clock:
+def clock_of(records: list[Record], emission: Emission) -> SourceClock:
     last_ms = records[-1].arrival_time_ms if records else 0
-    return Clock(0, emission.strategy.interval_ms, last_ms)
+    return SourceClock(0, emission.strategy.interval_ms, last_ms)
 
 
 @given(streams(), EMISSIONS)
 def test_watermarks_strictly_rise_and_end_with_plus_inf(records: list[Record], emission: Emission) -> None:
-    heard = watermarks(records, emission, clock_of(records, emission), range(3))
+    heard = compute_watermarks(records, emission, clock_of(records, emission), range(3))
 
     values = [event.watermark_ms for event in heard.events]
     assert values == sorted(set(values))
@@ -114,8 +125,8 @@ def test_watermarks_strictly_rise_and_end_with_plus_inf(records: list[Record], e
 def test_every_record_has_one_fate_and_only_dropped_ones_are_in_no_pane(
     records: list[Record], emission: Emission, size_ms: int, lateness_ms: int
 ) -> None:
-    heard = watermarks(records, emission, clock_of(records, emission), range(3))
-    result = panes(records, heard, Tumbling(size_ms), lateness_ms)
+    heard = compute_watermarks(records, emission, clock_of(records, emission), range(3))
+    result = fire_windows(records, heard, Tumbling(size_ms), lateness_ms)
 
     assert len(result.fates) == len(records)
     in_panes = {number for pane in result.panes for number in pane.records}
@@ -130,28 +141,30 @@ def test_quiet_ticks_may_be_skipped(records: list[Record], emission: Emission) -
     everything = replace(emission, strategy=replace(emission.strategy, interval_ms=1))
     clock = clock_of(records, everything)
 
-    skipping = watermarks(records, everything, clock, range(3))
+    skipping = compute_watermarks(records, everything, clock, range(3))
     slow = _every_tick(records, everything, clock)
 
     assert skipping.events == slow.events
     assert skipping.statuses == slow.statuses
 
 
-def _every_tick(records: list[Record], emission: Emission, clock: Clock) -> Watermarks:
+def _every_tick(records: list[Record], emission: Emission, clock: SourceClock) -> Watermarks:
     new = generator_factory(emission.strategy)
-    return played(records, emission, clock, range(3), lambda _: new(), lambda first, last: range(first, last + 1))
+    return run_source(
+        records, emission, clock, range(3), lambda _: new(), lambda first, last: range(first, last + 1)
+    )
 
 
 YEARS_MS = 1_700_000_000_000
 
 
 def time_lag(**settings: Any) -> Emission:
-    return Emission(Strategy(StrategyKind.TIME_LAG, **settings))
+    return Emission(WatermarkStrategy(StrategyKind.TIME_LAG, **settings))
 
 
 def test_a_time_lag_over_years_is_refused_before_it_is_listed() -> None:
     with pytest.raises(SpecError) as refused:
-        watermarks([], time_lag(), Clock(0, 200, YEARS_MS), [0])
+        compute_watermarks([], time_lag(), SourceClock(0, 200, YEARS_MS), [0])
     assert str(refused.value) == (
         "a time lag moves the watermark at every tick: 8,500,000,000 rises are too many to list, "
         "1,000,000 at most\n\nhint: a longer interval, or an earlier end of the clock"
@@ -161,7 +174,9 @@ def test_a_time_lag_over_years_is_refused_before_it_is_listed() -> None:
 def test_a_time_lag_that_falls_idle_may_be_silent_for_years() -> None:
     records = stream((0, 0, 5), (YEARS_MS, 0, YEARS_MS))
 
-    heard = watermarks(records, time_lag(idle_timeout_ms=1_000, delay_ms=7), Clock(0, 200, YEARS_MS), [0])
+    heard = compute_watermarks(
+        records, time_lag(idle_timeout_ms=1_000, delay_ms=7), SourceClock(0, 200, YEARS_MS), [0]
+    )
 
     # Idle from tick 1 + floor(1000 / 200) + 2 on: the seventh is the last that emits.
     assert [event.watermark_ms for event in heard.events] == [*(200 * tick - 7 for tick in range(1, 8)), MAX_MS]
@@ -193,7 +208,7 @@ def test_a_users_generator_is_called_at_every_tick_unless_it_is_steady() -> None
     records = stream((0, 0, 5), (1_000, 0, 5))
 
     def heard_from(new_generator: type[Counting]) -> list[int]:
-        heard = watermarks(records, bounded(interval_ms=10), Clock(0, 10, 1_000), [0], new_generator)
+        heard = compute_watermarks(records, bounded(interval_ms=10), SourceClock(0, 10, 1_000), [0], new_generator)
         return [event.watermark_ms for event in heard.events]
 
     assert heard_from(Counting) == [*range(1, 101), MAX_MS]
@@ -202,14 +217,14 @@ def test_a_users_generator_is_called_at_every_tick_unless_it_is_steady() -> None
 
 def test_a_users_generator_is_refused_where_it_would_be_called_for_ever() -> None:
     with pytest.raises(SpecError) as refused:
-        watermarks([], bounded(interval_ms=200), Clock(0, 200, YEARS_MS), [0], Counting)
+        compute_watermarks([], bounded(interval_ms=200), SourceClock(0, 200, YEARS_MS), [0], Counting)
     assert str(refused.value) == (
         "a watermark generator cannot be called at 8,500,000,000 ticks, 200,000,000 at most\n\n"
         "hint: a longer interval, an idle timeout, or `is_steady = True` in its class"
     )
 
     idle = bounded(interval_ms=200, idle_timeout_ms=1_000)
-    heard = watermarks([], idle, Clock(0, 200, YEARS_MS), [0], Counting)
+    heard = compute_watermarks([], idle, SourceClock(0, 200, YEARS_MS), [0], Counting)
     assert [event.watermark_ms for event in heard.events] == [*range(1, 7), MAX_MS]
 
 
@@ -217,10 +232,10 @@ def test_a_users_generator_is_refused_where_it_would_be_called_for_ever() -> Non
 def test_a_record_never_sees_its_own_watermark(
     records: list[Record], topology: Topology, idle_timeout_ms: int, model: EmissionModel
 ) -> None:
-    strategy = Strategy(StrategyKind.MONOTONOUS, interval_ms=7, idle_timeout_ms=idle_timeout_ms)
+    strategy = WatermarkStrategy(StrategyKind.MONOTONOUS, interval_ms=7, idle_timeout_ms=idle_timeout_ms)
     emission = Emission(strategy, topology, model=model)
 
-    heard = watermarks(records, emission, clock_of(records, emission), range(3))
+    heard = compute_watermarks(records, emission, clock_of(records, emission), range(3))
 
     seen_ms = MIN_MS
     for record, met_ms in zip(records, heard.in_force_ms, strict=True):
@@ -230,5 +245,5 @@ def test_a_record_never_sees_its_own_watermark(
 
 def test_an_emission_model_needs_a_greatest_event_time() -> None:
     with pytest.raises(SpecError) as refused:
-        Emission(Strategy(StrategyKind.TIME_LAG), model=EmissionModel.RECORD)
+        Emission(WatermarkStrategy(StrategyKind.TIME_LAG), model=EmissionModel.RECORD)
     assert str(refused.value) == "emission per record needs monotonous or bounded watermarks, got time_lag"

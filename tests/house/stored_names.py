@@ -14,12 +14,12 @@ from backstream.cli import app
 from backstream.definition.loader import json_schema
 from backstream.lake import catalog, snapshots
 from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE
-from backstream.runs.dataset_state import DayFigures, DayNote, Observation
+from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Chunk, InputFile, Plan, PlannedTable
-from backstream.runs.plan_summary import Summary
-from backstream.runs.results import Audit, Check, Decision, Publication
+from backstream.runs.plan_summary import PlanSummary
+from backstream.runs.results import ApprovalDecision, Audit, Check, Publication
 from backstream.runs.table_schemas import (
     METRICS_TABLE,
     QUARANTINE_TABLE,
@@ -37,16 +37,16 @@ _JSON: dict[str, type[Any]] = {
     "plan.chunks": Chunk,
     "plan.inputs": InputFile,
     "plan.tables": PlannedTable,
-    "run": Summary,
+    "run": PlanSummary,
     "manifest": Manifest,
     "manifest.files": StagedFile,
     "audit": Audit,
     "audit.checks": Check,
-    "approval": Decision,
+    "approval": ApprovalDecision,
     "publication": Publication,
-    "state": Observation,
-    "state.days": DayNote,
-    "totals": DayFigures,
+    "state": DatasetState,
+    "state.days": DayIssue,
+    "totals": DayTotals,
 }
 
 

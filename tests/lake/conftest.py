@@ -15,10 +15,10 @@ from pyiceberg.table import Table as IcebergTable
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.lake.catalog import NAMESPACE, opened, opened_to_read
-from backstream.lake.planned_tables import make_tables, plan_tables
-from backstream.lake.publish import publish
-from backstream.lake.reader import rows
+from backstream.lake.catalog import NAMESPACE, open_catalog_for_reading, open_catalog_for_writing
+from backstream.lake.planned_tables import create_tables, plan_tables
+from backstream.lake.publish import publish_range
+from backstream.lake.reader import load_rows
 from backstream.runs.home import CATALOG_VARIABLE, WAREHOUSE_VARIABLE, Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Chunk, Fidelity, Mode, Plan
@@ -54,7 +54,7 @@ class Lake:
     def plan(self, since: str, until: str, trigger: str = "test", tables: Sequence[Table] = ()) -> Plan:
         """A plan of daily chunks, the last one shorter where the range ends within a day."""
         interval = Interval(instant_ms(since, "since"), instant_ms(until, "until"))
-        with opened_to_read(self.home) as catalog:
+        with open_catalog_for_reading(self.home) as catalog:
             planned, bases = plan_tables(catalog, "flights", tables or [WINDOWS_TABLE, METRICS_TABLE])
         chunks = tuple(
             Chunk(f"c{number}", day.start_ms, day.end_ms, day.end_ms, (), 0)
@@ -82,8 +82,8 @@ class Lake:
 
     def make(self, plan: Plan) -> None:
         """Make the tables of a plan, as the job does before it stages anything."""
-        with opened(self.home) as catalog:
-            make_tables(catalog, plan)
+        with open_catalog_for_writing(self.home) as catalog:
+            create_tables(catalog, plan)
 
     def staged(
         self, plan: Plan, windows: Mapping[str, int], metrics: Sequence[tuple[str, int]] = ()
@@ -149,24 +149,24 @@ class Lake:
     def publish(self, since: str, until: str, windows: Mapping[str, int], trigger: str = "test") -> Publication:
         """Plan, stage and publish at once."""
         plan = self.plan(since, until, trigger)
-        return publish(plan, self.staged(plan, windows))
+        return publish_range(plan, self.staged(plan, windows))
 
     def departures(self, since: str = "2000-01-01", until: str = "2100-01-01") -> dict[str, int]:
         """What a reader sees: departures per window start."""
         interval = Interval(instant_ms(since, "since"), instant_ms(until, "until"))
         return {
             _text(row["window_start"]): row["departures"]
-            for row in rows(self.home, "flights", interval).to_pylist()
+            for row in load_rows(self.home, "flights", interval).to_pylist()
         }
 
     def table(self, name: str = "flights") -> IcebergTable:
         """The table as PyIceberg knows it."""
-        with opened(self.home) as catalog:
+        with open_catalog_for_writing(self.home) as catalog:
             return catalog.load_table((NAMESPACE, name))
 
     def drop(self, name: str = "flights") -> None:
         """Take a table out of the catalog: its files stay."""
-        with opened(self.home) as catalog:
+        with open_catalog_for_writing(self.home) as catalog:
             catalog.drop_table((NAMESPACE, name))
 
     def expire(self, publication: Publication) -> None:

@@ -37,7 +37,7 @@ def main() -> None:
     if options.barrier:
         wait_at(options.barrier)
     try:
-        done = module.publish(plan, manifests)
+        done = module.publish_range(plan, manifests)
     except ConflictError as error:
         print(error)  # noqa: T201 - what the test reads
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backstream.errors import LedgerError, SetupError
-from backstream.lake.catalog import loaded, open_catalog, opened, shown_uri
+from backstream.lake.catalog import load_table, mask_password, open_catalog, open_catalog_for_writing
 from backstream.runs.home import CATALOG_VARIABLE, Home
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def test_a_new_home_gets_a_catalog_with_its_namespace(lake: Lake) -> None:
-    with opened(lake.home) as catalog:
+    with open_catalog_for_writing(lake.home) as catalog:
         assert catalog.name == "backstream"
         assert catalog.list_namespaces() == [("backstream",)]
         assert catalog.properties["warehouse"] == f"file://{lake.home.path}/warehouse"
@@ -89,10 +89,10 @@ def test_a_file_that_is_no_database_is_named(lake: Lake) -> None:
 
 
 def break_in_use(home: Home) -> None:
-    with opened(home) as catalog:
+    with open_catalog_for_writing(home) as catalog:
         with closing(sqlite3.connect(home.path / "catalog.db")) as database:
             database.execute("drop table iceberg_tables")
-        loaded(catalog, "flights")
+        load_table(catalog, "flights")
 
 
 def test_a_catalog_that_fails_while_it_is_used_is_named(lake: Lake) -> None:
@@ -103,11 +103,11 @@ def test_a_catalog_that_fails_while_it_is_used_is_named(lake: Lake) -> None:
 
 
 def test_a_table_that_is_not_there_is_named(lake: Lake) -> None:
-    with pytest.raises(LedgerError) as caught, opened(lake.home) as catalog:
-        loaded(catalog, "flights")
+    with pytest.raises(LedgerError) as caught, open_catalog_for_writing(lake.home) as catalog:
+        load_table(catalog, "flights")
 
     assert str(caught.value) == f"no table `flights` in the lake ({lake.home.catalog_uri})"
 
 
 def test_a_password_is_never_shown() -> None:
-    assert shown_uri("postgresql://me:secret@db:5432/lake") == "postgresql://me:***@db:5432/lake"
+    assert mask_password("postgresql://me:secret@db:5432/lake") == "postgresql://me:***@db:5432/lake"

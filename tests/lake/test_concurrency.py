@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backstream.lake.publish import publish
-from backstream.lake.reader import rows
+from backstream.lake.publish import publish_range
+from backstream.lake.reader import load_rows
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 
@@ -86,7 +86,7 @@ def test_disjoint_runs_at_the_same_moment_all_succeed(lake: Lake, tmp_path: Path
         "2013-02-03T00:00Z": 7,
         "2013-02-04T00:00Z": 7,
     }
-    assert rows(lake.home, "flights__metrics").num_rows == 4
+    assert load_rows(lake.home, "flights__metrics").num_rows == 4
 
 
 def test_two_attempts_of_one_run_at_the_same_moment_publish_once(lake: Lake, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_two_attempts_of_one_run_at_the_same_moment_publish_once(lake: Lake, tmp
 
     assert sorted(said) == ["already", "published"]
     assert lake.departures() == {"2013-02-01T05:00Z": 3}
-    assert rows(lake.home, "flights__metrics").num_rows == 1
+    assert load_rows(lake.home, "flights__metrics").num_rows == 1
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_a_killed_publication_left_the_old_or_the_new_and_a_retry_heals(
     assert killed.returncode == -9
     assert lake.departures() == seen_after_the_kill
 
-    done = publish(plan, manifests)
+    done = publish_range(plan, manifests)
 
     assert done.already is the_retry_finds_it_done
     assert lake.departures() == {"2013-02-01T06:00Z": 2}
-    assert rows(lake.home, "flights__metrics").num_rows == 1
+    assert load_rows(lake.home, "flights__metrics").num_rows == 1
     assert len(lake.table().snapshots()) == 2
 
 

@@ -8,8 +8,8 @@ from pyiceberg.transforms import DayTransform
 
 from backstream.errors import CommitError, ConflictError, ContractError
 from backstream.lake import commit
-from backstream.lake.publish import publish
-from backstream.lake.reader import rows
+from backstream.lake.publish import publish_range
+from backstream.lake.reader import load_rows
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def test_disjoint_runs_planned_against_the_same_state_both_succeed(lake: Lake) -> None:
     first = lake.plan("2013-02-01", "2013-02-02")
     second = lake.plan("2013-02-02", "2013-02-03")
-    publish(first, lake.staged(first, {"2013-02-01T05:00Z": 3}))
+    publish_range(first, lake.staged(first, {"2013-02-01T05:00Z": 3}))
 
-    publish(second, lake.staged(second, {"2013-02-02T05:00Z": 5}))
+    publish_range(second, lake.staged(second, {"2013-02-02T05:00Z": 5}))
 
     assert lake.departures() == {"2013-02-01T05:00Z": 3, "2013-02-02T05:00Z": 5}
 
@@ -32,7 +32,7 @@ def test_an_overlapping_run_that_came_first_is_named(lake: Lake) -> None:
     other = lake.publish("2013-02-01", "2013-02-03", {"2013-02-01T05:00Z": 3}, trigger="other")
 
     with pytest.raises(ConflictError) as caught:
-        publish(plan, manifests)
+        publish_range(plan, manifests)
 
     assert str(caught.value) == (
         "refusing to publish flights 2013-02-01T00:00Z to 2013-02-02T00:00Z:"
@@ -43,7 +43,7 @@ def test_an_overlapping_run_that_came_first_is_named(lake: Lake) -> None:
         "hint: plan the range again; nothing was published"
     )
     assert lake.departures() == {"2013-02-01T05:00Z": 3}
-    assert rows(lake.home, "flights__metrics").num_rows == 0
+    assert load_rows(lake.home, "flights__metrics").num_rows == 0
 
 
 def test_an_overlapping_run_is_a_conflict_on_an_empty_table_too(lake: Lake) -> None:
@@ -52,7 +52,7 @@ def test_an_overlapping_run_is_a_conflict_on_an_empty_table_too(lake: Lake) -> N
     other = lake.publish("2013-02-02", "2013-02-04", {}, trigger="other")
 
     with pytest.raises(ConflictError) as caught:
-        publish(plan, manifests)
+        publish_range(plan, manifests)
 
     assert str(caught.value) == (
         "refusing to publish flights 2013-02-01T00:00Z to 2013-02-03T00:00Z:"
@@ -72,7 +72,7 @@ def test_a_snapshot_that_no_run_made_is_a_conflict(lake: Lake) -> None:
     lake.table().delete("departures == 1")
 
     with pytest.raises(ConflictError) as caught:
-        publish(plan, manifests)
+        publish_range(plan, manifests)
 
     assert str(caught.value) == (
         "refusing to publish flights 2013-02-02T00:00Z to 2013-02-03T00:00Z:"
@@ -91,7 +91,7 @@ def test_a_base_that_the_history_no_longer_reaches_is_a_conflict(lake: Lake) -> 
     lake.table().manage_snapshots().set_current_snapshot(first.snapshots[""]).commit()
 
     with pytest.raises(ConflictError) as caught:
-        publish(plan, manifests)
+        publish_range(plan, manifests)
 
     assert str(caught.value) == (
         "refusing to publish flights 2013-02-03T00:00Z to 2013-02-04T00:00Z:"
@@ -110,7 +110,7 @@ def test_a_history_that_was_cut_since_an_empty_table_is_a_conflict(lake: Lake) -
     lake.expire(first)
 
     with pytest.raises(ConflictError) as caught:
-        publish(plan, manifests)
+        publish_range(plan, manifests)
 
     assert str(caught.value) == (
         "refusing to publish flights 2013-02-03T00:00Z to 2013-02-04T00:00Z:"
@@ -123,7 +123,7 @@ def test_a_history_that_was_cut_since_an_empty_table_is_a_conflict(lake: Lake) -
 
 def test_a_file_that_reaches_beyond_the_range_is_not_taken_away(lake: Lake) -> None:
     lake.publish("2013-02-01", "2013-02-03", {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 2})
-    two_days = rows(lake.home, "flights")
+    two_days = load_rows(lake.home, "flights")
     lake.table().update_spec().remove_field("window_start_day").commit()
     lake.table().append(two_days)
     lake.table().update_spec().add_field("window_start", DayTransform(), "window_start_day").commit()
@@ -132,7 +132,7 @@ def test_a_file_that_reaches_beyond_the_range_is_not_taken_away(lake: Lake) -> N
     (foreign,) = [task.file.file_path for task in lake.table().scan().plan_files() if task.file.record_count == 2]
 
     with pytest.raises(ContractError) as caught:
-        publish(plan, manifests)
+        publish_range(plan, manifests)
 
     assert str(caught.value) == (
         f"table `flights` has a file that is not of one day of 2013-02-01T00:00Z to 2013-02-02T00:00Z\n  {foreign}"

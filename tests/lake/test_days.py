@@ -10,8 +10,8 @@ from tests.workflow.publishing import publish_counts
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.lake.catalog import loaded, opened
-from backstream.lake.scans import rows_by_day
+from backstream.lake.catalog import load_table, open_catalog_for_writing
+from backstream.lake.scans import scan_rows_by_day
 from backstream.runs.home import Home
 from backstream.workflow import plan_run
 
@@ -38,8 +38,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 def rows(home: Home, interval: Interval | None, limit: int | None = None) -> list[list[dict[str, object]]]:
-    with opened(home) as catalog:
-        days = rows_by_day(loaded(catalog, "clicks"), interval, None, limit)
+    with open_catalog_for_writing(home) as catalog:
+        days = scan_rows_by_day(load_table(catalog, "clicks"), interval, None, limit)
         return [day.to_pylist() for day in days]
 
 
@@ -62,8 +62,8 @@ def test_an_interval_may_begin_and_end_within_a_day(home: Home) -> None:
 
 
 def test_the_first_day_is_told_without_the_manifest_of_the_last(home: Home) -> None:
-    with opened(home) as catalog:
-        table = loaded(catalog, "clicks")
+    with open_catalog_for_writing(home) as catalog:
+        table = load_table(catalog, "clicks")
         snapshot = table.current_snapshot()
         assert snapshot is not None
         newest = next(
@@ -73,7 +73,7 @@ def test_the_first_day_is_told_without_the_manifest_of_the_last(home: Home) -> N
         content = file.read_bytes()
         file.unlink()
         try:
-            first = next(rows_by_day(table, None, None))
+            first = next(scan_rows_by_day(table, None, None))
         finally:
             file.write_bytes(content)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstream.lake.diff import differences
+from backstream.lake.diff import diff_rows
 
 HOUR = datetime(2013, 2, 1, 5, tzinfo=UTC)
 NAN = float("nan")
@@ -38,7 +38,7 @@ def told(
 ) -> list[tuple[Any, ...]]:
     """What is said to differ: key, change, old value, new value, difference."""
     key, value = key or pa.string(), value or pa.int64()
-    found = differences(table("old", old, key, value), table("new", new, key, value), ["carrier"])
+    found = diff_rows(table("old", old, key, value), table("new", new, key, value), ["carrier"])
     columns = ("carrier", "change", "old_value", "new_value", "difference")
     return [tuple(row[name] for name in columns) for row in found.to_pylist()]
 
@@ -55,7 +55,7 @@ def test_the_runs_of_both_sides_are_named() -> None:
     old = table("old", [("AA", 1), ("UA", 3)], pa.string(), pa.int64())
     new = table("new", [("UA", 5), ("WN", 4)], pa.string(), pa.int64())
 
-    found = differences(old, new, ["carrier"])
+    found = diff_rows(old, new, ["carrier"])
 
     assert found["old_run_id"].to_pylist() == ["old", "old", None]
     assert found["new_run_id"].to_pylist() == [None, "new", "new"]
@@ -73,7 +73,7 @@ def test_windows_of_the_same_start_and_another_end_are_others() -> None:
     old = table("old", [("UA", 1)], pa.string(), pa.int64())
     longer = old.set_column(1, "window_end", pa.array([HOUR.replace(hour=7)], INSTANT))
 
-    found = differences(old, longer, ["carrier"])
+    found = diff_rows(old, longer, ["carrier"])
 
     assert found["change"].to_pylist() == ["removed", "added"]
 
@@ -82,7 +82,7 @@ def test_without_keys_the_window_alone_is_compared() -> None:
     old = table("old", [("UA", 1)], pa.string(), pa.int64()).drop_columns(["carrier"])
     new = table("new", [("UA", 2)], pa.string(), pa.int64()).drop_columns(["carrier"])
 
-    (row,) = differences(old, new, []).to_pylist()
+    (row,) = diff_rows(old, new, []).to_pylist()
 
     assert (row["change"], row["old_value"], row["new_value"]) == ("changed", "1", "2")
 

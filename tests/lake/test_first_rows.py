@@ -12,7 +12,7 @@ from tests.lake.conftest import Lake
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.lake.scans import rows_by_day
+from backstream.lake.scans import scan_rows_by_day
 
 DAY = Interval(instant_ms("2024-03-01", "day"), instant_ms("2024-03-02", "day"))
 
@@ -45,7 +45,7 @@ def write_rows(file: Path, starts_ms: np.ndarray, row_group_size: int, seed: int
 
 
 def first(lake: Lake, interval: Interval | None, limit: int | None) -> list[dict[str, object]]:
-    return [row for day in rows_by_day(lake.table(), interval, None, limit) for row in day.to_pylist()]
+    return [row for day in scan_rows_by_day(lake.table(), interval, None, limit) for row in day.to_pylist()]
 
 
 @pytest.mark.parametrize("order", ["sorted", "reversed", "random", "equal"])

@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backstream import __version__
-from backstream.lake.ledger import RunRow, Status, record_checks, record_run, run_row, runs
-from backstream.lake.reader import rows
-from backstream.runs.results import Audit, Check, Outcome, Severity, Verdict
+from backstream.lake.ledger import RunRow, Status, list_runs, record_checks, record_run, run_row
+from backstream.lake.reader import load_rows
+from backstream.runs.results import Audit, Check, CheckOutcome, Severity, Verdict
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
@@ -32,7 +32,7 @@ MORNING = RunRow(
 
 
 def test_a_ledger_nobody_wrote_to_is_empty(lake: Lake) -> None:
-    assert runs(lake.home) == []
+    assert list_runs(lake.home) == []
 
 
 def test_runs_come_back_as_recorded_newest_first(lake: Lake) -> None:
@@ -48,9 +48,9 @@ def test_runs_come_back_as_recorded_newest_first(lake: Lake) -> None:
     for row in (MORNING, evening, other):
         record_run(lake.home, row)
 
-    assert runs(lake.home) == [evening, other, MORNING]
-    assert runs(lake.home, "flights") == [evening, MORNING]
-    assert runs(lake.home, "nothing") == []
+    assert list_runs(lake.home) == [evening, other, MORNING]
+    assert list_runs(lake.home, "flights") == [evening, MORNING]
+    assert list_runs(lake.home, "nothing") == []
 
 
 def test_the_same_outcome_of_a_run_is_recorded_once(lake: Lake) -> None:
@@ -59,13 +59,13 @@ def test_the_same_outcome_of_a_run_is_recorded_once(lake: Lake) -> None:
     again = replace(MORNING, status=Status.ALREADY_PUBLISHED, finished_at_ms=1_700_000_030_000)
     assert record_run(lake.home, again)
 
-    assert runs(lake.home) == [again, MORNING]
+    assert list_runs(lake.home) == [again, MORNING]
 
 
 def test_the_table_of_runs_is_readable_without_us(lake: Lake) -> None:
     record_run(lake.home, MORNING)
 
-    (row,) = rows(lake.home, "runs").select(["since", "until", "seconds", "verdict"]).to_pylist()
+    (row,) = load_rows(lake.home, "runs").select(["since", "until", "seconds", "verdict"]).to_pylist()
 
     assert (row["since"].isoformat(), row["until"].isoformat(), row["seconds"], row["verdict"]) == (
         "2013-02-01T00:00:00+00:00",
@@ -104,15 +104,15 @@ def test_a_row_takes_from_the_plan_what_the_plan_knows(lake: Lake) -> None:
 
 def test_each_check_of_an_audit_is_one_row_once(lake: Lake) -> None:
     checks = (
-        Check("complete", "column_min", Severity.CRITICAL, Outcome.PASS, "1.0", "completeness", ">= 1"),
-        Check("late", "column_max", Severity.WARNING, Outcome.WARN, "0.07", limit="<= 0.05", unexpected=3),
+        Check("complete", "column_min", Severity.CRITICAL, CheckOutcome.PASS, "1.0", "completeness", ">= 1"),
+        Check("late", "column_max", Severity.WARNING, CheckOutcome.WARN, "0.07", limit="<= 0.05", unexpected=3),
     )
     audit = Audit("cli.abc", "window_audit", Verdict.WARN, "late events", checks)
 
     assert record_checks(lake.home, "flights", audit)
     assert not record_checks(lake.home, "flights", audit)
 
-    found = rows(lake.home, "checks").select(
+    found = load_rows(lake.home, "checks").select(
         ["run_id", "dataset", "verdict", "name", "severity", "outcome", "column", "unexpected"]
     )
     assert found.to_pylist() == [

@@ -11,10 +11,10 @@ from pyiceberg.transforms import DayTransform
 from tests.lake.conftest import METRICS_TABLE
 
 from backstream.errors import BackstreamError, ContractError, LedgerError, PlanError
-from backstream.lake.catalog import opened
-from backstream.lake.planned_tables import make_tables, plan_tables
-from backstream.lake.publish import publish
-from backstream.lake.reader import rows
+from backstream.lake.catalog import open_catalog_for_writing
+from backstream.lake.planned_tables import create_tables, plan_tables
+from backstream.lake.publish import publish_range
+from backstream.lake.reader import load_rows
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import Column, Table, windows_table
@@ -39,8 +39,8 @@ def at_once(plans: Sequence[Plan]) -> list[str]:
     def make(number: int, plan: Plan) -> None:
         barrier.wait()
         try:
-            with opened(Home(Path(plan.home))) as catalog:
-                make_tables(catalog, plan)
+            with open_catalog_for_writing(Home(Path(plan.home))) as catalog:
+                create_tables(catalog, plan)
         except BackstreamError as error:
             said[number] = str(error)
         else:
@@ -55,7 +55,7 @@ def at_once(plans: Sequence[Plan]) -> list[str]:
 
 
 def refusal(lake: Lake, wanted: Table, dataset: str = "flights") -> str:
-    with opened(lake.home) as catalog, pytest.raises(PlanError) as caught:
+    with open_catalog_for_writing(lake.home) as catalog, pytest.raises(PlanError) as caught:
         plan_tables(catalog, dataset, [wanted])
     return str(caught.value)
 
@@ -141,7 +141,7 @@ def test_an_added_column_makes_the_table_grow_and_old_rows_lack_it(lake: Lake) -
     )
     assert "origin" not in lake.table().schema().column_names
     lake.make(plan)
-    assert rows(lake.home, "flights").select(["departures", "origin"]).to_pylist() == [
+    assert load_rows(lake.home, "flights").select(["departures", "origin"]).to_pylist() == [
         {"departures": 3, "origin": None}
     ]
 
@@ -152,9 +152,9 @@ def test_a_run_planned_before_the_table_grew_can_still_be_published(lake: Lake) 
     lake.make(plan)
     lake.make(lake.plan("2013-02-01", "2013-02-02", "grown", [GROWN]))
 
-    publish(plan, manifests)
+    publish_range(plan, manifests)
 
-    assert rows(lake.home, "flights").select(["departures", "worst"]).to_pylist() == [
+    assert load_rows(lake.home, "flights").select(["departures", "worst"]).to_pylist() == [
         {"departures": 3, "worst": None}
     ]
 
@@ -178,9 +178,9 @@ def test_a_column_that_is_no_longer_wanted_stays_and_is_null_in_new_rows(lake: L
     )
     (empty,) = lake.staged(plan, {})
 
-    publish(plan, [replace(empty, files={"": (file,)})])
+    publish_range(plan, [replace(empty, files={"": (file,)})])
 
-    assert rows(lake.home, "flights").select(["departures", "mean_delay_min"]).to_pylist() == [
+    assert load_rows(lake.home, "flights").select(["departures", "mean_delay_min"]).to_pylist() == [
         {"departures": 3, "mean_delay_min": 0.5},
         {"departures": 5, "mean_delay_min": None},
     ]
@@ -225,7 +225,7 @@ def test_a_table_that_was_partitioned_otherwise_is_refused(lake: Lake) -> None:
     lake.table().update_spec().remove_field("window_start_day").commit()
 
     with pytest.raises(ContractError) as caught:
-        publish(plan, manifests)
+        publish_range(plan, manifests)
 
     assert str(caught.value) == (
         "table `flights` is not the one this run was planned for: it was made or changed since\n"
@@ -279,7 +279,7 @@ def test_two_runs_planned_before_the_first_publication_are_both_published(lake: 
     plans = [lake.plan("2013-02-01", "2013-02-02", "one"), lake.plan("2013-02-02", "2013-02-03", "two")]
 
     for plan, start in zip(plans, ("2013-02-01T05:00Z", "2013-02-02T05:00Z"), strict=True):
-        publish(plan, lake.staged(plan, {start: 3}))
+        publish_range(plan, lake.staged(plan, {start: 3}))
 
     assert lake.departures() == {"2013-02-01T05:00Z": 3, "2013-02-02T05:00Z": 3}
 
@@ -289,7 +289,7 @@ def test_of_two_first_runs_with_other_aggregates_the_second_is_refused_unstaged(
 ) -> None:
     one = lake.plan("2013-02-01", "2013-02-02", "one")
     two = lake.plan("2013-02-02", "2013-02-03", "two", [GROWN, METRICS_TABLE])
-    publish(one, lake.staged(one, {"2013-02-01T05:00Z": 3}))
+    publish_range(one, lake.staged(one, {"2013-02-01T05:00Z": 3}))
     before = contents(lake.home.path)
 
     with pytest.raises(ContractError) as caught:
@@ -379,7 +379,7 @@ def test_a_table_of_published_rows_that_is_gone_is_not_made_anew(lake: Lake) -> 
     lake.drop()
 
     with pytest.raises(LedgerError) as caught:
-        publish(plan, lake.staged(plan, {"2013-02-01T05:00Z": 4}))
+        publish_range(plan, lake.staged(plan, {"2013-02-01T05:00Z": 4}))
 
     assert str(caught.value) == (
         f"no table `flights` in the lake (sqlite:///{lake.home.path}/catalog.db?timeout=60)"

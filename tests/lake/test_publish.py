@@ -8,11 +8,11 @@ from pyiceberg.table.snapshots import Operation
 
 from backstream.errors import ContractError, CountError, LedgerError, PlanError
 from backstream.lake import commit
-from backstream.lake.catalog import FORMAT, FORMAT_VERSION, opened
-from backstream.lake.publish import append_side_tables, publish
-from backstream.lake.reader import rows
-from backstream.lake.snapshots import lineage, said
-from backstream.lake.staged_files import checked_files
+from backstream.lake.catalog import FORMAT, FORMAT_VERSION, open_catalog_for_writing
+from backstream.lake.publish import append_side_tables, publish_range
+from backstream.lake.reader import load_rows
+from backstream.lake.snapshots import list_ancestors, summary_property
+from backstream.lake.staged_files import check_staged_files
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
@@ -22,7 +22,7 @@ def test_a_first_publication_makes_its_rows_visible(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-03")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3, "2013-02-01T06:00Z": 4, "2013-02-02T05:00Z": 5})
 
-    done = publish(plan, manifests)
+    done = publish_range(plan, manifests)
 
     assert (done.rows, done.replaced_rows, done.files, done.already) == (3, 0, 2, False)
     assert done.run_id == plan.run_id
@@ -74,9 +74,9 @@ def test_no_rows_in_an_empty_table_are_published_too(lake: Lake) -> None:
 def test_the_same_run_again_is_already_published_and_writes_nothing(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-02")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3}, metrics=[("EWR", 3)])
-    first = publish(plan, manifests)
+    first = publish_range(plan, manifests)
 
-    again = publish(plan, manifests)
+    again = publish_range(plan, manifests)
 
     assert again == replace(first, already=True)
     assert len(lake.table().snapshots()) == 1
@@ -86,17 +86,17 @@ def test_the_same_run_again_is_already_published_and_writes_nothing(lake: Lake) 
 def test_the_same_run_is_still_known_after_others_replaced_it(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-02")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3})
-    publish(plan, manifests)
+    publish_range(plan, manifests)
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 30}, trigger="later")
 
-    assert publish(plan, manifests).already
+    assert publish_range(plan, manifests).already
     assert lake.departures() == {"2013-02-01T05:00Z": 30}
 
 
 def test_a_publication_is_one_snapshot_that_says_who_made_it(lake: Lake) -> None:
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 3})
     plan = lake.plan("2013-02-01", "2013-02-02", "restate")
-    publish(plan, lake.staged(plan, {"2013-02-01T06:00Z": 30, "2013-02-01T07:00Z": 40}))
+    publish_range(plan, lake.staged(plan, {"2013-02-01T06:00Z": 30, "2013-02-01T07:00Z": 40}))
 
     first, second = sorted(lake.table().snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
 
@@ -134,14 +134,14 @@ def test_side_tables_are_appended_once_per_run_and_named_in_the_publication(lake
     plan = lake.plan("2013-02-01", "2013-02-02")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3}, metrics=[("EWR", 2), ("JFK", 1)])
 
-    done = publish(plan, manifests)
+    done = publish_range(plan, manifests)
 
     metrics = lake.table("flights__metrics").current_snapshot()
     windows = lake.table("flights").current_snapshot()
     assert metrics is not None
     assert windows is not None
     assert done.snapshots == {"": windows.snapshot_id, "metrics": metrics.snapshot_id}
-    assert rows(lake.home, "flights__metrics").select(["source_partition", "events"]).to_pylist() == [
+    assert load_rows(lake.home, "flights__metrics").select(["source_partition", "events"]).to_pylist() == [
         {"source_partition": "EWR", "events": 2},
         {"source_partition": "JFK", "events": 1},
     ]
@@ -150,24 +150,24 @@ def test_side_tables_are_appended_once_per_run_and_named_in_the_publication(lake
 def test_a_run_that_died_after_its_side_tables_appends_them_only_once(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-02")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3}, metrics=[("EWR", 3)])
-    with opened(lake.home) as catalog:
+    with open_catalog_for_writing(lake.home) as catalog:
         append_side_tables(
-            catalog, plan, {suffix: checked_files(plan, suffix, manifests) for suffix in plan.tables}
+            catalog, plan, {suffix: check_staged_files(plan, suffix, manifests) for suffix in plan.tables}
         )
     assert lake.departures() == {}
 
-    done = publish(plan, manifests)
+    done = publish_range(plan, manifests)
 
     assert not done.already
     assert lake.departures() == {"2013-02-01T05:00Z": 3}
-    assert rows(lake.home, "flights__metrics").num_rows == 1
+    assert load_rows(lake.home, "flights__metrics").num_rows == 1
 
 
 def test_a_range_of_part_of_a_day_is_refused(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-02T12:00Z")
 
     with pytest.raises(PlanError) as caught:
-        publish(plan, lake.staged(plan, {"2013-02-01T05:00Z": 2}))
+        publish_range(plan, lake.staged(plan, {"2013-02-01T05:00Z": 2}))
 
     assert str(caught.value) == (
         "until 2013-02-02T12:00Z is not a boundary of the table's days in UTC (1d)\n"
@@ -181,7 +181,7 @@ def test_chunks_without_a_manifest_are_named(lake: Lake) -> None:
     _, second, _, fourth = lake.staged(plan, {"2013-02-02T05:00Z": 2})
 
     with pytest.raises(LedgerError) as caught:
-        publish(plan, [fourth, second])
+        publish_range(plan, [fourth, second])
 
     assert str(caught.value) == f"run {plan.run_id} of 4 chunks: 2 left no manifest (c1, c3)"
     assert lake.departures() == {}
@@ -192,7 +192,7 @@ def test_a_chunk_with_two_manifests_is_named(lake: Lake) -> None:
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2})
 
     with pytest.raises(LedgerError) as caught:
-        publish(plan, manifests * 2)
+        publish_range(plan, manifests * 2)
 
     assert str(caught.value) == f"run {plan.run_id} of 1 chunks: 1 left more than one manifest (c1)"
 
@@ -202,7 +202,7 @@ def test_a_chunk_that_is_not_in_the_plan_is_named(lake: Lake) -> None:
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2})
 
     with pytest.raises(LedgerError) as caught:
-        publish(plan, [*manifests, replace(manifests[0], chunk_id="c9")])
+        publish_range(plan, [*manifests, replace(manifests[0], chunk_id="c9")])
 
     assert str(caught.value) == f"run {plan.run_id} of 1 chunks: 1 left a manifest but are not in the plan (c9)"
 
@@ -212,7 +212,7 @@ def test_a_manifest_of_another_run_is_refused(lake: Lake) -> None:
     other = lake.plan("2013-02-01", "2013-02-02", "other")
 
     with pytest.raises(LedgerError) as caught:
-        publish(plan, lake.staged(other, {"2013-02-01T05:00Z": 2}))
+        publish_range(plan, lake.staged(other, {"2013-02-01T05:00Z": 2}))
 
     assert str(caught.value) == f"the manifest of chunk c1 is of run {other.run_id}, expected {plan.run_id}"
 
@@ -223,7 +223,7 @@ def test_a_record_without_a_fate_stops_the_publication(lake: Lake) -> None:
     fates = {"EWR": {"on_time": 2, "late": 1}, "JFK": {"outside": 4}}
 
     with pytest.raises(ContractError) as caught:
-        publish(plan, [replace(manifest, events_read=8, fates=fates)])
+        publish_range(plan, [replace(manifest, events_read=8, fates=fates)])
 
     assert str(caught.value) == f"chunk c1 of run {plan.run_id} read 8 events, its fates count 7"
     assert lake.departures() == {}
@@ -234,7 +234,7 @@ def test_a_manifest_that_does_not_mention_a_table_is_refused(lake: Lake) -> None
     (manifest,) = lake.staged(plan, {"2013-02-01T05:00Z": 2})
 
     with pytest.raises(ContractError) as caught:
-        publish(plan, [replace(manifest, files={"": manifest.files[""], "panes": ()})])
+        publish_range(plan, [replace(manifest, files={"": manifest.files[""], "panes": ()})])
 
     assert str(caught.value) == (
         "the manifest of chunk c1 must list the files of each planned table\n"
@@ -250,7 +250,7 @@ def test_a_table_that_was_made_anew_since_the_plan_is_refused(lake: Lake) -> Non
         update.delete_column("departures")
 
     with pytest.raises(ContractError) as caught:
-        publish(plan, manifests)
+        publish_range(plan, manifests)
 
     assert str(caught.value) == (
         "table `flights` is not the one this run was planned for: it was made or changed since\n"
@@ -264,7 +264,7 @@ def test_every_snapshot_of_the_lineage_names_its_run(lake: Lake) -> None:
     first = lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 1})
     second = lake.publish("2013-02-02", "2013-02-03", {"2013-02-02T05:00Z": 2})
 
-    named = [said(snapshot, "backstream.run_id") for snapshot in lineage(lake.table())]
+    named = [summary_property(snapshot, "backstream.run_id") for snapshot in list_ancestors(lake.table())]
 
     assert named == [second.run_id, first.run_id]
 
@@ -279,7 +279,7 @@ def test_a_table_that_a_newer_version_took_over_since_the_plan_is_not_written(la
     with pytest.raises(
         PlanError, match=f"table `{name}` has format {FORMAT_VERSION + 1}, and backstream .* knows"
     ):
-        publish(plan, manifests)
+        publish_range(plan, manifests)
 
     assert lake.table().current_snapshot() is None
 
@@ -298,7 +298,7 @@ def test_a_snapshot_that_would_lack_a_staged_file_is_not_committed(
     with monkeypatch.context() as patch:
         patch.setattr(commit._OneSnapshot, "append_data_file", lossy)  # noqa: SLF001 - the same
         with pytest.raises(CountError) as caught:
-            publish(plan, manifests)
+            publish_range(plan, manifests)
 
     assert str(caught.value) == (
         "the commit to table `flights` would not hold what was staged\n"
@@ -308,4 +308,4 @@ def test_a_snapshot_that_would_lack_a_staged_file_is_not_committed(
         "hint: try again"
     )
     assert lake.departures() == {}
-    assert publish(plan, manifests).rows == 2
+    assert publish_range(plan, manifests).rows == 2

@@ -8,7 +8,7 @@ import pytest
 from backstream.errors import ContractError, LedgerError
 from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.lake.reader import content_hash, rows
+from backstream.lake.reader import content_hash, load_rows
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
@@ -21,30 +21,30 @@ def test_an_interval_takes_the_windows_that_start_in_it(lake: Lake) -> None:
         "2013-02-01", "2013-02-04", {"2013-02-01T23:59Z": 1, "2013-02-02T00:00Z": 2, "2013-02-03T00:00Z": 3}
     )
 
-    assert rows(lake.home, "flights", FEBRUARY_2)["departures"].to_pylist() == [2]
+    assert load_rows(lake.home, "flights", FEBRUARY_2)["departures"].to_pylist() == [2]
 
 
 def test_a_snapshot_shows_the_table_as_it_was(lake: Lake) -> None:
     first = lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 3})
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 30}, trigger="later")
 
-    then = rows(lake.home, "flights", snapshot_id=first.snapshots[""])
+    then = load_rows(lake.home, "flights", snapshot_id=first.snapshots[""])
 
     assert then["departures"].to_pylist() == [3]
-    assert rows(lake.home, "flights")["departures"].to_pylist() == [30]
+    assert load_rows(lake.home, "flights")["departures"].to_pylist() == [30]
 
 
 def test_a_table_in_which_nothing_was_published_has_no_rows(lake: Lake) -> None:
     lake.make(lake.plan("2013-02-01", "2013-02-02"))
 
-    assert rows(lake.home, "flights").num_rows == 0
+    assert load_rows(lake.home, "flights").num_rows == 0
 
 
 def test_a_snapshot_that_is_not_there_is_named(lake: Lake) -> None:
     lake.make(lake.plan("2013-02-01", "2013-02-02"))
 
     with pytest.raises(LedgerError) as caught:
-        rows(lake.home, "flights", snapshot_id=7)
+        load_rows(lake.home, "flights", snapshot_id=7)
 
     assert str(caught.value) == "table `flights` has no snapshot 7"
 
@@ -53,7 +53,7 @@ def test_an_interval_of_a_table_without_windows_is_refused(lake: Lake) -> None:
     lake.make(lake.plan("2013-02-01", "2013-02-02"))
 
     with pytest.raises(ContractError) as caught:
-        rows(lake.home, "flights__metrics", FEBRUARY_2)
+        load_rows(lake.home, "flights__metrics", FEBRUARY_2)
 
     assert str(caught.value) == (
         "table `flights__metrics` has no column `window_start` to take 2013-02-02T00:00Z to 2013-02-03T00:00Z from"
@@ -62,9 +62,9 @@ def test_an_interval_of_a_table_without_windows_is_refused(lake: Lake) -> None:
 
 def test_two_runs_that_publish_the_same_have_the_same_hash(lake: Lake) -> None:
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 3, "2013-02-01T06:00Z": 4})
-    first = rows(lake.home, "flights")
+    first = load_rows(lake.home, "flights")
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T06:00Z": 4, "2013-02-01T05:00Z": 3}, trigger="again")
-    second = rows(lake.home, "flights")
+    second = load_rows(lake.home, "flights")
 
     assert first["run_id"].to_pylist() != second["run_id"].to_pylist()
     assert content_hash(first) == content_hash(second)

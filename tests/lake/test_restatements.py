@@ -8,9 +8,9 @@ from backstream.errors import ConflictError
 from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake import publish as module
-from backstream.lake.catalog import NAMESPACE, opened
-from backstream.lake.publish import publish
-from backstream.lake.reader import published_rows, rows
+from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
+from backstream.lake.publish import publish_range
+from backstream.lake.reader import load_published_rows, load_rows
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
@@ -21,7 +21,7 @@ RANGE = ("2013-02-01", "2013-02-03")
 def restatements(lake: Lake) -> list[tuple[Any, ...]]:
     """What readers see: start of the window, change, aggregate, values, difference, the two runs."""
     columns = ("change", "aggregate", "old_value", "new_value", "difference", "old_run_id", "run_id")
-    found = published_rows(lake.home, "flights", "restatements").to_pylist()
+    found = load_published_rows(lake.home, "flights", "restatements").to_pylist()
     return [(row["window_start"].strftime("%d %H:%M"), *(row[name] for name in columns)) for row in found]
 
 
@@ -29,7 +29,7 @@ def test_a_first_publication_restates_nothing(lake: Lake) -> None:
     lake.publish(*RANGE, {"2013-02-01T05:00Z": 1})
     lake.publish("2013-02-03", "2013-02-04", {"2013-02-03T05:00Z": 1})
 
-    with opened(lake.home) as catalog:
+    with open_catalog_for_writing(lake.home) as catalog:
         assert not catalog.table_exists((NAMESPACE, "flights__restatements"))
     assert restatements(lake) == []
 
@@ -80,7 +80,7 @@ def test_an_interval_takes_the_windows_that_start_in_it(lake: Lake) -> None:
     lake.publish(*RANGE, {"2013-02-01T05:00Z": 2, "2013-02-02T05:00Z": 4}, trigger="later")
     second_day = Interval(instant_ms("2013-02-02", "since"), instant_ms("2013-02-03", "until"))
 
-    found = published_rows(lake.home, "flights", "restatements", second_day)
+    found = load_published_rows(lake.home, "flights", "restatements", second_day)
 
     assert found["new_value"].to_pylist() == ["4"]
 
@@ -94,16 +94,16 @@ def test_a_run_that_died_before_its_commit_has_restated_nothing_and_a_retry_writ
     finish = module._windows_replaced  # noqa: SLF001 - the fault is injected here
     monkeypatch.setattr(module, "_windows_replaced", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        publish(plan, manifests)
+        publish_range(plan, manifests)
     monkeypatch.setattr(module, "_windows_replaced", finish)
-    assert rows(lake.home, "flights__restatements").num_rows == 1
-    assert published_rows(lake.home, "flights", "metrics").num_rows == 0
+    assert load_rows(lake.home, "flights__restatements").num_rows == 1
+    assert load_published_rows(lake.home, "flights", "metrics").num_rows == 0
     assert restatements(lake) == []
 
-    publish(plan, manifests)
+    publish_range(plan, manifests)
 
     assert [row[1:5] for row in restatements(lake)] == [("changed", "departures", "1", "2")]
-    assert published_rows(lake.home, "flights", "metrics").num_rows == 1
+    assert load_published_rows(lake.home, "flights", "metrics").num_rows == 1
     assert len(lake.table("flights__restatements").snapshots()) == 1
     folder = lake.home.warehouse / "backstream" / "flights__restatements" / "data"
     assert len(list(folder.rglob("*.parquet"))) == 1  # nor is anything written that nobody will read
@@ -116,7 +116,7 @@ def test_a_run_that_lost_restates_nothing(lake: Lake) -> None:
     lake.publish(*RANGE, {"2013-02-01T05:00Z": 1}, trigger="quick")
 
     with pytest.raises(ConflictError):
-        publish(plan, manifests)
+        publish_range(plan, manifests)
 
     assert restatements(lake) == []
 
@@ -126,7 +126,7 @@ def test_an_aggregate_that_the_definition_gained_is_told_from_null(lake: Lake) -
     with lake.table().update_schema() as update:
         update.rename_column("mean_delay_min", "former")
     plan = lake.plan(*RANGE, "grown")
-    publish(plan, lake.staged(plan, {"2013-02-01T05:00Z": 1}))
+    publish_range(plan, lake.staged(plan, {"2013-02-01T05:00Z": 1}))
 
     assert [row[1:5] for row in restatements(lake)] == [
         ("changed", "former", "0.5", None),

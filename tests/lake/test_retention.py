@@ -15,13 +15,13 @@ from tests.lake.conftest import Lake
 from backstream.errors import LedgerError
 from backstream.eventtime.instants import instant_ms
 from backstream.lake import compaction, maintenance
-from backstream.lake.catalog import opened
-from backstream.lake.ledger import Status, record_run, run_row, runs
-from backstream.lake.maintenance import rest_side_tables, vacuumed
-from backstream.lake.publish import publish
-from backstream.lake.reader import published_rows
-from backstream.lake.rollback import rolled_back
-from backstream.lake.snapshots import tagged
+from backstream.lake.catalog import open_catalog_for_writing
+from backstream.lake.ledger import Status, list_runs, record_run, run_row
+from backstream.lake.maintenance import expire_side_table_snapshots, vacuum_tables
+from backstream.lake.publish import publish_range
+from backstream.lake.reader import load_published_rows
+from backstream.lake.rollback import roll_back_run
+from backstream.lake.snapshots import list_tagged_snapshots
 from backstream.runs.plan import Plan
 from backstream.runs.results import Publication, Verdict
 
@@ -36,27 +36,29 @@ def published(lake: Lake, count: int) -> list[Publication]:
 
 def _published(lake: Lake, number: int, plan: Plan | None = None) -> Publication:
     plan = plan or lake.plan(*RANGE, trigger=f"run{number}")
-    done = publish(plan, lake.staged(plan, {"2013-02-01T05:00Z": number}, METRICS))
+    done = publish_range(plan, lake.staged(plan, {"2013-02-01T05:00Z": number}, METRICS))
     span_ms = (instant_ms("2026-01-01", ""), instant_ms("2026-01-01", "") + number)
     record_run(lake.home, run_row(plan, Status.PUBLISHED, span_ms, Verdict.PASS, done.rows))
-    rest_side_tables(lake.home, plan.dataset)
+    expire_side_table_snapshots(lake.home, plan.dataset)
     return done
 
 
 def test_only_the_newest_runs_keep_their_tags_and_can_be_rolled_back(lake: Lake) -> None:
     done = published(lake, 6)
 
-    tried, told = (vacuumed(lake.home, "flights", 0, keep_runs=2, dry_run=dry_run) for dry_run in (True, False))
+    tried, told = (
+        vacuum_tables(lake.home, "flights", 0, keep_runs=2, dry_run=dry_run) for dry_run in (True, False)
+    )
 
     assert [each.expired_snapshots for each in (tried[0], told[0])] == [3, 3]
-    assert set(tagged(lake.table())) == {each.run_id for each in done[-2:]}
+    assert set(list_tagged_snapshots(lake.table())) == {each.run_id for each in done[-2:]}
     versions = [snapshot.sequence_number for snapshot in lake.table().snapshots()]
     assert versions == [4, 5, 6]  # what the oldest kept run found stays with it
     assert lake.departures() == {"2013-02-01T05:00Z": 6}
-    rolled_back(lake.home, done[-1].run_id)
+    roll_back_run(lake.home, done[-1].run_id)
     assert lake.departures() == {"2013-02-01T05:00Z": 5}
     with pytest.raises(LedgerError, match=r"snapshot of run .* was expired; the ledger says that it published"):
-        rolled_back(lake.home, done[0].run_id)
+        roll_back_run(lake.home, done[0].run_id)
 
 
 def test_what_was_let_go_was_published_all_the_same(lake: Lake) -> None:
@@ -64,18 +66,18 @@ def test_what_was_let_go_was_published_all_the_same(lake: Lake) -> None:
     first = _published(lake, 0, plan)
     published(lake, 3)
 
-    vacuumed(lake.home, "flights", 0, keep_runs=1)
+    vacuum_tables(lake.home, "flights", 0, keep_runs=1)
 
-    assert published_rows(lake.home, "flights", "metrics").num_rows == 4
-    again = publish(plan, [])
+    assert load_published_rows(lake.home, "flights", "metrics").num_rows == 4
+    again = publish_range(plan, [])
     assert (again.already, again.run_id) == (True, first.run_id)
 
 
 def test_keeping_more_runs_than_there_are_lets_go_of_nothing(lake: Lake) -> None:
     published(lake, 3)
 
-    assert vacuumed(lake.home, "flights", 0, keep_runs=3)[0].expired_snapshots == 0
-    assert len(tagged(lake.table())) == 3
+    assert vacuum_tables(lake.home, "flights", 0, keep_runs=3)[0].expired_snapshots == 0
+    assert len(list_tagged_snapshots(lake.table())) == 3
 
 
 def test_tables_whose_rows_name_their_run_keep_few_snapshots(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,8 +89,8 @@ def test_tables_whose_rows_name_their_run_keep_few_snapshots(lake: Lake, monkeyp
     for name in ("flights__metrics", "flights__restatements", "runs"):
         assert len(lake.table(name).snapshots()) <= 5, name
     assert len(lake.table().snapshots()) == 12
-    assert published_rows(lake.home, "flights", "metrics").num_rows == 12
-    assert len(runs(lake.home)) == 12
+    assert load_published_rows(lake.home, "flights", "metrics").num_rows == 12
+    assert len(list_runs(lake.home)) == 12
 
 
 def test_the_ledger_does_not_get_a_file_per_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +99,7 @@ def test_the_ledger_does_not_get_a_file_per_run(lake: Lake, monkeypatch: pytest.
     done = published(lake, 9)
 
     assert len(list(lake.table("runs").scan().plan_files())) <= 3
-    assert [row.run_id for row in runs(lake.home)] == [each.run_id for each in reversed(done)]
+    assert [row.run_id for row in list_runs(lake.home)] == [each.run_id for each in reversed(done)]
 
 
 def test_a_row_that_is_recorded_while_files_become_one_is_kept(
@@ -113,10 +115,10 @@ def test_a_row_that_is_recorded_while_files_become_one_is_kept(
 
     monkeypatch.setattr(compaction, "MOST_FILES", 3)
     monkeypatch.setattr(compaction, "_dataframe_to_data_files", interrupted)
-    with opened(lake.home) as catalog:
-        assert compaction.merged(catalog, "runs") == 0
+    with open_catalog_for_writing(lake.home) as catalog:
+        assert compaction.compact_data_files(catalog, "runs") == 0
 
-    assert len(runs(lake.home)) == 5
+    assert len(list_runs(lake.home)) == 5
 
 
 def test_a_run_that_was_not_published_finds_that_it_has_written_its_rows(
@@ -129,12 +131,12 @@ def test_a_run_that_was_not_published_finds_that_it_has_written_its_rows(
     with monkeypatch.context() as broken:
         broken.setattr("backstream.lake.publish._windows_replaced", _killed)
         with pytest.raises(KeyboardInterrupt):
-            publish(interrupted, manifests)
+            publish_range(interrupted, manifests)
     published(lake, 8)
 
-    publish(interrupted, manifests)
+    publish_range(interrupted, manifests)
 
-    rows = published_rows(lake.home, "flights", "metrics")
+    rows = load_published_rows(lake.home, "flights", "metrics")
     assert rows.num_rows == 9
     assert rows["run_id"].to_pylist().count(interrupted.run_id) == 1
 
@@ -146,12 +148,12 @@ def _killed(*_: object) -> None:
 def test_manifests_are_merged_so_that_a_commit_reads_few(lake: Lake) -> None:
     published(lake, 25)
 
-    with opened(lake.home):
+    with open_catalog_for_writing(lake.home):
         table = lake.table("flights__metrics")
         current = table.current_snapshot()
         assert current is not None
         assert len(current.manifests(table.io)) < 20
-    assert published_rows(lake.home, "flights", "metrics").num_rows == 25
+    assert load_published_rows(lake.home, "flights", "metrics").num_rows == 25
 
 
 def test_a_file_made_young_at_the_last_moment_is_put_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,11 +167,11 @@ def test_a_file_made_young_at_the_last_moment_is_put_back(lake: Lake, monkeypatc
 
     def renamed(path: Path, target: Path) -> Path:
         if str(path) == file.path:
-            maintenance.keep_from_vacuum(manifests)
+            maintenance.touch_staged_files(manifests)
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", renamed)
-    vacuumed(lake.home, "flights", 3_600_000)
+    vacuum_tables(lake.home, "flights", 3_600_000)
 
-    publish(plan, manifests)
+    publish_range(plan, manifests)
     assert lake.departures() == {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 2}

@@ -12,11 +12,11 @@ from backstream.errors import ConflictError, LedgerError
 from backstream.lake import rollback as module
 from backstream.lake.diff import append_restatements
 from backstream.lake.ledger import Status, record_run, run_row
-from backstream.lake.maintenance import vacuumed
-from backstream.lake.publish import publish
-from backstream.lake.reader import published_rows, rows
-from backstream.lake.rollback import rolled_back
-from backstream.lake.snapshots import said
+from backstream.lake.maintenance import vacuum_tables
+from backstream.lake.publish import publish_range
+from backstream.lake.reader import load_published_rows, load_rows
+from backstream.lake.rollback import roll_back_run
+from backstream.lake.snapshots import summary_property
 from backstream.runs.results import Verdict
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ def test_a_rollback_gives_the_range_back_what_it_held_and_keeps_later_runs(lake:
     wrong = lake.publish(*DAY, {"2013-02-01T06:00Z": 10, "2013-02-01T07:00Z": 11}, trigger="wrong")
     lake.publish("2013-02-02", "2013-02-03", {"2013-02-02T05:00Z": 20}, trigger="later")
 
-    done = rolled_back(lake.home, wrong.run_id).publication
+    done = roll_back_run(lake.home, wrong.run_id).publication
 
     assert (done.rows, done.replaced_rows, done.files, done.already) == (1, 2, 1, False)
     assert lake.departures() == {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 20}
-    restored = rows(lake.home, "flights").to_pylist()[0]
+    restored = load_rows(lake.home, "flights").to_pylist()[0]
     assert restored["run_id"] == first.run_id
 
 
@@ -42,14 +42,14 @@ def test_a_rollback_is_one_tagged_snapshot_with_a_run_id_of_its_own(lake: Lake) 
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     wrong = lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="wrong")
 
-    done = rolled_back(lake.home, wrong.run_id).publication
+    done = roll_back_run(lake.home, wrong.run_id).publication
 
     snapshot = lake.table().current_snapshot()
     assert snapshot is not None
     assert snapshot.parent_snapshot_id == wrong.snapshots[""]
     assert done.run_id == f"rollback-{wrong.run_id}"
-    assert said(snapshot, "backstream.run_id") == done.run_id
-    assert said(snapshot, "backstream.rolled_back") == wrong.run_id
+    assert summary_property(snapshot, "backstream.run_id") == done.run_id
+    assert summary_property(snapshot, "backstream.rolled_back") == wrong.run_id
     assert lake.table().refs()[f"run/{done.run_id}"].snapshot_id == snapshot.snapshot_id
 
 
@@ -58,7 +58,7 @@ def test_files_are_copied_so_that_no_path_comes_back(lake: Lake) -> None:
     removed = {task.file.file_path for task in lake.table().scan().plan_files()}
     wrong = lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="wrong")
 
-    rolled_back(lake.home, wrong.run_id)
+    roll_back_run(lake.home, wrong.run_id)
 
     now = {task.file.file_path for task in lake.table().scan().plan_files()}
     assert len(now) == 1
@@ -71,7 +71,7 @@ def test_files_are_copied_so_that_no_path_comes_back(lake: Lake) -> None:
 def test_the_first_run_rolled_back_leaves_the_range_empty(lake: Lake) -> None:
     wrong = lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
 
-    done = rolled_back(lake.home, wrong.run_id).publication
+    done = roll_back_run(lake.home, wrong.run_id).publication
 
     assert (done.rows, done.replaced_rows) == (0, 1)
     assert lake.departures() == {}
@@ -80,10 +80,10 @@ def test_the_first_run_rolled_back_leaves_the_range_empty(lake: Lake) -> None:
 def test_a_second_rollback_of_a_run_changes_nothing(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     wrong = lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="wrong")
-    first = rolled_back(lake.home, wrong.run_id).publication
+    first = roll_back_run(lake.home, wrong.run_id).publication
     lake.publish(*DAY, {"2013-02-01T05:00Z": 3}, trigger="right")
 
-    again = rolled_back(lake.home, wrong.run_id).publication
+    again = roll_back_run(lake.home, wrong.run_id).publication
 
     assert again.already
     assert again.snapshots == first.snapshots
@@ -93,9 +93,9 @@ def test_a_second_rollback_of_a_run_changes_nothing(lake: Lake) -> None:
 def test_a_rollback_can_be_rolled_back(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     run = lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="right after all")
-    undone = rolled_back(lake.home, run.run_id).publication
+    undone = roll_back_run(lake.home, run.run_id).publication
 
-    rolled_back(lake.home, undone.run_id)
+    roll_back_run(lake.home, undone.run_id)
 
     assert lake.departures() == {"2013-02-01T05:00Z": 2}
 
@@ -103,9 +103,9 @@ def test_a_rollback_can_be_rolled_back(lake: Lake) -> None:
 def test_a_rollback_is_a_restatement_too(lake: Lake) -> None:
     first = lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     wrong = lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="wrong")
-    undone = rolled_back(lake.home, wrong.run_id).publication
+    undone = roll_back_run(lake.home, wrong.run_id).publication
 
-    found = published_rows(lake.home, "flights", "restatements").to_pylist()
+    found = load_published_rows(lake.home, "flights", "restatements").to_pylist()
 
     columns = ("old_value", "new_value", "old_run_id", "run_id", "carrier")
     assert sorted(tuple(row[name] for name in columns) for row in found) == [
@@ -120,7 +120,7 @@ def test_a_later_run_in_the_range_is_named(lake: Lake) -> None:
     later = lake.publish("2013-02-02", "2013-02-03", {}, trigger="later")
 
     with pytest.raises(ConflictError) as caught:
-        rolled_back(lake.home, wrong.run_id)
+        roll_back_run(lake.home, wrong.run_id)
 
     assert str(caught.value) == (
         f"refusing to roll back {wrong.run_id}: its range was published again\n"
@@ -136,7 +136,7 @@ def test_a_state_before_the_run_that_was_expired_cannot_come_back(lake: Lake) ->
     lake.expire(first)
 
     with pytest.raises(LedgerError) as caught:
-        rolled_back(lake.home, wrong.run_id)
+        roll_back_run(lake.home, wrong.run_id)
 
     assert str(caught.value) == (
         f"the snapshot that run {wrong.run_id} found in table `flights` was expired\n  it was version 1"
@@ -150,7 +150,7 @@ def test_a_run_behind_an_expired_snapshot_is_refused(lake: Lake) -> None:
     lake.expire(between)
 
     with pytest.raises(ConflictError) as caught:
-        rolled_back(lake.home, wrong.run_id)
+        roll_back_run(lake.home, wrong.run_id)
 
     assert str(caught.value) == (
         f"refusing to roll back {wrong.run_id}: what came after it is not known\n"
@@ -163,9 +163,9 @@ def test_a_run_that_never_published_is_told_from_one_that_nobody_knows(lake: Lak
     plan.written()
 
     with pytest.raises(LedgerError) as planned:
-        rolled_back(lake.home, plan.run_id)
+        roll_back_run(lake.home, plan.run_id)
     with pytest.raises(LedgerError) as unknown:
-        rolled_back(lake.home, "cli.nothing")
+        roll_back_run(lake.home, "cli.nothing")
 
     assert str(planned.value) == f"run {plan.run_id} of flights was planned and never published"
     assert str(unknown.value) == f"no run cli.nothing in {lake.home.path}"
@@ -173,13 +173,13 @@ def test_a_run_that_never_published_is_told_from_one_that_nobody_knows(lake: Lak
 
 def test_a_run_whose_snapshot_is_gone_is_told_from_the_ledger(lake: Lake) -> None:
     plan = lake.plan(*DAY)
-    done = publish(plan, lake.staged(plan, {"2013-02-01T05:00Z": 1}))
+    done = publish_range(plan, lake.staged(plan, {"2013-02-01T05:00Z": 1}))
     record_run(lake.home, run_row(plan, Status.PUBLISHED, (1_000, 2_000), Verdict.PASS))
     lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
     lake.expire(done)
 
     with pytest.raises(LedgerError) as caught:
-        rolled_back(lake.home, plan.run_id)
+        roll_back_run(lake.home, plan.run_id)
 
     assert str(caught.value) == (
         f"the snapshot of run {plan.run_id} was expired; the ledger says that it published into flights"
@@ -190,10 +190,10 @@ def test_a_run_planned_before_the_rollback_conflicts_with_it(lake: Lake) -> None
     wrong = lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     plan = lake.plan(*DAY, "stale")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2})
-    rolled_back(lake.home, wrong.run_id)
+    roll_back_run(lake.home, wrong.run_id)
 
     with pytest.raises(ConflictError) as caught:
-        publish(plan, manifests)
+        publish_range(plan, manifests)
 
     assert f"published by run rollback-{wrong.run_id}" in str(caught.value)
 
@@ -201,12 +201,12 @@ def test_a_run_planned_before_the_rollback_conflicts_with_it(lake: Lake) -> None
 def test_what_was_rolled_back_is_readable_after_a_vacuum(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     wrong = lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="wrong")
-    rolled_back(lake.home, wrong.run_id)
+    roll_back_run(lake.home, wrong.run_id)
 
-    vacuumed(lake.home, "flights", 0)
+    vacuum_tables(lake.home, "flights", 0)
 
     assert lake.departures() == {"2013-02-01T05:00Z": 1}
-    then = rows(lake.home, "flights", snapshot_id=wrong.snapshots[""])
+    then = load_rows(lake.home, "flights", snapshot_id=wrong.snapshots[""])
     assert then["departures"].to_pylist() == [2]
 
 
@@ -226,8 +226,8 @@ def test_of_a_rollback_and_a_publication_at_the_same_moment_exactly_one_wins(lak
         return True
 
     with ThreadPoolExecutor(2) as pool:
-        undone = pool.submit(at_once, lambda: rolled_back(lake.home, wrong.run_id))
-        published = pool.submit(at_once, lambda: publish(plan, manifests))
+        undone = pool.submit(at_once, lambda: roll_back_run(lake.home, wrong.run_id))
+        published = pool.submit(at_once, lambda: publish_range(plan, manifests))
 
     assert undone.result() is not published.result()
     assert lake.departures() == {"2013-02-01T05:00Z": 3 if published.result() else 1}
@@ -247,21 +247,21 @@ def test_a_run_that_comes_between_the_look_and_the_commit_is_named_too(
     monkeypatch.setattr(module, "append_restatements", overtaken)
 
     with pytest.raises(ConflictError):
-        rolled_back(lake.home, wrong.run_id)
+        roll_back_run(lake.home, wrong.run_id)
 
     assert lake.departures() == {"2013-02-01T05:00Z": 3}
-    told = published_rows(lake.home, "flights", "restatements")["run_id"].to_pylist()
+    told = load_published_rows(lake.home, "flights", "restatements")["run_id"].to_pylist()
     assert f"rollback-{wrong.run_id}" not in told
 
 
 def test_a_retry_of_a_run_that_was_rolled_back_does_not_say_that_it_is_published(lake: Lake) -> None:
     plan = lake.plan(*DAY, "wrong")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2})
-    publish(plan, manifests)
-    undo_id = rolled_back(lake.home, plan.run_id).publication.run_id
+    publish_range(plan, manifests)
+    undo_id = roll_back_run(lake.home, plan.run_id).publication.run_id
 
     with pytest.raises(ConflictError) as caught:
-        publish(plan, manifests)
+        publish_range(plan, manifests)
 
     assert str(caught.value) == (
         "refusing to publish flights 2013-02-01T00:00Z to 2013-02-02T00:00Z:"
@@ -270,6 +270,6 @@ def test_a_retry_of_a_run_that_was_rolled_back_does_not_say_that_it_is_published
         f"hint: plan the range again; or bring back what was undone: backstream rollback {undo_id}"
     )
     assert lake.departures() == {}
-    rolled_back(lake.home, undo_id)
-    assert publish(plan, manifests).already
+    roll_back_run(lake.home, undo_id)
+    assert publish_range(plan, manifests).already
     assert lake.departures() == {"2013-02-01T05:00Z": 2}

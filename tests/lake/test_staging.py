@@ -11,7 +11,7 @@ import pytest
 
 from backstream.errors import ContractError
 from backstream.eventtime.instants import instant_ms
-from backstream.lake.publish import publish
+from backstream.lake.publish import publish_range
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Plan
 
@@ -44,7 +44,7 @@ def manifest(plan: Plan, *files: StagedFile) -> Manifest:
 def refusal(lake: Lake, plan: Plan, *files: StagedFile) -> str:
     """What a publication of these files says, having changed nothing."""
     with pytest.raises(ContractError) as caught:
-        publish(plan, [manifest(plan, *files)])
+        publish_range(plan, [manifest(plan, *files)])
     assert lake.table().current_snapshot() is None
     assert lake.table("flights__metrics").current_snapshot() is None
     return str(caught.value)
@@ -65,7 +65,7 @@ def good(lake: Lake, plan: Plan) -> StagedFile:
 
 
 def test_a_file_that_breaks_nothing_is_published(plan: Plan, good: StagedFile) -> None:
-    assert publish(plan, [manifest(plan, good)]).rows == 2
+    assert publish_range(plan, [manifest(plan, good)]).rows == 2
 
 
 def test_a_file_that_is_not_what_its_manifest_says_is_refused(lake: Lake, plan: Plan, good: StagedFile) -> None:
@@ -242,7 +242,7 @@ def test_a_bad_file_of_a_side_table_stops_the_whole_publication(lake: Lake, plan
     files = {"": (good,), "metrics": (side,)}
 
     with pytest.raises(ContractError) as caught:
-        publish(plan, [Manifest(plan.run_id, "c1", "0", 0, {}, files)])
+        publish_range(plan, [Manifest(plan.run_id, "c1", "0", 0, {}, files)])
 
     assert str(caught.value) == (
         "a file staged for table `flights__metrics` breaks its contract\n"

@@ -19,11 +19,11 @@ from backstream.errors import BackstreamError, ContractError, SetupError, SpecEr
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.lake import file_copies, storage
 from backstream.lake import publish as publishing
-from backstream.lake.catalog import opened
-from backstream.lake.maintenance import vacuumed
-from backstream.lake.publish import publish, staged_replacement
-from backstream.lake.reader import published_rows, rows
-from backstream.lake.rollback import rolled_back
+from backstream.lake.catalog import open_catalog_for_writing
+from backstream.lake.maintenance import vacuum_tables
+from backstream.lake.publish import preview_replacement, publish_range
+from backstream.lake.reader import load_published_rows, load_rows
+from backstream.lake.rollback import roll_back_run
 from backstream.lake.storage import Warehouse
 from backstream.runs.home import WAREHOUSE_VARIABLE, Home
 from backstream.runs.manifest import Manifest
@@ -64,16 +64,16 @@ def test_a_range_is_published_replaced_shown_as_it_was_and_rolled_back(lake: Lak
     assert (second.rows, second.replaced_rows) == (1, 1)
 
     assert lake.departures() == {AT: 7, "2013-02-02T05:00Z": 2}
-    as_of = rows(lake.home, "flights", snapshot_id=first.snapshots[""])
+    as_of = load_rows(lake.home, "flights", snapshot_id=first.snapshots[""])
     assert as_of["departures"].to_pylist() == [1, 2]
     [change] = [
         row
-        for row in published_rows(lake.home, "flights", "restatements").to_pylist()
+        for row in load_published_rows(lake.home, "flights", "restatements").to_pylist()
         if row["aggregate"] == "departures"
     ]
     assert (change["old_value"], change["new_value"]) == ("1", "7")
 
-    rolled_back(lake.home, second.run_id)
+    roll_back_run(lake.home, second.run_id)
 
     assert lake.departures() == {AT: 1, "2013-02-02T05:00Z": 2}
     locations = [task.file.file_path for task in lake.table().scan().plan_files()]
@@ -88,9 +88,9 @@ def test_a_second_attempt_copies_under_new_names_and_publishes_once(
     manifests = lake.staged(plan, {AT: 1}, metrics=[("EWR", 1)])
     left = _copied_and_died(plan, manifests, s3, monkeypatch)
 
-    done = publish(plan, manifests)
+    done = publish_range(plan, manifests)
 
-    assert (done.already, publish(plan, manifests).already) == (False, True)
+    assert (done.already, publish_range(plan, manifests).already) == (False, True)
     [location] = [task.file.file_path for task in lake.table().scan().plan_files()]
     assert location.removeprefix("s3://") not in left
     assert lake.table("flights__metrics").scan().to_arrow().num_rows == 1
@@ -105,11 +105,11 @@ def test_what_was_copied_and_never_committed_goes_when_it_is_old(
     left = _copied_and_died(plan, manifests, s3, monkeypatch)
     before = data_files(s3)
 
-    young = vacuumed(lake.home, "flights", WEEK_MS)
+    young = vacuum_tables(lake.home, "flights", WEEK_MS)
     in_days(monkeypatch, 8)
-    told = vacuumed(lake.home, "flights", WEEK_MS, dry_run=True)
+    told = vacuum_tables(lake.home, "flights", WEEK_MS, dry_run=True)
     assert data_files(s3) == before
-    old = vacuumed(lake.home, "flights", WEEK_MS)
+    old = vacuum_tables(lake.home, "flights", WEEK_MS)
 
     assert young[0].files == 0
     assert told == old
@@ -117,7 +117,7 @@ def test_what_was_copied_and_never_committed_goes_when_it_is_old(
     assert data_files(s3) == before - left
     assert not list(lake.home.staging("flights").rglob("*.parquet"))
     assert lake.departures() == {AT: 1}
-    assert refusal(lambda: publish(plan, manifests), ContractError).endswith("there is no such file")
+    assert refusal(lambda: publish_range(plan, manifests), ContractError).endswith("there is no such file")
 
 
 def test_a_copy_of_a_run_that_goes_on_stays_however_old(
@@ -130,7 +130,7 @@ def test_a_copy_of_a_run_that_goes_on_stays_however_old(
     [file] = manifests[0].files[""]
     os.utime(file.path, (time.time() + 8 * 86_400,) * 2)
 
-    vacuumed(lake.home, "flights", WEEK_MS)
+    vacuum_tables(lake.home, "flights", WEEK_MS)
 
     assert data_files(s3) == left
 
@@ -138,12 +138,12 @@ def test_a_copy_of_a_run_that_goes_on_stays_however_old(
 def test_a_grace_period_in_which_a_publication_is_copied_is_too_short(lake: Lake) -> None:
     lake.publish(*DAY, {AT: 1})
 
-    assert refusal(lambda: vacuumed(lake.home, "flights", HOUR_MS - 1), SpecError) == (
+    assert refusal(lambda: vacuum_tables(lake.home, "flights", HOUR_MS - 1), SpecError) == (
         "the grace period must be at least 1h in an object store, got 59m59s999ms (table `flights`)\n\n"
         "hint: with --dry-run it may be shorter"
     )
-    assert vacuumed(lake.home, "flights", 0, dry_run=True)[0].files == 1, "what was staged and is copied"
-    assert vacuumed(lake.home, "flights", HOUR_MS)[0].files == 0
+    assert vacuum_tables(lake.home, "flights", 0, dry_run=True)[0].files == 1, "what was staged and is copied"
+    assert vacuum_tables(lake.home, "flights", HOUR_MS)[0].files == 0
 
 
 def test_a_table_that_was_on_a_disk_stays_there_and_new_ones_are_in_the_store(
@@ -157,10 +157,10 @@ def test_a_table_that_was_on_a_disk_stays_there_and_new_ones_are_in_the_store(
 
     assert lake.departures() == {AT: 7}
     assert lake.table().location() == f"file://{lake.home.warehouse}/backstream/flights"
-    assert published_rows(lake.home, "flights", "restatements").num_rows == 1
+    assert load_published_rows(lake.home, "flights", "restatements").num_rows == 1
     assert {key.split("/")[3] for key in s3.keys(place())} == {"flights__restatements"}
-    rolled_back(lake.home, again.run_id)
-    assert {each.files for each in vacuumed(lake.home, "flights", WEEK_MS)} == {0}
+    roll_back_run(lake.home, again.run_id)
+    assert {each.files for each in vacuum_tables(lake.home, "flights", WEEK_MS)} == {0}
     assert lake.departures() == {AT: 1}
 
 
@@ -190,8 +190,8 @@ def test_a_file_that_somebody_deleted_is_named(lake: Lake, s3: Store) -> None:
     for key in (old, new):
         s3.delete(key)
 
-    assert new in refusal(lambda: rows(lake.home, "flights"), StorageError)
-    assert refusal(lambda: rolled_back(lake.home, second.run_id), StorageError) == (
+    assert new in refusal(lambda: load_rows(lake.home, "flights"), StorageError)
+    assert refusal(lambda: roll_back_run(lake.home, second.run_id), StorageError) == (
         f"a file of the lake is gone: s3://{old}\n  the lake lies in s3://{place()}"
     )
 
@@ -202,8 +202,8 @@ def test_what_a_run_would_change_is_told_before_anything_is_copied(lake: Lake, s
     plan = lake.plan(*DAY, "again")
     manifests = lake.staged(plan, {AT: 7})
 
-    with opened(lake.home) as catalog:
-        [changes] = staged_replacement(catalog, plan, manifests).changes()
+    with open_catalog_for_writing(lake.home) as catalog:
+        [changes] = preview_replacement(catalog, plan, manifests).changes()
 
     told = {row["aggregate"]: (row["old_value"], row["new_value"]) for row in changes.to_pylist()}
     assert told["departures"] == ("1", "7")
@@ -219,7 +219,7 @@ def test_a_copy_that_is_not_whole_is_not_published(lake: Lake, monkeypatch: pyte
             file.write(Path(source).read_bytes()[:100])
 
     monkeypatch.setattr(file_copies, "copy_files", half)
-    said = refusal(lambda: publish(plan, manifests), StorageError).splitlines()
+    said = refusal(lambda: publish_range(plan, manifests), StorageError).splitlines()
 
     assert re.fullmatch(r"a copy has 100 bytes, its file has \d+", said[0])
     assert lake.table().current_snapshot() is None
@@ -235,7 +235,7 @@ def test_a_store_that_refuses_is_said_with_what_was_not_done(lake: Lake, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(file_copies, "copy_files", refused)
-        said = refusal(lambda: publish(plan, manifests), StorageError)
+        said = refusal(lambda: publish_range(plan, manifests), StorageError)
 
     assert said == (
         "could not publish flights 2013-02-01T00:00Z to 2013-02-02T00:00Z:"
@@ -244,7 +244,7 @@ def test_a_store_that_refuses_is_said_with_what_was_not_done(lake: Lake, monkeyp
         "hint: run the same again when the store answers: what was finished is kept,"
         " and what is published is whole"
     )
-    assert not publish(plan, manifests).already
+    assert not publish_range(plan, manifests).already
 
 
 def test_a_store_that_cannot_be_used_is_named_before_anything_is_made(
@@ -260,7 +260,7 @@ def test_a_store_that_cannot_be_used_is_named_before_anything_is_made(
     }
     for address, first in addresses.items():
         monkeypatch.setenv(WAREHOUSE_VARIABLE, address)
-        said = refusal(lambda: opened(home).__enter__(), StorageError)
+        said = refusal(lambda: open_catalog_for_writing(home).__enter__(), StorageError)
         assert said.startswith(first), said
         assert f"\n  endpoint {closed if closed in address else s3.endpoint}\n" in said
         assert not any(secret in said for secret in (s3.secret, wrong, "wr%2Fong"))
@@ -333,7 +333,7 @@ def test_keys_may_come_from_the_environment_as_other_programs_have_them(
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
     monkeypatch.setenv(WAREHOUSE_VARIABLE, f"s3://{BUCKET}/by-environment")
 
-    with opened(Home(tmp_path / "home")) as catalog:
+    with open_catalog_for_writing(Home(tmp_path / "home")) as catalog:
         assert catalog.list_tables("backstream") == []
 
 
@@ -349,5 +349,5 @@ def _copied_and_died(
     with monkeypatch.context() as patch:
         patch.setattr(publishing, "append_restatements", die)
         with pytest.raises(KeyboardInterrupt):
-            publish(plan, manifests)
+            publish_range(plan, manifests)
     return data_files(s3) - before

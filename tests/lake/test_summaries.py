@@ -13,12 +13,12 @@ from tests.workflow.history import at, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
-from backstream.lake.ledger import record_run, runs
-from backstream.lake.published_windows import Published, published
+from backstream.lake.ledger import list_runs, record_run
+from backstream.lake.published_windows import PublishedWindows, load_published_windows
 from backstream.runs.home import Home
 from backstream.workflow import plan_run
 from backstream.workflow.history import rollback_run
-from backstream.workflow.stale import stale
+from backstream.workflow.stale import find_stale_days
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 CLICKED = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in (1, 2, 3, 4)]
@@ -35,7 +35,7 @@ def publish(folder: Path, trigger: str, first: int, days: int) -> str:
 
 
 def told(folder: Path) -> tuple[object, ...]:
-    found = published(Home(folder / "home"), "clicks")
+    found = load_published_windows(Home(folder / "home"), "clicks")
     return found.runs_by_day(), found.publications, sorted(found.files, key=lambda file: file.path)
 
 
@@ -88,8 +88,8 @@ def test_a_damaged_summary_of_a_table_is_made_again_with_a_line_in_the_log(
 
 
 def test_a_dataset_without_a_table_has_nothing_published(tmp_path: Path) -> None:
-    assert published(Home(tmp_path), "clicks") == Published(Home(tmp_path), "clicks")
-    assert published(Home(tmp_path), "clicks").runs_by_day() == {}
+    assert load_published_windows(Home(tmp_path), "clicks") == PublishedWindows(Home(tmp_path), "clicks")
+    assert load_published_windows(Home(tmp_path), "clicks").runs_by_day() == {}
 
 
 def test_a_data_file_of_the_ledger_is_read_once(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_data_file_of_the_ledger_is_read_once(tmp_path: Path) -> None:
         file.unlink()
 
     assert first
-    assert runs(home) == [evening, MORNING]
+    assert list_runs(home) == [evening, MORNING]
 
 
 def test_the_ledger_is_the_same_without_its_summary(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -112,12 +112,12 @@ def test_the_ledger_is_the_same_without_its_summary(tmp_path: Path, caplog: pyte
     rows = [replace(MORNING, run_id=f"cli.{number}", finished_at_ms=number) for number in range(55, 0, -1)]
     for row in reversed(rows):  # more than there are small files before they become one
         record_run(home, row)
-    assert runs(home) == rows
+    assert list_runs(home) == rows
     caplog.clear()
 
     home.summary("runs").unlink()
 
-    assert runs(home) == rows
+    assert list_runs(home) == rows
     assert caplog.messages == [
         f"there is no summary of the ledger's runs yet: it is read once ({home.summary('runs')})"
     ]
@@ -127,13 +127,13 @@ def test_a_plan_is_read_once(tmp_path: Path) -> None:
     run_id = publish(tmp_path, "first", 0, 4)
     home, definition = Home(tmp_path / "home"), tmp_path / "clicks.toml"
     write_clicks(tmp_path / "data/late.parquet", [(at("2 06:00"), at("4 06:00"), "A", 9, "home")])
-    before = stale(definition, home)
+    before = find_stale_days(definition, home)
     assert [day.day_ms for day in before.days] == [SINCE_MS + DAY_MS]
 
     home.run("clicks", run_id).plan.unlink()
-    assert stale(definition, home) == before
+    assert find_stale_days(definition, home) == before
 
     home.summary("plans-clicks").unlink()
-    assert {reason for day in stale(definition, home).days for reason in day.reasons} == {
+    assert {reason for day in find_stale_days(definition, home).days for reason in day.reasons} == {
         f"nothing tells what run {run_id} had read: its plan cannot be read"
     }

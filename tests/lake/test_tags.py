@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from backstream.lake.ledger import Status, record_run, run_row
-from backstream.lake.publish import publish
-from backstream.lake.reader import rows
-from backstream.lake.snapshots import retained, said, snapshot_of
+from backstream.lake.publish import publish_range
+from backstream.lake.reader import load_rows
+from backstream.lake.snapshots import find_snapshot_of_run, list_retained, summary_property
 from backstream.runs.results import Publication, Verdict
 
 if TYPE_CHECKING:
@@ -48,16 +48,16 @@ def test_a_tagged_snapshot_survives_the_expiry_of_all_that_is_old(lake: Lake) ->
 
     lake.table().maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
 
-    assert rows(lake.home, "flights", snapshot_id=first.snapshots[""])["departures"].to_pylist() == [1]
+    assert load_rows(lake.home, "flights", snapshot_id=first.snapshots[""])["departures"].to_pylist() == [1]
 
 
 def test_a_retry_sets_the_tag_that_is_missing(lake: Lake) -> None:
     plan = lake.plan(*DAY)
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 1})
-    publish(plan, manifests)
+    publish_range(plan, manifests)
     lake.table().manage_snapshots().remove_tag(f"run/{plan.run_id}").commit()
 
-    done = publish(plan, manifests)
+    done = publish_range(plan, manifests)
 
     assert done.already
     assert refs(lake)[f"run/{plan.run_id}"] == done.snapshots[""]
@@ -69,21 +69,21 @@ def test_a_run_before_an_expired_one_is_still_found_by_its_tag(lake: Lake) -> No
     third = lake.publish("2013-02-03", "2013-02-04", {"2013-02-03T05:00Z": 3})
     lake.expire(second)
 
-    kept = [said(snapshot, "backstream.run_id") for snapshot in retained(lake.table())]
+    kept = [summary_property(snapshot, "backstream.run_id") for snapshot in list_retained(lake.table())]
 
     assert kept == [third.run_id, first.run_id]
-    assert snapshot_of(lake.table(), second.run_id) is None
+    assert find_snapshot_of_run(lake.table(), second.run_id) is None
 
 
 def test_a_retry_of_a_run_whose_snapshot_is_gone_asks_the_ledger(lake: Lake) -> None:
     plan = lake.plan(*DAY)
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 1})
-    done = publish(plan, manifests)
+    done = publish_range(plan, manifests)
     record_run(lake.home, run_row(plan, Status.PUBLISHED, (1_000, 2_000), Verdict.PASS, rows=1))
     lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
     lake.expire(done)
 
-    again = publish(plan, manifests)
+    again = publish_range(plan, manifests)
 
     assert again == Publication(
         run_id=plan.run_id,
@@ -104,10 +104,10 @@ def test_a_set_back_table_takes_the_run_again_and_moves_its_tag(lake: Lake) -> N
     first = lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     plan = lake.plan(*DAY, "later")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2})
-    once = publish(plan, manifests)
+    once = publish_range(plan, manifests)
     lake.table().manage_snapshots().set_current_snapshot(first.snapshots[""]).commit()
 
-    again = publish(plan, manifests)
+    again = publish_range(plan, manifests)
 
     assert again.snapshots[""] != once.snapshots[""]
     assert replace(again, snapshots={}, published_at="") == replace(once, snapshots={}, published_at="")

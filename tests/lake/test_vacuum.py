@@ -13,10 +13,10 @@ import pytest
 from backstream.errors import ConflictError, LedgerError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS
 from backstream.lake import maintenance as module
-from backstream.lake.maintenance import Vacuumed, reachable, vacuumed
-from backstream.lake.publish import publish
-from backstream.lake.reader import content_hash, rows
-from backstream.lake.rollback import rolled_back
+from backstream.lake.maintenance import VacuumResult, list_reachable_files, vacuum_tables
+from backstream.lake.publish import publish_range
+from backstream.lake.reader import content_hash, load_rows
+from backstream.lake.rollback import roll_back_run
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.runs.results import Publication
@@ -46,7 +46,7 @@ def of(lake: Lake, run_id: str) -> set[Path]:
     return {path for path in files(lake) if f"/data/{run_id}/" in str(path)}
 
 
-def by_table(found: list[Vacuumed]) -> dict[str, int]:
+def by_table(found: list[VacuumResult]) -> dict[str, int]:
     """How many files were removed per table."""
     return {each.table: each.files for each in found}
 
@@ -56,7 +56,7 @@ def test_a_lake_without_garbage_stays_as_it_is(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
     before = files(lake)
 
-    found = vacuumed(lake.home, "flights", 0)
+    found = vacuum_tables(lake.home, "flights", 0)
 
     assert by_table(found) == {"flights": 0, "flights__metrics": 0, "flights__restatements": 0}
     assert files(lake) == before
@@ -71,9 +71,9 @@ def test_what_a_run_staged_and_never_published_goes_when_it_is_old(lake: Lake) -
     before = files(lake)
     size_bytes = sum(path.stat().st_size for path in staged)
 
-    young = vacuumed(lake.home, "flights", WEEK_MS)
+    young = vacuum_tables(lake.home, "flights", WEEK_MS)
     aged(files(lake))
-    old = vacuumed(lake.home, "flights", WEEK_MS)
+    old = vacuum_tables(lake.home, "flights", WEEK_MS)
 
     assert by_table(young) == {"flights": 0, "flights__metrics": 0}
     assert by_table(old) == {"flights": 1, "flights__metrics": 1}
@@ -88,10 +88,10 @@ def test_a_dry_run_tells_the_same_and_removes_nothing(lake: Lake) -> None:
     lake.staged(plan, {"2013-02-01T05:00Z": 2}, metrics=[("EWR", 2)])
     before = files(lake)
 
-    told = vacuumed(lake.home, "flights", 0, dry_run=True)
+    told = vacuum_tables(lake.home, "flights", 0, dry_run=True)
 
     assert files(lake) == before
-    assert vacuumed(lake.home, "flights", 0) == told
+    assert vacuum_tables(lake.home, "flights", 0) == told
 
 
 def test_what_a_commit_has_just_written_is_not_told_as_garbage(lake: Lake) -> None:
@@ -99,9 +99,9 @@ def test_what_a_commit_has_just_written_is_not_told_as_garbage(lake: Lake) -> No
     manifest = lake.home.warehouse / "backstream" / "flights" / "metadata" / "another-m0.avro"
     manifest.touch()
 
-    young = vacuumed(lake.home, "flights", WEEK_MS, dry_run=True)
+    young = vacuum_tables(lake.home, "flights", WEEK_MS, dry_run=True)
     aged({manifest})
-    old = vacuumed(lake.home, "flights", WEEK_MS, dry_run=True)
+    old = vacuum_tables(lake.home, "flights", WEEK_MS, dry_run=True)
 
     assert (by_table(young)["flights"], by_table(old)["flights"]) == (0, 1)
 
@@ -116,9 +116,9 @@ def test_an_old_chunk_of_a_run_that_staged_another_lately_stays(lake: Lake) -> N
     aged(files(lake) - {young})
     assert metrics != young
 
-    vacuumed(lake.home, "flights", WEEK_MS)
+    vacuum_tables(lake.home, "flights", WEEK_MS)
 
-    assert not publish(plan, manifests).already
+    assert not publish_range(plan, manifests).already
     assert lake.departures() == {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 2}
 
 
@@ -126,18 +126,18 @@ def test_publishing_makes_what_was_staged_long_ago_young(lake: Lake, monkeypatch
     plan = lake.plan(*DAY)
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 1}, metrics=[("EWR", 1)])
     aged(files(lake))
-    listed: Callable[..., set[str]] = module.reachable
+    listed: Callable[..., set[str]] = module.list_reachable_files
 
     def publishing(*arguments: object) -> set[str]:
         found = listed(*arguments)
-        module.keep_from_vacuum(manifests)  # as `publish` does before it looks at the files
+        module.touch_staged_files(manifests)  # as `publish` does before it looks at the files
         return found
 
     monkeypatch.setattr(module, "reachable", publishing)
 
-    vacuumed(lake.home, "flights", WEEK_MS)
+    vacuum_tables(lake.home, "flights", WEEK_MS)
 
-    assert publish(plan, manifests).rows == 1
+    assert publish_range(plan, manifests).rows == 1
     assert lake.departures() == {"2013-02-01T05:00Z": 1}
 
 
@@ -148,7 +148,7 @@ def test_files_of_a_snapshot_that_was_expired_go(lake: Lake) -> None:
     lake.expire(first)
 
     # Its file, its manifest, the list of that, and none of the metadata in the log.
-    assert by_table(vacuumed(lake.home, "flights", 0))["flights"] == 3
+    assert by_table(vacuum_tables(lake.home, "flights", 0))["flights"] == 3
     assert not replaced.exists()
     assert lake.departures() == {"2013-02-01T05:00Z": 2}
 
@@ -160,14 +160,14 @@ def test_expiry_takes_old_snapshots_without_a_tag_only(lake: Lake) -> None:
     lake.table().manage_snapshots().remove_tag(f"run/{second.run_id}").commit()
     kept_ids = {each.snapshot_id for each in lake.table().snapshots()} - {second.snapshots[""]}
 
-    dry = vacuumed(lake.home, "flights", 0, expire_before_ms=FUTURE_MS, dry_run=True)
-    early = vacuumed(lake.home, "flights", 0, expire_before_ms=0)
-    done = vacuumed(lake.home, "flights", 0, expire_before_ms=FUTURE_MS)
+    dry = vacuum_tables(lake.home, "flights", 0, expire_before_ms=FUTURE_MS, dry_run=True)
+    early = vacuum_tables(lake.home, "flights", 0, expire_before_ms=0)
+    done = vacuum_tables(lake.home, "flights", 0, expire_before_ms=FUTURE_MS)
 
     assert [each[0].expired_snapshots for each in (dry, early, done)] == [1, 0, 1]
     assert {each.snapshot_id for each in lake.table().snapshots()} == kept_ids
     assert [path.parents[3].name for path in of(lake, second.run_id)] == ["flights__restatements"]
-    assert rows(lake.home, "flights", snapshot_id=first.snapshots[""])["departures"].to_pylist() == [1]
+    assert load_rows(lake.home, "flights", snapshot_id=first.snapshots[""])["departures"].to_pylist() == [1]
 
 
 def test_a_checksum_stays_with_its_file(lake: Lake) -> None:
@@ -177,7 +177,7 @@ def test_a_checksum_stays_with_its_file(lake: Lake) -> None:
     kept.touch()
     left.touch()
 
-    vacuumed(lake.home, "flights", 0)
+    vacuum_tables(lake.home, "flights", 0)
 
     assert (kept.exists(), left.exists()) == (True, False)
 
@@ -188,14 +188,14 @@ def test_other_datasets_are_left_alone(lake: Lake) -> None:
     other.parent.mkdir(parents=True)
     other.touch()
 
-    vacuumed(lake.home, "flights", 0)
+    vacuum_tables(lake.home, "flights", 0)
 
     assert other.exists()
 
 
 def test_a_dataset_that_is_not_there_is_named(lake: Lake) -> None:
     with pytest.raises(LedgerError) as caught:
-        vacuumed(lake.home, "clicks", 0)
+        vacuum_tables(lake.home, "clicks", 0)
 
     assert str(caught.value) == f"no dataset `clicks` in {lake.home.path}"
 
@@ -235,7 +235,7 @@ class History:
         """A run from its plan to its end."""
         self.stage(number)
         plan, manifests = self.staged.pop()
-        self.published.append(publish(plan, manifests))
+        self.published.append(publish_range(plan, manifests))
 
     def finish(self, _: int) -> None:
         """A run that waited is published, if nobody else was quicker."""
@@ -248,7 +248,7 @@ class History:
             chosen = self.dice.choice(waiting)
             self.staged.remove(chosen)
             try:
-                self.published.append(publish(*chosen))
+                self.published.append(publish_range(*chosen))
             except ConflictError:
                 return
 
@@ -256,7 +256,7 @@ class History:
         """Any run is undone, if it can be."""
         if self.published:
             try:
-                rolled_back(self.lake.home, self.dice.choice(self.published).run_id)
+                roll_back_run(self.lake.home, self.dice.choice(self.published).run_id)
             except (ConflictError, LedgerError):
                 return
 
@@ -271,7 +271,7 @@ class History:
 
     def content(self, snapshot_id: int) -> str:
         """What the table said then."""
-        return content_hash(rows(self.lake.home, "flights", snapshot_id=snapshot_id))
+        return content_hash(load_rows(self.lake.home, "flights", snapshot_id=snapshot_id))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -282,12 +282,12 @@ def test_whatever_happened_a_vacuum_keeps_what_is_reachable_and_what_is_young_an
     for number in range(11):
         history.step(number)
 
-        vacuumed(lake.home, "flights", WEEK_MS)
+        vacuum_tables(lake.home, "flights", WEEK_MS)
 
         left = files(lake)
         assert history.young <= left
         tables = [path.name for path in (lake.home.warehouse / "backstream").iterdir()]
-        reached = set().union(*(reachable(lake.table(name)) for name in tables))
+        reached = set().union(*(list_reachable_files(lake.table(name)) for name in tables))
         assert {path for path in left if str(path) not in reached and path not in history.young} == set()
         for snapshot in lake.table().snapshots():
             if snapshot.snapshot_id in history.contents:
@@ -302,14 +302,14 @@ def test_drafts_that_killed_writers_left_go_when_they_are_old(lake: Lake) -> Non
     draft.write_text("{")
     folder.manifest("c1").write_text("{}")
 
-    young = vacuumed(lake.home, "flights", WEEK_MS)
+    young = vacuum_tables(lake.home, "flights", WEEK_MS)
     aged({draft, folder.manifest("c1")})
-    told = vacuumed(lake.home, "flights", WEEK_MS, dry_run=True)
+    told = vacuum_tables(lake.home, "flights", WEEK_MS, dry_run=True)
     assert draft.exists()
-    old = vacuumed(lake.home, "flights", WEEK_MS)
+    old = vacuum_tables(lake.home, "flights", WEEK_MS)
 
     assert "(drafts)" not in by_table(young)
     assert old == told
-    assert old[-1] == Vacuumed("(drafts)", 1, 1, 0, 0)
+    assert old[-1] == VacuumResult("(drafts)", 1, 1, 0, 0)
     assert not draft.exists()
     assert folder.manifest("c1").exists()

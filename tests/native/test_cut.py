@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
-from backstream.native.task import Grid
-from backstream.native.task_cuts import MOST_READ, SMALL_DAY_ROWS, TASK_ROWS, grouped_files, pieces
+from backstream.native.task import TaskGrid
+from backstream.native.task_cuts import MOST_READ, SMALL_DAY_ROWS, TASK_ROWS, cut_windows, group_files_by_rows
 from backstream.runs.plan import Chunk, InputFile
 
 START_MS = 19_783 * DAY_MS
@@ -26,7 +26,7 @@ WINDOWS = [
 ]
 
 
-def grid_of(window: Tumbling | Sliding | Cumulate, interval: Interval) -> Grid:
+def grid_of(window: Tumbling | Sliding | Cumulate, interval: Interval) -> TaskGrid:
     """The windows that start in an interval, counted one by one."""
     every_ms = window.slide_ms if isinstance(window, Sliding) else window.size_ms
     starts = [
@@ -36,7 +36,7 @@ def grid_of(window: Tumbling | Sliding | Cumulate, interval: Interval) -> Grid:
     step_ms = window.step_ms if isinstance(window, Cumulate) else every_ms
     first_ms = starts[0] if starts else interval.end_ms
     first_end_ms = first_ms + (window.step_ms if isinstance(window, Cumulate) else window.size_ms)
-    return Grid(window, first_end_ms, step_ms, len(starts) * per_start)
+    return TaskGrid(window, first_end_ms, step_ms, len(starts) * per_start)
 
 
 def chunks_of(count: int, days: int) -> list[Chunk]:
@@ -83,7 +83,7 @@ def test_pieces_tile_the_windows_and_what_is_read(
     read = Interval(owned.start_ms, owned.end_ms + halo_ms)
     grid = grid_of(window, owned)
 
-    found = pieces(grid, chunks, read, files_of(rows, in_order=in_order, interval=owned), slots)
+    found = cut_windows(grid, chunks, read, files_of(rows, in_order=in_order, interval=owned), slots)
 
     assert (found[0].numbers[0], found[-1].numbers[1]) == (0, grid.count)
     assert (found[0].stretch.start_ms, found[-1].stretch.end_ms) == (read.start_ms, read.end_ms)
@@ -97,7 +97,7 @@ def test_pieces_tile_the_windows_and_what_is_read(
             assert all(chunks[piece.chunk].interval.start_ms <= ms < chunks[piece.chunk].end_ms for ms in starts)
 
 
-def window_starts(grid: Grid, numbers: tuple[int, int]) -> list[int]:
+def window_starts(grid: TaskGrid, numbers: tuple[int, int]) -> list[int]:
     ends = [grid.first_end_ms + n * grid.step_ms for n in range(*numbers)]
     if isinstance(grid.window, Cumulate):
         return [end - 1 - (end - 1 - grid.window.offset_ms) % grid.window.size_ms for end in ends]
@@ -109,7 +109,7 @@ def test_a_large_day_is_cut_as_far_as_no_file_is_read_too_often(in_order: bool, 
     day = Interval(START_MS, START_MS + DAY_MS)
     files = files_of([TASK_ROWS // 4] * 24, in_order=in_order, interval=day)
 
-    found = pieces(grid_of(Tumbling(HOUR_MS), day), chunks_of(1, 1), day, files, slots=2)
+    found = cut_windows(grid_of(Tumbling(HOUR_MS), day), chunks_of(1, 1), day, files, slots=2)
 
     assert len(found) == tasks
     read = sum(file.rows for piece in found for file in files if file.may_hold(piece.stretch))
@@ -120,7 +120,7 @@ def test_small_days_share_a_task() -> None:
     days = Interval(START_MS, START_MS + 300 * DAY_MS)
     files = files_of([SMALL_DAY_ROWS // 2] * 10, in_order=True, interval=days)
 
-    found = pieces(grid_of(Tumbling(HOUR_MS), days), chunks_of(10, 30), days, files, slots=2)
+    found = cut_windows(grid_of(Tumbling(HOUR_MS), days), chunks_of(10, 30), days, files, slots=2)
 
     assert [piece.day_ms for piece in found] == [None, None]
 
@@ -128,4 +128,4 @@ def test_small_days_share_a_task() -> None:
 def test_files_are_put_together_until_they_have_so_many_rows() -> None:
     files = [InputFile(str(n), rows, 0) for n, rows in enumerate([5, 5, 20, 1, 9, 1])]
 
-    assert grouped_files(files, 10) == [["0", "1"], ["2"], ["3", "4"], ["5"]]
+    assert group_files_by_rows(files, 10) == [["0", "1"], ["2"], ["3", "4"], ["5"]]

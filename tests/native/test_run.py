@@ -13,13 +13,22 @@ import pytest
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Tumbling
-from backstream.native.task import Aggregate, Chunks, Done, Grid, Output, Reading, RestTask, WindowTask
-from backstream.native.task_runner import run_task
+from backstream.native.task import (
+    Aggregate,
+    ChunkGrid,
+    ReadSpec,
+    RestTask,
+    TaskGrid,
+    TaskOutput,
+    TaskResult,
+    WindowTask,
+)
+from backstream.native.task_runner import run_native_task
 
 START_MS = 19_783 * DAY_MS
 DAY = Interval(START_MS, START_MS + DAY_MS)
 TYPES = {"at": "timestamp", "key": "bigint", "value": "bigint"}
-READING = Reading("at", "at", None, None, TYPES, Interval(0, 2 * START_MS))
+READING = ReadSpec("at", "at", None, None, TYPES, Interval(0, 2 * START_MS))
 COLUMNS = [
     ("window_start", "timestamptz", 1),
     ("window_end", "timestamptz", 2),
@@ -35,15 +44,15 @@ def task_of(folder: Path, files: list[Path], memory_mb: int = 256) -> WindowTask
     return WindowTask(
         number=3,
         reading=READING,
-        grid=Grid(Tumbling(HOUR_MS), START_MS + HOUR_MS, HOUR_MS, 24),
+        grid=TaskGrid(Tumbling(HOUR_MS), START_MS + HOUR_MS, HOUR_MS, 24),
         keys=["key"],
         aggregates=[Aggregate("total", "sum", "value")],
         thresholds=None,
-        chunks=Chunks(START_MS, DAY_MS, 1),
+        chunks=ChunkGrid(START_MS, DAY_MS, 1),
         numbers=(0, 24),
         stretch=DAY,
         files=[str(file) for file in files],
-        windows=Output(str(folder / "out/windows.parquet"), COLUMNS, "run"),
+        windows=TaskOutput(str(folder / "out/windows.parquet"), COLUMNS, "run"),
         panes=None,
         dropped=None,
         owned=DAY,
@@ -68,7 +77,7 @@ def write_events(file: Path, rows: int, keys: int) -> pa.Table:
     return table
 
 
-def written(done: Done) -> str:
+def written(done: TaskResult) -> str:
     (path,) = done.written[""].paths
     return path
 
@@ -77,7 +86,7 @@ def test_two_tries_of_a_task_do_not_write_into_one_file(tmp_path: Path) -> None:
     write_events(tmp_path / "events.parquet", rows=100, keys=5)
     task = task_of(tmp_path, [tmp_path / "events.parquet"])
 
-    one, other = run_task(task), run_task(task)
+    one, other = run_native_task(task), run_native_task(task)
 
     assert pq.read_table(written(one)).num_rows == pq.read_table(written(other)).num_rows == one.written[""].rows
     assert {written(one), written(other), one.counts, other.counts} == {
@@ -93,7 +102,7 @@ def test_more_than_its_memory_holds_is_spilled_and_the_folder_goes_away(
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(scratch))
     events = write_events(tmp_path / "events.parquet", rows=3_000_000, keys=2_000_003)
 
-    done = run_task(task_of(tmp_path, [tmp_path / "events.parquet"], memory_mb=64))
+    done = run_native_task(task_of(tmp_path, [tmp_path / "events.parquet"], memory_mb=64))
 
     found = pq.read_table(written(done))
     assert done.scanned == pc.sum(found["record_count"]).as_py() == events.num_rows
@@ -105,7 +114,7 @@ def test_more_than_its_memory_holds_is_spilled_and_the_folder_goes_away(
 def test_columns_have_the_types_and_the_ids_that_the_table_asks_for(tmp_path: Path) -> None:
     write_events(tmp_path / "events.parquet", rows=100, keys=5)
 
-    done = run_task(task_of(tmp_path, [tmp_path / "events.parquet"]))
+    done = run_native_task(task_of(tmp_path, [tmp_path / "events.parquet"]))
 
     schema = pq.read_schema(written(done))
     ids = [int(schema.field(name).metadata[b"PARQUET:field_id"]) for name, _, _ in COLUMNS]
@@ -116,7 +125,7 @@ def test_columns_have_the_types_and_the_ids_that_the_table_asks_for(tmp_path: Pa
 def test_a_task_without_records_leaves_no_file(tmp_path: Path) -> None:
     write_events(tmp_path / "events.parquet", rows=0, keys=5)
 
-    done = run_task(task_of(tmp_path, [tmp_path / "events.parquet"]))
+    done = run_native_task(task_of(tmp_path, [tmp_path / "events.parquet"]))
 
     assert (done.scanned, done.counts, done.written) == (0, None, {})
     assert list((tmp_path / "out").iterdir()) == []
@@ -130,7 +139,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     file.write_bytes(content)
 
     with pytest.raises(RuntimeError) as failed:
-        run_task(task_of(tmp_path, [file]))
+        run_native_task(task_of(tmp_path, [file]))
 
     assert str(failed.value).startswith("the native engine could not compute the windows of ")
     assert str(file) in str(failed.value)
@@ -142,7 +151,7 @@ def test_a_column_of_another_type_is_named_with_its_file(tmp_path: Path) -> None
     pq.write_table(table.set_column(2, "value", table["value"].cast(pa.string())), file)
 
     with pytest.raises(RuntimeError) as failed:
-        run_task(task_of(tmp_path, [file]))
+        run_native_task(task_of(tmp_path, [file]))
 
     wanted = f"the native engine reads a bigint of int8, int16, int32, int64, column 'value' is string\n  {file}"
     assert str(failed.value).endswith(wanted)
@@ -157,10 +166,10 @@ def test_what_is_not_within_the_interval_is_counted_apart(tmp_path: Path) -> Non
     half = Interval(START_MS, START_MS + DAY_MS // 2)
     task = RestTask(0, READING, half, [str(file)], {str(file): 7}, str(tmp_path / "rest.parquet"), 256)
 
-    done = run_task(task)
+    done = run_native_task(task)
 
     late = sum(time.hour >= 12 for time in times[3:])
-    assert isinstance(done, Done)
+    assert isinstance(done, TaskResult)
     assert done.scanned == late + 3
     assert done.counts is not None
     (row,) = pq.read_table(done.counts).to_pylist()

@@ -14,18 +14,18 @@ from tests.spark.session_streams import Event, Expected, Place, Stream, Value, r
 
 from backstream.eventtime.instants import HOUR_MS, MIN_MS
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import Clock, Fate
+from backstream.eventtime.records import Fate, SourceClock
 from backstream.eventtime.windows import Tumbling
-from backstream.native.database import database
+from backstream.native.database import open_database
 from backstream.native.sessions.queries import SessionQueries
-from backstream.native.sessions.task import Met, SessionTask, UnitTask
-from backstream.native.task import Aggregate, Chunks, Done, Output, Reading
-from backstream.native.task_runner import run_task
+from backstream.native.sessions.task import BlockWatermarks, SessionTask, UnitTask
+from backstream.native.task import Aggregate, ChunkGrid, ReadSpec, TaskOutput, TaskResult
+from backstream.native.task_runner import run_native_task
 from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
 
 FAR_MS = 2_000_000_000_000
 TYPES = {"happened": "timestamp", "arrived": "timestamp", "origin": "string", "seq": "bigint"}
-READING = Reading(
+READING = ReadSpec(
     "happened",
     "arrived",
     "origin",
@@ -59,7 +59,7 @@ class Run:
         self._folder, self._stream, self._is_replay = folder, stream, is_replay
         times_ms = [event.event_time_ms for event in stream.events]
         self.span = Interval(min(times_ms), max(times_ms) + 1)
-        self._chunks = Chunks(self.span.start_ms, 2 * FAR_MS, 1)
+        self._chunks = ChunkGrid(self.span.start_ms, 2 * FAR_MS, 1)
         self._cells = Tumbling(HOUR_MS)
         for name in ("units", "counts", "moved"):
             (folder / name).mkdir()
@@ -69,14 +69,14 @@ class Run:
         bounds = [self.span.start_ms, *(at for at in dict.fromkeys(inside) if at > self.span.start_ms)]
         stretches = [Interval(*each) for each in pairwise([*bounds, self.span.end_ms])]
         self.made = [
-            run_task(self._unit_task(number, each, files, shares)) for number, each in enumerate(stretches)
+            run_native_task(self._unit_task(number, each, files, shares)) for number, each in enumerate(stretches)
         ]
         units: dict[int, list[str]] = {}
         for each in self.made:
             for share, path in each.units.items():
                 units.setdefault(share, []).append(path)
         self.tasks = [self._session_task(share, units[share]) for share in units]
-        self.sessions = [run_task(task) for task in self.tasks]
+        self.sessions = [run_native_task(task) for task in self.tasks]
 
     def rows(self, suffix: str) -> list[dict[str, object]]:
         """What was written for a table."""
@@ -113,12 +113,12 @@ class Run:
         }
         pq.write_table(pa.table(columns), path)
 
-    def _met(self) -> Met:
+    def _met(self) -> BlockWatermarks:
         """Each record arrives in a block of its own, and meets the watermark that the stream says."""
         count, path = len(self._stream.events), self._folder / "watermarks.parquet"
         watermarks = pa.array([event.watermark_ms for event in self._stream.events], pa.int64())
         pq.write_table(pa.table({"block": pa.array(range(count), pa.int64()), "watermark_ms": watermarks}), path)
-        return Met(str(path), Clock(0, 1, count), (0, count))
+        return BlockWatermarks(str(path), SourceClock(0, 1, count), (0, count))
 
     def _unit_task(self, number: int, stretch: Interval, files: list[str], shares: int) -> UnitTask:
         return UnitTask(
@@ -141,7 +141,7 @@ class Run:
 
     def _session_task(self, number: int, units: list[str]) -> SessionTask:
         outputs = {
-            suffix: Output(str(self._folder / f"rows{suffix}" / f"{number}.parquet"), columns, "run")
+            suffix: TaskOutput(str(self._folder / f"rows{suffix}" / f"{number}.parquet"), columns, "run")
             for suffix, columns in COLUMNS.items()
         }
         return SessionTask(
@@ -215,7 +215,7 @@ def test_a_straggler_at_the_same_time_as_a_unit_in_time_is_in_its_chain(tmp_path
     (task,) = run.tasks
     queries = SessionQueries(task)
 
-    with database(256) as opened:
+    with open_database(256) as opened:
         opened.execute(f"CREATE TEMP TABLE placed AS {queries.placed()}")
         opened.execute(f"CREATE TEMP TABLE islands AS {queries.islands('FROM placed')}")
         found = opened.execute("SELECT events, is_clean FROM islands").fetchall()
@@ -224,5 +224,5 @@ def test_a_straggler_at_the_same_time_as_a_unit_in_time_is_in_its_chain(tmp_path
     assert [value(row) for row in run.rows(WINDOWS)] == [(3, 7)]
 
 
-def totals(done: list[Done]) -> int:
+def totals(done: list[TaskResult]) -> int:
     return sum(each.in_units for each in done)

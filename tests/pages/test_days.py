@@ -9,8 +9,17 @@ import pytest
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow, Status
-from backstream.pages.days import Day, DayStatus, claimants, day_span, day_words, days_of, stretches, years
-from backstream.runs.dataset_state import DayFigures, DayNote, Observation
+from backstream.pages.days import (
+    CalendarDay,
+    DayStatus,
+    calendar_days,
+    calendar_years,
+    consecutive_days,
+    day_span,
+    describe_day,
+    runs_covering,
+)
+from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.results import Verdict
 
 FIRST_MS = instant_ms("2024-02-27", "first")
@@ -42,12 +51,12 @@ def row(name: str, first: int, end: int, status: Status = Status.PUBLISHED, verd
     )
 
 
-def figures(number: int, flagged: int) -> DayFigures:
-    return DayFigures(day(number), 24, 24 - flagged, 1_000, 950, 38, 12, flagged)
+def figures(number: int, flagged: int) -> DayTotals:
+    return DayTotals(day(number), 24, 24 - flagged, 1_000, 950, 38, 12, flagged)
 
 
-def seen(*notes: DayNote, end: int = 0, unsealed: tuple[DayNote, ...] = ()) -> Observation:
-    return Observation("flights", 0, FIRST_MS, day(end), unsealed, notes)
+def seen(*notes: DayIssue, end: int = 0, unsealed: tuple[DayIssue, ...] = ()) -> DatasetState:
+    return DatasetState("flights", 0, FIRST_MS, day(end), unsealed, notes)
 
 
 def statuses(*newest_first: RunRow, flagged: dict[str, list[int]] | None = None, **told: object) -> list[str]:
@@ -55,7 +64,7 @@ def statuses(*newest_first: RunRow, flagged: dict[str, list[int]] | None = None,
         name: {day(number): figures(number, int(number in days)) for number in range(9)}
         for name, days in (flagged or {}).items()
     }
-    found = days_of(newest_first, lambda run_id: counted.get(run_id, {}), **{"seen": None, **told})  # type: ignore[arg-type]
+    found = calendar_days(newest_first, lambda run_id: counted.get(run_id, {}), **{"seen": None, **told})  # type: ignore[arg-type]
     return [each.status.value for each in found]
 
 
@@ -68,7 +77,7 @@ def test_days_between_published_ones_are_missing() -> None:
 
 
 def test_days_with_events_that_no_run_covers_are_missing_or_open() -> None:
-    still_open = DayNote(day(3), "open", "no arrival")
+    still_open = DayIssue(day(3), "open", "no arrival")
     found = statuses(row("a", 0, 2), seen=seen(end=4, unsealed=(still_open,)))
     assert found == ["pass", "pass", "missing", "open"]
 
@@ -97,7 +106,7 @@ def test_a_run_that_was_rolled_back_counts_no_more() -> None:
 
 
 def test_stale_wins_over_the_verdict_and_running_over_all() -> None:
-    stale = seen(*(DayNote(day(number), "stale", "late.parquet", 2) for number in (0, 1)), end=2)
+    stale = seen(*(DayIssue(day(number), "stale", "late.parquet", 2) for number in (0, 1)), end=2)
     assert statuses(row("a", 0, 2), seen=stale) == ["stale", "stale"]
     running = [Interval(day(1), day(2))]
     assert statuses(row("a", 0, 2), seen=stale, running=running) == ["stale", "running"]
@@ -105,15 +114,15 @@ def test_stale_wins_over_the_verdict_and_running_over_all() -> None:
 
 def test_days_of_one_status_that_follow_one_another_are_one_stretch_the_newest_first() -> None:
     refused = row("b", 5, 7, Status.REFUSED, "fail")
-    days = days_of([refused, row("a", 0, 2)], lambda _: {}, seen(end=7))
-    found = stretches(days, [DayStatus.MISSING, DayStatus.FAILED])
+    days = calendar_days([refused, row("a", 0, 2)], lambda _: {}, seen(end=7))
+    found = consecutive_days(days, [DayStatus.MISSING, DayStatus.FAILED])
     assert [(each.status.value, each.days) for each in found] == [("failed", 2), ("missing", 3)]
     assert found[1].interval == Interval(day(2), day(5))
 
 
 def test_days_of_one_status_with_others_between_that_nothing_is_known_of_are_two_stretches() -> None:
     tried = [row(name, first, first + 1, Status.FAILED) for name, first in (("c", 8), ("b", 5))]
-    found = stretches(days_of([*tried, row("a", 0, 2)], lambda _: {}, None), [DayStatus.FAILED])
+    found = consecutive_days(calendar_days([*tried, row("a", 0, 2)], lambda _: {}, None), [DayStatus.FAILED])
     assert [each.interval.start_ms for each in found] == [day(8), day(5)]
 
 
@@ -138,12 +147,12 @@ def test_days_between_published_ones_are_not_missing_where_the_source_has_no_eve
 
 def test_the_revisions_of_a_day_are_the_runs_whose_range_holds_it() -> None:
     runs = [row("c", 1, 2), row("b", 2, 3), row("a", 0, 2)]
-    assert [each.run_id for each in claimants(runs, day(1))] == ["c", "a"]
+    assert [each.run_id for each in runs_covering(runs, day(1))] == ["c", "a"]
 
 
 def test_the_grid_has_a_table_per_year_and_a_cell_per_day_of_the_month() -> None:
-    days = days_of([row("a", 0, 400)], lambda _: {}, None)
-    found = years(days, "backfill_flights")
+    days = calendar_days([row("a", 0, 400)], lambda _: {}, None)
+    found = calendar_years(days, "backfill_flights")
     assert [(each.year, len(each.months)) for each in found] == [(2025, 4), (2024, 11)]
     february = found[1].months[0]
     assert february.name == "Feb"
@@ -153,9 +162,9 @@ def test_the_grid_has_a_table_per_year_and_a_cell_per_day_of_the_month() -> None
 
 
 def test_a_day_in_words() -> None:
-    note = DayNote(FIRST_MS, "stale", "late.parquet", 2)
-    told = Day(FIRST_MS, DayStatus.STALE, "a", figures(0, 3), note)
-    assert day_words(told) == "stale, 21 of 24 windows, 5 % late or dropped, 2 windows stale"
+    note = DayIssue(FIRST_MS, "stale", "late.parquet", 2)
+    told = CalendarDay(FIRST_MS, DayStatus.STALE, "a", figures(0, 3), note)
+    assert describe_day(told) == "stale, 21 of 24 windows, 5 % late or dropped, 2 windows stale"
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from tests.browser.seed import advice
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.pages.checks import CheckRow, histories
+from backstream.pages.checks import CheckRow, check_histories
 from backstream.pages.render import note_page, policy
-from backstream.pages.reprocess import Airflow, Form, RefusedError, following
-from backstream.pages.store import while_unchanged
-from backstream.pages.watermark import asked_delay_ms, drawn, stored_curve
-from backstream.report.line_charts import trend
+from backstream.pages.reprocess import Airflow, RefusedError, ReprocessForm, started_run_link
+from backstream.pages.store import cached_by_mtime
+from backstream.pages.watermark import draw_curve, load_curve, parse_delay_ms
+from backstream.report.line_charts import draw_trend
 from backstream.runs.home import Home
 
 
@@ -31,13 +31,13 @@ def home_with(tmp_path: Path, content: object) -> Home:
 
 
 def test_without_advice_there_is_no_curve(tmp_path: Path) -> None:
-    assert stored_curve(Home(tmp_path), "flights") is None
+    assert load_curve(Home(tmp_path), "flights") is None
 
 
 def test_every_delay_has_the_loss_of_the_last_change_before_it(tmp_path: Path) -> None:
     told: dict[str, Any] = advice()
     told["curve"] = {"step_ms": 1, "delay_ms": [0, 1_000, 5_000], "dropped": [9, 4, 0], "late": [3, 2, 1]}
-    curve = stored_curve(home_with(tmp_path, told), "flights")
+    curve = load_curve(home_with(tmp_path, told), "flights")
     assert curve
     assert [(loss.dropped, loss.late) for loss in map(curve.at, (0, 999, 1_000, 4_999, 5_000, 10**9))] == [
         (9, 3),
@@ -50,9 +50,9 @@ def test_every_delay_has_the_loss_of_the_last_change_before_it(tmp_path: Path) -
 
 
 def test_the_chart_marks_the_delay_in_force_the_recommended_and_the_asked_one(tmp_path: Path) -> None:
-    curve = stored_curve(home_with(tmp_path, advice()), "flights")
+    curve = load_curve(home_with(tmp_path, advice()), "flights")
     assert curve
-    wide, narrow = drawn(curve, curve.at(45 * MINUTE_MS, "asked"))
+    wide, narrow = draw_curve(curve, curve.at(45 * MINUTE_MS, "asked"))
     for svg in (wide, narrow):
         assert [svg.count(f'class="mark-{name}"') for name in ("in-force", "recommended", "asked")] == [1, 1, 1]
         assert "share of records" in svg
@@ -64,14 +64,14 @@ def test_the_chart_marks_the_delay_in_force_the_recommended_and_the_asked_one(tm
 )
 def test_advice_that_cannot_be_read_is_an_error_that_names_the_file(tmp_path: Path, content: str) -> None:
     with pytest.raises(BackstreamError, match=r"advice/flights\.json"):
-        stored_curve(home_with(tmp_path, content), "flights")
+        load_curve(home_with(tmp_path, content), "flights")
 
 
 @pytest.mark.parametrize(
     ("text", "found"), [("45m", 45 * MINUTE_MS), (" 1h ", HOUR_MS), ("-1h", None), ("soon", None), ("<b>", None)]
 )
 def test_a_delay_is_read_as_definitions_write_it(text: str, found: int | None) -> None:
-    assert asked_delay_ms(text) == found
+    assert parse_delay_ms(text) == found
 
 
 def check(run_id: str, name: str, outcome: str, unexpected: int = 0) -> CheckRow:
@@ -93,7 +93,7 @@ def test_checks_are_sorted_by_what_they_say_now_and_keep_what_they_said() -> Non
         check("a", "old", "error"),
     ]
     runs: Any = [Run("unchecked"), Run("b"), Run("b"), Run("a")]
-    shown, found = histories(rows, runs)
+    shown, found = check_histories(rows, runs)
     assert [run.run_id for run in shown] == ["b", "a"]
     assert [each.name for each in found] == ["old", "gaps", "late"]
     late = found[2]
@@ -104,10 +104,10 @@ def test_checks_are_sorted_by_what_they_say_now_and_keep_what_they_said() -> Non
 
 
 def test_a_trend_of_one_value_is_a_line_too() -> None:
-    assert 'd="M0 2L240 2"' in trend([1.0], "one")
+    assert 'd="M0 2L240 2"' in draw_trend([1.0], "one")
 
 
-FORM = Form(
+FORM = ReprocessForm(
     "reprocess_flights",
     {
         "since": {"value": None, "schema": {"type": "string"}},
@@ -177,8 +177,12 @@ def test_what_is_wrong_is_said_before_airflow_is_asked(typed: dict[str, str], sa
 
 
 def test_a_day_ends_where_the_next_begins() -> None:
-    assert (following("2024-02-28"), following("2023-12-31"), following("x")) == ("2024-02-29", "2024-01-01", "")
-    assert following("9999-12-31") == ""
+    assert (started_run_link("2024-02-28"), started_run_link("2023-12-31"), started_run_link("x")) == (
+        "2024-02-29",
+        "2024-01-01",
+        "",
+    )
+    assert started_run_link("9999-12-31") == ""
 
 
 def test_a_browser_lets_nobody_choose_a_day_that_is_not_possible() -> None:
@@ -235,7 +239,7 @@ def test_markup_in_a_note_is_text() -> None:
 def test_a_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     read: list[str] = []
 
-    @while_unchanged
+    @cached_by_mtime
     def content(path: Path) -> str:
         read.append(path.name)
         return path.read_text() if path.exists() else ""

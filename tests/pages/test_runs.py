@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backstream.eventtime.intervals import Interval
-from backstream.pages.runs import Run, newest_runs, report_of
+from backstream.pages.runs import RunEntry, find_report, list_newest_runs
 from backstream.runs.home import Home
 
 FEB_1, MAR_1 = 1359676800000, 1362096000000
@@ -31,28 +31,28 @@ def leave_run(home: Path, folder: str, *, dataset: str = "flights", planned_at_s
 
 def test_a_run_is_listed_with_its_verdict_and_what_it_published(tmp_path: Path) -> None:
     leave_run(tmp_path, "r.aaa", verdict={"verdict": "warn"}, publication={"rows": 4499}, report="<p>")
-    assert newest_runs(Home(tmp_path), {"backfill_flights"}) == [
-        Run("flights", RUN_ID, "aaa", "replay", Interval(FEB_1, MAR_1), 0.0, "warn", 4499, has_report=True)
+    assert list_newest_runs(Home(tmp_path), {"backfill_flights"}) == [
+        RunEntry("flights", RUN_ID, "aaa", "replay", Interval(FEB_1, MAR_1), 0.0, "warn", 4499, has_report=True)
     ]
 
 
 def test_a_run_that_has_only_been_planned_is_listed_too(tmp_path: Path) -> None:
     leave_run(tmp_path, "r.aaa")
-    (run,) = newest_runs(Home(tmp_path), {"backfill_flights"})
+    (run,) = list_newest_runs(Home(tmp_path), {"backfill_flights"})
     assert (run.verdict, run.rows, run.has_report) == ("", None, False)
 
 
 def test_the_newest_run_comes_first_and_only_the_newest_are_listed(tmp_path: Path) -> None:
     for number in range(4):
         leave_run(tmp_path, f"r.{number}", planned_at_s=number)
-    runs = newest_runs(Home(tmp_path), {"backfill_flights"}, limit=2)
+    runs = list_newest_runs(Home(tmp_path), {"backfill_flights"}, limit=2)
     assert [run.plan_hash for run in runs] == ["3", "2"]
 
 
 def test_runs_of_dags_that_a_user_may_not_read_are_not_listed(tmp_path: Path) -> None:
     leave_run(tmp_path, "r.aaa", dataset="flights")
     leave_run(tmp_path, "r.bbb", dataset="salaries")
-    runs = newest_runs(Home(tmp_path), {"backfill_flights", "salaries"})
+    runs = list_newest_runs(Home(tmp_path), {"backfill_flights", "salaries"})
     assert [run.dataset for run in runs] == ["flights"]
 
 
@@ -60,13 +60,13 @@ def test_a_folder_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -
     leave_run(tmp_path, "r.aaa", planned_at_s=1)
     leave_run(tmp_path, "r.bbb", planned_at_s=2)
     (tmp_path / "runs" / "flights" / "r.bbb" / "run.json").write_text("{")
-    assert [run.plan_hash for run in newest_runs(Home(tmp_path), {"backfill_flights"})] == ["aaa"]
+    assert [run.plan_hash for run in list_newest_runs(Home(tmp_path), {"backfill_flights"})] == ["aaa"]
 
 
 def test_the_report_of_a_dag_run_is_that_of_its_newest_plan(tmp_path: Path) -> None:
     leave_run(tmp_path, "r.aaa", planned_at_s=1, report="first")
     leave_run(tmp_path, "r.bbb", planned_at_s=2, report="second")
-    found = report_of(Home(tmp_path), "backfill_flights", RUN_ID)
+    found = find_report(Home(tmp_path), "backfill_flights", RUN_ID)
     assert found
     assert found.read_text() == "second"
 
@@ -74,7 +74,7 @@ def test_the_report_of_a_dag_run_is_that_of_its_newest_plan(tmp_path: Path) -> N
 def test_the_report_of_an_earlier_plan_is_found_by_its_hash(tmp_path: Path) -> None:
     leave_run(tmp_path, "r.aaa", planned_at_s=1, report="first")
     leave_run(tmp_path, "r.bbb", planned_at_s=2, report="second")
-    found = report_of(Home(tmp_path), "backfill_flights", RUN_ID, "aaa")
+    found = find_report(Home(tmp_path), "backfill_flights", RUN_ID, "aaa")
     assert found
     assert found.read_text() == "first"
 
@@ -82,7 +82,7 @@ def test_the_report_of_an_earlier_plan_is_found_by_its_hash(tmp_path: Path) -> N
 def test_as_long_as_the_newest_plan_has_no_report_an_older_one_is_not_shown_for_it(tmp_path: Path) -> None:
     leave_run(tmp_path, "r.aaa", planned_at_s=1, report="first")
     leave_run(tmp_path, "r.bbb", planned_at_s=2)
-    assert report_of(Home(tmp_path), "backfill_flights", RUN_ID) is None
+    assert find_report(Home(tmp_path), "backfill_flights", RUN_ID) is None
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_a_name_that_is_none_leads_nowhere(tmp_path: Path, dag_id: str, run_id: 
     (tmp_path / "run.json").write_text(json.dumps({"trigger": "secret"}))
     (tmp_path / "plan.json").touch()
     (tmp_path / "report.html").write_text("the secret")
-    assert report_of(Home(tmp_path), dag_id, run_id) is None
+    assert find_report(Home(tmp_path), dag_id, run_id) is None

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.browser.seed import END_MS, FIRST_MS, define, plan_of
 
-from backstream.eventtime.instants import DAY_MS, instant_text, moment
+from backstream.eventtime.instants import DAY_MS, instant_text, utc_datetime
 from backstream.lake.ledger import Status, record_run, run_row
-from backstream.runs.dataset_state import Observation
+from backstream.runs.dataset_state import DatasetState
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Chunk, Plan
@@ -40,7 +40,7 @@ FATES = {partition: {"on_time": 1_000, "late": 10, "dropped": 1} for partition i
 def fill(home: Home, definitions: Path, left: str) -> None:
     """Leave runs of `flights`; `left` is what is in the files of plans, of which one has no summary either."""
     define(definitions)
-    events = pa.array([moment(FIRST_MS), moment(END_MS - 1)], pa.timestamp("ms", "UTC"))
+    events = pa.array([utc_datetime(FIRST_MS), utc_datetime(END_MS - 1)], pa.timestamp("ms", "UTC"))
     (home.data / "flights").mkdir(parents=True)
     pq.write_table(pa.table({"at": events}), home.data / "flights" / "a.parquet")
     published = plan_of(home, "flights", FIRST_MS, FIRST_MS + 28 * DAY_MS, trigger="published")
@@ -56,7 +56,7 @@ def fill(home: Home, definitions: Path, left: str) -> None:
     mistaken = home.run("flights", "mistaken.0123456789ab").plan
     mistaken.parent.mkdir()
     mistaken.write_text(left, encoding="utf-8")
-    Observation("flights", 3, FIRST_MS, END_MS, None, ()).write(home.observation("flights"))
+    DatasetState("flights", 3, FIRST_MS, END_MS, None, ()).write(home.observation("flights"))
 
 
 def _of_days(trigger: str) -> Plan:

@@ -62,12 +62,12 @@ def _airflow(user: Any) -> Any:
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi import FastAPI
 
-    from backstream.definition.loader import load
-    from backstream.orchestration.params import form_of_a_reprocess
+    from backstream.definition.loader import load_definition
+    from backstream.orchestration.params import reprocess_params
     from backstream.ui.app import application
 
-    definition = load(Path(os.environ["BACKSTREAM_DEFINITIONS"]) / "flights.toml")
-    params = {name: param.dump() for name, param in form_of_a_reprocess(definition).items()}
+    definition = load_definition(Path(os.environ["BACKSTREAM_DEFINITIONS"]) / "flights.toml")
+    params = {name: param.dump() for name, param in reprocess_params(definition).items()}
     pages, airflow = application(), FastAPI()
     pages.dependency_overrides[get_user] = lambda: user
 

@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import HOUR_MS, instant_ms
-from backstream.quality.gate import judge
+from backstream.quality.gate import evaluate_suite
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Chunk, Fidelity, Mode, Plan
-from backstream.runs.results import Audit, Outcome
+from backstream.runs.results import Audit, CheckOutcome
 
 SINCE_MS, UNTIL_MS = instant_ms("2026-03-01", "since"), instant_ms("2026-03-02", "until")
 PLAN = Plan(
@@ -41,7 +41,7 @@ HOURLY = {"kind": "tumbling", "size": "1h"}
 def definition(timetable: Path, *, window: Mapping[str, str] = HOURLY, **quality: Any) -> Definition:
     limits = {"late_ratio": {"warn": 0.05, "fail": 0.25}, "missing_ratio": {"warn": 0.0, "fail": 0.25}}
     expected = {"path": str(timetable), "event_time": "due", "partition": "gate"}
-    return parse(
+    return parse_definition(
         {
             "name": "clicks",
             "source": {"path": "data", "event_time": "at", "partition": "gate"},
@@ -134,7 +134,9 @@ def judge_rows(
 ) -> tuple[Audit, pd.DataFrame]:
     """What the gate says of metrics, beside results that are made of the same rows, or of others."""
     results = of or rows
-    return judge(PLAN, asked, metrics(rows), manifests, results=[results_of(results)], panes=[panes_of(results)])
+    return evaluate_suite(
+        PLAN, asked, metrics(rows), manifests, results=[results_of(results)], panes=[panes_of(results)]
+    )
 
 
 def failing(audit: Audit) -> dict[str, list[str]]:
@@ -142,5 +144,5 @@ def failing(audit: Audit) -> dict[str, list[str]]:
     return {
         check.name: [" ".join(str(value) for value in row.values()) for row in check.failing[:2]]
         for check in audit.checks
-        if check.outcome is not Outcome.PASS
+        if check.outcome is not CheckOutcome.PASS
     }

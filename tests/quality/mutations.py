@@ -23,9 +23,9 @@ from tests.quality.example_run import (
 )
 
 from backstream.eventtime.instants import HOUR_MS
-from backstream.quality.evidence import Evidence, Repeated
-from backstream.quality.gate import judge
-from backstream.runs.input_files import Files, SkippedFile
+from backstream.quality.evidence import RepeatedPositions, RunEvidence
+from backstream.quality.gate import evaluate_suite
+from backstream.runs.input_files import FileList, SkippedFile
 from backstream.runs.manifest import Manifest
 from backstream.runs.results import Audit, Verdict
 
@@ -158,7 +158,7 @@ class Mutation:
     fates: Callable[[Manifest], Manifest] | None = None
     results: Callable[[pa.Table], pa.Table] | None = None
     panes: Callable[[pa.Table], pa.Table] | None = None
-    evidence: Evidence = field(default_factory=Evidence)
+    evidence: RunEvidence = field(default_factory=RunEvidence)
     quality: Mapping[str, Any] = field(default_factory=dict)
     window: Mapping[str, str] = field(default_factory=lambda: HOURLY)
     plan: Mapping[str, Any] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class Mutation:
         """The audit of the run with which this has happened."""
         rows = self.rows(good())
         fates, results = fates_of(rows), results_of(rows)
-        audit, _ = judge(
+        audit, _ = evaluate_suite(
             replace(PLAN, **self.plan),
             definition(timetable, window=self.window, **self.quality),
             metrics(rows),
@@ -448,17 +448,17 @@ MUTATIONS: dict[str, Mutation] = {
     "two positions of the source came twice": Mutation(
         {"every position of the source came once": []},
         Verdict.FAIL,
-        evidence=Evidence(repeated=Repeated(2, ("a 17 2 times", "a 18 2 times"))),
+        evidence=RunEvidence(repeated=RepeatedPositions(2, ("a 17 2 times", "a 18 2 times"))),
     ),
     "24 rows that would replace 100": Mutation(
         {"the run writes enough rows for those that it replaces": []},
         Verdict.FAIL,
-        evidence=Evidence(replaced_rows=100),
+        evidence=RunEvidence(replaced_rows=100),
     ),
     "a run of more than twice the usual records": Mutation(
         {"records per day are near those of past runs (median and MAD)": []},
         Verdict.WARN,
-        evidence=Evidence(past=(900, 1_000, 1_000, 1_050, 1_100)),
+        evidence=RunEvidence(past=(900, 1_000, 1_000, 1_050, 1_100)),
     ),
     "one damaged input file left out": Mutation(
         {"no input file was skipped": []},
@@ -468,7 +468,7 @@ MUTATIONS: dict[str, Mutation] = {
     "one input file of an earlier run deleted": Mutation(
         {"every input file of earlier runs is still there": []},
         Verdict.FAIL,
-        plan={"gone": Files(1, ("/data/a.parquet",))},
+        plan={"gone": FileList(1, ("/data/a.parquet",))},
     ),
 }
 

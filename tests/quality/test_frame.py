@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.errors import ContractError, SpecError
 from backstream.eventtime.instants import HOUR_MS, instant_ms, instant_text
@@ -28,7 +28,7 @@ from backstream.runs.plan import Chunk, Fidelity, Mode, Plan
 
 
 def definition(window: dict[str, str] | None = None, **quality: Any) -> Definition:
-    return parse(
+    return parse_definition(
         {
             "name": "clicks",
             "source": {"path": "data", "event_time": "at", "partition": "gate"},
@@ -106,7 +106,7 @@ def test_every_window_of_the_range_is_expected_of_every_named_partition_even_if_
 
 def test_a_source_without_partitions_is_expected_to_deliver_even_if_nothing_came() -> None:
     content = definition().model_dump(mode="json")
-    whole = parse(content | {"source": {"path": "data", "event_time": "at"}}, "test")
+    whole = parse_definition(content | {"source": {"path": "data", "event_time": "at"}}, "test")
 
     frame = audit_frame(TWO_HOURS, whole, metrics())
 

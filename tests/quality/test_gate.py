@@ -20,9 +20,9 @@ from tests.quality.example_run import (
 )
 from tests.quality.mutations import WINDOW, changed, deleted, everywhere, share
 
-from backstream.quality.gate import judge
+from backstream.quality.gate import evaluate_suite
 from backstream.runs.manifest import Manifest
-from backstream.runs.results import Audit, Outcome, Verdict
+from backstream.runs.results import Audit, CheckOutcome, Verdict
 
 
 def test_a_good_run_passes_every_check(timetable: Path) -> None:
@@ -62,7 +62,7 @@ def test_records_lost_before_any_window_are_found(timetable: Path) -> None:
     audit, _ = judge_rows(good(), definition(timetable), [lossy], of=good())
 
     assert failing(audit) == {"every record read has exactly one fate": []}
-    assert [check.observed for check in audit.checks if check.outcome is Outcome.FAIL] == ["unaccounted: 123"]
+    assert [check.observed for check in audit.checks if check.outcome is CheckOutcome.FAIL] == ["unaccounted: 123"]
 
 
 def test_a_chunk_that_never_finished_is_found(timetable: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_chunk_that_never_finished_is_found(timetable: Path) -> None:
 
 
 def test_a_run_with_no_window_to_judge_fails() -> None:
-    audit, frame = judge(PLAN, definition(Path(), expected=None), metrics([]), [fates_of([])], results=[])
+    audit, frame = evaluate_suite(PLAN, definition(Path(), expected=None), metrics([]), [fates_of([])], results=[])
 
     assert failing(audit) == {"there is a window to judge": []}
     assert audit.verdict is Verdict.FAIL
@@ -126,12 +126,12 @@ def test_a_check_that_raises_is_an_error_and_never_a_pass(timetable: Path, tmp_p
     }
     (tmp_path / "window_audit.json").write_text(json.dumps({"name": "window_audit", "expectations": [entry]}))
 
-    audit, _ = judge(
+    audit, _ = evaluate_suite(
         PLAN, definition(timetable), metrics(good()), [fates_of(good())], results=[], suites_folder=tmp_path
     )
 
     (check,) = audit.checks
-    assert check.outcome is Outcome.ERROR
+    assert check.outcome is CheckOutcome.ERROR
     assert check.observed.startswith("could not run: ")
     assert audit.verdict is Verdict.ERROR
     assert audit.summary.startswith("could not check: partitions are between 1 and 2; all 48 windows")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.quality.example_run import HOURLY, PLAN, SINCE_MS
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
 from backstream.quality.audit_frame import volume_score
@@ -26,7 +26,7 @@ def definition(window: dict[str, str], publish: str = "final") -> Definition:
         "aggregates": {"clicks": "count(*)"},
         "backfill": {"publish": publish},
     }
-    return parse(content, "test")
+    return parse_definition(content, "test")
 
 
 def windows(*rows: tuple[int, int, int, int]) -> pd.DataFrame:

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.errors import SpecError
 from backstream.quality.known_suites import SOUND
 from backstream.quality.suites import (
     PARAMETER_NAMES,
-    available_suites,
-    digest_of,
+    list_suites,
     load_suite,
-    parameters,
-    require_sound_suite,
+    require_valid_suite,
+    suite_digest,
+    suite_parameters,
 )
 from backstream.runs.home import expectations_folder
 
@@ -42,7 +42,7 @@ def refusal(folder: Path) -> str:
 
 
 def test_every_suite_of_the_checkout_loads_whole() -> None:
-    for name in available_suites():
+    for name in list_suites():
         content = json.loads((expectations_folder() / f"{name}.json").read_text())
 
         included = content["meta"].get("includes", ())
@@ -54,7 +54,7 @@ def test_the_suites_of_the_checkout_are_in_the_schema_of_great_expectations() ->
     load_suite("window_audit")  # imports the library with its own import warnings off
     from great_expectations import ExpectationSuite
 
-    for name in available_suites():
+    for name in list_suites():
         content = json.loads((expectations_folder() / f"{name}.json").read_text())
         assert len(ExpectationSuite(**content).expectations) == len(content["expectations"])
 
@@ -62,7 +62,7 @@ def test_the_suites_of_the_checkout_are_in_the_schema_of_great_expectations() ->
 def test_the_suite_that_every_run_is_asked_has_all_the_others() -> None:
     content = json.loads((expectations_folder() / "window_audit.json").read_text())
 
-    assert {*content["meta"]["includes"], "window_audit"} == set(available_suites())
+    assert {*content["meta"]["includes"], "window_audit"} == set(list_suites())
 
 
 def including(folder: Path, name: str, *included: str) -> None:
@@ -104,7 +104,7 @@ def test_names_of_suites_to_include_must_be_a_list(tmp_path: Path) -> None:
 
 
 def test_a_suite_is_found_by_its_name() -> None:
-    assert "window_audit" in available_suites()
+    assert "window_audit" in list_suites()
 
 
 def test_a_sound_entry_becomes_a_check_with_its_limits_filled_in(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_sound_entry_becomes_a_check_with_its_limits_filled_in(tmp_path: Path)
 
 
 def test_the_parameters_of_a_definition_are_those_that_suites_may_name() -> None:
-    definition = parse(
+    definition = parse_definition(
         {
             "name": "clicks",
             "source": {"path": "data", "event_time": "at"},
@@ -126,7 +126,7 @@ def test_the_parameters_of_a_definition_are_those_that_suites_may_name() -> None
         "test",
     )
 
-    found = parameters(definition)
+    found = suite_parameters(definition)
 
     assert tuple(found) == PARAMETER_NAMES
     assert found["present_ratio_fail"] == 0.0
@@ -268,29 +268,29 @@ def test_a_suite_is_looked_at_again_once_one_that_it_includes_has_changed(tmp_pa
     inner.write_text(json.dumps({"name": "inner", "expectations": [entry]}))
     mine = {"name": "mine", "meta": {"includes": ["inner"]}, "expectations": []}
     (folder / "mine.json").write_text(json.dumps(mine))
-    require_sound_suite("mine", tmp_path / "sound", folder)
+    require_valid_suite("mine", tmp_path / "sound", folder)
 
     inner.write_text(json.dumps({"name": "inner", "expectations": [entry | {"severity": "grave"}]}))
 
     with pytest.raises(SpecError, match="severity must be critical, warning or info, got 'grave'"):
-        require_sound_suite("mine", tmp_path / "sound", folder)
+        require_valid_suite("mine", tmp_path / "sound", folder)
 
 
 def test_what_is_known_of_the_suites_that_come_with_us_is_true() -> None:
     folder = expectations_folder()
-    for name in available_suites(folder):
+    for name in list_suites(folder):
         load_suite(name, folder)
 
-    assert {name: digest_of(name, folder) for name in available_suites(folder)} == SOUND
+    assert {name: suite_digest(name, folder) for name in list_suites(folder)} == SOUND
 
 
 def test_a_suite_that_came_with_us_and_was_changed_is_asked_about(tmp_path: Path) -> None:
     folder = tmp_path / "suites"
     shutil.copytree(expectations_folder(), folder)
-    require_sound_suite("volume", tmp_path / "sound", folder)
+    require_valid_suite("volume", tmp_path / "sound", folder)
     content = json.loads((folder / "volume.json").read_text())
     content["expectations"][0]["type"] = "expect_the_best"
     (folder / "volume.json").write_text(json.dumps(content))
 
     with pytest.raises(SpecError, match="type 'expect_the_best' is not one of Great Expectations'"):
-        require_sound_suite("volume", tmp_path / "sound", folder)
+        require_valid_suite("volume", tmp_path / "sound", folder)

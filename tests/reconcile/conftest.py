@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 from tests.workflow.history import CLICKS, COLUMNS, write_clicks, write_definition
 
 from backstream.eventtime.instants import instant_ms
-from backstream.lake.publish import publish
-from backstream.lake.reader import published_rows, rows
+from backstream.lake.publish import publish_range
+from backstream.lake.reader import load_published_rows, load_rows
 from backstream.reconcile.comparison import Reconciliation
-from backstream.reconcile.reconcile import Question, reconciled
+from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk
@@ -61,12 +61,12 @@ class Published:
 
     def truth(self) -> pd.DataFrame:
         """The published windows."""
-        found: pd.DataFrame = rows(self.home, "clicks").to_pandas().drop(columns="run_id")
+        found: pd.DataFrame = load_rows(self.home, "clicks").to_pandas().drop(columns="run_id")
         return found.sort_values(["window_start", "page"], ignore_index=True)
 
     def panes(self) -> pd.DataFrame:
         """First, live and final beside each other, in the order of `truth`."""
-        found: pd.DataFrame = published_rows(self.home, "clicks", "panes").to_pandas()
+        found: pd.DataFrame = load_published_rows(self.home, "clicks", "panes").to_pandas()
         return found.sort_values(["window_start", "page"], ignore_index=True)
 
     def events(self, *, with_copies: bool = False) -> pd.DataFrame:
@@ -79,8 +79,8 @@ class Published:
         """What is said of a live system's output."""
         file = self.folder / "theirs.parquet"
         theirs.to_parquet(file, index=False)
-        asked = Question(self.folder / "clicks.toml", str(file), **options)  # type: ignore[arg-type]
-        return reconciled(asked, self.home)
+        asked = ReconcileRequest(self.folder / "clicks.toml", str(file), **options)  # type: ignore[arg-type]
+        return reconcile_dataset(asked, self.home)
 
 
 def counted(events: pd.DataFrame) -> pd.DataFrame:
@@ -104,7 +104,7 @@ def published(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     definition = write_definition(folder, DEFINITION)
     since_ms, until_ms = instant_ms("2024-03-05", "since"), instant_ms("2024-03-17", "until")
     plan = plan_run(definition, since_ms, until_ms, mode=Mode.REPLAY, trigger="test", home=Home(folder / "home"))
-    publish(plan, [replay_chunk(spark, plan, chunk) for chunk in plan.chunks])
+    publish_range(plan, [replay_chunk(spark, plan, chunk) for chunk in plan.chunks])
     return Published(folder, plan)
 
 

@@ -17,9 +17,9 @@ from typer.testing import CliRunner, Result
 
 from backstream.cli import app
 from backstream.eventtime.instants import instant_ms
-from backstream.lake.catalog import NAMESPACE, opened
+from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
 from backstream.reconcile.causes import Cause
-from backstream.reconcile.reconcile import Question, reconciled
+from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
 from backstream.runs.home import HOME_VARIABLE
 
 Command = Callable[..., Result]
@@ -89,7 +89,9 @@ def test_csv_under_other_names_with_seconds_and_no_end(published: Published, tmp
         part.to_csv(tmp_path / f"{number}.csv", index=False)
     columns = "window_start=ts:s,page=Page,clicks=n,longest=,mean="
 
-    found = reconciled(Question(published.folder / "clicks.toml", str(tmp_path), columns), published.home)
+    found = reconcile_dataset(
+        ReconcileRequest(published.folder / "clicks.toml", str(tmp_path), columns), published.home
+    )
 
     assert (found.windows, found.causes) == (1_152, {})
     assert found.notes == ["not compared: longest, mean"]
@@ -97,21 +99,21 @@ def test_csv_under_other_names_with_seconds_and_no_end(published: Published, tmp
 
 def test_a_table_of_the_lake(published: Published) -> None:
     theirs = pa.Table.from_pandas(published.truth()[3:], preserve_index=False)
-    with opened(published.home) as catalog:
+    with open_catalog_for_writing(published.home) as catalog:
         catalog.create_table((NAMESPACE, "live"), theirs.schema).append(theirs)
-        found = reconciled(Question(published.folder / "clicks.toml", "live"), published.home)
+        found = reconcile_dataset(ReconcileRequest(published.folder / "clicks.toml", "live"), published.home)
         catalog.drop_table((NAMESPACE, "live"))
 
     assert (found.theirs, found.causes) == ("table live", {Cause.UNKNOWN: 3})
 
 
 def test_windows_of_a_run_that_is_staged(published: Published) -> None:
-    asked = Question(
+    asked = ReconcileRequest(
         published.folder / "clicks.toml", str(published.folder / "own.parquet"), run_id=published.plan.run_id
     )
     published.truth().to_parquet(asked.against, index=False)
 
-    found = reconciled(asked, published.home)
+    found = reconcile_dataset(asked, published.home)
 
     assert (found.ours, found.windows, found.causes) == (f"staged by run {published.plan.run_id}", 1_152, {})
 

@@ -11,7 +11,7 @@ from tests.reconcile.conftest import DEFINITION, TYPES, Published, clicks
 from tests.workflow.history import write_clicks, write_definition
 
 from backstream.eventtime.instants import instant_ms
-from backstream.lake.publish import publish
+from backstream.lake.publish import publish_range
 from backstream.reconcile.causes import Cause
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
@@ -30,7 +30,7 @@ def sessions(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
     definition = write_definition(folder, text)
     span_ms = (instant_ms("2024-03-05", "since"), instant_ms("2024-03-06", "until"))
     plan = plan_run(definition, *span_ms, mode=Mode.REPLAY, trigger="test", home=Home(folder / "home"))
-    publish(plan, [replay_chunk(spark, plan, chunk) for chunk in plan.chunks])
+    publish_range(plan, [replay_chunk(spark, plan, chunk) for chunk in plan.chunks])
     return Published(folder, plan)
 
 

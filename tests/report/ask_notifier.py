@@ -11,7 +11,7 @@ from typing import Any
 from airflow.sdk import BaseNotifier
 from tests.report.example_run import DEFINITION, LATE, MISSING, PASSED, PLAN, PUBLICATION, audit
 
-from backstream.orchestration.notifications import BelowPass
+from backstream.orchestration.notifications import VerdictNotifier
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Verdict
 
@@ -59,7 +59,7 @@ def judged(home: Path, found: Audit | None) -> Path:
 def main(folder: Path) -> None:
     """Print what was sent for runs of each kind, and that the template is left as it was."""
     chat = Chat("{{ backstream.verdict }} | {{ backstream.text }}")
-    tell = BelowPass(chat)
+    tell = VerdictNotifier(chat)
     told = {}
     for name, found in {
         "pass": audit(Verdict.PASS, PASSED),

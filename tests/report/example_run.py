@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pandas as pd
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, instant_ms
 from backstream.quality.audit_frame import audit_frame
-from backstream.report.html import render
+from backstream.report.html import render_report
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Chunk, Fidelity, InputFile, Mode, Plan
-from backstream.runs.results import Audit, Check, Outcome, Publication, Severity, Verdict
+from backstream.runs.results import Audit, Check, CheckOutcome, Publication, Severity, Verdict
 
 SINCE_MS = instant_ms("2026-03-01", "since")
 UNTIL_MS = instant_ms("2026-03-05", "until")
 
-DEFINITION = parse(
+DEFINITION = parse_definition(
     {
         "name": "clicks",
         "description": "Clicks per hour",
@@ -105,7 +105,7 @@ MISSING = Check(
     name="expected windows have events",
     expectation="expect_column_values_to_be_in_set",
     severity=Severity.WARNING,
-    outcome=Outcome.WARN,
+    outcome=CheckOutcome.WARN,
     observed="3 of 192 windows do not",
     column="is_present",
     limit="every window",
@@ -117,16 +117,16 @@ MISSING = Check(
         {"source_partition": "south", "window_start": "2026-03-02T07:00Z", "is_present": False},
     ),
 )
-PASSED = Check("counted once", "expect", Severity.CRITICAL, Outcome.PASS, "all 192 windows do")
+PASSED = Check("counted once", "expect", Severity.CRITICAL, CheckOutcome.PASS, "all 192 windows do")
 LATE = Check(
     name="late share of windows",
     expectation="expect",
     severity=Severity.CRITICAL,
-    outcome=Outcome.FAIL,
+    outcome=CheckOutcome.FAIL,
     column="late_ratio",
     failing=({"source_partition": "north", "window_start": "2026-03-01T05:00Z", "late_ratio": 0.25},),
 )
-BROKEN = Check("watermark", "expect", Severity.INFO, Outcome.ERROR, "could not run: no such column")
+BROKEN = Check("watermark", "expect", Severity.INFO, CheckOutcome.ERROR, "could not run: no such column")
 
 
 def frame_of(came: pd.DataFrame, definition: Definition = DEFINITION) -> pd.DataFrame:
@@ -134,7 +134,7 @@ def frame_of(came: pd.DataFrame, definition: Definition = DEFINITION) -> pd.Data
 
 
 def warned() -> str:
-    return render(
+    return render_report(
         PLAN,
         manifests(),
         audit(Verdict.WARN, PASSED, MISSING),

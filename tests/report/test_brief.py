@@ -6,13 +6,15 @@ from dataclasses import replace
 from tests.report.example_run import DEFINITION, LATE, MISSING, PASSED, PLAN, PUBLICATION, audit, manifests
 from tests.report.test_known import CHANGED
 
-from backstream.report.run_context import Known
-from backstream.report.summary import Brief
+from backstream.report.run_context import RunContext
+from backstream.report.summary import RunSummary
 from backstream.runs.results import Audit, Publication, Verdict
 
 
-def brief(found: Audit | None, publication: Publication | None = None, known: Known | None = None) -> Brief:
-    return Brief(PLAN, DEFINITION, manifests(), found, publication, known or Known())
+def brief(
+    found: Audit | None, publication: Publication | None = None, known: RunContext | None = None
+) -> RunSummary:
+    return RunSummary(PLAN, DEFINITION, manifests(), found, publication, known or RunContext())
 
 
 def test_the_sentence_tells_dataset_range_verdict_finding_and_outcome() -> None:
@@ -29,14 +31,14 @@ def test_the_sentence_of_a_refused_run_says_why_nothing_was_published() -> None:
 
 
 def test_the_sentence_of_a_run_that_was_never_judged_says_so() -> None:
-    assert Brief(PLAN, DEFINITION).sentence == (
+    assert RunSummary(PLAN, DEFINITION).sentence == (
         "clicks, 1 Mar 2026 to 4 Mar 2026: no verdict; "
         "nothing was published: 2 chunks of 2 did not finish, so nothing was judged"
     )
 
 
 def test_markdown_has_the_checks_that_did_not_pass_with_their_windows() -> None:
-    text = brief(audit(Verdict.FAIL, PASSED, MISSING, LATE), known=Known(changed=CHANGED)).markdown()
+    text = brief(audit(Verdict.FAIL, PASSED, MISSING, LATE), known=RunContext(changed=CHANGED)).markdown()
 
     assert text.startswith(
         "### ❌ clicks, 1 Mar 2026 to 4 Mar 2026\n\n3 of 192 windows have no event.\n\n**Nothing"
@@ -72,6 +74,6 @@ def test_json_holds_what_programs_ask_for() -> None:
 
 
 def test_json_of_a_run_without_verdict_says_nothing_of_it() -> None:
-    told = Brief(PLAN, DEFINITION).as_json()
+    told = RunSummary(PLAN, DEFINITION).as_json()
 
     assert (told["verdict"], told["checks"], told["published"], told["changed"]) == (None, [], None, None)

@@ -23,9 +23,9 @@ from tests.report.example_run import (
 from tests.report.test_known import CHANGED, NOW_MS, delays, row
 
 from backstream.eventtime.instants import MINUTE_MS
-from backstream.report.html import render
-from backstream.report.run_context import Known
-from backstream.runs.results import Outcome, Verdict
+from backstream.report.html import render_report
+from backstream.report.run_context import RunContext
+from backstream.runs.results import CheckOutcome, Verdict
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +37,15 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report with every section, of a source partition with a long name."""
-    known = Known(
+    known = RunContext(
         NOW_MS,
         CHANGED,
         past=(row("cli.1", 10),),
-        outcomes={MISSING.name: (Outcome.PASS, Outcome.ERROR)},
+        outcomes={MISSING.name: (CheckOutcome.PASS, CheckOutcome.ERROR)},
         delays=delays(MINUTE_MS, 3 * MINUTE_MS),
     )
     came = WITH_A_GAP.replace({"source_partition": {"north": "north" * 30}})
-    html = render(
+    html = render_report(
         PLAN,
         manifests(),
         audit(Verdict.FAIL, PASSED, MISSING, LATE),

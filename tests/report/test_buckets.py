@@ -4,7 +4,7 @@ import pytest
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.report.bar_charts import bucket_count, step_ms, time_ticks
+from backstream.report.bar_charts import axis_step_ms, bucket_count, time_ticks
 
 
 def span(since: str, until: str) -> Interval:
@@ -18,17 +18,17 @@ FEBRUARY = span("2013-02-01", "2013-03-01")
     ("room", "step"), [(672, HOUR_MS), (671, 2 * HOUR_MS), (112, 6 * HOUR_MS), (31, DAY_MS), (4, 7 * DAY_MS)]
 )
 def test_the_smallest_step_that_fits_is_taken(room: int, step: int) -> None:
-    assert step_ms(FEBRUARY, HOUR_MS, room) == step
+    assert axis_step_ms(FEBRUARY, HOUR_MS, room) == step
 
 
 def test_a_step_is_always_whole_windows() -> None:
-    assert step_ms(FEBRUARY, 5 * HOUR_MS, 50) == 15 * HOUR_MS
+    assert axis_step_ms(FEBRUARY, 5 * HOUR_MS, 50) == 15 * HOUR_MS
 
 
 def test_a_range_longer_than_any_round_step_is_cut_evenly() -> None:
     centuries = span("0100-01-01", "2013-01-01")
 
-    step = step_ms(centuries, DAY_MS, 100)
+    step = axis_step_ms(centuries, DAY_MS, 100)
 
     assert bucket_count(centuries, step) <= 100
     assert step % DAY_MS == 0

@@ -2,13 +2,24 @@ from __future__ import annotations
 
 import re
 
-from backstream.report.svg import Axis, Bar, BarChart, Cell, Frame, HeatGrid, Line, bar_chart, heat_map, share_bar
+from backstream.report.svg import (
+    Axis,
+    Bar,
+    BarChart,
+    Frame,
+    HeatCell,
+    HeatGrid,
+    Line,
+    bar_chart,
+    heat_map,
+    share_bar,
+)
 
 X, Y = Axis("day (UTC)", ((0.5, "1 Feb"),)), Axis("hour (UTC)", ((0.5, "00"),))
 
 
 def test_a_heat_map_puts_each_cell_in_its_place_with_its_title() -> None:
-    grid = HeatGrid("Completeness", 4, 2, X, Y, (Cell(1, 1, "c0", "JFK: no event"),))
+    grid = HeatGrid("Completeness", 4, 2, X, Y, (HeatCell(1, 1, "c0", "JFK: no event"),))
 
     svg = heat_map(grid, Frame(left=40, top=10, width=80, height=40))
 
@@ -56,7 +67,7 @@ def test_texts_are_escaped() -> None:
     hostile = '"><script>alert(1)</script>'
     axis = Axis(hostile, ((0, hostile),))
 
-    svg = heat_map(HeatGrid(hostile, 1, 1, axis, axis, (Cell(0, 0, "c0", hostile),)), Frame(0, 0, 9, 9))
+    svg = heat_map(HeatGrid(hostile, 1, 1, axis, axis, (HeatCell(0, 0, "c0", hostile),)), Frame(0, 0, 9, 9))
 
     assert "<script" not in svg
     assert svg.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 6

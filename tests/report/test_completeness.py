@@ -4,7 +4,7 @@ import pandas as pd
 
 from backstream.eventtime.instants import HOUR_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.report.completeness_map import Shown, by_day_and_hour, by_time, gaps, levels_of
+from backstream.report.completeness_map import ChartRange, day_hour_grid, find_gaps, legend_levels, time_grid
 
 SINCE_MS = instant_ms("2026-03-01", "since")
 
@@ -27,26 +27,26 @@ def windows(*rows: tuple[str, int, int, int], is_count_known: bool = True) -> pd
     )
 
 
-def shown(hours: int) -> Shown:
-    return Shown(Interval(SINCE_MS, SINCE_MS + hours * HOUR_MS), HOUR_MS)
+def shown(hours: int) -> ChartRange:
+    return ChartRange(Interval(SINCE_MS, SINCE_MS + hours * HOUR_MS), HOUR_MS)
 
 
 def test_each_level_of_completeness_has_its_class() -> None:
     rows = [("a", hour, 100, events) for hour, events in enumerate((100, 99, 90, 89, 75, 74, 50, 49, 1, 0, 101))]
 
-    grid = by_time(windows(*rows, ("a", 11, 0, 3)), shown(12), 100)
+    grid = time_grid(windows(*rows, ("a", 11, 0, 3)), shown(12), 100)
 
     assert grid is not None
     assert [cell.level for cell in grid.cells] == [
         *("c5", "c4", "c4", "c3", "c3", "c2", "c2", "c1", "c1", "c0", "cx", "cx"),
     ]
-    assert levels_of((grid,))[-2:] == (("c0", "no event"), ("cx", "more than expected"))
+    assert legend_levels((grid,))[-2:] == (("c0", "no event"), ("cx", "more than expected"))
 
 
 def test_without_a_timetable_the_share_of_windows_counts() -> None:
     rows = [("a", hour, 1, 0 if hour == 2 else 50) for hour in range(4)]
 
-    grid = by_time(windows(*rows, is_count_known=False), shown(4), 1)
+    grid = time_grid(windows(*rows, is_count_known=False), shown(4), 1)
 
     assert grid is not None
     (cell,) = grid.cells
@@ -54,21 +54,21 @@ def test_without_a_timetable_the_share_of_windows_counts() -> None:
 
 
 def test_days_become_columns_and_hours_rows() -> None:
-    (grid,) = by_day_and_hour(windows(("a", 0, 5, 5), ("a", 49, 5, 0)), shown(72))
+    (grid,) = day_hour_grid(windows(("a", 0, 5, 5), ("a", 49, 5, 0)), shown(72))
 
     assert [(cell.column, cell.row, cell.level) for cell in grid.cells] == [(0, 0, "c5"), (2, 1, "c0")]
     assert (grid.columns, grid.rows) == (3, 24)
 
 
 def test_two_days_or_too_many_source_partitions_make_no_grid_of_days() -> None:
-    assert by_day_and_hour(windows(("a", 0, 5, 5)), shown(48)) == ()
-    assert by_day_and_hour(windows(*((f"p{at}", 0, 5, 5) for at in range(10))), shown(72)) == ()
+    assert day_hour_grid(windows(("a", 0, 5, 5)), shown(48)) == ()
+    assert day_hour_grid(windows(*((f"p{at}", 0, 5, 5) for at in range(10))), shown(72)) == ()
 
 
 def test_only_the_least_complete_source_partitions_are_shown_when_there_are_too_many() -> None:
     rows = [(f"p{at:02d}", 0, 100, 100 - (at == 41)) for at in range(50)]
 
-    grid = by_time(windows(*rows), shown(1), 10)
+    grid = time_grid(windows(*rows), shown(1), 10)
 
     assert grid is not None
     assert grid.rows == 40
@@ -81,7 +81,7 @@ def test_a_gap_reaches_over_windows_that_nobody_expected() -> None:
     #  came        x  .  .  .  x  .
     rows = [("a", 0, 5, 5), ("a", 1, 5, 0), ("a", 3, 7, 0), ("a", 4, 5, 5), ("a", 5, 5, 0), ("b", 5, 4, 0)]
 
-    found = gaps(windows(*rows))
+    found = find_gaps(windows(*rows))
 
     assert [(gap.source_partition, (gap.since_ms - SINCE_MS) // HOUR_MS) for gap in found] == [
         ("a", 1),

@@ -3,13 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 from backstream.eventtime.instants import HOUR_MS
-from backstream.report.failing_rows import failing_groups
-from backstream.runs.results import Check, Outcome, Severity
+from backstream.report.failing_rows import group_failing_rows
+from backstream.runs.results import Check, CheckOutcome, Severity
 
 
 def groups(column: str, *rows: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
-    check = Check("name", "expect", Severity.WARNING, Outcome.WARN, column=column, failing=rows)
-    return [(group.source_partition, group.rows) for group in failing_groups(check, HOUR_MS)]
+    check = Check("name", "expect", Severity.WARNING, CheckOutcome.WARN, column=column, failing=rows)
+    return [(group.source_partition, group.rows) for group in group_failing_rows(check, HOUR_MS)]
 
 
 def missing(partition: str, hour: int) -> dict[str, Any]:

@@ -19,22 +19,22 @@ from tests.report.example_run import (
 )
 from tests.report.page import section, table_row, text
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS
 from backstream.lake.ledger import RunRow, Status
 from backstream.report import descriptions
 from backstream.report.delay_histogram import LADDER_MS
-from backstream.report.html import render
-from backstream.report.run_context import AggregateChange, Changed, Delays, Known
+from backstream.report.html import render_report
+from backstream.report.run_context import AggregateTotals, ChangeSummary, DelayCounts, RunContext
 from backstream.runs.plan import Mode
-from backstream.runs.results import Outcome, Verdict
+from backstream.runs.results import CheckOutcome, Verdict
 
 NOW_MS = UNTIL_MS + 3 * DAY_MS
 
 
-def page(known: Known, verdict: Verdict = Verdict.WARN) -> str:
+def page(known: RunContext, verdict: Verdict = Verdict.WARN) -> str:
     found = audit(verdict, PASSED, MISSING, LATE)
-    return render(PLAN, manifests(), found, frame_of(WITH_A_GAP), PUBLICATION, DEFINITION, known)
+    return render_report(PLAN, manifests(), found, frame_of(WITH_A_GAP), PUBLICATION, DEFINITION, known)
 
 
 def row(run_id: str, seconds: int, **values: int | str | None) -> RunRow:
@@ -70,19 +70,19 @@ def change(day: int, was: str | None, now: str | None, by: float | None) -> dict
     }
 
 
-CHANGED = Changed(
+CHANGED = ChangeSummary(
     is_published=True,
     against="version 3 of 2026-03-05 00:00:00 UTC by run cli.old",
     windows={"added": 1, "removed": 0, "changed": 1_250},
     aggregates=(
-        AggregateChange("clicks", 1_251, -18.0, (change(2, "1030", "1000", -30.0), change(3, None, "12", None))),
+        AggregateTotals("clicks", 1_251, -18.0, (change(2, "1030", "1000", -30.0), change(3, None, "12", None))),
     ),
     old_runs={"cli.old": 1_250},
 )
 
 
 def test_what_changed_is_told_with_the_largest_difference_first() -> None:
-    html = section(page(Known(changed=CHANGED)), "changed")
+    html = section(page(RunContext(changed=CHANGED)), "changed")
     seen = text(f"<section{html}</section>")
 
     assert "1 row added, 0 rows removed, 1,250 rows changed against version 3" in seen
@@ -95,18 +95,20 @@ def test_what_changed_is_told_with_the_largest_difference_first() -> None:
 
 def test_a_run_that_is_not_published_tells_what_it_would_change() -> None:
     assert "What would change in the published table" in text(
-        page(Known(changed=replace(CHANGED, is_published=False)))
+        page(RunContext(changed=replace(CHANGED, is_published=False)))
     )
 
 
 def test_a_run_that_changes_nothing_says_so() -> None:
     nothing = replace(CHANGED, windows={"added": 0, "removed": 0, "changed": 0}, aggregates=(), old_runs={})
 
-    assert "Nothing changed: every row of the range has the values it had." in text(page(Known(changed=nothing)))
+    assert "Nothing changed: every row of the range has the values it had." in text(
+        page(RunContext(changed=nothing))
+    )
 
 
 def test_what_cannot_be_compared_says_why() -> None:
-    known = Known(why_not={"changed": "the snapshot of run cli.old was expired"})
+    known = RunContext(why_not={"changed": "the snapshot of run cli.old was expired"})
 
     assert "Nothing to compare: the snapshot of run cli.old was expired." in text(page(known))
 
@@ -115,7 +117,7 @@ def test_a_run_is_held_against_what_past_runs_took_per_record() -> None:
     past = tuple(row(f"cli.{at}", seconds) for at, seconds in enumerate((8, 10, 12, 20, 30)))
     own = replace(row(PLAN.run_id, 77), started_at_ms=NOW_MS, finished_at_ms=NOW_MS + 77_000)
 
-    html = section(page(Known(NOW_MS, own=own, past=past)), "run")
+    html = section(page(RunContext(NOW_MS, own=own, past=past)), "run")
 
     assert table_row(html, "Records read")[1:] == ["3,850", "3,792", "-1.5 %", ""]
     assert table_row(html, "Rows")[1:4] == ["1,925", "98,765", "+5,030.6 %"]
@@ -127,35 +129,37 @@ def test_runs_of_another_mode_and_later_ones_foretell_nothing() -> None:
     other = row("cli.1", 10, mode="recompute")
     later = replace(row("cli.2", 10), finished_at_ms=own.started_at_ms + 1)
 
-    html = section(page(Known(NOW_MS, own=own, past=(other, later))), "run")
+    html = section(page(RunContext(NOW_MS, own=own, past=(other, later))), "run")
 
     assert table_row(html, "Time")[1:] == ["no past run to tell by", "1 min 17 s", "", ""]
 
 
 def test_past_runs_are_told_with_their_age_and_the_instant_on_hover() -> None:
-    html = section(page(Known(NOW_MS, past=(row("cli.1", 10),))), "run")
+    html = section(page(RunContext(NOW_MS, past=(row("cli.1", 10),))), "run")
 
     assert '<time datetime="2026-03-07T00:00Z" title="2026-03-07 00:00 UTC">1 day ago</time>' in html
     assert "first &lt;b&gt;" in html
 
 
 def test_each_check_has_its_outcomes_of_the_runs_before() -> None:
-    known = Known(outcomes={MISSING.name: (Outcome.PASS, Outcome.PASS, Outcome.FAIL)})
+    known = RunContext(outcomes={MISSING.name: (CheckOutcome.PASS, CheckOutcome.PASS, CheckOutcome.FAIL)})
 
     assert 'aria-label="The 3 runs before: Pass, Pass, Fail"' in section(page(known), "checks")
 
 
-def delays(*spans_ms: int) -> Delays:
+def delays(*spans_ms: int) -> DelayCounts:
     counts = [0] * (len(LADDER_MS) + 1)
     for span_ms in spans_ms:
         counts[next(at for at, end in enumerate((*LADDER_MS, 10**15)) if span_ms <= end)] += 1
-    return Delays(len(spans_ms), tuple(counts), {0.5: sorted(spans_ms)[len(spans_ms) // 2], 1.0: max(spans_ms)})
+    return DelayCounts(
+        len(spans_ms), tuple(counts), {0.5: sorted(spans_ms)[len(spans_ms) // 2], 1.0: max(spans_ms)}
+    )
 
 
 def test_the_delays_of_arrival_are_drawn_beside_the_watermarks_delay() -> None:
     minutes = delays(*[-2 * MINUTE_MS] * 5, *[MINUTE_MS] * 3, *[25 * MINUTE_MS] * 2)
 
-    html = section(page(Known(delays=minutes)), "lateness")
+    html = section(page(RunContext(delays=minutes)), "lateness")
 
     assert "half had come 1 min after it, all had come 25 min after it." in text(f"<section{html}</section>")
     assert "<title>at most 0 or before: 5 records, 50 %</title>" in html
@@ -167,11 +171,11 @@ def test_the_delays_of_arrival_are_drawn_beside_the_watermarks_delay() -> None:
 
 def test_delays_of_any_size_are_drawn() -> None:
     for spans in ([7], [-5], [10**12, 3], [HOUR_MS] * 1_000 + [1]):
-        assert "arrived after event time, at most" in page(Known(delays=delays(*spans)))
+        assert "arrived after event time, at most" in page(RunContext(delays=delays(*spans)))
 
 
 def test_delays_that_are_not_known_say_why() -> None:
-    known = Known(why_not={"delays": "no arrival time was recorded"})
+    known = RunContext(why_not={"delays": "no arrival time was recorded"})
 
     assert "How long records took to arrive is not shown: no arrival time was recorded." in text(page(known))
 
@@ -185,16 +189,18 @@ def test_delays_that_are_not_known_say_why() -> None:
     ],
 )
 def test_who_asked_is_told_from_the_trigger(trigger: str, words: str) -> None:
-    assert descriptions.asked_by(replace(PLAN, trigger=trigger)) == words
+    assert descriptions.describe_trigger(replace(PLAN, trigger=trigger)) == words
 
 
 def test_a_mode_that_is_not_the_definitions_is_an_override() -> None:
-    assert descriptions.overrides(replace(PLAN, mode=Mode.RECOMPUTE), DEFINITION) == ()
-    assert descriptions.overrides(PLAN, DEFINITION) == ("mode replay, where the definition says recompute",)
+    assert descriptions.describe_overrides(replace(PLAN, mode=Mode.RECOMPUTE), DEFINITION) == ()
+    assert descriptions.describe_overrides(PLAN, DEFINITION) == (
+        "mode replay, where the definition says recompute",
+    )
 
 
 def test_who_is_asked_for_approval_is_told() -> None:
-    asks = parse(DEFINITION.model_dump(mode="json") | {"approval": {"when": "warn"}}, "test")
+    asks = parse_definition(DEFINITION.model_dump(mode="json") | {"approval": {"when": "warn"}}, "test")
 
-    assert descriptions.approval_text(DEFINITION) == "nobody"
-    assert descriptions.approval_text(asks) == "a person, when the verdict is a warning"
+    assert descriptions.describe_approval(DEFINITION) == "nobody"
+    assert descriptions.describe_approval(asks) == "a person, when the verdict is a warning"

@@ -12,14 +12,14 @@ from tests.workflow.publishing import publish_counts
 from typer.testing import CliRunner, Result
 
 from backstream.cli import app
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.lake.ledger import Status, record_checks, record_run
 from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE
-from backstream.runs.manifest import home_of, manifests_of
+from backstream.runs.manifest import home_of, load_manifests
 from backstream.runs.plan import Plan
-from backstream.runs.results import Audit, Check, Outcome, Severity, Verdict
-from backstream.workflow.audit import staged_results
-from backstream.workflow.publish import outcome_row
+from backstream.runs.results import Audit, Check, CheckOutcome, Severity, Verdict
+from backstream.workflow.audit import load_staged_results
+from backstream.workflow.publish import ledger_row
 
 Click = tuple[object, ...]
 Runs = tuple[Path, Plan, Plan]
@@ -34,11 +34,11 @@ LATER: list[Click] = [(at("1 05:40"), at("1 08:00"), "A", 2, "home")]
 def published(folder: Path, definition: Path, clicks: list[Click]) -> Plan:
     plan = planned(folder, definition)
     publish_counts(plan, clicks)
-    check = Check("counted once", "expect", Severity.CRITICAL, Outcome.WARN, "all do")
+    check = Check("counted once", "expect", Severity.CRITICAL, CheckOutcome.WARN, "all do")
     audit = Audit(plan.run_id, "window_audit", Verdict.WARN, "a sentence", (check,))
     audit.write(plan.folder.verdict)
     record_checks(home_of(plan), plan.dataset, audit)
-    record_run(home_of(plan), outcome_row(plan, Status.PUBLISHED, audit, len(clicks)))
+    record_run(home_of(plan), ledger_row(plan, Status.PUBLISHED, audit, len(clicks)))
     return plan
 
 
@@ -130,7 +130,7 @@ def test_what_is_neither_a_run_nor_a_definition_is_refused(runs: Runs) -> None:
 def test_the_staged_rows_of_each_chunk_are_read_by_key_and_window(runs: Runs) -> None:
     plan = runs[2]
 
-    (rows,) = staged_results(parse(plan.definition, "plan"), manifests_of(plan))
+    (rows,) = load_staged_results(parse_definition(plan.definition, "plan"), load_manifests(plan))
 
     assert rows.column_names == ["page", "window_start", "window_end", "record_count"]
     assert rows["page"].to_pylist() == ["home", "home"]

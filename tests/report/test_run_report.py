@@ -19,7 +19,7 @@ from tests.report.example_run import (
 )
 from tests.report.page import section, table_row, text
 
-from backstream.report.html import render
+from backstream.report.html import render_report
 from backstream.runs.results import Verdict
 
 
@@ -54,14 +54,14 @@ def test_the_records_read_are_the_sum_of_their_fates() -> None:
 def test_a_record_without_a_fate_is_shown_as_a_defect() -> None:
     lossy = [replace(manifests()[0], events_read=1_880), manifests()[1]]
 
-    html = render(PLAN, lossy, audit(Verdict.FAIL, LATE), frame_of(WITH_A_GAP), None, DEFINITION)
+    html = render_report(PLAN, lossy, audit(Verdict.FAIL, LATE), frame_of(WITH_A_GAP), None, DEFINITION)
 
     assert "+ 7 duplicate, which leaves 8 records without a fate" in text(html)
     assert 'class="sum bad"' in html
 
 
 def test_windows_that_hold_another_number_of_records_than_the_fates_say_are_marked() -> None:
-    html = render(PLAN, manifests(), audit(Verdict.FAIL, LATE), frame_of(metrics()), None, DEFINITION)
+    html = render_report(PLAN, manifests(), audit(Verdict.FAIL, LATE), frame_of(metrics()), None, DEFINITION)
 
     assert '<td class="number differs">1,920</td>' in html
 
@@ -69,7 +69,7 @@ def test_windows_that_hold_another_number_of_records_than_the_fates_say_are_mark
 def test_checks_are_sorted_by_gravity_and_the_passed_ones_are_folded_away() -> None:
     found = audit(Verdict.ERROR, PASSED, MISSING, LATE, BROKEN)
 
-    html = render(PLAN, manifests(), found, frame_of(WITH_A_GAP), None, DEFINITION)
+    html = render_report(PLAN, manifests(), found, frame_of(WITH_A_GAP), None, DEFINITION)
 
     names = re.findall(r'<p class="name">([^<]*)</p>', html)
     assert names == ["watermark", "late share of windows", "expected windows have events", "counted once"]
@@ -85,7 +85,7 @@ def test_failing_windows_are_named_by_source_partition_and_joined_where_they_fol
 
 
 def test_a_failing_window_is_named_with_its_measure() -> None:
-    html = render(PLAN, [], audit(Verdict.FAIL, LATE), None, None, DEFINITION)
+    html = render_report(PLAN, [], audit(Verdict.FAIL, LATE), None, None, DEFINITION)
 
     assert "<span>2026-03-01 05:00: 25 %</span>" in html
 

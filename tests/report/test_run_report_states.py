@@ -23,30 +23,30 @@ from tests.report.example_run import (
 )
 from tests.report.page import table_row, text
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.eventtime.instants import instant_ms
 from backstream.quality.audit_frame import audit_frame
-from backstream.report.html import render
+from backstream.report.html import render_report
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import InputFile, Mode
 from backstream.runs.results import Verdict
 
 
 def test_a_refused_run_says_that_nothing_was_published_and_why() -> None:
-    html = render(PLAN, manifests(), audit(Verdict.FAIL, LATE), frame_of(WITH_A_GAP), None, DEFINITION)
+    html = render_report(PLAN, manifests(), audit(Verdict.FAIL, LATE), frame_of(WITH_A_GAP), None, DEFINITION)
 
     assert "Nothing was published: the gate said no, not met is: late share of windows." in text(html)
     assert "0 rows published" in text(html)
 
 
 def test_a_run_whose_check_could_not_run_says_so() -> None:
-    html = render(PLAN, manifests(), audit(Verdict.ERROR, BROKEN), frame_of(WITH_A_GAP), None, DEFINITION)
+    html = render_report(PLAN, manifests(), audit(Verdict.ERROR, BROKEN), frame_of(WITH_A_GAP), None, DEFINITION)
 
     assert "Nothing was published: what cannot be checked is not published: watermark." in text(html)
 
 
 def test_a_run_that_ended_before_its_audit_has_a_report() -> None:
-    html = render(PLAN, manifests()[:1], None, None, None, DEFINITION)
+    html = render_report(PLAN, manifests()[:1], None, None, None, DEFINITION)
     seen = text(html)
 
     assert "No verdict clicks 1 Mar 2026 to 4 Mar 2026 1 chunk of 2 did not finish, so nothing was judged." in seen
@@ -56,14 +56,14 @@ def test_a_run_that_ended_before_its_audit_has_a_report() -> None:
 
 
 def test_a_run_of_which_nothing_finished_has_a_report() -> None:
-    seen = text(render(PLAN, [], None, None, None, DEFINITION))
+    seen = text(render_report(PLAN, [], None, None, None, DEFINITION))
 
     assert "2 chunks of 2 did not finish, so nothing was judged." in seen
     assert "No chunk finished, so no record was counted." in seen
 
 
 def test_a_run_that_waits_for_approval_says_that_nothing_is_published_yet() -> None:
-    html = render(PLAN, manifests(), audit(Verdict.WARN, MISSING), frame_of(WITH_A_GAP), None, DEFINITION)
+    html = render_report(PLAN, manifests(), audit(Verdict.WARN, MISSING), frame_of(WITH_A_GAP), None, DEFINITION)
 
     assert "Nothing was published: the gate let it through, but no publication is recorded (yet)." in text(html)
 
@@ -71,17 +71,19 @@ def test_a_run_that_waits_for_approval_says_that_nothing_is_published_yet() -> N
 def test_a_run_without_events_shows_only_missing_windows() -> None:
     empty = metrics().iloc[:0]
 
-    html = render(PLAN, [], audit(Verdict.FAIL, MISSING), frame_of(empty), None, DEFINITION)
+    html = render_report(PLAN, [], audit(Verdict.FAIL, MISSING), frame_of(empty), None, DEFINITION)
 
     assert html.count('<rect class="c0"') == 192
     assert "No event came, so none was late." in text(html)
 
 
 def test_a_run_without_any_window_says_so() -> None:
-    observed = parse(DEFINITION.model_dump(mode="json") | {"quality": {"partitions": "observed"}}, "test")
+    observed = parse_definition(
+        DEFINITION.model_dump(mode="json") | {"quality": {"partitions": "observed"}}, "test"
+    )
     nothing = frame_of(metrics().iloc[:0], observed)
 
-    html = render(PLAN, [], audit(Verdict.FAIL, MISSING), nothing, None, observed)
+    html = render_report(PLAN, [], audit(Verdict.FAIL, MISSING), nothing, None, observed)
 
     assert "There is no window to show: none was expected and none came." in text(html)
 
@@ -89,7 +91,9 @@ def test_a_run_without_any_window_says_so() -> None:
 def test_a_recompute_has_no_chapter_about_lateness() -> None:
     plan = replace(PLAN, mode=Mode.RECOMPUTE)
 
-    html = render(plan, manifests(), audit(Verdict.PASS, PASSED), frame_of(metrics()), PUBLICATION, DEFINITION)
+    html = render_report(
+        plan, manifests(), audit(Verdict.PASS, PASSED), frame_of(metrics()), PUBLICATION, DEFINITION
+    )
 
     assert "How late events came" not in html
     assert "recompute: only event time counts, so nothing is late" in text(html)
@@ -103,7 +107,7 @@ def test_ranges_of_a_day_a_month_and_years_each_have_a_heat_map_and_stay_small(u
     plan = replace(PLAN, until_ms=instant_ms(until, "until"))
     frame = audit_frame(plan, DEFINITION, WITH_A_GAP)
 
-    html = render(plan, manifests(), audit(Verdict.FAIL, MISSING), frame, None, DEFINITION)
+    html = render_report(plan, manifests(), audit(Verdict.FAIL, MISSING), frame, None, DEFINITION)
 
     assert ("hour of day (UTC)" in html) == (grids == "days")
     assert '<svg class="chart heat"' in html
@@ -115,7 +119,8 @@ def test_an_audit_frame_read_back_from_its_file_gives_the_same_page(tmp_path: Pa
     read = pd.read_parquet(tmp_path / "audit.parquet")
 
     assert (
-        render(PLAN, manifests(), audit(Verdict.WARN, PASSED, MISSING), read, PUBLICATION, DEFINITION) == warned()
+        render_report(PLAN, manifests(), audit(Verdict.WARN, PASSED, MISSING), read, PUBLICATION, DEFINITION)
+        == warned()
     )
 
 
@@ -152,7 +157,7 @@ def test_hostile_names_and_values_are_harmless() -> None:
     run = Manifest("r", HOSTILE, "1", 1, {HOSTILE: {"on_time": 1}}, {}, {HOSTILE: 1.0}, HOSTILE)
     published = replace(PUBLICATION, dataset=HOSTILE, published_at=HOSTILE, snapshots={HOSTILE: 1})
 
-    html = render(
+    html = render_report(
         plan,
         [run],
         replace(audit(Verdict.WARN, check), summary=HOSTILE, suite=HOSTILE),
@@ -171,6 +176,6 @@ def test_hostile_names_and_values_are_harmless() -> None:
 def test_a_very_long_name_does_not_blow_the_page_up() -> None:
     came = metrics().assign(source_partition="n" * 5_000)
 
-    html = render(PLAN, [], audit(Verdict.WARN, MISSING), frame_of(came), None, DEFINITION)
+    html = render_report(PLAN, [], audit(Verdict.WARN, MISSING), frame_of(came), None, DEFINITION)
 
     assert len(html) < 500_000

@@ -62,8 +62,8 @@ def test_an_iso_instant_of_any_zone_is_shown_in_utc_and_any_other_text_as_it_is(
 
 
 def test_a_count_agrees_with_its_noun() -> None:
-    assert formatting.counted(1, "file") == "1 file"
-    assert formatting.counted(1_484, "window") == "1,484 windows"
+    assert formatting.count_of(1, "file") == "1 file"
+    assert formatting.count_of(1_484, "window") == "1,484 windows"
 
 
 def test_a_sentence_begins_large_and_ends_with_one_full_stop() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from backstream.eventtime.instants import DAY_MS
-from backstream.runs.chunk_groups import MOST_BATCHES, batch_name, batches
+from backstream.runs.chunk_groups import MOST_BATCHES, batch_groups, batch_name
 from backstream.runs.plan import Chunk
 
 AIRFLOWS_LIMIT = 1_024
@@ -32,17 +32,17 @@ def chunks(count: int) -> list[Chunk]:
 def test_chunks_are_mapped_in_batches_of_about_the_same_size(
     count: int, most_events: int, parallelism: int | None, sizes: list[int]
 ) -> None:
-    cut = batches(chunks(count), most_events, parallelism)
+    cut = batch_groups(chunks(count), most_events, parallelism)
     assert [len(batch) for batch in cut] == sizes
     assert [chunk for batch in cut for chunk in batch] == chunks(count)
 
 
 def test_no_run_is_mapped_beyond_what_airflow_allows() -> None:
-    assert max(len(batches(chunks(count), 0)) for count in (1, 99, 101, 3_000, 40_000)) == MOST_BATCHES
+    assert max(len(batch_groups(chunks(count), 0)) for count in (1, 99, 101, 3_000, 40_000)) == MOST_BATCHES
     assert MOST_BATCHES < AIRFLOWS_LIMIT
 
 
 def test_a_batch_is_named_by_what_it_does() -> None:
-    one, several = batches(chunks(4), 0, 3)[0], batches(chunks(4), 0, 3)[2]
+    one, several = batch_groups(chunks(4), 0, 3)[0], batch_groups(chunks(4), 0, 3)[2]
     assert batch_name("clicks", one) == "clicks 0000: 1970-01-01T00:00Z to 1970-01-02T00:00Z"
     assert batch_name("clicks", several) == "clicks 0002-0003: 1970-01-03T00:00Z to 1970-01-05T00:00Z (2 chunks)"

@@ -7,7 +7,7 @@ import pytest
 
 from backstream.errors import LedgerError
 from backstream.runs.home import write_text
-from backstream.runs.manifest import Manifest, StagedFile, total_fates
+from backstream.runs.manifest import Manifest, StagedFile, sum_fates
 
 MANIFEST = Manifest(
     run_id="cli.0123",
@@ -71,7 +71,7 @@ def test_a_chunk_that_has_not_finished_has_no_manifest(tmp_path: Path) -> None:
 def test_fates_are_added_up_without_the_halo_which_another_chunk_counts() -> None:
     next_chunk = replace(MANIFEST, chunk_id="0001", fates={"A": {"on_time": 1, "late": 4}, "C": {"outside": 9}})
 
-    assert total_fates([MANIFEST, next_chunk]) == {
+    assert sum_fates([MANIFEST, next_chunk]) == {
         "A": {"on_time": 4, "late": 4},
         "B": {"quarantined": 2},
         "C": {},

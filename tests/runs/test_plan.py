@@ -11,7 +11,7 @@ import pytest
 from backstream.errors import LedgerError, PlanError
 from backstream.eventtime.instants import DAY_MS
 from backstream.runs.plan import Chunk, Fidelity, InputFile, Mode, Plan, PlannedTable
-from backstream.runs.plan_summary import Summary
+from backstream.runs.plan_summary import PlanSummary
 
 PLAN = Plan(
     dataset="clicks",
@@ -164,7 +164,7 @@ def test_what_lists_of_runs_show_of_a_plan_lies_beside_it(tmp_path: Path) -> Non
 
     plan.written()
 
-    assert Summary.read(plan.folder.summary) == Summary(
+    assert PlanSummary.read(plan.folder.summary) == PlanSummary(
         dataset="clicks",
         run_id=plan.run_id,
         plan_hash=plan.plan_hash,
@@ -183,7 +183,7 @@ def test_a_summary_of_another_version_is_refused(tmp_path: Path) -> None:
     file.write_text('{"dataset": "clicks"}')
 
     with pytest.raises(LedgerError) as refused:
-        Summary.read(file)
+        PlanSummary.read(file)
 
     assert str(refused.value) == f"summary of a plan at {file} is not one of this version: 'staging'"
 

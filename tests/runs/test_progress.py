@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from backstream.eventtime.instants import MINUTE_MS
-from backstream.runs.progress import ChunkTiming, Progress, is_alive, seconds_left
+from backstream.runs.progress import ChunkTiming, Progress, estimate_seconds_left, is_alive
 
 
 def after_one_another(*chunks: tuple[int, float]) -> list[ChunkTiming]:
@@ -16,23 +16,23 @@ def after_one_another(*chunks: tuple[int, float]) -> list[ChunkTiming]:
 
 
 def test_before_the_first_chunk_is_done_nothing_is_known() -> None:
-    assert seconds_left([], [100, 100]) is None
-    assert seconds_left(after_one_another((0, 0.1)), [100]) is None
+    assert estimate_seconds_left([], [100, 100]) is None
+    assert estimate_seconds_left(after_one_another((0, 0.1)), [100]) is None
 
 
 def test_when_all_are_done_nothing_is_left() -> None:
-    assert seconds_left(after_one_another((100, 10.0)), []) == (0.0, 0.0)
+    assert estimate_seconds_left(after_one_another((100, 10.0)), []) == (0.0, 0.0)
 
 
 def test_one_chunk_gives_one_rate() -> None:
-    assert seconds_left(after_one_another((100, 10.0)), [50, 150]) == (20.0, 20.0)
+    assert estimate_seconds_left(after_one_another((100, 10.0)), [50, 150]) == (20.0, 20.0)
 
 
 def test_the_interval_spans_the_quartiles_of_seconds_per_event() -> None:
     # seconds per event: 0.1, 0.2, 0.3, 0.4, 5.0; quartiles 0.2 and 0.4: one slow chunk does not move them
     done = after_one_another((100, 10.0), (100, 20.0), (100, 30.0), (100, 40.0), (10, 50.0))
 
-    assert seconds_left(done, [1_000]) == pytest.approx((200.0, 400.0))
+    assert estimate_seconds_left(done, [1_000]) == pytest.approx((200.0, 400.0))
 
 
 def test_chunks_that_run_side_by_side_are_done_sooner() -> None:
@@ -41,8 +41,8 @@ def test_chunks_that_run_side_by_side_are_done_sooner() -> None:
     #  second |      third and fourth to come
     done = [ChunkTiming(100, 10.0, 10_000), ChunkTiming(100, 10.0, 10_000)]
 
-    assert seconds_left(done, [100, 100]) == (10.0, 10.0)
-    assert seconds_left(done, [100]) == (10.0, 10.0)  # the last one runs alone
+    assert estimate_seconds_left(done, [100, 100]) == (10.0, 10.0)
+    assert estimate_seconds_left(done, [100]) == (10.0, 10.0)  # the last one runs alone
 
 
 def test_a_run_is_taken_for_dead_after_ten_quiet_minutes_or_twice_its_longest_chunk() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from backstream.runs import chunk_groups as module
-from backstream.runs.chunk_groups import together
+from backstream.runs.chunk_groups import group_chunks
 from backstream.runs.plan import Chunk
 
 SPANS = {
@@ -24,7 +24,7 @@ CHUNKS = [Chunk(name, start, end, end, (), events) for name, (start, end, events
 
 
 def joined(most_events: int) -> list[str]:
-    return ["".join(chunk.chunk_id for chunk in several) for several in together(CHUNKS, most_events)]
+    return ["".join(chunk.chunk_id for chunk in several) for several in group_chunks(CHUNKS, most_events)]
 
 
 def test_chunks_run_as_one_that_lie_side_by_side_and_have_few_events(monkeypatch: pytest.MonkeyPatch) -> None:

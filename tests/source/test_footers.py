@@ -8,20 +8,20 @@ from pathlib import Path
 import pyarrow as pa
 from tests.workflow.history import CLICKS, COLUMNS, INSTANT, at, write_clicks, write_definition
 
-from backstream.definition.loader import load, resolved
+from backstream.definition.loader import load_definition, resolve_paths
 from backstream.runs.home import Home
-from backstream.source.files import Inspected, inspected, source_files
-from backstream.source.footers import footers
+from backstream.source.files import FileInspection, inspect_files, list_source_files
+from backstream.source.footers import load_footers
 
 OTHER = CLICKS.replace('event_time = "happened_at"', 'event_time = "arrived_at"')
 
 
-def both(folder: Path, text: str = CLICKS) -> tuple[Inspected, Inspected]:
+def both(folder: Path, text: str = CLICKS) -> tuple[FileInspection, FileInspection]:
     """What is kept of the footers, and what they say."""
     home = Home(folder / "home")
-    definition = resolved(load(write_definition(folder, text)), home)
-    found = source_files(definition.source, "here")
-    return footers(found, definition, home).inspected(), inspected(found, definition.timed_source)
+    definition = resolve_paths(load_definition(write_definition(folder, text)), home)
+    found = list_source_files(definition.source, "here")
+    return load_footers(found, definition, home).inspected(), inspect_files(found, definition.timed_source)
 
 
 def click(day: int, page: str = "home") -> tuple[object, ...]:

@@ -16,11 +16,11 @@ from tests.workflow.publishing import publish_counts
 from typer.testing import CliRunner
 
 from backstream.cli import app
-from backstream.definition.loader import load
+from backstream.definition.loader import load_definition
 from backstream.errors import BackstreamError, ContractError, PlanError
 from backstream.runs.home import HOME_VARIABLE
-from backstream.runs.input_files import HIDDEN, OTHER_SUFFIX, Files, SkippedFile
-from backstream.runs.input_notes import GONE_HINT, input_notes
+from backstream.runs.input_files import HIDDEN, OTHER_SUFFIX, FileList, SkippedFile
+from backstream.runs.input_notes import GONE_HINT, describe_inputs
 from backstream.runs.plan import Mode, Plan
 
 SKIP = CLICKS.replace("[source]\n", '[source]\ncorrupt_files = "skip"\n')
@@ -75,8 +75,10 @@ def test_what_is_no_data_is_left_out_and_the_plan_lists_it(tmp_path: Path) -> No
     assert names(plan) == ["a.parquet", "b.snappy.parquet", "c.parq", "d.pq", "e.PARQUET"]
     folder = f"{tmp_path}/data"
     assert plan.ignored == {
-        HIDDEN: Files(3, (f"{folder}/.a.parquet.crc", f"{folder}/_SUCCESS", f"{folder}/_temporary/0/x.parquet")),
-        OTHER_SUFFIX: Files(3, (f"{folder}/README.txt", f"{folder}/manifest.json", f"{folder}/x.parquet.tmp")),
+        HIDDEN: FileList(
+            3, (f"{folder}/.a.parquet.crc", f"{folder}/_SUCCESS", f"{folder}/_temporary/0/x.parquet")
+        ),
+        OTHER_SUFFIX: FileList(3, (f"{folder}/README.txt", f"{folder}/manifest.json", f"{folder}/x.parquet.tmp")),
     }
     assert Plan.read(plan.folder.plan) == plan
 
@@ -152,7 +154,7 @@ def test_a_damaged_file_that_an_earlier_run_knew_is_refused_to_the_ranges_that_n
 
     assert names(plan) == ["1.parquet"]
     assert [Path(file.path).name for file in plan.damaged] == ["2.parquet", "3.parquet"]
-    assert input_notes(plan) == [
+    assert describe_inputs(plan) == [
         (
             "Damaged, not needed",
             f"{tmp_path}/data/{day}.parquet: an earlier run knew that it holds no event of this range",
@@ -268,7 +270,7 @@ def test_files_that_published_runs_of_the_range_read_are_missed(
 
     plan = planned(tmp_path, write_definition(tmp_path), "2024-03-01", "2024-03-06")
 
-    assert plan.gone == Files(2, (f"{tmp_path}/data/2.parquet", f"{tmp_path}/data/3.parquet"))
+    assert plan.gone == FileList(2, (f"{tmp_path}/data/2.parquet", f"{tmp_path}/data/3.parquet"))
     assert Plan.read(plan.folder.plan) == plan
     assert not planned(tmp_path, write_definition(tmp_path), "2024-03-01", "2024-03-02").gone
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
@@ -388,8 +390,8 @@ def test_a_used_column_that_some_files_lack_is_null_there_and_the_plan_says_so(t
 
     plan = planned(tmp_path, write_definition(tmp_path))
 
-    assert plan.absent == {"page": Files(1, (f"{tmp_path}/data/0.parquet",))}
-    assert input_notes(plan) == [
+    assert plan.absent == {"page": FileList(1, (f"{tmp_path}/data/0.parquet",))}
+    assert describe_inputs(plan) == [
         ("Null", f"column 'page' is not in 1 file and null there: {tmp_path}/data/0.parquet")
     ]
 
@@ -492,7 +494,7 @@ def test_decimals_keep_their_digits(tmp_path: Path) -> None:
 
 
 def test_whether_damaged_files_are_skipped_does_not_change_how_a_record_is_read(tmp_path: Path) -> None:
-    read_by = [load(write_definition(tmp_path, text)).read_by for text in (CLICKS, SKIP)]
+    read_by = [load_definition(write_definition(tmp_path, text)).read_by for text in (CLICKS, SKIP)]
 
     assert read_by[0] == read_by[1]
 

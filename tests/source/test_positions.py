@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
-from backstream.definition.loader import parse
-from backstream.quality.evidence import Repeated
+from backstream.definition.loader import parse_definition
+from backstream.quality.evidence import RepeatedPositions
 from backstream.workflow import repeated_positions
 from backstream.workflow.repeated_positions import find_repeated_positions
 
@@ -27,23 +27,23 @@ def clicks(origin: str, *numbers: int, day: int = 1) -> list[Row]:
     ]
 
 
-def found(folder: Path, text: str = ONCE, until: str = "2024-03-02") -> Repeated:
+def found(folder: Path, text: str = ONCE, until: str = "2024-03-02") -> RepeatedPositions:
     plan = planned(folder, write_definition(folder, text), until=until)
-    return find_repeated_positions(plan, parse(plan.definition, "plan"))
+    return find_repeated_positions(plan, parse_definition(plan.definition, "plan"))
 
 
 def test_numbers_that_rise_in_each_partition_are_not_repeated(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", [*clicks("A", 1, 2, 5), *clicks("B", 1, 2)])
     write_clicks(tmp_path / "data/b.parquet", [*clicks("A", 6, 9), *clicks("B", 3)])
 
-    assert found(tmp_path) == Repeated()
+    assert found(tmp_path) == RepeatedPositions()
 
 
 def test_files_that_share_a_stretch_of_numbers_need_not_share_a_number(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", clicks("A", 1, 5, 3))
     write_clicks(tmp_path / "data/b.parquet", clicks("A", 4, 2, 6))
 
-    assert found(tmp_path) == Repeated()
+    assert found(tmp_path) == RepeatedPositions()
 
 
 def test_a_record_that_came_twice_is_named_within_a_file_and_across_files(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_record_that_came_twice_is_named_within_a_file_and_across_files(tmp_pa
 
     repeated = found(tmp_path)
 
-    assert repeated == Repeated(
+    assert repeated == RepeatedPositions(
         3,
         (
             "A 2 2 times",
@@ -68,7 +68,7 @@ def test_every_record_that_is_delivered_twice_is_counted_and_three_are_named(tmp
     for name in "ab":
         write_clicks(tmp_path / f"data/{name}.parquet", clicks("A", *range(100)))
 
-    assert found(tmp_path) == Repeated(
+    assert found(tmp_path) == RepeatedPositions(
         100,
         (
             "A 0 2 times",
@@ -85,7 +85,7 @@ def test_positions_are_compared_in_parts_where_they_are_many(
     for name in "ab":
         write_clicks(tmp_path / f"data/{name}.parquet", clicks("A", *range(100)))
 
-    assert found(tmp_path) == Repeated(
+    assert found(tmp_path) == RepeatedPositions(
         100,
         (
             "A 0 2 times",
@@ -98,22 +98,22 @@ def test_positions_are_compared_in_parts_where_they_are_many(
 def test_a_number_that_another_event_had_before_is_no_repeated_position(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", [*clicks("A", 1, 2), *clicks("A", 1, 2, day=2)])
 
-    assert found(tmp_path, until="2024-03-03") == Repeated()
+    assert found(tmp_path, until="2024-03-03") == RepeatedPositions()
 
 
 def test_what_is_repeated_outside_the_range_is_not_told(tmp_path: Path) -> None:
     twice = clicks("A", 1, day=2)
     write_clicks(tmp_path / "data/a.parquet", [*clicks("A", 0), *twice, *twice])
 
-    assert found(tmp_path) == Repeated()
-    assert found(tmp_path, until="2024-03-03") == Repeated(1, ("A 1 2 times",))
+    assert found(tmp_path) == RepeatedPositions()
+    assert found(tmp_path, until="2024-03-03") == RepeatedPositions(1, ("A 1 2 times",))
 
 
 def test_nothing_is_compared_where_duplicates_are_looked_for(tmp_path: Path) -> None:
     twice = clicks("A", 1)
     write_clicks(tmp_path / "data/a.parquet", [*twice, *twice])
 
-    assert found(tmp_path, CLICKS) == Repeated()
+    assert found(tmp_path, CLICKS) == RepeatedPositions()
 
 
 def test_numbers_may_be_text_and_what_is_none_is_left_to_quarantine(tmp_path: Path) -> None:
@@ -123,4 +123,4 @@ def test_numbers_may_be_text_and_what_is_none_is_left_to_quarantine(tmp_path: Pa
     same = [rows[0], (rows[0][0], *rows[1][1:]), *rows[2:]]
     write_clicks(tmp_path / "data/a.parquet", same, {**COLUMNS, "seq": pa.string()})
 
-    assert found(tmp_path) == Repeated(1, ("A 7 2 times",))
+    assert found(tmp_path) == RepeatedPositions(1, ("A 7 2 times",))

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.definition.model import Definition
-from backstream.eventtime.instants import DAY_MS, MIN_MS, epoch_ms, moment
+from backstream.eventtime.instants import DAY_MS, MIN_MS, epoch_ms, utc_datetime
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import Clock, Fate, Record
-from backstream.eventtime.watermarks import watermarks
-from backstream.eventtime.window_operator import Panes, PaneTiming, panes
+from backstream.eventtime.records import Fate, Record, SourceClock
+from backstream.eventtime.watermarks import compute_watermarks
+from backstream.eventtime.window_operator import PaneTiming, WindowResults, fire_windows
 from backstream.eventtime.windows import Sliding, window_start_ms
-from backstream.native.sessions.window_replay import as_met
+from backstream.native.sessions.window_replay import to_watermarks
 
 Row = tuple[int, int, str, int, str, int]
 """Event time, arrival time (both ms), partition, sequence, key, value."""
@@ -65,15 +65,15 @@ def write_history(folder: Path, history: Sequence[Row]) -> None:
         instants = pa.timestamp("us", "UTC")
         table = pa.table(
             {
-                "happened_at": pa.array([moment(value) for value in columns[0]], instants),
-                "arrived_at": pa.array([moment(value) for value in columns[1]], instants),
+                "happened_at": pa.array([utc_datetime(value) for value in columns[0]], instants),
+                "arrived_at": pa.array([utc_datetime(value) for value in columns[1]], instants),
                 "origin": pa.array(columns[2]),
                 "seq": pa.array(columns[3], pa.int64()),
                 "key": pa.array(columns[4]),
                 "value": pa.array(columns[5], pa.int64()),
             }
         )
-        target = folder / f"arrival_day={moment(day * DAY_MS):%Y-%m-%d}" / "part-0.parquet"
+        target = folder / f"arrival_day={utc_datetime(day * DAY_MS):%Y-%m-%d}" / "part-0.parquet"
         target.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, target)
 
@@ -116,18 +116,20 @@ class Expected:
         arrived = sorted(history, key=lambda row: (row[1], row[3], row[2]))
         self.unique = list(dict.fromkeys(arrived))
         partitions = sorted({row[2] for row in arrived})
-        clock = Clock(arrived[0][1], definition.watermark.interval, arrived[-1][1])
+        clock = SourceClock(arrived[0][1], definition.watermark.interval, arrived[-1][1])
         is_marked = definition.watermark.marker == MARKER
         records = [
             Record(row[1], partitions.index(row[2]), row[4], row[0], row[5], is_marked and row[5] == 3)
             for row in arrived
         ]
-        heard = watermarks(records, definition.watermark.spec(), clock, range(len(partitions)))
+        heard = compute_watermarks(records, definition.watermark.spec(), clock, range(len(partitions)))
         first_at = {row: position for position, row in reversed(list(enumerate(arrived)))}
         kept = [records[first_at[row]] for row in self.unique]
         met = [heard.in_force_ms[first_at[row]] for row in self.unique]
-        self.panes: Panes = panes(kept, as_met(met), self.window, definition.lateness.allowed)
-        self.offline: Panes = panes(kept, as_met([MIN_MS] * len(kept)), self.window, 0)
+        self.panes: WindowResults = fire_windows(
+            kept, to_watermarks(met), self.window, definition.lateness.allowed
+        )
+        self.offline: WindowResults = fire_windows(kept, to_watermarks([MIN_MS] * len(kept)), self.window, 0)
         self.duplicates = Counter(row[2] for row in arrived) - Counter(row[2] for row in self.unique)
         self.arrived = arrived
 
@@ -159,7 +161,7 @@ class Expected:
         """The final pane of each key, window start and end."""
         return {place: final for place, (_, _, final) in self.values().items() if final}
 
-    def _fired(self, panes: Panes) -> tuple[dict[Place, Value], dict[Place, Value]]:
+    def _fired(self, panes: WindowResults) -> tuple[dict[Place, Value], dict[Place, Value]]:
         """Of each window of the range the value of its first firing, if that was on time, and of its last."""
         first: dict[Place, Value] = {}
         last: dict[Place, Value] = {}
@@ -177,5 +179,5 @@ class Expected:
 
 def days(start: int, end: int) -> Interval:
     """Whole days of the history, counted from its first."""
-    first_ms = epoch_ms(moment(DAY_ONE_MS) + timedelta(days=start))
+    first_ms = epoch_ms(utc_datetime(DAY_ONE_MS) + timedelta(days=start))
     return Interval(first_ms, first_ms + (end - start) * DAY_MS)

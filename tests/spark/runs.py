@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from tests.spark.histories import MARKER, Place, Value, days
 
 from backstream.runs.home import Home
-from backstream.runs.manifest import Manifest, total_fates
+from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
 from backstream.workflow.planning import plan_run
 
@@ -79,7 +79,7 @@ def in_ms(row: dict[str, Any]) -> Place:
 
 def fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:
     """As `Expected.fates` tells them."""
-    return {name: dict(sorted(each.items())) for name, each in sorted(total_fates(manifests).items())}
+    return {name: dict(sorted(each.items())) for name, each in sorted(sum_fates(manifests).items())}
 
 
 def panes(manifests: list[Manifest]) -> dict[Place, tuple[Value | None, ...]]:

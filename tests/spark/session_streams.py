@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.records import Record
-from backstream.eventtime.window_operator import Panes, PaneTiming, panes
+from backstream.eventtime.window_operator import PaneTiming, WindowResults, fire_windows
 from backstream.eventtime.windows import Session
-from backstream.native.sessions.window_replay import as_met
+from backstream.native.sessions.window_replay import to_watermarks
 
 SCHEMA = pa.schema(
     [
@@ -93,9 +93,11 @@ class Expected:
         self.played = self._panes([event.watermark_ms for event in stream.events])
         self.offline = self._panes([MIN_MS for _ in stream.events])
 
-    def _panes(self, in_force_ms: Sequence[int]) -> Panes:
+    def _panes(self, in_force_ms: Sequence[int]) -> WindowResults:
         records = [Record(0, 0, event.key, event.event_time_ms) for event in self.stream.events]
-        return panes(records, as_met(in_force_ms), Session(self.stream.gap_ms), self.stream.allowed_lateness_ms)
+        return fire_windows(
+            records, to_watermarks(in_force_ms), Session(self.stream.gap_ms), self.stream.allowed_lateness_ms
+        )
 
     def final(self) -> dict[Place, Value]:
         """Each session with all events."""

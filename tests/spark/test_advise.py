@@ -15,14 +15,14 @@ from tests.spark.histories import Row, days, random_history, write_history
 
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
-from backstream.eventtime.records import Clock, Fate, Record
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind
-from backstream.eventtime.watermarks import watermarks
-from backstream.eventtime.window_operator import panes
+from backstream.eventtime.records import Fate, Record, SourceClock
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
+from backstream.eventtime.watermarks import compute_watermarks
+from backstream.eventtime.window_operator import fire_windows
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, window_start_ms
 from backstream.runs.home import Home
-from backstream.spark.delay_analysis import observed
-from backstream.workflow.advise import Question, question
+from backstream.spark.delay_analysis import measure_delays
+from backstream.workflow.advise import AdviceRequest, prepare_advice
 
 DEFINITION = """\
 name = "events"
@@ -72,11 +72,11 @@ STREAMS = {
 }
 
 
-def asked(folder: Path, history: Sequence[Row], stream: Stream) -> Question:
+def asked(folder: Path, history: Sequence[Row], stream: Stream) -> AdviceRequest:
     write_history(folder / "data", history)
     file = folder / "events.toml"
     file.write_text(DEFINITION.format(folder=folder, **stream._asdict()))
-    return question(file, RANGE.start_ms, RANGE.end_ms, 0.99, Home(folder / "home"))
+    return prepare_advice(file, RANGE.start_ms, RANGE.end_ms, 0.99, Home(folder / "home"))
 
 
 class Told(NamedTuple):
@@ -97,12 +97,12 @@ def replayed(history: Sequence[Row], definition: Definition, delay_ms: int) -> T
     assert not isinstance(window, Session)
     named = () if definition.quality.partitions == "observed" else definition.quality.partitions
     partitions = sorted({*named, *(row[2] for row in arrived)})
-    strategy = Strategy(StrategyKind.BOUNDED, delay_ms, section.interval, section.idle_timeout)
-    clock = Clock(arrived[0][1], section.interval, arrived[-1][1])
+    strategy = WatermarkStrategy(StrategyKind.BOUNDED, delay_ms, section.interval, section.idle_timeout)
+    clock = SourceClock(arrived[0][1], section.interval, arrived[-1][1])
     records = [Record(row[1], partitions.index(row[2]), "", row[0]) for row in arrived]
     emission = replace(section.spec(), strategy=strategy)
-    heard = watermarks(records, emission, clock, range(len(partitions)))
-    fates = panes(records, heard, window, definition.lateness.allowed).fates
+    heard = compute_watermarks(records, emission, clock, range(len(partitions)))
+    fates = fire_windows(records, heard, window, definition.lateness.allowed).fates
     once = [number for number, row in enumerate(arrived) if arrived.index(row) == number]
     ours = [number for number in once if in_range(latest_start_ms(window, arrived[number][0]))]
     ends_ms = {
@@ -133,7 +133,7 @@ def test_one_pass_gives_for_every_delay_what_a_replay_gives(
     history = random_history(seed=len(name), rows=800)
     wanted = asked(tmp_path, history, STREAMS[name])
 
-    found = observed(spark, wanted.recorded)
+    found = measure_delays(spark, wanted.recorded)
 
     edges_ms = {each + more for each in found.overdue.delays_ms[::25] for more in (0, 1)}
     for delay_ms in sorted({*DELAYS_MS, *edges_ms}):
@@ -147,7 +147,7 @@ def test_these_streams_lose_records_and_the_timeout_matters(spark: SparkSession,
     history = random_history(seed=4, rows=800)
     idle, never = (asked(tmp_path / name, history, STREAMS[name]).recorded for name in ("idle", "never idle"))
 
-    with_timeout, without = observed(spark, idle), observed(spark, never)
+    with_timeout, without = measure_delays(spark, idle), measure_delays(spark, never)
 
     lost = [[each.dropped.affected(delay_ms) for delay_ms in DELAYS_MS[:8]] for each in (with_timeout, without)]
     assert all(more > less for more, less in zip(*lost, strict=True))
@@ -158,7 +158,7 @@ def test_too_many_critical_delays_are_counted_in_steps(spark: SparkSession, tmp_
     history = random_history(seed=2, rows=800)
     wanted = asked(tmp_path, history, STREAMS["idle"]).recorded
 
-    exact, stepped = observed(spark, wanted), observed(spark, wanted, most=300)
+    exact, stepped = measure_delays(spark, wanted), measure_delays(spark, wanted, most=300)
 
     step_ms = stepped.dropped.step_ms
     assert step_ms > 1

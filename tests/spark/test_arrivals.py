@@ -12,15 +12,15 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.histories import DAY_ONE_MS, Row, days, definition_of, random_history, write_history
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.errors import PlanError
 from backstream.eventtime.instants import DAY_MS
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder
-from backstream.spark.arrival_index import indexed
+from backstream.spark.arrival_index import extend_index
 from backstream.spark.chunk_job import replay_chunk
-from backstream.spark.source import schema_of
+from backstream.spark.source import read_schema
 from backstream.workflow.planning import plan_run
 
 WINDOW = {"kind": "sliding", "size": "150m", "slide": "1h", "offset": "7m"}
@@ -48,7 +48,7 @@ def planned(folder: Path, since: int, until: int, event_time: str = "happened_at
 
 
 def folder_of(folder: Path) -> IndexFolder:
-    definition = parse(content(folder), "test")
+    definition = parse_definition(content(folder), "test")
     window = definition.window.spec()
     assert not hasattr(window, "gap_ms")
     buckets = BucketGrid.of(window, definition.watermark.spec(), definition.lateness.allowed)
@@ -82,8 +82,8 @@ def test_rows_are_in_the_buckets_that_the_grid_says(spark: SparkSession, tmp_pat
     write_history(tmp_path / "data", history())
     plan, folder = planned(tmp_path, 0, 1), folder_of(tmp_path)
 
-    rows = indexed(
-        spark, parse(plan.definition, "test"), plan.inputs, folder, schema_of(plan.columns)
+    rows = extend_index(
+        spark, parse_definition(plan.definition, "test"), plan.inputs, folder, read_schema(plan.columns)
     ).rows.to_pylist()
 
     grid = folder.grid
@@ -107,7 +107,9 @@ def test_what_a_file_holds_is_known_also_where_another_is_as_large(
     plan, folder = planned(tmp_path, 0, 1), folder_of(tmp_path)
     assert (len({file.size_bytes for file in plan.inputs}) < len(plan.inputs)) == is_copied
 
-    found = indexed(spark, parse(plan.definition, "test"), plan.inputs, folder, schema_of(plan.columns))
+    found = extend_index(
+        spark, parse_definition(plan.definition, "test"), plan.inputs, folder, read_schema(plan.columns)
+    )
 
     held = found.rows.group_by("path").aggregate([("events", "sum")]).to_pylist()
     assert {row["path"]: row["events_sum"] for row in held} == {file.path: file.rows for file in plan.inputs}
@@ -126,7 +128,9 @@ def test_a_file_that_changed_since_it_was_planned_is_not_taken_for_the_old_one(
         shutil.copy(plan.inputs[1].path, changed)
 
     with pytest.raises(PlanError) as refused:
-        indexed(spark, parse(plan.definition, "test"), plan.inputs, folder, schema_of(plan.columns))
+        extend_index(
+            spark, parse_definition(plan.definition, "test"), plan.inputs, folder, read_schema(plan.columns)
+        )
     told, _, hint = str(refused.value).partition("\n\n")
     what = f"cannot extend the arrival index: 1 input file of {len(plan.inputs)} cannot be read as planned"
     assert told.startswith(f"{what}\n  changed: {changed} ")

@@ -12,18 +12,18 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
 from tests.spark.runs import WINDOWS, fates, panes, planned
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import Clock, Record
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.records import Record, SourceClock
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermarks import Emission
 from backstream.runs.plan import Mode
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid
 from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.watermarks import resolve
-from backstream.spark.watermarks.compress import heard
-from backstream.spark.watermarks.partial_streams import Part
-from backstream.spark.watermarks.timeline import Heard
+from backstream.spark.watermarks.compress import timeline_of_maxima
+from backstream.spark.watermarks.partial_streams import StreamSlice
+from backstream.spark.watermarks.timeline import WatermarkTimeline
 
 PARTITIONS = ("a", "b", "c")
 INDEX = ("path", "source_partition", "arrival_bucket")
@@ -57,7 +57,7 @@ def index_of(records: Iterable[Record], width_ms: int) -> ArrivalIndex:
     return ArrivalIndex(pa.table(table))
 
 
-def cells_of(records: Iterable[Record], clock: Clock) -> pa.Table:
+def cells_of(records: Iterable[Record], clock: SourceClock) -> pa.Table:
     """What `compressed` makes of them."""
     greatest_ms: dict[tuple[str, int], int] = {}
     for record in records:
@@ -73,18 +73,22 @@ def wrongly_met(chance: random.Random) -> tuple[list[Record], int]:
     """The events of an interval that the part has meet another watermark; how many records were not read."""
     records, interval_ms, idle_ms = stream(chance), chance.choice([1, 3, 7, 40]), chance.choice([0, 0, 25, 100])
     kind = chance.choice([StrategyKind.BOUNDED, StrategyKind.MONOTONOUS])
-    emission = Emission(Strategy(kind, chance.choice([0, 5, 40]), interval_ms, idle_ms))
+    emission = Emission(WatermarkStrategy(kind, chance.choice([0, 5, 40]), interval_ms, idle_ms))
     width_ms = chance.choice([10, idle_ms]) if idle_ms else chance.choice([5, 30, 100])
-    clock = Clock(records[0].arrival_time_ms - chance.choice([0, 2]), interval_ms, records[-1].arrival_time_ms)
+    clock = SourceClock(
+        records[0].arrival_time_ms - chance.choice([0, 2]), interval_ms, records[-1].arrival_time_ms
+    )
     start_ms = chance.randint(-100, 1_500)
     interval = Interval(start_ms, start_ms + chance.choice([20, 100]))
     buckets = BucketGrid(60, 0, 0, width_ms)
 
-    part = Part.of(index_of(records, width_ms), interval, buckets, emission, clock)
+    part = StreamSlice.of(index_of(records, width_ms), interval, buckets, emission, clock)
     read = [record for record in records if record.arrival_time_ms // width_ms in part.buckets]
 
-    whole = heard(cells_of(records, clock), emission, clock, PARTITIONS)
-    found = heard(part.joined(cells_of(read, clock), range(clock.last_tick + 1)), emission, clock, PARTITIONS)
+    whole = timeline_of_maxima(cells_of(records, clock), emission, clock, PARTITIONS)
+    found = timeline_of_maxima(
+        part.joined(cells_of(read, clock), range(clock.last_tick + 1)), emission, clock, PARTITIONS
+    )
     assert {str(record.arrival_time_ms // 100) for record in read} <= part.paths
     wrong = [each for each in inside(records, interval) if not same(each, clock, whole, found)]
     return wrong, len(records) - len(read)
@@ -94,7 +98,7 @@ def inside(records: Sequence[Record], interval: Interval) -> list[Record]:
     return [each for each in records if interval.start_ms <= each.event_time_ms < interval.end_ms]
 
 
-def same(record: Record, clock: Clock, *each: Heard) -> bool:
+def same(record: Record, clock: SourceClock, *each: WatermarkTimeline) -> bool:
     block = pa.array([clock.ticks_before(record.arrival_time_ms)]).to_numpy()
     return len({int(found.at_block(block)[0]) for found in each}) == 1
 
@@ -110,13 +114,15 @@ def test_a_part_meets_the_watermarks_of_the_whole(seed: int) -> None:
 
 
 def test_what_the_last_tick_saw_is_read_even_some_buckets_back() -> None:
-    clock, emission = Clock(2, 40, 100), Emission(Strategy(StrategyKind.MONOTONOUS, 0, 40))
+    clock, emission = SourceClock(2, 40, 100), Emission(WatermarkStrategy(StrategyKind.MONOTONOUS, 0, 40))
     records = [Record(2, 0, "", 1), Record(41, 0, "", 1_000), Record(44, 0, "", 900), Record(70, 0, "", 7)]
 
-    part = Part.of(index_of(records, 5), Interval(7, 8), BucketGrid(60, 0, 0, 5), emission, clock)
+    part = StreamSlice.of(index_of(records, 5), Interval(7, 8), BucketGrid(60, 0, 0, 5), emission, clock)
     read = [record for record in records if record.arrival_time_ms // 5 in part.buckets]
 
-    found = heard(part.joined(cells_of(read, clock), range(clock.last_tick + 1)), emission, clock, ["a"])
+    found = timeline_of_maxima(
+        part.joined(cells_of(read, clock), range(clock.last_tick + 1)), emission, clock, ["a"]
+    )
     assert found.at_block(pa.array([1]).to_numpy()).tolist() == [999]  # the tick at 42 came between the two
 
 
@@ -128,11 +134,11 @@ def test_a_session_late_in_a_long_history_is_replayed_without_reading_all_of_it(
     watermark = {"strategy": "bounded_out_of_orderness", "delay": "10m", "interval": "30s", "idle_timeout": "6h"}
     content = definition_of(tmp_path / "data", window=WINDOWS["session"], watermark=watermark)
     plan = planned(tmp_path, content, Mode.REPLAY, since=6, until=7)
-    expected = Expected(history, parse(content, "test"), plan.range)
+    expected = Expected(history, parse_definition(content, "test"), plan.range)
     parts = []
 
-    def noted(*told: object) -> Part:
-        parts.append(Part.of(*told))  # type: ignore[arg-type]
+    def noted(*told: object) -> StreamSlice:
+        parts.append(StreamSlice.of(*told))  # type: ignore[arg-type]
         return parts[-1]
 
     monkeypatch.setattr(resolve, "Part", type("Noted", (), {"of": staticmethod(noted)}))

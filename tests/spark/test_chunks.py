@@ -22,16 +22,16 @@ from tests.spark.runs import (
     rows,
 )
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.eventtime.instants import HOUR_MS
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Sliding
-from backstream.runs.manifest import total_fates
+from backstream.runs.manifest import sum_fates
 from backstream.runs.plan import Mode
 from backstream.runs.table_schemas import WORKING_COLUMNS
-from backstream.spark.chunk_group import Work
-from backstream.spark.chunk_job import Frames, replay_chunk, replay_chunks, results_of, tables
-from backstream.spark.watermarks.resolve import lateness
+from backstream.spark.chunk_group import ChunkGroup
+from backstream.spark.chunk_job import TableFrames, replay_chunk, replay_chunks, table_frames, window_results
+from backstream.spark.watermarks.resolve import resolve_lateness
 from backstream.spark.windows.fixed_windows import FixedWindows
 
 CUTS = [*((kind, "1d") for kind in WINDOWS), ("sliding", "3d")]
@@ -46,7 +46,7 @@ def test_a_replay_gives_what_the_reference_gives_however_it_is_cut(
     write_history(tmp_path / "data", history)
     content = definition_of(tmp_path / "data", window=window, backfill={"chunk": chunk})
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    expected = Expected(history, parse(content, "test"), plan.range)
+    expected = Expected(history, parse_definition(content, "test"), plan.range)
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
@@ -66,7 +66,7 @@ def test_every_kind_of_stream_is_replayed_as_the_reference_plays_it(
     window = WINDOWS["sliding"] if stream == "after each record" else WINDOWS["tumbling"]
     content = definition_of(tmp_path / "data", window=window, backfill={"chunk": "3d"}, **STREAMS[stream])
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    expected = Expected(history, parse(content, "test"), plan.range)
+    expected = Expected(history, parse_definition(content, "test"), plan.range)
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
@@ -76,7 +76,7 @@ def test_every_kind_of_stream_is_replayed_as_the_reference_plays_it(
 
 def test_some_records_of_these_histories_have_every_fate(tmp_path: Path) -> None:
     content = definition_of(tmp_path, window=WINDOWS["sliding with holes"])
-    found = Expected(random_history(seed=7), parse(content, "test"), days(0, 3)).fates()
+    found = Expected(random_history(seed=7), parse_definition(content, "test"), days(0, 3)).fates()
 
     assert set().union(*found.values()) == {"on_time", "late", "dropped", "unassigned", "duplicate"}
 
@@ -87,11 +87,11 @@ def test_a_recompute_knows_nothing_late(spark: SparkSession, tmp_path: Path, kin
     write_history(tmp_path / "data", history)
     content = definition_of(tmp_path / "data", window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
-    expected = Expected(history, parse(content, "test"), plan.range)
+    expected = Expected(history, parse_definition(content, "test"), plan.range)
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
-    found = set().union(*(counts for counts in total_fates(manifests).values()))
+    found = set().union(*(counts for counts in sum_fates(manifests).values()))
     assert found <= {"on_time", "duplicate", "unassigned"}
     assert published(manifests) == expected.published()
 
@@ -101,7 +101,7 @@ def test_every_pane_is_kept_when_the_definition_asks_for_all(spark: SparkSession
     write_history(tmp_path / "data", history)
     content = definition_of(tmp_path / "data", window=WINDOWS["sliding"], backfill={"panes": "all", "chunk": "3d"})
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    expected = Expected(history, parse(content, "test"), plan.range)
+    expected = Expected(history, parse_definition(content, "test"), plan.range)
 
     firings = rows(list(replay_chunks(spark, plan, plan.chunks)), "firings")
 
@@ -151,9 +151,9 @@ def test_slices_of_a_large_chunk_are_exchanged_once_and_grouped_by_as_many_tasks
     monkeypatch.setattr("backstream.spark.windows.aggregation.GROUPED_AT_ONCE", 60)
     monkeypatch.setattr("backstream.spark.windows.aggregation.WORTHWHILE", 1_000)  # hardly any two in one slice
     monkeypatch.setattr("backstream.spark.windows.aggregation.HOT", 1)
-    work = Work.of(spark, plan, plan.chunks)
+    work = ChunkGroup.of(spark, plan, plan.chunks)
 
-    results = results_of(work, DataFrame.cache)
+    results = window_results(work, DataFrame.cache)
     grouped = results.values(results.records().known)
 
     tasks = -(-work.expected_events // 60)
@@ -162,7 +162,7 @@ def test_slices_of_a_large_chunk_are_exchanged_once_and_grouped_by_as_many_tasks
     assert len(exchanges) == 1
     assert f"{tasks})" in exchanges[0]
     manifests = list(replay_chunks(spark, plan, plan.chunks))
-    expected = Expected(history, parse(content, "test"), plan.range)
+    expected = Expected(history, parse_definition(content, "test"), plan.range)
     assert published(manifests) == expected.published()
     if mode is Mode.REPLAY:
         assert panes(manifests) == expected.values()
@@ -218,13 +218,13 @@ def test_a_plan_spells_out_nothing_that_the_next_chunk_has_otherwise(
     write_history(tmp_path / "data", random_history(seed=3, rows=50))
     content = definition_of(tmp_path / "data", window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.REPLAY, since=1, until=3)
-    work = Work.of(spark, plan, plan.chunks[:1])
-    results = results_of(work, DataFrame.cache)
+    work = ChunkGroup.of(spark, plan, plan.chunks[:1])
+    results = window_results(work, DataFrame.cache)
     known, tallied, _, *_ = results.records()
     values = results.values(known)
-    frames = Frames(known, results.counts(tallied), values, lambda: values, lambda: set(Fate))
+    frames = TableFrames(known, results.counts(tallied), values, lambda: values, lambda: set(Fate))
 
-    made = dict(tables(work, results, frames))
+    made = dict(table_frames(work, results, frames))
 
     times = re.compile(rf"\b{str(work.interval.start_ms)[:6]}\d*\b")
     for name, rows_of_table in made.items():
@@ -239,7 +239,7 @@ def test_no_column_of_a_source_can_be_hidden_by_one_that_a_run_adds(
     content = definition_of(tmp_path / "data", window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
 
-    known = results_of(Work.of(spark, plan, plan.chunks), DataFrame.cache).records().known
+    known = window_results(ChunkGroup.of(spark, plan, plan.chunks), DataFrame.cache).records().known
 
     assert set(known.columns) - WORKING_COLUMNS == {"key", "value", "origin", "seq"}  # the source's own
 
@@ -254,7 +254,7 @@ def test_a_source_may_call_its_partition_what_a_run_calls_the_file(spark: SparkS
     del content["source"]["deduplicate_on"]
     content["source"]["partition"] = "source_file"
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    expected = Expected(history, parse(content, "test"), plan.range)
+    expected = Expected(history, parse_definition(content, "test"), plan.range)
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
@@ -267,10 +267,10 @@ def test_no_python_runs_in_the_plan_of_a_replay(spark: SparkSession, tmp_path: P
     plan = planned(
         tmp_path, definition_of(tmp_path / "data", window=WINDOWS["sliding"]), Mode.REPLAY, since=0, until=1
     )
-    work = Work.of(spark, plan, plan.chunks[:1])
+    work = ChunkGroup.of(spark, plan, plan.chunks[:1])
 
     window = Sliding(3 * HOUR_MS, HOUR_MS)
-    results = FixedWindows(work, window, lateness(work, window))
+    results = FixedWindows(work, window, resolve_lateness(work, window))
     known = results.records().known
     wanted = results.values(known)
 

@@ -13,10 +13,10 @@ import pytest
 from backstream.spark.java import (
     QUIET,
     VARIABLE,
-    archive,
-    is_complete,
-    options_to_read,
-    options_to_read_or_write,
+    archive_options,
+    archive_path,
+    archive_read_options,
+    is_archive_complete,
     settings_beside_class_path,
 )
 
@@ -33,37 +33,37 @@ print([each for each in jvm.java.lang.management.ManagementFactory.getRuntimeMXB
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "archives"))
-    found = archive()
+    found = archive_path()
     assert found is not None
     return found
 
 
 def test_the_first_java_writes_it_and_a_second_one_at_the_same_time_does_not(path: Path) -> None:
-    assert options_to_read() == ""
-    assert options_to_read_or_write() == f"-XX:ArchiveClassesAtExit={path} {TO_STDERR} {QUIET}"
-    assert options_to_read_or_write() == ""
+    assert archive_read_options() == ""
+    assert archive_options() == f"-XX:ArchiveClassesAtExit={path} {TO_STDERR} {QUIET}"
+    assert archive_options() == ""
 
 
 def test_one_that_nobody_finished_is_not_read_and_written_again_after_a_while(path: Path) -> None:
-    options_to_read_or_write()
+    archive_options()
     path.write_bytes(bytes(4096))
     mark = path.with_suffix(".mark")
     old = time.time() - 3_600
     os.utime(mark, (old, old))
 
-    assert options_to_read() == ""
-    assert options_to_read_or_write() == f"-XX:ArchiveClassesAtExit={path} {TO_STDERR} {QUIET}"
+    assert archive_read_options() == ""
+    assert archive_options() == f"-XX:ArchiveClassesAtExit={path} {TO_STDERR} {QUIET}"
 
 
 def test_one_of_other_jars_is_another_and_goes_when_the_new_one_is_written(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jar = spark_of(tmp_path / "spark", monkeypatch)
-    first = archive()
-    options_to_read_or_write()
+    first = archive_path()
+    archive_options()
     os.utime(jar, (1, 1))
-    second = archive()
-    options_to_read_or_write()
+    second = archive_path()
+    archive_options()
 
     assert second is not None
     assert len({path, first, second}) == 3
@@ -73,11 +73,11 @@ def test_one_of_other_jars_is_another_and_goes_when_the_new_one_is_written(
 def test_two_sparks_of_one_python_environment_keep_both_archives(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options_to_read_or_write()
+    archive_options()
     path.write_bytes(b"complete")
     spark_of(tmp_path / "other", monkeypatch)
-    other = archive()
-    options_to_read_or_write()
+    other = archive_path()
+    archive_options()
 
     assert other is not None
     assert {each.name for each in path.parent.iterdir()} == {
@@ -98,11 +98,11 @@ def spark_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_nobody_writes_where_nobody_may_or_wants(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "/proc/nowhere")
-    assert options_to_read_or_write() == ""
+    assert archive_options() == ""
     monkeypatch.setenv(VARIABLE, "")
-    assert (archive(), options_to_read_or_write()) == (None, "")
+    assert (archive_path(), archive_options()) == (None, "")
     monkeypatch.setenv(VARIABLE, f"{path.parent}/with space")
-    assert archive() is None
+    assert archive_path() is None
 
 
 @pytest.mark.parametrize("name", ["SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH"])
@@ -113,10 +113,10 @@ def test_none_is_written_where_the_class_path_has_a_folder_of_files(
     folder.mkdir()
     monkeypatch.setenv(name, str(folder))
     (folder / "spark-defaults.conf").write_text("spark.ui.enabled false\n")
-    assert options_to_read_or_write() == ""
+    assert archive_options() == ""
 
     (folder / "spark-defaults.conf").unlink()
-    assert options_to_read_or_write().startswith(f"-XX:ArchiveClassesAtExit={path} ")
+    assert archive_options().startswith(f"-XX:ArchiveClassesAtExit={path} ")
 
 
 def test_settings_are_named_by_their_file_where_their_folder_has_nothing_else(
@@ -160,7 +160,7 @@ def test_java_that_could_not_write_one_says_nothing_on_standard_output(path: Pat
 
 def test_java_writes_one_that_the_next_java_starts_with_without_a_word(path: Path) -> None:
     first, seconds = _session(), time.monotonic()
-    while not is_complete(path) and time.monotonic() - seconds < 120:
+    while not is_archive_complete(path) and time.monotonic() - seconds < 120:
         time.sleep(0.1)
     second = _session()
 

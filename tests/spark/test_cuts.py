@@ -13,7 +13,7 @@ from tests.spark.histories import DAY_ONE_MS, Row, definition_of, random_history
 from tests.spark.runs import planned, rows
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
-from backstream.runs.manifest import Manifest, total_fates
+from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk, replay_chunks
 
@@ -72,14 +72,14 @@ def test_however_a_range_is_cut_and_whatever_runs_together_the_rows_are_the_same
     assert [len(each) for each in others.values()] == [3, 2, 1]
     for each in others.values():
         assert len({manifest.attempt for manifest in each}) == 1
-        assert total_fates(each) == total_fates(alone)
+        assert sum_fates(each) == sum_fates(alone)
         assert all(manifest.events_read == events_of(manifest) for manifest in each)
         for suffix in TABLES:
             found = sorted_rows(each, suffix)
             assert found == sorted_rows(alone, suffix)
             assert found or suffix == "dropped"
     for one, other in zip(alone, others["1d"], strict=True):
-        assert total_fates([one]) == total_fates([other])
+        assert sum_fates([one]) == sum_fates([other])
         assert [sorted_rows([one], suffix) for suffix in TABLES] == [
             sorted_rows([other], suffix) for suffix in TABLES
         ]

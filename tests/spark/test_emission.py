@@ -17,19 +17,19 @@ from pyspark.sql import functions as F
 from tests.spark.test_parity import random_case, told
 
 from backstream.conformance import reference_engine
-from backstream.conformance.cases import Outcome, parse
-from backstream.conformance.spark_engine import engine
+from backstream.conformance.cases import EngineResult, parse_case
+from backstream.conformance.spark_engine import new_engine
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import MAX_MS, MIN_MS
-from backstream.eventtime.records import Clock, Fate, Record
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind
-from backstream.eventtime.watermarks import Emission, EmissionModel, Topology, watermarks
-from backstream.eventtime.window_operator import panes
+from backstream.eventtime.records import Fate, Record, SourceClock
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
+from backstream.eventtime.watermarks import Emission, EmissionModel, Topology, compute_watermarks
+from backstream.eventtime.window_operator import fire_windows
 from backstream.eventtime.windows import Tumbling
 from backstream.spark.watermarks import compress as on_spark
 from backstream.spark.watermarks import join
-from backstream.spark.watermarks.join import watermarked
-from backstream.spark.watermarks.user_generators import heard_by
+from backstream.spark.watermarks.join import add_watermarks
+from backstream.spark.watermarks.user_generators import timeline_of_events
 
 
 def case_of(chance: random.Random, number: int) -> dict[str, Any]:
@@ -42,9 +42,9 @@ def case_of(chance: random.Random, number: int) -> dict[str, Any]:
 
 def test_spark_agrees_with_the_reference_whenever_watermarks_move(spark: SparkSession) -> None:
     chance = random.Random(11)  # noqa: S311 - cases, not secrets
-    cases = [parse(case_of(chance, number)) for number in range(300)]
+    cases = [parse_case(case_of(chance, number)) for number in range(300)]
 
-    ours, theirs = engine(spark)(cases), reference_engine.play(cases)
+    ours, theirs = new_engine(spark)(cases), reference_engine.run_case(cases)
 
     pairs = zip(map(told, cases, ours), map(told, cases, theirs), strict=True)
     assert [(mine, judge) for mine, judge in pairs if mine != judge] == []
@@ -67,9 +67,9 @@ def test_the_first_record_after_a_silence_ends_idleness_though_it_is_old(spark: 
         ],
     }
 
-    for play in (reference_engine.play, engine(spark)):
-        [outcome] = play([parse(case)])
-        assert isinstance(outcome, Outcome)
+    for play in (reference_engine.run_case, new_engine(spark)):
+        [outcome] = play([parse_case(case)])
+        assert isinstance(outcome, EngineResult)
         assert outcome.watermarks == [(99, 1), (499, 2), (MAX_MS, 5)]
 
 
@@ -90,23 +90,23 @@ def test_many_rises_between_ticks_are_found_by_sorting(
             "event_time_ms": [each.event_time_ms for each in records],
         }
     )
-    clock = Clock(arrivals[0] - 700, interval_ms, arrivals[-1])
-    strategy = Strategy(StrategyKind.BOUNDED, 20, interval_ms, idle_timeout_ms=600)
+    clock = SourceClock(arrivals[0] - 700, interval_ms, arrivals[-1])
+    strategy = WatermarkStrategy(StrategyKind.BOUNDED, 20, interval_ms, idle_timeout_ms=600)
     emission = Emission(strategy, model=EmissionModel.RECORD)
     events = spark.createDataFrame(table)
 
     # Without ticks a silent partition would never be idle, and hold everything back.
     silent = ["2"] if interval_ms else []
-    heard = heard_by(events, emission, clock, silent)
-    met = events.transform(watermarked(spark, heard, clock)).orderBy("arrival_seq").collect()
+    heard = timeline_of_events(events, emission, clock, silent)
+    met = events.transform(add_watermarks(spark, heard, clock)).orderBy("arrival_seq").collect()
 
-    theirs = watermarks(records, emission, clock, range(2 + len(silent)))
+    theirs = compute_watermarks(records, emission, clock, range(2 + len(silent)))
     assert [row.watermark_ms for row in met] == theirs.in_force_ms
     assert heard.all_rises_ms().tolist() == [event.watermark_ms for event in theirs.events]
     assert heard.most_in_block() > 3
 
 
-def cells_of(records: list[Record], clock: Clock) -> pa.Table:
+def cells_of(records: list[Record], clock: SourceClock) -> pa.Table:
     """What `compressed` yields where nothing but ticks moves watermarks."""
     cells: dict[tuple[str, int], dict[str, Any]] = {}
     for number, record in enumerate(records):
@@ -129,14 +129,16 @@ def test_a_time_lag_is_heard_without_listing_its_ticks(
         arrivals = sorted(chance.randrange(chance.choice([50, 900])) * 10 for _ in range(chance.randint(1, 12)))
         records = [Record(at, chance.randrange(2), "", at) for at in arrivals]
         interval_ms = chance.choice([10, 70])
-        strategy = Strategy(StrategyKind.TIME_LAG, 35, interval_ms, chance.choice([0, 0, 30, 400]))
+        strategy = WatermarkStrategy(StrategyKind.TIME_LAG, 35, interval_ms, chance.choice([0, 0, 30, 400]))
         emission = Emission(strategy, topology, releases_ended)
-        clock = Clock(arrivals[0], interval_ms, arrivals[-1] + chance.choice([0, 2_000]))
+        clock = SourceClock(arrivals[0], interval_ms, arrivals[-1] + chance.choice([0, 2_000]))
         partitions = sorted({each.source_partition for each in records} | {2})
 
-        ours = on_spark.heard(cells_of(records, clock), emission, clock, [str(each) for each in partitions])
+        ours = on_spark.timeline_of_maxima(
+            cells_of(records, clock), emission, clock, [str(each) for each in partitions]
+        )
 
-        theirs = watermarks(records, emission, clock, partitions)
+        theirs = compute_watermarks(records, emission, clock, partitions)
         rises = [event.watermark_ms for event in theirs.events]
         assert ours.all_rises_ms().tolist() == rises
         blocks = np.array([clock.ticks_before(record.arrival_time_ms) for record in records])
@@ -159,26 +161,33 @@ def test_a_time_lag_is_heard_without_listing_its_ticks(
 def test_a_stream_that_was_compressed_too_far_is_refused(
     kind: StrategyKind, model: EmissionModel, what: str
 ) -> None:
-    clock = Clock(0, 200, 10)
+    clock = SourceClock(0, 200, 10)
     with pytest.raises(PlanError) as refused:
-        on_spark.heard(cells_of([Record(0, 0, "", 0)], clock), Emission(Strategy(kind), model=model), clock, ["0"])
+        on_spark.timeline_of_maxima(
+            cells_of([Record(0, 0, "", 0)], clock), Emission(WatermarkStrategy(kind), model=model), clock, ["0"]
+        )
     assert str(refused.value) == (
         f"{what} do not follow from a stream compressed by ticks; `generators.heard_by` keeps what they need"
     )
 
 
 def test_punctuated_watermarks_without_markers_are_refused(spark: SparkSession) -> None:
-    events = spark.createDataFrame(cells_of([Record(0, 0, "", 0)], Clock(0, 200, 10)).drop_columns("marker_ms"))
+    events = spark.createDataFrame(
+        cells_of([Record(0, 0, "", 0)], SourceClock(0, 200, 10)).drop_columns("marker_ms")
+    )
     with pytest.raises(PlanError) as refused:
-        heard_by(events, Emission(Strategy(StrategyKind.PUNCTUATED)), Clock(0, 200, 10))
+        timeline_of_events(events, Emission(WatermarkStrategy(StrategyKind.PUNCTUATED)), SourceClock(0, 200, 10))
     assert str(refused.value) == "punctuated watermarks need the column `marker_ms`"
 
 
 def test_years_of_a_time_lag_take_no_time() -> None:
-    emission, clock = Emission(Strategy(StrategyKind.TIME_LAG, delay_ms=7)), Clock(0, 200, 1_700_000_000_000)
+    emission, clock = (
+        Emission(WatermarkStrategy(StrategyKind.TIME_LAG, delay_ms=7)),
+        SourceClock(0, 200, 1_700_000_000_000),
+    )
     records = [Record(0, 0, "", 0), Record(1_699_999_999_999, 0, "", 0)]
 
-    heard = on_spark.heard(cells_of(records, clock), emission, clock, ["0"])
+    heard = on_spark.timeline_of_maxima(cells_of(records, clock), emission, clock, ["0"])
 
     assert heard.at_block(np.array([0, 1, 8_499_999_999])).tolist() == [MIN_MS, 193, 1_699_999_999_793]
     assert heard.at_firing_ms(np.array([1_000_000_000])).tolist() == [1_000_000_193]
@@ -222,12 +231,12 @@ def test_micro_batches_drop_what_structured_streaming_drops(
 ) -> None:
     reported = structured_streaming(spark, tmp_path, delay_ms=delay_ms)
 
-    strategy = Strategy(StrategyKind.BOUNDED, delay_ms, interval_ms=100)
+    strategy = WatermarkStrategy(StrategyKind.BOUNDED, delay_ms, interval_ms=100)
     emission = Emission(strategy, model=EmissionModel.MICRO_BATCH)
     arrivals = [(100 * number, event_ms) for number, batch in enumerate(BATCHES) for event_ms in batch]
     records = [Record(at, number % 2, "a", event_ms) for number, (at, event_ms) in enumerate(arrivals)]
-    heard = watermarks(records, emission, Clock(0, 100, 600), [0, 1, 2])
-    fates = panes(records, heard, Tumbling(10_000), allowed_lateness_ms=0).fates
+    heard = compute_watermarks(records, emission, SourceClock(0, 100, 600), [0, 1, 2])
+    fates = fire_windows(records, heard, Tumbling(10_000), allowed_lateness_ms=0).fates
     dropped = [0] * len(BATCHES)
     for record, fate in zip(records, fates, strict=True):
         dropped[record.arrival_time_ms // 100] += fate is Fate.DROPPED
@@ -239,9 +248,9 @@ def test_after_each_record_comes_its_watermark_and_never_before_it() -> None:
     #  arrival     0   0   1   1
     #  event time  10  30  20  40
     records = [Record(at, 0, "a", event) for at, event in [(0, 10), (0, 30), (1, 20), (1, 40)]]
-    strategy = Strategy(StrategyKind.BOUNDED, delay_ms=5, interval_ms=0)
+    strategy = WatermarkStrategy(StrategyKind.BOUNDED, delay_ms=5, interval_ms=0)
 
-    heard = watermarks(records, Emission(strategy, model=EmissionModel.RECORD), Clock(0, 0, 1), [0])
+    heard = compute_watermarks(records, Emission(strategy, model=EmissionModel.RECORD), SourceClock(0, 0, 1), [0])
 
     assert heard.in_force_ms == [MIN_MS, 4, 24, 24]
     assert [(event.watermark_ms, event.after) for event in heard.events] == [(4, 0), (24, 1), (34, 3), (MAX_MS, 3)]

@@ -13,14 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backstream.errors import SpecError
 from backstream.eventtime.instants import MIN_MS
-from backstream.eventtime.records import Clock, Record
-from backstream.eventtime.watermark_generators import Custom, Strategy, StrategyKind
-from backstream.eventtime.watermarks import Emission, Topology, watermarks
+from backstream.eventtime.records import Record, SourceClock
+from backstream.eventtime.watermark_generators import CustomWatermarks, StrategyKind, WatermarkStrategy
+from backstream.eventtime.watermarks import Emission, Topology, compute_watermarks
 from backstream.examples.generators import SmoothedLag
 from backstream.spark.watermarks import user_generators
-from backstream.spark.watermarks.join import watermarked
-from backstream.spark.watermarks.timeline import Heard
-from backstream.spark.watermarks.user_generators import heard_by
+from backstream.spark.watermarks.join import add_watermarks
+from backstream.spark.watermarks.timeline import WatermarkTimeline
+from backstream.spark.watermarks.user_generators import timeline_of_events
 
 HOSTILE = '''
 class Moody:
@@ -72,7 +72,7 @@ def users_module(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
 def custom(
     target: str, options: dict[str, int], topology: Topology = Topology.SPLITS, idle_timeout_ms: int = 0
 ) -> Emission:
-    strategy = Strategy(StrategyKind.CUSTOM, 0, 10, idle_timeout_ms, generator=target, options=options)
+    strategy = WatermarkStrategy(StrategyKind.CUSTOM, 0, 10, idle_timeout_ms, generator=target, options=options)
     return Emission(strategy, topology)
 
 
@@ -101,7 +101,7 @@ def random_stream(chance: random.Random) -> list[Record]:
     ]
 
 
-def in_force_ms(heard: Heard, records: list[Record], clock: Clock) -> list[int]:
+def in_force_ms(heard: WatermarkTimeline, records: list[Record], clock: SourceClock) -> list[int]:
     """What each record meets, by the definition of `Heard`."""
     met = []
     for number, record in enumerate(records):
@@ -138,21 +138,23 @@ def test_spark_hears_what_the_reference_hears(
         records = random_stream(chance)
         target, options = made(chance, users_module)
         emission = custom(target, options, topology, idle_timeout_ms)
-        clock = Clock(records[0].arrival_time_ms, 10, records[-1].arrival_time_ms + chance.choice([0, 300]))
+        clock = SourceClock(records[0].arrival_time_ms, 10, records[-1].arrival_time_ms + chance.choice([0, 300]))
 
         expected = chance.choice([[], ["C"]])
 
-        ours = heard_by(frame(spark, records), emission, clock, expected)
+        ours = timeline_of_events(frame(spark, records), emission, clock, expected)
 
         partitions = sorted({each.source_partition for each in records} | {2 for _ in expected})
-        theirs = watermarks(records, emission, clock, partitions)
+        theirs = compute_watermarks(records, emission, clock, partitions)
         assert ours.all_rises_ms().tolist() == [event.watermark_ms for event in theirs.events], (target, options)
         assert in_force_ms(ours, records, clock) == theirs.in_force_ms
 
 
-def heard_here(records: list[Record], emission: Emission, clock: Clock, partitions: list[int]) -> Heard:
+def heard_here(
+    records: list[Record], emission: Emission, clock: SourceClock, partitions: list[int]
+) -> WatermarkTimeline:
     """What `heard_by` makes of a stream, without Spark between the two halves."""
-    new_generator = Custom(emission.strategy.generator, emission.strategy.options)
+    new_generator = CustomWatermarks(emission.strategy.generator, emission.strategy.options)
     groups: dict[object, list[dict[str, object]]] = {}
     for number, record in enumerate(records):
         name = "ABC"[record.source_partition]
@@ -186,37 +188,37 @@ def test_both_halves_make_what_the_reference_makes(
         records = random_stream(chance)
         target, options = made(chance, users_module)
         emission = custom(target, options, topology, idle_timeout_ms)
-        clock = Clock(records[0].arrival_time_ms, 10, records[-1].arrival_time_ms + chance.choice([0, 300]))
+        clock = SourceClock(records[0].arrival_time_ms, 10, records[-1].arrival_time_ms + chance.choice([0, 300]))
         partitions = sorted({each.source_partition for each in records} | chance.choice([set(), {2}]))
 
         ours = heard_here(records, emission, clock, partitions)
 
-        theirs = watermarks(records, emission, clock, partitions)
+        theirs = compute_watermarks(records, emission, clock, partitions)
         assert ours.all_rises_ms().tolist() == [event.watermark_ms for event in theirs.events], (target, options)
         assert in_force_ms(ours, records, clock) == theirs.in_force_ms
 
 
 def test_records_look_their_watermark_up(spark: SparkSession, users_module: str) -> None:
     records = random_stream(random.Random(5))  # noqa: S311 - a test's stream, not a secret
-    clock = Clock(records[0].arrival_time_ms, 10, records[-1].arrival_time_ms)
+    clock = SourceClock(records[0].arrival_time_ms, 10, records[-1].arrival_time_ms)
     emission = custom(f"{users_module}:Moody", {"every": 2}, idle_timeout_ms=45)
     events = frame(spark, records)
 
-    met = events.transform(watermarked(spark, heard_by(events, emission, clock), clock))
+    met = events.transform(add_watermarks(spark, timeline_of_events(events, emission, clock), clock))
 
     found = [row.watermark_ms for row in met.orderBy("arrival_seq").collect()]
-    assert found == watermarks(records, emission, clock, [0, 1]).in_force_ms
+    assert found == compute_watermarks(records, emission, clock, [0, 1]).in_force_ms
     assert len(set(found)) > 5
 
 
 def test_a_generator_may_be_given_as_it_is(spark: SparkSession) -> None:
     records = random_stream(random.Random(6))  # noqa: S311 - a test's stream, not a secret
-    clock = Clock(records[0].arrival_time_ms, 10, records[-1].arrival_time_ms)
-    emission = Emission(Strategy(StrategyKind.NONE, interval_ms=10))
+    clock = SourceClock(records[0].arrival_time_ms, 10, records[-1].arrival_time_ms)
+    emission = Emission(WatermarkStrategy(StrategyKind.NONE, interval_ms=10))
 
-    ours = heard_by(frame(spark, records), emission, clock, new_generator=SmoothedLag)
+    ours = timeline_of_events(frame(spark, records), emission, clock, new_generator=SmoothedLag)
 
-    theirs = watermarks(records, emission, clock, [0, 1], SmoothedLag)
+    theirs = compute_watermarks(records, emission, clock, [0, 1], SmoothedLag)
     assert ours.all_rises_ms().tolist() == [event.watermark_ms for event in theirs.events]
     assert len(theirs.events) > 3
 
@@ -246,12 +248,12 @@ STREAM = [Record(0, 0, "", 10), Record(15, 1, "", 20), Record(40, 0, "", 30)]
 def test_what_is_wrong_with_a_generator_is_said_on_both_engines(
     spark: SparkSession, users_module: str, name: str, options: dict[str, int], says: str
 ) -> None:
-    emission, clock = custom(f"{users_module}:{name}", options), Clock(0, 10, 40)
+    emission, clock = custom(f"{users_module}:{name}", options), SourceClock(0, 10, 40)
 
     with pytest.raises(SpecError) as on_spark:
-        heard_by(frame(spark, STREAM), emission, clock)
+        timeline_of_events(frame(spark, STREAM), emission, clock)
     with pytest.raises(SpecError) as on_reference:
-        watermarks(STREAM, emission, clock, [0, 1])
+        compute_watermarks(STREAM, emission, clock, [0, 1])
 
     says = f"watermark generator users_generators:{name} {says}"
     assert (str(on_spark.value), str(on_reference.value)) == (

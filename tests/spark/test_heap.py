@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from backstream.cli import app
 from backstream.errors import SpecError
 from backstream.spark import heap
-from backstream.spark.heap import Heap, driver_heap, machine_bytes
+from backstream.spark.heap import Heap, driver_heap, machine_memory_bytes
 
 GB = 2**30
 VARIABLES = (
@@ -58,7 +58,7 @@ def test_a_container_without_a_limit_has_the_memory_of_the_machine(
 ) -> None:
     container(monkeypatch, tmp_path, "max", str(2**63 - 4096))
 
-    assert machine_bytes() == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert machine_memory_bytes() == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def test_a_large_machine_gives_no_more_than_java_has_short_pointers_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from backstream.errors import ContractError
 from backstream.eventtime.instants import epoch_ms
 from backstream.eventtime.windows import Tumbling
 from backstream.runs.home import HOME_VARIABLE
-from backstream.runs.manifest import Manifest, total_fates
+from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunks
 
@@ -129,7 +129,7 @@ def test_columns_that_were_promoted_added_or_reordered_are_read_as_one(
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
     assert results(manifests) == expected(old, new)
-    assert total_fates(manifests) == {"A": {"on_time": 100}}
+    assert sum_fates(manifests) == {"A": {"on_time": 100}}
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -143,7 +143,7 @@ def test_a_file_without_a_column_that_says_when_goes_to_quarantine_as_a_whole(
     plan = planned(tmp_path, write_definition(tmp_path), mode=mode)
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
-    assert total_fates(manifests) == {"A": {"on_time": 1, "quarantined": 1}}
+    assert sum_fates(manifests) == {"A": {"on_time": 1, "quarantined": 1}}
 
 
 def test_what_spark_has_written_as_int96_is_read(spark: SparkSession, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_what_spark_has_written_as_int96_is_read(spark: SparkSession, tmp_path: 
     plan = planned(tmp_path, write_definition(tmp_path), mode=Mode.RECOMPUTE)
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
-    assert total_fates(manifests) == {"A": {"on_time": 2}}
+    assert sum_fates(manifests) == {"A": {"on_time": 2}}
 
 
 def quarantined(manifests: list[Manifest]) -> dict[str, dict[str, Any]]:
@@ -215,7 +215,7 @@ def test_damaged_pages_are_met_by_those_who_read_them_and_named_in_one_sentence(
     definition = write_definition(damaged)
     sound = [planned(damaged, definition, f"2024-03-0{day}", f"2024-03-0{day + 1}") for day in (1, 3)]
     for plan in sound:
-        assert total_fates(list(replay_chunks(spark, plan, plan.chunks))) == {"A": {"on_time": 1}}
+        assert sum_fates(list(replay_chunks(spark, plan, plan.chunks))) == {"A": {"on_time": 1}}
 
     plan = planned(damaged, definition, "2024-03-02", "2024-03-03")
     with pytest.raises(ContractError) as refused:

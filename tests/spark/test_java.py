@@ -16,9 +16,9 @@ from backstream.spark.java import (
     OPTIONS_VARIABLE,
     PARALLEL_COLLECTOR,
     SMALL_INPUT_BYTES,
-    huge_pages,
-    tune,
-    tuned,
+    huge_page_options,
+    java_options,
+    tune_java,
 )
 
 OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
@@ -36,8 +36,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def asked() -> str | None:
     """Spark's variable after two calls."""
-    tune()
-    tune()
+    java_options()
+    java_options()
     return os.environ.get(OPTIONS_VARIABLE)
 
 
@@ -89,11 +89,11 @@ def test_nobody_asks_where_nothing_can_be_read(
 ) -> None:
     environment.setattr(java, "HUGE_PAGES", tmp_path / place)
 
-    assert huge_pages() is None
+    assert huge_page_options() is None
     assert asked() is None
 
 
-@pytest.mark.skipif(huge_pages() != ASKED_FOR, reason="no huge pages for who asks")
+@pytest.mark.skipif(huge_page_options() != ASKED_FOR, reason="no huge pages for who asks")
 @pytest.mark.skipif("UseTransparentHugePages" in os.environ.get(OPTIONS_VARIABLE, ""), reason="chosen otherwise")
 def test_the_java_of_a_session_asks(spark: SparkSession) -> None:
     jvm = spark._jvm  # noqa: SLF001 - Spark does not tell it
@@ -106,7 +106,7 @@ def test_the_java_of_a_session_asks(spark: SparkSession) -> None:
 
 def options_within(heap: str | None, input_bytes: int | None = None) -> list[str]:
     """What a Java is asked for that is started now, on a machine without huge pages."""
-    with tuned(heap, input_bytes):
+    with tune_java(heap, input_bytes):
         return os.environ.get(OPTIONS_VARIABLE, "").split()
 
 

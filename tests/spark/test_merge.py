@@ -10,9 +10,9 @@ import pytest
 
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import Clock, Record
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind
-from backstream.eventtime.watermarks import Emission, Topology, watermarks
+from backstream.eventtime.records import Record, SourceClock
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
+from backstream.eventtime.watermarks import Emission, Topology, compute_watermarks
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid
 from backstream.spark.watermarks import firing_times_from_index
@@ -58,7 +58,7 @@ def random_emission(chance: random.Random) -> Emission:
     kind = chance.choice([StrategyKind.BOUNDED, StrategyKind.MONOTONOUS])
     idle_timeout_ms = 0 if topology is Topology.SUBTASKS else chance.choice([0, 7, 25, 100])
     return Emission(
-        Strategy(kind, chance.choice([0, 4, 33]), chance.choice([1, 5, 20]), idle_timeout_ms), topology
+        WatermarkStrategy(kind, chance.choice([0, 4, 33]), chance.choice([1, 5, 20]), idle_timeout_ms), topology
     )
 
 
@@ -79,12 +79,12 @@ def test_the_index_tells_when_each_window_fires_and_is_gone(seed: int) -> None:
     records, emission, window = stream(chance), random_emission(chance), random_window(chance)
     lateness_ms = chance.choice([0, 3, 10, 45])
     last_ms = records[-1].arrival_time_ms if records else 100
-    clock = Clock(chance.randint(-60, 60), emission.strategy.interval_ms, last_ms)
+    clock = SourceClock(chance.randint(-60, 60), emission.strategy.interval_ms, last_ms)
     grid = WindowGrid.of(window, Interval(-100, max(last_ms, 0) + 100))
     buckets = BucketGrid.of(window, emission, lateness_ms)
-    heard = watermarks(records, emission, clock, range(len(PARTITIONS)))
+    heard = compute_watermarks(records, emission, clock, range(len(PARTITIONS)))
 
-    found = firing_times_from_index.thresholds(
+    found = firing_times_from_index.firing_times_from_index(
         index_of(records, buckets), buckets, grid, emission, clock, lateness_ms, PARTITIONS
     )
 

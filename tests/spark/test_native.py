@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
 from tests.spark.runs import STREAMS, WINDOWS, fates, panes, planned, published, rows
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.errors import SpecError
 from backstream.native import task_cuts
 from backstream.runs.manifest import Manifest
@@ -58,7 +58,7 @@ def test_a_replay_gives_what_the_reference_gives_however_it_is_cut(
     write_history(tmp_path / "data", history)
     content = native_definition(tmp_path / "data", chunk, window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    expected = Expected(history, parse(content, "test"), plan.range)
+    expected = Expected(history, parse_definition(content, "test"), plan.range)
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
@@ -79,7 +79,7 @@ def test_sessions_of_every_kind_of_stream_are_replayed_as_the_reference_plays_th
     write_history(tmp_path / "data", history)
     content = native_definition(tmp_path / "data", "1d", window=WINDOWS[kind], **STREAMS[stream])
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    expected = Expected(history, parse(content, "test"), plan.range)
+    expected = Expected(history, parse_definition(content, "test"), plan.range)
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
@@ -97,7 +97,7 @@ def test_every_kind_of_stream_is_replayed_as_the_reference_plays_it(
     window = WINDOWS["sliding"] if stream == "after each record" else WINDOWS["tumbling"]
     content = native_definition(tmp_path / "data", "3d", window=window, **STREAMS[stream])
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    expected = Expected(history, parse(content, "test"), plan.range)
+    expected = Expected(history, parse_definition(content, "test"), plan.range)
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
@@ -111,7 +111,7 @@ def test_a_recompute_knows_nothing_late(spark: SparkSession, tmp_path: Path, kin
     write_history(tmp_path / "data", history)
     content = native_definition(tmp_path / "data", window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
-    expected = Expected(history, parse(content, "test"), plan.range)
+    expected = Expected(history, parse_definition(content, "test"), plan.range)
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
@@ -386,7 +386,7 @@ def test_where_the_native_engine_fails_spark_computes_and_the_log_says_so(
         pq.write_table(_with_column(file), file)
     content = native_definition(tmp_path / "data", window=WINDOWS["tumbling"], backfill={"engine": "auto"})
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
-    expected = Expected(random_history(2, rows=50), parse(content, "test"), plan.range)
+    expected = Expected(random_history(2, rows=50), parse_definition(content, "test"), plan.range)
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 

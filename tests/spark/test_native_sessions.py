@@ -14,24 +14,24 @@ from tests.spark.runs import WINDOWS, planned
 from tests.spark.test_native import native_definition
 
 from backstream.errors import ContractError, CountError
-from backstream.native.task import Done
-from backstream.native.task_runner import Task, run_task
+from backstream.native.task import TaskResult
+from backstream.native.task_runner import Task, run_native_task
 from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.native import sessions, windows
-from backstream.spark.native.outputs import run_tasks
+from backstream.spark.native.outputs import run_native_tasks
 
 
 def run_with(
-    spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[Done], Done]
+    spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[TaskResult], TaskResult]
 ) -> None:
     """Run a range whose tasks say something else than they did."""
     write_history(folder / "data", random_history(4, rows=80))
     content = native_definition(folder / "data", window=WINDOWS["session"])
     plan = planned(folder, content, Mode.REPLAY, since=0, until=3)
 
-    def done(*asked: Any) -> dict[int, Done]:
-        return {number: told(each) for number, each in run_tasks(*asked).items()}
+    def done(*asked: Any) -> dict[int, TaskResult]:
+        return {number: told(each) for number, each in run_native_tasks(*asked).items()}
 
     monkeypatch.setattr(sessions, "run_tasks", done)
     list(replay_chunks(spark, plan, plan.chunks))
@@ -47,23 +47,23 @@ def test_a_task_that_outlives_the_job_leaves_no_file_for_the_others(
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     asked: list[Task] = []
 
-    def done(spark: SparkSession, tasks: Sequence[Task]) -> dict[int, Done]:
+    def done(spark: SparkSession, tasks: Sequence[Task]) -> dict[int, TaskResult]:
         asked.extend(tasks)
-        return run_tasks(spark, tasks)
+        return run_native_tasks(spark, tasks)
 
     for module in (sessions, windows):
         monkeypatch.setattr(module, "run_tasks", done)
     list(replay_chunks(spark, plan, plan.chunks))
 
     with pytest.raises(RuntimeError, match="the native engine could not compute"):
-        run_task(asked[0])
+        run_native_task(asked[0])
     assert [*tmp_path.rglob("*.scratch*")] == []
 
 
 def test_units_that_are_lost_are_an_error_that_names_both_counts(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def one_less(each: Done) -> Done:
+    def one_less(each: TaskResult) -> TaskResult:
         return each if each.units else replace(each, in_units=max(0, each.in_units - 1))
 
     said = r"the units of sessions hold \d+ records, the sessions made of them \d+"
@@ -77,7 +77,7 @@ def test_executors_with_different_hashes_are_named(
     monkeypatch.setattr("backstream.native.task_cuts.TASK_ROWS", 20)
     monkeypatch.setattr("backstream.native.task_cuts.MOST_READ", 1_000)
 
-    def of_another_version(each: Done) -> Done:
+    def of_another_version(each: TaskResult) -> TaskResult:
         return replace(each, hashed_by=f"DuckDB {each.number}", host=f"worker-{each.number}")
 
     with pytest.raises(ContractError, match="into two shares: DuckDB 0 on worker-0, DuckDB 1 on worker-1"):

@@ -7,7 +7,7 @@ from pyspark.errors import ArithmeticException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backstream.spark.windows.partial_aggregates import partials
+from backstream.spark.windows.partial_aggregates import split_aggregates
 
 MERGING = {
     "rows": "count(*)",
@@ -54,7 +54,7 @@ def direct(frame: DataFrame, aggregates: dict[str, str]) -> DataFrame:
 
 def stepwise(frame: DataFrame, aggregates: dict[str, str]) -> DataFrame:
     """Merged twice, as parts may be."""
-    steps = partials(frame, aggregates)
+    steps = split_aggregates(frame, aggregates)
     assert steps
     once = frame.groupBy("grp", "part").agg(*steps.partial)
     twice = once.groupBy("grp", F.col("part") > F.lit(1)).agg(*steps.merged)
@@ -87,7 +87,7 @@ def test_aggregates_from_parts_have_the_values_and_types_of_direct_ones(spark: S
     ],
 )
 def test_what_needs_all_rows_at_once_is_not_taken_apart(spark: SparkSession, call: str) -> None:
-    assert partials(rows(spark), {"rows": "count(*)", "other": call}) is None
+    assert split_aggregates(rows(spark), {"rows": "count(*)", "other": call}) is None
 
 
 def test_a_sum_that_overflows_still_fails(spark: SparkSession) -> None:

@@ -13,15 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import Expected, Row, definition_of, random_history, write_history
 from tests.spark.runs import STREAMS, WINDOWS, fates, panes, physical_plan, planned, published, rows
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.eventtime.windows import Session
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode
 from backstream.source.arrival_index import BucketGrid, IndexFolder
-from backstream.spark.arrival_index import bucketed, indexed
-from backstream.spark.chunk_group import Work
-from backstream.spark.chunk_job import replay_chunks, results_of
-from backstream.spark.watermarks.compress import ClockColumns, compressed
+from backstream.spark.arrival_index import bucket_events, extend_index
+from backstream.spark.chunk_group import ChunkGroup
+from backstream.spark.chunk_job import replay_chunks, window_results
+from backstream.spark.watermarks.compress import ClockColumns, compress_events
 
 NAMES = {"A": "10", "B": "2", "C": "-1"}
 """Their order as text is not their order as numbers."""
@@ -47,7 +47,7 @@ def replayed_as_expected(
 ) -> list[Manifest]:
     """Replay it, and compare with the reference."""
     plan = planned(folder, content, Mode.REPLAY, since=0, until=3)
-    expected = Expected(history, parse(content, "test"), plan.range)
+    expected = Expected(history, parse_definition(content, "test"), plan.range)
     manifests = list(replay_chunks(spark, plan, plan.chunks))
     assert fates(manifests) == expected.fates()
     assert panes(manifests) == expected.values()
@@ -96,9 +96,9 @@ def test_an_unreadable_record_of_one_has_no_place_in_the_index(spark: SparkSessi
     with_hole = pa.concat_arrays([pa.nulls(1, times.type), times.slice(1)])
     pq.write_table(table.set_column(0, "happened_at", with_hole), file)
     plan = planned(tmp_path, definition(tmp_path / "data", "tumbling"), Mode.REPLAY, since=0, until=3)
-    work = Work.of(spark, plan, plan.chunks)
+    work = ChunkGroup.of(spark, plan, plan.chunks)
 
-    index = indexed(spark, work.definition, plan.inputs, folder_of(tmp_path, work), work.schema)
+    index = extend_index(spark, work.definition, plan.inputs, folder_of(tmp_path, work), work.schema)
 
     assert index.unplaced() == {str(file)}
     assert index.partitions() == set(NAMES.values())
@@ -113,7 +113,7 @@ def test_text_is_made_of_them_only_when_they_are_grouped(
     content = definition(tmp_path / "data", "tumbling")
     content["source"]["deduplicate_on"] = []  # to find copies, rows are moved as they are
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    work = Work.of(spark, plan, plan.chunks)
+    work = ChunkGroup.of(spark, plan, plan.chunks)
 
     _, *below = physical_plan(grouped(work, grouping)).split("HashAggregate")
 
@@ -121,20 +121,20 @@ def test_text_is_made_of_them_only_when_they_are_grouped(
     assert not [each for each in below if "source_partition" in each and " as string)" in each]
 
 
-def buckets_of(work: Work) -> BucketGrid:
+def buckets_of(work: ChunkGroup) -> BucketGrid:
     window = work.definition.window.spec()
     assert not isinstance(window, Session)
     return BucketGrid.of(window, work.emission, work.definition.lateness.allowed)
 
 
-def folder_of(home: Path, work: Work) -> IndexFolder:
+def folder_of(home: Path, work: ChunkGroup) -> IndexFolder:
     return IndexFolder.of(home / "index", work.definition.name, work.definition.read_by, buckets_of(work))
 
 
-def grouped(work: Work, grouping: str) -> DataFrame:
+def grouped(work: ChunkGroup, grouping: str) -> DataFrame:
     if grouping == "metrics":
-        results = results_of(work, DataFrame.cache)
+        results = window_results(work, DataFrame.cache)
         return results.counts(results.records().known).rows
     if grouping == "watermarks":
-        return compressed(work.recorded.all(), ClockColumns.of(work.clock), (), work.emission)
-    return bucketed(work.recorded.all(), buckets_of(work), ())
+        return compress_events(work.recorded.all(), ClockColumns.of(work.clock), (), work.emission)
+    return bucket_events(work.recorded.all(), buckets_of(work), ())

@@ -14,21 +14,21 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
 from tests.spark.runs import STREAMS, WINDOWS, fates, panes, physical_plan, planned
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MIN_MS
-from backstream.eventtime.records import Clock
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.records import SourceClock
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermarks import Emission
 from backstream.runs.plan import InputFile, Mode
-from backstream.spark.chunk_group import Work
+from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.watermarks import join
 from backstream.spark.watermarks import partial_streams as module
-from backstream.spark.watermarks.partial_streams import cut, heard_of
-from backstream.spark.watermarks.tick_maxima import Merge, merged
-from backstream.spark.watermarks.user_generators import heard_by
+from backstream.spark.watermarks.partial_streams import split_ticks, timeline_of_files
+from backstream.spark.watermarks.tick_maxima import TickMerger, merge_maxima
+from backstream.spark.watermarks.user_generators import timeline_of_events
 
-DAY_OF_HOURS = Clock(0, HOUR_MS, DAY_MS)
+DAY_OF_HOURS = SourceClock(0, HOUR_MS, DAY_MS)
 
 
 def arriving(rows: int, first_hour: int, last_hour: int) -> InputFile:
@@ -60,7 +60,7 @@ def spans(found: Sequence[range]) -> list[tuple[int, int]]:
 def test_a_portion_has_as_many_cells_as_the_driver_is_sent(
     files: list[InputFile], partitions: int, expected: list[tuple[int, int]]
 ) -> None:
-    assert spans(cut(files, partitions, DAY_OF_HOURS, most=100)) == expected
+    assert spans(split_ticks(files, partitions, DAY_OF_HOURS, most=100)) == expected
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -68,7 +68,7 @@ def test_watermarks_merged_stretch_by_stretch_are_those_of_all_ticks_together(se
     chance, rises = random.Random(seed), 0  # noqa: S311 - a test's streams, not secrets
     for number in range(200):
         kind = chance.choice([StrategyKind.BOUNDED, StrategyKind.MONOTONOUS])
-        emission = Emission(Strategy(kind, chance.choice([0, 40]), 10, chance.choice([0, 0, 30, 200])))
+        emission = Emission(WatermarkStrategy(kind, chance.choice([0, 40]), 10, chance.choice([0, 0, 30, 200])))
         last_block = chance.choice([5, 50, 500])
         rows = [
             (chance.choice("abc"), chance.choice([0, block := chance.randint(0, last_block), block]))
@@ -81,15 +81,18 @@ def test_watermarks_merged_stretch_by_stretch_are_those_of_all_ticks_together(se
                 "event_time_ms": [10 * block - chance.choice([0, 10, 300]) for _, block in rows],
             }
         )
-        clock, partitions = Clock(0, 10, 10 * last_block + chance.choice([-10, 0, 500])), ["a", "b", "c", "silent"]
+        clock, partitions = (
+            SourceClock(0, 10, 10 * last_block + chance.choice([-10, 0, 500])),
+            ["a", "b", "c", "silent"],
+        )
 
-        merge, found = Merge(emission, clock, partitions), []
+        merge, found = TickMerger(emission, clock, partitions), []
         cuts = sorted(chance.randint(0, last_block) for _ in range(chance.randint(0, 6)))
         for start, stop in pairwise([0, *cuts, clock.last_tick + 1]):
             is_inside = [start <= block < stop for block in cells["block"].to_pylist()]
             found.append(merge.until(stop, cells.filter(pa.array(is_inside))))
 
-        expected_ms, ticks = (each.tolist() for each in merged(cells, emission, clock, partitions))
+        expected_ms, ticks = (each.tolist() for each in merge_maxima(cells, emission, clock, partitions))
         assert [value for each, _ in found for value in each.tolist()] == expected_ms, f"{number} of seed {seed}"
         assert [tick for _, each in found for tick in each.tolist()] == ticks, f"{number} of seed {seed}"
         rises += len(ticks)
@@ -103,12 +106,12 @@ def test_the_watermarks_are_those_of_the_whole_stream(
     write_history(tmp_path / "data", random_history(seed=7, rows=300))
     content = definition_of(tmp_path / "data", window=WINDOWS["session"], **STREAMS.get(stream, {}))
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    work = Work.of(spark, plan, plan.chunks)
+    work = ChunkGroup.of(spark, plan, plan.chunks)
     monkeypatch.setattr(module, "most_cells", lambda _: 100)
 
-    found = heard_of(work.recorded, work.emission, work.clock, ["silent"])
+    found = timeline_of_files(work.recorded, work.emission, work.clock, ["silent"])
 
-    wanted = heard_by(work.recorded.all(), work.emission, work.clock, ["silent"])
+    wanted = timeline_of_events(work.recorded.all(), work.emission, work.clock, ["silent"])
     for name in ("watermark_ms", "visible_from", "blocks"):
         assert getattr(found, name).tolist() == getattr(wanted, name).tolist()
     assert len(wanted.watermark_ms) or stream != "bounded"
@@ -123,12 +126,12 @@ def test_sessions_are_replayed_the_same_however_little_the_driver_is_sent(
     watermark = {"strategy": "bounded_out_of_orderness", "delay": "10m", "interval": "30s", "idle_timeout": "6h"}
     content = definition_of(tmp_path / "data", window=WINDOWS["session"], watermark=watermark)
     plan = planned(tmp_path, content, Mode.REPLAY, since=since, until=until)
-    expected = Expected(history, parse(content, "test"), plan.range)
+    expected = Expected(history, parse_definition(content, "test"), plan.range)
     monkeypatch.setattr(module, "most_cells", lambda _: 200)
     portions = []
 
     def noted(*told: object) -> list[range]:
-        portions.append(cut(*told))  # type: ignore[arg-type]
+        portions.append(split_ticks(*told))  # type: ignore[arg-type]
         return portions[-1]
 
     monkeypatch.setattr(module, "cut", noted)
@@ -153,20 +156,20 @@ def test_sessions_are_replayed_the_same_however_little_the_driver_is_sent(
 def test_the_driver_is_sent_no_more_than_it_has_room_for(heap: str, sent: str, expected_bytes: float) -> None:
     settings = {"spark.driver.memory": heap, "spark.driver.maxResultSize": sent}
 
-    most = module.most_cells(SimpleNamespace(conf=settings))  # type: ignore[arg-type]
+    most = module.max_driver_rows(SimpleNamespace(conf=settings))  # type: ignore[arg-type]
 
     assert most * module.CELL_BYTES == pytest.approx(expected_bytes, abs=module.CELL_BYTES)
 
 
 def test_what_is_not_set_is_what_spark_takes(spark: SparkSession) -> None:
-    assert 0 < module.most_cells(spark) * module.CELL_BYTES <= 0.8 * 2**30
+    assert 0 < module.max_driver_rows(spark) * module.CELL_BYTES <= 0.8 * 2**30
 
 
 def test_a_list_that_begins_late_tells_each_record_what_it_met(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(join, "_MOST_LISTED", 10)
-    emission, clock = Emission(Strategy(StrategyKind.BOUNDED, 5, 1)), Clock(0, 1, 30 * DAY_MS)
+    emission, clock = Emission(WatermarkStrategy(StrategyKind.BOUNDED, 5, 1)), SourceClock(0, 1, 30 * DAY_MS)
     arrivals = [DAY_MS, DAY_MS + 2, DAY_MS + 2, DAY_MS + 9, None, 30 * DAY_MS]
     columns = {
         "arrival_time_ms": pa.array(arrivals, pa.int64()),
@@ -176,8 +179,8 @@ def test_a_list_that_begins_late_tells_each_record_what_it_met(
     events = spark.createDataFrame(pa.table(columns))
     readable = events.where("event_time_ms is not null")
 
-    heard = heard_by(readable, emission, clock)
-    met = events.transform(join.watermarked(spark, heard, clock))
+    heard = timeline_of_events(readable, emission, clock)
+    met = events.transform(join.add_watermarks(spark, heard, clock))
 
     assert "Join" not in physical_plan(met)
     found = [row.watermark_ms for row in met.orderBy("arrival_time_ms", "event_time_ms").collect()]

@@ -9,9 +9,9 @@ import pytest
 from backstream.errors import PlanError
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.records import Record
-from backstream.eventtime.window_operator import PaneTiming, panes
+from backstream.eventtime.window_operator import PaneTiming, fire_windows
 from backstream.eventtime.windows import Session
-from backstream.native.sessions.window_replay import Folded, as_met, folded
+from backstream.native.sessions.window_replay import ReplayedIsland, replay_island, to_watermarks
 
 Stream = tuple[list[int], list[int], int, int]
 """Event times, watermarks in force, gap, lateness."""
@@ -37,7 +37,7 @@ def by_the_reference(stream: Stream) -> object:
     event_times_ms, in_force_ms, gap_ms, lateness_ms = stream
     records = [Record(0, 0, "", event_ms) for event_ms in event_times_ms]
     try:
-        played = panes(records, as_met(in_force_ms), Session(gap_ms), lateness_ms)
+        played = fire_windows(records, to_watermarks(in_force_ms), Session(gap_ms), lateness_ms)
     except PlanError as error:
         return str(error)
     fired = [
@@ -47,8 +47,10 @@ def by_the_reference(stream: Stream) -> object:
     return [fate.value for fate in played.fates], fired
 
 
-def folded_records(event_times_ms: list[int], in_force_ms: list[int], gap_ms: int, lateness_ms: int) -> Folded:
-    return folded([(event_ms, event_ms) for event_ms in event_times_ms], in_force_ms, gap_ms, lateness_ms)
+def folded_records(
+    event_times_ms: list[int], in_force_ms: list[int], gap_ms: int, lateness_ms: int
+) -> ReplayedIsland:
+    return replay_island([(event_ms, event_ms) for event_ms in event_times_ms], in_force_ms, gap_ms, lateness_ms)
 
 
 def by_the_fold(stream: Stream) -> object:
@@ -116,7 +118,7 @@ def by_units(stream: Stream, ahead_ms: int = 1) -> object:
         in_force_ms[unit[0]] if in_force_ms[unit[0]] >= event_times_ms[unit[0]] - ahead_ms else MIN_MS
         for unit in units
     ]
-    fold = folded([(min(times), max(times)) for times in times_ms], met_ms, gap_ms, lateness_ms)
+    fold = replay_island([(min(times), max(times)) for times in times_ms], met_ms, gap_ms, lateness_ms)
     fates = {number: fate for unit, fate in zip(units, fold.fates, strict=True) for number in unit}
     fired = [
         (

@@ -19,13 +19,13 @@ from backstream.native.sessions.arrow_replay import MET as MET_MS
 from backstream.spark.sessions.islands import EVENTS, SessionColumns
 from backstream.spark.sessions.session_panes import (
     Sessions,
-    firings,
-    found,
-    kept,
-    panes,
-    recomputed,
-    records,
-    sessions,
+    aggregate_sessions,
+    all_sessions,
+    find_sessions,
+    persist_sessions,
+    session_firings,
+    session_panes,
+    session_records,
 )
 
 MERGING = {"events": "count(*)", "total": "sum(value)"}
@@ -50,7 +50,7 @@ def of_row() -> SessionColumns:
 def played(
     spark: SparkSession, streams: list[Stream], aggregates: Mapping[str, str], *, is_replay: bool = True
 ) -> Sessions:
-    return found(spark.createDataFrame(rows(streams)), KEYS, of_row(), aggregates, is_replay=is_replay)
+    return find_sessions(spark.createDataFrame(rows(streams)), KEYS, of_row(), aggregates, is_replay=is_replay)
 
 
 def by_stream(frame: DataFrame, many: int) -> list[list[dict[str, Any]]]:
@@ -79,7 +79,7 @@ def keyed(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 def test_first_live_and_final_are_what_the_reference_says(spark: SparkSession, aggregates: dict[str, str]) -> None:
     streams = streams_of(seed=2_013)
 
-    made = by_stream(panes(played(spark, streams, aggregates)), len(streams))
+    made = by_stream(session_panes(played(spark, streams, aggregates)), len(streams))
 
     told = [
         keyed(
@@ -99,7 +99,7 @@ def test_first_live_and_final_are_what_the_reference_says(spark: SparkSession, a
 def test_every_record_has_the_fate_that_the_reference_gives_it(spark: SparkSession) -> None:
     streams = streams_of(seed=2_014)
 
-    made = by_stream(records(played(spark, streams, MERGING)), len(streams))
+    made = by_stream(session_records(played(spark, streams, MERGING)), len(streams))
 
     fates = [[row["fate"] for row in sorted(each, key=lambda row: row["arrival_seq"])] for each in made]
     assert fates == [Expected(stream).fates() for stream in streams]
@@ -110,7 +110,7 @@ def test_every_record_has_the_fate_that_the_reference_gives_it(spark: SparkSessi
 def test_every_firing_comes_in_its_order(spark: SparkSession, aggregates: dict[str, str]) -> None:
     streams = streams_of(seed=2_015)
 
-    made = by_stream(firings(played(spark, streams, aggregates)), len(streams))
+    made = by_stream(session_firings(played(spark, streams, aggregates)), len(streams))
 
     told: list[dict[Place, list[tuple[str, int | None, Value]]]] = []
     for each in made:
@@ -127,20 +127,22 @@ def test_a_recompute_knows_nothing_late(spark: SparkSession, aggregates: dict[st
     streams = streams_of(seed=2_016)
     these = played(spark, streams, aggregates, is_replay=False)
 
-    made = by_stream(recomputed(these), len(streams))
+    made = by_stream(aggregate_sessions(these), len(streams))
 
     told = [keyed([(place(row), (row["events"], row["total"])) for row in each]) for each in made]
     assert told == [Expected(stream).final() for stream in streams]
-    assert {row["fate"] for row in records(these).collect()} == {"on_time"}
+    assert {row["fate"] for row in session_records(these).collect()} == {"on_time"}
 
 
 def test_skew_and_a_known_size_change_the_plan_and_nothing_else(spark: SparkSession) -> None:
     events = spark.createDataFrame(rows(streams_of(seed=2_017, many=40)))
-    plain = found(events, KEYS, of_row(), MERGING, is_replay=True)
-    other = kept(found(events, KEYS, of_row(), MERGING, is_replay=True, is_skewed=True), DataFrame.cache)
+    plain = find_sessions(events, KEYS, of_row(), MERGING, is_replay=True)
+    other = persist_sessions(
+        find_sessions(events, KEYS, of_row(), MERGING, is_replay=True, is_skewed=True), DataFrame.cache
+    )
 
     assert other.is_broadcast
-    for result in (panes, records, firings):
+    for result in (session_panes, session_records, session_firings):
         assert sorted(map(str, result(other).collect())) == sorted(map(str, result(plain).collect()))
 
 
@@ -148,13 +150,13 @@ def test_keys_that_are_null_are_one_key(spark: SparkSession) -> None:
     stream = Stream([*streams_of(seed=1, many=1)[0].events], 40, 3)
     events = spark.createDataFrame(rows([stream])).withColumn("key", F.lit(None).cast("string"))
 
-    these = found(events, ["key"], SessionColumns.of(40, 3), MERGING, is_replay=True)
+    these = find_sessions(events, ["key"], SessionColumns.of(40, 3), MERGING, is_replay=True)
 
     as_one = Stream([event._replace(key="None") for event in stream.events], 40, 3)
-    made = {(str(row["key"]), *row[1:3]): row["events__final"] for row in panes(these).collect()}
+    made = {(str(row["key"]), *row[1:3]): row["events__final"] for row in session_panes(these).collect()}
     expected = {at: final and final[0] for at, (_, _, final, _) in Expected(as_one).values().items()}
     assert made == expected
-    assert records(these).count() == len(stream.events)
+    assert session_records(these).count() == len(stream.events)
 
 
 def test_an_event_at_the_bound_may_miss_a_session_that_has_just_fired(spark: SparkSession) -> None:
@@ -162,7 +164,9 @@ def test_an_event_at_the_bound_may_miss_a_session_that_has_just_fired(spark: Spa
     #  watermark  9 when the second arrives: [0, 10) has fired and is gone, though the two events touch
     events = spark.createDataFrame([("x", 0, -5, 0, 0, "A"), ("x", 10, 9, 1, 1, "A")], MET)
 
-    made = panes(found(events, ["key"], SessionColumns.of(10, 0), {"n": "count(*)"}, is_replay=True)).collect()
+    made = session_panes(
+        find_sessions(events, ["key"], SessionColumns.of(10, 0), {"n": "count(*)"}, is_replay=True)
+    ).collect()
 
     values = {tuple(row[1:3]): (row["n__first"], row["n__live"], row["n__final"]) for row in made}
     assert values == {(0, 10): (1, 1, None), (10, 20): (1, 1, None), (0, 20): (None, None, 2)}
@@ -172,9 +176,9 @@ def test_a_bucket_before_1970_is_no_wider_than_the_gap(spark: SparkSession) -> N
     #  gap 10     -9 .. 9     18 apart, yet both next to 0
     events = spark.createDataFrame([("x", -9), ("x", 9)], "key string, event_time_ms long")
 
-    these = found(events, ["key"], SessionColumns.of(10, 0), {"n": "count(*)"}, is_replay=False)
+    these = find_sessions(events, ["key"], SessionColumns.of(10, 0), {"n": "count(*)"}, is_replay=False)
 
-    assert sorted(tuple(row[1:3]) for row in recomputed(these).collect()) == [(-9, 1), (9, 19)]
+    assert sorted(tuple(row[1:3]) for row in aggregate_sessions(these).collect()) == [(-9, 1), (9, 19)]
 
 
 @pytest.mark.parametrize("is_skewed", [False, True])
@@ -183,7 +187,7 @@ def test_stragglers_that_are_alike_in_every_column_are_units_each(spark: SparkSe
     events = spark.createDataFrame([("x", 0, -5, 0, 0, "A"), late, late], MET)
     window, counted = SessionColumns.of(10, 0), {"n": "count(*)"}
 
-    units = found(events, ["key"], window, counted, is_replay=True, is_skewed=is_skewed).units
+    units = find_sessions(events, ["key"], window, counted, is_replay=True, is_skewed=is_skewed).units
 
     assert sorted((row[FIRST], row[EVENTS]) for row in units.collect()) == [(0, 1), (10, 1), (10, 1)]
 
@@ -192,7 +196,9 @@ def test_a_straggler_needs_no_bucket_where_there_is_no_room_for_one(spark: Spark
     first_ms = MIN_MS + 5  # a bucket of 10 ms would begin before 64 bits do
     events = spark.createDataFrame([("x", first_ms, first_ms, 0, 0, "A")], MET)
 
-    (row,) = found(events, ["key"], SessionColumns.of(10, 0), {"n": "count(*)"}, is_replay=True).units.collect()
+    (row,) = find_sessions(
+        events, ["key"], SessionColumns.of(10, 0), {"n": "count(*)"}, is_replay=True
+    ).units.collect()
 
     assert (row[FIRST], row[LAST], row[MET_MS], row[EVENTS]) == (first_ms, first_ms, first_ms, 1)
 
@@ -201,7 +207,7 @@ def test_why_a_stream_fails_is_on_the_record_at_which_it_does(spark: SparkSessio
     rows_of = [("x", at, met, seq, seq, "A") for seq, (at, met) in enumerate([(0, -99), (4, 1), (5, 1)])]
     events = spark.createDataFrame([*rows_of, ("y", 7, 1, 9, 9, "A")], MET)
 
-    known, fired = sessions(events, ["key"], SessionColumns.of(10, 2**63 - 1), {"n": "count(*)"})
+    known, fired = all_sessions(events, ["key"], SessionColumns.of(10, 2**63 - 1), {"n": "count(*)"})
 
     told = {(row["key"], row["event_time_ms"]): (row["fate"], row["refusal"]) for row in known.collect()}
     why = (
@@ -219,14 +225,20 @@ def test_no_python_runs_in_a_recompute_nor_where_no_lateness_is(spark: SparkSess
     offline = played(spark, streams, MERGING, is_replay=False)
     replayed = played(spark, streams, MERGING)
 
-    for frame in (recomputed(offline), records(offline), panes(offline), replayed.units, replayed.islands):
+    for frame in (
+        aggregate_sessions(offline),
+        session_records(offline),
+        session_panes(offline),
+        replayed.units,
+        replayed.islands,
+    ):
         assert not re.search(PYTHON, physical_plan(frame))
-    assert len(re.findall(PYTHON, physical_plan(panes(replayed)))) == 1
+    assert len(re.findall(PYTHON, physical_plan(session_panes(replayed)))) == 1
 
 
 def test_stragglers_are_told_from_events_in_time_within_one_scan_and_one_exchange(spark: SparkSession) -> None:
     events = spark.createDataFrame([("x", 0, -5, 0, 0, "A"), ("x", 10, 9, 1, 1, "A")], MET)
-    units = found(events, ["key"], SessionColumns.of(10, 0), {"n": "count(*)"}, is_replay=True).units
+    units = find_sessions(events, ["key"], SessionColumns.of(10, 0), {"n": "count(*)"}, is_replay=True).units
 
     assert [row[MET_MS] for row in units.orderBy(FIRST).collect()] == [None, 9]
     plan = physical_plan(units)

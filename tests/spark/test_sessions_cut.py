@@ -13,8 +13,15 @@ from tests.spark.session_streams import Stream, random_stream, rows
 
 from backstream.eventtime.intervals import Interval
 from backstream.spark.sessions.islands import SessionColumns
-from backstream.spark.sessions.session_panes import Sessions, firings, found, panes, recomputed, records
-from backstream.spark.sessions.session_windows import EventsBetween, halo
+from backstream.spark.sessions.session_panes import (
+    Sessions,
+    aggregate_sessions,
+    find_sessions,
+    session_firings,
+    session_panes,
+    session_records,
+)
+from backstream.spark.sessions.session_windows import EventsBetween, find_halo
 
 AGGREGATES = {"events": "count(*)", "total": "sum(value)"}
 ORDER = ("event_time_ms", "arrival_seq", "key", "fate")
@@ -49,9 +56,9 @@ def chunked(events: DataFrame, stream: Stream, pieces: list[Interval], *, is_rep
     window = SessionColumns.of(stream.gap_ms, stream.allowed_lateness_ms)
     made = []
     for owned in pieces:
-        reads = halo(between(events), ["key"], stream.gap_ms, owned, is_replay=is_replay)
+        reads = find_halo(between(events), ["key"], stream.gap_ms, owned, is_replay=is_replay)
         read = between(events)(reads.start_ms, reads.end_ms)
-        made.append(found(read, ["key"], window, AGGREGATES, is_replay=is_replay, owned=owned))
+        made.append(find_sessions(read, ["key"], window, AGGREGATES, is_replay=is_replay, owned=owned))
     return made
 
 
@@ -64,14 +71,14 @@ def test_no_cut_is_seen_in_a_replay(spark: SparkSession, seed: int) -> None:
     stream = long_stream(seed)
     events = spark.createDataFrame(rows([stream]))
     window = SessionColumns.of(stream.gap_ms, stream.allowed_lateness_ms)
-    uncut = found(events, ["key"], window, AGGREGATES, is_replay=True)
+    uncut = find_sessions(events, ["key"], window, AGGREGATES, is_replay=True)
 
     chunks = chunked(events, stream, cuts(stream, seed, many=4), is_replay=True)
 
-    for result in (panes, firings):
+    for result in (session_panes, session_firings):
         assert together([result(chunk) for chunk in chunks]) == together([result(uncut)])
-    ours = [records(chunk).where("is_owned").select(*ORDER) for chunk in chunks]
-    assert together(ours) == together([records(uncut).select(*ORDER)])
+    ours = [session_records(chunk).where("is_owned").select(*ORDER) for chunk in chunks]
+    assert together(ours) == together([session_records(uncut).select(*ORDER)])
 
 
 @pytest.mark.parametrize("seed", [5, 6])
@@ -79,13 +86,13 @@ def test_no_cut_is_seen_in_a_recompute(spark: SparkSession, seed: int) -> None:
     stream = long_stream(seed)
     events = spark.createDataFrame(rows([stream]))
     window = SessionColumns.of(stream.gap_ms, stream.allowed_lateness_ms)
-    uncut = found(events, ["key"], window, AGGREGATES, is_replay=False)
+    uncut = find_sessions(events, ["key"], window, AGGREGATES, is_replay=False)
 
     chunks = chunked(events, stream, cuts(stream, seed, many=5), is_replay=False)
 
-    assert together([recomputed(chunk) for chunk in chunks]) == together([recomputed(uncut)])
-    ours = [records(chunk).where("is_owned").select(*ORDER) for chunk in chunks]
-    assert together(ours) == together([records(uncut).select(*ORDER)])
+    assert together([aggregate_sessions(chunk) for chunk in chunks]) == together([aggregate_sessions(uncut)])
+    ours = [session_records(chunk).where("is_owned").select(*ORDER) for chunk in chunks]
+    assert together(ours) == together([session_records(uncut).select(*ORDER)])
 
 
 def at(spark: SparkSession, **times_ms: list[int]) -> DataFrame:
@@ -120,7 +127,7 @@ def test_a_chunk_reads_no_more_than_its_sessions(
 ) -> None:
     events = between(at(spark, x=times_ms, y=[500, 1_500, 2_500]))
 
-    told = [halo(events, ["key"], 100, CHUNK, is_replay=is_replay) for is_replay in (False, True)]
+    told = [find_halo(events, ["key"], 100, CHUNK, is_replay=is_replay) for is_replay in (False, True)]
 
     assert told == [Interval(*recompute), Interval(*replay)]
 
@@ -132,8 +139,8 @@ def test_a_look_back_of_one_millisecond_less_than_the_gap_cuts_a_session(spark: 
     def starts(read_from_ms: int) -> list[int]:
         read = between(events)(read_from_ms, 2_000)
         window = SessionColumns.of(100, 0)
-        these = found(read, ["key"], window, {"n": "count(*)"}, is_replay=False, owned=CHUNK)
-        return [row["window_start_ms"] for row in recomputed(these).collect()]
+        these = find_sessions(read, ["key"], window, {"n": "count(*)"}, is_replay=False, owned=CHUNK)
+        return [row["window_start_ms"] for row in aggregate_sessions(these).collect()]
 
     assert starts(900) == []
     assert starts(901) == [1_000]
@@ -142,7 +149,7 @@ def test_a_look_back_of_one_millisecond_less_than_the_gap_cuts_a_session(spark: 
 def test_keys_are_apart(spark: SparkSession) -> None:
     events = between(at(spark, x=[1_950], y=[2_010], z=[1_990, 2_080, 2_170]))
 
-    assert halo(events, ["key"], 100, CHUNK, is_replay=False) == Interval(900, 2_171)
+    assert find_halo(events, ["key"], 100, CHUNK, is_replay=False) == Interval(900, 2_171)
 
 
 def test_each_event_is_read_once_to_find_the_halo(spark: SparkSession) -> None:
@@ -152,7 +159,7 @@ def test_each_event_is_read_once_to_find_the_halo(spark: SparkSession) -> None:
         asked.append((start_ms, end_ms))
         return events(start_ms, end_ms)
 
-    halo(watched, ["key"], 100, CHUNK, is_replay=False)
+    find_halo(watched, ["key"], 100, CHUNK, is_replay=False)
 
     assert asked == [(900, 2_400), (2_400, 3_200), (3_200, 4_800), (4_800, 8_000), (8_000, 14_400)]
 
@@ -165,9 +172,11 @@ def test_a_cut_without_a_halo_is_seen(spark: SparkSession) -> None:
     pieces = cuts(stream, 3, many=4)
 
     bare = [
-        found(between(events)(each.start_ms, each.end_ms), ["key"], window, AGGREGATES, is_replay=True, owned=each)
+        find_sessions(
+            between(events)(each.start_ms, each.end_ms), ["key"], window, AGGREGATES, is_replay=True, owned=each
+        )
         for each in pieces
     ]
 
-    uncut = found(events, ["key"], window, AGGREGATES, is_replay=True)
-    assert together([panes(each) for each in bare]) != together([panes(uncut)])
+    uncut = find_sessions(events, ["key"], window, AGGREGATES, is_replay=True)
+    assert together([session_panes(each) for each in bare]) != together([session_panes(uncut)])

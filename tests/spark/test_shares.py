@@ -14,19 +14,19 @@ from tests.spark.histories import definition_of, random_history, write_history
 from tests.spark.runs import STREAMS, physical_plan, planned
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MAX_MS
-from backstream.eventtime.records import Clock
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.records import SourceClock
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermarks import Emission
 from backstream.runs.plan import InputFile, Mode
 from backstream.spark import shuffle_free
 from backstream.spark import shuffle_free as module
-from backstream.spark.chunk_group import Work
-from backstream.spark.shuffle_free import compressed_apart, shares
+from backstream.spark.chunk_group import ChunkGroup
+from backstream.spark.shuffle_free import compress_file_groups, share_files
 from backstream.spark.watermarks import tick_maxima
-from backstream.spark.watermarks.compress import is_merged
-from backstream.spark.watermarks.partial_streams import heard_of
-from backstream.spark.watermarks.tick_maxima import merged
-from backstream.spark.watermarks.user_generators import heard_by
+from backstream.spark.watermarks.compress import is_numpy_mergeable
+from backstream.spark.watermarks.partial_streams import timeline_of_files
+from backstream.spark.watermarks.tick_maxima import merge_maxima
+from backstream.spark.watermarks.user_generators import timeline_of_events
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def paths(found: list[list[InputFile]]) -> list[list[str]]:
 
 
 def test_files_are_dealt_out_in_order_of_arrival() -> None:
-    assert paths(shares(hourly(6), 3)) == [["/00", "/01"], ["/02", "/03"], ["/04", "/05"]]
+    assert paths(share_files(hourly(6), 3)) == [["/00", "/01"], ["/02", "/03"], ["/04", "/05"]]
 
 
 def test_shares_have_about_as_many_events_not_as_many_files() -> None:
@@ -65,18 +65,18 @@ def test_shares_have_about_as_many_events_not_as_many_files() -> None:
         arriving("/none", 0, 0, 0),
     ]
 
-    assert paths(shares(files, 2)) == [["/a"], ["/b0", "/b1", "/b2"]]
+    assert paths(share_files(files, 2)) == [["/a"], ["/b0", "/b1", "/b2"]]
 
 
 def test_a_task_is_not_given_more_events_than_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shuffle_free, "LARGEST", 300)
 
-    assert [len(share) for share in shares(hourly(), 2)] == [3] * 8
+    assert [len(share) for share in share_files(hourly(), 2)] == [3] * 8
 
 
 def test_shares_may_have_half_of_their_arrivals_in_common_and_no_more() -> None:
-    assert shares(hourly(overlap_ms=HOUR_MS), 24)
-    assert not shares(hourly(overlap_ms=HOUR_MS + 2), 24)
+    assert share_files(hourly(overlap_ms=HOUR_MS), 24)
+    assert not share_files(hourly(overlap_ms=HOUR_MS + 2), 24)
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_shares_may_have_half_of_their_arrivals_in_common_and_no_more() -> None:
     ],
 )
 def test_where_it_would_not_pay_there_are_none(files: list[InputFile], tasks: int) -> None:
-    assert shares(files, tasks) == []
+    assert share_files(files, tasks) == []
 
 
 def test_few_events_are_not_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MANY_EVENTS", 2401)
 
-    assert shares(hourly(), 2) == []
+    assert share_files(hourly(), 2) == []
 
 
 def history_in_three_files(folder: Path) -> None:
@@ -122,22 +122,22 @@ def test_the_watermarks_are_those_of_all_events_together(
         **{"window": {"kind": "session", "gap": "1h"}, "backfill": {"chunk": "3d"}, **STREAMS.get(stream, {})},
     )
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    work = Work.of(spark, plan, plan.chunks)
+    work = ChunkGroup.of(spark, plan, plan.chunks)
     # The Spark of tests has one task at a time.
     monkeypatch.setattr(shuffle_free, "LARGEST", max(file.rows for file in plan.inputs))
     monkeypatch.setattr(module, "MOST_SHARED", 1)
-    found = shares(plan.inputs, 1)
+    found = share_files(plan.inputs, 1)
     assert len(found) == 3
 
-    ours = heard_of(work.recorded, work.emission, work.clock, ["silent"])
+    ours = timeline_of_files(work.recorded, work.emission, work.clock, ["silent"])
 
-    wanted = heard_by(work.recorded.all(), work.emission, work.clock, ["silent"])
+    wanted = timeline_of_events(work.recorded.all(), work.emission, work.clock, ["silent"])
     for name in ("watermark_ms", "visible_from", "blocks"):
         assert getattr(ours, name).tolist() == getattr(wanted, name).tolist()
     assert list(ours.marker_positions) == list(wanted.marker_positions)
     assert len(wanted.watermark_ms) or stream != "bounded"
-    if is_merged(work.emission):
-        cells = compressed_apart(work.recorded, found, work.emission, work.clock)
+    if is_numpy_mergeable(work.emission):
+        cells = compress_file_groups(work.recorded, found, work.emission, work.clock)
         assert cells.count() > cells.select("source_partition", "block").distinct().count()
         assert not re.search(r"Exchange|Python", physical_plan(cells))
         assert cells.rdd.getNumPartitions() > 1
@@ -145,19 +145,19 @@ def test_the_watermarks_are_those_of_all_events_together(
 
 @pytest.mark.parametrize("idle_timeout_ms", [0, 300])
 def test_of_cells_of_one_tick_the_greatest_holds(idle_timeout_ms: int) -> None:
-    emission = Emission(Strategy(StrategyKind.BOUNDED, 10, 100, idle_timeout_ms))
-    clock = Clock(0, 100, 2_000)
+    emission = Emission(WatermarkStrategy(StrategyKind.BOUNDED, 10, 100, idle_timeout_ms))
+    clock = SourceClock(0, 100, 2_000)
     rows = [("a", 0, 50), ("b", 0, 40), ("a", 2, 250), ("b", 9, 900), ("a", 12, 1_000), ("b", 12, 1_100)]
     cells = pa.Table.from_pylist(
         [{"source_partition": name, "block": block, "event_time_ms": event_ms} for name, block, event_ms in rows]
     )
     lower = cells.set_column(2, "event_time_ms", pa.compute.subtract(cells["event_time_ms"], 35))
 
-    wanted = [each.tolist() for each in merged(cells, emission, clock, ["a", "b"])]
+    wanted = [each.tolist() for each in merge_maxima(cells, emission, clock, ["a", "b"])]
 
     assert len(wanted[0]) > 1
     for twice in ([lower, cells], [cells, lower]):
-        found = merged(pa.concat_tables(twice), emission, clock, ["a", "b"])
+        found = merge_maxima(pa.concat_tables(twice), emission, clock, ["a", "b"])
         assert [each.tolist() for each in found] == wanted
 
 
@@ -166,7 +166,7 @@ def test_ticks_that_are_marked_give_what_those_that_are_sorted_give(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)  # noqa: S311 - a test's ticks, not a secret
-    emission = Emission(Strategy(StrategyKind.BOUNDED, 10, 100, chance.choice([0, 300])))
+    emission = Emission(WatermarkStrategy(StrategyKind.BOUNDED, 10, 100, chance.choice([0, 300])))
     last_block = chance.choice([3, 30, 3_000])
     places = [(chance.choice("abc"), chance.randint(0, last_block)) for _ in range(40)]
     cells = pa.Table.from_pylist(
@@ -175,14 +175,14 @@ def test_ticks_that_are_marked_give_what_those_that_are_sorted_give(
             for name, block in places
         ]
     )
-    clock = Clock(0, 100, chance.choice([100 * last_block, 70 * last_block]))
+    clock = SourceClock(0, 100, chance.choice([100 * last_block, 70 * last_block]))
 
     found = []
     for spread in (0, MAX_MS):
         monkeypatch.setattr(tick_maxima, "MOST_SPREAD", spread)
-        blocks = tick_maxima.distinct(cells["block"].to_numpy()).tolist()
+        blocks = tick_maxima.sorted_unique(cells["block"].to_numpy()).tolist()
         found.append(
-            (blocks, *(each.tolist() for each in merged(cells, emission, clock, ["a", "b", "silent", "c"])))
+            (blocks, *(each.tolist() for each in merge_maxima(cells, emission, clock, ["a", "b", "silent", "c"])))
         )
 
     by_sorting, by_marking = found

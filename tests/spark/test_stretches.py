@@ -10,16 +10,16 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
 from tests.spark.runs import WINDOWS, panes, physical_plan, planned, published
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Tumbling
 from backstream.runs.plan import InputFile, Mode
 from backstream.spark import shuffle_free
 from backstream.spark import shuffle_free as module
-from backstream.spark.chunk_group import Work
-from backstream.spark.chunk_job import replay_chunk, results_of
-from backstream.spark.shuffle_free import stretches
+from backstream.spark.chunk_group import ChunkGroup
+from backstream.spark.chunk_job import replay_chunk, window_results
+from backstream.spark.shuffle_free import cut_time_ranges
 from backstream.spark.watermarks.firing_times import WindowGrid
 from backstream.spark.windows import aggregation
 
@@ -40,7 +40,7 @@ def grid(size_ms: int = HOUR_MS, offset_ms: int = 0) -> WindowGrid:
 
 
 def test_files_in_order_of_time_are_cut_where_they_end() -> None:
-    assert stretches(hourly(HOUR_MS), grid(), 4) == [range(6), range(6, 12), range(12, 18), range(18, 24)]
+    assert cut_time_ranges(hourly(HOUR_MS), grid(), 4) == [range(6), range(6, 12), range(12, 18), range(18, 24)]
 
 
 @pytest.mark.parametrize("size_ms", [60_000, HOUR_MS, 5 * HOUR_MS])
@@ -48,7 +48,7 @@ def test_files_in_order_of_time_are_cut_where_they_end() -> None:
 def test_every_window_is_in_one_stretch_with_all_its_time(size_ms: int, offset_ms: int) -> None:
     these = grid(size_ms, offset_ms)
 
-    found = stretches(hourly(60_000), these, 2)
+    found = cut_time_ranges(hourly(60_000), these, 2)
 
     assert len(found) == 2
     assert [number for each in found for number in each] == list(range(these.count))
@@ -60,7 +60,7 @@ def test_every_window_is_in_one_stretch_with_all_its_time(size_ms: int, offset_m
 def test_a_task_is_not_given_more_events_than_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shuffle_free, "LARGEST", 300)
 
-    assert [len(each) for each in stretches(hourly(0), grid(), 2)] == [3] * 8
+    assert [len(each) for each in cut_time_ranges(hourly(0), grid(), 2)] == [3] * 8
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_task_is_not_given_more_events_than_it_can_hold(monkeypatch: pytest.Mo
     ],
 )
 def test_where_it_would_not_pay_there_are_none(files: list[InputFile], tasks: int) -> None:
-    assert stretches(files, grid(60_000), tasks) == []
+    assert cut_time_ranges(files, grid(60_000), tasks) == []
 
 
 @pytest.mark.parametrize("mode", list(Mode))
@@ -93,14 +93,14 @@ def test_a_large_chunk_is_grouped_by_stretches_and_equals_the_reference(
     content = definition_of(tmp_path / "data", window=WINDOWS[kind], backfill={"chunk": "3d"})
     del content["source"]["deduplicate_on"]
     plan = planned(tmp_path, content, mode, since=0, until=3)
-    expected = Expected(history, parse(content, "test"), plan.range)
+    expected = Expected(history, parse_definition(content, "test"), plan.range)
     monkeypatch.setattr(aggregation, "MANY_EVENTS", 0)
     # The Spark of tests has one task at a time; there are three files, of which all but the last are of two days.
     monkeypatch.setattr(shuffle_free, "LARGEST", len(history) // 3 + 1)
     monkeypatch.setattr(module, "MOST_READ", 3)
 
-    work = Work.of(spark, plan, plan.chunks)
-    results = results_of(work, DataFrame.cache)
+    work = ChunkGroup.of(spark, plan, plan.chunks)
+    results = window_results(work, DataFrame.cache)
     grouped = results.values(results.records().known)
     manifest = replay_chunk(spark, plan, plan.chunks[0])
 

@@ -14,17 +14,17 @@ from pyspark.sql import SparkSession
 from tests.spark.test_parity import random_case
 
 from backstream.conformance import reference_engine
-from backstream.conformance.cases import Outcome, parse
-from backstream.conformance.spark_engine import engine
+from backstream.conformance.cases import EngineResult, parse_case
+from backstream.conformance.spark_engine import new_engine
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import MAX_MS
-from backstream.eventtime.records import Clock, Record
+from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.timers import KeyTimers, timer_firings
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind
-from backstream.eventtime.watermarks import Emission, watermarks
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
+from backstream.eventtime.watermarks import Emission, compute_watermarks
 from backstream.spark import timers as on_spark
-from backstream.spark.watermarks.compress import ClockColumns, compressed, heard
-from backstream.spark.watermarks.join import watermarked
+from backstream.spark.watermarks.compress import ClockColumns, compress_events, timeline_of_maxima
+from backstream.spark.watermarks.join import add_watermarks
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Failing:
         raise LookupError(msg)
 
 
-EMISSION = Emission(Strategy(StrategyKind.BOUNDED, delay_ms=20, interval_ms=10, idle_timeout_ms=40))
+EMISSION = Emission(WatermarkStrategy(StrategyKind.BOUNDED, delay_ms=20, interval_ms=10, idle_timeout_ms=40))
 
 
 def random_stream(seed: int) -> list[Record]:
@@ -98,21 +98,23 @@ def with_timers(chance: random.Random, case: dict[str, Any]) -> dict[str, Any]:
     return case | {"timers": {"delays_ms": delays_ms, **again}}
 
 
-def fired(outcomes: Sequence[Outcome | BackstreamError]) -> list[list[tuple[int, int, str, int, int]]]:
-    return [outcome.timers or [] for outcome in outcomes if isinstance(outcome, Outcome)]
+def fired(outcomes: Sequence[EngineResult | BackstreamError]) -> list[list[tuple[int, int, str, int, int]]]:
+    return [outcome.timers or [] for outcome in outcomes if isinstance(outcome, EngineResult)]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_users_function_fires_as_on_the_reference(spark: SparkSession, seed: int) -> None:
     records = random_stream(seed)
-    clock = Clock(0, 10, records[-1].arrival_time_ms)
+    clock = SourceClock(0, 10, records[-1].arrival_time_ms)
     events = spark.createDataFrame(as_table(records))
-    known = heard(compressed(events, ClockColumns.of(clock)).toArrow(), EMISSION, clock, ["0", "1"])
+    known = timeline_of_maxima(
+        compress_events(events, ClockColumns.of(clock)).toArrow(), EMISSION, clock, ["0", "1"]
+    )
 
-    met = events.transform(watermarked(spark, known, clock))
-    ours = on_spark.timer_firings(met, ["user"], Inactivity, known).collect()
+    met = events.transform(add_watermarks(spark, known, clock))
+    ours = on_spark.replay_timers(met, ["user"], Inactivity, known).collect()
 
-    theirs = timer_firings(records, watermarks(records, EMISSION, clock, [0, 1]), Inactivity)
+    theirs = timer_firings(records, compute_watermarks(records, EMISSION, clock, [0, 1]), Inactivity)
     assert len(theirs) > 20
     assert sorted(tuple(row) for row in ours) == sorted(
         (each.watermark_ms, each.key, each.timestamp_ms, each.by, each.after) for each in theirs
@@ -122,9 +124,9 @@ def test_a_users_function_fires_as_on_the_reference(spark: SparkSession, seed: i
 
 def test_both_engines_fire_the_same_timers_on_random_streams(spark: SparkSession) -> None:
     chance = random.Random(21)  # noqa: S311 - cases, not secrets
-    cases = [parse(with_timers(chance, random_case(chance, number))) for number in range(120)]
+    cases = [parse_case(with_timers(chance, random_case(chance, number))) for number in range(120)]
 
-    ours, theirs = fired(engine(spark)(cases)), fired(reference_engine.play(cases))
+    ours, theirs = fired(new_engine(spark)(cases)), fired(reference_engine.run_case(cases))
 
     assert ours == theirs
     assert (len(theirs), sum(map(len, theirs)) > 1_000) == (len(cases), True)
@@ -132,13 +134,13 @@ def test_both_engines_fire_the_same_timers_on_random_streams(spark: SparkSession
 
 def test_several_keys_are_given_as_a_tuple_and_a_failure_names_them(spark: SparkSession) -> None:
     records = [Record(0, 0, "a", 5), Record(30, 0, "a", 50)]
-    clock = Clock(0, 10, 30)
+    clock = SourceClock(0, 10, 30)
     events = spark.createDataFrame(as_table(records))
-    known = heard(compressed(events, ClockColumns.of(clock)).toArrow(), EMISSION, clock, ["0"])
+    known = timeline_of_maxima(compress_events(events, ClockColumns.of(clock)).toArrow(), EMISSION, clock, ["0"])
 
-    met = events.transform(watermarked(spark, known, clock))
+    met = events.transform(add_watermarks(spark, known, clock))
     with pytest.raises(PythonException) as failed:
-        on_spark.timer_firings(met, ["user", "value"], Failing, known).collect()
+        on_spark.replay_timers(met, ["user", "value"], Failing, known).collect()
     assert (
         "process function Failing failed at the timer of 5 ms, key ('a', 1): LookupError('no such rate')"
         in str(failed.value)

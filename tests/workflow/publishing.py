@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.definition.loader import parse
-from backstream.eventtime.instants import epoch_ms, moment
+from backstream.definition.loader import parse_definition
+from backstream.eventtime.instants import epoch_ms, utc_datetime
 from backstream.eventtime.windows import Session, TimeWindow
-from backstream.lake.publish import publish
+from backstream.lake.publish import publish_range
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.table_schemas import WINDOWS
-from backstream.workflow import make_tables
+from backstream.workflow import create_run_tables
 
 ARROW_TYPES = {"string": pa.string(), "long": pa.int64(), "timestamptz": pa.timestamp("us", "UTC")}
 Click = tuple[Any, ...]
@@ -28,13 +28,13 @@ def publish_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
     """Stage and publish the windows that a recompute of these clicks would, and return them."""
     counted = stage_counts(plan, rows)
     manifests = [Manifest.read(plan.folder.manifest(chunk.chunk_id)) for chunk in plan.chunks]
-    publish(plan, manifests).write(plan.folder.publication)
+    publish_range(plan, manifests).write(plan.folder.publication)
     return counted
 
 
 def stage_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
     """Make the tables and stage these windows, and return them."""
-    make_tables(plan)
+    create_run_tables(plan)
     counted = counts(plan, rows)
     for chunk in plan.chunks:
         _staged(plan, chunk, counted).write(plan.folder.manifest(chunk.chunk_id))
@@ -43,7 +43,7 @@ def stage_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
 
 def counts(plan: Plan, rows: Iterable[Click]) -> Counted:
     """Clicks per page and window of the plan's range; a click that came twice counts once."""
-    window = parse(plan.definition, "plan").window.spec()
+    window = parse_definition(plan.definition, "plan").window.spec()
     known = {(row[0], row[2], row[3]): row[4] for row in rows if row[0] is not None}
     events = [(page, epoch_ms(at)) for (at, _, _), page in known.items()]
     found = _sessions(events, window) if isinstance(window, Session) else _windows(events, window)
@@ -90,8 +90,10 @@ def _staged(plan: Plan, chunk: Chunk, counted: Counted) -> Manifest:
 def _file(plan: Plan, name: str, places: Sequence[tuple[str, TimeWindow]], counted: Counted) -> StagedFile:
     table = plan.tables[WINDOWS]
     content = {
-        "window_start": [moment(window.start_ms) for _, window in places],
-        "window_end": [moment(window.start_ms) + timedelta(milliseconds=_size_ms(window)) for _, window in places],
+        "window_start": [utc_datetime(window.start_ms) for _, window in places],
+        "window_end": [
+            utc_datetime(window.start_ms) + timedelta(milliseconds=_size_ms(window)) for _, window in places
+        ],
         "page": [page for page, _ in places],
         "clicks": [counted[place] for place in places],
         "record_count": [counted[place] for place in places],

@@ -17,17 +17,17 @@ import pytest
 from demo.flights import prepare
 from pyspark.sql import SparkSession
 
-from backstream.definition.loader import load
+from backstream.definition.loader import load_definition
 from backstream.errors import PlanError, SpecError
-from backstream.eventtime.delay_analysis import Advice
+from backstream.eventtime.delay_analysis import DelayAdvice
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, instant_ms
-from backstream.eventtime.records import Clock, Fate, Record
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind
-from backstream.eventtime.watermarks import Emission, watermarks
-from backstream.eventtime.window_operator import panes
+from backstream.eventtime.records import Fate, Record, SourceClock
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
+from backstream.eventtime.watermarks import Emission, compute_watermarks
+from backstream.eventtime.window_operator import fire_windows
 from backstream.runs.home import HOME_VARIABLE, Home
 from backstream.spark.session import SMALL_DATA_SETTINGS
-from backstream.workflow.advise import Question, advise, question, summary
+from backstream.workflow.advise import AdviceRequest, advice_text, prepare_advice, recommend_delay
 
 PROJECT = Path(__file__).parents[2]
 FLIGHTS = PROJECT / "pipelines" / "definitions" / "flights.toml"
@@ -53,13 +53,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 @pytest.fixture(scope="module")
-def asked(home: Home) -> Question:
-    return question(FLIGHTS, SINCE_MS, UNTIL_MS, 0.999, home)
+def asked(home: Home) -> AdviceRequest:
+    return prepare_advice(FLIGHTS, SINCE_MS, UNTIL_MS, 0.999, home)
 
 
 @pytest.fixture(scope="module")
-def advice(spark: SparkSession, asked: Question) -> Advice:
-    return advise(spark, asked)
+def advice(spark: SparkSession, asked: AdviceRequest) -> DelayAdvice:
+    return recommend_delay(spark, asked)
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ class Recording:
 
     def fates(self, delay_ms: int) -> Counter[Fate]:
         """What became of the flights of February with this delay in the definition."""
-        definition = load(FLIGHTS)
+        definition = load_definition(FLIGHTS)
         section, arrivals_ms = definition.watermark, [each.arrival_time_ms for each in self.records]
-        strategy = Strategy(StrategyKind.BOUNDED, delay_ms, section.interval, section.idle_timeout)
-        clock = Clock(arrivals_ms[0], section.interval, arrivals_ms[-1])
-        heard = watermarks(self.records, Emission(strategy), clock, range(len(self.partitions)))
-        played = panes(self.records, heard, definition.window.spec(), definition.lateness.allowed)
+        strategy = WatermarkStrategy(StrategyKind.BOUNDED, delay_ms, section.interval, section.idle_timeout)
+        clock = SourceClock(arrivals_ms[0], section.interval, arrivals_ms[-1])
+        heard = compute_watermarks(self.records, Emission(strategy), clock, range(len(self.partitions)))
+        played = fire_windows(self.records, heard, definition.window.spec(), definition.lateness.allowed)
         met = zip(self.records, played.fates, strict=True)
         return Counter(fate for record, fate in met if SINCE_MS <= record.event_time_ms < UNTIL_MS)
 
@@ -103,7 +103,7 @@ def recording(home: Home) -> Recording:
 
 
 @pytest.mark.parametrize("delay_ms", DELAYS_MS)
-def test_the_advice_counts_what_a_replay_counts(advice: Advice, recording: Recording, delay_ms: int) -> None:
+def test_the_advice_counts_what_a_replay_counts(advice: DelayAdvice, recording: Recording, delay_ms: int) -> None:
     fates = recording.fates(delay_ms)
 
     found = advice.at(delay_ms)
@@ -113,7 +113,7 @@ def test_the_advice_counts_what_a_replay_counts(advice: Advice, recording: Recor
     assert advice.records == fates.total()
 
 
-def test_no_smaller_delay_keeps_as_much(advice: Advice, recording: Recording) -> None:
+def test_no_smaller_delay_keeps_as_much(advice: DelayAdvice, recording: Recording) -> None:
     best_ms = advice.recommended_ms
 
     dropped = [recording.fates(delay_ms)[Fate.DROPPED] for delay_ms in (best_ms - 1, best_ms)]
@@ -123,7 +123,7 @@ def test_no_smaller_delay_keeps_as_much(advice: Advice, recording: Recording) ->
 
 
 def test_the_command_prints_what_the_documentation_shows_and_writes_the_curve(
-    home: Home, advice: Advice, tmp_path: Path
+    home: Home, advice: DelayAdvice, tmp_path: Path
 ) -> None:
     command, file = "backstream advise flights --since 2013-02-01 --until 2013-03-01", tmp_path / "curve.json"
     _, _, rest = DOCUMENTATION.read_text(encoding="utf-8").partition(f"$ {command}\n")
@@ -144,7 +144,7 @@ def test_the_command_prints_what_the_documentation_shows_and_writes_the_curve(
     assert file.read_text(encoding="utf-8") == advice.json_text()
 
 
-def test_the_curve_in_the_file_is_the_advice_at_every_minute(advice: Advice) -> None:
+def test_the_curve_in_the_file_is_the_advice_at_every_minute(advice: DelayAdvice) -> None:
     curve = json.loads(advice.json_text())["curve"]
     points = list(zip(curve["delay_ms"], curve["dropped"], curve["late"], strict=True))
 
@@ -153,11 +153,11 @@ def test_the_curve_in_the_file_is_the_advice_at_every_minute(advice: Advice) -> 
         assert (dropped, late) == (advice.at(delay_ms).dropped, advice.at(delay_ms).late)
 
 
-def test_what_limits_the_advice_is_said(asked: Question, advice: Advice) -> None:
+def test_what_limits_the_advice_is_said(asked: AdviceRequest, advice: DelayAdvice) -> None:
     windows = replace(advice.firings, watermark_ms=array("q"), risen_at_ms=array("q"))
     limited = replace(advice, firings=windows, dropped=replace(advice.dropped, step_ms=10))
 
-    said = summary(asked, limited).splitlines()
+    said = advice_text(asked, limited).splitlines()
 
     assert "521 of the windows fire only because the recording ends." in said
     assert "Delays are counted in steps of 10ms." in said
@@ -175,17 +175,17 @@ def written(folder: Path, *replaced: tuple[str, str]) -> Path:
 
 
 def test_another_strategy_is_advised_on_without_a_delay_to_compare(
-    home: Home, spark: SparkSession, advice: Advice, tmp_path: Path
+    home: Home, spark: SparkSession, advice: DelayAdvice, tmp_path: Path
 ) -> None:
     bounded = 'strategy = "bounded_out_of_orderness"\ndelay = "30m"'
     file = written(tmp_path, (bounded, 'strategy = "punctuated"\nmarker = "seq % 2 = 0"'))
-    other = question(file, SINCE_MS, UNTIL_MS, 0.999, home)
+    other = prepare_advice(file, SINCE_MS, UNTIL_MS, 0.999, home)
 
-    found = advise(spark, other)
+    found = recommend_delay(spark, other)
 
     assert (found.current_ms, found.recommended_ms) == (None, advice.recommended_ms)
     assert found.at(HOUR_MS) == advice.at(HOUR_MS)
-    assert "(median); the definition has no delay of this kind to compare with." in summary(other, found)
+    assert "(median); the definition has no delay of this kind to compare with." in advice_text(other, found)
 
 
 REFUSED = [
@@ -209,7 +209,7 @@ def test_what_cannot_be_advised_on_is_refused(
     file = written(tmp_path, replaced)
 
     with pytest.raises(SpecError) as refused:
-        question(file, SINCE_MS, UNTIL_MS, 0.999, home)
+        prepare_advice(file, SINCE_MS, UNTIL_MS, 0.999, home)
     assert str(refused.value) == f"cannot advise on flights: {problem.format(file=file)}\n  {fact}"
 
 
@@ -217,7 +217,7 @@ def test_without_arrival_times_there_is_nothing_to_learn_from(home: Home, tmp_pa
     file = written(tmp_path, ('arrival_time = "departed_at"\n', ""))
 
     with pytest.raises(PlanError) as refused:
-        question(file, SINCE_MS, UNTIL_MS, 0.999, home)
+        prepare_advice(file, SINCE_MS, UNTIL_MS, 0.999, home)
     assert str(refused.value) == (
         f"cannot advise on flights: nothing says when records arrived ({file})\n"
         "  source.arrival_time is None\n\n"
@@ -228,14 +228,14 @@ def test_without_arrival_times_there_is_nothing_to_learn_from(home: Home, tmp_pa
 def test_a_range_without_records_is_said_to_have_none(home: Home, spark: SparkSession) -> None:
     june, july = instant_ms("2013-06-01", "since"), instant_ms("2013-07-01", "until")
     with pytest.raises(PlanError) as refused:
-        question(FLIGHTS, june, july, 0.999, home)
+        prepare_advice(FLIGHTS, june, july, 0.999, home)
     said = "cannot advise on flights: no record from {}"
     assert str(refused.value) == said.format("2013-06-01T00:00Z to 2013-07-01T00:00Z")
 
     # A file has flights on both sides of this night, but none in it.
-    night = question(
+    night = prepare_advice(
         FLIGHTS, instant_ms("2013-02-01T06:00Z", "s"), instant_ms("2013-02-01T07:00Z", "u"), 1.0, home
     )
     with pytest.raises(PlanError) as refused:
-        advise(spark, night)
+        recommend_delay(spark, night)
     assert str(refused.value) == said.format("2013-02-01T06:00Z to 2013-02-01T07:00Z")

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
 from backstream.errors import ContractError
-from backstream.lake.reader import rows
-from backstream.runs.manifest import Manifest, home_of, total_fates
+from backstream.lake.reader import load_rows
+from backstream.runs.manifest import Manifest, home_of, sum_fates
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk, replay_chunks
-from backstream.workflow import audit_run, publish_run, report_run, summary
+from backstream.workflow import audit_run, publication_text, publish_run, report_run
 
 NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 BEFORE_ALL = datetime(1969, 7, 20, tzinfo=UTC)
@@ -59,7 +59,7 @@ def test_every_bad_row_is_counted_where_it_came_from_and_no_other_row_changes(
     manifests = replayed(spark, planned(tmp_path, write_definition(tmp_path), mode=mode))
 
     assert [each.events_read for each in manifests] == [10]
-    assert total_fates(manifests) == {
+    assert sum_fates(manifests) == {
         "A": {"on_time": 2, "duplicate": 1, "quarantined": 3},
         "B": {"on_time": 1, "quarantined": 2},
         "unknown": {"quarantined": 1},
@@ -130,7 +130,7 @@ def test_text_that_names_no_instant_or_number_is_kept_as_it_was_written(
 
     manifests = replayed(spark, planned(tmp_path, write_definition(tmp_path)))
 
-    assert total_fates(manifests) == {"A": {"on_time": 2, "quarantined": 4}}
+    assert sum_fates(manifests) == {"A": {"on_time": 2, "quarantined": 4}}
     assert {
         (row["reason"], row["event_time"], row["arrival_time"]) for row in staged(manifests, "quarantine")
     } == {
@@ -148,7 +148,7 @@ def test_the_range_of_event_times_that_make_sense_can_be_widened(spark: SparkSes
 
     plan = planned(tmp_path, write_definition(tmp_path, wider), "1969-07-20", "1969-07-21")
 
-    assert total_fates(replayed(spark, plan)) == {"A": {"on_time": 1}}
+    assert sum_fates(replayed(spark, plan)) == {"A": {"on_time": 1}}
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -185,7 +185,7 @@ def test_bad_rows_are_found_whatever_folders_are_called_and_wildcards_in_names_s
 
     manifests = replayed(spark, planned(tmp_path, write_definition(tmp_path)))
 
-    assert total_fates(manifests) == {"A": {"on_time": 2, "quarantined": 1}, "B": {"quarantined": 1}}
+    assert sum_fates(manifests) == {"A": {"on_time": 2, "quarantined": 1}, "B": {"quarantined": 1}}
 
 
 def test_bad_rows_do_not_reach_the_table_that_is_published(
@@ -200,13 +200,13 @@ def test_bad_rows_do_not_reach_the_table_that_is_published(
     report_run(plan)
 
     assert (publication.rows, publication.replaced_rows) == (3, 0)
-    assert clicks_of(rows(home_of(plan), "clicks").to_pylist()) == {
+    assert clicks_of(load_rows(home_of(plan), "clicks").to_pylist()) == {
         "01T05:00 home": 1,
         "01T06:00 help": 1,
         "01T06:00 home": 1,
     }
-    assert rows(home_of(plan), "clicks__quarantine").num_rows == 6
-    assert summary(plan).splitlines()[2:7] == [
+    assert load_rows(home_of(plan), "clicks__quarantine").num_rows == 6
+    assert publication_text(plan).splitlines()[2:7] == [
         "partition      events       on_time   duplicate quarantined",
         "A                   6 =           2           1           3",
         "B                   3 =           1           0           2",
@@ -249,7 +249,7 @@ def test_an_empty_range_is_published_as_no_rows_in_place_of_those_before(
 
     assert (manifests[0].events_read, manifests[0].fates) == (0, {})
     assert (publication.rows, publication.replaced_rows) == (0, 1)
-    assert rows(home_of(plan), "clicks").num_rows == 0
+    assert load_rows(home_of(plan), "clicks").num_rows == 0
     assert plan.folder.report.exists()
 
 

@@ -9,10 +9,10 @@ from tests.workflow.history import CLICKS, at, planned, write_clicks, write_defi
 from tests.workflow.publishing import publish_counts
 
 from backstream.errors import PlanError
-from backstream.lake.catalog import loaded, opened
-from backstream.lake.reader import rows
+from backstream.lake.catalog import load_table, open_catalog_for_writing
+from backstream.lake.reader import load_rows
 from backstream.runs.home import Home
-from backstream.workflow import make_tables
+from backstream.workflow import create_run_tables
 
 ROWS = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("1 06:00"), at("1 06:10"), "A", 1, "home")]
 
@@ -26,13 +26,13 @@ def published(tmp_path: Path) -> None:
 
 def test_an_added_aggregate_makes_the_table_grow_and_published_rows_lack_it(tmp_path: Path) -> None:
     plan = planned(tmp_path, write_definition(tmp_path, CLICKS + 'last = "max(seq)"\n'))
-    make_tables(plan)
+    create_run_tables(plan)
 
     assert [name for name, *_ in plan.tables[""].columns][-4:] == ["clicks", "last", "record_count", "run_id"]
     home = Home(tmp_path / "home")
-    assert rows(home, "clicks")["last"].to_pylist() == [None, None]
-    with opened(home) as catalog:
-        field = loaded(catalog, "clicks").schema().find_field("last")
+    assert load_rows(home, "clicks")["last"].to_pylist() == [None, None]
+    with open_catalog_for_writing(home) as catalog:
+        field = load_table(catalog, "clicks").schema().find_field("last")
     assert (str(field.field_type), field.required) == ("long", False)
 
 
@@ -60,7 +60,7 @@ def test_another_name_is_another_table_and_that_is_said_until_it_is_made(
 ) -> None:
     definition = write_definition(tmp_path, name='"visits"')
 
-    make_tables(planned(tmp_path, definition))
+    create_run_tables(planned(tmp_path, definition))
 
     [said] = caplog.messages
     assert said == (

@@ -15,13 +15,13 @@ from tests.workflow.publishing import publish_counts, stage_counts
 
 from backstream import __version__
 from backstream.errors import PlanError
-from backstream.lake.catalog import NAMESPACE, loaded, opened
-from backstream.lake.commit import committed
-from backstream.lake.publish import publish
+from backstream.lake.catalog import NAMESPACE, load_table, open_catalog_for_writing
+from backstream.lake.commit import commit_snapshot
+from backstream.lake.publish import publish_range
 from backstream.runs.home import Home
-from backstream.runs.manifest import manifests_of
+from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Plan
-from backstream.workflow import make_tables
+from backstream.workflow import create_run_tables
 
 TWO_DEFINITIONS = (
     "two definitions have the name 'clicks', and one table cannot be written by both\n"
@@ -51,7 +51,7 @@ def copy_of(definition: Path, name: str) -> Path:
 
 def test_two_definitions_with_one_name_are_refused_and_named(tmp_path: Path) -> None:
     first = write_definition(tmp_path)
-    make_tables(planned(tmp_path, first))
+    create_run_tables(planned(tmp_path, first))
 
     assert refusal(tmp_path, copy_of(first, "copy.toml")) == TWO_DEFINITIONS
     planned(tmp_path, first)  # the first one goes on
@@ -65,10 +65,10 @@ def test_of_two_definitions_planned_before_there_was_a_table_the_second_is_refus
     publish_counts(plans[0], ROWS)
 
     with pytest.raises(PlanError) as refused:
-        make_tables(plans[1])
+        create_run_tables(plans[1])
 
     assert str(refused.value).replace(str(tmp_path), "FOLDER") == TWO_DEFINITIONS
-    make_tables(plans[0])
+    create_run_tables(plans[0])
 
 
 @pytest.mark.parametrize("is_given_up", [False, True], ids=["new table", "table that was given up"])
@@ -77,7 +77,7 @@ def test_of_definitions_that_write_for_the_first_time_at_the_same_moment_one_win
 ) -> None:
     first = write_definition(tmp_path)
     if is_given_up:
-        make_tables(planned(tmp_path, first))
+        create_run_tables(planned(tmp_path, first))
     copies = [copy_of(first, f"{name}.toml") for name in "abcd"]
     if is_given_up:
         first.unlink()
@@ -87,7 +87,7 @@ def test_of_definitions_that_write_for_the_first_time_at_the_same_moment_one_win
     def begin(number: int, plan: Plan) -> None:
         barrier.wait()
         try:
-            make_tables(plan)
+            create_run_tables(plan)
         except PlanError as error:
             said[number] = str(error).replace(str(tmp_path), "FOLDER")
 
@@ -106,14 +106,14 @@ def test_of_definitions_that_write_for_the_first_time_at_the_same_moment_one_win
 @pytest.mark.parametrize("left", ["nothing", "another name", "no TOML"])
 def test_a_definition_whose_file_was_renamed_keeps_its_table(tmp_path: Path, left: str) -> None:
     first = write_definition(tmp_path)
-    make_tables(planned(tmp_path, first))
+    create_run_tables(planned(tmp_path, first))
     second = copy_of(first, "renamed.toml")
     if left == "nothing":
         first.unlink()
     else:
         first.write_text("name = " if left == "no TOML" else CLICKS.replace('"clicks"', '"other"'))
 
-    make_tables(planned(tmp_path, second))
+    create_run_tables(planned(tmp_path, second))
 
     assert refusal(tmp_path, copy_of(second, "third.toml")).splitlines()[1] == "  FOLDER/renamed.toml"
 
@@ -122,17 +122,17 @@ def test_the_same_file_by_another_way_is_the_same_definition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = write_definition(tmp_path)
-    make_tables(planned(tmp_path, first))
+    create_run_tables(planned(tmp_path, first))
     (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
 
-    make_tables(planned(tmp_path, tmp_path / "link" / "clicks.toml"))
-    make_tables(planned(tmp_path, Path("clicks.toml")))
+    create_run_tables(planned(tmp_path, tmp_path / "link" / "clicks.toml"))
+    create_run_tables(planned(tmp_path, Path("clicks.toml")))
 
 
 def test_a_changed_key_is_refused_once_rows_are_published(tmp_path: Path) -> None:
     file = write_definition(tmp_path)
-    make_tables(planned(tmp_path, write_definition(tmp_path, key='["origin"]')))
+    create_run_tables(planned(tmp_path, write_definition(tmp_path, key='["origin"]')))
     plan = planned(tmp_path, write_definition(tmp_path, key='["page"]'))  # nothing was published: no harm
     publish_counts(plan, ROWS)
 
@@ -155,24 +155,24 @@ def test_a_run_staged_with_another_key_is_not_published_beside_rows_of_a_new_one
     publish_counts(planned(tmp_path, write_definition(tmp_path, key='["page"]')), ROWS)
 
     with pytest.raises(PlanError) as refused:
-        publish(old, manifests_of(old))
+        publish_range(old, load_manifests(old))
 
     assert str(refused.value).splitlines()[1:3] == ["  published by page", "  source.key is origin"]
 
 
 def test_a_table_that_changes_hands_just_before_a_publication_is_looked_at_again(tmp_path: Path) -> None:
     plan = planned(tmp_path, write_definition(tmp_path))
-    make_tables(plan)
-    with opened(Home(tmp_path / "home")) as catalog:
-        table = loaded(catalog, "clicks")
+    create_run_tables(plan)
+    with open_catalog_for_writing(Home(tmp_path / "home")) as catalog:
+        table = load_table(catalog, "clicks")
         set_property(tmp_path, "backstream.keys", '["origin"]')
         with pytest.raises(CommitFailedException, match="another commit came between"):
-            committed(table, Operation.OVERWRITE, [], [], {})
+            commit_snapshot(table, Operation.OVERWRITE, [], [], {})
 
     publish_counts(plan, ROWS)  # nothing was published with the other keys
 
-    with opened(Home(tmp_path / "home")) as catalog:
-        assert loaded(catalog, "clicks").properties["backstream.keys"] == '["page"]'
+    with open_catalog_for_writing(Home(tmp_path / "home")) as catalog:
+        assert load_table(catalog, "clicks").properties["backstream.keys"] == '["page"]'
 
 
 def test_a_table_that_never_noted_its_keys_is_known_by_its_columns(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_table_that_never_noted_its_keys_is_known_by_its_columns(tmp_path: Pat
 
 def test_a_table_of_a_newer_version_is_refused_with_both_versions(tmp_path: Path) -> None:
     file = write_definition(tmp_path)
-    make_tables(planned(tmp_path, file))
+    create_run_tables(planned(tmp_path, file))
     set_property(tmp_path, "backstream.format", "2")
     set_property(tmp_path, "backstream.made_by", "7.0.0")
 
@@ -199,7 +199,7 @@ def test_a_table_of_a_newer_version_is_refused_with_both_versions(tmp_path: Path
 
 def test_a_table_from_before_formats_were_noted_has_the_first(tmp_path: Path) -> None:
     file = write_definition(tmp_path)
-    make_tables(planned(tmp_path, file))
+    create_run_tables(planned(tmp_path, file))
     set_property(tmp_path, "backstream.format", None)
 
     planned(tmp_path, file)
@@ -212,7 +212,10 @@ def _as_it_is(catalog: Catalog) -> Table:
 
 def set_property(folder: Path, name: str, value: str | None) -> None:
     """One property of the table of the windows; None takes it away."""
-    with opened(Home(folder / "home")) as catalog, _as_it_is(catalog).transaction() as transaction:
+    with (
+        open_catalog_for_writing(Home(folder / "home")) as catalog,
+        _as_it_is(catalog).transaction() as transaction,
+    ):
         if value is None:
             transaction.remove_properties(name)
         else:

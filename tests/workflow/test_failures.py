@@ -13,13 +13,13 @@ from tests.workflow.publishing import stage_counts
 from backstream.errors import CatalogError, ContractError, LedgerError
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import Status, runs
+from backstream.lake.ledger import Status, list_runs
 from backstream.runs.home import CATALOG_VARIABLE, Home
-from backstream.runs.manifest import Manifest, unfinished
+from backstream.runs.manifest import Manifest, list_unfinished_chunks
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import WINDOWS
-from backstream.workflow import audit_run, failing, interrupted, plan_run, publish_run, report_run
-from backstream.workflow.status import State, run_states
+from backstream.workflow import audit_run, find_interrupted_run, plan_run, publish_run, record_failure, report_run
+from backstream.workflow.status import RunPhase, list_run_states
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 DAY = Interval(SINCE_MS, SINCE_MS + DAY_MS)
@@ -53,19 +53,19 @@ def test_a_run_that_fails_is_failed_in_the_ledger_and_in_the_status_until_it_goe
     file.write_bytes(b"not Parquet")
     with pytest.raises(ContractError):
         publish_run(plan)
-    (row,) = runs(home_of(plan))
-    (state,) = run_states(home_of(plan))
+    (row,) = list_runs(home_of(plan))
+    (state,) = list_run_states(home_of(plan))
     first_line = "a file staged for table `clicks` breaks its contract"
     assert (row.status, row.error, row.rows, row.events_read) == (Status.FAILED, first_line, None, 1)
-    assert (state.state, state.error) == (State.FAILED, first_line)
+    assert (state.state, state.error) == (RunPhase.FAILED, first_line)
 
     file.write_bytes(content)
     publish_run(plan)
     report_run(plan)
 
-    assert [each.status for each in runs(home_of(plan))] == [Status.PUBLISHED, Status.FAILED]
-    (state,) = run_states(home_of(plan))
-    assert (state.state, state.error) == (State.PUBLISHED, None)
+    assert [each.status for each in list_runs(home_of(plan))] == [Status.PUBLISHED, Status.FAILED]
+    (state,) = list_run_states(home_of(plan))
+    assert (state.state, state.error) == (RunPhase.PUBLISHED, None)
 
 
 def test_an_error_after_the_publication_leaves_the_run_published(
@@ -80,32 +80,32 @@ def test_an_error_after_the_publication_leaves_the_run_published(
         with pytest.raises(CatalogError):
             publish_run(plan)
 
-    assert [row.status for row in runs(home_of(plan))] == [Status.PUBLISHED]
+    assert [row.status for row in list_runs(home_of(plan))] == [Status.PUBLISHED]
     assert publish_run(plan).already
-    assert [row.status for row in runs(home_of(plan))] == [Status.PUBLISHED]
+    assert [row.status for row in list_runs(home_of(plan))] == [Status.PUBLISHED]
 
 
 def test_a_failed_run_that_goes_on_is_running_again(plan: Plan) -> None:
-    with pytest.raises(ZeroDivisionError), failing(plan):
+    with pytest.raises(ZeroDivisionError), record_failure(plan):
         _ = 1 / 0
-    assert run_states(home_of(plan))[0].error == "division by zero"
+    assert list_run_states(home_of(plan))[0].error == "division by zero"
     later_s = time.time() + 60
     os.utime(plan.folder.verdict, (later_s, later_s))
 
-    (state,) = run_states(home_of(plan), now_ms=int(later_s * 1_000) + 1)
+    (state,) = list_run_states(home_of(plan), now_ms=int(later_s * 1_000) + 1)
 
-    assert (state.state, state.error) == (State.RUNNING, None)
+    assert (state.state, state.error) == (RunPhase.RUNNING, None)
 
 
 def test_each_failure_of_a_run_is_kept_and_it_is_published_once(plan: Plan) -> None:
     for error in (LedgerError("one"), LedgerError("two")):
-        with pytest.raises(LedgerError), failing(plan):
+        with pytest.raises(LedgerError), record_failure(plan):
             raise error
 
     for _ in range(2):
         publish_run(plan)
 
-    found = [(row.status, row.error) for row in runs(home_of(plan))]
+    found = [(row.status, row.error) for row in list_runs(home_of(plan))]
     assert found == [(Status.PUBLISHED, None), (Status.FAILED, "two"), (Status.FAILED, "one")]
 
 
@@ -116,30 +116,30 @@ def test_without_a_catalog_the_error_is_that_and_not_that_it_could_not_be_noted(
 
     with pytest.raises(CatalogError, match="cannot open the catalog"):
         publish_run(plan)
-    with pytest.raises(ZeroDivisionError), failing(plan):
+    with pytest.raises(ZeroDivisionError), record_failure(plan):
         _ = 1 / 0
 
 
 def test_a_chunk_whose_files_are_gone_is_run_again_until_they_are_published(plan: Plan) -> None:
-    assert unfinished(plan) == []
+    assert list_unfinished_chunks(plan) == []
     file = staged_file(plan)
     file.rename(file.with_suffix(".aside"))
-    assert unfinished(plan) == [plan.chunks[0].chunk_id]
+    assert list_unfinished_chunks(plan) == [plan.chunks[0].chunk_id]
 
     file.with_suffix(".aside").rename(file)
     publish_run(plan)
     file.unlink()
 
-    assert unfinished(plan) == []
+    assert list_unfinished_chunks(plan) == []
 
 
 def test_a_run_that_lacks_only_its_report_is_gone_on_with(plan: Plan) -> None:
     folder = Path(plan.definition_path)
     publish_run(plan)
-    found = interrupted(folder, DAY, None, home_of(plan))
+    found = find_interrupted_run(folder, DAY, None, home_of(plan))
     assert found
     assert found.plan.run_id == plan.run_id
 
     report_run(plan)
 
-    assert interrupted(folder, DAY, None, home_of(plan)) is None
+    assert find_interrupted_run(folder, DAY, None, home_of(plan)) is None

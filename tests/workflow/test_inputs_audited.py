@@ -11,19 +11,19 @@ from pyspark.sql import SparkSession
 from tests.source.test_inputs import BAD_PAGE, SKIP, damage_pages, write_days
 from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
-from backstream.definition.loader import load, parse
+from backstream.definition.loader import load_definition, parse_definition
 from backstream.errors import QualityError
 from backstream.eventtime.instants import instant_ms
-from backstream.report.delay_histogram import delays_of
+from backstream.report.delay_histogram import count_delays
 from backstream.runs.home import Home
 from backstream.runs.input_notes import GONE_HINT
 from backstream.runs.plan import Plan
-from backstream.runs.results import Audit, Outcome, Verdict
-from backstream.source.files import inspected, source_files
-from backstream.source.key_index import EventsInFiles, Held
+from backstream.runs.results import Audit, CheckOutcome, Verdict
+from backstream.source.files import inspect_files, list_source_files
+from backstream.source.key_index import KeyIndex, KeySlice
 from backstream.spark.chunk_job import replay_chunks
 from backstream.workflow import audit_run, plan_run, publish_run, report_run
-from backstream.workflow.stale import stale
+from backstream.workflow.stale import find_stale_days
 
 LENIENT = "\n[quality]\nmissing_ratio = { warn = 1.0, fail = 1.0 }\n"
 SKIPPED, GONE = "no input file was skipped", "every input file of earlier runs is still there"
@@ -38,7 +38,7 @@ def run(spark: SparkSession, plan: Plan) -> Audit:
     return audit
 
 
-def outcomes(audit: Audit) -> dict[str, tuple[Outcome, str]]:
+def outcomes(audit: Audit) -> dict[str, tuple[CheckOutcome, str]]:
     return {check.name: (check.outcome, check.observed) for check in audit.checks if check.name in (SKIPPED, GONE)}
 
 
@@ -55,12 +55,12 @@ def test_a_skipped_file_is_a_warning_stands_in_the_report_and_makes_no_day_stale
 
     assert audit.verdict is Verdict.WARN
     assert outcomes(audit) == {
-        SKIPPED: (Outcome.WARN, "files skipped: 1"),
-        GONE: (Outcome.PASS, "files gone: 0"),
+        SKIPPED: (CheckOutcome.WARN, "files skipped: 1"),
+        GONE: (CheckOutcome.PASS, "files gone: 0"),
     }
     report = plan.folder.report.read_text()
     assert f"{tmp_path}/data/1b.parquet, 1 row: {BAD_PAGE}".replace("'", "&#39;") in report
-    assert stale(definition, Home(tmp_path / "home")).days == ()
+    assert find_stale_days(definition, Home(tmp_path / "home")).days == ()
 
 
 def test_a_file_that_an_earlier_run_read_and_that_is_gone_is_refused_unless_a_person_overrides(
@@ -69,7 +69,7 @@ def test_a_file_that_an_earlier_run_read_and_that_is_gone_is_refused_unless_a_pe
     write_days(tmp_path, 1)
     write_clicks(tmp_path / "data/1b.parquet", [(at("1 07:00"), at("1 07:01"), "A", 9, "home")])
     definition = write_definition(tmp_path, CLICKS + LENIENT)
-    assert outcomes(run(spark, planned(tmp_path, definition)))[GONE] == (Outcome.PASS, "files gone: 0")
+    assert outcomes(run(spark, planned(tmp_path, definition)))[GONE] == (CheckOutcome.PASS, "files gone: 0")
     (tmp_path / "data/1b.parquet").unlink()
 
     plan = planned(tmp_path, definition)
@@ -101,15 +101,15 @@ def test_a_damaged_file_that_came_makes_the_days_stale_that_it_may_hold(
     write_clicks(tmp_path / "data/2b.parquet", [(at("2 05:30"), at("2 07:01"), "A", 9, "home")])
     damage_pages(tmp_path / "data/2b.parquet")
 
-    found = stale(definition, Home(tmp_path / "home"))
+    found = find_stale_days(definition, Home(tmp_path / "home"))
 
     assert [day.day_ms for day in found.days] == [instant_ms("2024-03-02", "day")]
 
 
-def held(folder: Path, text: str) -> list[list[Held]]:
-    definition = load(write_definition(folder, text))
-    found = inspected(source_files(definition.source, "test"), definition.source)
-    index = EventsInFiles.of(definition, Home(folder / "home"))
+def held(folder: Path, text: str) -> list[list[KeySlice]]:
+    definition = load_definition(write_definition(folder, text))
+    found = inspect_files(list_source_files(definition.source, "test"), definition.source)
+    index = KeyIndex.of(definition, Home(folder / "home"))
     return [index.held(file) for file in found.inputs]
 
 
@@ -127,7 +127,7 @@ def test_what_files_hold_is_counted_whatever_types_their_columns_have(tmp_path: 
     pq.write_table(pq.read_table(file), file, use_deprecated_int96_timestamps=True)
 
     at_ms = instant_ms("2024-03-01T05:00Z", "at")
-    seven, none = [Held("[7]", at_ms, at_ms, 1)], [Held("[null]", at_ms, at_ms, 1)]
+    seven, none = [KeySlice("[7]", at_ms, at_ms, 1)], [KeySlice("[null]", at_ms, at_ms, 1)]
     assert held(tmp_path, CLICKS) == [seven, seven, none, [], seven]
 
 
@@ -140,6 +140,6 @@ def test_seals_and_delays_are_told_without_a_file_that_is_damaged_or_lacks_a_col
 
     plan = planned(tmp_path, write_definition(tmp_path, CLICKS + '\n[backfill]\nhorizon = "6h"\n'))
 
-    found, why = delays_of(plan, parse(plan.definition, "plan"))
+    found, why = count_delays(plan, parse_definition(plan.definition, "plan"))
     assert found is not None, why
     assert found.records == 1

@@ -12,10 +12,10 @@ from tests.workflow.publishing import publish_counts
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.lake.ledger import Status, record_run, run_row
-from backstream.runs.dataset_state import DayFigures, DayNote, Observation, read_figures, write_figures
+from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals, load_day_totals, write_day_totals
 from backstream.runs.home import Home
-from backstream.workflow import plan_run, refresh, report_run
-from backstream.workflow.dataset_state import day_figures, observe
+from backstream.workflow import plan_run, refresh_after_run, report_run
+from backstream.workflow.dataset_state import compute_day_totals, refresh_dataset_state
 
 FIRST_MS = instant_ms("2024-03-01", "first")
 CLICKS = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 4)]
@@ -29,9 +29,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def looked(folder: Path) -> Observation:
-    found = observe(folder / "clicks.toml", Home(folder / "home"))
-    assert Observation.read(Home(folder / "home").observation("clicks")) == found
+def looked(folder: Path) -> DatasetState:
+    found = refresh_dataset_state(folder / "clicks.toml", Home(folder / "home"))
+    assert DatasetState.read(Home(folder / "home").observation("clicks")) == found
     return found
 
 
@@ -48,7 +48,7 @@ def test_a_late_file_makes_a_published_day_stale(folder: Path) -> None:
     record_run(home, run_row(plan, Status.PUBLISHED, (1, 2)))
     write_clicks(folder / "data/b.parquet", [(at("2 05:10"), at("9 00:00"), "A", 9, "home")])
     (note,) = looked(folder).stale
-    assert note == DayNote(FIRST_MS + DAY_MS, "stale", "1 input file changed", 1)
+    assert note == DayIssue(FIRST_MS + DAY_MS, "stale", "1 input file changed", 1)
 
 
 def test_what_cannot_be_found_out_is_said_and_fails_nothing(folder: Path) -> None:
@@ -60,7 +60,7 @@ def test_what_cannot_be_found_out_is_said_and_fails_nothing(folder: Path) -> Non
 
 
 def test_a_definition_that_is_gone_leaves_nothing(folder: Path) -> None:
-    found = observe(folder / "gone.toml", Home(folder / "home"))
+    found = refresh_dataset_state(folder / "gone.toml", Home(folder / "home"))
     assert found.problems == (f"no definition at {folder / 'gone.toml'}",)
     assert not Home(folder / "home").observation("gone").exists()
 
@@ -73,8 +73,8 @@ def test_a_report_is_written_without_a_look_at_the_source_and_a_refresh_takes_it
     assert report_run(plan).exists()
     assert not home.observation("clicks").exists()
 
-    assert refresh(plan) is None
-    seen = Observation.read(home.observation("clicks"))
+    assert refresh_after_run(plan) is None
+    seen = DatasetState.read(home.observation("clicks"))
     assert seen is not None
     assert (seen.first_day_ms, seen.end_day_ms) == (FIRST_MS, FIRST_MS + 3 * DAY_MS)
 
@@ -87,7 +87,7 @@ def test_a_refresh_that_fails_is_told_and_fails_nothing(folder: Path) -> None:
     in_its_way.mkdir(parents=True)
     (in_its_way / "file").touch()
 
-    assert refresh(plan) == (
+    assert refresh_after_run(plan) == (
         "what the pages show of clicks is as old as it was: it could not be looked at anew\n"
         "  cannot write clicks.json: Is a directory"
     )
@@ -98,22 +98,22 @@ def test_a_refresh_that_fails_is_told_and_fails_nothing(folder: Path) -> None:
     [
         (None, None),
         ((), FIRST_MS + 3 * DAY_MS),
-        ((DayNote(FIRST_MS + DAY_MS, "open", ""),), FIRST_MS + DAY_MS),
-        ((DayNote(FIRST_MS, "missing", ""),), None),
+        ((DayIssue(FIRST_MS + DAY_MS, "open", ""),), FIRST_MS + DAY_MS),
+        ((DayIssue(FIRST_MS, "missing", ""),), None),
     ],
 )
 def test_days_are_sealed_up_to_the_first_that_is_not(
-    unsealed: tuple[DayNote, ...] | None, until: int | None
+    unsealed: tuple[DayIssue, ...] | None, until: int | None
 ) -> None:
-    seen = Observation("clicks", 0, FIRST_MS, FIRST_MS + 3 * DAY_MS, unsealed, ())
+    seen = DatasetState("clicks", 0, FIRST_MS, FIRST_MS + 3 * DAY_MS, unsealed, ())
     assert seen.sealed_until_ms == until
 
 
 def test_the_sums_of_a_day_are_those_of_its_windows(tmp_path: Path) -> None:
     frame = frame_of(FIRST_MS, FIRST_MS + 2 * DAY_MS, ["2024-03-02"], ("north", "south"))
-    first, second = day_figures(frame, late_limit=1.0)
+    first, second = compute_day_totals(frame, late_limit=1.0)
     is_second = frame["window_start"] >= pd.Timestamp("2024-03-02", tz="UTC")
-    assert second == DayFigures(
+    assert second == DayTotals(
         FIRST_MS + DAY_MS,
         windows_expected=48,
         windows_present=40,
@@ -124,8 +124,8 @@ def test_the_sums_of_a_day_are_those_of_its_windows(tmp_path: Path) -> None:
         flagged=8,
     )
     assert (first.windows_present, first.flagged) == (48, 0)
-    write_figures(tmp_path / "figures.json", [first, second])
-    assert read_figures(tmp_path / "figures.json") == [first, second]
+    write_day_totals(tmp_path / "figures.json", [first, second])
+    assert load_day_totals(tmp_path / "figures.json") == [first, second]
 
 
 @pytest.mark.parametrize(("part", "is_day_above"), [(0.99, True), (1.0, False)])
@@ -136,5 +136,5 @@ def test_windows_above_the_soft_limit_are_flagged_where_their_day_is_above_it_to
     limit = part * float((frame["late"] + frame["dropped"]).sum() / frame["events"].sum())
     above = int((frame["late_ratio"] > limit).sum())
     assert above > 0
-    (day,) = day_figures(frame, limit)
+    (day,) = compute_day_totals(frame, limit)
     assert day.flagged == (above if is_day_above else 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 
-from backstream.definition.loader import parse, require_definition
+from backstream.definition.loader import parse_definition, require_unchanged_definition
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, instant_ms
 from backstream.runs.home import Home
@@ -37,7 +37,7 @@ def planned(folder: Path, mode: Mode = Mode.REPLAY, gate_override: str = "", **o
 def test_a_plan_has_the_definition_with_what_was_asked_otherwise(tmp_path: Path) -> None:
     plan = planned(tmp_path, watermark__delay="1h", lateness__allowed="2h", backfill__chunk="2d")
 
-    definition = parse(plan.definition, "plan")
+    definition = parse_definition(plan.definition, "plan")
     assert (definition.watermark.delay, definition.lateness.allowed) == (HOUR_MS, 2 * HOUR_MS)
     assert len(plan.chunks) == 2
     assert Plan.read(plan.folder.plan) == plan
@@ -97,8 +97,8 @@ def test_a_retry_is_not_told_that_its_own_overrides_were_a_change(tmp_path: Path
     plan = planned(tmp_path, watermark__delay="1h")
     definition = tmp_path / "clicks.toml"
     definition.write_text(definition.read_text().replace('delay = "10m"', 'delay = "20m"'))
-    require_definition(plan)
+    require_unchanged_definition(plan)
 
     definition.write_text(definition.read_text().replace('size = "1h"', 'size = "2h"'))
     with pytest.raises(PlanError, match=r'window\.size: "1h" -> "2h"'):
-        require_definition(plan)
+        require_unchanged_definition(plan)

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from tests.workflow.history import CLICKS, at, planned, write_clicks, write_definition
 
-from backstream.definition.loader import require_definition
+from backstream.definition.loader import require_unchanged_definition
 from backstream.errors import PlanError
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.jobs.replay import main
 from backstream.runs.home import Home
-from backstream.runs.manifest import Manifest, other_code, require_inputs, unfinished
+from backstream.runs.manifest import Manifest, list_unfinished_chunks, require_unchanged_inputs, version_warning
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Verdict
-from backstream.workflow import interrupted, plan_run
+from backstream.workflow import find_interrupted_run, plan_run
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 THREE_DAYS = Interval(SINCE_MS, SINCE_MS + 3 * DAY_MS)
@@ -51,7 +51,7 @@ def finish(plan: Plan, number: int) -> None:
 
 def found_again(folder: Path, mode: Mode | None = None) -> tuple[str, ...] | None:
     """What is said of the run that was interrupted; None when there is none."""
-    found = interrupted(folder / "clicks.toml", THREE_DAYS, mode, Home(folder / "home"))
+    found = find_interrupted_run(folder / "clicks.toml", THREE_DAYS, mode, Home(folder / "home"))
     return found.notes if found else None
 
 
@@ -59,8 +59,8 @@ def test_a_plan_whose_files_are_as_they_were_may_run_whatever_came_since(tmp_pat
     plan = three_days(tmp_path)
     write_day(tmp_path, 2, "late")
 
-    require_inputs(plan)
-    require_definition(plan)
+    require_unchanged_inputs(plan)
+    require_unchanged_definition(plan)
 
 
 def test_files_deleted_by_hand_are_named_ten_at_most(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_files_deleted_by_hand_are_named_ten_at_most(tmp_path: Path) -> None:
         (tmp_path / "data" / f"f{number:02}.parquet").unlink()
 
     with pytest.raises(PlanError) as refused:
-        require_inputs(plan)
+        require_unchanged_inputs(plan)
 
     listed = "".join(f"\n  gone: {tmp_path}/data/f{number:02}.parquet" for number in range(1, 11))
     assert str(refused.value) == (
@@ -89,7 +89,7 @@ def test_a_file_that_was_written_again_is_named_with_what_changed(tmp_path: Path
     size = plan.inputs[0].size_bytes
 
     with pytest.raises(PlanError) as refused:
-        require_inputs(replace(plan, inputs=(plan.inputs[0], replace(plan.inputs[1], modified_ms=0))))
+        require_unchanged_inputs(replace(plan, inputs=(plan.inputs[0], replace(plan.inputs[1], modified_ms=0))))
 
     _, *facts = str(refused.value).partition("\n\n")[0].splitlines()
     assert facts == [
@@ -103,7 +103,7 @@ def test_a_definition_that_changed_is_refused_with_each_value_that_did(tmp_path:
     write_definition(tmp_path, CLICKS.replace("[aggregates]", '[aggregates]\npages = "max(page)"'), size='"2h"')
 
     with pytest.raises(PlanError) as refused:
-        require_definition(plan)
+        require_unchanged_definition(plan)
 
     assert str(refused.value) == (
         f"cannot run {plan.run_id}: the definition changed since it was planned ({tmp_path}/clicks.toml)"
@@ -117,14 +117,14 @@ def test_another_spelling_of_a_definition_is_the_same_one(tmp_path: Path) -> Non
     plan = three_days(tmp_path)
     write_definition(tmp_path, "# clicks\n" + CLICKS.replace('"1h"', '"60m"').replace("{folder}", "{folder}/."))
 
-    require_definition(plan)
+    require_unchanged_definition(plan)
 
 
 def test_a_plan_carries_its_definition_so_that_the_file_may_go(tmp_path: Path) -> None:
     plan = three_days(tmp_path)
     (tmp_path / "clicks.toml").unlink()
 
-    require_definition(plan)
+    require_unchanged_definition(plan)
 
 
 def test_a_retried_job_refuses_for_good_before_there_is_a_spark(
@@ -151,8 +151,8 @@ def test_a_retried_job_refuses_for_good_before_there_is_a_spark(
 def test_a_retry_with_other_code_is_told_apart(tmp_path: Path) -> None:
     plan = replace(three_days(tmp_path), code_version="0.0.9")
 
-    assert other_code(plan, "0.0.9") is None
-    assert other_code(plan, "0.1.0") == (
+    assert version_warning(plan, "0.0.9") is None
+    assert version_warning(plan, "0.1.0") == (
         f"plan {plan.run_id} was made by backstream 0.0.9, and 0.1.0 is running it"
     )
 
@@ -162,10 +162,10 @@ def test_a_run_goes_on_with_its_own_plan_though_files_have_come(tmp_path: Path) 
     finish(plan, 0)
     write_day(tmp_path, 2, "late")
 
-    found = interrupted(tmp_path / "clicks.toml", THREE_DAYS, None, Home(tmp_path / "home"))
+    found = find_interrupted_run(tmp_path / "clicks.toml", THREE_DAYS, None, Home(tmp_path / "home"))
 
     assert found is not None
-    assert (found.plan.run_id, unfinished(found.plan)) == (plan.run_id, ["0001", "0002"])
+    assert (found.plan.run_id, list_unfinished_chunks(found.plan)) == (plan.run_id, ["0001", "0002"])
     assert found.notes == (
         f"going on with the interrupted run {plan.run_id}: 1 of 3 chunks are done",
         "1 input file has come since it was planned and will not be read; --fresh plans anew, with all files",
@@ -183,7 +183,7 @@ def test_another_range_or_mode_is_another_run(tmp_path: Path) -> None:
     two_days = Interval(THREE_DAYS.start_ms, THREE_DAYS.end_ms - DAY_MS)
 
     assert found_again(tmp_path, Mode.REPLAY) is None
-    assert interrupted(tmp_path / "clicks.toml", two_days, None, Home(tmp_path / "home")) is None
+    assert find_interrupted_run(tmp_path / "clicks.toml", two_days, None, Home(tmp_path / "home")) is None
     assert found_again(tmp_path, Mode.RECOMPUTE) is not None
 
 

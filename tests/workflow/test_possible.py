@@ -15,7 +15,7 @@ from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.workflow.allowed_ranges import require_possible_range
-from backstream.workflow.dataset_state import observe
+from backstream.workflow.dataset_state import refresh_dataset_state
 
 DAYS = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in (2, 3, 5)]
 FACTS = (
@@ -101,7 +101,7 @@ def test_a_range_may_reach_as_far_as_there_are_rows_to_be_emptied(folder: Path) 
 
 
 def test_files_that_came_since_the_newest_look_are_known(folder: Path) -> None:
-    observe(folder / "clicks.toml", Home(folder / "home"))
+    refresh_dataset_state(folder / "clicks.toml", Home(folder / "home"))
     assert asked(folder, "2024-03-08", "2024-03-09") != ""
 
     write_clicks(folder / "data/8.parquet", [(at("8 05:00"), at("8 05:01"), "A", 8, "home")])
@@ -110,7 +110,7 @@ def test_files_that_came_since_the_newest_look_are_known(folder: Path) -> None:
 
 
 def test_where_the_newest_look_knows_of_events_no_file_is_opened(folder: Path) -> None:
-    observe(folder / "clicks.toml", Home(folder / "home"))
+    refresh_dataset_state(folder / "clicks.toml", Home(folder / "home"))
     (folder / "data/2.parquet").write_text("no Parquet")
 
     assert asked(folder, "2024-03-02", "2024-03-03") == ""
@@ -131,7 +131,7 @@ def test_an_event_at_an_absurd_time_makes_no_day_possible(folder: Path) -> None:
     write_clicks(folder / "data/absurd.parquet", [(at("1").replace(year=9998), at("1"), "A", 0, "home")])
 
     assert asked(folder, "2024-03-08", "2024-03-09").endswith(FACTS)
-    seen = observe(folder / "clicks.toml", Home(folder / "home"))
+    seen = refresh_dataset_state(folder / "clicks.toml", Home(folder / "home"))
     assert seen.span == Interval(instant_ms("2024-03-02", "first"), instant_ms("2024-03-06", "end"))
 
 

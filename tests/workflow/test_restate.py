@@ -14,8 +14,8 @@ from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text
 from backstream.lake.ledger import Status, record_run, run_row
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
-from backstream.runs.results import Audit, Decision, Verdict
-from backstream.workflow import begun_by, plan_run, report_run, require_resumable, restatements
+from backstream.runs.results import ApprovalDecision, Audit, Verdict
+from backstream.workflow import find_restatements, find_unfinished_plan, plan_run, report_run, require_resumable
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 DAY = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 7)]
@@ -56,7 +56,7 @@ def found(
     folder: Path, since: int | None = None, until: int | None = None
 ) -> tuple[list[tuple[str, str, str]], str]:
     bounds = [None if day is None else day_ms(day) for day in (since, until)]
-    told = restatements(folder / "clicks.toml", Home(folder / "home"), *bounds)
+    told = find_restatements(folder / "clicks.toml", Home(folder / "home"), *bounds)
     ranges = [
         (instant_text(each.interval.start_ms)[8:10], instant_text(each.interval.end_ms)[8:10], each.reason)
         for each in told.ranges
@@ -132,7 +132,7 @@ def test_late_data_and_gaps_are_ranges_in_their_order(folder: Path) -> None:
     ranges, summary = found(folder)
     assert ranges == [("03", "05", "missing: no run covers it"), ("05", "06", "late data: 1 window, by 1 file")]
     assert summary == "clicks: 1 of 3 published days stale, 2 missing"
-    told = restatements(folder / "clicks.toml", Home(folder / "home"), is_missing_wanted=False)
+    told = find_restatements(folder / "clicks.toml", Home(folder / "home"), is_missing_wanted=False)
     assert [each.mode for each in told.ranges] == [Mode.RECOMPUTE]
 
 
@@ -150,13 +150,17 @@ def test_days_after_the_last_event_are_not_run_again_whatever_nobody_knows_of_th
     ("verdict", "decision", "is_left"),
     [
         (Verdict.FAIL, None, True),
-        (Verdict.PASS, Decision(is_approved=False, by="ada", at="2024-03-09"), True),
+        (Verdict.PASS, ApprovalDecision(is_approved=False, by="ada", at="2024-03-09"), True),
         (Verdict.PASS, None, False),  # another run came first
-        (Verdict.PASS, Decision(is_approved=True, by="ada", at="2024-03-09"), False),  # the same, after a yes
+        (
+            Verdict.PASS,
+            ApprovalDecision(is_approved=True, by="ada", at="2024-03-09"),
+            False,
+        ),  # the same, after a yes
     ],
 )
 def test_a_stale_day_stays_refused_until_something_new_comes(
-    folder: Path, verdict: Verdict, decision: Decision | None, *, is_left: bool
+    folder: Path, verdict: Verdict, decision: ApprovalDecision | None, *, is_left: bool
 ) -> None:
     run(folder, 1, 4)
     late(folder, "b", 7)
@@ -182,23 +186,23 @@ def late(folder: Path, name: str, hour: int) -> None:
 def test_a_run_that_was_cleared_goes_on_with_the_plan_it_had(folder: Path) -> None:
     plan = planned(folder, 1, 3, "manual__1")
     write_clicks(folder / "data/b.parquet", [(at("1 07:00"), at("9 07:00"), "A", 99, "late")])
-    assert begun_by("manual__1", "clicks", Home(folder / "home")) == plan
-    assert begun_by("manual__2", "clicks", Home(folder / "home")) is None
-    assert begun_by("manual:_1", "clicks", Home(folder / "home")) is None
+    assert find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) == plan
+    assert find_unfinished_plan("manual__2", "clicks", Home(folder / "home")) is None
+    assert find_unfinished_plan("manual:_1", "clicks", Home(folder / "home")) is None
 
 
 @pytest.mark.parametrize(("verdict", "has_ended"), [(Verdict.FAIL, True), (Verdict.WARN, False)])
 def test_a_run_that_the_gate_refused_is_planned_anew(folder: Path, verdict: Verdict, *, has_ended: bool) -> None:
     plan = planned(folder, 1, 3, "manual__1")
     Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.verdict)
-    assert (begun_by("manual__1", "clicks", Home(folder / "home")) is None) is has_ended
+    assert (find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) is None) is has_ended
 
 
 def test_a_run_that_was_published_is_planned_anew_once_its_report_tells_of_it(folder: Path) -> None:
     plan = run(folder, 1, 3, trigger="manual__1")
-    assert begun_by("manual__1", "clicks", Home(folder / "home")) == plan
+    assert find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) == plan
     report_run(plan)
-    assert begun_by("manual__1", "clicks", Home(folder / "home")) is None
+    assert find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) is None
 
 
 def test_who_cannot_go_on_is_told_how_to_plan_anew(folder: Path) -> None:

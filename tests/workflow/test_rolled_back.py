@@ -8,10 +8,10 @@ from tests.workflow.history import at, planned, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
-from backstream.lake.published_windows import published
+from backstream.lake.published_windows import load_published_windows
 from backstream.runs.home import Home
 from backstream.workflow.history import rollback_run
-from backstream.workflow.stale import Staleness, stale
+from backstream.workflow.stale import Staleness, find_stale_days
 
 FIRST = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("2 05:00"), at("2 05:01"), "A", 1, "home")]
 LATE = [(at("1 06:00"), at("9 06:00"), "A", 2, "home")]
@@ -23,11 +23,11 @@ def home(folder: Path) -> Home:
 
 
 def found(folder: Path) -> Staleness:
-    return stale(folder / "clicks.toml", home(folder))
+    return find_stale_days(folder / "clicks.toml", home(folder))
 
 
 def by_day(folder: Path) -> dict[int, set[str]]:
-    return published(home(folder), "clicks").runs_by_day()
+    return load_published_windows(home(folder), "clicks").runs_by_day()
 
 
 def test_a_range_that_was_emptied_by_a_rollback_is_not_published(tmp_path: Path) -> None:

@@ -10,19 +10,19 @@ from pyiceberg.table import Table
 from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
-from backstream.definition.loader import load
+from backstream.definition.loader import load_definition
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, epoch_ms, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.stale_windows import Change, Touch, stale_windows
+from backstream.eventtime.stale_windows import ChangedRecords, ChangeKind, find_stale_windows
 from backstream.eventtime.windows import TimeWindow
-from backstream.lake.catalog import loaded, opened
-from backstream.lake.published_windows import END, START, Published, PublishedFile, published
+from backstream.lake.catalog import load_table, open_catalog_for_writing
+from backstream.lake.published_windows import END, START, PublishedFile, PublishedWindows, load_published_windows
 from backstream.runs.home import Home
 from backstream.source.key_index import key_text
 from backstream.workflow import plan_run
-from backstream.workflow.affected_rows import rows_met
-from backstream.workflow.stale import Staleness, stale
-from backstream.workflow.status import days
+from backstream.workflow.affected_rows import find_affected_rows
+from backstream.workflow.stale import Staleness, find_stale_days
+from backstream.workflow.status import list_day_states
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 DAYS = 5
@@ -63,12 +63,12 @@ def publish_day(folder: Path, definition: Path, day: int, rows: list[Click]) -> 
 
 
 def found(folder: Path) -> Staleness:
-    return stale(folder / "clicks.toml", home(folder))
+    return find_stale_days(folder / "clicks.toml", home(folder))
 
 
 def table_of(folder: Path) -> Table:
-    with opened(home(folder)) as catalog:
-        return loaded(catalog, "clicks")
+    with open_catalog_for_writing(home(folder)) as catalog:
+        return load_table(catalog, "clicks")
 
 
 def remove_data_files(folder: Path, kept: tuple[int, ...] = ()) -> int:
@@ -85,14 +85,14 @@ def remove_data_files(folder: Path, kept: tuple[int, ...] = ()) -> int:
 def test_no_data_file_is_opened_where_no_input_file_changed(tmp_path: Path, text: str) -> None:
     definition = publish_days(tmp_path, text)
     range_ = Interval(SINCE_MS, SINCE_MS + DAYS * DAY_MS)
-    told = days(definition, range_, home(tmp_path))
+    told = list_day_states(definition, range_, home(tmp_path))
     assert [len(day.runs) for day in told] == [1] * DAYS
     assert len({day.runs for day in told}) == DAYS
 
     assert remove_data_files(tmp_path) == DAYS
 
     assert (found(tmp_path).published_days, found(tmp_path).days) == (DAYS, ())
-    assert days(definition, range_, home(tmp_path)) == told
+    assert list_day_states(definition, range_, home(tmp_path)) == told
 
 
 def test_no_data_file_is_opened_for_events_that_came_in_windows_of_fixed_length(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_file_whose_entry_does_not_name_its_run_is_looked_up_by_its_rows(tmp_p
         transaction.set_properties({"write.metadata.metrics.column.run_id": "none"})
     publish_day(tmp_path, definition, 2, CLICKED[:8])
 
-    files = {min(file.runs)[0]: file for file in published(home(tmp_path), "clicks").files}
+    files = {min(file.runs)[0]: file for file in load_published_windows(home(tmp_path), "clicks").files}
 
     run_id = table_of(tmp_path).scan(row_filter=f"run_id != '{run_of(files[SINCE_MS])}'").to_arrow()["run_id"]
     day_ms = SINCE_MS + 2 * DAY_MS
@@ -159,10 +159,10 @@ def test_a_chain_of_sessions_is_followed_into_the_files_of_other_days(tmp_path: 
     definition = write_definition(tmp_path, SESSIONS)
     publish_day(tmp_path, definition, 0, first)
     publish_day(tmp_path, definition, 1, second)
-    lake, at_ms = published(home(tmp_path), "clicks"), SINCE_MS + 13 * HOUR_MS
-    touch = Touch("late", Change.NEW, at_ms, at_ms, 1, '["home"]')
+    lake, at_ms = load_published_windows(home(tmp_path), "clicks"), SINCE_MS + 13 * HOUR_MS
+    touch = ChangedRecords("late", ChangeKind.NEW, at_ms, at_ms, 1, '["home"]')
 
-    met = rows_met(lake, ["page"], load(definition).window.spec(), [touch], set())
+    met = find_affected_rows(lake, ["page"], load_definition(definition).window.spec(), [touch], set())
 
     half = HOUR_MS // 2
     assert sorted(met, key=lambda row: row[1]) == [
@@ -189,14 +189,14 @@ def test_the_rows_met_name_the_same_windows_as_all_rows_do(tmp_path: Path, windo
     path = write_definition(tmp_path, text)
     for day in range(DAYS):
         publish_day(tmp_path, path, day, chance.sample(rows, 24))
-    spec, lake = load(path).window.spec(), published(home(tmp_path), "clicks")
+    spec, lake = load_definition(path).window.spec(), load_published_windows(home(tmp_path), "clicks")
     every, met = all_rows(lake), 0
     of_days = {SINCE_MS + day * DAY_MS for day in range(DAYS)}
 
     for _ in range(HISTORIES):
         touches = [random_touch(chance) for _ in range(chance.randrange(1, 5))]
-        some = rows_met(lake, ["page"], spec, touches, of_days)
-        assert stale_windows(spec, touches, some) == stale_windows(spec, touches, every), touches
+        some = find_affected_rows(lake, ["page"], spec, touches, of_days)
+        assert find_stale_windows(spec, touches, some) == find_stale_windows(spec, touches, every), touches
         met += len(some)
 
     assert 0 < met < HISTORIES * len(every)
@@ -206,16 +206,18 @@ def random_click(chance: random.Random) -> Click:
     return click(chance.randrange(1, DAYS + 1), chance.randrange(24), chance.choice(("home", "help", "news")))
 
 
-def random_touch(chance: random.Random) -> Touch:
+def random_touch(chance: random.Random) -> ChangedRecords:
     """Records of a key within an hour; or a file of which only the bounds are known went."""
     at_ms = SINCE_MS + chance.randrange(DAYS * DAY_MS)
     if chance.random() < 0.2:
-        return Touch("went", Change.REMOVED, at_ms, at_ms + 3 * HOUR_MS, is_added=False, is_of_any_key=True)
+        return ChangedRecords(
+            "went", ChangeKind.REMOVED, at_ms, at_ms + 3 * HOUR_MS, is_added=False, is_of_any_key=True
+        )
     key, is_added = key_text([chance.choice(("home", "help", "new"))]), chance.random() < 0.5
-    return Touch("came", Change.CHANGED, at_ms, at_ms + HOUR_MS // 2, 1, key, is_added=is_added)
+    return ChangedRecords("came", ChangeKind.CHANGED, at_ms, at_ms + HOUR_MS // 2, 1, key, is_added=is_added)
 
 
-def all_rows(lake: Published) -> list[tuple[str, TimeWindow]]:
+def all_rows(lake: PublishedWindows) -> list[tuple[str, TimeWindow]]:
     table = lake.rows(lambda _: True, ["page"])
     places = zip(*(table[name].to_pylist() for name in ("page", START, END)), strict=True)
     return [(key_text([page]), TimeWindow(epoch_ms(start), epoch_ms(end))) for page, start, end in places]

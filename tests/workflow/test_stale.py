@@ -14,18 +14,18 @@ import pytest
 from tests.workflow.history import CLICKS, COLUMNS, at, write_clicks, write_definition
 from tests.workflow.publishing import counts, publish_counts
 
-from backstream.definition.loader import load, resolved
+from backstream.definition.loader import load_definition, resolve_paths
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.stale_windows import Change
+from backstream.eventtime.stale_windows import ChangeKind
 from backstream.eventtime.windows import TimeWindow
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
-from backstream.source.files import SourceFiles, inspected
-from backstream.source.key_index import EventsInFiles
+from backstream.source.files import SourceFiles, inspect_files
+from backstream.source.key_index import KeyIndex
 from backstream.workflow import plan_run
-from backstream.workflow.stale import Staleness, stale
+from backstream.workflow.stale import Staleness, find_stale_days
 
 Click = tuple[Any, ...]
 SINCE_MS = instant_ms("2024-03-01", "since")
@@ -53,7 +53,7 @@ def plan_of(folder: Path, definition: Path, days: int = 4, mode: Mode | None = N
 
 
 def found(folder: Path, **bounds: int) -> Staleness:
-    return stale(folder / "clicks.toml", Home(folder / "home"), **bounds)
+    return find_stale_days(folder / "clicks.toml", Home(folder / "home"), **bounds)
 
 
 def said(staleness: Staleness) -> dict[str, list[str]]:
@@ -78,7 +78,7 @@ def test_nothing_is_stale_before_a_file_comes_and_the_windows_of_its_events_are_
         {str(tmp_path / "data/b.parquet"): 2},
         {str(tmp_path / "data/b.parquet"): 1},
     ]
-    assert (staleness.published_days, staleness.changes) == (4, {str(tmp_path / "data/b.parquet"): Change.NEW})
+    assert (staleness.published_days, staleness.changes) == (4, {str(tmp_path / "data/b.parquet"): ChangeKind.NEW})
     assert json.loads(json.dumps(staleness.as_json()))["stale_days"][0] == {
         "day": "2024-03-02",
         "mode": "recompute",
@@ -148,8 +148,8 @@ def test_a_file_that_went_or_changed_makes_what_it_may_have_held_stale(tmp_path:
     staleness = found(tmp_path)
 
     assert {Path(path).stem: change for path, change in staleness.changes.items()} == {
-        "2": Change.REMOVED,
-        "3": Change.CHANGED,
+        "2": ChangeKind.REMOVED,
+        "3": ChangeKind.CHANGED,
     }
     assert said(staleness) == {
         "02": ["02T00:00", "02T06:00", "02T12:00", "02T18:00"],
@@ -236,10 +236,10 @@ def test_instants_are_floored_to_milliseconds_as_spark_does(
     write_clicks(file, rows, {"at": kind, **{name: COLUMNS[name] for name in list(COLUMNS)[1:]}})
     wide = CLICKS.replace("key =", 'event_time_range = ["1969-01-01", "2100-01-01"]\nkey =')
     written = write_definition(tmp_path, wide, event_time=f'"{expression}"')
-    definition = resolved(load(written), Home(tmp_path / "home"))
-    (described,) = inspected(SourceFiles((file,), {}), definition.timed_source).inputs
+    definition = resolve_paths(load_definition(written), Home(tmp_path / "home"))
+    (described,) = inspect_files(SourceFiles((file,), {}), definition.timed_source).inputs
 
-    held = EventsInFiles.of(definition, Home(tmp_path / "home")).held(described)
+    held = KeyIndex.of(definition, Home(tmp_path / "home")).held(described)
 
     expected = {
         "timestamp_seconds(at)": [(-1000, -1000, 1), (0, 0, 1), (3_600_000, 3_600_000, 1)],

@@ -94,7 +94,7 @@ TimeZoneOption = Annotated[
 ReasonOption = Annotated[str, typer.Option(help="Why, for the report and the ledger")]
 
 
-def definition_path(definition: str) -> Path:
+def find_definition(definition: str) -> Path:
     """The file itself, or the definition of that name."""
     path = Path(definition)
     if path.is_file() or path.suffix == ".toml":
@@ -109,7 +109,7 @@ def definition_path(definition: str) -> Path:
 
 
 @contextmanager
-def errors_in_words() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """What a person did wrong, or what the machine lacks, is said in words and not as a traceback."""
     try:
         yield

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backstream.cli.app import DefinitionArgument, SinceOption, UntilOption, app, definition_path, errors_in_words
+from backstream.cli.app import DefinitionArgument, SinceOption, UntilOption, app, find_definition, report_errors
 from backstream.errors import SpecError
 from backstream.eventtime.instants import instant_ms
 from backstream.runs.home import Home
 
 if TYPE_CHECKING:
     from backstream.conformance.cases import Engine
-    from backstream.eventtime.delay_analysis import Advice
-    from backstream.workflow.advise import Question
+    from backstream.eventtime.delay_analysis import DelayAdvice
+    from backstream.workflow.advise import AdviceRequest
 
 
 @app.command()
@@ -38,15 +38,15 @@ def advise(
     Example: `backstream advise flights --since 2013-02-01 --until 2013-03-01 --keep 0.99`
     """
     from backstream.runs.home import write_text
-    from backstream.workflow.advise import question, summary
+    from backstream.workflow.advise import advice_text, prepare_advice
 
-    with errors_in_words():
+    with report_errors():
         since_ms, until_ms = instant_ms(since, "--since"), instant_ms(until, "--until")
-        asked = question(definition_path(definition), since_ms, until_ms, keep, Home.from_environment())
+        asked = prepare_advice(find_definition(definition), since_ms, until_ms, keep, Home.from_environment())
         advice = _advised(asked)
         if json:
             write_text(json, advice.json_text())
-        print(summary(asked, advice))
+        print(advice_text(asked, advice))
 
 
 @app.command()
@@ -61,10 +61,10 @@ def conformance(
 
     Example: `backstream conformance tests/conformance/flink/tumbling.jsonl --engine spark`
     """
-    from backstream.conformance.cases import compare, read_lines
+    from backstream.conformance.cases import find_difference, load_cases
 
-    with errors_in_words():
-        tally = compare(list(read_lines(files)), _engine(engine))
+    with report_errors():
+        tally = find_difference(list(load_cases(files)), _engine(engine))
         for line in (*tally.differ, *tally.unsupported):
             print(line)
         print(tally)
@@ -85,33 +85,33 @@ def schema() -> None:
 
 def _engine(name: str) -> Engine:
     if name == "reference":
-        from backstream.conformance.reference_engine import play
+        from backstream.conformance.reference_engine import run_case
 
-        return play
+        return run_case
     if name == "spark":
-        from backstream.conformance.spark_engine import engine
-        from backstream.spark.session import SMALL_DATA_SETTINGS, local
+        from backstream.conformance.spark_engine import new_engine
+        from backstream.spark.session import SMALL_DATA_SETTINGS, local_session
 
-        return engine(local("backstream conformance", SMALL_DATA_SETTINGS))
+        return new_engine(local_session("backstream conformance", SMALL_DATA_SETTINGS))
     msg = f"--engine must be reference or spark, got {name!r}"
     raise SpecError(msg)
 
 
-def _advised(asked: Question) -> Advice:
+def _advised(asked: AdviceRequest) -> DelayAdvice:
     """In a Spark of its own, with a bar that moves as the passes over the data end."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from backstream.spark.java import require_java
-    from backstream.spark.session import local
-    from backstream.workflow.advise import STAGES, advise
+    from backstream.spark.session import local_session
+    from backstream.workflow.advise import STAGES, recommend_delay
 
     require_java()  # before there is a bar on the screen
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(TextColumn("{task.description:<28}"), *columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("starting Spark", total=len(STAGES))
-        spark = local(f"backstream advise {asked.definition.name}")
-        advice = advise(
+        spark = local_session(f"backstream advise {asked.definition.name}")
+        advice = recommend_delay(
             spark, asked, lambda stage: progress.update(bar, description=stage, completed=STAGES.index(stage))
         )
         progress.update(bar, description="weighed", completed=len(STAGES))

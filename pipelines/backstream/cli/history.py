@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from backstream.cli.app import MaybeSince, MaybeUntil, ReasonOption, app, definition_path, errors_in_words
+from backstream.cli.app import MaybeSince, MaybeUntil, ReasonOption, app, find_definition, report_errors
 from backstream.errors import SpecError
 from backstream.eventtime.instants import duration_ms, instant_ms
 from backstream.eventtime.intervals import Interval, backfill_range
 from backstream.runs.home import Home
-from backstream.text import Format
+from backstream.text import RowFormat
 
 _FAR_PAST_MS, _FAR_FUTURE_MS = (instant_ms(text, "bound") for text in ("0001-01-01", "9999-12-31"))
 
@@ -21,7 +21,8 @@ DatasetArgument = Annotated[
 ]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id")]
 FormatOption = Annotated[
-    Format, typer.Option("--format", help="table, csv, json: an object per line, or arrow: a stream for programs")
+    RowFormat,
+    typer.Option("--format", help="table, csv, json: an object per line, or arrow: a stream for programs"),
 ]
 
 
@@ -36,7 +37,7 @@ def show(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Rows at most; by default 20 in a table, else all")
     ] = None,
-    form: FormatOption = Format.TABLE,
+    form: FormatOption = RowFormat.TABLE,
 ) -> None:
     """Print the published rows of a dataset, in the order of their windows: now, or as they were.
 
@@ -44,12 +45,12 @@ def show(
 
     Example: `backstream show flights --since 2013-02-01 --until 2013-02-02 --as-of 2026-01-31T12:00Z`
     """
-    from backstream.cli.output import most_rows, print_rows
+    from backstream.cli.output import max_rows, print_rows
     from backstream.workflow import history
 
-    with errors_in_words():
+    with report_errors():
         home, name, interval = Home.from_environment(), _dataset(dataset), _interval(since, until)
-        with history.shown(home, name, interval, as_of, most_rows(form, limit)) as found:
+        with history.load_dataset_rows(home, name, interval, as_of, max_rows(form, limit)) as found:
             print(f"{name}  {found.state or 'nothing was published yet'}", file=sys.stderr)
             print_rows(found.days, form, limit)
 
@@ -60,7 +61,7 @@ def diff(
     since: MaybeSince = None,
     until: MaybeUntil = None,
     limit: Annotated[int, typer.Option(min=1, help="Largest changes shown per aggregate")] = 10,
-    form: FormatOption = Format.TABLE,
+    form: FormatOption = RowFormat.TABLE,
 ) -> None:
     """Say what a run would change in the table as it is, or, when it was published, what it changed.
 
@@ -71,12 +72,12 @@ def diff(
     """
     from backstream.cli.output import print_rows
     from backstream.workflow import history
-    from backstream.workflow.history import difference_text
+    from backstream.workflow.history import describe_difference
 
-    with errors_in_words():
+    with report_errors():
         home = Home.from_environment()
-        found = history.difference(home, _run_id(home, run, since, until), limit)
-        print(difference_text(found), end="\n\n", file=sys.stdout if form is Format.TABLE else sys.stderr)
+        found = history.diff_run(home, _run_id(home, run, since, until), limit)
+        print(describe_difference(found), end="\n\n", file=sys.stdout if form is RowFormat.TABLE else sys.stderr)
         largest = found.changes.largest(limit)
         print_rows([] if largest is None else [largest], form, None if largest is None else largest.num_rows)
 
@@ -95,12 +96,12 @@ def rollback(
     Example: `backstream rollback cli.0123456789ab --reason "wrong time zone"`
     """
     from backstream.workflow import history
-    from backstream.workflow.history import difference_text
+    from backstream.workflow.history import describe_difference
 
-    with errors_in_words():
+    with report_errors():
         home = Home.from_environment()
         if not yes:
-            print(difference_text(history.difference(home, run, 1)), file=sys.stderr)
+            print(describe_difference(history.diff_run(home, run, 1)), file=sys.stderr)
             typer.confirm("undo this run?", abort=True, err=True)
         done = history.rollback_run(home, run, reason).publication
         interval = Interval(done.since_ms, done.until_ms)
@@ -133,13 +134,15 @@ def vacuum(
 
     Example: `backstream vacuum flights --grace 30d --keep-runs 400 --dry-run`
     """
-    from backstream.lake.maintenance import vacuumed
+    from backstream.lake.maintenance import vacuum_tables
 
-    with errors_in_words():
+    with report_errors():
         grace_ms = _grace_ms(grace)
         before_ms = None if expire_before is None else instant_ms(expire_before, "--expire-before")
         home, name = Home.from_environment(), _dataset(dataset)
-        done = vacuumed(home, name, grace_ms, expire_before_ms=before_ms, keep_runs=keep_runs, dry_run=dry_run)
+        done = vacuum_tables(
+            home, name, grace_ms, expire_before_ms=before_ms, keep_runs=keep_runs, dry_run=dry_run
+        )
         print(f"{'table':<32} {'removed' if not dry_run else 'to remove':>10} {'bytes':>15} {'kept':>10}")
         for each in done:
             print(f"{each.table:<32} {each.files:>10,} {each.size_bytes:>15,} {each.kept_files:>10,}")
@@ -149,13 +152,13 @@ def vacuum(
 
 def _dataset(text: str) -> str:
     """The name itself, unless there is such a definition."""
-    from backstream.definition.loader import load
+    from backstream.definition.loader import load_definition
 
     try:
-        path = definition_path(text)
+        path = find_definition(text)
     except SpecError:
         return text
-    return load(path).name
+    return load_definition(path).name
 
 
 def _run_id(home: Home, text: str, since: str | None, until: str | None) -> str:
@@ -163,12 +166,12 @@ def _run_id(home: Home, text: str, since: str | None, until: str | None) -> str:
     from backstream.workflow import history
 
     try:
-        definition_path(text)
+        find_definition(text)
     except SpecError:
         return text
     since_ms = None if since is None else instant_ms(since, "--since")
     until_ms = None if until is None else instant_ms(until, "--until")
-    return history.newest_run(home, _dataset(text), since_ms, until_ms).run_id
+    return history.find_newest_run(home, _dataset(text), since_ms, until_ms).run_id
 
 
 def _interval(since: str | None, until: str | None) -> Interval | None:

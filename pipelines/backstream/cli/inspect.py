@@ -16,8 +16,8 @@ from backstream.cli.app import (
     SinceOption,
     UntilOption,
     app,
-    definition_path,
-    errors_in_words,
+    find_definition,
+    report_errors,
 )
 from backstream.eventtime.instants import (
     DAY_MS,
@@ -33,7 +33,7 @@ from backstream.runs.home import Home
 
 if TYPE_CHECKING:
     from backstream.workflow.stale import StaleDay, Staleness
-    from backstream.workflow.status import Day, RunState
+    from backstream.workflow.status import DayState, RunState
 
 
 _UNTRIED = "-"
@@ -53,11 +53,11 @@ def status(
 
     Example: `backstream status flights --last 5`
     """
-    from backstream.workflow.status import run_states
+    from backstream.workflow.status import list_run_states
 
-    with errors_in_words():
+    with report_errors():
         now_ms = int(time.time() * SECOND_MS)
-        found = run_states(Home.from_environment(), dataset, last, now_ms)
+        found = list_run_states(Home.from_environment(), dataset, last, now_ms)
         if as_json:
             print(json.dumps([each.as_json() for each in found], indent=1))
         else:
@@ -87,7 +87,7 @@ def _cells(run: RunState, now_ms: int) -> tuple[str, ...]:
         run.state.value,
         run.verdict or _UNTRIED,
         _UNTRIED if run.rows is None else f"{run.rows:,}",
-        rough(run.seconds),
+        rough_duration(run.seconds),
         f"{run.trigger}: {run.reason}" if run.reason else run.trigger,
         _progress(run, now_ms),
     )
@@ -102,17 +102,17 @@ def _progress(run: RunState, now_ms: int) -> str:
         return run.error
     if run.state not in ("running", "interrupted"):
         return ""
-    quiet = rough((now_ms - run.last_sign_ms) / SECOND_MS)
+    quiet = rough_duration((now_ms - run.last_sign_ms) / SECOND_MS)
     said = f"{run.chunks_done} of {run.chunks} chunks, last sign of life {quiet} ago"
     if run.state != "running":
         return said
     if run.seconds_left is None:
         return f"{said}, time left unknown"
-    low, high = (rough(seconds) for seconds in run.seconds_left)
+    low, high = (rough_duration(seconds) for seconds in run.seconds_left)
     return f"{said}, {low} left" if low == high else f"{said}, {low} to {high} left"
 
 
-def rough(seconds: float) -> str:
+def rough_duration(seconds: float) -> str:
     """A duration in its two greatest units, such as `2h 5m`; below a minute in seconds."""
     value_ms = max(0, round(seconds)) * SECOND_MS
     for unit_ms, step_ms in ((DAY_MS, HOUR_MS), (HOUR_MS, MINUTE_MS)):
@@ -141,25 +141,25 @@ def days(
 
     Example: `backstream days flights --since 2013-02-01 --until 2013-03-01`
     """
-    from backstream.workflow.status import days as days_of
+    from backstream.workflow.status import list_day_states as days_of
 
-    with errors_in_words():
+    with report_errors():
         interval = backfill_range(instant_ms(since, "--since"), instant_ms(until, "--until"))
         for value_ms, name in ((interval.start_ms, "since"), (interval.end_ms, "until")):
             require_whole_days(value_ms, name)
-        found = days_of(definition_path(definition), interval, Home.from_environment())
+        found = days_of(find_definition(definition), interval, Home.from_environment())
         if as_json:
             print(json.dumps([_content(day) for day in found], indent=1))
         else:
             print("\n".join([f"{'day':<10}  {'seal':<9}  published by", *(_line(day) for day in found)]))
 
 
-def _content(day: Day) -> dict[str, object]:
+def _content(day: DayState) -> dict[str, object]:
     seal = day.evidence and {"seal": day.evidence.seal.value, "reason": day.evidence.reason}
     return {"day": instant_text(day.day_ms)[:10], "runs": list(day.runs), **(seal or {"seal": None, "reason": ""})}
 
 
-def _line(day: Day) -> str:
+def _line(day: DayState) -> str:
     seal = day.evidence.seal if day.evidence else _UNKNOWN
     reason = f"  ({day.evidence.reason})" if day.evidence and day.evidence.reason else ""
     return f"{instant_text(day.day_ms)[:10]}  {seal:<9}  {', '.join(day.runs) or '-'}{reason}"
@@ -185,18 +185,18 @@ def stale(
 
     Example: `backstream stale flights --since 2013-02-01 --until 2013-03-01`
     """
-    with errors_in_words():
-        found = found_stale(definition, since, until)
+    with report_errors():
+        found = load_staleness(definition, since, until)
         print(json.dumps(found.as_json(), indent=1) if as_json else "\n".join(_lines(found, definition)))
 
 
-def found_stale(definition: str, since: str | None, until: str | None) -> Staleness:
+def load_staleness(definition: str, since: str | None, until: str | None) -> Staleness:
     """The stale days of a definition; of all that is published where no range is given."""
-    from backstream.workflow.stale import stale as days_that_are_stale
+    from backstream.workflow.stale import find_stale_days as days_that_are_stale
 
     since_ms = None if since is None else instant_ms(since, "--since")
     until_ms = None if until is None else instant_ms(until, "--until")
-    return days_that_are_stale(definition_path(definition), Home.from_environment(), since_ms, until_ms)
+    return days_that_are_stale(find_definition(definition), Home.from_environment(), since_ms, until_ms)
 
 
 def _lines(found: Staleness, definition: str) -> Iterator[str]:

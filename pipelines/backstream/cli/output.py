@@ -17,26 +17,26 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from backstream.eventtime.instants import epoch_ms, instant_text
-from backstream.text import Format
+from backstream.text import RowFormat
 
 _TABLE_ROWS = 20
 _BATCH_ROWS = 50_000
 _SPECIAL = re.compile('[,"\r\n]')
 
 
-def print_rows(tables: Iterable[pa.Table], form: Format, limit: int | None) -> None:
+def print_rows(tables: Iterable[pa.Table], form: RowFormat, limit: int | None) -> None:
     """Print rows as they come, one table in memory at a time; `limit` None: 20 in a table for people, else all."""
-    if form is Format.TABLE:
+    if form is RowFormat.TABLE:
         _print_table(_rows(tables), limit or _TABLE_ROWS)
-    elif form is Format.ARROW:
+    elif form is RowFormat.ARROW:
         _write_stream(_first(tables, limit))
     else:
         _print_lines(_first(tables, limit), form)
 
 
-def most_rows(form: Format, limit: int | None) -> int | None:
+def max_rows(form: RowFormat, limit: int | None) -> int | None:
     """How many rows `print_rows` looks at; of a table one more than it prints, to say that there are more."""
-    return (limit or _TABLE_ROWS) + 1 if form is Format.TABLE else limit
+    return (limit or _TABLE_ROWS) + 1 if form is RowFormat.TABLE else limit
 
 
 def _first(tables: Iterable[pa.Table], limit: int | None) -> Iterator[pa.RecordBatch]:
@@ -49,15 +49,15 @@ def _first(tables: Iterable[pa.Table], limit: int | None) -> Iterator[pa.RecordB
             return
 
 
-def _print_lines(batches: Iterable[pa.RecordBatch], form: Format) -> None:
+def _print_lines(batches: Iterable[pa.RecordBatch], form: RowFormat) -> None:
     """A line per row: the cells of a batch become text column by column, and lines all at once."""
     is_first = True
     for batch in batches:
-        if form is Format.CSV and is_first:
+        if form is RowFormat.CSV and is_first:
             print(",".join(_csv_text(name) for name in batch.schema.names))
         is_first = False
-        pieces = _csv_pieces(batch) if form is Format.CSV else _json_pieces(batch)
-        nothing = "" if form is Format.CSV else "null"
+        pieces = _csv_pieces(batch) if form is RowFormat.CSV else _json_pieces(batch)
+        nothing = "" if form is RowFormat.CSV else "null"
         lines = pc.binary_join_element_wise(*pieces, "", null_handling="replace", null_replacement=nothing)
         sys.stdout.write("".join(lines.to_pylist()))
 

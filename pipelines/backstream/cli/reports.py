@@ -15,15 +15,15 @@ from backstream.cli.app import (
     MaybeUntil,
     ModeOption,
     app,
-    definition_path,
-    errors_in_words,
+    find_definition,
+    report_errors,
 )
 from backstream.cli.history import FormatOption
 from backstream.errors import SpecError
 from backstream.eventtime.instants import instant_ms
 from backstream.runs.home import Home, expectations_folder
 from backstream.runs.plan import Mode, Plan
-from backstream.text import Form, Format
+from backstream.text import ReportFormat, RowFormat
 
 if TYPE_CHECKING:
     from backstream.reconcile.comparison import Reconciliation
@@ -36,7 +36,8 @@ def report(
     until: MaybeUntil = None,
     mode: ModeOption = None,
     form: Annotated[
-        Form | None, typer.Option("--format", help="Print the report itself: html, md or json; nothing is written")
+        ReportFormat | None,
+        typer.Option("--format", help="Print the report itself: html, md or json; nothing is written"),
     ] = None,
 ) -> None:
     """Write the report of a run again, and say where it is; or print it, for a pull request, a chat or a program.
@@ -47,28 +48,28 @@ def report(
     """
     from backstream import workflow
 
-    with errors_in_words():
+    with report_errors():
         found = _plan(run, since, until, mode)
         if form is None:
             workflow.report_run(found)
-            print(workflow.summary(found))
+            print(workflow.publication_text(found))
         else:
             print(workflow.report_text(found, form), end="")
 
 
 def _plan(text: str, since: str | None, until: str | None, mode: Mode | None) -> Plan:
     """The run of that id, unless there is such a definition."""
-    from backstream.definition.loader import load
-    from backstream.workflow.history import newest_run
-    from backstream.workflow.report import plan_of
+    from backstream.definition.loader import load_definition
+    from backstream.workflow.history import find_newest_run
+    from backstream.workflow.report import load_plan
 
     home, since_ms, until_ms = Home.from_environment(), _at(since, "--since"), _at(until, "--until")
     try:
-        path = definition_path(text)
+        path = find_definition(text)
     except SpecError:
-        return plan_of(home, text)
-    dataset = load(path).name
-    return newest_run(home, dataset, since_ms, until_ms, mode)
+        return load_plan(home, text)
+    dataset = load_definition(path).name
+    return find_newest_run(home, dataset, since_ms, until_ms, mode)
 
 
 def _at(text: str | None, name: str) -> int | None:
@@ -95,10 +96,10 @@ def check(
 
     Example: `backstream quality check window_audit`
     """
-    from backstream.quality.suites import available_suites, load_suite
+    from backstream.quality.suites import list_suites, load_suite
 
-    with errors_in_words():
-        places = [_place(each) for each in suites or available_suites()]
+    with report_errors():
+        places = [_place(each) for each in suites or list_suites()]
         if not places:
             msg = f"no suite in {expectations_folder()}"
             raise SpecError(msg)
@@ -143,7 +144,7 @@ def reconcile(  # noqa: PLR0913, PLR0917 - each is an option
     limit: Annotated[
         int | None, typer.Option(min=1, help="Windows shown; by default 20 in a table, else all")
     ] = None,
-    form: FormatOption = Format.TABLE,
+    form: FormatOption = RowFormat.TABLE,
 ) -> None:
     """Compare what is published with what a live system said, window by window, and say why they differ.
 
@@ -154,15 +155,15 @@ def reconcile(  # noqa: PLR0913, PLR0917 - each is an option
     Example: `backstream reconcile flights --against live.parquet --columns window_start=ts,departures=n`
     """
     from backstream.cli.output import print_rows
-    from backstream.reconcile.reconcile import Question, reconciled
+    from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
 
-    with errors_in_words():
+    with report_errors():
         since_ms = None if since is None else instant_ms(since, "--since")
         until_ms = None if until is None else instant_ms(until, "--until")
-        asked = Question(definition_path(definition), against, columns, since_ms, until_ms, run)
-        found = reconciled(asked, Home.from_environment())
-        print("\n".join(_lines(found)), end="\n\n", file=sys.stdout if form is Format.TABLE else sys.stderr)
-        if found.differing.num_rows or form is not Format.TABLE:
+        asked = ReconcileRequest(find_definition(definition), against, columns, since_ms, until_ms, run)
+        found = reconcile_dataset(asked, Home.from_environment())
+        print("\n".join(_lines(found)), end="\n\n", file=sys.stdout if form is RowFormat.TABLE else sys.stderr)
+        if found.differing.num_rows or form is not RowFormat.TABLE:
             print_rows([found.differing], form, limit)
 
 

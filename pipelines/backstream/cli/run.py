@@ -20,15 +20,15 @@ from backstream.cli.app import (
     TimeZoneOption,
     UntilOption,
     app,
-    definition_path,
-    errors_in_words,
+    find_definition,
+    report_errors,
 )
-from backstream.cli.inspect import found_stale
+from backstream.cli.inspect import load_staleness
 from backstream.errors import QualityError, SpecError
 from backstream.eventtime.instants import duration_text, instant_ms
 from backstream.eventtime.intervals import Interval, LocalDays, backfill_range
 from backstream.runs.home import Home
-from backstream.runs.input_notes import input_notes
+from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Chunk, Mode, Plan
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def plan(
 
     Example: `backstream plan flights --since 2013-02-01 --until 2013-03-01 --mode replay`
     """
-    with errors_in_words():
+    with report_errors():
         asked = _asked(since, until, time_zone)
-        planned = _planned(definition, asked, mode, Why(reason, is_unsealed_allowed=unsealed))
+        planned = _planned(definition, asked, mode, RunOptions(reason, is_unsealed_allowed=unsealed))
         _tell(asked)
         print(_plan_text(planned))
 
@@ -91,8 +91,8 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
     """
     from backstream.spark.heap import driver_heap
 
-    why = Why(reason, is_unsealed_allowed=unsealed, gate_override=gate_override.strip())
-    with errors_in_words():
+    why = RunOptions(reason, is_unsealed_allowed=unsealed, gate_override=gate_override.strip())
+    with report_errors():
         driver_heap()  # an amount of memory that is none is told before anything is planned
         if stale:
             if time_zone:
@@ -102,20 +102,20 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
             return
         asked = _asked(*_both(since, until), time_zone)
         planned = None if fresh or why.gate_override else _interrupted(definition, asked.interval, mode)
-        spark = StartingSpark(definition_path(definition))  # while the run is planned
+        spark = SparkStart(find_definition(definition))  # while the run is planned
         planned = planned or _planned(definition, asked, mode, why)
         _tell(asked)
-        carry_out(planned, spark)
+        run_plan(planned, spark)
 
 
-class Asked(NamedTuple):
+class RequestedRange(NamedTuple):
     """The range a person asked for, and whose days it is made of, if not UTC's."""
 
     interval: Interval
     local_days: LocalDays | None = None
 
 
-class Why(NamedTuple):
+class RunOptions(NamedTuple):
     """What a person says about a run besides its range."""
 
     reason: str
@@ -130,25 +130,25 @@ def _both(since: str | None, until: str | None) -> tuple[str, str]:
     return since, until
 
 
-def _asked(since: str, until: str, time_zone: str | None) -> Asked:
+def _asked(since: str, until: str, time_zone: str | None) -> RequestedRange:
     """The range by its two ends, which may be days of a time zone."""
     if time_zone is None:
-        return Asked(backfill_range(instant_ms(since, "--since"), instant_ms(until, "--until")))
+        return RequestedRange(backfill_range(instant_ms(since, "--since"), instant_ms(until, "--until")))
     local_days = LocalDays.of(since, until, time_zone)
-    return Asked(local_days.covering, local_days)
+    return RequestedRange(local_days.covering, local_days)
 
 
-def _tell(asked: Asked) -> None:
+def _tell(asked: RequestedRange) -> None:
     """A word on the days of a time zone, once they are known to be possible: it looks at each."""
     if asked.local_days:
         print(f"notice: {asked.local_days.told}", file=sys.stderr)
 
 
-def _run_stale(definition: str, within: tuple[str | None, str | None], mode: Mode | None, why: Why) -> None:
+def _run_stale(definition: str, within: tuple[str | None, str | None], mode: Mode | None, why: RunOptions) -> None:
     """One run per range of stale days."""
     from backstream.workflow.allowed_ranges import is_possible_range
 
-    found, path, home = found_stale(definition, *within), definition_path(definition), Home.from_environment()
+    found, path, home = load_staleness(definition, *within), find_definition(definition), Home.from_environment()
     ranges = [
         (interval, in_mode) for interval, in_mode in found.ranges() if is_possible_range(path, interval, home)
     ]
@@ -157,11 +157,11 @@ def _run_stale(definition: str, within: tuple[str | None, str | None], mode: Mod
     because = why._replace(reason=why.reason or "late data")
     for interval, published_mode in ranges:
         print(f"stale: {found.dataset} {interval}", file=sys.stderr)
-        spark = StartingSpark(definition_path(definition))
-        carry_out(_planned(definition, Asked(interval), mode or published_mode, because), spark)
+        spark = SparkStart(find_definition(definition))
+        run_plan(_planned(definition, RequestedRange(interval), mode or published_mode, because), spark)
 
 
-class StartingSpark:
+class SparkStart:
     """A session that starts meanwhile: its Java takes seconds to, and needs nothing that a plan says."""
 
     def __init__(self, definition: Path) -> None:
@@ -173,11 +173,13 @@ class StartingSpark:
         Thread(target=self._start, args=(definition,), name="start Spark", daemon=True).start()
 
     def _start(self, definition: Path) -> None:
-        from backstream.source.files import source_bytes
-        from backstream.spark.session import local
+        from backstream.source.files import sum_source_bytes
+        from backstream.spark.session import local_session
 
         try:
-            self._future.set_result(local(f"backstream {definition.stem}", input_bytes=source_bytes(definition)))
+            self._future.set_result(
+                local_session(f"backstream {definition.stem}", input_bytes=sum_source_bytes(definition))
+            )
         except Exception as error:  # noqa: BLE001 - it is raised where the session is wanted
             self._future.set_exception(error)
 
@@ -186,19 +188,19 @@ class StartingSpark:
         return self._future.result()
 
 
-def carry_out(planned: Plan, spark: StartingSpark) -> None:
+def run_plan(planned: Plan, spark: SparkStart) -> None:
     """Replay, audit and publish what was planned, and say what came of it."""
     from rich.console import Console
 
     from backstream import workflow
     from backstream.quality.gx_adapter import import_library
 
-    for label, told in input_notes(planned):
+    for label, told in describe_inputs(planned):
         print(f"{label.lower()}: {told}", file=sys.stderr)
     # It takes seconds, in which Spark starts and works.
     Thread(target=import_library, name="import the gate", daemon=True).start()
-    with workflow.failing(planned):
-        workflow.make_tables(planned)
+    with workflow.record_failure(planned):
+        workflow.create_run_tables(planned)
         stopping = _replay(planned, spark)
     try:
         _conclude(planned, Console(stderr=True))
@@ -219,7 +221,7 @@ def _conclude(planned: Plan, console: Console) -> None:
     with console.status("publishing"):
         workflow.publish_run(planned)
     workflow.report_run(planned)
-    print(workflow.summary(planned))
+    print(workflow.publication_text(planned))
     _refresh(planned, console)
 
 
@@ -228,7 +230,7 @@ def _refresh(planned: Plan, console: Console) -> None:
     from backstream import workflow
 
     with console.status("looking at the dataset as it is now"):
-        warning = workflow.refresh(planned)
+        warning = workflow.refresh_after_run(planned)
     if warning:
         print(f"warning: {warning}", file=sys.stderr)
 
@@ -237,7 +239,7 @@ def _interrupted(definition: str, interval: Interval, mode: Mode | None) -> Plan
     """The run of this range that was interrupted, after a word on it; None when there is none."""
     from backstream import workflow
 
-    found = workflow.interrupted(definition_path(definition), interval, mode, Home.from_environment())
+    found = workflow.find_interrupted_run(find_definition(definition), interval, mode, Home.from_environment())
     if found is None:
         return None
     for note in found.notes:
@@ -245,11 +247,11 @@ def _interrupted(definition: str, interval: Interval, mode: Mode | None) -> Plan
     return found.plan
 
 
-def _planned(definition: str, asked: Asked, mode: Mode | None, why: Why) -> Plan:
+def _planned(definition: str, asked: RequestedRange, mode: Mode | None, why: RunOptions) -> Plan:
     from backstream import workflow
 
     return workflow.plan_run(
-        definition_path(definition),
+        find_definition(definition),
         asked.interval.start_ms,
         asked.interval.end_ms,
         mode=mode,
@@ -263,15 +265,15 @@ def _planned(definition: str, asked: Asked, mode: Mode | None, why: Why) -> Plan
 
 
 def _plan_text(planned: Plan) -> str:
-    from backstream.definition.loader import parse
-    from backstream.native.supported import engine_in_words
+    from backstream.definition.loader import parse_definition
+    from backstream.native.supported import describe_engine
 
-    engine = engine_in_words(parse(planned.definition, f"plan {planned.run_id}"), planned.columns)
+    engine = describe_engine(parse_definition(planned.definition, f"plan {planned.run_id}"), planned.columns)
     lines = [
         f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.fidelity}",
         f"run {planned.run_id}, plan {planned.folder.plan}",
         f"engine {engine}",
-        *(f"{label.lower()}: {told}" for label, told in input_notes(planned)),
+        *(f"{label.lower()}: {told}" for label, told in describe_inputs(planned)),
         "",
         f"{'chunk':<8} {'windows start in':<40} {'files':>6} {'events, about':>14}  halo",
     ]
@@ -282,7 +284,7 @@ def _plan_text(planned: Plan) -> str:
     return "\n".join(lines)
 
 
-def _replay(planned: Plan, starting: StartingSpark) -> Thread:
+def _replay(planned: Plan, starting: SparkStart) -> Thread:
     """All chunks in one Spark application, with a bar that moves as stages finish.
 
     Returns:
@@ -299,7 +301,7 @@ def _replay(planned: Plan, starting: StartingSpark) -> Thread:
     )
 
     from backstream.spark.chunk_job import STAGES, replay_chunks
-    from backstream.spark.failures import heap_errors_in_words, silence
+    from backstream.spark.failures import explain_heap_errors, silence_java_traces
     from backstream.spark.heap import driver_heap
 
     heap = driver_heap()
@@ -308,14 +310,14 @@ def _replay(planned: Plan, starting: StartingSpark) -> Thread:
     with Progress(TextColumn("{task.description:<28}"), *columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("starting Spark", total=len(planned.chunks) * len(STAGES))
         spark = starting.session()
-        silence(spark)
+        silence_java_traces(spark)
         reached = dict.fromkeys((chunk.chunk_id for chunk in planned.chunks), 0)  # stages, told by several threads
 
         def tell(chunk: Chunk, stage: str) -> None:
             reached[chunk.chunk_id] = STAGES.index(stage)
             progress.update(bar, description=f"chunk {chunk.chunk_id}: {stage}", completed=sum(reached.values()))
 
-        with heap_errors_in_words(spark, planned, heap.by):
+        with explain_heap_errors(spark, planned, heap.by):
             for manifest in replay_chunks(spark, planned, planned.chunks, tell):
                 reached[manifest.chunk_id] = len(STAGES)
                 progress.update(bar, completed=sum(reached.values()))

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from backstream.errors import BackstreamError, SpecError
-from backstream.eventtime.records import Clock, Record
+from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.timers import Repeating
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermarks import Emission, EmissionModel, Topology
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec
 
@@ -36,14 +36,14 @@ class Case:
     records: tuple[Record, ...]
     partitions: tuple[int, ...]
     emission: Emission
-    clock: Clock
+    clock: SourceClock
     window: WindowSpec
     allowed_lateness_ms: int
     timers: Repeating | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Firing:
+class RecordedFiring:
     """One firing, comparable. Those with the same `by` and kind are a set: their order is open in Flink."""
 
     by: int
@@ -56,10 +56,10 @@ class Firing:
 
 
 @dataclass(slots=True)
-class Outcome:
+class EngineResult:
     """What an engine makes of a case; None where it does not say."""
 
-    firings: list[Firing]
+    firings: list[RecordedFiring]
     late: list[int]
     record_wm: list[int] | None = None
     watermarks: list[tuple[int, int]] | None = None
@@ -73,7 +73,7 @@ class UnsupportedCaseError(BackstreamError):
     is_retryable = False  # it learns that by a change of code
 
 
-Engine = Callable[[Sequence[Case]], Sequence[Outcome | BackstreamError]]
+Engine = Callable[[Sequence[Case]], Sequence[EngineResult | BackstreamError]]
 """Plays cases; what it answers for one that fails is the error, in the same place."""
 
 
@@ -95,7 +95,7 @@ class Tally:
         return f"cases: {self.cases}  {counts}"
 
 
-def compare(lines: Sequence[Mapping[str, Any]], engine: Engine) -> Tally:
+def find_difference(lines: Sequence[Mapping[str, Any]], engine: Engine) -> Tally:
     """Play every case on an engine and hold it against Flink's result."""
     parsed = [_parsed(line["case"]) for line in lines]
     played = iter(engine([case for case in parsed if isinstance(case, Case)]))
@@ -111,7 +111,7 @@ def compare(lines: Sequence[Mapping[str, Any]], engine: Engine) -> Tally:
 
 def _parsed(case: Mapping[str, Any]) -> Case | BackstreamError:
     try:
-        return parse(case)
+        return parse_case(case)
     except BackstreamError as error:
         return error
     except (KeyError, TypeError, AttributeError) as error:
@@ -122,7 +122,7 @@ def _malformed(case: Mapping[str, Any], error: Exception) -> SpecError:
     return SpecError(f"conformance case {case.get('name', '?')!r} is not of the form it must have: {error!r}")
 
 
-def _count(tally: Tally, name: str, flink: Mapping[str, Any], ours: Outcome | BackstreamError) -> None:
+def _count(tally: Tally, name: str, flink: Mapping[str, Any], ours: EngineResult | BackstreamError) -> None:
     if isinstance(ours, UnsupportedCaseError):
         tally.unsupported.append(f"unsupported: {name}: {ours}")
         return
@@ -136,7 +136,7 @@ def _count(tally: Tally, name: str, flink: Mapping[str, Any], ours: Outcome | Ba
         tally.agree += 1
 
 
-def read_lines(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+def load_cases(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
     """The cases in files, one JSON object per line.
 
     Raises:
@@ -167,7 +167,7 @@ def _object(line: str, where: str) -> dict[str, Any]:
     return dict(content)
 
 
-def parse(case: Mapping[str, Any]) -> Case:
+def parse_case(case: Mapping[str, Any]) -> Case:
     """A case from its JSON form.
 
     Raises:
@@ -176,7 +176,7 @@ def parse(case: Mapping[str, Any]) -> Case:
     """
     records = tuple(_record(each) for each in case["records"])
     settings = case["strategy"]
-    strategy = Strategy(
+    strategy = WatermarkStrategy(
         _strategy_kind(settings["kind"]),
         delay_ms=_or_default(settings.get("delay_ms"), 0),
         interval_ms=_or_default(settings.get("interval_ms"), 200),
@@ -190,8 +190,8 @@ def parse(case: Mapping[str, Any]) -> Case:
     emission = Emission(
         strategy,
         _topology(case.get("topology", "splits")),
-        releases_ended=case.get("partition_end") == "release",
-        loses_final_when_idle=case.get("end_of_input") == "raw",
+        drops_finished_splits=case.get("partition_end") == "release",
+        suppresses_final_when_idle=case.get("end_of_input") == "raw",
         model=_emission_model(case.get("emission", "tick")),
     )
     return Case(
@@ -199,7 +199,7 @@ def parse(case: Mapping[str, Any]) -> Case:
         records=records,
         partitions=tuple(range(partitions)),
         emission=emission,
-        clock=Clock(start_ms, strategy.interval_ms, end_ms),
+        clock=SourceClock(start_ms, strategy.interval_ms, end_ms),
         window=_window(case["window"]),
         allowed_lateness_ms=lateness_ms,
         timers=_process_function(case.get("timers")),
@@ -279,7 +279,7 @@ def _window(window: Mapping[str, Any]) -> WindowSpec:
             raise UnsupportedCaseError(msg)
 
 
-def _difference(flink: Mapping[str, Any], ours: Outcome) -> str | None:
+def _difference(flink: Mapping[str, Any], ours: EngineResult) -> str | None:
     """The first thing that is not as in Flink, in words."""
     if "error" in flink:
         return f"Flink fails with {flink['error']!r}, we do not"
@@ -304,12 +304,12 @@ def _timer(each: Mapping[str, Any]) -> tuple[int, int, str, int, int]:
     return each["by"], each["ts"], each["key"], each["wm"], each["after"]
 
 
-def _firing(each: Mapping[str, Any]) -> Firing:
+def _firing(each: Mapping[str, Any]) -> RecordedFiring:
     records = tuple(sorted(each["records"]))
-    return Firing(each["by"], each["kind"], each["start"], each["end"], each["key"], records, each["wm"])
+    return RecordedFiring(each["by"], each["kind"], each["start"], each["end"], each["key"], records, each["wm"])
 
 
-def _order(firings: Sequence[Firing]) -> list[tuple[str, int, int]]:
+def _order(firings: Sequence[RecordedFiring]) -> list[tuple[str, int, int]]:
     """The order that Flink defines: which watermark or record, and then by window end or start."""
     return [(each.kind, each.by, each.end) for each in firings]
 

@@ -12,7 +12,7 @@ from backstream.errors import BackstreamError
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.records import Record
 from backstream.eventtime.watermarks import Watermarks
-from backstream.eventtime.window_operator import PaneTiming, panes
+from backstream.eventtime.window_operator import PaneTiming, fire_windows
 from backstream.eventtime.windows import Session
 from backstream.spark.windows.aggregation import WINDOW
 
@@ -44,7 +44,7 @@ def _fold(key: pa.Table) -> pa.Table:
     records = [Record(0, 0, "", row["event_time_ms"]) for row in rows]
     try:
         window = Session(rows[0]["gap_ms"])
-        played = panes(records, _as_met(rows), window, rows[0]["allowed_lateness_ms"])
+        played = fire_windows(records, _as_met(rows), window, rows[0]["allowed_lateness_ms"])
     except BackstreamError as error:
         return pa.Table.from_pylist([{**same, "error": str(error)}], _ROWS)
     told = [{**row, **same, "fate": fate.value} for row, fate in zip(rows, played.fates, strict=True)]

@@ -6,29 +6,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from backstream.conformance.cases import Case, Firing, Outcome
+from backstream.conformance.cases import Case, EngineResult, RecordedFiring
 from backstream.errors import BackstreamError
 from backstream.eventtime.timers import timer_firings
-from backstream.eventtime.watermarks import Watermarks, watermarks
-from backstream.eventtime.window_operator import Pane, panes
+from backstream.eventtime.watermarks import Watermarks, compute_watermarks
+from backstream.eventtime.window_operator import Pane, fire_windows
 
 
-def play(cases: Sequence[Case]) -> list[Outcome | BackstreamError]:
+def run_case(cases: Sequence[Case]) -> list[EngineResult | BackstreamError]:
     """What the reference makes of conformance cases."""
     return [_played(case) for case in cases]
 
 
-def _played(case: Case) -> Outcome | BackstreamError:
+def _played(case: Case) -> EngineResult | BackstreamError:
     try:
         return _outcome(case)
     except BackstreamError as error:
         return error
 
 
-def _outcome(case: Case) -> Outcome:
-    heard = watermarks(case.records, case.emission, case.clock, case.partitions)
-    result = panes(case.records, heard, case.window, case.allowed_lateness_ms)
-    return Outcome(
+def _outcome(case: Case) -> EngineResult:
+    heard = compute_watermarks(case.records, case.emission, case.clock, case.partitions)
+    result = fire_windows(case.records, heard, case.window, case.allowed_lateness_ms)
+    return EngineResult(
         firings=[_firing(pane) for pane in result.panes],
         late=result.dropped,
         record_wm=heard.in_force_ms,
@@ -45,8 +45,8 @@ def _timers(case: Case, heard: Watermarks) -> list[tuple[int, int, str, int, int
     return sorted((each.by, each.timestamp_ms, str(each.key), each.watermark_ms, each.after) for each in fired)
 
 
-def _firing(pane: Pane) -> Firing:
-    return Firing(
+def _firing(pane: Pane) -> RecordedFiring:
+    return RecordedFiring(
         pane.by,
         pane.timing.value,
         pane.window.start_ms,

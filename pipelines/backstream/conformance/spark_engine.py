@@ -17,25 +17,25 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from backstream.conformance.cases import Case, Engine, Firing, Outcome, UnsupportedCaseError
+from backstream.conformance.cases import Case, Engine, EngineResult, RecordedFiring, UnsupportedCaseError
 from backstream.conformance.extreme_sessions import extreme_sessions
 from backstream.errors import BackstreamError, PlanError
-from backstream.eventtime.instants import MIN_MS, wrapped
+from backstream.eventtime.instants import MIN_MS, wrap_int64
 from backstream.eventtime.records import Fate, Record
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermarks import EmissionModel
 from backstream.eventtime.window_operator import PaneTiming
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling
-from backstream.spark.schemas import long
+from backstream.spark.schemas import int64_literal
 from backstream.spark.sessions.islands import SessionColumns
-from backstream.spark.sessions.session_panes import sessions
-from backstream.spark.timers import Played, firings_of_streams
-from backstream.spark.watermarks.compress import ClockColumns, compressed, heard
-from backstream.spark.watermarks.join import in_force_table, looked_up, marker_table
-from backstream.spark.watermarks.timeline import Heard
-from backstream.spark.windows.aggregation import WINDOW, late_firings, on_time_firings
-from backstream.spark.windows.assignment import WindowColumns, step_ms, windowed
-from backstream.spark.windows.fates import fated, timed
+from backstream.spark.sessions.session_panes import all_sessions
+from backstream.spark.timers import TimerInput, replay_timers_of_streams
+from backstream.spark.watermarks.compress import ClockColumns, compress_events, timeline_of_maxima
+from backstream.spark.watermarks.join import in_force_table, join_watermarks, marker_table
+from backstream.spark.watermarks.timeline import WatermarkTimeline
+from backstream.spark.windows.aggregation import WINDOW, aggregate_late, aggregate_on_time
+from backstream.spark.windows.assignment import WindowColumns, assign_windows, end_step_ms
+from backstream.spark.windows.fates import add_fates, add_timing
 
 _SAFE_MS = 2**60
 """Times beyond this may overflow in window arithmetic; no calendar reaches it."""
@@ -80,10 +80,10 @@ class _Seen:
     error: str | None = None
 
 
-def engine(spark: SparkSession) -> Engine:
+def new_engine(spark: SparkSession) -> Engine:
     """What plays cases on this session."""
 
-    def play(cases: Sequence[Case]) -> list[Outcome | BackstreamError]:
+    def play(cases: Sequence[Case]) -> list[EngineResult | BackstreamError]:
         refused = {number: reason for number, case in enumerate(cases) if (reason := _refusal(case))}
         playable = {number: case for number, case in enumerate(cases) if number not in refused}
         outcomes = _played(spark, playable) if playable else {}
@@ -109,22 +109,22 @@ def _may_overflow(case: Case) -> bool:
     if isinstance(window, Session):
         lengths_ms = [window.gap_ms]
     else:
-        lengths_ms = [window.size_ms, step_ms(window), abs(window.offset_ms)]
+        lengths_ms = [window.size_ms, end_step_ms(window), abs(window.offset_ms)]
     times_ms = (abs(record.event_time_ms) for record in case.records)
     return max(case.allowed_lateness_ms, *lengths_ms, *times_ms) > _SAFE_MS
 
 
-def _played(spark: SparkSession, cases: Mapping[int, Case]) -> dict[int, Outcome | BackstreamError]:
+def _played(spark: SparkSession, cases: Mapping[int, Case]) -> dict[int, EngineResult | BackstreamError]:
     rows = [_row(number, case, *each) for number, case in cases.items() for each in enumerate(case.records)]
     events = spark.createDataFrame(pa.Table.from_pylist(rows, _SCHEMA))
     clock = ClockColumns(F.col("start_ms"), F.col("interval_ms"), F.col("end_ms"))
     cells = _compressed(events, clock, cases)
     tried = {number: _heard(cells, number, case) for number, case in cases.items()}
-    watermarks = {number: each for number, each in tried.items() if isinstance(each, Heard)}
+    watermarks = {number: each for number, each in tried.items() if isinstance(each, WatermarkTimeline)}
     failed = {number: each for number, each in tried.items() if isinstance(each, BackstreamError)}
     tables = _stacked({number: in_force_table(each) for number, each in watermarks.items()})
     markers = _stacked({number: marker_table(each) for number, each in watermarks.items()})
-    known = events.transform(looked_up(spark, tables, markers, clock, _STREAM))
+    known = events.transform(join_watermarks(spark, tables, markers, clock, _STREAM))
     seen: dict[int, _Seen] = defaultdict(_Seen)
     cases = {number: case for number, case in cases.items() if number in watermarks}
     for kind, may_overflow in sorted({(_kind(case), _may_overflow(case)) for case in cases.values()}):
@@ -141,19 +141,21 @@ def _compressed(events: DataFrame, clock: ClockColumns, cases: Mapping[int, Case
         number: case.emission for number, case in cases.items() if case.emission.model is EmissionModel.RECORD
     }
     is_per_record = F.col("case").isin(list(per_record)) if per_record else F.expr("false")
-    cells = compressed(events.where(~is_per_record), clock, _STREAM).toArrow()
+    cells = compress_events(events.where(~is_per_record), clock, _STREAM).toArrow()
     if not per_record:
         return cells
     # Of the emission, only whether idleness exists decides what is kept; more than needed does no harm.
     wary = max(per_record.values(), key=lambda emission: emission.strategy.idle_timeout_ms)
-    kept = compressed(events.where(is_per_record), clock, _STREAM, wary).toArrow()
+    kept = compress_events(events.where(is_per_record), clock, _STREAM, wary).toArrow()
     return pa.concat_tables([cells, kept.select(cells.column_names).cast(cells.schema)])
 
 
-def _heard(cells: pa.Table, number: int, case: Case) -> Heard | BackstreamError:
+def _heard(cells: pa.Table, number: int, case: Case) -> WatermarkTimeline | BackstreamError:
     mine = cells.filter(pa.compute.equal(cells["case"], number))
     try:
-        found = heard(mine, case.emission, case.clock, [str(partition) for partition in case.partitions])
+        found = timeline_of_maxima(
+            mine, case.emission, case.clock, [str(partition) for partition in case.partitions]
+        )
         found.all_rises_ms()  # firings are numbered by them
     except BackstreamError as error:
         return error
@@ -177,11 +179,11 @@ def _kind(case: Case) -> str:
 def _row(number: int, case: Case, seq: int, record: Record) -> dict[str, Any]:
     marker = record.marker if case.emission.strategy.kind is StrategyKind.PUNCTUATED else None
     if marker is True:
-        marker = wrapped(record.event_time_ms - case.emission.strategy.delay_ms)
+        marker = wrap_int64(record.event_time_ms - case.emission.strategy.delay_ms)
     window = case.window
     gap = {"gap_ms": window.gap_ms} if isinstance(window, Session) else {}
     size = {} if isinstance(window, Session) else {"size_ms": window.size_ms, "offset_ms": window.offset_ms}
-    step = {} if isinstance(window, Session) else {"step_ms": step_ms(window)}
+    step = {} if isinstance(window, Session) else {"step_ms": end_step_ms(window)}
     return {
         "case": number,
         "event_time_ms": record.event_time_ms,
@@ -211,7 +213,7 @@ def _collect(known: DataFrame, kind: str, seen: dict[int, _Seen], *, may_overflo
             _collect_extreme_sessions(known, seen)
             return
         window = SessionColumns(F.col("gap_ms"), F.col("allowed_lateness_ms"))
-        records, firings = sessions(known, _KEYS, window, _NUMBERS)
+        records, firings = all_sessions(known, _KEYS, window, _NUMBERS)
     else:
         records, firings = _firings(known, kind, may_overflow=may_overflow)
     for row in records.select("case", "arrival_seq", "watermark_ms", "fate").collect():
@@ -226,13 +228,13 @@ def _firings(known: DataFrame, kind: str, *, may_overflow: bool) -> tuple[DataFr
     size_ms, every_ms, offset_ms = F.col("size_ms"), F.col("step_ms"), F.col("offset_ms")
     window = WindowColumns(kinds[kind], size_ms, every_ms, offset_ms, may_overflow)
     allowed_lateness_ms = F.col("allowed_lateness_ms")
-    judged = known.transform(fated(window, allowed_lateness_ms))
-    in_windows = judged.transform(windowed(window))
-    assigned = in_windows.transform(timed(allowed_lateness_ms, may_overflow=may_overflow))
+    judged = known.transform(add_fates(window, allowed_lateness_ms))
+    in_windows = judged.transform(assign_windows(window))
+    assigned = in_windows.transform(add_timing(allowed_lateness_ms, may_overflow=may_overflow))
     columns = [*_KEYS, *WINDOW, "watermark_ms", "by_record", "records"]
-    nothing = {"watermark_ms": long(None), "by_record": long(None)}
-    on_time = on_time_firings(assigned, _KEYS, _NUMBERS).withColumns(nothing)
-    late = late_firings(assigned, _KEYS, {"records": "collect_list(arrival_seq)"})
+    nothing = {"watermark_ms": int64_literal(None), "by_record": int64_literal(None)}
+    on_time = aggregate_on_time(assigned, _KEYS, _NUMBERS).withColumns(nothing)
+    late = aggregate_late(assigned, _KEYS, {"records": "collect_list(arrival_seq)"})
     late = late.withColumns({"by_record": F.col("arrival_seq"), "records": F.sort_array("records")})
     return judged, on_time.select(*columns).unionByName(late.select(*columns))
 
@@ -248,25 +250,28 @@ def _collect_extreme_sessions(known: DataFrame, seen: dict[int, _Seen]) -> None:
 
 
 def _collect_timers(
-    known: DataFrame, cases: Mapping[int, Case], watermarks: Mapping[int, Heard], seen: dict[int, _Seen]
+    known: DataFrame,
+    cases: Mapping[int, Case],
+    watermarks: Mapping[int, WatermarkTimeline],
+    seen: dict[int, _Seen],
 ) -> None:
     streams = {
-        number: Played(watermarks[number].all_rises_ms(), partial(replace, case.timers))
+        number: TimerInput(watermarks[number].all_rises_ms(), partial(replace, case.timers))
         for number, case in cases.items()
         if case.timers
     }
     if streams:
         timed_cases = known.where(F.col("case").isin(list(streams)))
-        for row in firings_of_streams(timed_cases, "case", ["key"], streams).collect():
+        for row in replay_timers_of_streams(timed_cases, "case", ["key"], streams).collect():
             seen[row["case"]].timers.append(row)
 
 
-def _outcome(case: Case, watermarks: Heard, seen: _Seen) -> Outcome | BackstreamError:
+def _outcome(case: Case, watermarks: WatermarkTimeline, seen: _Seen) -> EngineResult | BackstreamError:
     if seen.error is not None:
         return PlanError(seen.error)
     record_wm = [seen.met[number].watermark_ms for number in range(len(case.records))]
     rises_ms = watermarks.all_rises_ms().tolist()
-    return Outcome(
+    return EngineResult(
         firings=sorted(_labelled(seen.firings, rises_ms), key=_stream_order(case)),
         late=[number for number, row in sorted(seen.met.items()) if row.fate == Fate.DROPPED],
         record_wm=record_wm,
@@ -277,28 +282,28 @@ def _outcome(case: Case, watermarks: Heard, seen: _Seen) -> Outcome | Backstream
     )
 
 
-def _labelled(rows: Sequence[Row], rises_ms: Sequence[int]) -> Iterator[Firing]:
+def _labelled(rows: Sequence[Row], rises_ms: Sequence[int]) -> Iterator[RecordedFiring]:
     """Firings with the watermark that caused them; one that no watermark ever reaches did not happen."""
     for row in rows:
         window, records = (row.window_start_ms, row.window_end_ms), tuple(row.records)
         if row.by_record is not None:
-            yield Firing(row.by_record, PaneTiming.LATE, *window, row.key, records, row.watermark_ms)
+            yield RecordedFiring(row.by_record, PaneTiming.LATE, *window, row.key, records, row.watermark_ms)
             continue
-        by = bisect_left(rises_ms, wrapped(row.window_end_ms - 1))
+        by = bisect_left(rises_ms, wrap_int64(row.window_end_ms - 1))
         if by < len(rises_ms):
-            yield Firing(by, PaneTiming.ON_TIME, *window, row.key, records, rises_ms[by])
+            yield RecordedFiring(by, PaneTiming.ON_TIME, *window, row.key, records, rises_ms[by])
 
 
-def _stream_order(case: Case) -> Callable[[Firing], tuple[int, bool, int, int]]:
+def _stream_order(case: Case) -> Callable[[RecordedFiring], tuple[int, bool, int, int]]:
     """As the stream fired: a watermark fires what it reaches, by window end; then late records, one by one.
 
     A late record's windows come in the order in which they are assigned, for sliding ones the latest first.
     """
     descends = isinstance(case.window, Sliding)
 
-    def position(firing: Firing) -> tuple[int, bool, int, int]:
+    def position(firing: RecordedFiring) -> tuple[int, bool, int, int]:
         if firing.kind == PaneTiming.ON_TIME:
-            return firing.wm, False, 0, wrapped(firing.end - 1)
+            return firing.wm, False, 0, wrap_int64(firing.end - 1)
         return firing.wm, True, firing.by, -firing.end if descends else firing.end
 
     return position

@@ -6,7 +6,7 @@ import sqlglot
 from sqlglot import exp
 
 
-def counts_records(call: str) -> bool:
+def is_record_count(call: str) -> bool:
     """Whether an aggregate is the plain number of records: `count(*)` or `count(1)`."""
     parsed = sqlglot.parse_one(call, dialect="spark")
     if not isinstance(parsed, exp.Count) or parsed.expressions:
@@ -14,7 +14,7 @@ def counts_records(call: str) -> bool:
     return isinstance(parsed.this, exp.Star | exp.Literal)
 
 
-def adds_up(call: str) -> bool:
+def is_sum(call: str) -> bool:
     """Whether twice the records make twice the value: a count or a sum, unless of distinct values."""
     parsed = sqlglot.parse_one(call, dialect="spark")
     inner = parsed.this if isinstance(parsed, exp.Filter) else parsed

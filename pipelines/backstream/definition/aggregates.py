@@ -11,7 +11,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from backstream.definition.model import Definition
-from backstream.errors import SpecError, problems
+from backstream.errors import SpecError, format_problems
 from backstream.runs.table_schemas import WORKING_COLUMNS, Column
 
 _LONG = "long"
@@ -90,10 +90,10 @@ def require_columns(definition: Definition, source: Mapping[str, str], where: st
     if found:
         is_column_sought = any(_NO_COLUMN in line for line in found)
         hint = f"\n\nhint: the source has {_listed(source)}" if is_column_sought else ""
-        raise SpecError(problems("problems", found, where) + hint)
+        raise SpecError(format_problems("problems", found, where) + hint)
 
 
-def columns_used(definition: Definition) -> list[str]:
+def payload_columns(definition: Definition) -> list[str]:
     """The source columns that a run has to read, besides those that say when and where."""
     named = {*definition.source.key, *definition.source.deduplicate_on}
     for call in definition.aggregates.values():
@@ -101,16 +101,16 @@ def columns_used(definition: Definition) -> list[str]:
     return sorted(named)
 
 
-def columns_named(definition: Definition) -> list[str]:
+def source_columns(definition: Definition) -> list[str]:
     """Every source column that a definition names, those that say when and where included."""
     plan = definition.source
-    named = {*columns_used(definition), *(name for name in (plan.partition, plan.sequence) if name)}
+    named = {*payload_columns(definition), *(name for name in (plan.partition, plan.sequence) if name)}
     for expression in _expressions(definition).values():
         named |= _names(_parsed(expression))
     return sorted(named)
 
 
-def filtered(call: str, condition: str) -> str:
+def with_filter(call: str, condition: str) -> str:
     """The aggregate call over the rows that meet a condition, as SQL; a cast around it stays around it."""
     parsed = _parsed(call)
     inner = parsed.this if isinstance(parsed, exp.Cast) else parsed
@@ -152,7 +152,7 @@ def _hidden_columns(definition: Definition) -> list[str]:
     own = {"source_partition": plan.partition, "arrival_seq": plan.sequence}
     return [
         f"column {name!r} cannot be used, since a run has its own of that name"
-        for name in columns_used(definition)
+        for name in payload_columns(definition)
         if name.lower() in WORKING_COLUMNS and own.get(name) != name
     ]
 
@@ -300,7 +300,7 @@ _MERGED_BY: Mapping[type[exp.Expr], str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class MergeableAggregate:
     """An aggregate in steps, as SQL: over rows, over what rows gave, and what that comes to.
 
     `call` is the aggregate itself, without a cast around it; `merged_by` names an aggregate for each of `partial`.
@@ -319,7 +319,7 @@ class Parts:
         return f"coalesce({merged[0]}, 0)" if is_count else merged[0]
 
 
-def parts(call: str) -> Parts | None:
+def mergeable_aggregate(call: str) -> MergeableAggregate | None:
     """The steps of an aggregate that can be computed from parts; None for one that needs all its rows at once."""
     inner = _uncast(_parsed(call))
     if inner.find(exp.Distinct):
@@ -328,12 +328,12 @@ def parts(call: str) -> Parts | None:
     if type(inner) is exp.Avg:
         argument = inner.this.sql(dialect="spark")
         # Spark's own avg adds up doubles, whatever the numbers are.
-        return Parts(said, (f"sum(cast({argument} as double))", f"count({argument})"), ("sum", "sum"))
+        return MergeableAggregate(said, (f"sum(cast({argument} as double))", f"count({argument})"), ("sum", "sum"))
     merged_by = _MERGED_BY.get(type(inner))
-    return Parts(said, (said,), (merged_by,)) if merged_by else None
+    return MergeableAggregate(said, (said,), (merged_by,)) if merged_by else None
 
 
-def recast(call: str, value: str) -> str:
+def with_cast_of(call: str, value: str) -> str:
     """The value with the cast around it that the aggregate call has, if it has one."""
     parsed = _parsed(call)
     if not isinstance(parsed, exp.Cast):

@@ -14,15 +14,15 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from backstream.definition.model import DURATION_PATTERN, Definition
-from backstream.errors import PlanError, SpecError, problems
+from backstream.errors import PlanError, SpecError, format_problems
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.runs.home import HOME_VARIABLE, Home
 from backstream.runs.plan import Mode, Plan
-from backstream.text import differences
+from backstream.text import describe_differences
 
 
-def load(path: Path) -> Definition:
+def load_definition(path: Path) -> Definition:
     """The definition in a TOML file.
 
     Raises:
@@ -39,10 +39,10 @@ def load(path: Path) -> Definition:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         msg = f"definition is not TOML: {error} ({path})"
         raise SpecError(msg) from error
-    return parse(content, str(path))
+    return parse_definition(content, str(path))
 
 
-def parse(content: Mapping[str, Any], where: str) -> Definition:
+def parse_definition(content: Mapping[str, Any], where: str) -> Definition:
     """The definition in a mapping, as TOML or a plan holds it.
 
     Raises:
@@ -51,10 +51,10 @@ def parse(content: Mapping[str, Any], where: str) -> Definition:
     try:
         return Definition.model_validate(content)
     except ValidationError as error:
-        raise SpecError(problems("problems", [_finding(each) for each in error.errors()], where)) from None
+        raise SpecError(format_problems("problems", [_finding(each) for each in error.errors()], where)) from None
 
 
-def resolved(definition: Definition, home: Home) -> Definition:
+def resolve_paths(definition: Definition, home: Home) -> Definition:
     """The definition with `${NAME}` in its paths filled in from the environment; `BACKSTREAM_HOME` is the home.
 
     Paths become absolute, since jobs run in other working directories.
@@ -143,7 +143,7 @@ OVERRIDABLE = (
 """What may differ from run to run without making it another dataset."""
 
 
-def overridden(definition: Definition, overrides: Mapping[str, str], mode: Mode) -> Definition:
+def apply_overrides(definition: Definition, overrides: Mapping[str, str], mode: Mode) -> Definition:
     """The definition with some of its keys taken otherwise.
 
     Args:
@@ -162,7 +162,7 @@ def overridden(definition: Definition, overrides: Mapping[str, str], mode: Mode)
     for key, value in overrides.items():
         section, _, name = key.partition(".")
         content[section] = content[section] | {name: value}
-    return parse(content, f"overrides of {definition.name}")
+    return parse_definition(content, f"overrides of {definition.name}")
 
 
 def _meaningless(definition: Definition, key: str, mode: Mode) -> str | None:
@@ -180,7 +180,7 @@ def _meaningless(definition: Definition, key: str, mode: Mode) -> str | None:
 _SHOWN = 10
 
 
-def require_definition(plan: Plan) -> None:
+def require_unchanged_definition(plan: Plan) -> None:
     """Check that the definition's file has not changed since a plan was made from it.
 
     A file that is gone changes nothing: the plan carries all that it said.
@@ -192,12 +192,12 @@ def require_definition(plan: Plan) -> None:
     path = Path(plan.definition_path)
     if not path.is_file():
         return
-    written = load(path)
+    written = load_definition(path)
     if written.definition_hash == plan.definition_hash:
         return
-    wanted = overridden(written, plan.overrides, plan.mode)
-    now = resolved(wanted, Home(Path(plan.home))).model_dump(mode="json")
-    if changed := differences(plan.definition, now):
+    wanted = apply_overrides(written, plan.overrides, plan.mode)
+    now = resolve_paths(wanted, Home(Path(plan.home))).model_dump(mode="json")
+    if changed := describe_differences(plan.definition, now):
         more = len(changed) - _SHOWN
         listed = "".join(f"\n  {line}" for line in changed[:_SHOWN]) + (f"\n  and {more} more" if more > 0 else "")
         msg = (

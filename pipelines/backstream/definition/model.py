@@ -20,7 +20,7 @@ from pydantic import (
 
 from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, duration_ms, duration_text, instant_ms, instant_text
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermarks import Emission, EmissionModel, Topology
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling
 from backstream.runs.plan import Mode
@@ -195,7 +195,7 @@ class WatermarkSection(_Section):
     def spec(self) -> Emission:
         """The same as the engines know it."""
         generator = (self.generator or "", self.options)
-        strategy = Strategy(self.strategy, self.delay, self.interval, self.idle_timeout, *generator)
+        strategy = WatermarkStrategy(self.strategy, self.delay, self.interval, self.idle_timeout, *generator)
         return Emission(strategy, self.topology, self.partition_end == "release", model=self.emission)
 
     @model_validator(mode="after")
@@ -222,7 +222,7 @@ _OWN_KEYS = (
 _MAXIMA = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
 
 
-class Lateness(_Section):
+class LatenessSection(_Section):
     """How long a fired window is kept for late events."""
 
     allowed: NonNegativeDuration = 0
@@ -322,7 +322,7 @@ class Definition(_Section):
     window: Annotated[TumblingWindow | SlidingWindow | SessionWindow | CumulateWindow, Field(discriminator="kind")]
     time: TimeKind = TimeKind.EVENT
     watermark: WatermarkSection = WatermarkSection()
-    lateness: Lateness = Lateness()
+    lateness: LatenessSection = LatenessSection()
     aggregates: dict[Name, str] = Field(min_length=1)
     backfill: Backfill = Backfill()
     quality: Quality = Quality()

@@ -7,7 +7,7 @@ _INSTANTS = ("timestamp", "string")
 """Text is read record by record: what of it names no instant goes to quarantine."""
 
 
-def no_instant(key: str, expression: str, kind: str, where: str = "") -> str | None:
+def reason_not_a_time(key: str, expression: str, kind: str, where: str = "") -> str | None:
     """Return what to say of a time that is no instant, with what to write instead; None: it is one.
 
     Args:

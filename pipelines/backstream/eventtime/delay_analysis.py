@@ -97,14 +97,14 @@ class CriticalDelays:
             yield delay_ms, count - further
 
 
-class Normal(NamedTuple):
+class NormalDistribution(NamedTuple):
     """A normal distribution with the mean and the deviation of what was observed."""
 
     mean_ms: float
     deviation_ms: float
 
     @classmethod
-    def fitted(cls, behind: CriticalDelays) -> Normal:
+    def fitted(cls, behind: CriticalDelays) -> NormalDistribution:
         """To lateness: the smallest delay at which a record is not behind the watermark; negative: ahead."""
         total = sum((delay_ms + 1) * count for delay_ms, count in behind.counts())
         squares = sum((delay_ms + 1) ** 2 * count for delay_ms, count in behind.counts())
@@ -116,7 +116,7 @@ class Normal(NamedTuple):
         return max(0, math.ceil(self.mean_ms + deviations * self.deviation_ms))
 
 
-class Wait(NamedTuple):
+class FiringDelay(NamedTuple):
     """From a window's end to its firing, over windows; `open_at_end`: those that only the end of input fired."""
 
     mean_ms: int
@@ -125,7 +125,7 @@ class Wait(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Firings:
+class FiringDelays:
     """The windows that hold records, by their end, and what fires them: the rises of the watermark at delay 0."""
 
     ends_ms: Longs
@@ -133,28 +133,28 @@ class Firings:
     risen_at_ms: Longs
     input_end_ms: int
 
-    def wait(self, delay_ms: int) -> Wait:
+    def wait(self, delay_ms: int) -> FiringDelay:
         """How long results wait at this delay; zeros without windows."""
         if not self.ends_ms:
-            return Wait(0, 0, 0)
+            return FiringDelay(0, 0, 0)
         places = [bisect_left(self.watermark_ms, end_ms - 1 + delay_ms) for end_ms in self.ends_ms]
         fired_at_ms = [*self.risen_at_ms, self.input_end_ms]
         waits_ms = [fired_at_ms[place] - end_ms for place, end_ms in zip(places, self.ends_ms, strict=True)]
-        return Wait(round(fmean(waits_ms)), round(median(waits_ms)), places.count(len(self.risen_at_ms)))
+        return FiringDelay(round(fmean(waits_ms)), round(median(waits_ms)), places.count(len(self.risen_at_ms)))
 
 
-class Outcome(NamedTuple):
+class DelayEffect(NamedTuple):
     """What a delay does to the records of the range: counts, and the share that some result holds."""
 
     delay_ms: int
     dropped: int
     late: int
     kept: float
-    wait: Wait
+    wait: FiringDelay
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class DelayAdvice:
     """Everything that a choice of delay rests on. `current_ms` is None where the definition has no such delay.
 
     `overdue` counts records that are late or dropped. `behind` counts those that met any watermark.
@@ -167,7 +167,7 @@ class Advice:
     overdue: CriticalDelays
     dropped: CriticalDelays
     behind: CriticalDelays
-    firings: Firings
+    firings: FiringDelays
 
     @property
     def records(self) -> int:
@@ -184,11 +184,13 @@ class Advice:
         """The smallest delay at which the share to keep is on time, too."""
         return self.overdue.smallest_delay_ms(self.keep)
 
-    def at(self, delay_ms: int) -> Outcome:
+    def at(self, delay_ms: int) -> DelayEffect:
         """What a delay does."""
         dropped = self.dropped.affected(delay_ms)
         late = self.overdue.affected(delay_ms) - dropped
-        return Outcome(delay_ms, dropped, late, self.dropped.spared_share(delay_ms), self.firings.wait(delay_ms))
+        return DelayEffect(
+            delay_ms, dropped, late, self.dropped.spared_share(delay_ms), self.firings.wait(delay_ms)
+        )
 
     def shown_ms(self) -> list[int]:
         """Delays for a table: none, the recommended, the current, some round ones between and one beyond."""
@@ -218,7 +220,7 @@ class Advice:
             "on_time_ms": self.on_time_ms,
             "current_ms": self.current_ms,
             "shown": [_flat(self.at(each)) for each in self.shown_ms()],
-            "normal": Normal.fitted(self.behind)._asdict(),
+            "normal": NormalDistribution.fitted(self.behind)._asdict(),
             "curve": {"step_ms": self.dropped.step_ms, "delay_ms": delay_ms, "dropped": dropped, "late": late},
         }
         return json.dumps(content) + "\n"
@@ -235,7 +237,7 @@ def require_share(keep: float) -> None:
         raise SpecError(msg)
 
 
-def _flat(outcome: Outcome) -> dict[str, Any]:
+def _flat(outcome: DelayEffect) -> dict[str, Any]:
     wait = outcome.wait
     waits = {"mean_wait_ms": wait.mean_ms, "median_wait_ms": wait.median_ms, "open_at_end": wait.open_at_end}
     return {name: each for name, each in outcome._asdict().items() if name != "wait"} | waits

@@ -24,7 +24,7 @@ _DURATION_PART = re.compile(r"(\d+)(ms|s|m|h|d)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def wrapped(value: int) -> int:
+def wrap_int64(value: int) -> int:
     """The value as a Java `long` would hold it: 64 bits, two's complement."""
     return (value - MIN_MS) % 2**64 + MIN_MS
 
@@ -84,7 +84,7 @@ def epoch_ms(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def moment(value_ms: int) -> datetime:
+def utc_datetime(value_ms: int) -> datetime:
     """The aware UTC datetime of epoch milliseconds.
 
     Raises:
@@ -98,7 +98,7 @@ def instant_text(value_ms: int) -> str:
     if value_ms in (MIN_MS, MAX_MS):
         return "-inf" if value_ms == MIN_MS else "+inf"
     try:
-        at = moment(value_ms)
+        at = utc_datetime(value_ms)
     except OverflowError:
         return f"{value_ms} ms"
     units = {MINUTE_MS: "minutes", SECOND_MS: "seconds", 1: "milliseconds"}

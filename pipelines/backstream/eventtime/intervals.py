@@ -16,7 +16,7 @@ from backstream.eventtime.instants import (
     epoch_ms,
     instant_ms,
     instant_text,
-    moment,
+    utc_datetime,
 )
 
 
@@ -163,7 +163,7 @@ def _day(text: str, name: str, zone: ZoneInfo) -> str:
         return date.fromisoformat(text).isoformat()
     except ValueError:
         at_ms = instant_ms(text, name)
-    day = moment(at_ms).astimezone(zone).date()
+    day = utc_datetime(at_ms).astimezone(zone).date()
     if _midnight_ms(day, zone) != at_ms:
         msg = (
             f"{name} {instant_text(at_ms)} is not a midnight in {zone.key}\n\n"

@@ -28,7 +28,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class SourceClock:
     """Processing time of the stream's source: tick k, counted from 1, happens at `start_ms + k * interval_ms`.
 
     A tick comes before a record that arrives at the same millisecond; none happens after `end_ms`.
@@ -74,6 +74,6 @@ class Fate(StrEnum):
     """Read as halo: another chunk owns it."""
 
 
-def unaccounted(events_read: int, fates: Mapping[str, int]) -> int:
+def count_without_fate(events_read: int, fates: Mapping[str, int]) -> int:
     """How many records read have no fate (negative: more than one); 0 in a run that can be trusted."""
     return events_read - sum(fates.values())

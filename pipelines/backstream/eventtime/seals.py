@@ -28,7 +28,7 @@ class Seal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivery:
     """What one partition delivered of one day: its events, and the last arrival among them."""
 
     partition: str
@@ -38,7 +38,7 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class DaySeal:
     """A day, its seal, and what it rests on where it is not final."""
 
     day_ms: int
@@ -58,7 +58,7 @@ class SealRule:
     idle_timeout_ms: int = 0
 
 
-def sealed_days(days: Sequence[int], delivered: Iterable[Delivered], rule: SealRule) -> list[Evidence]:
+def seal_days(days: Sequence[int], delivered: Iterable[Delivery], rule: SealRule) -> list[DaySeal]:
     """The seal of each day, in ms."""
     last_ms: dict[str, int] = {}
     filled: set[int] = set()
@@ -71,15 +71,15 @@ def sealed_days(days: Sequence[int], delivered: Iterable[Delivered], rule: SealR
 
 def _evidence(
     day_ms: int, last_ms: dict[str, int], expected: Sequence[str], rule: SealRule, *, is_filled: bool
-) -> Evidence:
+) -> DaySeal:
     bound_ms = day_ms + DAY_MS + rule.horizon_ms
     newest_ms = max(last_ms.values(), default=None)
     behind = [name for name in expected if not _has_passed(last_ms.get(name), newest_ms, bound_ms, rule)]
     if newest_ms is not None and not behind:
-        return Evidence(day_ms, Seal.SEALED if is_filled else Seal.EMPTY)
+        return DaySeal(day_ms, Seal.SEALED if is_filled else Seal.EMPTY)
     who = f" of {', '.join(behind)}" if behind else ""
     seal = Seal.MISSING if newest_ms is not None and newest_ms > bound_ms else Seal.OPEN
-    return Evidence(day_ms, seal, f"no arrival{who} after {instant_text(bound_ms)}")
+    return DaySeal(day_ms, seal, f"no arrival{who} after {instant_text(bound_ms)}")
 
 
 def _has_passed(last_ms: int | None, newest_ms: int | None, bound_ms: int, rule: SealRule) -> bool:

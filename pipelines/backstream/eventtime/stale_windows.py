@@ -17,7 +17,7 @@ from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.windows import Cumulate, Session, Sliding, TimeWindow, WindowSpec
 
 
-class Change(StrEnum):
+class ChangeKind(StrEnum):
     """What happened to an input file since it was, or was not, read."""
 
     NEW = "new"
@@ -26,7 +26,7 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class ChangedRecords:
     """A file's records of one key in a stretch of event time, both ends included; all meet the same windows.
 
     `is_added`: the records came; else records of the stretch may have gone, and it may be as long as the file.
@@ -35,7 +35,7 @@ class Touch:
     """
 
     file: str
-    change: Change
+    change: ChangeKind
     first_ms: int
     last_ms: int
     events: int | None = None
@@ -51,16 +51,16 @@ class StaleWindow:
     window: TimeWindow
     keys: set[str] = field(default_factory=set)
     is_of_any_key: bool = False
-    touches: set[Touch] = field(default_factory=set)
+    touches: set[ChangedRecords] = field(default_factory=set)
 
-    def add(self, touch: Touch) -> None:
+    def add(self, touch: ChangedRecords) -> None:
         """Note what makes the window stale."""
         self.keys |= {touch.key} if touch.key is not None else set()
         self.is_of_any_key |= touch.is_of_any_key
         self.touches.add(touch)
 
 
-def events_by_file(touches: Iterable[Touch]) -> dict[str, int | None]:
+def count_by_file(touches: Iterable[ChangedRecords]) -> dict[str, int | None]:
     """File to the number of its records that the touches are about; None where nobody counted all of them."""
     found: dict[str, int | None] = {}
     for touch in touches:
@@ -82,8 +82,8 @@ def slice_ms(window: WindowSpec) -> tuple[int, int]:
     return width_ms, window.offset_ms
 
 
-def stale_windows(
-    spec: WindowSpec, touches: Sequence[Touch], published: Sequence[tuple[str, TimeWindow]]
+def find_stale_windows(
+    spec: WindowSpec, touches: Sequence[ChangedRecords], published: Sequence[tuple[str, TimeWindow]]
 ) -> list[StaleWindow]:
     """The windows that may have other rows now, whether or not they have any yet, in their order.
 
@@ -104,7 +104,7 @@ def stale_windows(
     return found.sorted()
 
 
-def days_of(spec: WindowSpec, window: TimeWindow) -> range:
+def window_days(spec: WindowSpec, window: TimeWindow) -> range:
     """The UTC days, in ms, whose rows a stale window concerns: of a session also those where parts may begin."""
     first_ms = window.start_ms - window.start_ms % DAY_MS
     return range(first_ms, window.end_ms if isinstance(spec, Session) else first_ms + 1, DAY_MS)
@@ -116,7 +116,7 @@ class _Found:
     def __init__(self) -> None:
         self._windows: dict[tuple[TimeWindow, str | None], StaleWindow] = {}
 
-    def note(self, window: TimeWindow, touch: Touch, key: str | None = None) -> None:
+    def note(self, window: TimeWindow, touch: ChangedRecords, key: str | None = None) -> None:
         """A stale window; of sessions `key` says whose it is."""
         stale = self._windows.setdefault((window, key), StaleWindow(window))
         stale.add(touch)
@@ -128,7 +128,7 @@ class _Found:
 
 
 def _may_have_gone(
-    found: _Found, touches: Sequence[Touch], published: Sequence[tuple[str, TimeWindow]], reach_ms: int
+    found: _Found, touches: Sequence[ChangedRecords], published: Sequence[tuple[str, TimeWindow]], reach_ms: int
 ) -> None:
     """A record can only be missed by a row that is there; sessions may be joined otherwise within reach of it."""
     rows = sorted(published, key=lambda row: row[1])
@@ -144,10 +144,10 @@ def _may_have_gone(
 
 
 def _sessions(
-    found: _Found, spec: Session, touches: Sequence[Touch], published: Sequence[tuple[str, TimeWindow]]
+    found: _Found, spec: Session, touches: Sequence[ChangedRecords], published: Sequence[tuple[str, TimeWindow]]
 ) -> None:
     """Records join the sessions of their key that they touch, which may join one another by them."""
-    by_key: dict[str | None, list[tuple[TimeWindow, Touch | None]]] = defaultdict(list)
+    by_key: dict[str | None, list[tuple[TimeWindow, ChangedRecords | None]]] = defaultdict(list)
     for touch in touches:
         by_key[touch.key].append((TimeWindow(touch.first_ms, touch.last_ms + spec.gap_ms), touch))
     for row_key, window in published:
@@ -158,9 +158,11 @@ def _sessions(
             _note_session(found, key, joined)
 
 
-def _joined(pieces: Iterable[tuple[TimeWindow, Touch | None]]) -> Iterator[list[tuple[TimeWindow, Touch | None]]]:
+def _joined(
+    pieces: Iterable[tuple[TimeWindow, ChangedRecords | None]],
+) -> Iterator[list[tuple[TimeWindow, ChangedRecords | None]]]:
     """Windows that touch, as one."""
-    together: list[tuple[TimeWindow, Touch | None]] = []
+    together: list[tuple[TimeWindow, ChangedRecords | None]] = []
     end_ms = 0
     for window, touch in sorted(pieces, key=lambda piece: piece[0]):
         if together and window.start_ms > end_ms:
@@ -172,7 +174,9 @@ def _joined(pieces: Iterable[tuple[TimeWindow, Touch | None]]) -> Iterator[list[
         yield together
 
 
-def _note_session(found: _Found, key: str | None, pieces: Sequence[tuple[TimeWindow, Touch | None]]) -> None:
+def _note_session(
+    found: _Found, key: str | None, pieces: Sequence[tuple[TimeWindow, ChangedRecords | None]]
+) -> None:
     """Stale are the session as it will be, and those published that it takes in."""
     whole = TimeWindow(pieces[0][0].start_ms, max(window.end_ms for window, _ in pieces))
     was = {window for window, touch in pieces if touch is None}

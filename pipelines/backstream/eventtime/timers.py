@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from backstream.eventtime.instants import wrapped
+from backstream.eventtime.instants import wrap_int64
 from backstream.eventtime.records import Record
 from backstream.eventtime.watermarks import Watermarks
 
@@ -104,7 +104,7 @@ class Repeating:
     def on_record(self, record: Record, timers: KeyTimers) -> None:
         """Set a timer at each delay after the event; take back those that the record names."""
         for delay_ms in self.delays_ms:
-            timers.register(wrapped(record.event_time_ms + delay_ms))
+            timers.register(wrap_int64(record.event_time_ms + delay_ms))
         for timestamp_ms in record.delete_timers_ms:
             timers.delete(timestamp_ms)
 
@@ -112,4 +112,4 @@ class Repeating:
         """Set the timer again one period later, as often as allowed."""
         if self.period_ms and self._repeats < self.most_repeats:
             self._repeats += 1
-            timers.register(wrapped(timestamp_ms + self.period_ms))
+            timers.register(wrap_int64(timestamp_ms + self.period_ms))

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from backstream.errors import SpecError
-from backstream.eventtime.instants import MAX_MS, MIN_MS, instant_text, wrapped
+from backstream.eventtime.instants import MAX_MS, MIN_MS, instant_text, wrap_int64
 from backstream.eventtime.records import Record
 
 
@@ -26,7 +26,7 @@ class StrategyKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Strategy:
+class WatermarkStrategy:
     """A generator and how it is run.
 
     `idle_timeout_ms` 0: a silent partition is never idle. `generator` and `options` are those of a custom one.
@@ -47,7 +47,7 @@ class Strategy:
                 raise SpecError(msg)
 
 
-class Generator(Protocol):
+class WatermarkGenerator(Protocol):
     """Flink's two hooks. Each returns a watermark to emit, or None; a lower one than before has no effect.
 
     One of a user's own may rest on the record's arrival, event time and marker, and on nothing outside itself. If
@@ -63,7 +63,7 @@ class Generator(Protocol):
 
 
 @dataclass(slots=True)
-class Bounded:
+class BoundedOutOfOrdernessWatermarks:
     """`max(event time) - delay - 1`: later ones may still come with the greatest time seen minus the delay."""
 
     delay_ms: int
@@ -82,7 +82,7 @@ class Bounded:
 
 
 @dataclass(slots=True)
-class Punctuated:
+class PunctuatedWatermarks:
     """The watermark a marker record carries, right after that record; no -1 is taken off."""
 
     delay_ms: int
@@ -92,7 +92,7 @@ class Punctuated:
         if record.marker is None or record.marker is False:
             return None
         if record.marker is True:
-            return wrapped(record.event_time_ms - self.delay_ms)
+            return wrap_int64(record.event_time_ms - self.delay_ms)
         return record.marker
 
     def on_periodic_emit(self, now_ms: int) -> None:
@@ -100,7 +100,7 @@ class Punctuated:
 
 
 @dataclass(slots=True)
-class TimeLag:
+class TimeLagWatermarks:
     """The source's clock less the delay, whatever the events say."""
 
     delay_ms: int
@@ -110,11 +110,11 @@ class TimeLag:
 
     def on_periodic_emit(self, now_ms: int) -> int | None:
         """Emit the clock, less the delay."""
-        return wrapped(now_ms - self.delay_ms)
+        return wrap_int64(now_ms - self.delay_ms)
 
 
 @dataclass(slots=True)
-class PerRecord:
+class OnEventWatermarks:
     """What `Bounded` would emit, right after each record instead of at ticks."""
 
     delay_ms: int
@@ -133,7 +133,7 @@ class PerRecord:
 
 
 @dataclass(slots=True)
-class PerBatch:
+class MicroBatchWatermarks:
     """What `Bounded` would emit, one batch later: a tick ends a batch, and says what the batches before it held.
 
     Spark Structured Streaming, which this repeats, lets a batch's late events be judged by the watermark that the
@@ -156,7 +156,7 @@ class PerBatch:
 
 
 @dataclass(slots=True)
-class Silent:
+class NoWatermarks:
     """No watermark but the final one."""
 
     def on_event(self, record: Record) -> None:
@@ -167,7 +167,7 @@ class Silent:
 
 
 @dataclass(frozen=True, slots=True)
-class Custom:
+class CustomWatermarks:
     """Makes a user's own generators: `target` is `package.module:Class`, `options` are its keyword arguments.
 
     It names the class and does not hold it, so that it can travel to where the module can be imported.
@@ -176,7 +176,7 @@ class Custom:
     target: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def __call__(self) -> Generator:
+    def __call__(self) -> WatermarkGenerator:
         """A new generator.
 
         Raises:
@@ -189,7 +189,7 @@ class Custom:
             msg = f"watermark generator {self.target} does not take the options {dict(self.options)}: {error}"
             raise SpecError(msg) from None
         try:
-            generator: Generator = made(**self.options)
+            generator: WatermarkGenerator = made(**self.options)
         except Exception as error:
             msg = f"watermark generator {self.target} refused the options {dict(self.options)}: {error!r}"
             raise SpecError(msg) from error
@@ -213,13 +213,13 @@ class Custom:
 
 
 @dataclass(slots=True)
-class Guarded:
+class CheckedGenerator:
     """A user's own generator, of which whatever goes wrong is told with its place in the stream.
 
     `partitions` are the names of source partitions, where records only hold their number.
     """
 
-    generator: Generator
+    generator: WatermarkGenerator
     partitions: Sequence[str] = ()
 
     @property
@@ -265,21 +265,21 @@ class Guarded:
         return f"at the record of partition {partition}, arrival {instant_text(about.arrival_time_ms)}"
 
 
-def generator_factory(strategy: Strategy) -> Callable[[], Generator]:
+def generator_factory(strategy: WatermarkStrategy) -> Callable[[], WatermarkGenerator]:
     """What makes a new generator for each partition.
 
     Raises:
         SpecError: when a user's own cannot be made.
     """
     if strategy.kind is StrategyKind.CUSTOM:
-        custom = Custom(strategy.generator, strategy.options)
+        custom = CustomWatermarks(strategy.generator, strategy.options)
         custom()  # so that what is wrong with it is told before anything runs
         return custom
-    kinds: dict[StrategyKind, Callable[[], Generator]] = {
-        StrategyKind.NONE: Silent,
-        StrategyKind.MONOTONOUS: lambda: Bounded(0),
-        StrategyKind.BOUNDED: lambda: Bounded(strategy.delay_ms),
-        StrategyKind.PUNCTUATED: lambda: Punctuated(strategy.delay_ms),
-        StrategyKind.TIME_LAG: lambda: TimeLag(strategy.delay_ms),
+    kinds: dict[StrategyKind, Callable[[], WatermarkGenerator]] = {
+        StrategyKind.NONE: NoWatermarks,
+        StrategyKind.MONOTONOUS: lambda: BoundedOutOfOrdernessWatermarks(0),
+        StrategyKind.BOUNDED: lambda: BoundedOutOfOrdernessWatermarks(strategy.delay_ms),
+        StrategyKind.PUNCTUATED: lambda: PunctuatedWatermarks(strategy.delay_ms),
+        StrategyKind.TIME_LAG: lambda: TimeLagWatermarks(strategy.delay_ms),
     }
     return kinds[strategy.kind]

@@ -12,13 +12,13 @@ from typing import Protocol
 
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.records import Record
-from backstream.eventtime.watermark_generators import Generator, Strategy
+from backstream.eventtime.watermark_generators import WatermarkGenerator, WatermarkStrategy
 
-NewGenerator = Callable[[int | None], Generator]
+NewGenerator = Callable[[int | None], WatermarkGenerator]
 """Makes the generator of a partition; None: the one that no partition has for its own."""
 
 
-class Downstream(Protocol):
+class WatermarkOutput(Protocol):
     """What receives watermarks and idleness."""
 
     def emit(self, watermark_ms: int) -> None:
@@ -32,7 +32,7 @@ class Downstream(Protocol):
 class _Idleness:
     """Flink's stop watch: started by the tick after the last one that saw a record."""
 
-    strategy: Strategy
+    strategy: WatermarkStrategy
     last_data_tick: int = 0
 
     def is_over(self, tick: int) -> bool:
@@ -42,7 +42,7 @@ class _Idleness:
 
 @dataclass(slots=True)
 class _Split:
-    generator: Generator
+    generator: WatermarkGenerator
     idleness: _Idleness
     watermark_ms: int = MIN_MS
     is_idle: bool = False
@@ -58,19 +58,19 @@ class _Split:
 
 
 @dataclass(slots=True)
-class SplitSource:
+class SplitWatermarkMultiplexer:
     """One source that reads several partitions, each with its own generator from the start.
 
     The source has one more generator, for an output that no record uses. It matters twice: what needs no record to
     emit, such as a time lag, emits there too; and the source counts as idle only when that output is idle as well.
     """
 
-    strategy: Strategy
+    strategy: WatermarkStrategy
     partitions: Sequence[int]
     new_generator: NewGenerator
-    downstream: Downstream
+    downstream: WatermarkOutput
     _splits: dict[int, _Split] = field(default_factory=dict)
-    _main: Generator = field(init=False)
+    _main: WatermarkGenerator = field(init=False)
     _merged_ms: int = MIN_MS
     _are_splits_idle: bool = True
     _is_main_idle: bool = True
@@ -138,12 +138,12 @@ class SplitSource:
 
 
 @dataclass(slots=True)
-class OperatorSource:
+class OperatorWatermarks:
     """One generator behind a source, for all partitions together."""
 
-    strategy: Strategy
+    strategy: WatermarkStrategy
     new_generator: NewGenerator
-    downstream: Downstream
+    downstream: WatermarkOutput
     _split: _Split = field(init=False)
 
     def __post_init__(self) -> None:
@@ -178,7 +178,7 @@ class OperatorSource:
 class _Channel:
     """One input of the gate. It takes part in the minimum while it is aligned."""
 
-    gate: Gate
+    gate: StatusWatermarkValve
     watermark_ms: int = MIN_MS
     is_idle: bool = False
     is_aligned: bool = True
@@ -193,17 +193,17 @@ class _Channel:
 
 
 @dataclass(slots=True)
-class Gate:
+class StatusWatermarkValve:
     """The input gate behind several sources.
 
     A channel that resumes behind the gate's watermark is left out until it has caught up, so the others go on.
     """
 
-    downstream: Downstream
+    downstream: WatermarkOutput
     channels: list[_Channel] = field(default_factory=list)
     _merged_ms: int = MIN_MS
 
-    def new_channel(self) -> Downstream:
+    def new_channel(self) -> WatermarkOutput:
         """One more input."""
         channel = _Channel(self)
         self.channels.append(channel)

@@ -10,18 +10,23 @@ from heapq import merge
 from itertools import chain, groupby, pairwise
 
 from backstream.errors import SpecError
-from backstream.eventtime.instants import MAX_MS, MIN_MS, wrapped
-from backstream.eventtime.records import Clock, Record
+from backstream.eventtime.instants import MAX_MS, MIN_MS, wrap_int64
+from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.watermark_generators import (
-    Generator,
-    Guarded,
-    PerBatch,
-    PerRecord,
-    Strategy,
+    CheckedGenerator,
+    MicroBatchWatermarks,
+    OnEventWatermarks,
     StrategyKind,
+    WatermarkGenerator,
+    WatermarkStrategy,
     generator_factory,
 )
-from backstream.eventtime.watermark_merging import Gate, NewGenerator, OperatorSource, SplitSource
+from backstream.eventtime.watermark_merging import (
+    NewGenerator,
+    OperatorWatermarks,
+    SplitWatermarkMultiplexer,
+    StatusWatermarkValve,
+)
 
 
 class Topology(StrEnum):
@@ -69,7 +74,7 @@ class Emission:
     never sends +inf (FLINK-40499).
     """
 
-    strategy: Strategy
+    strategy: WatermarkStrategy
     topology: Topology = Topology.SPLITS
     releases_ended: bool = False
     loses_final_when_idle: bool = False
@@ -91,7 +96,7 @@ class Emission:
         return replace(self, strategy=replace(self.strategy, kind=StrategyKind.CUSTOM))
 
 
-def too_many_rises(count: int) -> SpecError:
+def too_many_watermarks_error(count: int) -> SpecError:
     """The error of a watermark that follows the clock for too long."""
     return SpecError(
         f"a time lag moves the watermark at every tick: {count:,} rises are too many to list, "
@@ -151,17 +156,17 @@ class Watermarks:
             self.statuses.append(StatusEvent(is_idle=False, after=self._after, at_ms=self._at_ms))
         self.events.append(WatermarkEvent(watermark_ms, self._after, self._at_ms))
 
-    def climb(self, ticks: range, clock: Clock, delay_ms: int) -> None:
+    def climb(self, ticks: range, clock: SourceClock, delay_ms: int) -> None:
         """At each of these ticks the watermark is the clock less the delay, and nothing else happens.
 
         Raises:
             SpecError: when they are too many to be listed.
         """
         if len(self.events) + len(ticks) > MOST_EVENTS:
-            raise too_many_rises(len(self.events) + len(ticks))
+            raise too_many_watermarks_error(len(self.events) + len(ticks))
         for tick in ticks:
             self._at_ms = clock.tick_ms(tick)
-            self.emit(wrapped(self._at_ms - delay_ms))
+            self.emit(wrap_int64(self._at_ms - delay_ms))
 
     def mark_idle(self) -> None:
         """The stream is announced idle."""
@@ -169,19 +174,19 @@ class Watermarks:
             self.statuses.append(StatusEvent(is_idle=True, after=self._after, at_ms=self._at_ms))
 
 
-Source = SplitSource | OperatorSource
+Source = SplitWatermarkMultiplexer | OperatorWatermarks
 
 
 QuietTicks = Callable[[int, int], Iterable[int]]
 """Ticks from the first to the last given, ascending, that matter though nothing arrived since the tick before."""
 
 
-def watermarks(
+def compute_watermarks(
     records: Sequence[Record],
     emission: Emission,
-    clock: Clock,
+    clock: SourceClock,
     partitions: Sequence[int],
-    new_generator: Callable[[], Generator] | None = None,
+    new_generator: Callable[[], WatermarkGenerator] | None = None,
 ) -> Watermarks:
     """Play the records through the source, tick by tick.
 
@@ -199,13 +204,13 @@ def watermarks(
     if new_generator or emission.strategy.kind is StrategyKind.CUSTOM:
         new = new_generator or generator_factory(emission.strategy)
         emission = emission.customised()
-        quiet = quiet_ticks_of(Guarded(new()), clock, emission)
-        return played(records, emission, clock, partitions, lambda _: Guarded(new()), quiet)
-    new = new_built_in(emission)
-    return played(records, emission, clock, partitions, lambda _: new())
+        quiet = idle_emit_ticks(CheckedGenerator(new()), clock, emission)
+        return run_source(records, emission, clock, partitions, lambda _: CheckedGenerator(new()), quiet)
+    new = new_builtin_generator(emission)
+    return run_source(records, emission, clock, partitions, lambda _: new())
 
 
-def quiet_ticks_of(generator: Guarded, clock: Clock, emission: Emission) -> QuietTicks:
+def idle_emit_ticks(generator: CheckedGenerator, clock: SourceClock, emission: Emission) -> QuietTicks:
     """The quiet ticks at which a user's generator is called: all of them, unless it is steady.
 
     Raises:
@@ -226,19 +231,19 @@ def _no_quiet_ticks(*_: int) -> Iterable[int]:
     return ()
 
 
-def new_built_in(emission: Emission) -> Callable[[], Generator]:
+def new_builtin_generator(emission: Emission) -> Callable[[], WatermarkGenerator]:
     """What makes the generators of a built-in strategy, as the emission model has them."""
     if emission.model is EmissionModel.RECORD:
-        return partial(PerRecord, emission.delay_ms)
+        return partial(OnEventWatermarks, emission.delay_ms)
     if emission.model is EmissionModel.MICRO_BATCH:
-        return partial(PerBatch, emission.delay_ms)
+        return partial(MicroBatchWatermarks, emission.delay_ms)
     return generator_factory(emission.strategy)
 
 
-def played(
+def run_source(
     records: Sequence[Record],
     emission: Emission,
-    clock: Clock,
+    clock: SourceClock,
     partitions: Sequence[int],
     new_generator: NewGenerator,
     quiet_ticks: QuietTicks = _no_quiet_ticks,
@@ -264,15 +269,18 @@ def _sources(
     """The source that reads each partition."""
     strategy = emission.strategy
     if emission.model is EmissionModel.MICRO_BATCH:
-        batches = OperatorSource(replace(strategy, idle_timeout_ms=0), new_generator, heard)
+        batches = OperatorWatermarks(replace(strategy, idle_timeout_ms=0), new_generator, heard)
         return dict.fromkeys(partitions, batches)
     if emission.topology is Topology.SUBTASKS:
-        gate = Gate(heard)
-        return {each: SplitSource(strategy, [each], new_generator, gate.new_channel()) for each in partitions}
+        gate = StatusWatermarkValve(heard)
+        return {
+            each: SplitWatermarkMultiplexer(strategy, [each], new_generator, gate.new_channel())
+            for each in partitions
+        }
     source: Source = (
-        SplitSource(strategy, partitions, new_generator, heard)
+        SplitWatermarkMultiplexer(strategy, partitions, new_generator, heard)
         if emission.topology is Topology.SPLITS
-        else OperatorSource(strategy, new_generator, heard)
+        else OperatorWatermarks(strategy, new_generator, heard)
     )
     return dict.fromkeys(partitions, source)
 
@@ -282,7 +290,7 @@ class _Play:
     """The source's clock and its records, in step. `ticked` is the last tick that happened."""
 
     emission: Emission
-    clock: Clock
+    clock: SourceClock
     source_of: dict[int, Source]
     heard: Watermarks
     quiet_ticks: QuietTicks
@@ -333,7 +341,7 @@ class _Play:
         """A time lag that moved the watermark at the tick before moves it at each of these as well."""
         delay_ms = self.emission.delay_ms
         before_ms = self.clock.tick_ms(ticks.start - 1)
-        if ticks and self.heard.current_ms == wrapped(before_ms - delay_ms):
+        if ticks and self.heard.current_ms == wrap_int64(before_ms - delay_ms):
             self.heard.climb(ticks, self.clock, delay_ms)
 
     def _effective_ticks(self, until: int) -> Iterable[int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from backstream.errors import PlanError, SpecError
-from backstream.eventtime.instants import MAX_MS, MIN_MS, wrapped
+from backstream.eventtime.instants import MAX_MS, MIN_MS, wrap_int64
 from backstream.eventtime.records import Fate, Record
 from backstream.eventtime.watermarks import Watermarks
 from backstream.eventtime.windows import Session, TimeWindow, WindowSpec
@@ -39,7 +39,7 @@ class Pane:
 
 
 @dataclass(slots=True)
-class Panes:
+class WindowResults:
     """All firings in order, the fate of each record, and the numbers of those in the side output."""
 
     panes: list[Pane] = field(default_factory=list)
@@ -63,11 +63,11 @@ class _Operator:
     allowed_lateness_ms: int
     watermark_ms: int = MIN_MS
     open: dict[Hashable, dict[TimeWindow, _Open]] = field(default_factory=dict)
-    result: Panes = field(default_factory=Panes)
+    result: WindowResults = field(default_factory=WindowResults)
 
     def cleanup_ms(self, window: TimeWindow) -> int:
         """When the window is gone: its last millisecond plus lateness, +inf when that overflows."""
-        cleanup = wrapped(window.max_timestamp_ms + self.allowed_lateness_ms)
+        cleanup = wrap_int64(window.max_timestamp_ms + self.allowed_lateness_ms)
         return cleanup if cleanup >= window.max_timestamp_ms else MAX_MS
 
     def on_watermark(self, watermark_ms: int, by: int, after: int) -> None:
@@ -120,7 +120,7 @@ class _Operator:
         if not touched or touched == [union]:
             return union
         # Flink adds without saturation here, so that a lateness near the limit fails the job.
-        if wrapped(union.max_timestamp_ms + self.allowed_lateness_ms) <= self.watermark_ms:
+        if wrap_int64(union.max_timestamp_ms + self.allowed_lateness_ms) <= self.watermark_ms:
             msg = (
                 "session cannot merge to end before the watermark: lateness overflows\n"
                 f"  session {union.start_ms} to {union.end_ms} ms\n"
@@ -140,7 +140,7 @@ class _Operator:
             return Fate.LATE if is_late else Fate.ON_TIME
         if took:
             return Fate.LATE
-        if wrapped(record.event_time_ms + self.allowed_lateness_ms) <= self.watermark_ms:
+        if wrap_int64(record.event_time_ms + self.allowed_lateness_ms) <= self.watermark_ms:
             self.result.dropped.append(number)
             return Fate.DROPPED
         return Fate.UNASSIGNED
@@ -160,7 +160,9 @@ class _Operator:
         self.result.panes.append(Pane(key, window, records, self.watermark_ms, timing, by, after))
 
 
-def panes(records: Sequence[Record], heard: Watermarks, window: WindowSpec, allowed_lateness_ms: int) -> Panes:
+def fire_windows(
+    records: Sequence[Record], heard: Watermarks, window: WindowSpec, allowed_lateness_ms: int
+) -> WindowResults:
     """Play records and watermarks, in the order they came, through the window operator.
 
     Raises:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from backstream.errors import SpecError
-from backstream.eventtime.instants import MIN_MS, wrapped
+from backstream.eventtime.instants import MIN_MS, wrap_int64
 
 
 class TimeWindow(NamedTuple):
@@ -18,12 +18,12 @@ class TimeWindow(NamedTuple):
     @property
     def max_timestamp_ms(self) -> int:
         """The last millisecond that belongs to the window: it fires when the watermark reaches it."""
-        return wrapped(self.end_ms - 1)
+        return wrap_int64(self.end_ms - 1)
 
 
 def window_start_ms(event_time_ms: int, offset_ms: int, size_ms: int) -> int:
     """`t - floorMod(t - offset, size)` in Java arithmetic (`TimeWindow.getWindowStartWithOffset`)."""
-    return wrapped(event_time_ms - wrapped(event_time_ms - offset_ms) % size_ms)
+    return wrap_int64(event_time_ms - wrap_int64(event_time_ms - offset_ms) % size_ms)
 
 
 def _require_positive(value_ms: int, name: str) -> None:
@@ -59,7 +59,7 @@ class Tumbling:
         """The one window that holds the event time."""
         _require_timestamp(event_time_ms)
         start_ms = window_start_ms(event_time_ms, self.offset_ms, self.size_ms)
-        return [TimeWindow(start_ms, wrapped(start_ms + self.size_ms))]
+        return [TimeWindow(start_ms, wrap_int64(start_ms + self.size_ms))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,11 @@ class Sliding:
         """Every window that holds the event time, latest first (the order in which Flink visits them)."""
         _require_timestamp(event_time_ms)
         last_ms = window_start_ms(event_time_ms, self.offset_ms, self.slide_ms)
-        if last_ms <= wrapped(event_time_ms - self.size_ms):
+        if last_ms <= wrap_int64(event_time_ms - self.size_ms):
             return []
-        into_ms = wrapped(event_time_ms - last_ms)
+        into_ms = wrap_int64(event_time_ms - last_ms)
         starts_ms = (last_ms - back_ms for back_ms in range(0, self.size_ms - into_ms, self.slide_ms))
-        return [TimeWindow(wrapped(start_ms), wrapped(start_ms + self.size_ms)) for start_ms in starts_ms]
+        return [TimeWindow(wrap_int64(start_ms), wrap_int64(start_ms + self.size_ms)) for start_ms in starts_ms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ class Cumulate:
         """Every window that holds the event time, shortest first."""
         _require_timestamp(event_time_ms)
         start_ms = window_start_ms(event_time_ms, self.offset_ms, self.size_ms)
-        first = wrapped(event_time_ms - start_ms) // self.step_ms + 1
+        first = wrap_int64(event_time_ms - start_ms) // self.step_ms + 1
         steps = range(first, self.size_ms // self.step_ms + 1)
-        return [TimeWindow(start_ms, wrapped(start_ms + step * self.step_ms)) for step in steps]
+        return [TimeWindow(start_ms, wrap_int64(start_ms + step * self.step_ms)) for step in steps]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Session:
 
     def assign(self, event_time_ms: int) -> list[TimeWindow]:
         """The record's own session, before merging."""
-        return [TimeWindow(event_time_ms, wrapped(event_time_ms + self.gap_ms))]
+        return [TimeWindow(event_time_ms, wrap_int64(event_time_ms + self.gap_ms))]
 
 
 WindowSpec = Tumbling | Sliding | Cumulate | Session

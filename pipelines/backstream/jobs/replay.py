@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from backstream import __version__
-from backstream.definition.loader import require_definition
+from backstream.definition.loader import require_unchanged_definition
 from backstream.errors import HOPELESS_STATUS, BackstreamError
 from backstream.runs.home import TASK_VARIABLE
-from backstream.runs.manifest import Manifest, other_code, require_inputs, unfinished
+from backstream.runs.manifest import Manifest, list_unfinished_chunks, require_unchanged_inputs, version_warning
 from backstream.runs.plan import Plan
-from backstream.runs.progress import progress_of
+from backstream.runs.progress import load_progress
 from backstream.spark.chunk_job import replay_chunks
-from backstream.spark.failures import heap_errors_in_words
-from backstream.spark.session import submitted
+from backstream.spark.failures import explain_heap_errors
+from backstream.spark.session import submitted_session
 
 _TELLING_S = 20.0
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plan", type=Path, required=True, help="plan.json of the run")
     parser.add_argument("--chunk", action="append", required=True, help="chunk id; may be repeated")
     options = parser.parse_args(arguments)
-    end_with_the_task()
+    end_with_task()
     try:
         plan = Plan.read(options.plan)
         with _failing(plan):
@@ -61,19 +61,19 @@ def _run(plan: Plan, chunk_ids: Sequence[str]) -> None:
     with ThreadPoolExecutor(1) as beside:
         # What is imported for this takes about as long as Spark takes to start a session.
         made = beside.submit(_make_tables, plan, chunk_ids)
-        spark, tell = submitted(f"backstream {plan.dataset} {', '.join(chunk_ids)}"), _Telling(plan)
+        spark, tell = submitted_session(f"backstream {plan.dataset} {', '.join(chunk_ids)}"), _Telling(plan)
         made.result()
-    with heap_errors_in_words(spark, plan):
+    with explain_heap_errors(spark, plan):
         for manifest in replay_chunks(spark, plan, chunks):
             tell.done(manifest)
 
 
 def _make_tables(plan: Plan, chunk_ids: Sequence[str]) -> None:
     """Before anything is staged for them; where all is done already, they are there."""
-    if not set(chunk_ids).isdisjoint(unfinished(plan)):
-        from backstream.workflow import make_tables
+    if not set(chunk_ids).isdisjoint(list_unfinished_chunks(plan)):
+        from backstream.workflow import create_run_tables
 
-        make_tables(plan)
+        create_run_tables(plan)
 
 
 class _Telling:
@@ -88,7 +88,7 @@ class _Telling:
         chunk = self._plan.chunk(manifest.chunk_id)
         said = f"chunk {chunk.chunk_id} ({chunk.interval}): {manifest.events_read:,} events read"
         if time.monotonic() - self._told_s >= _TELLING_S:
-            said += f"; {progress_of(self._plan)}"
+            said += f"; {load_progress(self._plan)}"
             self._told_s = time.monotonic()
         print(said, flush=True)  # noqa: T201 - people read the log
 
@@ -99,19 +99,19 @@ def _failing(plan: Plan) -> Iterator[None]:
     try:
         yield
     except Exception:
-        from backstream.workflow import failing
+        from backstream.workflow import record_failure
 
-        with failing(plan):
+        with record_failure(plan):
             raise
 
 
 def _require_pinned(plan: Plan, chunk_ids: Sequence[str]) -> None:
     """A retry runs what was planned, or nothing; where all is done already, nothing is read."""
-    if set(chunk_ids).isdisjoint(unfinished(plan)):
+    if set(chunk_ids).isdisjoint(list_unfinished_chunks(plan)):
         return
-    require_definition(plan)
-    require_inputs(plan)
-    if warning := other_code(plan, __version__):
+    require_unchanged_definition(plan)
+    require_unchanged_inputs(plan)
+    if warning := version_warning(plan, __version__):
         print(f"warning: {warning}", file=sys.stderr)  # noqa: T201 - people read the log
 
 
@@ -123,7 +123,7 @@ GONE_STATUS = 143
 _POLL_S = 1.0
 
 
-def end_with_the_task(environment: Mapping[str, str] = os.environ) -> threading.Thread | None:
+def end_with_task(environment: Mapping[str, str] = os.environ) -> threading.Thread | None:
     """From now on end this process, and with it the Spark application, once the task that waits for it is gone.
 
     A task that is asked to end ends its job itself; one that is killed cannot. None where nobody is to be watched:

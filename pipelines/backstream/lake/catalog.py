@@ -18,12 +18,12 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModu
 from sqlalchemy.pool import NullPool
 
 from backstream import __version__
-from backstream.errors import CatalogError, LedgerError, PlanError, SetupError, StorageError, unwritable
+from backstream.errors import CatalogError, LedgerError, PlanError, SetupError, StorageError, storage_error
 from backstream.lake.metadata_pointers import CATALOG_NAME, NAMESPACE
-from backstream.lake.storage import Warehouse, is_from_store, make_folder, store_said
+from backstream.lake.storage import Warehouse, create_folder, describe_store_error, is_from_store
 from backstream.runs.home import Home
 
-__all__ = ["NAMESPACE", "loaded", "open_catalog", "opened", "shown_uri"]
+__all__ = ["NAMESPACE", "load_table", "mask_password", "open_catalog", "open_catalog_for_writing"]
 
 _OPENINGS = 8
 _PAUSE_S = 0.05
@@ -40,12 +40,12 @@ def open_catalog(home: Home) -> SqlCatalog:
         StorageError: when the warehouse's folder cannot be made, or its object store does not have it.
     """
     Warehouse.of(home).require_there()
-    make_folder(home.path, "the home folder")
+    create_folder(home.path, "the home folder")
     return _reached(home, _settled)
 
 
 def _reached(home: Home, reach: Callable[[Home], SqlCatalog]) -> SqlCatalog:
-    shown = shown_uri(home.catalog_uri)
+    shown = mask_password(home.catalog_uri)
     try:
         return reach(home)
     except (ModuleNotFoundError, NoSuchModuleError) as error:
@@ -57,7 +57,7 @@ def _reached(home: Home, reach: Callable[[Home], SqlCatalog]) -> SqlCatalog:
 
 
 @contextmanager
-def opened(home: Home) -> Iterator[SqlCatalog]:
+def open_catalog_for_writing(home: Home) -> Iterator[SqlCatalog]:
     """The catalog for the length of a block; what its database, the disk or the store refuses is said in words.
 
     Raises:
@@ -69,7 +69,7 @@ def opened(home: Home) -> Iterator[SqlCatalog]:
 
 
 @contextmanager
-def opened_to_read(home: Home) -> Iterator[SqlCatalog]:
+def open_catalog_for_reading(home: Home) -> Iterator[SqlCatalog]:
     """As `opened`, for who writes nothing: a catalog that is not there yet is an empty one, and none is made.
 
     Raises:
@@ -96,7 +96,7 @@ def _closing(home: Home, catalog: SqlCatalog) -> Iterator[SqlCatalog]:
         catalog.close()
 
 
-def loaded(catalog: Catalog, name: str) -> Table:
+def load_table(catalog: Catalog, name: str) -> Table:
     """A table of the lake as it is now.
 
     Raises:
@@ -104,13 +104,13 @@ def loaded(catalog: Catalog, name: str) -> Table:
         PlanError: when a newer version made it.
     """
     try:
-        return known(catalog.load_table((NAMESPACE, name)))
+        return require_known_format(catalog.load_table((NAMESPACE, name)))
     except NoSuchTableError:
-        msg = f"no table `{name}` in the lake ({shown_uri(catalog.properties['uri'])})"
+        msg = f"no table `{name}` in the lake ({mask_password(catalog.properties['uri'])})"
         raise LedgerError(msg) from None
 
 
-def shown_uri(uri: str) -> str:
+def mask_password(uri: str) -> str:
     """The URI as it may be shown: without its password.
 
     Raises:
@@ -124,7 +124,7 @@ def shown_uri(uri: str) -> str:
 
 
 def _catalog_failed(home: Home, error: SQLAlchemyError) -> CatalogError:
-    facts = f"the catalog failed: {shown_uri(home.catalog_uri)}\n  {_cause(error)}"
+    facts = f"the catalog failed: {mask_password(home.catalog_uri)}\n  {_cause(error)}"
     if not (what := _attempted(error)):
         return CatalogError(facts)
     return CatalogError(
@@ -139,9 +139,9 @@ def _storage_failed(home: Home, error: OSError) -> StorageError:
         msg = f"a file of the lake is gone: {error.filename or error}\n  the lake lies in {warehouse.shown}"
         return StorageError(msg)
     if not is_from_store(error):
-        return unwritable(what, warehouse.shown, error)
+        return storage_error(what, warehouse.shown, error)
     return StorageError(
-        f"{what}: {store_said(error)}\n  {warehouse.shown}\n\n"
+        f"{what}: {describe_store_error(error)}\n  {warehouse.shown}\n\n"
         "hint: run the same again when the store answers: what was finished is kept,"
         " and what is published is whole"
     )
@@ -236,7 +236,7 @@ KEYS = "backstream.keys"
 """Table property: the key columns of its rows, a JSON list."""
 
 
-def known(table: Table) -> Table:
+def require_known_format(table: Table) -> Table:
     """The table, if this version knows its format: a newer one may mean by its columns what this one cannot know.
 
     Raises:

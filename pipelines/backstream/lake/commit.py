@@ -111,7 +111,7 @@ class _OneSnapshot(_OverwriteFiles):
 
 
 @contextmanager
-def attempting(what: str) -> Iterator[None]:
+def retry_attempts(what: str) -> Iterator[None]:
     """Have an error of the disk or of the database carry a note of what could not be done, for `opened`."""
     try:
         yield
@@ -128,7 +128,7 @@ def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
     """
     for number in range(ATTEMPTS):
         try:
-            with attempting(what):
+            with retry_attempts(what):
                 return attempt()
         except CommitFailedException:
             longest_s = min(_FIRST_PAUSE_S * 2**number, _LONGEST_PAUSE_S)
@@ -137,7 +137,7 @@ def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
     raise CommitError(msg)
 
 
-def committed(
+def commit_snapshot(
     table: Table,
     operation: Operation,
     added: Sequence[DataFile],
@@ -236,7 +236,7 @@ def _rows_by_path(files: Sequence[DataFile]) -> dict[str, int]:
     return {file.file_path: file.record_count for file in files}
 
 
-def described(table: Table, files: Sequence[StagedFile], locations: Sequence[str] = ()) -> list[DataFile]:
+def to_data_files(table: Table, files: Sequence[StagedFile], locations: Sequence[str] = ()) -> list[DataFile]:
     """The entries that make checked files part of a table, in their order.
 
     PyIceberg's own function refuses Parquet columns that are optional where the table requires a value, and

@@ -17,11 +17,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
 from backstream.lake import snapshots
-from backstream.lake.catalog import NAMESPACE, loaded
-from backstream.lake.commit import attempting, committed, described, with_retries
-from backstream.lake.scans import both_by_days, rows_of
+from backstream.lake.catalog import NAMESPACE, load_table
+from backstream.lake.commit import commit_snapshot, retry_attempts, to_data_files, with_retries
+from backstream.lake.scans import pair_files_by_day, scan_files
 from backstream.lake.storage import plain_path
-from backstream.lake.tables import ensured, type_text
+from backstream.lake.tables import create_or_evolve_table, type_text
 from backstream.runs.manifest import StagedFile
 from backstream.runs.table_schemas import RECORD_COUNT, Column, restatements_table
 
@@ -31,7 +31,7 @@ _BESIDE = ("run_id", RECORD_COUNT)
 _RUN = "run_id"
 
 
-def differences(old: pa.Table, new: pa.Table, keys: Sequence[str]) -> pa.Table:
+def diff_rows(old: pa.Table, new: pa.Table, keys: Sequence[str]) -> pa.Table:
     """One row per key, window and aggregate whose value is not what it was; sorted, none where all are equal.
 
     Rows belong together that have the same keys and window; a null key is a key, and NaN equals NaN.
@@ -150,7 +150,7 @@ class AggregateChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ChangeTotals:
     """Windows and keys per kind of change, what happened to each aggregate, and how many each old run had said."""
 
     windows: Mapping[str, int]
@@ -163,7 +163,7 @@ class Changes:
         return pa.concat_tables(kept) if kept else None
 
 
-def summed(changes: Iterable[pa.Table], keys: Sequence[str], limit: int) -> Changes:
+def summarize_changes(changes: Iterable[pa.Table], keys: Sequence[str], limit: int) -> ChangeTotals:
     """The sum of what `differences` told, one table at a time; `limit` rows are kept per aggregate."""
     windows: Counter[str] = Counter({ADDED: 0, REMOVED: 0, CHANGED: 0})
     old_runs: Counter[str] = Counter()
@@ -175,7 +175,7 @@ def summed(changes: Iterable[pa.Table], keys: Sequence[str], limit: int) -> Chan
         for name in pc.unique(found["aggregate"]).to_pylist():
             rows = found.filter(pc.equal(found["aggregate"], name))
             _add(aggregates.setdefault(name, AggregateChange()), rows, limit)
-    return Changes(windows, dict(sorted(aggregates.items())), dict(old_runs.most_common()))
+    return ChangeTotals(windows, dict(sorted(aggregates.items())), dict(old_runs.most_common()))
 
 
 def _add(total: AggregateChange, rows: pa.Table, limit: int) -> None:
@@ -207,8 +207,8 @@ class Replacement:
 
     def changes(self) -> Iterator[pa.Table]:
         """What it changes, as `differences` tells it: a table for some days at a time, in their order."""
-        for removed, added in both_by_days(self.removed, self.added):
-            found = differences(rows_of(self.table, removed), rows_of(self.table, added), self.keys)
+        for removed, added in pair_files_by_day(self.removed, self.added):
+            found = diff_rows(scan_files(self.table, removed), scan_files(self.table, added), self.keys)
             if found.num_rows:
                 yield found
 
@@ -224,16 +224,16 @@ def append_restatements(catalog: Catalog, dataset: str, replacement: Replacement
     changes = replacement.changes()
     if (first := next(changes, None)) is None:
         return 0
-    table = ensured(catalog, name, restatements_table(_key_columns(replacement)))
-    with attempting(f"append to table `{name}`"):
+    table = create_or_evolve_table(catalog, name, restatements_table(_key_columns(replacement)))
+    with retry_attempts(f"append to table `{name}`"):
         file = _written(table, replacement.run_id, _chained(first, changes))
     said = replacement.said | {snapshots.ROWS: str(file.rows), snapshots.REPLACED_ROWS: "0", snapshots.FILES: "1"}
-    added = described(table, [file])
+    added = to_data_files(table, [file])
 
     def attempt() -> None:
-        now = loaded(catalog, name)
-        if snapshots.appended_by(now, replacement.run_id) is None:
-            committed(now, Operation.APPEND, added, [], said)
+        now = load_table(catalog, name)
+        if snapshots.find_append_of_run(now, replacement.run_id) is None:
+            commit_snapshot(now, Operation.APPEND, added, [], said)
 
     with_retries(f"append to table `{name}`", attempt)
     return file.rows
@@ -242,7 +242,7 @@ def append_restatements(catalog: Catalog, dataset: str, replacement: Replacement
 def _is_written(catalog: Catalog, name: str, run_id: str) -> bool:
     return (
         catalog.table_exists((NAMESPACE, name))
-        and snapshots.appended_by(loaded(catalog, name), run_id) is not None
+        and snapshots.find_append_of_run(load_table(catalog, name), run_id) is not None
     )
 
 

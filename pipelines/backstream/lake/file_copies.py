@@ -24,7 +24,7 @@ _AT_ONCE = 8
 """A store answers many at once, and each answer takes long."""
 
 
-def placed(table: Table, run_id: str, files: Sequence[StagedFile]) -> list[str]:
+def upload_staged_files(table: Table, run_id: str, files: Sequence[StagedFile]) -> list[str]:
     """Where a commit finds staged files: where they are on a disk; in an object store, copies of this attempt.
 
     What is copied and then not committed is left to `vacuum`.
@@ -35,10 +35,10 @@ def placed(table: Table, run_id: str, files: Sequence[StagedFile]) -> list[str]:
     """
     if is_on_disk(table.location()):
         return [location_of(file.path) for file in files]
-    return copied(table, run_id, [location_of(file.path) for file in files])
+    return copy_data_files(table, run_id, [location_of(file.path) for file in files])
 
 
-def copied(table: Table, run_id: str, locations: Sequence[str]) -> list[str]:
+def copy_data_files(table: Table, run_id: str, locations: Sequence[str]) -> list[str]:
     """Copies of files among a run's files in a table, in their order.
 
     Raises:

@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import TimestamptzType
 
-from backstream.eventtime.instants import moment
+from backstream.eventtime.instants import utc_datetime
 from backstream.eventtime.intervals import Interval
 
 _BATCH_ROWS = 32_768
@@ -66,8 +66,8 @@ class _First:
 
     def __init__(self, limit: int, interval: Interval | None) -> None:
         self._limit, self._found, self._held = limit, list[pa.Table](), 0
-        self._since = moment(interval.start_ms) if interval else None
-        self._until = moment(interval.end_ms) if interval else None
+        self._since = utc_datetime(interval.start_ms) if interval else None
+        self._until = utc_datetime(interval.end_ms) if interval else None
         self._last: datetime | None = None
 
     def is_before(self, instant: datetime) -> bool:
@@ -113,7 +113,7 @@ def _is_whole(task: FileScanTask) -> bool:
 def _least(file: DataFile, field_id: int) -> datetime:
     """The least instant of a file, as its manifest gives it."""
     bound = (file.lower_bounds or {}).get(field_id)
-    return _BEGINNING if bound is None else moment(int(from_bytes(TimestamptzType(), bound)) // 1_000)
+    return _BEGINNING if bound is None else utc_datetime(int(from_bytes(TimestamptzType(), bound)) // 1_000)
 
 
 def _names(schema: pa.Schema) -> Mapping[int, str]:

@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from backstream import __version__
-from backstream.eventtime.instants import moment
-from backstream.lake.metadata_pointers import metadata_location
+from backstream.eventtime.instants import utc_datetime
+from backstream.lake.metadata_pointers import find_metadata_location
 from backstream.runs.file_summaries import load_summary
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
@@ -140,7 +140,7 @@ def record_run(home: Home, row: RunRow) -> bool:
     from backstream.lake import ledger_tables
 
     key = () if row.status is Status.FAILED else ("run_id", "status")
-    return ledger_tables.append(home, RUNS, RUNS_TABLE, key, [_stored(row)])
+    return ledger_tables.append_rows(home, RUNS, RUNS_TABLE, key, [_stored(row)])
 
 
 def record_checks(home: Home, dataset: str, audit: Audit) -> bool:
@@ -155,49 +155,49 @@ def record_checks(home: Home, dataset: str, audit: Audit) -> bool:
     }
     kept = [column.name for column in CHECKS_TABLE.columns if column.name not in common]
     stored = [common | {name: getattr(check, name) for name in kept} for check in audit.checks]
-    return ledger_tables.append(home, CHECKS, CHECKS_TABLE, ("run_id", "verdict"), stored)
+    return ledger_tables.append_rows(home, CHECKS, CHECKS_TABLE, ("run_id", "verdict"), stored)
 
 
-def runs(home: Home, dataset: str | None = None) -> list[RunRow]:
+def list_runs(home: Home, dataset: str | None = None) -> list[RunRow]:
     """The recorded runs, of all datasets or of one, newest first.
 
     The rows of each data file are read once: what they say is kept in a summary of the table.
     """
-    location = metadata_location(home, RUNS)
+    location = find_metadata_location(home, RUNS)
     if location is None:
         return []
     summary = load_summary(home.summary(RUNS), "the ledger's runs")
     if summary is None or summary.get("of") != location:
         from backstream.lake import ledger_tables
 
-        summary = ledger_tables.summarise(home, summary)
+        summary = ledger_tables.summarize_files(home, summary)
     stored = (values for rows in summary["files"].values() for values in rows)
     found = [_run(dict(zip(summary["columns"], values, strict=True))) for values in stored]
     of_dataset = (row for row in found if dataset in (None, row.dataset))
     return sorted(of_dataset, key=lambda row: (row.finished_at_ms, row.run_id), reverse=True)
 
 
-def checks(home: Home, dataset: str, run_ids: Collection[str] | None = None) -> list[dict[str, Any]]:
+def list_checks(home: Home, dataset: str, run_ids: Collection[str] | None = None) -> list[dict[str, Any]]:
     """The recorded checks of a dataset, as rows of `CHECKS_TABLE`: join them with `runs` for their times.
 
     `run_ids` takes those of some runs only.
     """
-    if metadata_location(home, CHECKS) is None or (run_ids is not None and not run_ids):
+    if find_metadata_location(home, CHECKS) is None or (run_ids is not None and not run_ids):
         return []
     from backstream.lake import ledger_tables
 
-    return ledger_tables.read(home, CHECKS, dataset, run_ids)
+    return ledger_tables.scan_rows(home, CHECKS, dataset, run_ids)
 
 
-def version(home: Home) -> str:
+def ledger_version(home: Home) -> str:
     """Changes whenever anything is recorded; empty where nothing ever was. Makes no table."""
-    found = (metadata_location(home, name) for name in (RUNS, CHECKS))
+    found = (find_metadata_location(home, name) for name in (RUNS, CHECKS))
     return " ".join(location for location in found if location)
 
 
 def _stored(row: RunRow) -> dict[str, Any]:
     """As the table has it: instants as such."""
-    renamed = {name: moment(getattr(row, f"{name}_ms")) for name in _INSTANTS}
+    renamed = {name: utc_datetime(getattr(row, f"{name}_ms")) for name in _INSTANTS}
     return {
         column.name: renamed.get(column.name, getattr(row, column.name, None)) for column in RUNS_TABLE.columns
     }

@@ -15,12 +15,12 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Operation
 
 from backstream.eventtime.instants import epoch_ms
-from backstream.lake.catalog import opened
-from backstream.lake.commit import committed, with_retries
-from backstream.lake.compaction import merged, rested
+from backstream.lake.catalog import open_catalog_for_writing
+from backstream.lake.commit import commit_snapshot, with_retries
+from backstream.lake.compaction import compact_data_files, expire_old_snapshots
 from backstream.lake.ledger import CHECKS_TABLE, RUNS, RUNS_TABLE
-from backstream.lake.scans import equal
-from backstream.lake.tables import ensured
+from backstream.lake.scans import equal_values
+from backstream.lake.tables import create_or_evolve_table
 from backstream.runs.file_summaries import load_summary, write_summary
 from backstream.runs.home import Home
 from backstream.runs.table_schemas import Table
@@ -28,46 +28,48 @@ from backstream.runs.table_schemas import Table
 _TABLES = {RUNS: RUNS_TABLE, "checks": CHECKS_TABLE}
 
 
-def append(home: Home, name: str, wanted: Table, key: Sequence[str], stored: Sequence[Mapping[str, Any]]) -> bool:
+def append_rows(
+    home: Home, name: str, wanted: Table, key: Sequence[str], stored: Sequence[Mapping[str, Any]]
+) -> bool:
     """Append rows to a table of the ledger; False when one with the first row's key is there."""
     if not stored:
         return False
-    with opened(home) as catalog:
+    with open_catalog_for_writing(home) as catalog:
 
         def attempt() -> bool:
-            table = ensured(catalog, name, wanted)
+            table = create_or_evolve_table(catalog, name, wanted)
             if key and _holds(table, {column: stored[0][column] for column in key}):
                 return False
             rows = pa.Table.from_pylist(list(stored), schema=table.schema().as_arrow())
             written = list(_dataframe_to_data_files(table.metadata, rows, table.io))
-            committed(table, Operation.APPEND, written, [], {})
+            commit_snapshot(table, Operation.APPEND, written, [], {})
             return True
 
         is_new = with_retries(f"record in table `{name}`", attempt)
         if is_new:
-            merged(catalog, name)
-            rested(catalog, name)
+            compact_data_files(catalog, name)
+            expire_old_snapshots(catalog, name)
     if is_new and name == RUNS:
-        summarise(home, load_summary(home.summary(RUNS), "the ledger's runs"))
+        summarize_files(home, load_summary(home.summary(RUNS), "the ledger's runs"))
     return is_new
 
 
-def read(home: Home, name: str, dataset: str, run_ids: Collection[str] | None = None) -> list[dict[str, Any]]:
+def scan_rows(home: Home, name: str, dataset: str, run_ids: Collection[str] | None = None) -> list[dict[str, Any]]:
     """The rows of a dataset in a table of the ledger, of some runs or of all."""
-    wanted = equal(dataset=dataset)
+    wanted = equal_values(dataset=dataset)
     if run_ids is not None:
         wanted = And(wanted, In(term=Reference("run_id"), values={literal(run_id) for run_id in run_ids}))
-    with opened(home) as catalog:
+    with open_catalog_for_writing(home) as catalog:
         found: list[dict[str, Any]] = (
-            ensured(catalog, name, _TABLES[name]).scan(row_filter=wanted).to_arrow().to_pylist()
+            create_or_evolve_table(catalog, name, _TABLES[name]).scan(row_filter=wanted).to_arrow().to_pylist()
         )
     return found
 
 
-def summarise(home: Home, known: Mapping[str, Any] | None) -> dict[str, Any]:
+def summarize_files(home: Home, known: Mapping[str, Any] | None) -> dict[str, Any]:
     """The rows of all runs by data file, as a summary that is kept; files that are `known` are not read again."""
-    with opened(home) as catalog:
-        table = ensured(catalog, RUNS, RUNS_TABLE)
+    with open_catalog_for_writing(home) as catalog:
+        table = create_or_evolve_table(catalog, RUNS, RUNS_TABLE)
         columns = [column.name for column in RUNS_TABLE.columns]
         before = known["files"] if known and known.get("columns") == columns else {}
         tasks = {task.file.file_path: task for task in table.scan().plan_files()}
@@ -90,4 +92,4 @@ def _plain(value: object) -> object:
 
 
 def _holds(table: IcebergTable, values: Mapping[str, Any]) -> bool:
-    return bool(table.scan(row_filter=equal(**values), limit=1).to_arrow().num_rows)
+    return bool(table.scan(row_filter=equal_values(**values), limit=1).to_arrow().num_rows)

@@ -19,7 +19,7 @@ _ASKED = (
 )
 
 
-def metadata_location(home: Home, name: str) -> str | None:
+def find_metadata_location(home: Home, name: str) -> str | None:
     """Return where the metadata of a table lies; None where there is no such table. It is another for each state.
 
     Raises:
@@ -47,8 +47,8 @@ def _sqlite_file(uri: str) -> Path | None:
 
 
 def _told_by_pyiceberg(home: Home, name: str) -> str | None:
-    from backstream.lake.catalog import opened
+    from backstream.lake.catalog import open_catalog_for_writing
 
-    with opened(home) as catalog:
+    with open_catalog_for_writing(home) as catalog:
         place = (NAMESPACE, name)
         return catalog.load_table(place).metadata_location if catalog.table_exists(place) else None

@@ -16,12 +16,12 @@ from pyiceberg.table import Table
 from backstream.errors import PlanError
 from backstream.lake.catalog import DEFINITION, KEYS, NAMESPACE
 from backstream.lake.commit import OneTransaction
-from backstream.lake.published_runs import datasets
+from backstream.lake.published_runs import list_datasets
 from backstream.runs.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class TableOwner:
     """A definition that wants to write a dataset; the path is absolute."""
 
     dataset: str
@@ -40,7 +40,7 @@ class Claim:
         return {DEFINITION: str(self.definition), KEYS: json.dumps(self.keys)}
 
 
-def require_claimable(catalog: Catalog, claim: Claim) -> None:
+def require_ownable(catalog: Catalog, claim: TableOwner) -> None:
     """Check that no other definition writes the dataset, and that its published rows have the same keys.
 
     A definition whose file is gone, or says another name now, has given the dataset up.
@@ -55,16 +55,16 @@ def require_claimable(catalog: Catalog, claim: Claim) -> None:
     _require_claimable(table, claim)
 
 
-def former_tables(catalog: Catalog, claim: Claim) -> list[str]:
+def list_former_tables(catalog: Catalog, claim: TableOwner) -> list[str]:
     """The tables that this definition's file wrote under other names, when it has none under the present one."""
     if catalog.table_exists((NAMESPACE, claim.dataset)):
         return []
-    written = {table.name()[-1]: table.properties.get(DEFINITION) for table in datasets(catalog)}
+    written = {table.name()[-1]: table.properties.get(DEFINITION) for table in list_datasets(catalog)}
     here = claim.definition.resolve()
     return [name for name, writer in written.items() if writer is not None and Path(writer).resolve() == here]
 
 
-def record_claim(table: Table, claim: Claim) -> None:
+def record_owner(table: Table, claim: TableOwner) -> None:
     """Note in the table of the windows whose it is.
 
     Raises:
@@ -79,12 +79,12 @@ def record_claim(table: Table, claim: Claim) -> None:
             transaction.set_properties(claim.said)
 
 
-def _require_claimable(table: Table, claim: Claim) -> None:
+def _require_claimable(table: Table, claim: TableOwner) -> None:
     _require_only_writer(table, claim)
     _require_same_keys(table, claim)
 
 
-def _require_only_writer(table: Table, claim: Claim) -> None:
+def _require_only_writer(table: Table, claim: TableOwner) -> None:
     writer = table.properties.get(DEFINITION)
     if writer is None or Path(writer).resolve() == claim.definition.resolve():
         return
@@ -97,7 +97,7 @@ def _require_only_writer(table: Table, claim: Claim) -> None:
         raise PlanError(msg)
 
 
-def _require_same_keys(table: Table, claim: Claim) -> None:
+def _require_same_keys(table: Table, claim: TableOwner) -> None:
     if table.metadata.current_snapshot_id is None:
         return  # nothing was published: there is nothing to be mixed up
     keys = _keys_of(table, claim)
@@ -111,7 +111,7 @@ def _require_same_keys(table: Table, claim: Claim) -> None:
         raise PlanError(msg)
 
 
-def _keys_of(table: Table, claim: Claim) -> Sequence[str]:
+def _keys_of(table: Table, claim: TableOwner) -> Sequence[str]:
     """The keys of what is published; a table that never noted them lacks those that are new."""
     if (said := table.properties.get(KEYS)) is not None:
         return list(json.loads(said))

@@ -13,21 +13,21 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 
 from backstream.errors import ContractError, PlanError
-from backstream.lake.catalog import NAMESPACE, loaded
+from backstream.lake.catalog import NAMESPACE, load_table
 from backstream.lake.commit import with_retries
-from backstream.lake.ownership import Claim, record_claim
+from backstream.lake.ownership import TableOwner, record_owner
 from backstream.lake.storage import location_of, plain_path
 from backstream.lake.tables import (
     RESERVED,
     add_columns,
+    create_table,
+    describe_partitioning,
+    describe_wanted_partitioning,
+    find_missing_columns,
     find_table,
     iceberg_type,
-    lacking,
-    make_table,
-    partitioning,
-    require_fitting,
+    require_compatible,
     type_text,
-    wanted_partitioning,
 )
 from backstream.runs.plan import Plan, PlannedTable
 from backstream.runs.table_schemas import WINDOWS, Column, Table
@@ -53,7 +53,7 @@ def plan_tables(
     return planned, bases
 
 
-def make_tables(catalog: Catalog, plan: Plan) -> dict[str, IcebergTable]:
+def create_tables(catalog: Catalog, plan: Plan) -> dict[str, IcebergTable]:
     """Make the tables of a plan, or add the columns they lack, and return them by suffix; again does nothing.
 
     The table of the windows comes first, and notes whose it is: who may not write it makes no table at all.
@@ -67,7 +67,7 @@ def make_tables(catalog: Catalog, plan: Plan) -> dict[str, IcebergTable]:
     return {suffix: _made(catalog, plan, suffix) for suffix in windows_first}
 
 
-def require_as_planned(table: IcebergTable, planned: PlannedTable) -> None:
+def require_planned_schema(table: IcebergTable, planned: PlannedTable) -> None:
     """Check that a table is still where, and with the columns, that the plan told the job to write.
 
     Raises:
@@ -81,7 +81,7 @@ def _planned(catalog: Catalog, dataset: str, wanted: Table, table: IcebergTable 
     for column in wanted.columns:
         iceberg_type(column.type)
     if table:
-        require_fitting(table, name, wanted)
+        require_compatible(table, name, wanted)
     fields = _fields_once_made(table, wanted.columns)
     columns = tuple((each.name, each.type, fields[each.name][1], each.required) for each in wanted.columns)
     location = table.location() if table else _new_location(catalog, name)
@@ -95,7 +95,7 @@ def _new_location(catalog: Catalog, name: str) -> str:
 
 def _made(catalog: Catalog, plan: Plan, suffix: str) -> IcebergTable:
     planned = plan.tables[suffix]
-    claim = Claim.of(plan) if suffix == WINDOWS else None
+    claim = TableOwner.of(plan) if suffix == WINDOWS else None
     columns = [Column(name, kind, required) for name, kind, _, required in planned.columns]
     wanted = Table(suffix, tuple(columns), planned.day_column)
 
@@ -103,24 +103,24 @@ def _made(catalog: Catalog, plan: Plan, suffix: str) -> IcebergTable:
         table = _table_for(catalog, plan, wanted, claim)
         _require_promised(table, planned, _fields_once_made(table, columns))
         if claim:
-            record_claim(table, claim)
+            record_owner(table, claim)
         add_columns(table, columns)
-        require_as_planned(table, planned)
+        require_planned_schema(table, planned)
         return table
 
     return with_retries(f"prepare table `{planned.name}`", attempt)
 
 
-def _table_for(catalog: Catalog, plan: Plan, wanted: Table, claim: Claim | None) -> IcebergTable:
+def _table_for(catalog: Catalog, plan: Plan, wanted: Table, claim: TableOwner | None) -> IcebergTable:
     """The table that is there, or a new one: where something was published, it must be there."""
     planned = plan.tables[wanted.suffix]
     if plan.base_snapshots.get(wanted.suffix) is not None:
-        return loaded(catalog, planned.name)
+        return load_table(catalog, planned.name)
     if table := find_table(catalog, planned.name):
         return table
     location = location_of(planned.location)
     _require_new(catalog, plan, wanted)
-    return make_table(catalog, planned.name, wanted, location, claim.said if claim else None)
+    return create_table(catalog, planned.name, wanted, location, claim.said if claim else None)
 
 
 def _require_new(catalog: Catalog, plan: Plan, wanted: Table) -> None:
@@ -140,7 +140,9 @@ def _fields(table: IcebergTable) -> dict[str, tuple[str, int]]:
 
 def _fields_once_made(table: IcebergTable | None, columns: Sequence[Column]) -> dict[str, tuple[str, int]]:
     """The columns of a table once it has all that are wanted: Iceberg numbers them in their order."""
-    added, last_id = (lacking(table, columns), table.metadata.last_column_id) if table else (columns, 0)
+    added, last_id = (
+        (find_missing_columns(table, columns), table.metadata.last_column_id) if table else (columns, 0)
+    )
     new = {each.name: (type_text(each.type), field_id) for field_id, each in enumerate(added, last_id + 1)}
     return (_fields(table) if table else {}) | new
 
@@ -161,7 +163,7 @@ def _require_promised(table: IcebergTable, planned: PlannedTable, fields: _Field
     ]
     if (location := plain_path(table.location())) != planned.location:
         facts.insert(0, f"planned at {planned.location}, found at {location}")
-    if (is_by := partitioning(table)) != (wanted := wanted_partitioning(planned.day_column)):
+    if (is_by := describe_partitioning(table)) != (wanted := describe_wanted_partitioning(planned.day_column)):
         facts.append(f"planned to be partitioned by {wanted}, found {is_by}")
     if facts:
         listed = "".join(f"\n  {fact}" for fact in facts)

@@ -14,10 +14,10 @@ from backstream.errors import LedgerError
 from backstream.eventtime.instants import instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.lake import snapshots
-from backstream.lake.catalog import NAMESPACE, loaded
+from backstream.lake.catalog import NAMESPACE, load_table
 from backstream.lake.diff import Replacement
-from backstream.lake.ledger import RunRow, Status, runs
-from backstream.lake.snapshots import tagged
+from backstream.lake.ledger import RunRow, Status, list_runs
+from backstream.lake.snapshots import list_tagged_snapshots
 from backstream.lake.tables import RESERVED
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
@@ -27,9 +27,9 @@ from backstream.runs.table_schemas import RESTATEMENTS, TABLES
 _PUBLISHED = (Status.PUBLISHED, Status.ALREADY_PUBLISHED)
 
 
-def recorded(plan: Plan, home: Home) -> Publication | None:
+def load_publication(plan: Plan, home: Home) -> Publication | None:
     """A run's publication as the ledger tells it; how many rows and files it replaced is not told, and 0 here."""
-    row = recorded_row(home, plan.dataset, plan.run_id)
+    row = find_published_row(home, plan.dataset, plan.run_id)
     if row is None:
         return None
     return Publication(
@@ -46,28 +46,30 @@ def recorded(plan: Plan, home: Home) -> Publication | None:
     )
 
 
-def recorded_row(home: Home, dataset: str | None, run_id: str) -> RunRow | None:
+def find_published_row(home: Home, dataset: str | None, run_id: str) -> RunRow | None:
     """The ledger's row that says a run was published; None where there is none."""
-    of_run = (row for row in runs(home, dataset) if row.run_id == run_id and row.status in _PUBLISHED)
+    of_run = (row for row in list_runs(home, dataset) if row.run_id == run_id and row.status in _PUBLISHED)
     return next(of_run, None)
 
 
-def undone_by(home: Home, table: Table, run_id: str) -> str | None:
+def find_rollback_of(home: Home, table: Table, run_id: str) -> str | None:
     """The rollback that undid a run; None when none did, or that one was rolled back itself."""
-    published, undo_id = published_runs(home, table), rollback_id(run_id)
+    published, undo_id = list_published_run_ids(home, table), rollback_id(run_id)
     steps = 0
     while undo_id in published:
         steps, undo_id = steps + 1, rollback_id(undo_id)
     return rollback_id(run_id) if steps % 2 else None
 
 
-def published_runs(home: Home, table: Table) -> set[str]:
+def list_published_run_ids(home: Home, table: Table) -> set[str]:
     """The ids of all runs that were ever published into a table of windows."""
-    of_snapshots = {snapshots.said(snapshot, snapshots.RUN_ID) for snapshot in snapshots.retained(table)}
-    found = {run_id for run_id in of_snapshots if run_id} | set(tagged(table))
-    if snapshots.is_cut(table):
+    of_snapshots = {
+        snapshots.summary_property(snapshot, snapshots.RUN_ID) for snapshot in snapshots.list_retained(table)
+    }
+    found = {run_id for run_id in of_snapshots if run_id} | set(list_tagged_snapshots(table))
+    if snapshots.is_history_expired(table):
         dataset = table.name()[-1]
-        found |= {row.run_id for row in runs(home, dataset) if row.status in _PUBLISHED}
+        found |= {row.run_id for row in list_runs(home, dataset) if row.status in _PUBLISHED}
     return found
 
 
@@ -75,7 +77,7 @@ _SIDE = tuple(f"__{suffix}" for suffix in (*TABLES, RESTATEMENTS) if suffix)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PublishedRun:
     """A published run: the table of windows it published into, its snapshot there, the range it replaced."""
 
     run_id: str
@@ -89,15 +91,15 @@ class Found:
         return self.table.name()[-1]
 
 
-def found_run(home: Home, catalog: Catalog, run_id: str) -> Found:
+def load_published_run(home: Home, catalog: Catalog, run_id: str) -> PublishedRun:
     """A published run by its id.
 
     Raises:
         LedgerError: when it was never published, or its snapshot was expired.
     """
-    if found := find_run(catalog, run_id):
+    if found := find_published_run(catalog, run_id):
         return found
-    if row := recorded_row(home, None, run_id):
+    if row := find_published_row(home, None, run_id):
         msg = f"the snapshot of run {run_id} was expired; the ledger says that it published into {row.dataset}"
         raise LedgerError(msg)
     folders = sorted((home.path / "runs").glob(f"*/{run_id}/plan.json"))
@@ -108,35 +110,41 @@ def found_run(home: Home, catalog: Catalog, run_id: str) -> Found:
     raise LedgerError(msg)
 
 
-def find_run(catalog: Catalog, run_id: str) -> Found | None:
+def find_published_run(catalog: Catalog, run_id: str) -> PublishedRun | None:
     """A published run by its id; None when no table has its snapshot."""
-    for table in datasets(catalog):
-        snapshot = snapshots.snapshot_of(table, run_id)
-        interval = snapshots.interval_of(snapshot) if snapshot else None
+    for table in list_datasets(catalog):
+        snapshot = snapshots.find_snapshot_of_run(table, run_id)
+        interval = snapshots.range_of_snapshot(snapshot) if snapshot else None
         if snapshot and interval:
-            return Found(run_id, table, snapshot, interval)
+            return PublishedRun(run_id, table, snapshot, interval)
     return None
 
 
-def published_replacement(found: Found) -> Replacement:
+def load_replacement(found: PublishedRun) -> Replacement:
     """What a published run replaced: all that its own manifests list as added and as deleted.
 
     Raises:
         LedgerError: when what it replaced was expired.
     """
     table, snapshot = found.table, found.snapshot
-    snapshots.parent_of(table, snapshot)
+    snapshots.find_parent(table, snapshot)
     files: dict[ManifestEntryStatus, list[DataFile]] = {status: [] for status in ManifestEntryStatus}
     for manifest in snapshot.manifests(table.io):
         if manifest.added_snapshot_id == snapshot.snapshot_id:
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
                 files[entry.status].append(entry.data_file)
     removed, added = files[ManifestEntryStatus.DELETED], files[ManifestEntryStatus.ADDED]
-    return Replacement(table, removed, added, snapshots.keys_said(snapshot), snapshots.all_said(snapshot))
+    return Replacement(
+        table,
+        removed,
+        added,
+        snapshots.key_columns_of_snapshot(snapshot),
+        snapshots.backstream_properties(snapshot),
+    )
 
 
-def datasets(catalog: Catalog) -> Iterator[Table]:
+def list_datasets(catalog: Catalog) -> Iterator[Table]:
     """The tables of windows, each loaded when its turn comes."""
     for _, name in sorted(catalog.list_tables(NAMESPACE)):
         if name not in RESERVED and not name.endswith(_SIDE):
-            yield loaded(catalog, name)
+            yield load_table(catalog, name)

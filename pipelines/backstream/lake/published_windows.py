@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import Status, runs
-from backstream.lake.metadata_pointers import metadata_location
+from backstream.lake.ledger import Status, list_runs
+from backstream.lake.metadata_pointers import find_metadata_location
 from backstream.runs.file_summaries import load_summary
 from backstream.runs.home import Home
-from backstream.runs.results import run_undone
+from backstream.runs.results import undone_run_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ class PublishedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedWindows:
     """The data files of a dataset as its table was when they were looked up; none without a table.
 
     `publications` are the ranges that runs published, as the table's snapshots tell it, the newest first.
@@ -57,7 +57,7 @@ class Published:
             return pa.table({name: pa.nulls(0) for name in (*keys, START, END, RUN)})
         from backstream.lake import window_files
 
-        return window_files.rows(self.home, self.location, paths, keys)
+        return window_files.scan_window_keys(self.home, self.location, paths, keys)
 
     def runs_by_day(self) -> dict[int, set[str]]:
         """UTC day, in ms, to the runs that published it; where it has no rows, the newest run that covers it."""
@@ -77,7 +77,7 @@ class Published:
         for interval, run_id in self._all_publications():
             if run_id in undone:
                 continue
-            if (of_run := run_undone(run_id)) is not None:
+            if (of_run := undone_run_id(run_id)) is not None:
                 undone.add(of_run)
             else:
                 yield interval, run_id
@@ -87,22 +87,22 @@ class Published:
         if self.location is None:
             return
         yield from self.publications
-        for run in runs(self.home, self.dataset):
+        for run in list_runs(self.home, self.dataset):
             if run.status in (Status.PUBLISHED, Status.ALREADY_PUBLISHED):
                 yield Interval(run.since_ms, run.until_ms), run.run_id
 
 
-def published(home: Home, dataset: str) -> Published:
+def load_published_windows(home: Home, dataset: str) -> PublishedWindows:
     """The files of a dataset."""
-    location = metadata_location(home, dataset)
+    location = find_metadata_location(home, dataset)
     if location is None:
-        return Published(home, dataset)
+        return PublishedWindows(home, dataset)
     place, what = home.summary(f"windows-{dataset}"), f"table `{dataset}`"
     summary = load_summary(place, what)
     if summary is None or summary.get("of") != location:
         from backstream.lake import window_files
 
-        summary = window_files.summarise(home, dataset, summary)
+        summary = window_files.summarize_window_files(home, dataset, summary)
     files = (
         PublishedFile(path, frozenset((day_ms, run_id) for day_ms, run_id in days), first_ms, end_ms)
         for of_manifest in summary["manifests"].values()
@@ -111,4 +111,4 @@ def published(home: Home, dataset: str) -> Published:
     publications = tuple(
         (Interval(start_ms, end_ms), run_id) for start_ms, end_ms, run_id in summary["publications"]
     )
-    return Published(home, dataset, tuple(files), publications, summary["of"])
+    return PublishedWindows(home, dataset, tuple(files), publications, summary["of"])

@@ -12,16 +12,16 @@ from pyiceberg.table import Table
 
 from backstream.errors import ContractError, LedgerError
 from backstream.eventtime.intervals import Interval
-from backstream.lake.catalog import NAMESPACE, loaded, opened
-from backstream.lake.published_runs import published_runs
-from backstream.lake.scans import within
+from backstream.lake.catalog import NAMESPACE, load_table, open_catalog_for_writing
+from backstream.lake.published_runs import list_published_run_ids
+from backstream.lake.scans import in_interval
 from backstream.runs.home import Home
 
 _RANGE_COLUMN = "window_start"
 _RUN_COLUMN = "run_id"
 
 
-def rows(
+def load_rows(
     home: Home, table_name: str, interval: Interval | None = None, snapshot_id: int | None = None
 ) -> pa.Table:
     """The rows of a table, sorted by all columns; of the windows that start in the interval, when given.
@@ -32,8 +32,8 @@ def rows(
         LedgerError: when there is no such table or snapshot.
         ContractError: when an interval is given and the table has no windows.
     """
-    with opened(home) as catalog:
-        table = loaded(catalog, table_name)
+    with open_catalog_for_writing(home) as catalog:
+        table = load_table(catalog, table_name)
         _require_snapshot(table, table_name, snapshot_id)
         found = table.scan(
             row_filter=_range_filter(table, table_name, interval), snapshot_id=snapshot_id
@@ -41,7 +41,7 @@ def rows(
     return _sorted(found)
 
 
-def published_rows(home: Home, dataset: str, suffix: str, interval: Interval | None = None) -> pa.Table:
+def load_published_rows(home: Home, dataset: str, suffix: str, interval: Interval | None = None) -> pa.Table:
     """The rows of a side table that published runs wrote, sorted: a run that ended early has left rows there too.
 
     Without a row where no run has made the table yet.
@@ -49,12 +49,12 @@ def published_rows(home: Home, dataset: str, suffix: str, interval: Interval | N
     Raises:
         LedgerError: when there is no such dataset.
     """
-    with opened(home) as catalog:
-        published = published_runs(home, loaded(catalog, dataset))
+    with open_catalog_for_writing(home) as catalog:
+        published = list_published_run_ids(home, load_table(catalog, dataset))
         name = f"{dataset}__{suffix}"
         if not catalog.table_exists((NAMESPACE, name)):
             return pa.table({})
-    found = rows(home, name, interval)
+    found = load_rows(home, name, interval)
     return found.filter(pc.is_in(found[_RUN_COLUMN], pa.array(sorted(published), found[_RUN_COLUMN].type)))
 
 
@@ -72,7 +72,7 @@ def _range_filter(table: Table, table_name: str, interval: Interval | None) -> B
     if _RANGE_COLUMN not in table.schema().column_names:
         msg = f"table `{table_name}` has no column `{_RANGE_COLUMN}` to take {interval} from"
         raise ContractError(msg)
-    return within(_RANGE_COLUMN, interval)
+    return in_interval(_RANGE_COLUMN, interval)
 
 
 def _require_snapshot(table: Table, table_name: str, snapshot_id: int | None) -> None:

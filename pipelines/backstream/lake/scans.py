@@ -27,7 +27,7 @@ from pyiceberg.types import IntegerType
 from backstream.errors import ContractError
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
-from backstream.lake.catalog import NAMESPACE, opened
+from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
 from backstream.lake.first_rows import first_rows
 from backstream.runs.home import Home
 
@@ -37,7 +37,7 @@ MOST_ROWS = 500_000
 _NO_DAY = -(2**31)
 
 
-def files_within(table: Table, interval: Interval, snapshot_id: int | None = None) -> list[DataFile]:
+def list_files(table: Table, interval: Interval, snapshot_id: int | None = None) -> list[DataFile]:
     """The files whose windows start in a range of whole days: each file holds one day.
 
     `snapshot_id` takes those of the table as it was then; None: as it is now.
@@ -45,7 +45,7 @@ def files_within(table: Table, interval: Interval, snapshot_id: int | None = Non
     Raises:
         ContractError: when another program wrote a file over several days, or deletes of single rows.
     """
-    scan = table.scan(row_filter=within(DAY_COLUMN, interval), snapshot_id=snapshot_id)
+    scan = table.scan(row_filter=in_interval(DAY_COLUMN, interval), snapshot_id=snapshot_id)
     tasks = list(scan.plan_files())
     days = range(interval.start_ms // DAY_MS, interval.end_ms // DAY_MS)
     for task in tasks:
@@ -56,20 +56,20 @@ def files_within(table: Table, interval: Interval, snapshot_id: int | None = Non
     return [task.file for task in tasks]
 
 
-def count_published_rows(home: Home, dataset: str, interval: Interval) -> int:
+def count_rows(home: Home, dataset: str, interval: Interval) -> int:
     """Return how many rows of a dataset are published of the windows that start in a range of whole days.
 
     The manifests tell; no file is opened.
     """
-    with opened(home) as catalog:
+    with open_catalog_for_writing(home) as catalog:
         try:
             table = catalog.load_table((NAMESPACE, dataset))
         except NoSuchTableError:
             return 0
-        return sum(file.record_count for file in files_within(table, interval))
+        return sum(file.record_count for file in list_files(table, interval))
 
 
-def rows_by_day(
+def scan_rows_by_day(
     table: Table, interval: Interval | None, snapshot_id: int | None, limit: int | None = None
 ) -> Iterator[pa.Table]:
     """The rows of the windows that start in an interval (None: all), a table per day, days in order.
@@ -78,7 +78,7 @@ def rows_by_day(
     `limit` takes the first so many rows of each day; None: all. Manifests are read as days are asked for.
     """
     for part in _parts(table, interval, snapshot_id):
-        wanted = within(DAY_COLUMN, part) if part else AlwaysTrue()
+        wanted = in_interval(DAY_COLUMN, part) if part else AlwaysTrue()
         days: dict[int, list[FileScanTask]] = defaultdict(list)
         for task in table.scan(row_filter=wanted, snapshot_id=snapshot_id).plan_files():
             days[task.file.partition[0] if len(task.file.partition) else _NO_DAY].append(task)
@@ -125,7 +125,7 @@ def _days_of(table: Table, snapshot_id: int | None) -> range | None:
     return range(min(found), max(found) + 1) if found else None
 
 
-def by_day(files: Iterable[DataFile]) -> Mapping[int, list[DataFile]]:
+def group_files_by_day(files: Iterable[DataFile]) -> Mapping[int, list[DataFile]]:
     """The files per day, counted from 1970-01-01."""
     found: dict[int, list[DataFile]] = defaultdict(list)
     for file in files:
@@ -133,14 +133,14 @@ def by_day(files: Iterable[DataFile]) -> Mapping[int, list[DataFile]]:
     return found
 
 
-def both_by_days(
+def pair_files_by_day(
     old: Iterable[DataFile], new: Iterable[DataFile]
 ) -> Iterator[tuple[Sequence[DataFile], Sequence[DataFile]]]:
     """The old and the new files of the same whole days, in the order of days.
 
     Days go together up to `MOST_ROWS`: a scan costs milliseconds, however few its rows are.
     """
-    was, now = by_day(old), by_day(new)
+    was, now = group_files_by_day(old), group_files_by_day(new)
     before: list[DataFile] = []
     after: list[DataFile] = []
     held = 0
@@ -156,7 +156,7 @@ def both_by_days(
         yield before, after
 
 
-def rows_of(table: Table, files: Iterable[DataFile]) -> pa.Table:
+def scan_files(table: Table, files: Iterable[DataFile]) -> pa.Table:
     """The rows of files with the columns that the table has now; null where a file lacks one."""
     scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
     return scan.to_table([FileScanTask(file) for file in files])
@@ -174,14 +174,14 @@ def _foreign(table: Table, file: DataFile, what: str) -> ContractError:
 _US_PER_MS = 1_000
 
 
-def within(column: str, interval: Interval) -> BooleanExpression:
+def in_interval(column: str, interval: Interval) -> BooleanExpression:
     """Rows whose timestamp lies in `[start, end)`."""
     since, until = (literal(value_ms * _US_PER_MS) for value_ms in (interval.start_ms, interval.end_ms))
     term = Reference(column)
     return And(GreaterThanOrEqual(term=term, value=since), LessThan(term=term, value=until))
 
 
-def equal(**values: str) -> BooleanExpression:
+def equal_values(**values: str) -> BooleanExpression:
     """Rows that have each of the values in the column of its name."""
     each: list[BooleanExpression] = [
         EqualTo(term=Reference(column), value=literal(value)) for column, value in values.items()

@@ -37,7 +37,7 @@ _TYPES: Mapping[pa.DataType, str] = {
 }
 
 
-def require_complete(plan: Plan, manifests: Sequence[Manifest]) -> None:
+def require_complete_staging(plan: Plan, manifests: Sequence[Manifest]) -> None:
     """Check that each chunk of the plan left one manifest, of this run, in which no record is lost.
 
     Raises:
@@ -56,7 +56,7 @@ def require_complete(plan: Plan, manifests: Sequence[Manifest]) -> None:
             raise _other_tables(plan, manifest)
 
 
-def checked_files(plan: Plan, suffix: str, manifests: Sequence[Manifest]) -> list[StagedFile]:
+def check_staged_files(plan: Plan, suffix: str, manifests: Sequence[Manifest]) -> list[StagedFile]:
     """The files staged for one table, each found to be what its manifest and the plan say.
 
     Raises:

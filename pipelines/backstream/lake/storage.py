@@ -17,7 +17,7 @@ from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
-from backstream.errors import SetupError, StorageError, unwritable
+from backstream.errors import SetupError, StorageError, storage_error
 from backstream.eventtime.instants import SECOND_MS
 from backstream.runs.home import WAREHOUSE_VARIABLE, Home
 
@@ -80,7 +80,7 @@ class Warehouse:
             StorageError: when the folder cannot be made, the store does not answer, or has no such bucket.
         """
         if self.is_on_disk:
-            make_folder(Path(self.shown), "the warehouse's folder")
+            create_folder(Path(self.shown), "the warehouse's folder")
         else:
             self._require_bucket()
 
@@ -91,14 +91,14 @@ class Warehouse:
         try:
             found = filesystem.get_file_info(bucket)
         except OSError as error:
-            msg = f"cannot use the warehouse {self.shown}: {store_said(error)}{fact}\n\n{_CREDENTIALS}"
+            msg = f"cannot use the warehouse {self.shown}: {describe_store_error(error)}{fact}\n\n{_CREDENTIALS}"
             raise StorageError(msg) from error
         if found.type is FileType.NotFound:
             msg = f"no bucket `{bucket}` for the warehouse {self.shown}{fact}\n\nhint: make it first"
             raise StorageError(msg)
 
 
-def make_folder(folder: Path, name: str) -> None:
+def create_folder(folder: Path, name: str) -> None:
     """Make a folder unless it is there.
 
     Raises:
@@ -108,7 +108,7 @@ def make_folder(folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         what = f"cannot make {name}"
-        raise unwritable(what, folder, error) from error
+        raise storage_error(what, folder, error) from error
 
 
 def plain_path(location: str) -> str:
@@ -138,7 +138,7 @@ def is_from_store(error: OSError) -> bool:
     return "AWS Error" in str(error)
 
 
-def store_said(error: OSError) -> str:
+def describe_store_error(error: OSError) -> str:
     """What an object store refused, without the number of the request."""
     said = re.sub(r"\s*\(Request ID: [^)]*\)", "", str(error))
     return said.removesuffix(".").removesuffix(": No response body")
@@ -179,7 +179,7 @@ _ASIDE = "vacuumed"
 
 
 @dataclass(frozen=True, slots=True)
-class FileFound:
+class StoredFile:
     """One file: `location` as `reachable` spells it; `run_id` is empty unless it is a data file of a run.
 
     `owner` is the file itself; of a checksum that Hadoop wrote beside a file, that file.
@@ -198,15 +198,15 @@ class DiskFolder:
 
     root: Path
 
-    def files(self) -> Iterator[FileFound]:
+    def files(self) -> Iterator[StoredFile]:
         """Every file, at any depth."""
         names = (Path(folder, name) for folder, _, names in os.walk(self.root) for name in names)
-        for file in there(names):
+        for file in list_existing(names):
             path = Path(file.location)
             run_id = _run_of(path.relative_to(self.root).parts)
-            yield FileFound(file.location, file.size_bytes, file.modified_ms, run_id, str(_owner(path)))
+            yield StoredFile(file.location, file.size_bytes, file.modified_ms, run_id, str(_owner(path)))
 
-    def is_removed(self, file: FileFound, grace_ms: int) -> bool:
+    def is_removed(self, file: StoredFile, grace_ms: int) -> bool:
         """Looks again: a publication that began meanwhile has made its files young.
 
         The file is moved aside first. What made it young before that is seen, and it is put back; who comes after
@@ -215,10 +215,10 @@ class DiskFolder:
         path = Path(file.location)
         aside = path.with_name(f".{path.name}.{_ASIDE}")
         try:
-            if not is_old(_modified_ms(path.stat()), grace_ms):
+            if not is_older_than_grace(_modified_ms(path.stat()), grace_ms):
                 return False
             path.rename(aside)
-            if not is_old(_modified_ms(aside.stat()), grace_ms):
+            if not is_older_than_grace(_modified_ms(aside.stat()), grace_ms):
                 aside.rename(path)
                 return False
             aside.unlink()
@@ -238,16 +238,16 @@ class StoreFolder:
     path: str
     scheme: str
 
-    def files(self) -> Iterator[FileFound]:
+    def files(self) -> Iterator[StoredFile]:
         """Every object but those that only stand for a folder."""
         selector = FileSelector(self.path, recursive=True, allow_not_found=True)
         for found in self.filesystem.get_file_info(selector):
             if found.is_file:
                 run_id = _run_of(tuple(found.path.removeprefix(f"{self.path}/").split("/")))
                 location = f"{self.scheme}://{found.path}"
-                yield FileFound(location, found.size, found.mtime_ns // 1_000_000, run_id, location)
+                yield StoredFile(location, found.size, found.mtime_ns // 1_000_000, run_id, location)
 
-    def is_removed(self, file: FileFound, grace_ms: int) -> bool:
+    def is_removed(self, file: StoredFile, grace_ms: int) -> bool:
         """Without a second look: no publication takes up an object that another attempt has left."""
         try:
             self.filesystem.delete_file(file.location.removeprefix(f"{self.scheme}://"))
@@ -259,7 +259,7 @@ class StoreFolder:
 Folder = DiskFolder | StoreFolder
 
 
-def folders_of(home: Home, table: Table) -> list[Folder]:
+def list_table_folders(home: Home, table: Table) -> list[Folder]:
     """Where a table's files are, and those that wait to be copied there."""
     if is_on_disk(table.location()):
         return [DiskFolder(Path(plain_path(table.location())))]
@@ -268,15 +268,15 @@ def folders_of(home: Home, table: Table) -> list[Folder]:
     return [StoreFolder(filesystem, path, scheme), DiskFolder(home.staging(table.name()[-1]))]
 
 
-def there(paths: Iterable[Path]) -> Iterator[FileFound]:
+def list_existing(paths: Iterable[Path]) -> Iterator[StoredFile]:
     """Those of some files that are still there."""
     for path in paths:
         with suppress(FileNotFoundError):  # renamed meanwhile, as Spark's committer does
             found = path.stat()
-            yield FileFound(str(path), found.st_size, _modified_ms(found))
+            yield StoredFile(str(path), found.st_size, _modified_ms(found))
 
 
-def is_old(modified_ms: int, grace_ms: int) -> bool:
+def is_older_than_grace(modified_ms: int, grace_ms: int) -> bool:
     """Whether something was written so long ago."""
     return int(time.time() * SECOND_MS) - modified_ms >= grace_ms
 

@@ -27,7 +27,7 @@ from pyiceberg.types import (
 
 from backstream import __version__
 from backstream.errors import PlanError
-from backstream.lake.catalog import FORMAT, FORMAT_VERSION, MADE_BY, NAMESPACE, known
+from backstream.lake.catalog import FORMAT, FORMAT_VERSION, MADE_BY, NAMESPACE, require_known_format
 from backstream.lake.commit import with_retries
 from backstream.runs.table_schemas import Column, Table
 
@@ -63,7 +63,7 @@ _RUN_BOUNDS = "write.metadata.metrics.column.run_id"
 """Table property: how much of the bounds of its run ids the entry of a file keeps; by default 16 letters."""
 
 
-def ensured(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
+def create_or_evolve_table(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
     """The table under a name, made when missing, with columns added that it lacks.
 
     Raises:
@@ -84,12 +84,12 @@ def find_table(catalog: Catalog, name: str) -> IcebergTable | None:
         PlanError: when a newer version made it.
     """
     try:
-        return known(catalog.load_table((NAMESPACE, name)))
+        return require_known_format(catalog.load_table((NAMESPACE, name)))
     except NoSuchTableError:
         return None
 
 
-def make_table(
+def create_table(
     catalog: Catalog, name: str, wanted: Table, location: str | None = None, said: Mapping[str, str] | None = None
 ) -> IcebergTable:
     """Make a table; where another process was quicker, return that one's.
@@ -111,10 +111,10 @@ def make_table(
             properties=_properties(wanted) | dict(said or {}),
         )
     except TableAlreadyExistsError:
-        return known(catalog.load_table(identifier))
+        return require_known_format(catalog.load_table(identifier))
 
 
-def require_fitting(table: IcebergTable, name: str, wanted: Table) -> None:
+def require_compatible(table: IcebergTable, name: str, wanted: Table) -> None:
     """Check that a table can hold rows of the wanted columns, once it has those that it lacks.
 
     Raises:
@@ -135,26 +135,26 @@ def add_columns(table: IcebergTable, wanted: Sequence[Column]) -> None:
     Raises:
         CommitFailedException: when somebody else changed its columns meanwhile.
     """
-    if added := lacking(table, wanted):
+    if added := find_missing_columns(table, wanted):
         with table.update_schema() as update:
             for column in added:
                 update.add_column(column.name, iceberg_type(column.type))
 
 
-def lacking(table: IcebergTable, wanted: Sequence[Column]) -> list[Column]:
+def find_missing_columns(table: IcebergTable, wanted: Sequence[Column]) -> list[Column]:
     """The columns that a table does not have, in their order."""
     there = set(table.schema().column_names)
     return [column for column in wanted if column.name not in there]
 
 
-def partitioning(table: IcebergTable) -> str:
+def describe_partitioning(table: IcebergTable) -> str:
     """What a table is partitioned by, in words."""
     schema = table.schema()
     terms = [f"{field.transform}({schema.find_column_name(field.source_id)})" for field in table.spec().fields]
     return ", ".join(terms) or "nothing"
 
 
-def wanted_partitioning(day_column: str | None) -> str:
+def describe_wanted_partitioning(day_column: str | None) -> str:
     """What a table should be partitioned by, in the same words."""
     return f"day({day_column})" if day_column else "nothing"
 
@@ -174,8 +174,8 @@ def iceberg_type(text: str) -> PrimitiveType:
 
 
 def _ensured(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
-    table = find_table(catalog, name) or make_table(catalog, name, wanted)
-    require_fitting(table, name, wanted)
+    table = find_table(catalog, name) or create_table(catalog, name, wanted)
+    require_compatible(table, name, wanted)
     add_columns(table, wanted.columns)
     return table
 
@@ -188,7 +188,7 @@ def _properties(wanted: Table) -> dict[str, str]:
 def _misfits(table: IcebergTable, wanted: Table) -> list[str]:
     columns = {column.name: column for column in wanted.columns}
     found = [_misfit(field, columns.get(field.name)) for field in table.schema().fields]
-    if (is_by := partitioning(table)) != (day := wanted_partitioning(wanted.day_column)):
+    if (is_by := describe_partitioning(table)) != (day := describe_wanted_partitioning(wanted.day_column)):
         found.append(f"partitioned by: expected {day}, found {is_by}")
     return [misfit for misfit in found if misfit]
 

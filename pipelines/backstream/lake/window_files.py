@@ -18,7 +18,7 @@ from pyiceberg.types import PrimitiveType
 
 from backstream.eventtime.instants import DAY_MS
 from backstream.lake import snapshots
-from backstream.lake.catalog import loaded, opened
+from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.published_windows import END, RUN, START
 from backstream.lake.storage import Warehouse
 from backstream.runs.file_summaries import write_summary
@@ -27,15 +27,16 @@ from backstream.runs.home import Home
 _US_PER_MS = 1_000
 
 
-def summarise(home: Home, dataset: str, known: Mapping[str, Any] | None) -> dict[str, Any]:
+def summarize_window_files(home: Home, dataset: str, known: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a table holds, as a summary that is kept; of manifests that are `known` no entry is read again."""
-    with opened(home) as catalog:
-        table = loaded(catalog, dataset)
+    with open_catalog_for_writing(home) as catalog:
+        table = load_table(catalog, dataset)
         columns = table.schema().column_names
         before = known["manifests"] if known and known.get("columns") == columns else {}
         manifests = _manifests(table, before)
     ranges = (
-        (snapshots.interval_of(each), snapshots.said(each, snapshots.RUN_ID)) for each in snapshots.lineage(table)
+        (snapshots.range_of_snapshot(each), snapshots.summary_property(each, snapshots.RUN_ID))
+        for each in snapshots.list_ancestors(table)
     )
     publications = [
         (interval.start_ms, interval.end_ms, run_id) for interval, run_id in ranges if interval and run_id
@@ -50,10 +51,10 @@ def summarise(home: Home, dataset: str, known: Mapping[str, Any] | None) -> dict
     return summary
 
 
-def rows(home: Home, location: str, paths: Collection[str], keys: Sequence[str]) -> pa.Table:
+def scan_window_keys(home: Home, location: str, paths: Collection[str], keys: Sequence[str]) -> pa.Table:
     """Key columns, window and run of the rows of some files of a table as it was at a location of its metadata."""
     names = (START, END, RUN)
-    with opened(home):  # for its words where a file cannot be read
+    with open_catalog_for_writing(home):  # for its words where a file cannot be read
         table = StaticTable.from_metadata(location, dict(Warehouse.of(home).properties))
         tasks = [task for task in table.scan().plan_files() if task.file.file_path in paths]
         found = _read(table, tasks, [*keys, *names])

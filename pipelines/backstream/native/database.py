@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from backstream.native import sql
 from backstream.native.small_files import split_file
-from backstream.native.task import Output, Places, Thresholds, Written
+from backstream.native.task import TaskOutput, TaskPositions, TaskThresholds, WrittenFiles
 
 if TYPE_CHECKING:
     import duckdb
 
 
 @contextmanager
-def database(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
+def open_database(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database in memory, which spills to a folder that Spark removes with its own."""
     import duckdb  # an executor without it says so as an error of the task
 
@@ -42,14 +42,14 @@ def database(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def version() -> str:
+def duckdb_version() -> str:
     """Return which DuckDB this is."""
     import duckdb  # as above
 
     return f"DuckDB {duckdb.__version__}"
 
 
-def write(opened: duckdb.DuckDBPyConnection, query: str, path: str, output: Output | None = None) -> int:
+def write_query(opened: duckdb.DuckDBPyConnection, query: str, path: str, output: TaskOutput | None = None) -> int:
     """Write the rows of a query into a Parquet file and return how many they are; no file is left for none.
 
     The folder of a table is made here. That of other files is made and removed by the driver: no task that is
@@ -57,32 +57,34 @@ def write(opened: duckdb.DuckDBPyConnection, query: str, path: str, output: Outp
     """
     if output is not None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    ids = ", ".join(f"{sql.quoted(name)}: {field_id}" for name, _, field_id in output.columns) if output else ""
+    ids = (
+        ", ".join(f"{sql.quote_name(name)}: {field_id}" for name, _, field_id in output.columns) if output else ""
+    )
     options = "FORMAT parquet, COMPRESSION zstd" + (f", FIELD_IDS {{{ids}}}" if ids else "")
     if output and output.split_by:
         query = f"SELECT * FROM ({query}) ORDER BY {', '.join(output.split_by)}"
-    (rows,) = opened.execute(f"COPY ({query}) TO {sql.text(path)} ({options})").fetchone() or (0,)
+    (rows,) = opened.execute(f"COPY ({query}) TO {sql.quote_text(path)} ({options})").fetchone() or (0,)
     if not rows:
         Path(path).unlink(missing_ok=True)
     return int(rows)
 
 
-def written(rows: int, output: Output) -> Written:
+def split_output(rows: int, output: TaskOutput) -> WrittenFiles:
     """Return the file of a table, split where it has to be."""
     paths = split_file(Path(output.path), output.split_by) if rows and output.split_by else [output.path]
-    return Written([str(path) for path in paths], rows)
+    return WrittenFiles([str(path) for path in paths], rows)
 
 
-def all_written(rows: Mapping[str, int], outputs: Mapping[str, Output | None]) -> dict[str, Written]:
+def split_outputs(rows: Mapping[str, int], outputs: Mapping[str, TaskOutput | None]) -> dict[str, WrittenFiles]:
     """Return by table what a task wrote, split where it has to be; nothing of a table without rows."""
     return {
-        suffix: written(rows[suffix], output)
+        suffix: split_output(rows[suffix], output)
         for suffix, output in outputs.items()
         if output is not None and rows.get(suffix)
     }
 
 
-def register_thresholds(opened: duckdb.DuckDBPyConnection, thresholds: Thresholds | None) -> None:
+def register_thresholds(opened: duckdb.DuckDBPyConnection, thresholds: TaskThresholds | None) -> None:
     """Make the table `thresholds`, a row per number: of `fired` and `gone` the place, `ms`, `seq`, `partition`."""
     if thresholds is None:
         return
@@ -94,7 +96,7 @@ def register_thresholds(opened: duckdb.DuckDBPyConnection, thresholds: Threshold
     opened.execute("CREATE TEMP TABLE thresholds AS SELECT * FROM threshold_rows")
 
 
-def _place_columns(places: Places, count: int) -> dict[str, pa.Array]:
+def _place_columns(places: TaskPositions, count: int) -> dict[str, pa.Array]:
     is_tick = not len(places.seq)
     return {
         "ms": pa.array(places.time_ms, pa.int64()),

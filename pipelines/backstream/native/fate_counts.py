@@ -15,8 +15,8 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
 from backstream.native import sql
-from backstream.native.database import database, register_thresholds, write, written
-from backstream.native.task import Chunks, Grid, Output, Thresholds, Written
+from backstream.native.database import open_database, register_thresholds, split_output, write_query
+from backstream.native.task import ChunkGrid, TaskGrid, TaskOutput, TaskThresholds, WrittenFiles
 
 _IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
@@ -29,10 +29,10 @@ class NativeCounts:
     """
 
     paths: Sequence[str]
-    grid: Grid | None
+    grid: TaskGrid | None
     cells: Tumbling | Sliding
     owned: Interval
-    thresholds: Thresholds | None
+    thresholds: TaskThresholds | None
     memory_mb: int
 
     def fates(self) -> dict[int, dict[str, dict[str, int]]]:
@@ -40,9 +40,9 @@ class NativeCounts:
 
         A record whose latest window none of the chunks owns is `outside`.
         """
-        start_ms = sql.floored("event_time_ms", self.cells.offset_ms, sql.every_ms(self.cells))
-        is_ours = f"fate = {sql.text(Fate.QUARANTINED)} OR ({self._is_owned(start_ms)})"
-        fate = f"CASE WHEN {is_ours} THEN fate ELSE {sql.text(Fate.OUTSIDE)} END"
+        start_ms = sql.floor_to_step("event_time_ms", self.cells.offset_ms, sql.time_step_ms(self.cells))
+        is_ours = f"fate = {sql.quote_text(Fate.QUARANTINED)} OR ({self._is_owned(start_ms)})"
+        fate = f"CASE WHEN {is_ours} THEN fate ELSE {sql.quote_text(Fate.OUTSIDE)} END"
         found: dict[int, dict[str, dict[str, int]]] = {}
         for chunk, partition, of, events in self._ask(
             f"SELECT chunk_number, coalesce(source_partition, 'unknown'), {fate}, sum(events)::BIGINT"
@@ -63,7 +63,7 @@ class NativeCounts:
             int(events) for (events,) in self._ask(f"SELECT coalesce(sum(events), 0)::BIGINT FROM ({rows})")
         )
 
-    def write_metrics(self, output: Output, chunks: Chunks) -> Written | None:
+    def write_metrics(self, output: TaskOutput, chunks: ChunkGrid) -> WrittenFiles | None:
         """Write the metrics, a row per window and source partition; None: there are none."""
         if not self.paths:
             return None
@@ -73,7 +73,7 @@ class NativeCounts:
         elif self.thresholds is not None:
             late = "WHEN is_gone THEN 'expired' WHEN is_fired THEN 'late'"
             timing = f"CASE WHEN late IS NULL THEN 'on_time' {late} ELSE 'on_time' END"
-        gone, dropped = "timing IN ('expired', 'dropped')", f"fate = {sql.text(Fate.DROPPED)}"
+        gone, dropped = "timing IN ('expired', 'dropped')", f"fate = {sql.quote_text(Fate.DROPPED)}"
         counts = {
             "events": "true",
             "on_time": "timing = 'on_time'",
@@ -89,57 +89,59 @@ class NativeCounts:
             f"SELECT {by}, any_value(fired_at_ms) AS fired_at_ms, {', '.join(sums)} FROM ({timed}) GROUP BY {by}"
         )
         known = {
-            "window_start": sql.instant("start_ms"),
-            "window_end": sql.instant("end_ms"),
+            "window_start": sql.to_timestamp("start_ms"),
+            "window_end": sql.to_timestamp("end_ms"),
             "source_partition": "coalesce(source_partition, 'unknown')",
-            "first_arrival": sql.instant("first_arrival_ms"),
-            "last_arrival": sql.instant("last_arrival_ms"),
-            "fired_at": sql.instant("fired_at_ms"),
-            "run_id": sql.text(output.run_id),
+            "first_arrival": sql.to_timestamp("first_arrival_ms"),
+            "last_arrival": sql.to_timestamp("last_arrival_ms"),
+            "fired_at": sql.to_timestamp("fired_at_ms"),
+            "run_id": sql.quote_text(output.run_id),
             **{name: name for name in counts},
-            **sql.staging("start_ms", chunks),
+            **sql.staging_columns("start_ms", chunks),
         }
-        with database(self.memory_mb) as opened:
+        with open_database(self.memory_mb) as opened:
             register_thresholds(opened, self.thresholds)
-            rows = write(opened, f"SELECT {sql.cast(known, output)} FROM ({grouped})", output.path, output)
-        return written(rows, output) if rows else None
+            rows = write_query(
+                opened, f"SELECT {sql.cast_columns(known, output)} FROM ({grouped})", output.path, output
+            )
+        return split_output(rows, output) if rows else None
 
     def _timed(self) -> str:
         """Counts per window of `cells`, with `fired_at_ms`, and where it matters how the window finds them."""
         rows = self._in_windows(self.cells)
         if self.thresholds is None or self.grid is None:
             return f"SELECT *, NULL::BIGINT AS fired_at_ms FROM ({rows})"
-        number = sql.number_of(self.grid, "end_ms")
+        number = sql.window_number(self.grid, "end_ms")
         more = ""
         if isinstance(self.cells, Sliding):
             place = ["late_arrival_time_ms", "late_arrival_seq", "late_source_partition"]
-            fired, gone = (sql.comes_after(self.thresholds, which, place) for which in ("t_fired", "t_gone"))
+            fired, gone = (sql.is_after(self.thresholds, which, place) for which in ("t_fired", "t_gone"))
             more = f", late_arrival_time_ms AS late, {fired} AS is_fired, {gone} AS is_gone"
-        columns = f"r.*, {sql.columns_of('t', self.thresholds)}"
+        columns = f"r.*, {sql.threshold_columns('t', self.thresholds)}"
         joined = f"SELECT {columns} FROM ({rows}) r LEFT JOIN thresholds t ON t.n = {number}"
         return f"SELECT *, nullif(t_fired_ms, {MAX_MS}) AS fired_at_ms{more} FROM ({joined})"
 
     def _in_windows(self, window: Tumbling | Sliding | Cumulate) -> str:
         """Counts with the start and end of each window of the chunks that holds them: `start_ms` and `end_ms`."""
-        fates = ", ".join(sql.text(fate) for fate in _IN_A_WINDOW)
+        fates = ", ".join(sql.quote_text(fate) for fate in _IN_A_WINDOW)
         rows = f"SELECT * FROM ({self._rows()}) WHERE fate IN ({fates})"
-        first, last = sql.ends(window, "event_time_ms")
-        step_ms = sql.step_ms(window)
+        first, last = sql.window_ends(window, "event_time_ms")
+        step_ms = sql.window_step_ms(window)
         each = f"SELECT *, unnest(range({first}, {last} + 1, {step_ms})) AS end_ms FROM ({rows})"
         start_ms = f"end_ms - {window.size_ms}"
         if isinstance(window, Cumulate):
-            start_ms = sql.floored("(end_ms - 1)", window.offset_ms, window.size_ms)
+            start_ms = sql.floor_to_step("(end_ms - 1)", window.offset_ms, window.size_ms)
         return f"SELECT * FROM (SELECT *, {start_ms} AS start_ms FROM ({each})) WHERE {self._is_owned('start_ms')}"
 
     def _is_owned(self, start_ms: str) -> str:
         return f"{start_ms} >= {self.owned.start_ms} AND {start_ms} < {self.owned.end_ms}"
 
     def _rows(self) -> str:
-        paths = ", ".join(sql.literal_path(path) for path in self.paths)
+        paths = ", ".join(sql.quote_path(path) for path in self.paths)
         return f"SELECT * FROM read_parquet([{paths}], union_by_name = true)"
 
     def _ask(self, query: str) -> list[tuple[Any, ...]]:
         if not self.paths:
             return []
-        with database(self.memory_mb) as opened:
+        with open_database(self.memory_mb) as opened:
             return opened.execute(query).fetchall()

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 
 from backstream.errors import ContractError
 from backstream.eventtime.intervals import Interval
-from backstream.native.sql import FILE_NUMBER, PARTITION_TEXT, Groups, alias, readable_within, scan
-from backstream.native.task import Reading
+from backstream.native.sql import FILE_NUMBER, PARTITION_TEXT, Groups, column_alias, readable_within, scan_query
+from backstream.native.task import ReadSpec
 
 if TYPE_CHECKING:
     import duckdb
@@ -20,7 +20,7 @@ PLACE = ("arrival_ms", "arrival_seq", "source_partition")
 """Columns of a record's place in arrival order; of the partition it is the text that counts."""
 
 
-class Records:
+class RecordsQuery:
     """Queries for the records of some files.
 
     Args:
@@ -31,11 +31,11 @@ class Records:
     """
 
     def __init__(
-        self, reading: Reading, groups: Groups, columns: Iterable[str], deduplicate_on: Sequence[str]
+        self, reading: ReadSpec, groups: Groups, columns: Iterable[str], deduplicate_on: Sequence[str]
     ) -> None:
         self._reading, self._groups = reading, groups
         self._columns = list(dict.fromkeys([*columns, *deduplicate_on]))
-        self._told_apart = [alias(reading, name) for name in deduplicate_on]
+        self._told_apart = [column_alias(reading, name) for name in deduplicate_on]
         self.has_copies = False
 
     def mark_copies(self, opened: duckdb.DuckDBPyConnection, span: Interval) -> None:
@@ -74,8 +74,8 @@ class Records:
         return f"SELECT * FROM ({records}) WHERE NOT is_duplicate" if self.has_copies else records
 
     def _scanned(self, interval: Interval) -> str:
-        columns = ", ".join(["event_ms", *PLACE, *(alias(self._reading, name) for name in self._columns)])
-        rows = scan(self._groups, self._reading, readable_within(self._reading, interval))
+        columns = ", ".join(["event_ms", *PLACE, *(column_alias(self._reading, name) for name in self._columns)])
+        rows = scan_query(self._groups, self._reading, readable_within(self._reading, interval))
         return f"SELECT {columns} FROM ({rows})"
 
 
@@ -95,7 +95,7 @@ _ARROW_TYPES: dict[str, Sequence[str]] = {
 """Which types of a file's column are read as a Spark SQL type."""
 
 
-def files_alike(files: Sequence[str], reading: Reading) -> list[tuple[list[str], list[str]]]:
+def group_files_by_schema(files: Sequence[str], reading: ReadSpec) -> list[tuple[list[str], list[str]]]:
     """Put files together that have the same of the columns that are read, each of the same type.
 
     DuckDB reads all files of a list with the types of the first one, and refuses a value that is too large for it.
@@ -109,7 +109,7 @@ def files_alike(files: Sequence[str], reading: Reading) -> list[tuple[list[str],
     return [(alike, [name for name, _ in columns]) for columns, alike in found.items()]
 
 
-def _columns(file: str, reading: Reading) -> Iterator[tuple[str, str]]:
+def _columns(file: str, reading: ReadSpec) -> Iterator[tuple[str, str]]:
     """Return which of the columns that are read a file has, and their types."""
     schema = pq.read_schema(file)
     if any(name.lower() == FILE_NUMBER for name in schema.names):

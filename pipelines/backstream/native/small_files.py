@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from backstream.native.sql import FILE_NUMBER, quoted
+from backstream.native.sql import FILE_NUMBER, quote_name
 
 SMALL_BYTES = 1_000_000
 """Files up to this size are read at once."""
 
 
-def columns_of(path: Path, names: Sequence[str]) -> pa.Table:
+def load_columns(path: Path, names: Sequence[str]) -> pa.Table:
     """Return some columns of a Parquet file.
 
     A small one is read at once, by this thread: to ask for its parts, from several threads, takes longer.
@@ -45,7 +45,7 @@ def columns_by_group(groups: Sequence[Sequence[str]], names: Sequence[str]) -> l
     import duckdb  # not when a task starts
 
     paths = [path for group in groups for path in group]
-    wanted = ", ".join(map(quoted, names))
+    wanted = ", ".join(map(quote_name, names))
     try:
         with duckdb.connect(config={"autoinstall_known_extensions": False}) as opened:
             opened.execute("SET timezone = 'UTC'")

@@ -19,7 +19,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermarks import EmissionModel
 from backstream.eventtime.windows import Session, Sliding
-from backstream.native.task import DECIMAL, FLOATING, GROUPED, INTEGERS, TIMES, Aggregate, Reading
+from backstream.native.task import DECIMAL, FLOATING, GROUPED, INTEGERS, TIMES, Aggregate, ReadSpec
 
 _BETWEEN_TICKS = (StrategyKind.PUNCTUATED, StrategyKind.CUSTOM)
 _FAR_MS = MAX_MS // 4
@@ -33,7 +33,7 @@ _FUNCTIONS: Mapping[type[exp.Expr], str] = {
 }
 
 
-def reason_against(definition: Definition, columns: Mapping[str, str]) -> str | None:
+def reason_not_native(definition: Definition, columns: Mapping[str, str]) -> str | None:
     """Return why the native engine cannot run a definition; None: it can.
 
     Args:
@@ -43,11 +43,11 @@ def reason_against(definition: Definition, columns: Mapping[str, str]) -> str | 
     return next(_reasons(definition, columns), None)
 
 
-def engine_in_words(definition: Definition, columns: Mapping[str, str]) -> str:
+def describe_engine(definition: Definition, columns: Mapping[str, str]) -> str:
     """Return which engine computes the windows of a definition, and why if it is not the native one."""
     if definition.backfill.engine == "spark":
         return "spark, as backfill.engine says"
-    reason = reason_against(definition, columns)
+    reason = reason_not_native(definition, columns)
     return f"spark, since {reason}" if reason else "native"
 
 
@@ -57,7 +57,7 @@ def require_engine(definition: Definition, columns: Mapping[str, str], where: st
     Raises:
         SpecError: with the reason why the native engine cannot.
     """
-    reason = reason_against(definition, columns) if definition.backfill.engine == "native" else None
+    reason = reason_not_native(definition, columns) if definition.backfill.engine == "native" else None
     if reason:
         msg = (
             f'backfill.engine = "native" cannot run {definition.name}: {reason} ({where})\n\n'
@@ -66,7 +66,7 @@ def require_engine(definition: Definition, columns: Mapping[str, str], where: st
         raise SpecError(msg)
 
 
-def aggregates_of(definition: Definition, columns: Mapping[str, str]) -> list[Aggregate]:
+def native_aggregates(definition: Definition, columns: Mapping[str, str]) -> list[Aggregate]:
     """Return the aggregates of a definition.
 
     Raises:
@@ -80,7 +80,7 @@ def aggregates_of(definition: Definition, columns: Mapping[str, str]) -> list[Ag
     return [aggregate for _, aggregate in found if aggregate is not None]
 
 
-def reading_of(definition: Definition, columns: Mapping[str, str], also: Iterable[str] = ()) -> Reading:
+def read_spec(definition: Definition, columns: Mapping[str, str], also: Iterable[str] = ()) -> ReadSpec:
     """Return how records are read, with some columns besides those that say when and where.
 
     Args:
@@ -92,10 +92,10 @@ def reading_of(definition: Definition, columns: Mapping[str, str], also: Iterabl
     times = (source.event_time, source.arrival_time or source.event_time)
     named = [name for name in (*times, source.partition, source.sequence, *also) if name]
     types = {name: columns[name] for name in dict.fromkeys(named)}
-    return Reading(*times, source.partition, source.sequence, types, Interval(*source.event_time_range))
+    return ReadSpec(*times, source.partition, source.sequence, types, Interval(*source.event_time_range))
 
 
-def reason_against_reading(definition: Definition, columns: Mapping[str, str]) -> str | None:
+def reason_not_readable(definition: Definition, columns: Mapping[str, str]) -> str | None:
     """Return why the native engine cannot read the records of a definition; None: it can."""
     return next(_reasons_against_reading(definition, columns), None)
 

@@ -36,7 +36,7 @@ def duckdb_type(kind: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadSpec:
     """How a row of a source file is read as an event.
 
     `types` are the Spark SQL types of the columns that are read. `valid` is the half-open range of event times in
@@ -52,7 +52,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class TaskGrid:
     """The windows of chunks that run together, by number: number `n` ends at `first_end_ms + n * step_ms`."""
 
     window: Tumbling | Sliding | Cumulate
@@ -62,15 +62,15 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
+class TaskThresholds:
     """From which place in arrival order on a window has fired, and is gone; one of each per number.
 
     `first` is the number of the first window in the lists. Without `seq` the places are ticks.
     """
 
     first: int
-    fired: Places
-    gone: Places
+    fired: TaskPositions
+    gone: TaskPositions
 
     @property
     def are_ticks(self) -> bool:
@@ -79,7 +79,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class TaskPositions:
     """Places in arrival order, as columns."""
 
     time_ms: Sequence[int]
@@ -88,7 +88,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunks:
+class ChunkGrid:
     """The chunks that run together: which one answers for the windows that start at an instant."""
 
     start_ms: int
@@ -97,7 +97,7 @@ class Chunks:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class TaskOutput:
     """One table that a task writes.
 
     `columns` are name, Iceberg type and field id, in order. `path` is the Parquet file; each try of a task adds a
@@ -111,7 +111,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFiles:
     """The files of a table that a task wrote, and their rows in all."""
 
     paths: Sequence[str]
@@ -128,18 +128,18 @@ class WindowTask:
     """
 
     number: int
-    reading: Reading
-    grid: Grid
+    reading: ReadSpec
+    grid: TaskGrid
     keys: Sequence[str]
     aggregates: Sequence[Aggregate]
-    thresholds: Thresholds | None
-    chunks: Chunks
+    thresholds: TaskThresholds | None
+    chunks: ChunkGrid
     numbers: tuple[int, int]
     stretch: Interval
     files: Sequence[str]
-    windows: Output
-    panes: Output | None
-    dropped: Output | None
+    windows: TaskOutput
+    panes: TaskOutput | None
+    dropped: TaskOutput | None
     owned: Interval
     published: str
     deduplicate_on: Sequence[str]
@@ -159,7 +159,7 @@ class RestTask:
     """
 
     number: int
-    reading: Reading
+    reading: ReadSpec
     interval: Interval
     files: Sequence[str]
     owners: Mapping[str, int]
@@ -174,7 +174,7 @@ class RestTask:
 class IndexTask:
     """Put the records of files into the buckets of the arrival index."""
 
-    reading: Reading
+    reading: ReadSpec
     grid: BucketGrid
     files: Sequence[str]
     memory_mb: int
@@ -184,7 +184,7 @@ class IndexTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class TaskResult:
     """What a task did: `host` names its machine.
 
     `scanned` are the records that it counted. `counts` is the file of these counts, if there are any. `written`
@@ -198,7 +198,7 @@ class Done:
     host: str
     scanned: int
     counts: str | None
-    written: Mapping[str, Written] = field(default_factory=dict)
+    written: Mapping[str, WrittenFiles] = field(default_factory=dict)
     units: Mapping[int, str] = field(default_factory=dict)
     in_units: int = 0
     in_windows: int = 0
@@ -210,16 +210,16 @@ def own_path(path: str) -> str:
     return path.removesuffix(".parquet") + f"-{uuid.uuid4().hex[:12]}.parquet"
 
 
-def own_output(output: Output) -> Output:
+def own_output(output: TaskOutput) -> TaskOutput:
     """Return an output with a path that no other try of a task writes to."""
     return replace(output, path=own_path(output.path))
 
 
-def file_name(number: int, attempt: str) -> str:
+def task_file_name(number: int, attempt: str) -> str:
     """Return the name of a task's file, with the task's number where Spark has it."""
     return f"part-{number:05}-{attempt}.parquet"
 
 
-def in_folder(folder: Path, number: int, attempt: str) -> str:
+def task_file_path(folder: Path, number: int, attempt: str) -> str:
     """Return where a task writes its file."""
-    return str(folder / file_name(number, attempt))
+    return str(folder / task_file_name(number, attempt))

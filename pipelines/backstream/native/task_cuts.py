@@ -10,7 +10,7 @@ from itertools import pairwise
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Cumulate, Sliding
-from backstream.native.task import Grid
+from backstream.native.task import TaskGrid
 from backstream.runs.plan import Chunk, InputFile
 
 TASK_ROWS = 8_000_000
@@ -24,7 +24,7 @@ SMALL_DAY_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TaskRange:
     """Windows by number, half-open; `stretch` are the event times that it counts.
 
     They start in one chunk, on the day that begins at `day_ms`; None: in several chunks, or on several days.
@@ -36,9 +36,9 @@ class Piece:
     stretch: Interval
 
 
-def pieces(
-    grid: Grid, chunks: Sequence[Chunk], read: Interval, files: Sequence[InputFile], slots: int
-) -> list[Piece]:
+def cut_windows(
+    grid: TaskGrid, chunks: Sequence[Chunk], read: Interval, files: Sequence[InputFile], slots: int
+) -> list[TaskRange]:
     """Cut the windows of chunks that run together into pieces, each for one task.
 
     Args:
@@ -69,7 +69,7 @@ def pieces(
     is_small = len(spans) > 1 and rows < SMALL_DAY_ROWS * len(spans)
     edges = whole[:1]
     if is_small:
-        tasks = shares_of_keys(rows, slots)
+        tasks = count_key_shares(rows, slots)
         edges += [whole[len(spans) * part // tasks] for part in range(1, tasks + 1)]
     else:
         for (low, high), span in zip(pairwise(whole), spans, strict=True):
@@ -81,11 +81,11 @@ def pieces(
         end_ms = read.end_ms if position == len(edges) - 2 else first_ms + high * every_ms
         chunk = max(number for number, each in enumerate(chunks) if each.start_ms <= start_ms)
         day_ms = None if is_small else start_ms - start_ms % DAY_MS
-        found.append(Piece(chunk, day_ms, (low * per_start, high * per_start), Interval(begin_ms, end_ms)))
-    return found or [Piece(0, None, (0, 0), read)]
+        found.append(TaskRange(chunk, day_ms, (low * per_start, high * per_start), Interval(begin_ms, end_ms)))
+    return found or [TaskRange(0, None, (0, 0), read)]
 
 
-def stretches(span: Interval, files: Sequence[InputFile], slots: int) -> list[Interval]:
+def cut_time(span: Interval, files: Sequence[InputFile], slots: int) -> list[Interval]:
     """Cut a span of event time into stretches, each for one task, by how many records the files hold.
 
     Args:
@@ -98,7 +98,7 @@ def stretches(span: Interval, files: Sequence[InputFile], slots: int) -> list[In
     return [Interval(span.start_ms + low, span.start_ms + high) for low, high in pairwise(edges)]
 
 
-def shares_of_keys(rows: int, slots: int) -> int:
+def count_key_shares(rows: int, slots: int) -> int:
     """Return into how many shares the keys of so many records are cut, each for one task."""
     return max(min(slots, math.ceil(rows / FEW_ROWS)), math.ceil(rows / TASK_ROWS), 1)
 
@@ -121,7 +121,7 @@ def _read(span: Interval, held: Sequence[InputFile], parts: int) -> int:
     )
 
 
-def grouped_files(files: Sequence[InputFile], rows: int) -> list[list[str]]:
+def group_files_by_rows(files: Sequence[InputFile], rows: int) -> list[list[str]]:
     """Put files together until they have so many rows."""
     found: list[list[str]] = []
     room = 0

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 
 from backstream.eventtime.records import Fate
 from backstream.native import sql
-from backstream.native.database import all_written, database, register_thresholds, write
-from backstream.native.records import files_alike
+from backstream.native.database import open_database, register_thresholds, split_outputs, write_query
+from backstream.native.records import group_files_by_schema
 from backstream.native.sessions.task import SessionTask, UnitTask
 from backstream.native.sessions.task_runner import run_session_task, run_unit_task
-from backstream.native.task import Done, IndexTask, RestTask, WindowTask, own_output, own_path
+from backstream.native.task import IndexTask, RestTask, TaskResult, WindowTask, own_output, own_path
 from backstream.native.window_queries import WindowQueries
 from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
 
@@ -35,10 +35,10 @@ def run_index_task(task: IndexTask) -> pa.Table:
         RuntimeError: beginning with `FAILED`, and naming what could not be computed and why.
     """
     try:
-        groups = files_alike(task.files, task.reading)
-        with database(task.memory_mb) as opened:
-            found = opened.sql(sql.buckets(task.reading, groups, task.grid)).to_arrow_table()
-        paths = pa.array(sql.files_of(groups), pa.string())
+        groups = group_files_by_schema(task.files, task.reading)
+        with open_database(task.memory_mb) as opened:
+            found = opened.sql(sql.buckets_query(task.reading, groups, task.grid)).to_arrow_table()
+        paths = pa.array(sql.list_group_files(groups), pa.string())
         return found.drop_columns(["file"]).append_column("path", paths.take(found["file"].combine_chunks()))
     except Exception as error:
         msg = f"{FAILED} {task}: {error}"
@@ -48,7 +48,7 @@ def run_index_task(task: IndexTask) -> pa.Table:
 Task = WindowTask | RestTask | UnitTask | SessionTask
 
 
-def run_task(task: Task) -> Done:
+def run_native_task(task: Task) -> TaskResult:
     """Do what a task says.
 
     Raises:
@@ -69,7 +69,7 @@ def run_task(task: Task) -> Done:
         raise RuntimeError(msg) from error
 
 
-def _run_window_task(asked: WindowTask) -> Done:
+def _run_window_task(asked: WindowTask) -> TaskResult:
     """Write the windows of a task, and the counts of its stretch."""
     task = replace(
         asked,
@@ -78,39 +78,39 @@ def _run_window_task(asked: WindowTask) -> Done:
         dropped=asked.dropped and own_output(asked.dropped),
         counts_path=own_path(asked.counts_path),
     )
-    queries = WindowQueries(task, files_alike(task.files, task.reading))
-    with database(task.memory_mb) as opened:
+    queries = WindowQueries(task, group_files_by_schema(task.files, task.reading))
+    with open_database(task.memory_mb) as opened:
         register_thresholds(opened, task.thresholds)
         queries.mark_copies(opened)
-        is_counted = write(opened, queries.counts(), task.counts_path) > 0
+        is_counted = write_query(opened, queries.counts(), task.counts_path) > 0
         scanned, dropped = _records(opened, task.counts_path) if is_counted else (0, 0)
         rows: dict[str, int] = {}
         has_windows = task.numbers[0] < task.numbers[1]
         if has_windows and task.panes is None:
-            rows[WINDOWS] = write(opened, queries.recomputed(), task.windows.path, task.windows)
+            rows[WINDOWS] = write_query(opened, queries.recomputed(), task.windows.path, task.windows)
         elif has_windows and task.panes is not None:
-            rows[PANES] = write(opened, queries.panes(), task.panes.path, task.panes)
+            rows[PANES] = write_query(opened, queries.panes(), task.panes.path, task.panes)
             if rows[PANES]:
-                rows[WINDOWS] = write(opened, queries.published(), task.windows.path, task.windows)
+                rows[WINDOWS] = write_query(opened, queries.published(), task.windows.path, task.windows)
         if dropped and task.dropped is not None:
-            rows[DROPPED] = write(opened, queries.dropped(), task.dropped.path, task.dropped)
-    files = all_written(rows, {WINDOWS: task.windows, PANES: task.panes, DROPPED: task.dropped})
-    return Done(task.number, socket.gethostname(), scanned, task.counts_path if is_counted else None, files)
+            rows[DROPPED] = write_query(opened, queries.dropped(), task.dropped.path, task.dropped)
+    files = split_outputs(rows, {WINDOWS: task.windows, PANES: task.panes, DROPPED: task.dropped})
+    return TaskResult(task.number, socket.gethostname(), scanned, task.counts_path if is_counted else None, files)
 
 
 def _records(opened: duckdb.DuckDBPyConnection, path: str) -> tuple[int, int]:
     """Return how many records a file of counts is made of, and how many of them were dropped."""
-    sums = f"sum(events)::BIGINT, coalesce(sum(events) FILTER (WHERE fate = {sql.text(Fate.DROPPED)}), 0)::BIGINT"
-    ((events, dropped),) = opened.execute(f"SELECT {sums} FROM read_parquet({sql.literal_path(path)})").fetchall()
+    sums = f"sum(events)::BIGINT, coalesce(sum(events) FILTER (WHERE fate = {sql.quote_text(Fate.DROPPED)}), 0)::BIGINT"
+    ((events, dropped),) = opened.execute(f"SELECT {sums} FROM read_parquet({sql.quote_path(path)})").fetchall()
     return int(events), int(dropped)
 
 
-def _run_rest_task(task: RestTask) -> Done:
+def _run_rest_task(task: RestTask) -> TaskResult:
     """Count what window tasks leave out, and write counts of the unreadable records that the chunks answer for."""
-    with database(task.memory_mb) as opened:
-        groups = files_alike(task.files, task.reading)
-        found = opened.execute(sql.rest(task, groups)).fetchall()
-    files = sql.files_of(groups)
+    with open_database(task.memory_mb) as opened:
+        groups = group_files_by_schema(task.files, task.reading)
+        found = opened.execute(sql.rest_query(task, groups)).fetchall()
+    files = sql.list_group_files(groups)
     ours = [
         (partition, task.owners[files[number]], events)
         for number, partition, is_readable, events in found
@@ -119,7 +119,7 @@ def _run_rest_task(task: RestTask) -> Done:
     path = own_path(task.counts_path) if ours else None
     if path is not None:
         _write_quarantined(ours, Path(path))
-    return Done(task.number, socket.gethostname(), sum(each[3] for each in found), path)
+    return TaskResult(task.number, socket.gethostname(), sum(each[3] for each in found), path)
 
 
 def _write_quarantined(found: Sequence[tuple[str | None, int, int]], path: Path) -> None:

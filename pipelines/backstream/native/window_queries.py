@@ -9,27 +9,34 @@ from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Cumulate, Tumbling
-from backstream.native.aggregates import merged, of_panes, over_records, part, published, value_of
-from backstream.native.records import PLACE, Records
+from backstream.native.aggregates import (
+    aggregates_over_records,
+    final_value,
+    merge_partials,
+    pane_values,
+    partial_aggregate,
+    published_windows_query,
+)
+from backstream.native.records import PLACE, RecordsQuery
 from backstream.native.sql import (
     PARTITION_TEXT,
     Groups,
-    alias,
-    cast,
-    chunk_of,
-    columns_of,
-    comes_after,
-    ends,
-    every_ms,
-    floored,
-    instant,
-    named,
-    number_of,
-    slice_width_ms,
-    staging,
-    text,
+    cast_columns,
+    chunk_number,
+    column_alias,
+    floor_to_step,
+    is_after,
+    quote_text,
+    select_list,
+    slice_width,
+    staging_columns,
+    threshold_columns,
+    time_step_ms,
+    to_timestamp,
+    window_ends,
+    window_number,
 )
-from backstream.native.task import Output, Thresholds, WindowTask
+from backstream.native.task import TaskOutput, TaskThresholds, WindowTask
 from backstream.runs.table_schemas import RECORD_COUNT, pane_count
 
 if TYPE_CHECKING:
@@ -47,7 +54,7 @@ class WindowQueries:
         self._task, self._grid = task, task.grid
         self._window = task.grid.window
         columns = [*task.keys, *(each.column for each in task.aggregates if each.column)]
-        self._records = Records(task.reading, groups, columns, task.deduplicate_on)
+        self._records = RecordsQuery(task.reading, groups, columns, task.deduplicate_on)
 
     def mark_copies(self, opened: duckdb.DuckDBPyConnection) -> None:
         """Find copies among all records that any query asks for; the other queries then tell them."""
@@ -59,8 +66,8 @@ class WindowQueries:
     def counts(self) -> str:
         """Return the records of the stretch by slice, source partition and fate, with the chunk that answers."""
         task, offset_ms = self._task, self._window.offset_ms
-        slice_ms = floored("event_ms", offset_ms, slice_width_ms(self._window))
-        start_ms = floored("slice_start_ms", offset_ms, every_ms(self._window))
+        slice_ms = floor_to_step("event_ms", offset_ms, slice_width(self._window))
+        start_ms = floor_to_step("slice_start_ms", offset_ms, time_step_ms(self._window))
         records, fate = self._judged()
         late: dict[str, str] = {}
         if task.cell_late:
@@ -74,41 +81,41 @@ class WindowQueries:
         by = ", ".join(marked)
         groups = (
             f"SELECT {by}, count(*) AS events, min(arrival_ms) AS first_arrival_ms,"
-            f" max(arrival_ms) AS last_arrival_ms FROM (SELECT {named(marked)}, arrival_ms FROM ({records}))"
+            f" max(arrival_ms) AS last_arrival_ms FROM (SELECT {select_list(marked)}, arrival_ms FROM ({records}))"
             f" GROUP BY {by}"
         )
-        fates = " ".join(f"WHEN {code} THEN {text(each)}" for code, each in enumerate(_FATES))
+        fates = " ".join(f"WHEN {code} THEN {quote_text(each)}" for code, each in enumerate(_FATES))
         columns = {
             "event_time_ms": "slice_start_ms",
             "source_partition": PARTITION_TEXT,
             "fate": f"CASE fate {fates} END",
-            "chunk_number": chunk_of(start_ms, task.chunks),
+            "chunk_number": chunk_number(start_ms, task.chunks),
             **{name: name for name in (*late, "events", "first_arrival_ms", "last_arrival_ms")},
         }
-        return f"SELECT {named(columns)} FROM ({groups})"
+        return f"SELECT {select_list(columns)} FROM ({groups})"
 
     def dropped(self) -> str:
         """Return the columns of the table of dropped records, of those that the chunks answer for."""
         task = self._task
         assert task.dropped is not None  # noqa: S101 - asked for by a replay only
         records, fate = self._judged()
-        start_ms = floored("event_ms", self._window.offset_ms, every_ms(self._window))
+        start_ms = floor_to_step("event_ms", self._window.offset_ms, time_step_ms(self._window))
         known = {
-            "event_time": instant("event_ms"),
-            "arrival_time": instant("arrival_ms"),
+            "event_time": to_timestamp("event_ms"),
+            "arrival_time": to_timestamp("arrival_ms"),
             "source_partition": "source_partition",
             "arrival_seq": "arrival_seq",
-            "gone_at": instant(f"nullif(t_gone_ms, {MAX_MS})"),
-            "run_id": text(task.dropped.run_id),
-            **{key: alias(task.reading, key) for key in task.keys},
-            **staging(start_ms, task.chunks),
+            "gone_at": to_timestamp(f"nullif(t_gone_ms, {MAX_MS})"),
+            "run_id": quote_text(task.dropped.run_id),
+            **{key: column_alias(task.reading, key) for key in task.keys},
+            **staging_columns(start_ms, task.chunks),
         }
         owned = f"{start_ms} >= {task.owned.start_ms} AND {start_ms} < {task.owned.end_ms}"
-        return f"SELECT {cast(known, task.dropped)} FROM ({records}) WHERE ({fate}) = 2 AND {owned}"
+        return f"SELECT {cast_columns(known, task.dropped)} FROM ({records}) WHERE ({fate}) = 2 AND {owned}"
 
     def _judged(self) -> tuple[str, str]:
         """The records of the stretch, and their fate as a place in `_FATES`."""
-        start_ms = floored("event_ms", self._window.offset_ms, every_ms(self._window))
+        start_ms = floor_to_step("event_ms", self._window.offset_ms, time_step_ms(self._window))
         number = self._number(f"({start_ms} + {self._window.size_ms})")
         records = f"SELECT *, {number} AS n FROM ({self._records.of(self._task.stretch)})"
         fate = "CASE " + ("WHEN is_duplicate THEN 3 " if self._records.has_copies else "")
@@ -122,8 +129,8 @@ class WindowQueries:
         """Return the columns of the table of windows."""
         rows, keys = self._grouped_rows(None)
         values = {RECORD_COUNT: self._count(""), **self._parts("", "")}
-        grouped = f"SELECT {named({'n': 'n', **keys, **values})} FROM ({rows}) GROUP BY {self._by()}"
-        told = {each.name: value_of(each) for each in self._task.aggregates} | {RECORD_COUNT: RECORD_COUNT}
+        grouped = f"SELECT {select_list({'n': 'n', **keys, **values})} FROM ({rows}) GROUP BY {self._by()}"
+        told = {each.name: final_value(each) for each in self._task.aggregates} | {RECORD_COUNT: RECORD_COUNT}
         return self._placed(grouped, told, self._task.windows)
 
     def panes(self) -> str:
@@ -143,45 +150,45 @@ class WindowQueries:
             only = f" FILTER (WHERE {condition})" if condition else ""
             values |= {pane_count(pane): self._count(only), **self._parts(only, f"__{pane}")}
         late_firings = f"{pane_count('live')} - {pane_count('first')}"
-        told = {**of_panes(task.aggregates), "late_firings": late_firings}
-        grouped = f"SELECT {named({'n': 'n', **keys, **values})} FROM ({timed}) GROUP BY {self._by()}"
+        told = {**pane_values(task.aggregates), "late_firings": late_firings}
+        grouped = f"SELECT {select_list({'n': 'n', **keys, **values})} FROM ({timed}) GROUP BY {self._by()}"
         return self._placed(grouped, told, task.panes)
 
     def published(self) -> str:
         """Return the columns of the table of windows, out of the file of panes."""
         task = self._task
         assert task.panes is not None  # noqa: S101 - asked for by a replay only
-        return published(task.panes.path, task.windows, task.aggregates, task.published, task.chunks)
+        return published_windows_query(task.panes.path, task.windows, task.aggregates, task.published, task.chunks)
 
-    def _placed(self, rows: str, values: Mapping[str, str], output: Output) -> str:
+    def _placed(self, rows: str, values: Mapping[str, str], output: TaskOutput) -> str:
         """Put each value into its column, and the window's start and end in place of its number."""
         grid = self._grid
         end_ms = f"({grid.first_end_ms} + n::BIGINT * {grid.step_ms})"
         start_ms = f"({end_ms} - {self._window.size_ms})"
         if isinstance(self._window, Cumulate):
-            start_ms = floored(f"({end_ms} - 1)", self._window.offset_ms, self._window.size_ms)
+            start_ms = floor_to_step(f"({end_ms} - 1)", self._window.offset_ms, self._window.size_ms)
         known = {
             **values,
-            "window_start": instant(start_ms),
-            "window_end": instant(end_ms),
-            "run_id": text(output.run_id),
-            **staging(start_ms, self._task.chunks),
+            "window_start": to_timestamp(start_ms),
+            "window_end": to_timestamp(end_ms),
+            "run_id": quote_text(output.run_id),
+            **staging_columns(start_ms, self._task.chunks),
             **dict(zip(self._task.keys, self._key_names(), strict=True)),
         }
-        return f"SELECT {cast(known, output)} FROM ({rows})"
+        return f"SELECT {cast_columns(known, output)} FROM ({rows})"
 
     def _key_names(self) -> list[str]:
         return [f"k{number}" for number in range(len(self._task.keys))]
 
     def _keys(self) -> dict[str, str]:
-        columns = (alias(self._task.reading, key) for key in self._task.keys)
+        columns = (column_alias(self._task.reading, key) for key in self._task.keys)
         return dict(zip(self._key_names(), columns, strict=True))
 
     def _by(self) -> str:
         """What results are grouped by."""
         return ", ".join(["n", *self._key_names()])
 
-    def _grouped_rows(self, thresholds: Thresholds | None) -> tuple[str, dict[str, str]]:
+    def _grouped_rows(self, thresholds: TaskThresholds | None) -> tuple[str, dict[str, str]]:
         """What is grouped into windows, each row with its window's number `n`, and the keys by their names."""
         if not isinstance(self._window, Tumbling):
             return self._sliced(thresholds), {name: name for name in self._key_names()}
@@ -196,14 +203,14 @@ class WindowQueries:
     def _parts(self, only: str, suffix: str) -> dict[str, str]:
         """The parts of each aggregate over grouped rows that meet a condition: over records, or over slices."""
         if not isinstance(self._window, Tumbling):
-            return merged(self._task.aggregates, only, suffix)
+            return merge_partials(self._task.aggregates, only, suffix)
         return {name + suffix: over + only for name, over in self._over_records().items()}
 
     def _over_records(self) -> dict[str, str]:
         return {
-            part(each, number): over
+            partial_aggregate(each, number): over
             for each in self._task.aggregates
-            for number, over in enumerate(over_records(each, self._task.reading))
+            for number, over in enumerate(aggregates_over_records(each, self._task.reading))
         }
 
     def _window_span(self) -> Interval:
@@ -216,25 +223,25 @@ class WindowQueries:
             start_ms = (first_end_ms - 1) - (first_end_ms - 1 - window.offset_ms) % window.size_ms
         return Interval(start_ms, grid.first_end_ms + (end - 1) * grid.step_ms)
 
-    def _sliced(self, thresholds: Thresholds | None) -> str:
+    def _sliced(self, thresholds: TaskThresholds | None) -> str:
         """One row per slice and window, with parts of aggregates and the place of late records."""
         first, end = self._task.numbers
-        slice_ms = floored("event_ms", self._window.offset_ms, slice_width_ms(self._window))
+        slice_ms = floor_to_step("event_ms", self._window.offset_ms, slice_width(self._window))
         records = f"SELECT *, {slice_ms} AS slice_start_ms FROM ({self._records.once(self._window_span())})"
         late: dict[str, str] = {}
         if thresholds is not None:
             records, late = self._with_late_place(records, "slice_start_ms")
         by = ", ".join([*self._key_names(), "slice_start_ms", *late])
-        marked = ", ".join(["*", *filter(None, [named({**self._keys(), **late})])])
-        sums = named({"events": "count(*)", **self._over_records()})
+        marked = ", ".join(["*", *filter(None, [select_list({**self._keys(), **late})])])
+        sums = select_list({"events": "count(*)", **self._over_records()})
         counted = f"SELECT {by}, {sums} FROM (SELECT {marked} FROM ({records}))"
-        earliest, latest = ends(self._window, "slice_start_ms")
+        earliest, latest = window_ends(self._window, "slice_start_ms")
         low, high = f"greatest({self._number(earliest)}, {first})", f"least({self._number(latest)}, {end - 1})"
         return f"SELECT *, unnest(range({low}, {high} + 1))::INTEGER AS n FROM ({counted} GROUP BY {by})"
 
     def _with_late_place(self, records: str, time_ms: str) -> tuple[str, dict[str, str]]:
         """Records, and the columns of the place of those for which the earliest of their windows had fired."""
-        earliest, _ = ends(self._window, time_ms)
+        earliest, _ = window_ends(self._window, time_ms)
         joined = (
             f"SELECT r.*, {self._columns_of('e')} FROM ({records}) r LEFT JOIN thresholds e"
             f" ON e.n = greatest({self._number(earliest)}, 0)"
@@ -244,10 +251,10 @@ class WindowQueries:
 
     def _columns_of(self, table: str) -> str:
         assert self._task.thresholds is not None  # noqa: S101 - asked for by a replay only
-        return columns_of(table, self._task.thresholds)
+        return threshold_columns(table, self._task.thresholds)
 
     def _number(self, end_ms: str) -> str:
-        return number_of(self._grid, end_ms)
+        return window_number(self._grid, end_ms)
 
     def _places(self) -> list[tuple[str, str]]:
         assert self._task.thresholds is not None  # noqa: S101 - asked for by a replay only
@@ -256,4 +263,4 @@ class WindowQueries:
 
     def _after(self, which: str, place: Sequence[str] = (*PLACE[:2], PARTITION_TEXT)) -> str:
         assert self._task.thresholds is not None  # noqa: S101 - asked for by a replay only
-        return comes_after(self._task.thresholds, which, place)
+        return is_after(self._task.thresholds, which, place)

@@ -16,14 +16,14 @@ from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, get_current_conte
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
-from backstream.definition.loader import load
+from backstream.definition.loader import load_definition
 from backstream.definition.model import Definition
 from backstream.errors import SpecError
-from backstream.eventtime.instants import duration_text, moment
+from backstream.eventtime.instants import duration_text, utc_datetime
 from backstream.orchestration import notifications, params, tasks
-from backstream.orchestration.notifications import BelowPass
+from backstream.orchestration.notifications import VerdictNotifier
 from backstream.orchestration.operators import POOL, WAITING, ApproveOperator, ReplayOperator, RestateOperator
-from backstream.orchestration.run_range import timetable_of
+from backstream.orchestration.run_range import load_timetable
 from backstream.runs.home import definitions_folder
 
 RETRIES: dict[str, Any] = {
@@ -89,7 +89,7 @@ def restate_dags(folder: Path | None = None) -> list[DAG]:
     return _built(folder or definitions_folder(), restate_dag)[0]
 
 
-def require_sound(folder: Path | None = None) -> None:
+def validate_definitions(folder: Path | None = None) -> None:
     """Check every definition in the folder.
 
     Airflow hides all DAGs of a file that has an import error, so the file that calls this holds none.
@@ -116,26 +116,26 @@ def backfill_dag(definition: Definition, path: Path) -> DAG:
     Raises:
         SpecError: when the schedule is wrong.
     """
-    options = _scheduled(definition, path) | {"params": params.form_of_a_backfill(definition)}
+    options = _scheduled(definition, path) | {"params": params.backfill_params(definition)}
     with _dag("backfill", _BACKFILL_DOC, definition, path, **options) as dag:
-        run_tasks(definition, path)
-        restate_before(f"restate_{definition.name}")
+        add_run_tasks(definition, path)
+        add_restate_trigger(f"restate_{definition.name}")
     return dag
 
 
 def reprocess_dag(definition: Definition, path: Path) -> DAG:
     """The DAG with the form: any range, any number of runs at the same time."""
-    options = _ON_DEMAND | {"params": params.form_of_a_reprocess(definition)}
+    options = _ON_DEMAND | {"params": params.reprocess_params(definition)}
     with _dag("reprocess", _REPROCESS_DOC, definition, path, **options) as dag:
-        run_tasks(definition, path)
+        add_run_tasks(definition, path)
     return dag
 
 
 def restate_dag(definition: Definition, path: Path) -> DAG:
     """The DAG that has redone what is stale or missing; one run at a time, so that no two find the same range."""
-    options = _ON_DEMAND | {"params": params.form_of_a_restatement(), "max_active_runs": 1}
+    options = _ON_DEMAND | {"params": params.restate_params(), "max_active_runs": 1}
     with _dag("restate", _RESTATE_DOC, definition, path, **options) as dag:
-        restate_tasks(path, f"reprocess_{definition.name}")
+        add_restate_tasks(path, f"reprocess_{definition.name}")
     return dag
 
 
@@ -148,7 +148,7 @@ def _dag(kind: str, doc: str, definition: Definition, path: Path, schedule: Any,
         doc_md=doc.format(description=definition.description, name=definition.name, path=path, run=run),
         tags=[*TAGS, kind, definition.name],
         default_args=RETRIES,
-        on_failure_callback=notifications.run_failed,
+        on_failure_callback=notifications.notify_run_failure,
         deadline=_deadline(definition),
         auto_register=False,
         **options,
@@ -163,7 +163,7 @@ def _deadline(definition: Definition) -> DeadlineAlert | None:
     return DeadlineAlert(
         reference=DeadlineReference.DAGRUN_QUEUED_AT,
         interval=timedelta(milliseconds=limit_ms),
-        callback=SyncCallback(notifications.run_is_late, kwargs={"after": duration_text(limit_ms)}),
+        callback=SyncCallback(notifications.notify_late_run, kwargs={"after": duration_text(limit_ms)}),
     )
 
 
@@ -172,8 +172,8 @@ def _scheduled(definition: Definition, path: Path) -> dict[str, Any]:
     return {
         "schedule": _timetable(definition, path),
         # Outside these no event can be: a source that has ended is not asked every month again.
-        "start_date": moment(first_ms),
-        "end_date": moment(last_ms),
+        "start_date": utc_datetime(first_ms),
+        "end_date": utc_datetime(last_ms),
         "catchup": False,
     }
 
@@ -186,7 +186,7 @@ def _timetable(definition: Definition, path: Path) -> CronDataIntervalTimetable:
     """
     schedule = definition.backfill.schedule
     try:
-        timetable_of(schedule)
+        load_timetable(schedule)
     except Exception as error:
         msg = f"backfill.schedule must be a cron expression such as @daily, got {schedule!r} ({path})"
         raise SpecError(msg) from error
@@ -200,7 +200,7 @@ def _built(folder: Path, build: Callable[[Definition, Path], DAG]) -> tuple[list
     complaints = []
     for path in sorted(folder.glob("*.toml")):
         try:
-            definition = load(path)
+            definition = load_definition(path)
             name = definition.name
             if name in takers:
                 complaints.append(f"name is taken by {takers[name]}, got {name!r} ({path})")
@@ -214,34 +214,34 @@ def _built(folder: Path, build: Callable[[Definition, Path], DAG]) -> tuple[list
     return list(built.values()), complaints
 
 
-def published_asset(definition: Definition) -> Asset:
+def dataset_asset(definition: Definition) -> Asset:
     """What downstream DAGs are scheduled by: one event per published range, with its counts."""
     return Asset(name=definition.name, uri=f"backstream://{definition.name}", group="backstream")
 
 
-def run_tasks(definition: Definition, definition_path: Path) -> None:
+def add_run_tasks(definition: Definition, definition_path: Path) -> None:
     """Plan, replay each batch of chunks, audit, approve, publish, report."""
-    asset = published_asset(definition)
+    asset = dataset_asset(definition)
 
     @task
     def plan() -> list[dict[str, Any]]:
         """Decide what is read, in which chunks, against which state of the lake; write it down as a plan."""
-        return tasks.plan(definition_path, get_current_context())
+        return tasks.execute_plan(definition_path, get_current_context())
 
-    @task(on_success_callback=BelowPass(), on_failure_callback=BelowPass())
+    @task(on_success_callback=VerdictNotifier(), on_failure_callback=VerdictNotifier())
     def audit(plan_path: str) -> str:
         """Check the result; a verdict of fail ends the run here, with its report and without publication."""
-        return tasks.audit(plan_path)
+        return tasks.execute_audit(plan_path)
 
     @task(outlets=[asset])
     def publish(plan_path: str) -> int:
         """Replace exactly the range in the published table, in one commit."""
-        return tasks.publish(plan_path, get_current_context(), asset)
+        return tasks.execute_publish(plan_path, get_current_context(), asset)
 
     @task
     def report(plan_path: str) -> str:
         """Write the run report: verdict, checks, where the events went, what was published."""
-        return tasks.report(plan_path)
+        return tasks.execute_report(plan_path)
 
     planned: Any = plan()
     replayed = ReplayOperator.partial(
@@ -260,7 +260,7 @@ def run_tasks(definition: Definition, definition_path: Path) -> None:
     replayed >> audit(plan_path) >> approve >> publish(plan_path) >> report(plan_path)
 
 
-def restate_before(restate_dag_id: str) -> None:
+def add_restate_trigger(restate_dag_id: str) -> None:
     """Beside all that: what is stale or missing before the interval of a scheduled run."""
     RestateOperator(
         task_id="restate",
@@ -270,13 +270,13 @@ def restate_before(restate_dag_id: str) -> None:
     )
 
 
-def restate_tasks(definition_path: Path, reprocess_dag_id: str) -> None:
+def add_restate_tasks(definition_path: Path, reprocess_dag_id: str) -> None:
     """Find what is stale or missing, and have each range run as a run of its own, one after another."""
 
     @task
     def find() -> list[dict[str, Any]]:
         """Compare what is published with the input files there are now, and look for days that no run covers."""
-        return tasks.find(definition_path, get_current_context())
+        return tasks.execute_find(definition_path, get_current_context())
 
     TriggerDagRunOperator.partial(
         task_id="reprocess",

@@ -35,7 +35,7 @@ REPORT_ROUTE = "plugin/backstream_report"
 _PASSED = "pass"
 
 
-class BelowPass(BaseNotifier):
+class VerdictNotifier(BaseNotifier):
     """Calls another notifier when the run of the task was judged and is not a plain pass.
 
     The other one finds `backstream` in its context: `verdict`, `sentence` (the run in one sentence), `link` (the
@@ -49,17 +49,17 @@ class BelowPass(BaseNotifier):
 
     def notify(self, context: Context) -> None:
         """Tell, or stay silent where there is no plan, no verdict yet, or nothing to tell."""
-        told = message(context)
+        told = verdict_message(context)
         if told is None:
             return
         if self.notifier is None:
-            tell(told["text"], logging.WARNING)
+            post_alert(told["text"], logging.WARNING)
             return
         # Rendering changes a notifier in place: the copy leaves the template for the next run.
         copy(self.notifier)({**context, "backstream": told})
 
 
-def message(context: Context | MutableMapping[str, Any]) -> dict[str, str] | None:
+def verdict_message(context: Context | MutableMapping[str, Any]) -> dict[str, str] | None:
     """What there is to tell about the run of a task; None for a pass, and where nothing was judged."""
     ti = context["ti"]
     plan_file = ti.xcom_pull(task_ids=PLAN_TASK, key=PLAN_KEY)
@@ -68,7 +68,7 @@ def message(context: Context | MutableMapping[str, Any]) -> dict[str, str] | Non
     plan = Plan.read(Path(plan_file))
     if not plan.folder.verdict.exists():
         return None
-    found = import_module("backstream.workflow.report").brief(plan)
+    found = import_module("backstream.workflow.report").load_summary_of_run(plan)
     if found.verdict == _PASSED:
         return None
     link = report_link(ti)
@@ -92,20 +92,20 @@ _TIMEOUT_S = 10
 log = logging.getLogger(__name__)
 
 
-def run_failed(context: Any) -> None:
+def notify_run_failure(context: Any) -> None:
     """Say that a run has failed; called once per run, by the DAG processor."""
     run = context["dag_run"]
-    tell(f"{run.dag_id}: run {run.run_id} failed ({context.get('reason') or 'a task failed'})")
+    post_alert(f"{run.dag_id}: run {run.run_id} failed ({context.get('reason') or 'a task failed'})")
 
 
-def run_is_late(context: dict[str, Any] | None = None, **kwargs: Any) -> None:
+def notify_late_run(context: dict[str, Any] | None = None, **kwargs: Any) -> None:
     """Say that a run is not done although its deadline has passed; called by an executor."""
     run = (context or {}).get("dag_run") or {}
     name = f"{run.get('dag_id')}: run {run.get('dag_run_id') or run.get('run_id')}" if run else "a run"
-    tell(f"{name} is not done {kwargs.get('after', '')} after it was queued")
+    post_alert(f"{name} is not done {kwargs.get('after', '')} after it was queued")
 
 
-def tell(text: str, level: int = logging.ERROR) -> None:
+def post_alert(text: str, level: int = logging.ERROR) -> None:
     """Log it, and post `{"text": ..}` to the address of the connection, if there is one.
 
     Whoever cannot be told is not a reason to fail: the log says so.

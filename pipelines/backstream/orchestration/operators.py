@@ -19,15 +19,15 @@ from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, A
 
 from backstream.errors import BackstreamError, JobError, QualityError, SetupError, SpecError
 from backstream.orchestration.connections import provide_lake
-from backstream.orchestration.run_range import data_interval_of, resolve_range, with_seconds
-from backstream.orchestration.tasks import failing_for_good, steps
+from backstream.orchestration.run_range import data_interval, resolve_range, with_seconds
+from backstream.orchestration.tasks import fail_without_retry, load_workflow
 from backstream.runs.home import TASK_VARIABLE
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
-from backstream.runs.progress import progress_of
-from backstream.runs.results import Decision
+from backstream.runs.progress import load_progress
+from backstream.runs.results import ApprovalDecision
 from backstream.spark.heap import CONF_VARIABLE, OUT_OF_MEMORY_STATUS, SETTING
-from backstream.spark.java import settings_beside_class_path, tune
+from backstream.spark.java import java_options, settings_beside_class_path
 
 CONNECTION_ID = "backstream_spark"
 POOL = "spark"
@@ -67,13 +67,13 @@ class ReplayOperator(SparkSubmitOperator):
             JobError: when Spark failed in another way.
             LedgerError: when it left no manifest.
         """
-        with failing_for_good():
+        with fail_without_retry():
             self._require_connection()
             provide_lake()  # the job inherits it
             self._run(context)
 
     def _run(self, context: Any) -> None:
-        tune(self._input_bytes())  # and this, for the driver
+        java_options(self._input_bytes())  # and this, for the driver
         if self._is_local:
             self._use_class_archive()
         self.log.info("replaying %s", self.name)
@@ -89,7 +89,7 @@ class ReplayOperator(SparkSubmitOperator):
             raise JobError(msg, status) from None
         planned, done = self._manifests()
         self.log.info("replayed %s: %s", self.name, _counts(done))
-        self.log.info("%s %s: %s", planned.dataset, planned.range, progress_of(planned))
+        self.log.info("%s %s: %s", planned.dataset, planned.range, load_progress(planned))
 
     @property
     def _is_local(self) -> bool:
@@ -212,9 +212,9 @@ class ApproveOperator(ApprovalOperator):
 
     def execute(self, context: Any) -> None:
         """Ask, unless nobody has to be."""
-        with failing_for_good():
+        with fail_without_retry():
             plan = Plan.read(Path(self.plan_path))
-            body = steps().question(plan)
+            body = load_workflow().approval_text(plan)
         if body is None:
             self.log.info("%s %s: nobody has to approve", plan.dataset, plan.range)
             return
@@ -229,24 +229,24 @@ class ApproveOperator(ApprovalOperator):
         Raises:
             AirflowFailException: when it was a no, or there was none in time.
         """
-        decision = decision_of(event)
-        with failing_for_good():
+        decision = parse_decision(event)
+        with fail_without_retry():
             plan = Plan.read(Path(self.plan_path))
-            steps().decided(plan, decision)
+            load_workflow().record_approval(plan, decision)
             if not decision.is_approved:
                 msg = f"{plan.run_id} was {decision}: nothing was published, and what was staged is kept"
                 raise QualityError(msg)
         self.log.info("%s was %s", plan.run_id, decision)
 
 
-def decision_of(event: Mapping[str, Any]) -> Decision:
+def parse_decision(event: Mapping[str, Any]) -> ApprovalDecision:
     """What Airflow says of the answer; whatever is not an approval by someone is a no."""
     by = event.get("responded_by_user") or {}
     is_approved = not event.get("error") and event.get("chosen_options") == [ApprovalOperator.APPROVE]
     name = str(by.get("name") or by.get("id") or "")
     at = event.get("responded_at") or datetime.now(UTC)
     at_text = at if isinstance(at, str) else at.isoformat(timespec="seconds")
-    return Decision(is_approved and bool(name), name, at_text)
+    return ApprovalDecision(is_approved and bool(name), name, at_text)
 
 
 SCHEDULED = "scheduled"
@@ -283,8 +283,8 @@ class RestateOperator(TriggerDagRunOperator):
         if context["ti"].get_dag(self.trigger_dag_id).is_paused:
             msg = f"{self.trigger_dag_id} is paused: what is stale or missing stays as it is"
             raise AirflowSkipException(msg)
-        with failing_for_good():
-            own = resolve_range({}, data_interval_of(context))
+        with fail_without_retry():
+            own = resolve_range({}, data_interval(context))
         self.trigger_run_id = f"before__{run_id}"
         self.conf = {"until": with_seconds(own.start_ms), "reason": f"found by {run_id}"}
         super().execute(context)

@@ -36,7 +36,7 @@ _NOT_OURS = {"openlineage"}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RunParams:
     """A filled-in form, but for its range. None: `mode` as defined, `parallelism` as the pool lets."""
 
     mode: Mode | None
@@ -49,7 +49,7 @@ class Asked:
     reason: str
 
     @classmethod
-    def of(cls, params: Mapping[str, Any], known: Collection[str], dag_id: str) -> Asked:
+    def of(cls, params: Mapping[str, Any], known: Collection[str], dag_id: str) -> RunParams:
         """What the parameters of a run say.
 
         Args:
@@ -60,10 +60,10 @@ class Asked:
         Raises:
             SpecError: when a parameter is unknown, or the mode is.
         """
-        require_known(params, known, dag_id)
+        require_known_params(params, known, dag_id)
         overrides = {key: str(params[name]) for name, key in _OVERRIDES.items() if _is_said(params.get(name))}
         return cls(
-            mode=mode_of(params.get("mode")),
+            mode=parse_mode(params.get("mode")),
             overrides=overrides,
             parallelism=params.get("parallelism"),
             is_unsealed_allowed=bool(params.get("unsealed")),
@@ -74,7 +74,7 @@ class Asked:
         )
 
 
-def require_known(params: Mapping[str, Any], known: Collection[str], dag_id: str) -> None:
+def require_known_params(params: Mapping[str, Any], known: Collection[str], dag_id: str) -> None:
     """Check that the configuration of a run names nothing that would be ignored.
 
     Raises:
@@ -90,7 +90,7 @@ def _is_said(value: object) -> bool:
     return value not in (None, "", AS_DEFINED)
 
 
-def mode_of(choice: str | None) -> Mode | None:
+def parse_mode(choice: str | None) -> Mode | None:
     """The mode a person chose; None leaves it to the definition.
 
     Raises:
@@ -106,12 +106,12 @@ def mode_of(choice: str | None) -> Mode | None:
         raise SpecError(msg) from None
 
 
-def form_of_a_backfill(definition: Definition) -> dict[str, Param]:
+def backfill_params(definition: Definition) -> dict[str, Param]:
     """The range is the run's data interval; nothing has to be filled in, for most runs have nobody who would."""
     return _how(definition) | _publication(definition) | _again() | {"reason": _reason(is_required=False)}
 
 
-def form_of_a_reprocess(definition: Definition) -> dict[str, Param]:
+def reprocess_params(definition: Definition) -> dict[str, Param]:
     """The range and a reason have to be filled in."""
     first_ms, end_ms = definition.source.event_time_range
     ends = {
@@ -139,7 +139,7 @@ def form_of_a_reprocess(definition: Definition) -> dict[str, Param]:
     return ends | {"reason": _reason(is_required=True)} | how
 
 
-def form_of_a_restatement() -> dict[str, Param]:
+def restate_params() -> dict[str, Param]:
     """Where to look, and what to do with what is found."""
     everywhere = "Empty: everything that was published."
     ends = {

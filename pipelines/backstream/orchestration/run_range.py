@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from backstream.errors import SpecError
-from backstream.eventtime.instants import SECOND_MS, instant_ms, instant_text, moment
+from backstream.eventtime.instants import SECOND_MS, instant_ms, instant_text, utc_datetime
 from backstream.eventtime.intervals import Interval, LocalDays, backfill_range
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def resolve_local_days(params: Mapping[str, Any]) -> LocalDays | None:
     return LocalDays.of(since, until, str(zone))
 
 
-def data_interval_of(context: Mapping[str, Any]) -> DataInterval:
+def data_interval(context: Mapping[str, Any]) -> DataInterval:
     """The data interval in a task's context; a run without one has no such keys."""
     return context.get("data_interval_start"), context.get("data_interval_end")
 
@@ -96,7 +96,7 @@ def _interval_of_the_run(data_interval: DataInterval) -> Interval:
             "hint: give both, such as since=2013-02-01T00:00:00Z until=2013-03-01T00:00:00Z"
         )
         raise SpecError(msg)
-    start_ms, end_ms = ms_of(start), ms_of(end)
+    start_ms, end_ms = to_ms(start), to_ms(end)
     if start_ms == end_ms:
         msg = (
             f"no range: the run's data interval is empty, it starts and ends at {instant_text(start_ms)}"
@@ -106,7 +106,7 @@ def _interval_of_the_run(data_interval: DataInterval) -> Interval:
     return backfill_range(start_ms, end_ms)
 
 
-def ms_of(moment: datetime) -> int:
+def to_ms(moment: datetime) -> int:
     """Epoch milliseconds by the calendar: Airflow's datetimes are pendulum's, whose differences do not floor."""
     return calendar.timegm(moment.utctimetuple()) * SECOND_MS + moment.microsecond // 1_000
 
@@ -114,7 +114,7 @@ def ms_of(moment: datetime) -> int:
 ENDED = ["success", "failed", "upstream_failed", "skipped", "removed"]
 
 
-def timetable_of(schedule: str) -> CronDataIntervalTimetable:
+def load_timetable(schedule: str) -> CronDataIntervalTimetable:
     """Airflow's own timetable of a schedule, in UTC.
 
     Raises:
@@ -127,22 +127,22 @@ def timetable_of(schedule: str) -> CronDataIntervalTimetable:
     return timetable
 
 
-def ticks(schedule: str, interval: Interval) -> Iterator[Interval]:
+def data_intervals(schedule: str, interval: Interval) -> Iterator[Interval]:
     """The data intervals of a schedule that share an instant with an interval, in their order."""
     from airflow.timetables.base import TimeRestriction
     from pendulum import instance
 
-    timetable, always = timetable_of(schedule), TimeRestriction(earliest=None, latest=None, catchup=True)
-    tick = timetable.infer_manual_data_interval(run_after=instance(moment(interval.start_ms)))
-    while ms_of(tick.end) < interval.end_ms:
+    timetable, always = load_timetable(schedule), TimeRestriction(earliest=None, latest=None, catchup=True)
+    tick = timetable.infer_manual_data_interval(run_after=instance(utc_datetime(interval.start_ms)))
+    while to_ms(tick.end) < interval.end_ms:
         following = timetable.next_dagrun_info(last_automated_data_interval=tick, restriction=always)
         if following is None or following.data_interval is None:
             return
         tick = following.data_interval
-        yield Interval(ms_of(tick.start), ms_of(tick.end))
+        yield Interval(to_ms(tick.start), to_ms(tick.end))
 
 
-def ticks_at_work(ti: Any, dag_id: str, schedule: str, interval: Interval) -> list[Interval]:
+def running_data_intervals(ti: Any, dag_id: str, schedule: str, interval: Interval) -> list[Interval]:
     """Those data intervals whose own run may still publish them: it is queued, at work, or waits for a person.
 
     Args:
@@ -151,7 +151,11 @@ def ticks_at_work(ti: Any, dag_id: str, schedule: str, interval: Interval) -> li
         schedule: a cron expression.
         interval: what the data intervals share an instant with.
     """
-    return [tick for tick in ticks(schedule, interval) if _may_publish(ti, dag_id, moment(tick.start_ms))]
+    return [
+        tick
+        for tick in data_intervals(schedule, interval)
+        if _may_publish(ti, dag_id, utc_datetime(tick.start_ms))
+    ]
 
 
 def _may_publish(ti: Any, dag_id: str, logical_date: datetime) -> bool:

@@ -13,30 +13,30 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from backstream.definition.loader import load, parse
+from backstream.definition.loader import load_definition, parse_definition
 from backstream.definition.model import Definition
 from backstream.errors import BackstreamError, QualityError
 from backstream.eventtime.instants import duration_text, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.orchestration.connections import provide_lake
-from backstream.orchestration.params import AS_DEFINED, Asked, require_known
+from backstream.orchestration.params import AS_DEFINED, RunParams, require_known_params
 from backstream.orchestration.run_range import (
-    data_interval_of,
+    data_interval,
     resolve_limits,
     resolve_local_days,
     resolve_range,
-    ticks_at_work,
+    running_data_intervals,
     with_seconds,
 )
-from backstream.runs.chunk_groups import batch_name, batches
+from backstream.runs.chunk_groups import batch_groups, batch_name
 from backstream.runs.home import Home
-from backstream.runs.input_notes import input_notes
+from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Chunk, Plan
-from backstream.runs.progress import progress_of
+from backstream.runs.progress import load_progress
 from backstream.runs.results import Audit, Publication
 
 if TYPE_CHECKING:
-    from backstream.workflow.restate import Restatement
+    from backstream.workflow.restate import RestateRange
 
 PLAN_KEY = "plan"
 """Under which the task `plan` leaves the plan's file for the tasks after it."""
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def failing_for_good() -> Iterator[None]:
+def fail_without_retry() -> Iterator[None]:
     """Turn an error that is not worth a retry into the one that Airflow does not retry.
 
     Raises:
@@ -61,7 +61,7 @@ def failing_for_good() -> Iterator[None]:
         raise AirflowFailException(str(error)) from None
 
 
-def plan(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, Any]]:
+def execute_plan(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Decide what the run reads, write it down, and push the plan's file as `PLAN_KEY`.
 
     A run that was cleared goes on with the plan it had, unless it had ended or the form says otherwise.
@@ -73,21 +73,21 @@ def plan(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, An
     Returns:
         What differs between the Spark jobs, one per batch of chunks; none of a dry run.
     """
-    with failing_for_good():
-        asked = Asked.of(context["params"], list(context["dag"].params), context["dag"].dag_id)
-        wanted = resolve_range(context["params"], data_interval_of(context))
+    with fail_without_retry():
+        asked = RunParams.of(context["params"], list(context["dag"].params), context["dag"].dag_id)
+        wanted = resolve_range(context["params"], data_interval(context))
         begun = None if asked.is_fresh or asked.is_dry_run else _begun(definition_path, wanted, asked, context)
         planned = begun or _planned(definition_path, wanted, asked, context)
     if asked.is_dry_run:
-        log.info("dry run: nothing but this was done\n%s", plan_text(planned))
+        log.info("dry run: nothing but this was done\n%s", describe_plan(planned))
         return []
     context["ti"].xcom_push(key=PLAN_KEY, value=str(planned.folder.plan))
-    most_events = parse(planned.definition, str(definition_path)).backfill.together
-    return [_job(planned, batch) for batch in batches(planned.chunks, most_events, asked.parallelism)]
+    most_events = parse_definition(planned.definition, str(definition_path)).backfill.together
+    return [_job(planned, batch) for batch in batch_groups(planned.chunks, most_events, asked.parallelism)]
 
 
-def _planned(definition_path: Path, wanted: Interval, asked: Asked, context: Mapping[str, Any]) -> Plan:
-    planned: Plan = steps().plan_run(
+def _planned(definition_path: Path, wanted: Interval, asked: RunParams, context: Mapping[str, Any]) -> Plan:
+    planned: Plan = load_workflow().plan_run(
         definition_path,
         wanted.start_ms,
         wanted.end_ms,
@@ -109,15 +109,17 @@ def _planned(definition_path: Path, wanted: Interval, asked: Asked, context: Map
     )
     if planned.local_days:
         log.info("%s", planned.local_days.told)
-    for label, told in input_notes(planned):
+    for label, told in describe_inputs(planned):
         log.warning("%s: %s", label.lower(), told)
     return planned
 
 
-def _begun(definition_path: Path, wanted: Interval, asked: Asked, context: Mapping[str, Any]) -> Plan | None:
+def _begun(definition_path: Path, wanted: Interval, asked: RunParams, context: Mapping[str, Any]) -> Plan | None:
     """The plan that an earlier attempt of this run left; None when it has ended, or was asked something else."""
-    definition = load(definition_path)
-    found: Plan | None = steps().begun_by(context["run_id"], definition.name, Home.from_environment())
+    definition = load_definition(definition_path)
+    found: Plan | None = load_workflow().find_unfinished_plan(
+        context["run_id"], definition.name, Home.from_environment()
+    )
     if found is None:
         return None
     mode = asked.mode or definition.backfill.mode
@@ -125,12 +127,12 @@ def _begun(definition_path: Path, wanted: Interval, asked: Asked, context: Mappi
     if was != (wanted, mode, dict(asked.overrides), asked.gate_override):
         log.warning("planning anew: plan %s of this run was for something else", found.plan_hash)
         return None
-    steps().require_resumable(found, FRESH_HINT)
-    log.info("%s %s: going on with plan %s; %s", found.dataset, found.range, found.plan_hash, progress_of(found))
+    load_workflow().require_resumable(found, FRESH_HINT)
+    log.info("%s %s: going on with plan %s; %s", found.dataset, found.range, found.plan_hash, load_progress(found))
     return found
 
 
-def find(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, Any]]:
+def execute_find(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The runs of `reprocess_<name>` that late data or a gap asks for; none when the form wants to know only.
 
     Args:
@@ -138,32 +140,34 @@ def find(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, An
         context: the task's context: the run's id and parameters.
     """
     params = context["params"]
-    with failing_for_good():
-        require_known(params, list(context["dag"].params), context["dag"].dag_id)
-        found = steps().restatements(
+    with fail_without_retry():
+        require_known_params(params, list(context["dag"].params), context["dag"].dag_id)
+        found = load_workflow().find_restatements(
             definition_path,
             Home.from_environment(),
             *resolve_limits(params),
             is_missing_wanted=params["missing"],
         )
     log.info("%s", found.summary)
-    ranges = [part for each in found.ranges for part in _left(each, load(definition_path), context["ti"])]
+    ranges = [
+        part for each in found.ranges for part in _left(each, load_definition(definition_path), context["ti"])
+    ]
     runs = [_restating(each, params, context["run_id"]) for each in ranges]
     for run in runs:
         log.info("%(since)s to %(until)s: %(reason)s", run["conf"])
     return [] if params["dry_run"] else runs
 
 
-def _left(wanted: Restatement, definition: Definition, ti: Any) -> list[Restatement]:
+def _left(wanted: RestateRange, definition: Definition, ti: Any) -> list[RestateRange]:
     """What is left of a range without the intervals that the schedule or a Backfill is at work on."""
     dag_id = f"backfill_{definition.name}"
-    others = ticks_at_work(ti, dag_id, definition.backfill.schedule, wanted.interval)
+    others = running_data_intervals(ti, dag_id, definition.backfill.schedule, wanted.interval)
     for other in others:
         log.info("%s: left to its run of %s, which has not ended", other, dag_id)
     return [replace(wanted, interval=part) for part in wanted.interval.without(others)]
 
 
-def _restating(wanted: Restatement, params: Mapping[str, Any], run_id: str) -> dict[str, Any]:
+def _restating(wanted: RestateRange, params: Mapping[str, Any], run_id: str) -> dict[str, Any]:
     since_ms, until_ms = wanted.interval.start_ms, wanted.interval.end_ms
     reason = f"{params['reason']}; {wanted.reason}" if params.get("reason") else wanted.reason
     conf = {
@@ -181,12 +185,12 @@ def _restating(wanted: Restatement, params: Mapping[str, Any], run_id: str) -> d
     }
 
 
-def audit(plan_path: str) -> str:
+def execute_audit(plan_path: str) -> str:
     """Check the run's result and return the verdict; one that forbids publication fails the task for good."""
-    with failing_for_good():
+    with fail_without_retry():
         planned = Plan.read(Path(plan_path))
         try:
-            found: Audit = steps().audit_run(planned)
+            found: Audit = load_workflow().audit_run(planned)
         except QualityError:
             _refresh(planned)  # no other task of the run will
             raise
@@ -194,14 +198,14 @@ def audit(plan_path: str) -> str:
     return found.verdict.value
 
 
-def publish(plan_path: str, context: Mapping[str, Any], asset: Any) -> int:
+def execute_publish(plan_path: str, context: Mapping[str, Any], asset: Any) -> int:
     """Make the run's result the truth of its range, in one commit; return the rows now in it.
 
     The asset gets one event for the whole range, with its counts.
     """
-    with failing_for_good():
+    with fail_without_retry():
         planned = Plan.read(Path(plan_path))
-        published: Publication = steps().publish_run(planned)
+        published: Publication = load_workflow().publish_run(planned)
     log.info(
         "published %s rows of %s in place of %s%s",
         *(f"{published.rows:,}", published.dataset, f"{published.replaced_rows:,}"),
@@ -219,22 +223,22 @@ def publish(plan_path: str, context: Mapping[str, Any], asset: Any) -> int:
     return published.rows
 
 
-def report(plan_path: str) -> str:
+def execute_report(plan_path: str) -> str:
     """Write the run report and return its file; after that, have the pages show the dataset as it is now."""
-    with failing_for_good():
+    with fail_without_retry():
         planned = Plan.read(Path(plan_path))
-        path: Path = steps().report_run(planned)
+        path: Path = load_workflow().report_run(planned)
     log.info("wrote %s", path)
     _refresh(planned)
     return str(path)
 
 
 def _refresh(planned: Plan) -> None:
-    if warning := steps().refresh(planned):
+    if warning := load_workflow().refresh_after_run(planned):
         log.warning("%s", warning)
 
 
-def plan_text(planned: Plan) -> str:
+def describe_plan(planned: Plan) -> str:
     """A line per chunk: what it reads, about how many events, and its halo."""
     lines = [f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.fidelity}"]
     for chunk in planned.chunks:
@@ -244,7 +248,7 @@ def plan_text(planned: Plan) -> str:
     return "\n".join(lines)
 
 
-def steps() -> ModuleType:
+def load_workflow() -> ModuleType:
     """The steps of a run, imported by the task that takes them: they bring pandas and Great Expectations."""
     # It tells hundreds of times, as information, which of its own functions its documentation leaves out.
     logging.getLogger("great_expectations").setLevel(logging.WARNING)

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backstream.lake.ledger import RunRow
-from backstream.runs.results import Outcome
+from backstream.runs.results import CheckOutcome
 
 _RUNS_SHOWN = 40
-_GRAVITY = [outcome.value for outcome in (Outcome.ERROR, Outcome.FAIL, Outcome.WARN, Outcome.INFO, Outcome.PASS)]
+_GRAVITY = [
+    outcome.value
+    for outcome in (CheckOutcome.ERROR, CheckOutcome.FAIL, CheckOutcome.WARN, CheckOutcome.INFO, CheckOutcome.PASS)
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class CheckRow:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class CheckHistory:
     """One check: what it found in each of the runs shown, None where it was not made; the newest first."""
 
     name: str
@@ -54,7 +57,7 @@ class History:
         return sorted(counted.items(), key=lambda item: _gravity(item[0]))
 
 
-def histories(rows: Sequence[CheckRow], runs: Sequence[RunRow]) -> tuple[list[RunRow], list[History]]:
+def check_histories(rows: Sequence[CheckRow], runs: Sequence[RunRow]) -> tuple[list[RunRow], list[CheckHistory]]:
     """The newest runs that were checked, and each check over them, those that matter now first.
 
     Args:
@@ -68,7 +71,7 @@ def histories(rows: Sequence[CheckRow], runs: Sequence[RunRow]) -> tuple[list[Ru
     for run in reversed(shown):
         latest |= {row.name: row for row in rows if row.run_id == run.run_id}
     found = [
-        History(name, row.severity, row.limit, tuple(by_place.get((run.run_id, name)) for run in shown))
+        CheckHistory(name, row.severity, row.limit, tuple(by_place.get((run.run_id, name)) for run in shown))
         for name, row in latest.items()
     ]
     return shown, sorted(found, key=lambda each: (_gravity(each.newest.outcome if each.newest else ""), each.name))

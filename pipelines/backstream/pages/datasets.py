@@ -9,25 +9,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from backstream.definition.loader import load
+from backstream.definition.loader import load_definition
 from backstream.definition.model import Definition
 from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow, Status
-from backstream.pages.days import Day, DayStatus, Stretch, days_of, stretches
-from backstream.pages.runs import BACKFILL, dataset_of
-from backstream.pages.store import Records, while_unchanged
-from backstream.runs.dataset_state import DayFigures, Observation
+from backstream.pages.days import CalendarDay, DayRange, DayStatus, calendar_days, consecutive_days
+from backstream.pages.runs import BACKFILL, dataset_of_dag
+from backstream.pages.store import PageStore, cached_by_mtime
+from backstream.runs.dataset_state import DatasetState, DayTotals
 from backstream.runs.home import definitions_folder
-from backstream.workflow.status import RunState, State, unended_runs
+from backstream.workflow.status import RunPhase, RunState, list_unended_runs
 
 _RECENT_DAYS = 90
 _ATTENTION = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)
 
 
 @dataclass(frozen=True, slots=True)
-class Defined:
+class DefinitionEntry:
     """A definition file: what it says, or what is wrong with it."""
 
     name: str
@@ -41,11 +41,11 @@ class Dataset:
     """One dataset as it is now; `unended` are runs that have not ended, `runs` those that have, newest first."""
 
     name: str
-    defined: Defined | None
+    defined: DefinitionEntry | None
     runs: tuple[RunRow, ...]
     unended: tuple[RunState, ...]
-    days: tuple[Day, ...]
-    seen: Observation | None
+    days: tuple[CalendarDay, ...]
+    seen: DatasetState | None
     now_ms: int
 
     @property
@@ -61,12 +61,12 @@ class Dataset:
     @property
     def running(self) -> list[RunState]:
         """The runs under way."""
-        return [run for run in self.unended if run.state is State.RUNNING]
+        return [run for run in self.unended if run.state is RunPhase.RUNNING]
 
     @property
     def interrupted(self) -> list[RunState]:
         """The runs that were begun and leave no sign of life any more."""
-        return [run for run in self.unended if run.state is State.INTERRUPTED]
+        return [run for run in self.unended if run.state is RunPhase.INTERRUPTED]
 
     @cached_property
     def newest(self) -> RunRow | None:
@@ -80,14 +80,14 @@ class Dataset:
         return Interval(at_ms[0], at_ms[-1] + DAY_MS) if at_ms else None
 
     @cached_property
-    def recent(self) -> list[DayFigures]:
+    def recent(self) -> list[DayTotals]:
         """What was counted on the last published days."""
         return [day.figures for day in self.days if day.figures][-_RECENT_DAYS:]
 
     @cached_property
-    def attention(self) -> list[Stretch]:
+    def attention(self) -> list[DayRange]:
         """Stretches of days that somebody should look at, the newest first."""
-        return stretches(self.days, _ATTENTION)
+        return consecutive_days(self.days, _ATTENTION)
 
     def count(self, status: DayStatus) -> int:
         """How many days have a status."""
@@ -98,18 +98,18 @@ class Dataset:
         """How many windows are known to be stale."""
         return sum(note.windows for note in self.seen.stale) if self.seen else 0
 
-    def day(self, day_ms: int) -> Day | None:
+    def day(self, day_ms: int) -> CalendarDay | None:
         """One day; None where nothing is known of it."""
         at = bisect_left(self.days, day_ms, key=lambda day: day.day_ms)
         return self.days[at] if at < len(self.days) and self.days[at].day_ms == day_ms else None
 
 
-def names(records: Records, dag_ids: Collection[str]) -> list[str]:
+def list_dataset_names(records: PageStore, dag_ids: Collection[str]) -> list[str]:
     """The datasets whose DAGs are among these: defined ones, and those that runs were recorded of."""
     return sorted(name for name in _names(records) if BACKFILL + name in dag_ids)
 
 
-def dataset(records: Records, name: str) -> Dataset:
+def load_dataset(records: PageStore, name: str) -> Dataset:
     """Everything about one dataset.
 
     Raises:
@@ -117,53 +117,53 @@ def dataset(records: Records, name: str) -> Dataset:
     """
     now_ms = int(time.time() * SECOND_MS)
     runs = records.runs(name)
-    unended = tuple(unended_runs(records.home, name, {row.run_id for row in runs}, now_ms))
+    unended = tuple(list_unended_runs(records.home, name, {row.run_id for row in runs}, now_ms))
     seen = records.observation(name)
-    busy = [run.interval for run in unended if run.state is State.RUNNING]
-    days = days_of(runs, lambda run_id: records.figures(name, run_id), seen, busy)
-    return Dataset(name, defined(name), runs, unended, tuple(days), seen, now_ms)
+    busy = [run.interval for run in unended if run.state is RunPhase.RUNNING]
+    days = calendar_days(runs, lambda run_id: records.figures(name, run_id), seen, busy)
+    return Dataset(name, find_definition_entry(name), runs, unended, tuple(days), seen, now_ms)
 
 
-def known(records: Records, dag_id: str) -> Dataset | None:
+def find_dataset(records: PageStore, dag_id: str) -> Dataset | None:
     """The dataset of a DAG; None when the DAG is none of ours, or nothing is known of such a dataset.
 
     Its backfill, its restatement and its form for a range are DAGs of one dataset.
     """
-    name = dataset_of(dag_id)
-    return dataset(records, name) if name and name in _names(records) else None
+    name = dataset_of_dag(dag_id)
+    return load_dataset(records, name) if name and name in _names(records) else None
 
 
-def _names(records: Records) -> set[str]:
-    return {each.name for each in definitions()} | records.datasets()
+def _names(records: PageStore) -> set[str]:
+    return {each.name for each in list_definition_entries()} | records.datasets()
 
 
-def totals(figures: Sequence[DayFigures]) -> DayFigures | None:
+def sum_day_totals(figures: Sequence[DayTotals]) -> DayTotals | None:
     """The sums over days; None without any."""
     if not figures:
         return None
-    fields = list(DayFigures.__dataclass_fields__)[1:]
-    return DayFigures(figures[0].day_ms, *(sum(getattr(each, name) for each in figures) for name in fields))
+    fields = list(DayTotals.__dataclass_fields__)[1:]
+    return DayTotals(figures[0].day_ms, *(sum(getattr(each, name) for each in figures) for name in fields))
 
 
-def is_published(run: RunRow) -> bool:
+def is_published_run(run: RunRow) -> bool:
     """Whether a run's rows became visible."""
     return run.status in (Status.PUBLISHED, Status.ALREADY_PUBLISHED)
 
 
-def defined(name: str) -> Defined | None:
+def find_definition_entry(name: str) -> DefinitionEntry | None:
     """The definition of a dataset."""
-    return next((each for each in definitions() if each.name == name), None)
+    return next((each for each in list_definition_entries() if each.name == name), None)
 
 
-def definitions() -> list[Defined]:
+def list_definition_entries() -> list[DefinitionEntry]:
     """Every definition file, sound or not."""
     return [_read(path) for path in sorted(definitions_folder().glob("*.toml"))]
 
 
-@while_unchanged
-def _read(path: Path) -> Defined:
+@cached_by_mtime
+def _read(path: Path) -> DefinitionEntry:
     try:
-        definition = load(path)
+        definition = load_definition(path)
     except SpecError as error:
-        return Defined(path.stem, None, str(error), path)
-    return Defined(definition.name, definition, "", path)
+        return DefinitionEntry(path.stem, None, str(error), path)
+    return DefinitionEntry(definition.name, definition, "", path)

@@ -11,16 +11,16 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
 
-from backstream.eventtime.instants import DAY_MS, moment
+from backstream.eventtime.instants import DAY_MS, utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow, Status
-from backstream.report.formatting import counted, share_text
-from backstream.runs.dataset_state import DayFigures, DayNote, Observation
-from backstream.runs.results import Verdict, run_undone
+from backstream.report.formatting import count_of, share_text
+from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
+from backstream.runs.results import Verdict, undone_run_id
 
 _PUBLISHED = (Status.PUBLISHED, Status.ALREADY_PUBLISHED)
 
-FiguresOf = Callable[[str], Mapping[int, DayFigures]]
+FiguresOf = Callable[[str], Mapping[int, DayTotals]]
 """Run id to what it counted, by day."""
 
 
@@ -43,18 +43,18 @@ class DayStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class CalendarDay:
     """One day; `run_id` made the rows that are in the table."""
 
     day_ms: int
     status: DayStatus
     run_id: str | None
-    figures: DayFigures | None
-    note: DayNote | None
+    figures: DayTotals | None
+    note: DayIssue | None
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class DayRange:
     """Days of one status that follow one another."""
 
     status: DayStatus
@@ -67,9 +67,9 @@ class Stretch:
         return (self.interval.end_ms - self.interval.start_ms) // DAY_MS
 
 
-def days_of(
-    runs: Sequence[RunRow], figures: FiguresOf, seen: Observation | None, running: Iterable[Interval] = ()
-) -> list[Day]:
+def calendar_days(
+    runs: Sequence[RunRow], figures: FiguresOf, seen: DatasetState | None, running: Iterable[Interval] = ()
+) -> list[CalendarDay]:
     """Every day that is published or has events or lies between such days, and those of runs, in order.
 
     The dataset's history is what is published and what the source holds: a run that published nothing marks its
@@ -91,7 +91,7 @@ def days_of(
     counted = {run_id: figures(run_id) for run_id in publishers}
     marked = {run_id: _marked(row, counted[run_id]) for run_id, row in publishers.items()}
     return [
-        Day(
+        CalendarDay(
             day_ms,
             _status(day_ms, claims.get(day_ms), marked, day_ms in tries, day_ms in busy, notes.get(day_ms)),
             claims[day_ms].run_id if day_ms in claims else None,
@@ -102,10 +102,10 @@ def days_of(
     ]
 
 
-def stretches(days: Sequence[Day], statuses: Iterable[DayStatus]) -> list[Stretch]:
+def consecutive_days(days: Sequence[CalendarDay], statuses: Iterable[DayStatus]) -> list[DayRange]:
     """Days of these statuses, joined where they follow one another; the newest first."""
     wanted = set(statuses)
-    found: list[list[Day]] = []
+    found: list[list[CalendarDay]] = []
     for before, day in pairwise([None, *days]):
         if day is None or day.status not in wanted:
             continue
@@ -116,27 +116,27 @@ def stretches(days: Sequence[Day], statuses: Iterable[DayStatus]) -> list[Stretc
     return [_stretch(each) for each in reversed(found)]
 
 
-def _is_next(before: Day, day: Day) -> bool:
+def _is_next(before: CalendarDay, day: CalendarDay) -> bool:
     return before.status is day.status and before.day_ms + DAY_MS == day.day_ms
 
 
-def claimants(runs: Sequence[RunRow], day_ms: int) -> list[RunRow]:
+def runs_covering(runs: Sequence[RunRow], day_ms: int) -> list[RunRow]:
     """The rows of the ledger whose range holds a day, newest first: its revisions and what was tried."""
     return [row for row in runs if row.since_ms < day_ms + DAY_MS and day_ms < row.until_ms]
 
 
-def _stretch(days: Sequence[Day]) -> Stretch:
+def _stretch(days: Sequence[CalendarDay]) -> DayRange:
     notes = dict.fromkeys(day.note.reason for day in days if day.note and day.note.reason)
-    return Stretch(days[0].status, Interval(days[0].day_ms, days[-1].day_ms + DAY_MS), tuple(notes))
+    return DayRange(days[0].status, Interval(days[0].day_ms, days[-1].day_ms + DAY_MS), tuple(notes))
 
 
 def _claims(runs: Sequence[RunRow]) -> tuple[dict[int, RunRow], dict[int, RunRow]]:
     """By day, whose rows are in the table; and by day the newer run that published nothing."""
-    undone = {found for row in runs if (found := run_undone(row.run_id))}
+    undone = {found for row in runs if (found := undone_run_id(row.run_id))}
     claims: dict[int, RunRow] = {}
     tries: dict[int, RunRow] = {}
     for row in reversed(runs):
-        if run_undone(row.run_id) or row.run_id in undone:
+        if undone_run_id(row.run_id) or row.run_id in undone:
             continue
         for day_ms in _days(Interval(row.since_ms, row.until_ms)):
             if row.status in _PUBLISHED:
@@ -147,7 +147,7 @@ def _claims(runs: Sequence[RunRow]) -> tuple[dict[int, RunRow], dict[int, RunRow
     return claims, tries
 
 
-def _marked(row: RunRow, figures: Mapping[int, DayFigures]) -> set[int] | None:
+def _marked(row: RunRow, figures: Mapping[int, DayTotals]) -> set[int] | None:
     """The days that a verdict below pass is about; None: all, since no day alone is the reason."""
     if row.verdict in (None, Verdict.PASS):
         return set()
@@ -160,7 +160,7 @@ def _status(
     marked: Mapping[str, set[int] | None],
     is_tried: bool,
     is_busy: bool,
-    note: DayNote | None,
+    note: DayIssue | None,
 ) -> DayStatus:
     if is_busy:
         return DayStatus.RUNNING
@@ -176,17 +176,17 @@ def _status(
     return DayStatus.WARN if claim.verdict is Verdict.WARN else DayStatus.FAIL
 
 
-def _notes(seen: Observation | None) -> dict[int, DayNote]:
+def _notes(seen: DatasetState | None) -> dict[int, DayIssue]:
     """By day; that it is stale matters more than that it may gain events."""
     return {note.day_ms: note for note in (*(seen.unsealed or ()), *seen.stale)} if seen else {}
 
 
-def _is_newer(row: RunRow, seen: Observation | None) -> bool:
+def _is_newer(row: RunRow, seen: DatasetState | None) -> bool:
     """Whether a run ended after the newest look, which then cannot know whether its days have events."""
     return seen is None or row.finished_at_ms > seen.at_ms
 
 
-def _days_of_events(seen: Observation | None, published: Collection[int]) -> Iterator[int]:
+def _days_of_events(seen: DatasetState | None, published: Collection[int]) -> Iterator[int]:
     """From the first event to the last; as long as nobody has looked, from the first published day to the last."""
     if seen and seen.span:
         yield from _days(seen.span)
@@ -229,14 +229,14 @@ class Year:
     months: tuple[Month, ...]
 
 
-def years(days: Sequence[Day], dag_id: str) -> list[Year]:
+def calendar_years(days: Sequence[CalendarDay], dag_id: str) -> list[Year]:
     """The days as tables, the newest year first."""
     base = escape("day?" + urlencode({"dag_id": dag_id}))
     cells: dict[tuple[int, int], dict[int, Markup]] = {}
     for day in days:
-        at = moment(day.day_ms)
+        at = utc_datetime(day.day_ms)
         iso = f"{at.year:04d}-{at.month:02d}-{at.day:02d}"
-        cell = _LINK.format(day.status.value, base, iso, f"{at.day} {at:%b %Y}: {day_words(day)}")
+        cell = _LINK.format(day.status.value, base, iso, f"{at.day} {at:%b %Y}: {describe_day(day)}")
         cells.setdefault((at.year, at.month), {})[at.day] = cell
     found: dict[int, list[Month]] = {}
     for (year, month), of_month in sorted(cells.items()):
@@ -245,28 +245,28 @@ def years(days: Sequence[Day], dag_id: str) -> list[Year]:
     return [Year(year, tuple(months)) for year, months in sorted(found.items(), reverse=True)]
 
 
-def day_words(day: Day) -> str:
+def describe_day(day: CalendarDay) -> str:
     """`published, warning, 37 of 54 windows, 1.2 % late`."""
     said = [STATUS_WORDS[day.status]]
     if day.figures:
-        said.append(f"{day.figures.windows_present:,} of {counted(day.figures.windows_expected, 'window')}")
+        said.append(f"{day.figures.windows_present:,} of {count_of(day.figures.windows_expected, 'window')}")
         if day.figures.late or day.figures.dropped:
             said.append(
                 f"{share_text(day.figures.late + day.figures.dropped, day.figures.events)} late or dropped"
             )
     if day.note and day.note.windows:
-        said.append(f"{counted(day.note.windows, 'window')} stale")
+        said.append(f"{count_of(day.note.windows, 'window')} stale")
     return ", ".join(said)
 
 
-def last_day(days: Sequence[Day]) -> str:
+def last_day(days: Sequence[CalendarDay]) -> str:
     """The newest day as ISO 8601."""
-    return moment(days[-1].day_ms).date().isoformat() if days else ""
+    return utc_datetime(days[-1].day_ms).date().isoformat() if days else ""
 
 
 def day_span(since_ms: int, until_ms: int) -> str:
     """`8 Feb 2013` or `8 Feb to 10 Feb 2013`: first and last day of a half-open range."""
-    first, last = moment(since_ms), moment(until_ms - DAY_MS)
+    first, last = utc_datetime(since_ms), utc_datetime(until_ms - DAY_MS)
     if first == last:
         return f"{first.day} {first:%b %Y}"
     begin = f"{first.day} {first:%b}" if first.year == last.year else f"{first.day} {first:%b %Y}"

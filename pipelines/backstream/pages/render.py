@@ -17,11 +17,11 @@ from markupsafe import Markup
 
 from backstream.eventtime.instants import DAY_MS, SECOND_MS, instant_text
 from backstream.pages import days
-from backstream.pages.checks import History
-from backstream.pages.datasets import Dataset, is_published, totals
+from backstream.pages.checks import CheckHistory
+from backstream.pages.datasets import Dataset, is_published_run, sum_day_totals
 from backstream.report import formatting
-from backstream.report.line_charts import trend
-from backstream.report.templating import environment
+from backstream.report.line_charts import draw_trend
+from backstream.report.templating import template_environment
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHARED = Path(__file__).parents[1] / "report" / "templates"
@@ -61,7 +61,7 @@ def query(**values: object) -> str:
     return urlencode({name: value for name, value in values.items() if value is not None})
 
 
-def tagged_time(value_ms: int, now_ms: int) -> Markup:
+def relative_time(value_ms: int, now_ms: int) -> Markup:
     """How long ago, with the instant on hover."""
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         instant_text(value_ms // SECOND_MS * SECOND_MS),
@@ -79,15 +79,15 @@ def completeness_trend(dataset: Dataset) -> tuple[Markup, float] | None:
     least = min(values)
     said = f"Completeness of {len(days)} days, lowest {formatting.share_text(least, 1)}"
     bottom = min(_LOWEST_TREND, least)
-    return trend(values, said, bottom), bottom
+    return draw_trend(values, said, bottom), bottom
 
 
-def check_trend(check: History) -> Markup | None:
+def check_trend(check: CheckHistory) -> Markup | None:
     """The share that fits a check over its runs as a line; None where nothing was counted, or only once."""
     if len(check.fitting) < 2:  # noqa: PLR2004 - a line has two ends
         return None
     last = formatting.share_text(check.fitting[-1], 1)
-    return trend(check.fitting, f"Share that fits in {len(check.fitting)} runs, in the newest {last}")
+    return draw_trend(check.fitting, f"Share that fits in {len(check.fitting)} runs, in the newest {last}")
 
 
 def dataset_links(dag_id: str) -> list[tuple[str, str, str]]:
@@ -124,27 +124,27 @@ def _policy() -> str:
 @cache
 def _environment() -> jinja2.Environment:
     """That of the run report, with templates and words of the pages added."""
-    made = environment()
+    made = template_environment()
     made.loader = jinja2.FileSystemLoader([_TEMPLATES, _SHARED])
     made.filters |= {"iso_day": _iso_day, "sentence": formatting.sentence, "status": days.STATUS_WORDS.__getitem__}
     made.globals |= {
         "style": Markup(_style()),  # noqa: S704 - our own file
         "script": Markup(_script()),  # noqa: S704 - our own file
-        "ago_time": tagged_time,
+        "ago_time": relative_time,
         "check_trend": check_trend,
         "day_ms": DAY_MS,
-        "day_words": days.day_words,
+        "day_words": days.describe_day,
         "days_text": days.day_span,
-        "is_published": is_published,
+        "is_published": is_published_run,
         "links": dataset_links,
         "query": query,
-        "totals": totals,
+        "totals": sum_day_totals,
         "trend": completeness_trend,
     }
     return made
 
 
-def left_text(seconds_left: Sequence[float] | None) -> str:
+def time_left_text(seconds_left: Sequence[float] | None) -> str:
     """How long a run will still take: `1 to 3 min left`."""
     if seconds_left is None:
         return "time left unknown"

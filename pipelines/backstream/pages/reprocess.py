@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 
 from backstream.errors import BackstreamError, SpecError
-from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text, moment
+from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text, utc_datetime
 from backstream.eventtime.intervals import Interval, LocalDays, backfill_range, require_whole_days
 from backstream.pages.runs import BACKFILL, REPROCESS
-from backstream.runs.allowed_ranges import whole_days
+from backstream.runs.allowed_ranges import round_to_days
 
 RANGE = ("since", "until")
 FIRST = (*RANGE, "time_zone", "reason", "mode", "dry_run")
@@ -38,7 +38,7 @@ class RefusedError(BackstreamError):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FormField:
     """One parameter of the DAG as a field; `kind` is that of the input, `select` with choices or `area`.
 
     `least` and `most` are the days that may be chosen; `problem` says what is wrong with what was typed.
@@ -62,7 +62,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ReprocessForm:
     """What the DAG that starts runs over a range can be told."""
 
     dag_id: str
@@ -83,7 +83,7 @@ class Form:
         """Whether a range can be asked for."""
         return all(name in self.schemas for name in RANGE)
 
-    def fields(self, typed: Mapping[str, str], days: Interval | None = None) -> list[Field]:
+    def fields(self, typed: Mapping[str, str], days: Interval | None = None) -> list[FormField]:
         """The fields with what was typed, or what they begin with.
 
         Args:
@@ -120,7 +120,7 @@ class Airflow:
     application: Any
     token: str
 
-    async def form(self, dataset: str) -> Form:
+    async def form(self, dataset: str) -> ReprocessForm:
         """The form of the DAG that reprocesses a dataset; of its backfill where there is no other.
 
         Raises:
@@ -130,7 +130,7 @@ class Airflow:
             answer = await self._asked("GET", f"/api/v2/dags/{prefix}{dataset}/details")
             if answer.status_code != HTTPStatus.NOT_FOUND:
                 break
-        return Form(f"{prefix}{dataset}", _json(answer).get("params") or {})
+        return ReprocessForm(f"{prefix}{dataset}", _json(answer).get("params") or {})
 
     async def started(self, dag_id: str, conf: Mapping[str, Any]) -> str:
         """Have a run started, and return its id.
@@ -161,7 +161,7 @@ def _json(answer: httpx.Response) -> dict[str, Any]:
     return content
 
 
-def _field(name: str, param: Mapping[str, Any], typed: str | None) -> Field:
+def _field(name: str, param: Mapping[str, Any], typed: str | None) -> FormField:
     schema: Mapping[str, Any] = param.get("schema") or {}
     kinds = _types(schema)
     choices = tuple(str(each) for each in schema.get("enum") or ())
@@ -172,7 +172,7 @@ def _field(name: str, param: Mapping[str, Any], typed: str | None) -> Field:
         kind = "select"
     elif kind == "text" and schema.get("maxLength"):
         kind = "area"
-    return Field(
+    return FormField(
         name=name,
         title=str(schema.get("title") or name),
         description=_DAYS.get(name) or str(schema.get("description_md") or param.get("description") or ""),
@@ -183,7 +183,7 @@ def _field(name: str, param: Mapping[str, Any], typed: str | None) -> Field:
     )
 
 
-def _bounded(field: Field, days: Interval) -> Field:
+def _bounded(field: FormField, days: Interval) -> FormField:
     """A range of one day at least: its first is not the end of all, its end not the first of all."""
     first_ms, end_ms = days.start_ms, days.end_ms
     least_ms, most_ms = (first_ms, end_ms - DAY_MS) if field.name == "since" else (first_ms + DAY_MS, end_ms)
@@ -217,13 +217,13 @@ def _text(default: Any) -> str:
     return "" if default is None else str(default)
 
 
-def days_asked(typed: Mapping[str, str]) -> Interval:
+def requested_days(typed: Mapping[str, str]) -> Interval:
     """The whole UTC days that would be run.
 
     Raises:
         SpecError, PlanError: when what was typed is no range.
     """
-    return whole_days(_range_of(typed))
+    return round_to_days(_range_of(typed))
 
 
 def _range_of(typed: Mapping[str, str]) -> Interval:
@@ -243,9 +243,9 @@ def _date_time(value_ms: int) -> str:
     return text if text.count(":") > 1 else text.replace("Z", ":00Z")
 
 
-def following(day: str) -> str:
+def started_run_link(day: str) -> str:
     """The day after, as ISO 8601: a range of one day ends before it. Empty when it is no day."""
     try:
-        return moment(instant_ms(day, "day") + DAY_MS).date().isoformat()
+        return utc_datetime(instant_ms(day, "day") + DAY_MS).date().isoformat()
     except (SpecError, OverflowError):
         return ""

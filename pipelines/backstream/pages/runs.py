@@ -9,8 +9,8 @@ from typing import Any
 
 from backstream.errors import LedgerError
 from backstream.eventtime.intervals import Interval
-from backstream.pages.store import while_unchanged
-from backstream.runs.home import Home, RunFolder, read_json
+from backstream.pages.store import cached_by_mtime
+from backstream.runs.home import Home, RunFolder, load_json
 
 BACKFILL, REPROCESS = "backfill_", "reprocess_"
 _PREFIXES = (BACKFILL, REPROCESS, "restate_")
@@ -18,7 +18,7 @@ _DAG_ID = re.compile(rf"(?:{'|'.join(_PREFIXES)})([a-z][a-z0-9_]*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunEntry:
     """One plan and what became of it; `verdict` is empty before the audit, `rows` None without publication."""
 
     dataset: str
@@ -37,7 +37,7 @@ class Run:
         return BACKFILL + self.dataset
 
 
-def report_of(home: Home, dag_id: str, trigger: str, plan_hash: str | None = None) -> Path | None:
+def find_report(home: Home, dag_id: str, trigger: str, plan_hash: str | None = None) -> Path | None:
     """The report of a DAG run: of the plan with that hash, else of the newest it made; None without one.
 
     What comes in from a request is compared with contents and is never part of a path.
@@ -49,7 +49,7 @@ def report_of(home: Home, dag_id: str, trigger: str, plan_hash: str | None = Non
     return None
 
 
-def newest_runs(home: Home, dag_ids: set[str], limit: int = 200) -> list[Run]:
+def list_newest_runs(home: Home, dag_ids: set[str], limit: int = 200) -> list[RunEntry]:
     """The runs of these DAGs, the newest first."""
     found = [
         run for dag_id in dag_ids for folder in _folders(home, dag_id)[:limit] if (run := _run(folder)) is not None
@@ -57,7 +57,7 @@ def newest_runs(home: Home, dag_ids: set[str], limit: int = 200) -> list[Run]:
     return sorted(found, key=lambda run: run.planned_at_s, reverse=True)[:limit]
 
 
-def dataset_of(dag_id: str) -> str | None:
+def dataset_of_dag(dag_id: str) -> str | None:
     """The dataset that a DAG works on; None for a DAG that is not made from a definition."""
     named = _DAG_ID.fullmatch(dag_id)
     return named[1] if named else None
@@ -65,7 +65,7 @@ def dataset_of(dag_id: str) -> str | None:
 
 def _folders(home: Home, dag_id: str) -> list[RunFolder]:
     """The run folders of a DAG's dataset, by the time of their plan, the newest first."""
-    name = dataset_of(dag_id)
+    name = dataset_of_dag(dag_id)
     runs = home.path / "runs" / name if name else None
     if runs is None or not runs.is_dir():
         return []
@@ -74,7 +74,7 @@ def _folders(home: Home, dag_id: str) -> list[RunFolder]:
     return sorted(planned, key=lambda folder: folder.plan.stat().st_mtime, reverse=True)
 
 
-def _run(folder: RunFolder) -> Run | None:
+def _run(folder: RunFolder) -> RunEntry | None:
     """What became of the plan in a folder; None when its summary cannot be read. The plan itself is not."""
     plan = _planned(folder.summary)
     try:
@@ -83,7 +83,7 @@ def _run(folder: RunFolder) -> Run | None:
     except (KeyError, ValueError):
         return None
     published = _content(folder.publication, "publication")
-    return Run(
+    return RunEntry(
         **names,
         interval=interval,
         planned_at_s=folder.plan.stat().st_mtime,
@@ -96,7 +96,7 @@ def _run(folder: RunFolder) -> Run | None:
 _WORDS = ("dataset", "trigger", "plan_hash", "mode", "since_ms", "until_ms")
 
 
-@while_unchanged
+@cached_by_mtime
 def _planned(summary: Path) -> dict[str, Any]:
     """The few words of a plan's summary that are asked for."""
     content = _content(summary, "summary of a plan")
@@ -106,6 +106,6 @@ def _planned(summary: Path) -> dict[str, Any]:
 def _content(path: Path, what: str) -> dict[str, Any]:
     """What the file says; nothing when it is not there or cannot be read: a page shows the other runs."""
     try:
-        return read_json(path, what)
+        return load_json(path, what)
     except LedgerError:
         return {}

@@ -12,7 +12,7 @@ from backstream.errors import BackstreamError
 from backstream.lake import ledger
 from backstream.lake.ledger import RunRow
 from backstream.pages.checks import CheckRow
-from backstream.runs.dataset_state import DayFigures, Observation, read_figures
+from backstream.runs.dataset_state import DatasetState, DayTotals, load_day_totals
 from backstream.runs.home import Home, RunFolder
 
 _KEPT = 4_096
@@ -21,7 +21,7 @@ _ABSENT = 0
 _Content = TypeVar("_Content")
 
 
-def while_unchanged(read: Callable[[Path], _Content]) -> Callable[[Path], _Content]:
+def cached_by_mtime(read: Callable[[Path], _Content]) -> Callable[[Path], _Content]:
     """The same function, which reads a file again only when its time of change is another."""
 
     @lru_cache(maxsize=_KEPT)
@@ -44,20 +44,20 @@ def _modified_ns(path: Path) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class PageStore:
     """Reads of one home. `version` is that of the ledger when the page was asked for."""
 
     home: Home
     version: str
 
     @classmethod
-    def of(cls, home: Home) -> Records:
+    def of(cls, home: Home) -> PageStore:
         """As they are now.
 
         Raises:
             LedgerError, SetupError: when the catalog cannot be reached.
         """
-        return cls(home, ledger.version(home))
+        return cls(home, ledger.ledger_version(home))
 
     def runs(self, dataset: str) -> tuple[RunRow, ...]:
         """The outcomes of a dataset's runs, newest first."""
@@ -71,14 +71,14 @@ class Records:
         """What checks of a dataset found."""
         return _checks(self.home, self.version, dataset)
 
-    def figures(self, dataset: str, run_id: str) -> dict[int, DayFigures]:
+    def figures(self, dataset: str, run_id: str) -> dict[int, DayTotals]:
         """What a run counted, by day in ms; empty where it left none."""
         return _figures(self.home.run(dataset, run_id).figures)
 
-    def observation(self, dataset: str) -> Observation | None:
+    def observation(self, dataset: str) -> DatasetState | None:
         """The newest look at a dataset; None when nobody has looked, or it cannot be read."""
         try:
-            return Observation.read(self.home.observation(dataset))
+            return DatasetState.read(self.home.observation(dataset))
         except (BackstreamError, KeyError, TypeError):
             return None
 
@@ -89,7 +89,7 @@ class Records:
 
 @lru_cache(maxsize=2)
 def _runs(home: Home, version: str) -> tuple[RunRow, ...]:
-    return tuple(ledger.runs(home)) if version else ()
+    return tuple(ledger.list_runs(home)) if version else ()
 
 
 @lru_cache(maxsize=32)
@@ -97,12 +97,12 @@ def _checks(home: Home, version: str, dataset: str) -> tuple[CheckRow, ...]:
     if not version:
         return ()
     names = CheckRow.__dataclass_fields__
-    return tuple(CheckRow(**{name: row[name] for name in names}) for row in ledger.checks(home, dataset))
+    return tuple(CheckRow(**{name: row[name] for name in names}) for row in ledger.list_checks(home, dataset))
 
 
-@while_unchanged
-def _figures(path: Path) -> dict[int, DayFigures]:
+@cached_by_mtime
+def _figures(path: Path) -> dict[int, DayTotals]:
     try:
-        return {each.day_ms: each for each in read_figures(path)}
+        return {each.day_ms: each for each in load_day_totals(path)}
     except (BackstreamError, KeyError, TypeError, ValueError):
         return {}

@@ -13,9 +13,9 @@ from markupsafe import Markup
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.instants import duration_ms, instant_ms
 from backstream.report.formatting import duration_words, limit_text, share_text
-from backstream.report.line_charts import DelayChart, Mark, Steps, delay_chart
+from backstream.report.line_charts import ChartMark, DelayCurveChart, StepLine, draw_delay_curve
 from backstream.report.svg import Axis, Frame
-from backstream.runs.home import Home, read_json
+from backstream.runs.home import Home, load_json
 
 _WIDE, _NARROW = Frame(64, 10, 1_060, 300), Frame(64, 10, 296, 240)
 _TICKS = 4
@@ -23,7 +23,7 @@ _LEAST_TOP = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class DelayLoss:
     """What one delay does: counts of records, and what it is called where it has a name."""
 
     delay_ms: int
@@ -33,7 +33,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class LossCurve:
     """The newest advice on a dataset; `shown` are the delays of its table, with their median waits in ms."""
 
     since_ms: int
@@ -46,16 +46,16 @@ class Curve:
     delays_ms: tuple[int, ...]
     dropped: tuple[int, ...]
     late: tuple[int, ...]
-    shown: tuple[tuple[Loss, int], ...]
+    shown: tuple[tuple[DelayLoss, int], ...]
     advised_at_ms: int
 
-    def at(self, delay_ms: int, name: str = "") -> Loss:
+    def at(self, delay_ms: int, name: str = "") -> DelayLoss:
         """What any delay does, exactly."""
         place = max(0, bisect_right(self.delays_ms, delay_ms) - 1)
-        return Loss(delay_ms, self.dropped[place], self.late[place], name)
+        return DelayLoss(delay_ms, self.dropped[place], self.late[place], name)
 
     @property
-    def named(self) -> list[Loss]:
+    def named(self) -> list[DelayLoss]:
         """The recommended delay, and the one in force."""
         found = [self.at(self.recommended_ms, "recommended")]
         return found if self.current_ms is None else [*found, self.at(self.current_ms, "in force")]
@@ -66,7 +66,7 @@ class Curve:
         return self.current_ms == self.recommended_ms
 
 
-def stored_curve(home: Home, dataset: str) -> Curve | None:
+def load_curve(home: Home, dataset: str) -> LossCurve | None:
     """The newest advice; None when nobody asked for any.
 
     Raises:
@@ -76,13 +76,13 @@ def stored_curve(home: Home, dataset: str) -> Curve | None:
     if not path.is_file():
         return None
     try:
-        return _curve(read_json(path, "advice"), path.stat().st_mtime_ns // 1_000_000)
+        return _curve(load_json(path, "advice"), path.stat().st_mtime_ns // 1_000_000)
     except (KeyError, TypeError, ValueError) as error:
         msg = f"the advice at {path} cannot be read: {type(error).__name__} {error}"
         raise BackstreamError(msg + "\n\nhint: run backstream advise again") from None
 
 
-def asked_delay_ms(text: str) -> int | None:
+def parse_delay_ms(text: str) -> int | None:
     """The delay that somebody typed; None when it is none."""
     try:
         found = duration_ms(text.strip())
@@ -91,29 +91,29 @@ def asked_delay_ms(text: str) -> int | None:
     return found if found >= 0 else None
 
 
-def drawn(curve: Curve, asked: Loss | None) -> tuple[Markup, Markup]:
+def draw_curve(curve: LossCurve, asked: DelayLoss | None) -> tuple[Markup, Markup]:
     """The curve twice: for where there is room, and for a phone."""
-    return delay_chart(_chart(curve, asked, 1), _WIDE), delay_chart(_chart(curve, asked, 2), _NARROW)
+    return draw_delay_curve(_chart(curve, asked, 1), _WIDE), draw_delay_curve(_chart(curve, asked, 2), _NARROW)
 
 
-def _chart(curve: Curve, asked: Loss | None, every: int) -> DelayChart:
+def _chart(curve: LossCurve, asked: DelayLoss | None, every: int) -> DelayCurveChart:
     both = [dropped + late for dropped, late in zip(curve.dropped, curve.late, strict=True)]
     whole = max(1, curve.records)
     step = _round_step(max(_LEAST_TOP, both[0] / whole) / _TICKS)
     top = step * _TICKS
-    marks = [Mark(f"mark-{loss.name.replace(' ', '-')}", loss.delay_ms) for loss in curve.named]
-    marks += [Mark("mark-asked", asked.delay_ms)] if asked else []
+    marks = [ChartMark(f"mark-{loss.name.replace(' ', '-')}", loss.delay_ms) for loss in curve.named]
+    marks += [ChartMark("mark-asked", asked.delay_ms)] if asked else []
     most_ms = max([curve.delays_ms[-1], *(mark.at_ms for mark in marks)])
     ticks = tuple((n * step, share_text(n * step, 1) if n else "0") for n in range(0, _TICKS + 1, every))
-    return DelayChart(
+    return DelayCurveChart(
         label=_label(curve),
         x_title="delay of the watermark (logarithmic scale)",
         y=Axis("share of records", ticks),
         top=top,
         most_ms=most_ms,
         lines=(
-            Steps("line-late", curve.delays_ms, [each / whole for each in both]),
-            Steps("line-dropped", curve.delays_ms, [each / whole for each in curve.dropped]),
+            StepLine("line-late", curve.delays_ms, [each / whole for each in both]),
+            StepLine("line-dropped", curve.delays_ms, [each / whole for each in curve.dropped]),
         ),
         marks=tuple(marks),
     )
@@ -125,7 +125,7 @@ def _round_step(least: float) -> float:
     return next(step for factor in (1, 2, 2.5, 5, 10) if (step := factor * magnitude) >= least * (1 - 1e-9))
 
 
-def _label(curve: Curve) -> str:
+def _label(curve: LossCurve) -> str:
     first, best = curve.at(0), curve.at(curve.recommended_ms)
     return (
         f"Share of {curve.records:,} records that are dropped or late, falling as the delay grows: without a delay"
@@ -134,14 +134,14 @@ def _label(curve: Curve) -> str:
     )
 
 
-def _curve(content: Mapping[str, Any], at_ms: int) -> Curve:
+def _curve(content: Mapping[str, Any], at_ms: int) -> LossCurve:
     line = content["curve"]
     delays_ms, dropped, late = (tuple(map(int, line[name])) for name in ("delay_ms", "dropped", "late"))
     if not delays_ms or not len(delays_ms) == len(dropped) == len(late):
         msg = "its columns differ in length"
         raise ValueError(msg)
     current = content["current_ms"]
-    return Curve(
+    return LossCurve(
         instant_ms(content["since"], "since"),
         instant_ms(content["until"], "until"),
         int(content["records"]),
@@ -153,7 +153,10 @@ def _curve(content: Mapping[str, Any], at_ms: int) -> Curve:
         dropped,
         late,
         tuple(
-            (Loss(int(each["delay_ms"]), int(each["dropped"]), int(each["late"])), int(each["median_wait_ms"]))
+            (
+                DelayLoss(int(each["delay_ms"]), int(each["dropped"]), int(each["late"])),
+                int(each["median_wait_ms"]),
+            )
             for each in content["shown"]
         ),
         at_ms,

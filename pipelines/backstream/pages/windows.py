@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from backstream.errors import BackstreamError
-from backstream.eventtime.instants import DAY_MS, moment
+from backstream.eventtime.instants import DAY_MS, utc_datetime
 from backstream.eventtime.intervals import Interval
-from backstream.lake.reader import published_rows
+from backstream.lake.reader import load_published_rows
 from backstream.report import completeness_map, svg
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.table_schemas import RESTATEMENTS
@@ -25,7 +25,7 @@ _ROOM_WIDE, _ROOM_NARROW = 96, 24
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class PartitionCounts:
     """One source partition in one window."""
 
     source_partition: str
@@ -44,12 +44,12 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowCounts:
     """All source partitions of one window."""
 
     start_ms: int
     end_ms: int
-    cells: tuple[Cell, ...]
+    cells: tuple[PartitionCounts, ...]
 
     @property
     def missing(self) -> int:
@@ -70,7 +70,7 @@ class Window:
 class DayWindows:
     """The windows of a day, `left_out` of them not listed (those without trouble), and a map of all."""
 
-    windows: tuple[Window, ...]
+    windows: tuple[WindowCounts, ...]
     left_out: int
     is_count_known: bool
     map_wide: Markup | None
@@ -94,10 +94,10 @@ def day_windows(folder: RunFolder, day_ms: int) -> DayWindows | None:
     return DayWindows(tuple(shown), len(windows) - len(shown), is_known, wide, narrow, levels)
 
 
-def changes_by_run(home: Home, dataset: str, day_ms: int) -> dict[str, dict[str, int]]:
+def count_changes_by_run(home: Home, dataset: str, day_ms: int) -> dict[str, dict[str, int]]:
     """By run, how many values of the day's windows it added, removed or changed; empty where nothing tells."""
     try:
-        rows = published_rows(home, dataset, RESTATEMENTS, Interval(day_ms, day_ms + DAY_MS))
+        rows = load_published_rows(home, dataset, RESTATEMENTS, Interval(day_ms, day_ms + DAY_MS))
     except BackstreamError:
         return {}
     if not rows.num_rows:
@@ -110,21 +110,21 @@ def changes_by_run(home: Home, dataset: str, day_ms: int) -> dict[str, dict[str,
 
 
 def _frame(folder: RunFolder, day_ms: int) -> pd.DataFrame:
-    first, end = moment(day_ms), moment(day_ms + DAY_MS)
+    first, end = utc_datetime(day_ms), utc_datetime(day_ms + DAY_MS)
     of_day = (pc.field("window_start") >= first) & (pc.field("window_start") < end)
     frame = pd.read_parquet(folder.audit, filters=of_day)
     instants = {name: frame[name].dt.as_unit("ms") for name in ("window_start", "window_end")}
     return frame.assign(**instants)
 
 
-def _windows(frame: pd.DataFrame) -> list[Window]:
-    fields = list(Cell.__dataclass_fields__)
-    by_window: dict[tuple[int, int], list[Cell]] = {}
+def _windows(frame: pd.DataFrame) -> list[WindowCounts]:
+    fields = list(PartitionCounts.__dataclass_fields__)
+    by_window: dict[tuple[int, int], list[PartitionCounts]] = {}
     starts, ends = (frame[name].astype("int64").tolist() for name in ("window_start", "window_end"))
     values = zip(*(frame[name].tolist() for name in fields), strict=True)
     for start_ms, end_ms, cell in zip(starts, ends, values, strict=True):
-        by_window.setdefault((start_ms, end_ms), []).append(Cell(*cell))
-    return [Window(start, end, tuple(cells)) for (start, end), cells in sorted(by_window.items())]
+        by_window.setdefault((start_ms, end_ms), []).append(PartitionCounts(*cell))
+    return [WindowCounts(start, end, tuple(cells)) for (start, end), cells in sorted(by_window.items())]
 
 
 def _maps(frame: pd.DataFrame, day_ms: int) -> tuple[Markup | None, Markup | None, tuple[tuple[str, str], ...]]:
@@ -132,10 +132,10 @@ def _maps(frame: pd.DataFrame, day_ms: int) -> tuple[Markup | None, Markup | Non
         return None, None, ()
     starts_ms = sorted(set(frame["window_start"].astype("int64")))
     unit_ms = min((after - before for before, after in pairwise(starts_ms)), default=DAY_MS)
-    shown = completeness_map.Shown(Interval(day_ms, day_ms + DAY_MS), unit_ms)
-    grids = [completeness_map.by_time(frame, shown, room) for room in (_ROOM_WIDE, _ROOM_NARROW)]
+    shown = completeness_map.ChartRange(Interval(day_ms, day_ms + DAY_MS), unit_ms)
+    grids = [completeness_map.time_grid(frame, shown, room) for room in (_ROOM_WIDE, _ROOM_NARROW)]
     drawn = [_drawn(grid, width) for grid, width in zip(grids, (_WIDE, _NARROW), strict=True)]
-    return drawn[0], drawn[1], completeness_map.levels_of(tuple(grid for grid in grids if grid))
+    return drawn[0], drawn[1], completeness_map.legend_levels(tuple(grid for grid in grids if grid))
 
 
 def _drawn(grid: svg.HeatGrid | None, width: int) -> Markup | None:
@@ -145,6 +145,6 @@ def _drawn(grid: svg.HeatGrid | None, width: int) -> Markup | None:
     return svg.heat_map(grid, svg.Frame(_LEFT, 6, width - _LEFT, height))
 
 
-def newest_with_audit(home: Home, dataset: str, run_ids: Sequence[str]) -> str | None:
+def find_newest_audited(home: Home, dataset: str, run_ids: Sequence[str]) -> str | None:
     """The first of these runs that has left an audit frame."""
     return next((run_id for run_id in run_ids if home.run(dataset, run_id).audit.is_file()), None)

@@ -16,11 +16,11 @@ import pandas as pd
 from backstream.definition.model import Definition
 from backstream.errors import ContractError
 from backstream.eventtime.instants import DAY_MS
-from backstream.eventtime.records import Fate, unaccounted
+from backstream.eventtime.records import Fate, count_without_fate
 from backstream.eventtime.windows import Tumbling
-from backstream.quality.evidence import Evidence
-from backstream.quality.expected_events import CELL, CELL_TYPES, expected_cells, instants_ms
-from backstream.runs.manifest import Manifest, total_fates
+from backstream.quality.evidence import RunEvidence
+from backstream.quality.expected_events import CELL, CELL_TYPES, expected_cells, times_to_ms
+from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import DROPPED, QUARANTINE, WINDOWS
 
@@ -106,7 +106,7 @@ none.
 and that the source has no more.
 """
 
-NOTHING = Evidence()
+NOTHING = RunEvidence()
 _IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
 
@@ -140,8 +140,8 @@ def _produced(metrics: pd.DataFrame) -> pd.DataFrame:
         msg = f"window metrics break their contract:{''.join(absent)}"
         raise ContractError(msg)
     rows = metrics[["source_partition", *COUNTS]].astype(dict.fromkeys(COUNTS, "int64"))
-    rows["window_start_ms"] = instants_ms(metrics["window_start"])
-    rows["window_end_ms"] = instants_ms(metrics["window_end"])
+    rows["window_start_ms"] = times_to_ms(metrics["window_start"])
+    rows["window_end_ms"] = times_to_ms(metrics["window_end"])
     rows["copies"] = 1
     rows = rows.astype(CELL_TYPES)
     how = dict.fromkeys(COUNTS, "sum") | {"copies": "sum", "window_end_ms": "max"}
@@ -184,7 +184,7 @@ def partitions_frame(windows: pd.DataFrame, manifests: Sequence[Manifest], defin
     Returns:
         `PARTITION_COLUMNS`. `unmatched` is 0 for sliding windows, where one record counts several times.
     """
-    fates = total_fates(list(manifests))
+    fates = sum_fates(list(manifests))
     of_fate = {
         fate: {name: counts.get(fate, 0) for name, counts in fates.items()} for fate in map(str, _IN_A_WINDOW)
     }
@@ -205,7 +205,7 @@ def run_frame(
     plan: Plan,
     windows: pd.DataFrame,
     manifests: Sequence[Manifest],
-    evidence: Evidence = NOTHING,
+    evidence: RunEvidence = NOTHING,
     records: int | None = None,
 ) -> pd.DataFrame:
     """The run as one row of `RUN_COLUMNS`.
@@ -269,7 +269,7 @@ def _staged_rows(manifests: Sequence[Manifest], suffix: str) -> int:
 
 def _without_fate(manifest: Manifest) -> int:
     totals = {partition: sum(fates.values()) for partition, fates in manifest.fates.items()}
-    return unaccounted(manifest.events_read, totals)
+    return count_without_fate(manifest.events_read, totals)
 
 
 def _summed(windows: pd.DataFrame, by: Any) -> pd.DataFrame:

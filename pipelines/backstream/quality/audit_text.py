@@ -19,7 +19,7 @@ ROW_NAMES = {
 _CERTAIN = 1e-6  # closer to 1 than any share of a real table: every row is meant
 
 
-def value_text(value: Any, column: str | None) -> str:
+def cell_text(value: Any, column: str | None) -> str:
     """A value in the unit of its column."""
     if (column and column.endswith("_ratio")) or column == "completeness":
         return share_text(float(value))
@@ -28,11 +28,11 @@ def value_text(value: Any, column: str | None) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def limit_text(kwargs: Mapping[str, Any], frame: str) -> str:
+def expectation_text(kwargs: Mapping[str, Any], frame: str) -> str:
     """What an expectation asks for: `at most 5 %`, `at least 75 % of windows`, `every window`."""
     column = kwargs.get("column")
     bounds = [
-        f"{word} {value_text(kwargs[key], column)}"
+        f"{word} {cell_text(kwargs[key], column)}"
         for key, word in (("min_value", "at least"), ("max_value", "at most"))
         if kwargs.get(key) is not None
     ]

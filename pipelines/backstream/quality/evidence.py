@@ -17,7 +17,7 @@ READ_OF_QUARANTINE = ["reason", "event_time", "arrival_time", "record", "file"]
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableRecords:
     """Records in quarantine: how many for each reason, and an example each of the first reasons."""
 
     reasons: Mapping[str, int] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class RepeatedPositions:
     """Positions (source partition and sequence) of more than one record, and the first of them in words."""
 
     positions: int = 0
@@ -43,7 +43,7 @@ class Repeated:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class RunEvidence:
     """What an audit knows besides metrics and manifests.
 
     `past` are the records read per day of past runs; too few of them are no history. `replaced_rows` are those of
@@ -52,11 +52,11 @@ class Evidence:
 
     past: Sequence[float] = ()
     replaced_rows: int = 0
-    unreadable: Unreadable = Unreadable()
-    repeated: Repeated = Repeated()
+    unreadable: UnreadableRecords = UnreadableRecords()
+    repeated: RepeatedPositions = RepeatedPositions()
 
 
-def unreadable_in(quarantine: Iterable[pa.Table]) -> Unreadable:
+def count_unreadable(quarantine: Iterable[pa.Table]) -> UnreadableRecords:
     """Return what the quarantined records of a run have in common.
 
     Args:
@@ -72,7 +72,7 @@ def unreadable_in(quarantine: Iterable[pa.Table]) -> Unreadable:
             if at >= 0:
                 examples[reason] = _example(reason, rows.slice(at, 1).to_pylist()[0])
     reasons = dict(counts.most_common())
-    return Unreadable(reasons, [examples[reason] for reason in reasons][:_EXAMPLES])
+    return UnreadableRecords(reasons, [examples[reason] for reason in reasons][:_EXAMPLES])
 
 
 def _example(reason: str, row: Mapping[str, str | None]) -> str:

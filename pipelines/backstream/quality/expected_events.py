@@ -10,10 +10,10 @@ import pandas as pd
 
 from backstream.definition.model import Definition, Expected
 from backstream.errors import ContractError, SpecError
-from backstream.eventtime.instants import moment
+from backstream.eventtime.instants import utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
-from backstream.runs.input_files import why_ignored
+from backstream.runs.input_files import reason_ignored
 from backstream.runs.plan import Plan
 
 CELL = ["source_partition", "window_start_ms"]
@@ -111,7 +111,8 @@ def _timetable(definition: Definition, expected: Expected, times: Interval) -> p
     opened = _opened(definition, expected)
     time_type = opened.schema.field(expected.event_time).type
     first, end = (
-        scalar(moment(at_ms), timestamp("ms", "UTC")).cast(time_type) for at_ms in (times.start_ms, times.end_ms)
+        scalar(utc_datetime(at_ms), timestamp("ms", "UTC")).cast(time_type)
+        for at_ms in (times.start_ms, times.end_ms)
     )
     at = compute.field(expected.event_time)
     columns = {"event_time": at}
@@ -119,11 +120,11 @@ def _timetable(definition: Definition, expected: Expected, times: Interval) -> p
         columns["source_partition"] = compute.field(expected.partition).cast("string")
     rows = opened.to_table(columns=columns, filter=(at >= first) & (at < end)).to_pandas()
     events: pd.DataFrame = rows.rename(columns={"event_time": "event_time_ms"})
-    events["event_time_ms"] = instants_ms(events["event_time_ms"])
+    events["event_time_ms"] = times_to_ms(events["event_time_ms"])
     return events
 
 
-def instants_ms(times: Any) -> Any:
+def times_to_ms(times: Any) -> Any:
     """Epoch milliseconds of a column of timestamps; those without zone are UTC."""
     return pd.to_datetime(times, utc=True).dt.as_unit("ms").astype("int64")
 
@@ -163,7 +164,7 @@ def _files(root: Path) -> list[str]:
     """The files of a timetable by the rule for those of a source."""
     if root.is_file():
         return [str(root)]
-    found = (path for path in sorted(root.rglob("*")) if why_ignored(path.relative_to(root).parts) is None)
+    found = (path for path in sorted(root.rglob("*")) if reason_ignored(path.relative_to(root).parts) is None)
     return [str(path) for path in found if path.is_file()]
 
 

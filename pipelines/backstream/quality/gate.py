@@ -16,14 +16,14 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import duration_text, epoch_ms, instant_text
 from backstream.quality.audit_frame import NOTHING, audit_frame, partitions_frame, run_frame
-from backstream.quality.audit_text import days_text, limit_text, rows_text, value_text
-from backstream.quality.evidence import Evidence
-from backstream.quality.gx_adapter import Answer, Asked, answer
+from backstream.quality.audit_text import cell_text, days_text, expectation_text, rows_text
+from backstream.quality.evidence import RunEvidence
+from backstream.quality.gx_adapter import ExpectationFrames, ExpectationResult, validate_expectation
 from backstream.quality.results_frame import results_frame
-from backstream.quality.suites import Entry, load_suite, parameters
+from backstream.quality.suites import SuiteEntry, load_suite, suite_parameters
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode, Plan
-from backstream.runs.results import Audit, Check, Outcome, Severity, verdict_over
+from backstream.runs.results import Audit, Check, CheckOutcome, Severity, worst_verdict
 from backstream.runs.table_schemas import RECORD_COUNT
 from backstream.text import share_text
 
@@ -39,29 +39,29 @@ _TOLD_ELSEWHERE = {
     "repeated_positions",
     "rows_ratio",
 }
-_GRAVE = {Outcome.ERROR: "could not check", Outcome.FAIL: "not met"}
+_GRAVE = {CheckOutcome.ERROR: "could not check", CheckOutcome.FAIL: "not met"}
 
 
-def summary_over(
+def summarize_audit(
     checks: Sequence[Check],
     frames: Mapping[str, pd.DataFrame],
     plan: Plan,
     definition: Definition,
-    evidence: Evidence,
+    evidence: RunEvidence,
 ) -> str:
     """Such as `35 of 1,484 windows have no event (JFK, 8-9 February 2013); 4.1 % of 23,666 events came late ..`.
 
     What makes the run fail comes first, unless it is what the sentence tells anyway.
     """
     windows, run = frames["windows"], frames["run"].iloc[0]
-    missed = {check.column for check in checks if check.outcome not in (Outcome.PASS, Outcome.INFO)}
+    missed = {check.column for check in checks if check.outcome not in (CheckOutcome.PASS, CheckOutcome.INFO)}
     parts = [*_grave(checks), *_of_run(missed, run, evidence), _delivered(windows)]
     if plan.mode is Mode.REPLAY:
         parts.append(_lateness(windows, definition))
     return "; ".join(part for part in parts if part)
 
 
-def _of_run(missed: AbstractSet[str | None], run: Any, evidence: Evidence) -> Iterator[str]:
+def _of_run(missed: AbstractSet[str | None], run: Any, evidence: RunEvidence) -> Iterator[str]:
     """What was not read, was read twice, or would take rows away, where a check minds it."""
     if not missed.isdisjoint(("is_any_readable", "quarantined_ratio")):
         many = (
@@ -81,7 +81,7 @@ def _grave(checks: Sequence[Check]) -> list[str]:
         found = [
             check
             for check in checks
-            if check.outcome is outcome and (outcome is Outcome.ERROR or check.column not in _TOLD_ELSEWHERE)
+            if check.outcome is outcome and (outcome is CheckOutcome.ERROR or check.column not in _TOLD_ELSEWHERE)
         ]
         if found:
             more = f" and {len(found) - 1} more" if len(found) > 1 else ""
@@ -136,7 +136,11 @@ _NAMED_BY = {
     "results": ["window_start"],
     "run": [],
 }
-_MISSED = {Severity.CRITICAL: Outcome.FAIL, Severity.WARNING: Outcome.WARN, Severity.INFO: Outcome.INFO}
+_MISSED = {
+    Severity.CRITICAL: CheckOutcome.FAIL,
+    Severity.WARNING: CheckOutcome.WARN,
+    Severity.INFO: CheckOutcome.INFO,
+}
 
 
 @dataclass(slots=True)
@@ -152,7 +156,7 @@ class _Records:
             yield chunk
 
 
-def judge(  # noqa: PLR0913 - each says another thing, by its name
+def evaluate_suite(  # noqa: PLR0913 - each says another thing, by its name
     plan: Plan,
     definition: Definition,
     metrics: pd.DataFrame,
@@ -160,7 +164,7 @@ def judge(  # noqa: PLR0913 - each says another thing, by its name
     *,
     results: Iterable[pa.Table],
     panes: Iterable[pa.Table] = (),
-    evidence: Evidence = NOTHING,
+    evidence: RunEvidence = NOTHING,
     suites_folder: Path | None = None,
 ) -> tuple[Audit, pd.DataFrame]:
     """Judge a run by the suite its definition names.
@@ -191,16 +195,16 @@ def judge(  # noqa: PLR0913 - each says another thing, by its name
         "run": run_frame(plan, windows, manifests, evidence, behind.count),
         "results": of_results,
     }
-    asked, limits = Asked(frames), parameters(definition)
+    asked, limits = ExpectationFrames(frames), suite_parameters(definition)
     checks = tuple(_check(entry, frames[entry.frame], asked, limits) for entry in suite.entries)
-    summary = summary_over(checks, frames, plan, definition, evidence)
-    return Audit(plan.run_id, suite.name, verdict_over(checks), summary, checks), windows
+    summary = summarize_audit(checks, frames, plan, definition, evidence)
+    return Audit(plan.run_id, suite.name, worst_verdict(checks), summary, checks), windows
 
 
-def _check(entry: Entry, frame: pd.DataFrame, asked: Asked, limits: Mapping[str, float]) -> Check:
+def _check(entry: SuiteEntry, frame: pd.DataFrame, asked: ExpectationFrames, limits: Mapping[str, float]) -> Check:
     """One expectation asked of its frame."""
     kwargs = entry.resolved(limits)
-    found = answer(asked.batch(entry.frame, entry.type, kwargs), entry.type, kwargs, frame)
+    found = validate_expectation(asked.batch(entry.frame, entry.type, kwargs), entry.type, kwargs, frame)
     return Check(
         name=entry.description,
         expectation=entry.type,
@@ -208,36 +212,36 @@ def _check(entry: Entry, frame: pd.DataFrame, asked: Asked, limits: Mapping[str,
         outcome=_outcome(found, entry.severity),
         observed=_observed(found, entry, frame),
         column=kwargs.get("column"),
-        limit=limit_text(kwargs, entry.frame),
+        limit=expectation_text(kwargs, entry.frame),
         unexpected=found.unexpected,
         elements=found.elements,
         failing=_named(found, entry),
     )
 
 
-def _outcome(found: Answer, severity: Severity) -> Outcome:
+def _outcome(found: ExpectationResult, severity: Severity) -> CheckOutcome:
     if found.error:
-        return Outcome.ERROR
-    return Outcome.PASS if found.is_met else _MISSED[severity]
+        return CheckOutcome.ERROR
+    return CheckOutcome.PASS if found.is_met else _MISSED[severity]
 
 
-def _observed(found: Answer, entry: Entry, frame: pd.DataFrame) -> str:
+def _observed(found: ExpectationResult, entry: SuiteEntry, frame: pd.DataFrame) -> str:
     """What was found, in words: the value of a run, else how many rows miss and how far the worst is off."""
     column = entry.kwargs.get("column")
     if found.error:
         return f"could not run: {found.error}"
     if found.observed is not None:
-        return value_text(_plain(found.observed), column)
+        return cell_text(_plain(found.observed), column)
     if entry.frame == "run" and column:
-        return f"{column.replace('_', ' ')}: {value_text(_plain(frame[column].iloc[0]), column)}"
+        return f"{column.replace('_', ' ')}: {cell_text(_plain(frame[column].iloc[0]), column)}"
     counted = rows_text(found.unexpected, found.elements, entry.frame)
     worst = _worst(found, column).head(1)
     if column and _is_measured(worst, column):
-        return f"{counted}, the worst {value_text(_plain(worst[column].iloc[0]), column)}"
+        return f"{counted}, the worst {cell_text(_plain(worst[column].iloc[0]), column)}"
     return counted
 
 
-def _named(found: Answer, entry: Entry) -> tuple[Mapping[str, Any], ...]:
+def _named(found: ExpectationResult, entry: SuiteEntry) -> tuple[Mapping[str, Any], ...]:
     """The first failing rows, by name and value: the worst first where there is a measure, else by time."""
     column = entry.kwargs.get("column")
     names = [*_NAMED_BY[entry.frame], *([column] if column else [])]
@@ -249,7 +253,7 @@ def _named(found: Answer, entry: Entry) -> tuple[Mapping[str, Any], ...]:
     return tuple({str(name): _plain(value) for name, value in row.items()} for row in named)
 
 
-def _worst(found: Answer, column: str | None) -> pd.DataFrame:
+def _worst(found: ExpectationResult, column: str | None) -> pd.DataFrame:
     """The failing rows: those that are farthest off first where there is a measure."""
     rows = found.failing
     if not column or not _is_measured(rows, column):

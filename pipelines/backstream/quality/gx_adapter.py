@@ -30,7 +30,7 @@ _OF_COLUMNS = ("expect_column_values_", "expect_column_pair_values_")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExpectationResult:
     """What a frame answered: `failing` has all failing rows; `error` says why there is no answer."""
 
     is_met: bool
@@ -41,7 +41,7 @@ class Answer:
     failing: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
-def refusal(type_name: str, kwargs: Mapping[str, Any]) -> str | None:
+def reason_not_buildable(type_name: str, kwargs: Mapping[str, Any]) -> str | None:
     """Why an expectation cannot be built, None if it can."""
     import_library()
     from great_expectations.compatibility.pydantic import ValidationError
@@ -61,7 +61,7 @@ def refusal(type_name: str, kwargs: Mapping[str, Any]) -> str | None:
     return None
 
 
-class Asked:
+class ExpectationFrames:
     """Frames as Great Expectations takes them, by name, in a context of their own.
 
     An expectation gets the columns that it is about: the library copies and hashes all that it gets.
@@ -100,7 +100,9 @@ def _source() -> Any:
     return context.data_sources.add_pandas("audit")
 
 
-def answer(batch: Any, type_name: str, kwargs: Mapping[str, Any], frame: pd.DataFrame) -> Answer:
+def validate_expectation(
+    batch: Any, type_name: str, kwargs: Mapping[str, Any], frame: pd.DataFrame
+) -> ExpectationResult:
     """What a frame answers to one expectation; whatever is raised on the way is the answer's error.
 
     Args:
@@ -113,11 +115,11 @@ def answer(batch: Any, type_name: str, kwargs: Mapping[str, Any], frame: pd.Data
         # Failing rows come by their index: the library would take the columns that name them out one by one.
         result = batch.validate(_expectation(type_name, kwargs), result_format="COMPLETE")
     except Exception as error:  # noqa: BLE001 - a check that cannot run is an outcome, whatever the library raises
-        return Answer(is_met=False, error=f"{type(error).__name__}: {error}")
+        return ExpectationResult(is_met=False, error=f"{type(error).__name__}: {error}")
     raised = _raised(result.exception_info)
     if raised or not result.result:
-        return Answer(is_met=False, error=raised or "no result")
-    return Answer(
+        return ExpectationResult(is_met=False, error=raised or "no result")
+    return ExpectationResult(
         is_met=bool(result.success),
         observed=result.result.get("observed_value"),
         elements=int(result.result.get("element_count", 0)),

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from backstream.definition.model import Definition
 from backstream.eventtime.windows import Session
-from backstream.quality.expected_events import instants_ms
+from backstream.quality.expected_events import times_to_ms
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.table_schemas import RECORD_COUNT, pane_count
 
@@ -82,7 +82,7 @@ def _with_unmatched_panes(
     frame: pd.DataFrame, definition: Definition, windows: pd.DataFrame, panes: Iterable[pa.Table]
 ) -> pd.DataFrame:
     """Compare each pane's records with the metrics, which count them in another way."""
-    cells_ms = _cells_ms(instants_ms(windows["window_start"]), definition).rename("cell_ms")
+    cells_ms = _cells_ms(times_to_ms(windows["window_start"]), definition).rename("cell_ms")
     wanted = pd.DataFrame({pane: windows[names].sum(axis=1) for pane, names in _COUNTED.items()})
     found = [_of_cells(chunk, definition, [pane_count(pane) for pane in _COUNTED]) for chunk in panes]
     held = pd.concat(found).groupby(level=0).sum() if found else pd.DataFrame(columns=list(wanted))
@@ -114,7 +114,7 @@ def _is_whole(plan: Plan, definition: Definition) -> bool:
 def _events(plan: Plan, definition: Definition, windows: pd.DataFrame) -> pd.DataFrame:
     published = "final" if plan.mode is Mode.RECOMPUTE else definition.backfill.publish
     events = windows[_COUNTED[published]].sum(axis=1).rename("events")
-    cells_ms = _cells_ms(instants_ms(windows["window_start"]), definition).rename("cell_ms")
+    cells_ms = _cells_ms(times_to_ms(windows["window_start"]), definition).rename("cell_ms")
     return events[events > 0].groupby(cells_ms[events > 0]).sum().to_frame()
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from backstream.definition.model import Definition
-from backstream.errors import SpecError, StorageError, problems
+from backstream.errors import SpecError, StorageError, format_problems
 from backstream.quality.audit_frame import PARTITION_COLUMNS, RUN_COLUMNS, WINDOW_COLUMNS
 from backstream.quality.known_suites import SOUND
 from backstream.quality.results_frame import RESULT_COLUMNS
@@ -41,7 +41,7 @@ _MARK = "$PARAMETER"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SuiteEntry:
     """One expectation of a suite: which type, about which frame, with which arguments."""
 
     position: int
@@ -63,10 +63,10 @@ class Suite:
     """The checks of a run, in the order of their file."""
 
     name: str
-    entries: tuple[Entry, ...]
+    entries: tuple[SuiteEntry, ...]
 
 
-def parameters(definition: Definition) -> dict[str, float]:
+def suite_parameters(definition: Definition) -> dict[str, float]:
     """What a suite may name as `{"$PARAMETER": ..}`: the limits of a definition, shares between 0 and 1."""
     quality = definition.quality
     late, dropped, missing = quality.late_ratio, quality.dropped_ratio, quality.missing_ratio
@@ -104,7 +104,7 @@ PARAMETER_NAMES = (
 )
 
 
-def available_suites(folder: Path | None = None) -> tuple[str, ...]:
+def list_suites(folder: Path | None = None) -> tuple[str, ...]:
     """Names of the suites there are, sorted."""
     return tuple(sorted(path.stem for path in (folder or expectations_folder()).glob("*.json")))
 
@@ -128,11 +128,11 @@ def load_suite(name: str, folder: Path | None = None, *, is_asked: bool = True) 
         msg = f"suite must hold at least one expectation, got none ({where})"
         raise SpecError(msg)
     if findings := _repeated([entry.description for entry in entries]):
-        raise SpecError(problems("problems", findings, where))
+        raise SpecError(format_problems("problems", findings, where))
     return Suite(name, tuple(replace(entry, position=at) for at, entry in enumerate(entries, 1)))
 
 
-def require_sound_suite(name: str, remembered: Path, folder: Path | None = None) -> None:
+def require_valid_suite(name: str, remembered: Path, folder: Path | None = None) -> None:
     """Check a suite with those that it includes; Great Expectations is asked once for each content of their files.
 
     It takes seconds to import, and a plan needs nothing else of it. It is not asked about the suites that come
@@ -147,7 +147,7 @@ def require_sound_suite(name: str, remembered: Path, folder: Path | None = None)
         SpecError: as `load_suite` does.
     """
     folder = folder or expectations_folder()
-    digest = digest_of(name, folder)
+    digest = suite_digest(name, folder)
     sound = remembered / digest
     is_known = digest in SOUND.values() or sound.exists()
     load_suite(name, folder, is_asked=not is_known)
@@ -156,7 +156,7 @@ def require_sound_suite(name: str, remembered: Path, folder: Path | None = None)
             write_text(sound, "")
 
 
-def digest_of(name: str, folder: Path) -> str:
+def suite_digest(name: str, folder: Path) -> str:
     """Return a digest of what Great Expectations is asked about a suite, and of its version.
 
     Raises:
@@ -177,7 +177,7 @@ def _with_included(name: str, folder: Path, seen: set[str]) -> list[str]:
     return [name, *(each for one in included for each in _with_included(one, folder, seen))]
 
 
-def _entries(name: str, folder: Path, including: tuple[str, ...], *, is_asked: bool) -> Iterator[Entry]:
+def _entries(name: str, folder: Path, including: tuple[str, ...], *, is_asked: bool) -> Iterator[SuiteEntry]:
     """The entries of the suites that a suite includes, then its own."""
     path = folder / f"{name}.json"
     if name in including:
@@ -190,7 +190,7 @@ def _entries(name: str, folder: Path, including: tuple[str, ...], *, is_asked: b
         for finding in _findings(entry, is_asked=is_asked)
     ]
     if findings:
-        raise SpecError(problems("problems", findings, str(path)))
+        raise SpecError(format_problems("problems", findings, str(path)))
     for included in content.get("meta", {}).get("includes", ()):
         yield from _entries(included, folder, (*including, name), is_asked=is_asked)
     yield from (_entry(position, entry) for position, entry in enumerate(content["expectations"], 1))
@@ -205,7 +205,7 @@ def _content(path: Path, name: str) -> Mapping[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        known = ", ".join(available_suites(path.parent)) or "none"
+        known = ", ".join(list_suites(path.parent)) or "none"
         msg = f"no suite {name!r} in {path.parent}, which has: {known}"
         raise SpecError(msg) from None
     except ValueError as error:
@@ -272,9 +272,9 @@ def _wrong_arguments(kwargs: Mapping[str, Any], frame: str) -> list[str]:
 
 def _refused(entry: Mapping[str, Any]) -> list[str]:
     """What Great Expectations itself has against the entry."""
-    from backstream.quality.gx_adapter import refusal
+    from backstream.quality.gx_adapter import reason_not_buildable
 
-    reason = refusal(str(entry.get("type")), entry["kwargs"])
+    reason = reason_not_buildable(str(entry.get("type")), entry["kwargs"])
     return [reason] if reason else []
 
 
@@ -283,8 +283,8 @@ def _repeated(descriptions: Sequence[str]) -> list[str]:
     return [f"description must be unique in its suite, got {text!r} more than once" for text in twice]
 
 
-def _entry(position: int, entry: Mapping[str, Any]) -> Entry:
-    return Entry(
+def _entry(position: int, entry: Mapping[str, Any]) -> SuiteEntry:
+    return SuiteEntry(
         position=position,
         type=entry["type"],
         description=entry["description"],

@@ -10,26 +10,26 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from backstream.definition.aggregate_kinds import adds_up, counts_records
+from backstream.definition.aggregate_kinds import is_record_count, is_sum
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.reconcile.causes import Cause
-from backstream.reconcile.frames import START, Shape
-from backstream.reconcile.input_rules import duplicate, missing_input
-from backstream.reconcile.mismatches import differing
-from backstream.reconcile.pairs import Mask, Pairs, joined
-from backstream.reconcile.published_side import RUN, Ours
-from backstream.reconcile.record_counts import not_counted, records_in_files
-from backstream.reconcile.rules import Case, Evidence, Rule, code, late_data
-from backstream.reconcile.time_shift import REACH_MS, FoundShift, Shift, found_shift, said_twice, unshifted
+from backstream.reconcile.frames import START, TableShape
+from backstream.reconcile.input_rules import duplicate_rule, missing_input_rule
+from backstream.reconcile.mismatches import mismatch_table
+from backstream.reconcile.pairs import Mask, Pairs, join_sides
+from backstream.reconcile.published_side import RUN, PublishedSide
+from backstream.reconcile.record_counts import count_records, unknown_counts
+from backstream.reconcile.rules import Evidence, Rule, UnexplainedWindows, code_rule, late_data_rule
+from backstream.reconcile.time_shift import REACH_MS, Shift, ShiftMatch, find_shift, repeated_hour_mask, undo_shift
 from backstream.runs.home import Home
 
 _RULES: Mapping[Cause, Rule] = {
-    Cause.LATE_DATA: late_data,
-    Cause.DUPLICATE: duplicate,
-    Cause.MISSING_INPUT: missing_input,
-    Cause.CODE: code,
+    Cause.LATE_DATA: late_data_rule,
+    Cause.DUPLICATE: duplicate_rule,
+    Cause.MISSING_INPUT: missing_input_rule,
+    Cause.CODE: code_rule,
 }
 """In the order in which they are tried."""
 
@@ -48,7 +48,7 @@ class Reconciliation:
     theirs: str
     windows: int
     causes: Mapping[Cause, int]
-    shift: FoundShift | None
+    shift: ShiftMatch | None
     notes: Sequence[str]
     differing: pa.Table
 
@@ -58,16 +58,16 @@ class Comparison:
     """What is compared: which columns, of which windows."""
 
     definition: Definition
-    shape: Shape
+    shape: TableShape
     interval: Interval
     home: Home
 
-    def of(self, ours: Ours, theirs: pd.DataFrame, where: str, notes: Sequence[str]) -> Reconciliation:
+    def of(self, ours: PublishedSide, theirs: pd.DataFrame, where: str, notes: Sequence[str]) -> Reconciliation:
         """Pair, look for a shift, judge what still differs."""
         near = self._within(theirs, REACH_MS)
         pairs = plain = self._pairs(ours.windows, near)
         if shift := self._shift(plain, near):
-            pairs = _unfolded(self._pairs(ours.windows, unshifted(near, shift.shift, self.shape)))
+            pairs = _unfolded(self._pairs(ours.windows, undo_shift(near, shift.shift, self.shape)))
         case = self._case(pairs, ours)
         causes = self._causes(case, shift, self._equal_before(pairs, plain) if shift else case.pairs.is_equal)
         counted = Counter(causes["cause"])
@@ -80,7 +80,7 @@ class Comparison:
             causes={cause: counted[cause] for cause in Cause if counted[cause]},
             shift=shift,
             notes=[*notes, *([case.records.note] if case.records.note else [])],
-            differing=differing(case, causes),
+            differing=mismatch_table(case, causes),
         )
 
     def _within(self, rows: pd.DataFrame, margin_ms: int) -> pd.DataFrame:
@@ -89,16 +89,16 @@ class Comparison:
 
     def _pairs(self, ours: pd.DataFrame, theirs: pd.DataFrame) -> Pairs:
         calls = self.definition.aggregates
-        counting = [name for name in self.shape.aggregates if counts_records(calls[name])]
-        adding = [name for name in self.shape.aggregates if adds_up(calls[name])]
-        rows = joined(self._within(ours, 0), self._within(theirs, 0), self.shape)
+        counting = [name for name in self.shape.aggregates if is_record_count(calls[name])]
+        adding = [name for name in self.shape.aggregates if is_sum(calls[name])]
+        rows = join_sides(self._within(ours, 0), self._within(theirs, 0), self.shape)
         return Pairs(rows, self.shape, counting, adding)
 
-    def _shift(self, plain: Pairs, near: pd.DataFrame) -> FoundShift | None:
+    def _shift(self, plain: Pairs, near: pd.DataFrame) -> ShiftMatch | None:
         if plain.is_equal[plain.matters].all():
             return None
         ours = plain.rows[plain.rows["is_ours"]].drop_duplicates(self.shape.places)
-        return found_shift(
+        return find_shift(
             ours[[*self.shape.places, *(f"ours__{name}" for name in self.shape.aggregates)]], near, self.shape
         )
 
@@ -108,19 +108,19 @@ class Comparison:
         found = pairs.rows[self.shape.places].merge(places, on=self.shape.places, how="left")
         return np.asarray(found["was"].eq(True).to_numpy())  # noqa: FBT003 - a value
 
-    def _case(self, pairs: Pairs, ours: Ours) -> Case:
+    def _case(self, pairs: Pairs, ours: PublishedSide) -> UnexplainedWindows:
         """The records in files are counted only about the windows that differ."""
         rows = pairs.rows
         days = rows[START] - rows[START] % DAY_MS
         rows[RUN] = rows[RUN].where(rows[RUN].notna(), days.map(dict(ours.run_of_day)))
         starts = rows[START][pairs.matters & ~pairs.is_equal]
         if starts.empty or not pairs.counting:
-            return Case(pairs, ours, not_counted(self.shape), self.definition)
+            return UnexplainedWindows(pairs, ours, unknown_counts(self.shape), self.definition)
         span = Interval(int(starts.min()), int(starts.max()) + 1)
-        found = records_in_files(self.definition, ours.plans, span, self.shape, self.home)
-        return Case(pairs, ours, found, self.definition)
+        found = count_records(self.definition, ours.plans, span, self.shape, self.home)
+        return UnexplainedWindows(pairs, ours, found, self.definition)
 
-    def _causes(self, case: Case, shift: FoundShift | None, was_equal: Mask) -> pd.DataFrame:
+    def _causes(self, case: UnexplainedWindows, shift: ShiftMatch | None, was_equal: Mask) -> pd.DataFrame:
         """Cause and evidence by row, of those that differ; with a shift also of those that it makes equal."""
         labels: list[tuple[Cause, Evidence]] = []
         if shift is not None:
@@ -141,11 +141,11 @@ class Comparison:
         return found.assign(evidence=found["evidence"].where(is_moved, found["evidence"] + "; after the shift"))
 
 
-def _moved(case: Case, shift: Shift, was_equal: Mask) -> Evidence:
+def _moved(case: UnexplainedWindows, shift: Shift, was_equal: Mask) -> Evidence:
     """The windows that a shift makes equal, and those that share a label of theirs when clocks go back."""
     pairs, starts_ms = case.pairs, case.rows[START].to_numpy(dtype=np.int64)
     labels_ms = starts_ms + shift.at_ms(starts_ms)
-    is_summed = said_twice(pairs, labels_ms) & ~pairs.is_equal
+    is_summed = repeated_hour_mask(pairs, labels_ms) & ~pairs.is_equal
     places = np.flatnonzero((is_summed | pairs.is_equal) & pairs.matters & ~was_equal)
     said = [
         f"theirs has it at {instant_text(int(labels_ms[at]))}" + (_TWICE if is_summed[at] else "") for at in places

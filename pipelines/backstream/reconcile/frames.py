@@ -17,7 +17,7 @@ UNITS = ("s", "ms", "us")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnMapping:
     """One of our columns in their output; `unit` says what a number of it counts since 1970, where it is one."""
 
     name: str
@@ -26,26 +26,26 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ColumnMappings:
     """The columns to be compared, by our names; `end` None: the definition tells where a window ends."""
 
-    start: Column
-    end: Column | None
-    keys: tuple[Column, ...]
-    aggregates: tuple[Column, ...]
+    start: ColumnMapping
+    end: ColumnMapping | None
+    keys: tuple[ColumnMapping, ...]
+    aggregates: tuple[ColumnMapping, ...]
 
-    def all(self) -> list[Column]:
+    def all(self) -> list[ColumnMapping]:
         """Every column that is read."""
         return [self.start, *([self.end] if self.end else []), *self.keys, *self.aggregates]
 
 
-def mapping(text: str, known: Sequence[str]) -> dict[str, Column | None]:
+def parse_mapping(text: str, known: Sequence[str]) -> dict[str, ColumnMapping | None]:
     """What `--columns` says: our name to their column; None where it is to be left out.
 
     Raises:
         SpecError: when a part is not `NAME=THEIRS`, or names a column that we do not have.
     """
-    found: dict[str, Column | None] = {}
+    found: dict[str, ColumnMapping | None] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         name, is_pair, theirs = (each.strip() for each in part.partition("="))
         if not is_pair or name not in known:
@@ -55,20 +55,20 @@ def mapping(text: str, known: Sequence[str]) -> dict[str, Column | None]:
     return found
 
 
-def _column(name: str, text: str) -> Column:
+def _column(name: str, text: str) -> ColumnMapping:
     theirs, _, unit = text.rpartition(":")
     if name in (START, END) and unit in UNITS and theirs:
-        return Column(name, theirs, unit)
-    return Column(name, text)
+        return ColumnMapping(name, theirs, unit)
+    return ColumnMapping(name, text)
 
 
-def columns(
-    said: Mapping[str, Column | None],
+def map_columns(
+    said: Mapping[str, ColumnMapping | None],
     keys: Sequence[str],
     aggregates: Sequence[str],
     there: Sequence[str],
     where: str,
-) -> Columns:
+) -> ColumnMappings:
     """The columns to compare, all of them there.
 
     Args:
@@ -85,8 +85,8 @@ def columns(
     if left_out := [name for name in needed if name in said and said[name] is None]:
         msg = f"{', '.join(left_out)} cannot be left out: windows are matched by it (--columns)"
         raise SpecError(msg)
-    wanted = {name: said.get(name, Column(name, name)) for name in (*needed, *aggregates)}
-    end = said.get(END, Column(END, END) if END in there else None)
+    wanted = {name: said.get(name, ColumnMapping(name, name)) for name in (*needed, *aggregates)}
+    end = said.get(END, ColumnMapping(END, END) if END in there else None)
     kept = [each for each in (*wanted.values(), end) if each is not None]
     if lacking := [each for each in kept if each.theirs not in there]:
         raise _lacking(lacking, there, where)
@@ -94,15 +94,15 @@ def columns(
     if not values:
         msg = f"nothing is left to compare: --columns leaves out {', '.join(aggregates)}"
         raise SpecError(msg)
-    return Columns(_there(wanted[START]), end, tuple(_there(wanted[name]) for name in keys), values)
+    return ColumnMappings(_there(wanted[START]), end, tuple(_there(wanted[name]) for name in keys), values)
 
 
-def _there(column: Column | None) -> Column:
+def _there(column: ColumnMapping | None) -> ColumnMapping:
     assert column is not None  # noqa: S101 - it was refused to leave it out
     return column
 
 
-def _lacking(lacking: Sequence[Column], there: Sequence[str], where: str) -> SpecError:
+def _lacking(lacking: Sequence[ColumnMapping], there: Sequence[str], where: str) -> SpecError:
     names = ", ".join(
         each.theirs if each.theirs == each.name else f"{each.theirs} (for {each.name})" for each in lacking
     )
@@ -118,7 +118,7 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TableShape:
     """What is compared: our key columns and aggregates with their types; `window_ms` where all are one length."""
 
     keys: tuple[str, ...]
@@ -133,15 +133,15 @@ class Shape:
 
     def is_number(self, aggregate: str) -> bool:
         """Whether an aggregate's values can be subtracted."""
-        return is_number(self.types[aggregate])
+        return is_number_type(self.types[aggregate])
 
 
-def is_number(kind: pa.DataType) -> bool:
+def is_number_type(kind: pa.DataType) -> bool:
     """Whether values of a type can be subtracted."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def frame(rows: pa.Table, columns: Columns, shape: Shape, side: str, where: str) -> pd.DataFrame:
+def to_frame(rows: pa.Table, columns: ColumnMappings, shape: TableShape, side: str, where: str) -> pd.DataFrame:
     """Keys, bounds in ms, and each aggregate as `<side>__<aggregate>`: a number, or text.
 
     Raises:
@@ -151,10 +151,10 @@ def frame(rows: pa.Table, columns: Columns, shape: Shape, side: str, where: str)
         f"{KEY}{number}": _values(rows, column, shape.types[column.name], where)
         for number, column in enumerate(columns.keys)
     }
-    start_ms = instants_ms(rows, columns.start, where)
+    start_ms = column_to_ms(rows, columns.start, where)
     content[START] = start_ms
     if columns.end is not None:
-        content[END] = instants_ms(rows, columns.end, where)
+        content[END] = column_to_ms(rows, columns.end, where)
     elif shape.window_ms is not None:
         content[END] = start_ms + shape.window_ms
     else:
@@ -167,14 +167,14 @@ def frame(rows: pa.Table, columns: Columns, shape: Shape, side: str, where: str)
     return pd.DataFrame(content)
 
 
-def plain(values: pa.ChunkedArray, kind: pa.DataType) -> pd.Series:
+def to_series(values: pa.ChunkedArray, kind: pa.DataType) -> pd.Series:
     """Numbers as doubles (null: NaN); anything else as text (null: None), so that null keys meet."""
-    if is_number(kind):
+    if is_number_type(kind):
         return pd.Series(pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False))
     return pd.Series(pc.cast(_undictionaried(values), pa.string()).to_pandas(), dtype=object)
 
 
-def instants_ms(rows: pa.Table, column: Column, where: str) -> np.ndarray:
+def column_to_ms(rows: pa.Table, column: ColumnMapping, where: str) -> np.ndarray:
     """Epoch milliseconds of a column; a local time without a zone is taken for UTC.
 
     Raises:
@@ -185,7 +185,7 @@ def instants_ms(rows: pa.Table, column: Column, where: str) -> np.ndarray:
         some = f"{values.null_count} of {rows.num_rows} have none"
         msg = f"{column.theirs} must say an instant in each row, {some} ({where})"
         raise SpecError(msg)
-    if column.unit is not None and is_number(values.type):
+    if column.unit is not None and is_number_type(values.type):
         numbers = pc.cast(values, pa.float64(), safe=False).to_numpy()
         return np.asarray(np.floor(numbers * _PER_UNIT_MS[column.unit]), dtype=np.int64)
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
@@ -200,7 +200,7 @@ def instants_ms(rows: pa.Table, column: Column, where: str) -> np.ndarray:
     return np.asarray(at_us // 1_000, dtype=np.int64)
 
 
-def _parsed(values: pa.ChunkedArray, column: Column, where: str) -> pa.ChunkedArray:
+def _parsed(values: pa.ChunkedArray, column: ColumnMapping, where: str) -> pa.ChunkedArray:
     try:
         found = pd.to_datetime(values.to_pandas(), utc=True, format="ISO8601")
     except ValueError as error:
@@ -209,12 +209,12 @@ def _parsed(values: pa.ChunkedArray, column: Column, where: str) -> pa.ChunkedAr
     return pa.chunked_array([pa.array(found, _INSTANT)])
 
 
-def _values(rows: pa.Table, column: Column, kind: pa.DataType, where: str) -> pd.Series:
+def _values(rows: pa.Table, column: ColumnMapping, kind: pa.DataType, where: str) -> pd.Series:
     values = _undictionaried(rows[column.theirs])
     try:
-        if is_number(kind):
-            return plain(pc.cast(values, pa.float64(), safe=False), kind)
-        return plain(pc.cast(values, kind), kind)
+        if is_number_type(kind):
+            return to_series(pc.cast(values, pa.float64(), safe=False), kind)
+        return to_series(pc.cast(values, kind), kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         msg = f"{column.theirs} must be a {kind}, as our {column.name} is, got {values.type} ({where})\n  {error}"
         raise SpecError(msg) from None

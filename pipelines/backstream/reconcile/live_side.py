@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from pyiceberg.exceptions import NoSuchTableError
 
 from backstream.errors import SpecError
-from backstream.lake.catalog import NAMESPACE, opened
-from backstream.reconcile.frames import Columns, is_number
+from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
+from backstream.reconcile.frames import ColumnMappings, is_number_type
 from backstream.runs.home import Home
 
 _SUFFIXES = (".parquet", ".csv")
@@ -24,15 +24,15 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class LiveOutput:
     """A live system's output before it is read: what it is called, its columns, and how to get some of them."""
 
     where: str
     names: Sequence[str]
-    rows: Callable[[Columns, Mapping[str, pa.DataType]], pa.Table]
+    rows: Callable[[ColumnMappings, Mapping[str, pa.DataType]], pa.Table]
 
 
-def output(against: str, home: Home) -> Output:
+def load_live_output(against: str, home: Home) -> LiveOutput:
     """The files or the table of that name.
 
     Raises:
@@ -41,26 +41,28 @@ def output(against: str, home: Home) -> Output:
     path = Path(against)
     if path.exists():
         return _of_files(path)
-    with opened(home) as catalog:
+    with open_catalog_for_writing(home) as catalog:
         parts = against.split(".")
         with suppress(NoSuchTableError):
             table = catalog.load_table((NAMESPACE, parts[0]) if len(parts) == 1 else tuple(parts))
 
-            def scanned(columns: Columns, _: Mapping[str, pa.DataType]) -> pa.Table:
+            def scanned(columns: ColumnMappings, _: Mapping[str, pa.DataType]) -> pa.Table:
                 return table.scan(selected_fields=tuple(each.theirs for each in columns.all())).to_arrow()
 
-            return Output(f"table {against}", table.schema().column_names, scanned)
+            return LiveOutput(f"table {against}", table.schema().column_names, scanned)
     msg = f"--against names neither a file or folder nor a table of the lake: {against!r}"
     raise SpecError(msg)
 
 
-def _of_files(path: Path) -> Output:
+def _of_files(path: Path) -> LiveOutput:
     files = _files(path)
     if files[0].suffix == ".csv":
         names = _guarded(files[0], lambda file: pacsv.open_csv(file).schema.names)
-        return Output(str(path), names, lambda columns, types: _concatenated(files, _csv_reader(columns, types)))
+        return LiveOutput(
+            str(path), names, lambda columns, types: _concatenated(files, _csv_reader(columns, types))
+        )
     names = _guarded(files[0], lambda file: pq.read_schema(file).names)
-    return Output(str(path), names, lambda columns, _: _concatenated(files, _parquet_reader(columns)))
+    return LiveOutput(str(path), names, lambda columns, _: _concatenated(files, _parquet_reader(columns)))
 
 
 def _files(path: Path) -> list[Path]:
@@ -89,15 +91,15 @@ def _guarded(file: Path, read: Callable[[Path], Result]) -> Result:
         raise SpecError(msg) from None
 
 
-def _parquet_reader(columns: Columns) -> Callable[[Path], pa.Table]:
+def _parquet_reader(columns: ColumnMappings) -> Callable[[Path], pa.Table]:
     names = list(dict.fromkeys(each.theirs for each in columns.all()))
     return lambda file: pq.read_table(file, columns=names, partitioning=None)
 
 
-def _csv_reader(columns: Columns, types: Mapping[str, pa.DataType]) -> Callable[[Path], pa.Table]:
+def _csv_reader(columns: ColumnMappings, types: Mapping[str, pa.DataType]) -> Callable[[Path], pa.Table]:
     """With our types where text must stay text: a key `007` is not the number 7."""
     ours = {each.theirs: types[each.name] for each in (*columns.keys, *columns.aggregates)}
-    kinds = {name: pa.float64() if is_number(kind) else kind for name, kind in ours.items()}
+    kinds = {name: pa.float64() if is_number_type(kind) else kind for name, kind in ours.items()}
     names = list(dict.fromkeys(each.theirs for each in columns.all()))
     options = pacsv.ConvertOptions(column_types=kinds, include_columns=names)
     return lambda file: pacsv.read_csv(file, convert_options=options)

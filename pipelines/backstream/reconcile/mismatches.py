@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from backstream.reconcile.frames import END, KEY, START, Shape
+from backstream.reconcile.frames import END, KEY, START, TableShape
 from backstream.reconcile.frames import END as END_NAME
 from backstream.reconcile.frames import START as START_NAME
-from backstream.reconcile.rules import Case
+from backstream.reconcile.rules import UnexplainedWindows
 
 _INSTANT = pa.timestamp("us", "UTC")
 
 
-def differing(case: Case, causes: pd.DataFrame) -> pa.Table:
+def mismatch_table(case: UnexplainedWindows, causes: pd.DataFrame) -> pa.Table:
     """A row per window that differs: bounds, keys, cause, an aggregate that differs, both values, evidence.
 
     The largest difference in the number of records comes first, then the largest share by which values differ.
@@ -59,7 +59,7 @@ def _order(rows: pd.DataFrame, sizes: pd.DataFrame, counting: Sequence[str]) -> 
     return np.lexsort((rows[START].to_numpy(), -by_size, -by_count))
 
 
-def _keys(rows: pd.DataFrame, shape: Shape) -> dict[str, pa.Array]:
+def _keys(rows: pd.DataFrame, shape: TableShape) -> dict[str, pa.Array]:
     kinds = {name: shape.types[name] for name in shape.keys}
     return {
         name: pa.array([_key(value, kind) for value in rows[f"{KEY}{number}"]], _key_type(kind))
@@ -73,7 +73,7 @@ def _picked(rows: pd.DataFrame, side: str, names: Sequence[str]) -> list[object]
     return [columns[name][place] for place, name in enumerate(names)]
 
 
-def _size(rows: pd.DataFrame, name: str, shape: Shape) -> np.ndarray:
+def _size(rows: pd.DataFrame, name: str, shape: TableShape) -> np.ndarray:
     """How large a difference is, as a share of the larger value; 1 where it is not one of numbers."""
     ours, theirs = rows[f"ours__{name}"], rows[f"theirs__{name}"]
     if not shape.is_number(name):

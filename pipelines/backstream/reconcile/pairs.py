@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from backstream.reconcile.frames import Shape
+from backstream.reconcile.frames import TableShape
 
 TOLERANCE = 1e-9
 """How far numbers may lie apart, as a share of the larger one: sums of doubles depend on their order."""
@@ -26,14 +26,14 @@ class Pairs:
     """
 
     rows: pd.DataFrame
-    shape: Shape
+    shape: TableShape
     counting: Sequence[str]
     adding: Sequence[str]
 
     def equal(self, aggregate: str, side: str = "ours") -> Mask:
         """Where an aggregate of theirs is that of a side of ours; false where theirs has no row."""
         theirs, other = self.rows[f"theirs__{aggregate}"], self.rows[f"{side}__{aggregate}"]
-        return same(theirs, other, is_number=self.shape.is_number(aggregate))
+        return equal_mask(theirs, other, is_number=self.shape.is_number(aggregate))
 
     def all_equal(self, side: str = "ours") -> Mask:
         """Where all aggregates of theirs are those of a side of ours, whether or not the rows are there."""
@@ -59,7 +59,7 @@ class Pairs:
         return None if name is None else self.rows[name].fillna(0.0).to_numpy()
 
 
-def same(left: pd.Series, right: pd.Series, *, is_number: bool) -> Mask:
+def equal_mask(left: pd.Series, right: pd.Series, *, is_number: bool) -> Mask:
     """Where two columns are equal: nulls (and NaN) are, numbers within the tolerance."""
     both_null = (left.isna() & right.isna()).to_numpy()
     if not is_number:
@@ -70,14 +70,14 @@ def same(left: pd.Series, right: pd.Series, *, is_number: bool) -> Mask:
     return np.asarray(both_null | near | (first == second))
 
 
-def collapsed(theirs: pd.DataFrame, shape: Shape) -> pd.DataFrame:
+def collapse_copies(theirs: pd.DataFrame, shape: TableShape) -> pd.DataFrame:
     """Rows that are equal in all columns as one, with the number of `copies`."""
     columns = list(theirs.columns)
     counted = theirs.groupby(columns, dropna=False, sort=False).size().reset_index(name="copies")
     return counted.sort_values([*shape.places], kind="stable", ignore_index=True)
 
 
-def joined(ours: pd.DataFrame, theirs: pd.DataFrame, shape: Shape) -> pd.DataFrame:
+def join_sides(ours: pd.DataFrame, theirs: pd.DataFrame, shape: TableShape) -> pd.DataFrame:
     """Every window of either side; a window of which theirs has rows that differ has a row for each."""
     rows = ours.merge(theirs, on=shape.places, how="outer", indicator="side")
     rows["is_theirs"] = rows.pop("side") != "left_only"

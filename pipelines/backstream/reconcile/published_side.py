@@ -18,11 +18,11 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Sliding, Tumbling
 from backstream.lake import published_windows as lake_windows
-from backstream.lake.catalog import NAMESPACE, loaded, opened
-from backstream.lake.scans import within
-from backstream.reconcile.frames import END, START, Column, Columns, Shape, frame
+from backstream.lake.catalog import NAMESPACE, load_table, open_catalog_for_writing
+from backstream.lake.scans import in_interval
+from backstream.reconcile.frames import END, START, ColumnMapping, ColumnMappings, TableShape, to_frame
 from backstream.runs.home import Home
-from backstream.runs.manifest import manifests_of, total_fates
+from backstream.runs.manifest import load_manifests, sum_fates
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import FIRINGS, METRICS, PANES, PANES_KEPT, WINDOWS
 
@@ -31,7 +31,7 @@ _WHERE = "our table"
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class PublishedSide:
     """One state of a dataset, of one interval.
 
     `windows` has a row per key and window: `run_id`, `ours__<aggregate>`, `is_ours` (false: only the panes know
@@ -50,40 +50,40 @@ class Ours:
     def duplicates(self, run_id: str) -> int | None:
         """How many records a run took for copies of others; None where its folder does not tell."""
         plan = self.plans.get(run_id)
-        manifests = manifests_of(plan) if plan else []
+        manifests = load_manifests(plan) if plan else []
         if plan is None or len(manifests) < len(plan.chunks):
             return None
-        return sum(counts.get(Fate.DUPLICATE, 0) for counts in total_fates(manifests).values())
+        return sum(counts.get(Fate.DUPLICATE, 0) for counts in sum_fates(manifests).values())
 
 
 Read = Callable[[str], pa.Table | None]
 """The rows of a table by its suffix; None where there is no such table."""
 
 
-def shape_of(home: Home, definition: Definition) -> Shape:
+def load_shape(home: Home, definition: Definition) -> TableShape:
     """The keys and aggregates of the published table, as far as the definition has them.
 
     Raises:
         LedgerError: when there is no such table.
     """
-    with opened(home) as catalog:
-        schema = loaded(catalog, definition.name).schema().as_arrow()
+    with open_catalog_for_writing(home) as catalog:
+        schema = load_table(catalog, definition.name).schema().as_arrow()
     keys = [name for name in definition.source.key if name in schema.names]
     aggregates = [name for name in definition.aggregates if name in schema.names]
     types = {name: schema.field(name).type for name in (*keys, *aggregates)}
     spec = definition.window.spec()
-    return Shape(
+    return TableShape(
         tuple(keys), tuple(aggregates), types, spec.size_ms if isinstance(spec, Tumbling | Sliding) else None
     )
 
 
-def published(home: Home, dataset: str, shape: Shape, interval: Interval | None) -> Ours:
+def load_published_side(home: Home, dataset: str, shape: TableShape, interval: Interval | None) -> PublishedSide:
     """The windows that start in an interval (None: all) as they are published.
 
     Raises:
         LedgerError: when nothing is published there.
     """
-    with opened(home) as catalog:
+    with open_catalog_for_writing(home) as catalog:
         tables = {
             suffix: _scanned(catalog, dataset, suffix, interval) for suffix in (WINDOWS, PANES, METRICS, FIRINGS)
         }
@@ -100,16 +100,16 @@ def published(home: Home, dataset: str, shape: Shape, interval: Interval | None)
 
 def _covering_runs(home: Home, dataset: str) -> dict[int, set[str]]:
     """By day, the newest run that covers it, whether the day has rows or not."""
-    return replace(lake_windows.published(home, dataset), files=()).runs_by_day()
+    return replace(lake_windows.load_published_windows(home, dataset), files=()).runs_by_day()
 
 
-def staged(plan: Plan, shape: Shape) -> Ours:
+def load_staged_side(plan: Plan, shape: TableShape) -> PublishedSide:
     """The windows that a run has staged and not published.
 
     Raises:
         LedgerError: when a chunk has not finished, or no window was staged.
     """
-    manifests = manifests_of(plan)
+    manifests = load_manifests(plan)
     if len(manifests) < len(plan.chunks):
         msg = f"run {plan.run_id} has not finished: {len(manifests)} of {len(plan.chunks)} chunks are done"
         raise LedgerError(msg)
@@ -134,10 +134,10 @@ def _assembled(
     what: str,
     windows: pd.DataFrame,
     tables: Mapping[str, pa.Table | None],
-    shape: Shape,
+    shape: TableShape,
     run_of_day: Mapping[int, str],
     plans: Mapping[str, Plan | None],
-) -> Ours:
+) -> PublishedSide:
     windows["is_ours"] = True
     if (panes := tables[PANES]) is not None and panes.num_rows:
         kept = [f"{name}__{pane}" for name in shape.aggregates for pane in PANES_KEPT]
@@ -151,7 +151,9 @@ def _assembled(
     metrics, firings = (_side(tables[suffix]) for suffix in (METRICS, FIRINGS))
     if len(firings):
         firings = _framed(tables[FIRINGS], shape, "firing", [*shape.aggregates], extra=("pane_index",))
-    return Ours(what, windows, _of_owners(metrics, run_of_day), _of_owners(firings, run_of_day), plans, run_of_day)
+    return PublishedSide(
+        what, windows, _of_owners(metrics, run_of_day), _of_owners(firings, run_of_day), plans, run_of_day
+    )
 
 
 def _pane_name(column: str) -> str:
@@ -160,21 +162,21 @@ def _pane_name(column: str) -> str:
 
 
 def _framed(
-    rows: pa.Table | None, shape: Shape, side: str, names: Sequence[str], extra: Sequence[str] = ()
+    rows: pa.Table | None, shape: TableShape, side: str, names: Sequence[str], extra: Sequence[str] = ()
 ) -> pd.DataFrame:
     """A table of ours as a frame; the columns of panes have the types of their aggregates."""
     assert rows is not None  # noqa: S101 - who asks has looked
     types = {name: shape.types.get(name, shape.types.get(name.rpartition("__")[0])) for name in names}
-    columns = Columns(
-        Column("window_start", "window_start"),
-        Column("window_end", "window_end"),
-        tuple(Column(name, name) for name in shape.keys),
-        tuple(Column(name, name) for name in names),
+    columns = ColumnMappings(
+        ColumnMapping("window_start", "window_start"),
+        ColumnMapping("window_end", "window_end"),
+        tuple(ColumnMapping(name, name) for name in shape.keys),
+        tuple(ColumnMapping(name, name) for name in names),
     )
-    known = Shape(
+    known = TableShape(
         shape.keys, tuple(names), {**shape.types, **{name: kind for name, kind in types.items() if kind}}
     )
-    found = frame(rows, columns, known, side, _WHERE)
+    found = to_frame(rows, columns, known, side, _WHERE)
     return found.assign(**{name: rows[name].to_pandas() for name in (RUN, *extra)})
 
 
@@ -211,8 +213,8 @@ def _scanned(catalog: Catalog, dataset: str, suffix: str, interval: Interval | N
     name = f"{dataset}__{suffix}" if suffix else dataset
     if not catalog.table_exists((NAMESPACE, name)):
         return None
-    wanted = within("window_start", interval) if interval else AlwaysTrue()
-    return loaded(catalog, name).scan(row_filter=wanted).to_arrow()
+    wanted = in_interval("window_start", interval) if interval else AlwaysTrue()
+    return load_table(catalog, name).scan(row_filter=wanted).to_arrow()
 
 
 def _plan(home: Home, dataset: str, run_id: str) -> Plan | None:

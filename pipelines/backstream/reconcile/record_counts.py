@@ -18,17 +18,17 @@ from backstream.definition.model import Definition
 from backstream.errors import PlanError
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Session
-from backstream.reconcile.frames import END, KEY, START, Shape, plain
+from backstream.reconcile.frames import END, KEY, START, TableShape, to_series
 from backstream.runs.home import Home
 from backstream.runs.plan import InputFile, Plan
-from backstream.source.files import inspected, source_files
-from backstream.source.key_index import EventsInFiles
+from backstream.source.files import inspect_files, list_source_files
+from backstream.source.key_index import KeyIndex
 
 FILE, RECORDS = "file", "records"
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class RecordCounts:
     """Records per file, key and window (`FILE`, the places, `RECORDS`).
 
     `unknown` are stretches of event time of which a file is gone that nobody had counted; `note` says why nothing
@@ -41,28 +41,28 @@ class Records:
     note: str = ""
     is_counted: bool = True
 
-    def per_window(self, files: frozenset[str] | None, shape: Shape) -> pd.DataFrame:
+    def per_window(self, files: frozenset[str] | None, shape: TableShape) -> pd.DataFrame:
         """The sum over some files, None: over all."""
         kept = self.rows if files is None else self.rows[self.rows[FILE].isin(list(files))]
         return kept.groupby(shape.places, dropna=False, sort=False)[RECORDS].sum().reset_index()
 
 
-def records_in_files(
-    definition: Definition, plans: Mapping[str, Plan | None], interval: Interval, shape: Shape, home: Home
-) -> Records:
+def count_records(
+    definition: Definition, plans: Mapping[str, Plan | None], interval: Interval, shape: TableShape, home: Home
+) -> RecordCounts:
     """Count the input files as they are now, and what is known of those of the plans that are gone.
 
     Each file is read once, ever, with the columns of event time and key.
     """
     spec = definition.window.spec()
     if isinstance(spec, Session):
-        return not_counted(shape, "records in files are not counted: sessions have no fixed bounds")
+        return unknown_counts(shape, "records in files are not counted: sessions have no fixed bounds")
     try:
-        source = inspected(source_files(definition.source, definition.name), definition.timed_source)
+        source = inspect_files(list_source_files(definition.source, definition.name), definition.timed_source)
     except PlanError as error:
-        return not_counted(shape, f"records in files are not counted: {_first_line(error)}")
+        return unknown_counts(shape, f"records in files are not counted: {_first_line(error)}")
     reach = Interval(interval.start_ms, interval.end_ms + spec.size_ms)
-    index, rows, unknown = EventsInFiles.of(definition, home), [], []
+    index, rows, unknown = KeyIndex.of(definition, home), [], []
     there = {_identity(file): file for file in source.inputs}
     gone = {_identity(file): file for plan in plans.values() if plan for file in plan.inputs} | there
     try:
@@ -80,12 +80,12 @@ def records_in_files(
                 for window in spec.assign(each.first_ms)
             ]
     except PlanError as error:
-        return not_counted(shape, f"records in files are not counted: {_first_line(error)}")
+        return unknown_counts(shape, f"records in files are not counted: {_first_line(error)}")
     read_by = {run_id: frozenset(map(_identity, plan.inputs)) for run_id, plan in plans.items() if plan}
-    return Records(_framed(rows, shape), read_by, unknown)
+    return RecordCounts(_framed(rows, shape), read_by, unknown)
 
 
-def file_name(identity: str) -> str:
+def input_file_name(identity: str) -> str:
     """The path of a file by its identity."""
     return str(json.loads(identity)[0])
 
@@ -94,9 +94,9 @@ def _identity(file: InputFile) -> str:
     return json.dumps([file.path, file.size_bytes, file.modified_ms])
 
 
-def not_counted(shape: Shape, note: str = "") -> Records:
+def unknown_counts(shape: TableShape, note: str = "") -> RecordCounts:
     """Nothing is known of the files."""
-    return Records(_framed([], shape), {}, note=note, is_counted=False)
+    return RecordCounts(_framed([], shape), {}, note=note, is_counted=False)
 
 
 def _first_line(error: PlanError) -> str:
@@ -109,13 +109,13 @@ def _bounds(file: InputFile, reach: Interval) -> Interval:
     return Interval(file.min_event_ms, file.max_event_ms + 1)
 
 
-def _framed(rows: Sequence[tuple[str, str, int, int, int]], shape: Shape) -> pd.DataFrame:
+def _framed(rows: Sequence[tuple[str, str, int, int, int]], shape: TableShape) -> pd.DataFrame:
     numbers = {START: np.int64, END: np.int64, RECORDS: np.int64}
     found = pd.DataFrame(rows, columns=[FILE, "key", START, END, RECORDS]).astype(numbers)
     known = found["key"].drop_duplicates()
     values = [json.loads(text) for text in known]
     keys = {
-        f"{KEY}{number}": plain(pa.chunked_array([_array([each[number] for each in values], kind)]), kind)
+        f"{KEY}{number}": to_series(pa.chunked_array([_array([each[number] for each in values], kind)]), kind)
         for number, kind in enumerate(shape.types[name] for name in shape.keys)
     }
     by_text = pd.DataFrame({"key": known.to_numpy()} | {name: each.to_numpy() for name, each in keys.items()})
@@ -134,7 +134,7 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array([parse(value) if isinstance(value, str) else value for value in values], kind)
 
 
-def names(identities: frozenset[str] | set[str]) -> str:
+def join_file_names(identities: frozenset[str] | set[str]) -> str:
     """Files for people: the first two by name."""
-    shown = sorted(Path(file_name(each)).name for each in identities)
+    shown = sorted(Path(input_file_name(each)).name for each in identities)
     return ", ".join(shown[:2]) + (f" and {len(shown) - 2} more files" if len(shown) > 2 else "")  # noqa: PLR2004

@@ -9,24 +9,24 @@ import numpy as np
 import pandas as pd
 
 from backstream.definition.model import Definition
-from backstream.reconcile.pairs import TOLERANCE, Mask, Pairs, same
-from backstream.reconcile.published_side import RUN, Ours
-from backstream.reconcile.record_counts import Records
+from backstream.reconcile.pairs import TOLERANCE, Mask, Pairs, equal_mask
+from backstream.reconcile.published_side import RUN, PublishedSide
+from backstream.reconcile.record_counts import RecordCounts
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import PANES_KEPT
-from backstream.text import differences
+from backstream.text import describe_differences
 
 Evidence = pd.Series
 """Text by row of `Pairs.rows`; only rows that are explained are in it."""
 
 
 @dataclass(frozen=True)
-class Case:
+class UnexplainedWindows:
     """All that is known: every pair, ours, what the files hold, and the definition as it is now."""
 
     pairs: Pairs
-    ours: Ours
-    records: Records
+    ours: PublishedSide
+    records: RecordCounts
     definition: Definition
 
     @property
@@ -73,29 +73,29 @@ class Case:
         return np.asarray(found["records"].fillna(0.0).to_numpy(dtype=float))
 
 
-Rule = Callable[[Case], Evidence]
+Rule = Callable[[UnexplainedWindows], Evidence]
 
 
-def told(case: Case, mask: Mask, text: Callable[[int], str]) -> Evidence:
+def explained_by(case: UnexplainedWindows, mask: Mask, text: Callable[[int], str]) -> Evidence:
     """The evidence for the rows of a mask that differ; `text` gets their position."""
     places = np.flatnonzero(mask & case.differs)
     return pd.Series([text(int(place)) for place in places], index=places, dtype=object)
 
 
-def first_of(*found: Evidence) -> Evidence:
+def first_position(*found: Evidence) -> Evidence:
     """Of each row the first evidence."""
     joined = pd.concat(found) if found else pd.Series(dtype=object)
     return joined[~joined.index.duplicated()]
 
 
-def number(value: float) -> str:
+def number_text(value: float) -> str:
     """`1,234` or `0.5`."""
     return f"{int(value):,}" if float(value).is_integer() else f"{value:.6g}"
 
 
-def records(count: float) -> str:
+def record_count_text(count: float) -> str:
     """`1 record`, `2 records`."""
-    return "1 record" if count == 1 else f"{number(count)} records"
+    return "1 record" if count == 1 else f"{number_text(count)} records"
 
 
 _PANES = {
@@ -105,15 +105,15 @@ _PANES = {
 }
 
 
-def late_data(case: Case) -> Evidence:
+def late_data_rule(case: UnexplainedWindows) -> Evidence:
     """The windows where theirs is another pane of ours than the one that ours publishes."""
     if not case.rows["has_panes"].any():
-        return first_of()
-    of_panes = [told(case, _is_pane(case, pane), _Text(case, pane)) for pane in PANES_KEPT]
-    return first_of(*of_panes, _firings(case))
+        return first_position()
+    of_panes = [explained_by(case, _is_pane(case, pane), _Text(case, pane)) for pane in PANES_KEPT]
+    return first_position(*of_panes, _firings(case))
 
 
-def _is_pane(case: Case, pane: str) -> Mask:
+def _is_pane(case: UnexplainedWindows, pane: str) -> Mask:
     there = _exists(case, pane)
     rows = case.rows
     both = (rows["is_theirs"] & rows["has_panes"] & (rows["copies"] == 1)).to_numpy() & there
@@ -121,7 +121,7 @@ def _is_pane(case: Case, pane: str) -> Mask:
     return np.asarray((both & case.pairs.all_equal(pane)) | neither)
 
 
-def _exists(case: Case, pane: str) -> Mask:
+def _exists(case: UnexplainedWindows, pane: str) -> Mask:
     """Whether the pane had a record: the aggregates over none are null, and a count of them is never 0."""
     names = [f"{pane}__{name}" for name in case.pairs.counting or case.pairs.shape.aggregates]
     return np.asarray(case.rows[names].notna().any(axis=1).to_numpy())
@@ -130,7 +130,7 @@ def _exists(case: Case, pane: str) -> Mask:
 class _Text:
     """Which pane, and how many records came after it: of this key where a count says so, else of the window."""
 
-    def __init__(self, case: Case, pane: str) -> None:
+    def __init__(self, case: UnexplainedWindows, pane: str) -> None:
         self._case, self._pane = case, pane
         counts = {name: case.pairs.numbers(name) for name in PANES_KEPT}
         self._counts = {name: each for name, each in counts.items() if each is not None}
@@ -142,7 +142,7 @@ class _Text:
         if not self._case.rows["is_theirs"].to_numpy()[place]:
             said = f"theirs lacks the window, and our {self._pane} pane has no record"
         late, dropped, whose = self._late(place)
-        return f"{said}; {records(late)} came late and {records(dropped)} too late{whose}"
+        return f"{said}; {record_count_text(late)} came late and {record_count_text(dropped)} too late{whose}"
 
     def _late(self, place: int) -> tuple[float, float, str]:
         if self._counts:
@@ -153,19 +153,19 @@ class _Text:
         return float(found["late"]), float(found["dropped"]), " for the window, of any key"
 
 
-def _firings(case: Case) -> Evidence:
+def _firings(case: UnexplainedWindows) -> Evidence:
     """Where every pane was kept, theirs may be one between the first and the last."""
     shape, firings = case.pairs.shape, case.ours.firings
     if firings.empty or "pane_index" not in firings:
-        return first_of()
+        return first_position()
     rows = case.rows[[*shape.places, RUN, *(f"theirs__{name}" for name in shape.aggregates)]]
     found = rows.assign(place=np.arange(len(rows))).merge(firings, on=[*shape.places, RUN])
     is_same = np.ones(len(found), dtype=bool)
     for name in shape.aggregates:
-        is_same &= same(found[f"theirs__{name}"], found[f"firing__{name}"], is_number=shape.is_number(name))
+        is_same &= equal_mask(found[f"theirs__{name}"], found[f"firing__{name}"], is_number=shape.is_number(name))
     matched = found[is_same].drop_duplicates("place").set_index("place")["pane_index"]
     mask = np.isin(np.arange(len(rows)), matched.index) & case.rows["is_theirs"].to_numpy()
-    return told(case, mask, lambda place: _firing_text(matched, place))
+    return explained_by(case, mask, lambda place: _firing_text(matched, place))
 
 
 def _firing_text(matched: pd.Series, place: int) -> str:
@@ -175,7 +175,7 @@ def _firing_text(matched: pd.Series, place: int) -> str:
 LEAST_ALIKE, SHARE_ALIKE, LEAST_OF_ALL, SHARE_OF_ALL = 3, 0.5, 10, 0.9
 
 
-def code(case: Case) -> Evidence:
+def code_rule(case: UnexplainedWindows) -> Evidence:
     """The windows of the same records where every aggregate that differs does so systematically."""
     same = _same_records(case)
     reasons = {name: _reasons(case, name, same) for name in case.pairs.shape.aggregates}
@@ -189,10 +189,10 @@ def code(case: Case) -> Evidence:
         said = [found[place] for name, found in reasons.items() if not case.pairs.equal(name)[place]]
         return "the same records; " + "; ".join(each for each in said if each)
 
-    return told(case, explained & differing, text) if same.any() else first_of()
+    return explained_by(case, explained & differing, text) if same.any() else first_position()
 
 
-def _same_records(case: Case) -> Mask:
+def _same_records(case: UnexplainedWindows) -> Mask:
     """Where both count the same; where nothing counts, where another aggregate is equal."""
     pairs, rows = case.pairs, case.rows
     both = (rows["is_ours"] & rows["is_theirs"]).to_numpy()
@@ -201,7 +201,7 @@ def _same_records(case: Case) -> Mask:
     return np.asarray(both & np.any([pairs.equal(name) for name in pairs.shape.aggregates], axis=0))
 
 
-def _reasons(case: Case, name: str, same: Mask) -> list[str | None]:
+def _reasons(case: UnexplainedWindows, name: str, same: Mask) -> list[str | None]:
     """Why an aggregate differs, by row; None where there is no reason."""
     found: list[str | None] = [None] * len(same)
     differs = same & ~case.pairs.equal(name)
@@ -243,15 +243,15 @@ def _width(value: float) -> float:
     return 100 * TOLERANCE * max(abs(value), TOLERANCE)
 
 
-def _redefined(case: Case, name: str) -> list[str | None]:
+def _redefined(case: UnexplainedWindows, name: str) -> list[str | None]:
     """What the definition says otherwise now than when the run of a window was planned."""
     said = {run_id: _change(case, plan, name) for run_id, plan in case.ours.plans.items()}
     return [said.get(run_id) if isinstance(run_id, str) else None for run_id in case.rows[RUN]]
 
 
-def _change(case: Case, plan: Plan | None, name: str) -> str | None:
+def _change(case: UnexplainedWindows, plan: Plan | None, name: str) -> str | None:
     if plan is None:
         return None
     was: Mapping[str, str] = plan.definition.get("aggregates", {})
-    changed = differences({name: was.get(name)}, {name: case.definition.aggregates.get(name)})
+    changed = describe_differences({name: was.get(name)}, {name: case.definition.aggregates.get(name)})
     return f"the definition says otherwise since run {plan.run_id}: {changed[0]}" if changed else None

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, duration_text, instant_text
-from backstream.reconcile.frames import END, START, Shape
-from backstream.reconcile.pairs import Mask, Pairs, same
+from backstream.reconcile.frames import END, START, TableShape
+from backstream.reconcile.pairs import Mask, Pairs, equal_mask
 
 QUARTER_MS = 15 * MINUTE_MS
 REACH_MS = 14 * HOUR_MS
@@ -54,7 +54,7 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundShift:
+class ShiftMatch:
     """A shift, and what speaks for it: the windows it finds of those it could, and those found without it."""
 
     shift: Shift
@@ -68,7 +68,7 @@ class FoundShift:
         return f"{self.said}: {share}"
 
 
-def found_shift(ours: pd.DataFrame, theirs: pd.DataFrame, shape: Shape) -> FoundShift | None:
+def find_shift(ours: pd.DataFrame, theirs: pd.DataFrame, shape: TableShape) -> ShiftMatch | None:
     """The shift that theirs has against ours, by the rule in `causes.py`; None where there is none.
 
     A sample of at most 5,000 windows, evenly spread, decides.
@@ -87,7 +87,7 @@ def found_shift(ours: pd.DataFrame, theirs: pd.DataFrame, shape: Shape) -> Found
     rivals = [int(tried.equal[number].sum()) for number, ms in enumerate(OFFSETS_MS) if ms and ms not in used]
     if not is_enough or max(rivals, default=0) >= RIVAL_SHARE * found:
         return None
-    return FoundShift(best, best.text(tried.starts_ms), found, possible, unshifted)
+    return ShiftMatch(best, best.text(tried.starts_ms), found, possible, unshifted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class _Tried:
     covered: np.ndarray
 
     @classmethod
-    def of(cls, sample: pd.DataFrame, theirs: pd.DataFrame, shape: Shape) -> _Tried:
+    def of(cls, sample: pd.DataFrame, theirs: pd.DataFrame, shape: TableShape) -> _Tried:
         keys = shape.places[:-2]
         side = theirs.drop_duplicates([*keys, START])
         starts_ms = sample[START].to_numpy(dtype=np.int64)
@@ -137,17 +137,17 @@ class _Tried:
         return table[np.clip(rows, 0, len(OFFSETS_MS) - 1), np.arange(len(rows))] & is_known
 
 
-def _equal_at(sample: pd.DataFrame, theirs: pd.DataFrame, shape: Shape, offset_ms: int) -> np.ndarray:
+def _equal_at(sample: pd.DataFrame, theirs: pd.DataFrame, shape: TableShape, offset_ms: int) -> np.ndarray:
     keys = shape.places[:-2]
     moved = sample.assign(**{START: sample[START] + offset_ms})
     rows = moved.merge(theirs, on=[*keys, START], how="left", indicator="side", suffixes=("", "_theirs"))
     found = (rows["side"] == "both").to_numpy()
     for name in shape.aggregates:
-        found &= same(rows[f"theirs__{name}"], rows[f"ours__{name}"], is_number=shape.is_number(name))
+        found &= equal_mask(rows[f"theirs__{name}"], rows[f"ours__{name}"], is_number=shape.is_number(name))
     return np.asarray(found)
 
 
-def unshifted(theirs: pd.DataFrame, shift: Shift, shape: Shape) -> pd.DataFrame:
+def undo_shift(theirs: pd.DataFrame, shift: Shift, shape: TableShape) -> pd.DataFrame:
     """Theirs with its windows where they belong; `is_folded` where a label stands for two of ours.
 
     When clocks go back an hour is said twice: its rows are put at both places. A label that no clock said stays.
@@ -168,7 +168,7 @@ def unshifted(theirs: pd.DataFrame, shift: Shift, shape: Shape) -> pd.DataFrame:
     return moved
 
 
-def said_twice(pairs: Pairs, labels_ms: Longs) -> Mask:
+def repeated_hour_mask(pairs: Pairs, labels_ms: Longs) -> Mask:
     """Windows of an hour that clocks say twice, where theirs has the sum of both in all that adds up."""
     keys, rows = pairs.shape.places[:-2], pairs.rows.assign(label=labels_ms)
     ours = [f"ours__{name}" for name in pairs.adding]
@@ -179,7 +179,7 @@ def said_twice(pairs: Pairs, labels_ms: Longs) -> Mask:
     sums = by_label.transform("sum").reindex(rows.index)
     fits = is_here & (by_label.transform("size").reindex(rows.index) > 1).to_numpy()
     for name in pairs.adding:
-        fits &= same(rows[f"theirs__{name}"], sums[f"ours__{name}"], is_number=True)
+        fits &= equal_mask(rows[f"theirs__{name}"], sums[f"ours__{name}"], is_number=True)
     return np.asarray(fits)
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 
 from backstream.definition.model import Limits
-from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, epoch_ms, moment
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, epoch_ms, utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.report.formatting import (
     at_text,
+    count_of,
     count_text,
-    counted,
     duration_words,
     limit_text,
     share_text,
@@ -38,7 +38,7 @@ _LAST_LABEL = 0.97  # of the range
 _MONTHS = 12
 
 
-def step_ms(shown: Interval, unit_ms: int, room: int) -> int:
+def axis_step_ms(shown: Interval, unit_ms: int, room: int) -> int:
     """The smallest step, of whole windows, by which a range makes at most `room` buckets."""
     fitting = [
         step
@@ -78,7 +78,7 @@ def _steps(shown: Interval, tick_ms: int) -> list[int]:
 
 def _months(shown: Interval, most: int) -> list[int]:
     """Beginnings of months, or of every second, third, sixth or twelfth."""
-    first, last = moment(shown.start_ms), moment(shown.end_ms - 1)
+    first, last = utc_datetime(shown.start_ms), utc_datetime(shown.end_ms - 1)
     months = [
         epoch_ms(datetime(year, month, 1, tzinfo=UTC))
         for year in range(first.year, last.year + 1)
@@ -90,13 +90,13 @@ def _months(shown: Interval, most: int) -> list[int]:
 
 
 def _month_label() -> Callable[[int], str]:
-    return lambda at_ms: f"{moment(at_ms):%b %Y}"
+    return lambda at_ms: f"{utc_datetime(at_ms):%b %Y}"
 
 
 def _clock_label(tick_ms: int) -> Callable[[int], str]:
     """Labels for ticks of one step: days, else times of day with the day where it begins."""
     pattern = "%H:%M:%S" if tick_ms < MINUTE_MS else "%H:%M"
-    return lambda at_ms: moment(at_ms).strftime(pattern) if at_ms % DAY_MS else short_day_text(at_ms)
+    return lambda at_ms: utc_datetime(at_ms).strftime(pattern) if at_ms % DAY_MS else short_day_text(at_ms)
 
 
 _TOPS = {0.01: 4, 0.02: 4, 0.05: 5, 0.1: 5, 0.2: 4, 0.3: 3, 0.5: 5, 1.0: 4}
@@ -119,7 +119,7 @@ def late_chart(frame: pd.DataFrame, span: Interval, unit_ms: int, limits: Limits
     events = int(inside["events"].sum())
     if not events:
         return None
-    bucket_ms = step_ms(span, unit_ms, room)
+    bucket_ms = axis_step_ms(span, unit_ms, room)
     rows = _bucketed(inside, span, bucket_ms)
     highest = max((row["late"] + row["dropped"]) / row["events"] for row in rows.values() if row["events"])
     share = float(inside["late"].sum() + inside["dropped"].sum()) / events
@@ -156,12 +156,12 @@ def _late_bar(row: dict[Hashable, Any] | None, at_ms: int, top: float) -> Bar:
     if row is None or not (row["events"] or row["windows"]):
         return Bar((), f"{at_text(at_ms)}: nothing expected, nothing came")
     if not row["events"]:
-        return Bar((("void", top),), f"{at_text(at_ms)}: no event of {counted(row['windows'], 'window')}")
+        return Bar((("void", top),), f"{at_text(at_ms)}: no event of {count_of(row['windows'], 'window')}")
     late, dropped = row["late"] / row["events"], row["dropped"] / row["events"]
     shares = f"{share_text(late, 1)} late, {share_text(dropped, 1)} dropped"
     return Bar(
         (("dropped", dropped), ("late", late)),
-        f"{at_text(at_ms)}: {shares} of {counted(row['events'], 'event')}",
+        f"{at_text(at_ms)}: {shares} of {count_of(row['events'], 'event')}",
     )
 
 
@@ -198,7 +198,7 @@ def volume_chart(frame: pd.DataFrame, span: Interval, unit_ms: int, room: int) -
     """Events per bucket of windows, in at most `room` bars; None where none came and none was counted on."""
     inside = frame[frame["in_range"]]
     missing = (inside["expected_events"] - inside["events"]).clip(lower=0)
-    bucket_ms = step_ms(span, unit_ms, room)
+    bucket_ms = axis_step_ms(span, unit_ms, room)
     buckets = (inside["window_start"].astype("int64") - span.start_ms) // bucket_ms
     sums = inside.assign(missing=missing)[_COUNTS].groupby(buckets).sum()
     rows = {int(str(at)): row for at, row in sums.to_dict("index").items()}
@@ -228,7 +228,7 @@ def _volume_bar(row: dict[Hashable, Any] | None, at_ms: int) -> Bar:
     told = [f"{count_text(row[name])} {name.replace('_', ' ')}" for name in _COUNTS[1:] if row[name]]
     return Bar(
         tuple((style, float(row[name])) for style, name in _STACKED),
-        f"{at_text(at_ms)}: {counted(row['events'], 'event')} ({', '.join(told)})",
+        f"{at_text(at_ms)}: {count_of(row['events'], 'event')} ({', '.join(told)})",
     )
 
 

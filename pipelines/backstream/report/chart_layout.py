@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from backstream.definition.model import Definition
 from backstream.report import bar_charts, completeness_map, delay_histogram, figures, svg
-from backstream.report.formatting import counted
-from backstream.report.run_context import Known
+from backstream.report.formatting import count_of
+from backstream.report.run_context import RunContext
 from backstream.runs.plan import Mode, Plan
 from backstream.text import share_text
 
@@ -24,7 +24,7 @@ _STRIP_HEIGHT, _STRIP_ROW, _LETTER = 108, 22, 6.6
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class ResponsiveChart:
     """A chart twice: one is shown where there is room, the other on a phone."""
 
     wide: Markup
@@ -43,8 +43,8 @@ def window_charts(plan: Plan, definition: Definition, frame: pd.DataFrame | None
             "late_drawn": None,
             "volume": None,
         }
-    shown = completeness_map.Shown(plan.range, definition.unit_ms)
-    grids = completeness_map.by_day_and_hour(frame, shown)
+    shown = completeness_map.ChartRange(plan.range, definition.unit_ms)
+    grids = completeness_map.day_hour_grid(frame, shown)
     strips = None if grids else _strips(frame, shown)
     late = [
         bar_charts.late_chart(frame, plan.range, definition.unit_ms, definition.quality.late_ratio, room)
@@ -53,11 +53,11 @@ def window_charts(plan: Plan, definition: Definition, frame: pd.DataFrame | None
     return {
         "day_grids": [
             (name, came, svg.heat_map(grid, _DAY_GRID))
-            for (name, came), grid in zip(figures.delivered(frame).items(), grids, strict=bool(grids))
+            for (name, came), grid in zip(figures.delivery_texts(frame).items(), grids, strict=bool(grids))
         ],
         "strip": _drawn_strips(strips) if strips else None,
-        "levels": completeness_map.levels_of(grids or strips or ()),
-        "gaps": completeness_map.gaps(frame),
+        "levels": completeness_map.legend_levels(grids or strips or ()),
+        "gaps": completeness_map.find_gaps(frame),
         "late": late[0],
         "late_bars": [each.bar_words for each in late if each],
         "late_drawn": _drawn_bars(*(each.chart if each else None for each in late)),
@@ -79,7 +79,7 @@ def _volume(plan: Plan, definition: Definition, frame: pd.DataFrame) -> dict[str
     }
 
 
-def delay_charts(plan: Plan, known: Known, definition: Definition) -> dict[str, Any]:
+def delay_charts(plan: Plan, known: RunContext, definition: Definition) -> dict[str, Any]:
     """How long records took to arrive; empty where that is not known."""
     if known.delays is None:
         return {"delay_drawn": None}
@@ -91,7 +91,7 @@ def delay_charts(plan: Plan, known: Known, definition: Definition) -> dict[str, 
     }
 
 
-def change_bars(known: Known) -> dict[str, list[Markup]]:
+def change_bars(known: RunContext) -> dict[str, list[Markup]]:
     """A bar per largest change of each aggregate, all of one aggregate on one scale."""
     changes = known.changed.aggregates if known.changed else ()
     return {
@@ -107,41 +107,41 @@ def _thinned(axis: svg.Axis) -> svg.Axis:
     return replace(axis, ticks=axis.ticks[::3])
 
 
-def _strips(frame: pd.DataFrame, shown: completeness_map.Shown) -> tuple[svg.HeatGrid, svg.HeatGrid] | None:
+def _strips(frame: pd.DataFrame, shown: completeness_map.ChartRange) -> tuple[svg.HeatGrid, svg.HeatGrid] | None:
     wide, narrow = (
-        completeness_map.by_time(frame, shown, room) for room in (_STRIP_WIDE_ROOM, _STRIP_NARROW_ROOM)
+        completeness_map.time_grid(frame, shown, room) for room in (_STRIP_WIDE_ROOM, _STRIP_NARROW_ROOM)
     )
     return (wide, narrow) if wide and narrow else None
 
 
-def _drawn_strips(strips: tuple[svg.HeatGrid, svg.HeatGrid]) -> Drawn:
+def _drawn_strips(strips: tuple[svg.HeatGrid, svg.HeatGrid]) -> ResponsiveChart:
     """Rows high enough for the title of their axis, and to the left as much as the names need."""
     rows = strips[0].rows
     height = max(_STRIP_ROW * rows, _STRIP_HEIGHT)
     left = 34 + _LETTER * max(len(label) for _, label in strips[0].y.ticks)
-    return Drawn(
+    return ResponsiveChart(
         svg.heat_map(strips[0], svg.Frame(left, 6, _WIDE_WIDTH + 58 - left, height)),
         svg.heat_map(strips[1], svg.Frame(left, 6, _NARROW_WIDTH + 58 - left, height)),
     )
 
 
-def _drawn_bars(wide: svg.BarChart | None, narrow: svg.BarChart | None) -> Drawn | None:
+def _drawn_bars(wide: svg.BarChart | None, narrow: svg.BarChart | None) -> ResponsiveChart | None:
     if wide is None or narrow is None:
         return None
-    return Drawn(
+    return ResponsiveChart(
         svg.bar_chart(wide, svg.Frame(58, 14, _WIDE_WIDTH, _WIDE_HEIGHT)),
         svg.bar_chart(narrow, svg.Frame(58, 14, _NARROW_WIDTH, _NARROW_HEIGHT)),
     )
 
 
-def fate_bar(found: figures.Reconciliation) -> Markup | None:
+def fate_bar(found: figures.RecordAccounting) -> Markup | None:
     """All records read as one bar of their fates; None when none was read."""
     whole = found.total.total
     parts = [
         (
             f"fate-{fate}",
             count / whole,
-            f"{counted(count, 'record')} {name}: {share_text(count, whole)}",
+            f"{count_of(count, 'record')} {name}: {share_text(count, whole)}",
         )
         for fate, count, name in figures.fate_shares(found.total)
     ]

@@ -11,9 +11,9 @@ import pandas as pd
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.eventtime.intervals import Interval
-from backstream.report.bar_charts import bucket_count, step_ms, time_ticks
-from backstream.report.formatting import at_text, count_text, counted, day_text, duration_words
-from backstream.report.svg import Axis, Cell, HeatGrid
+from backstream.report.bar_charts import axis_step_ms, bucket_count, time_ticks
+from backstream.report.formatting import at_text, count_of, count_text, day_text, duration_words
+from backstream.report.svg import Axis, HeatCell, HeatGrid
 
 LEVELS = (
     ("c5", "complete", 0.995),
@@ -47,14 +47,14 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ChartRange:
     """What the heat maps are about: the range and the grid of its windows."""
 
     span: Interval
     unit_ms: int
 
 
-def by_day_and_hour(frame: pd.DataFrame, shown: Shown) -> tuple[HeatGrid, ...]:
+def day_hour_grid(frame: pd.DataFrame, shown: ChartRange) -> tuple[HeatGrid, ...]:
     """One grid per source partition, a column per day; none where that would be too few or too many cells."""
     row_ms = max(shown.unit_ms, HOUR_MS)
     days = _whole_days(shown.span)
@@ -74,19 +74,19 @@ def by_day_and_hour(frame: pd.DataFrame, shown: Shown) -> tuple[HeatGrid, ...]:
             x=x,
             y=y,
             cells=tuple(
-                Cell(at // rows, at % rows, level, title) for at, level, title in cells.get(partition, ())
+                HeatCell(at // rows, at % rows, level, title) for at, level, title in cells.get(partition, ())
             ),
         )
         for partition in partitions
     )
 
 
-def by_time(frame: pd.DataFrame, shown: Shown, room: int) -> HeatGrid | None:
+def time_grid(frame: pd.DataFrame, shown: ChartRange, room: int) -> HeatGrid | None:
     """One grid, a row per source partition, in at most `room` columns; the least complete rows if too many."""
     if frame.empty:
         return None
     partitions = _least_complete(frame)
-    bucket_ms = step_ms(shown.span, shown.unit_ms, min(room, _MOST_CELLS // len(partitions)))
+    bucket_ms = axis_step_ms(shown.span, shown.unit_ms, min(room, _MOST_CELLS // len(partitions)))
     cells = _cells(frame, shown.span.start_ms, bucket_ms, shown.unit_ms)
     steps = "" if bucket_ms == shown.unit_ms else f", in steps of {duration_words(bucket_ms)}"
     ticks = tuple((row + 0.5, _shortened(name, _LABEL_LENGTH)) for row, name in enumerate(partitions))
@@ -97,21 +97,21 @@ def by_time(frame: pd.DataFrame, shown: Shown, room: int) -> HeatGrid | None:
         x=Axis(f"window start (UTC){steps}", time_ticks(shown.span, bucket_ms, 12 if room > _MOST_DAYS else 4)),
         y=Axis("source partition", ticks),
         cells=tuple(
-            Cell(at, row, level, title)
+            HeatCell(at, row, level, title)
             for row, name in enumerate(partitions)
             for at, level, title in cells.get(name, ())
         ),
     )
 
 
-def levels_of(grids: tuple[HeatGrid, ...]) -> tuple[tuple[str, str], ...]:
+def legend_levels(grids: tuple[HeatGrid, ...]) -> tuple[tuple[str, str], ...]:
     """CSS class and name of the levels for the legend: the whole scale, and what else occurs."""
     used = {cell.level for grid in grids for cell in grid.cells}
     scale = tuple((style, name) for style, name, _ in LEVELS)
     return (*scale, MISSING, *((SURPLUS,) if SURPLUS[0] in used else ()))
 
 
-def gaps(frame: pd.DataFrame) -> list[Gap]:
+def find_gaps(frame: pd.DataFrame) -> list[Gap]:
     """Runs of expected windows without events, the longest first.
 
     Windows that nobody expected do not end a run: a night without flights belongs to the gap around it.
@@ -172,15 +172,15 @@ def _level(row: dict[Hashable, Any], is_count_known: bool) -> str:
 def _title(row: dict[Hashable, Any], at_ms: int, is_count_known: bool, is_several: bool) -> str:
     """`JFK, 2013-02-08 21:00 UTC: 5 of 19 expected events, 1 late`."""
     events = (
-        f"{count_text(row['events'])} of {counted(row['expected_events'], 'expected event')}"
+        f"{count_text(row['events'])} of {count_of(row['expected_events'], 'expected event')}"
         if is_count_known and row["windows"]
-        else counted(row["events"], "event")
+        else count_of(row["events"], "event")
     )
     parts = [events]
     if not row["windows"]:
         parts.append("none expected")
     if is_several and row["present"] < row["windows"]:
-        parts.append(f"{row['windows'] - row['present']} of {counted(row['windows'], 'window')} empty")
+        parts.append(f"{row['windows'] - row['present']} of {count_of(row['windows'], 'window')} empty")
     parts += [f"{count_text(row[fate])} {fate}" for fate in ("late", "dropped") if row[fate]]
     return f"{_shortened(row['source_partition'], _NAME_LENGTH)}, {at_text(at_ms)}: {', '.join(parts)}"
 

@@ -13,19 +13,19 @@ import pyarrow as pa
 from backstream.definition.model import Definition, SessionWindow
 from backstream.errors import PlanError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from backstream.report.formatting import counted, duration_words
-from backstream.report.run_context import Delays
+from backstream.report.formatting import count_of, duration_words
+from backstream.report.run_context import DelayCounts
 from backstream.report.svg import Axis, Bar, BarChart, Line
 from backstream.runs.plan import Plan
-from backstream.source.reader import READERS, row_groups
-from backstream.source.time_columns import InstantColumn, Longs
+from backstream.source.reader import READERS, scan_row_groups
+from backstream.source.time_columns import Longs, TimeColumn
 from backstream.text import share_text
 
 MOST_RECORDS = 20_000_000
 """More than this are not counted for a report: two columns of them are some seconds and 320 MB."""
 
 
-def delays_of(plan: Plan, definition: Definition) -> tuple[Delays | None, str]:
+def count_delays(plan: Plan, definition: Definition) -> tuple[DelayCounts | None, str]:
     """The delays of the recorded rows whose event time lies in the range, copies included; else why not."""
     source = definition.source
     if source.arrival_time is None:
@@ -44,16 +44,16 @@ def delays_of(plan: Plan, definition: Definition) -> tuple[Delays | None, str]:
     return (_counted(delays_ms), "") if len(delays_ms) else (None, "no record of the range was read")
 
 
-def _column(expression: str, plan: Plan) -> InstantColumn:
+def _column(expression: str, plan: Plan) -> TimeColumn:
     """The column of timestamps that an expression is: only Spark can evaluate another, and text."""
     if plan.columns.get(expression) != "timestamp":
         raise KeyError(expression)
-    return InstantColumn(expression, 0, expression)
+    return TimeColumn(expression, 0, expression)
 
 
-def _delays_ms(path: str, times: Sequence[InstantColumn], plan: Plan) -> Longs:
+def _delays_ms(path: str, times: Sequence[TimeColumn], plan: Plan) -> Longs:
     parts = [np.array([], dtype=np.int64)]
-    for rows in row_groups(Path(path), [each.name for each in times]):
+    for rows in scan_row_groups(Path(path), [each.name for each in times]):
         known = rows.drop_null()
         if known.num_rows:
             event_ms, arrival_ms = (each.values_ms(known[each.name]) for each in times)
@@ -62,11 +62,11 @@ def _delays_ms(path: str, times: Sequence[InstantColumn], plan: Plan) -> Longs:
     return np.concatenate(parts)
 
 
-def _counted(delays_ms: Longs) -> Delays:
+def _counted(delays_ms: Longs) -> DelayCounts:
     steps = np.searchsorted(LADDER_MS, delays_ms, side="left")
     counts = np.bincount(steps, minlength=len(LADDER_MS) + 1)
     quantiles = np.quantile(delays_ms, QUANTILES, method="inverted_cdf")
-    return Delays(
+    return DelayCounts(
         records=len(delays_ms),
         counts=tuple(int(count) for count in counts),
         quantiles_ms={share: int(value) for share, value in zip(QUANTILES, quantiles, strict=True)},
@@ -89,7 +89,7 @@ _LOW_SHARE = 0.01  # steps at the low end that together hold less are one bar
 _TOPS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 
 
-def delay_chart(delays: Delays, definition: Definition | None) -> BarChart:
+def delay_chart(delays: DelayCounts, definition: Definition | None) -> BarChart:
     """Share of the records per step of delay; with a definition, lines where its delay and lateness end."""
     steps = _shown(delays.counts)
     shares = [
@@ -111,7 +111,7 @@ def delay_chart(delays: Delays, definition: Definition | None) -> BarChart:
     )
 
 
-def quantile_texts(delays: Delays) -> tuple[tuple[str, str], ...]:
+def quantile_texts(delays: DelayCounts) -> tuple[tuple[str, str], ...]:
     """How many of the records had come, and by when: `half`, `2 min before their event time`."""
     names = {0.5: "half", 1.0: "all"}
     return tuple(
@@ -141,7 +141,7 @@ def _bar(step: int, before: int | None, share: float, records: int) -> Bar:
     upto = f"at most {_bound(step)}" if step < len(LADDER_MS) else ""
     span = ", ".join(each for each in (above, upto) if each)
     return Bar(
-        (("fate-on_time", share),), f"{span}: {counted(round(share * records), 'record')}, {share_text(share)}"
+        (("fate-on_time", share),), f"{span}: {count_of(round(share * records), 'record')}, {share_text(share)}"
     )
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from backstream.definition.model import Definition, Quality, WatermarkSection
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermarks import EmissionModel
-from backstream.report.formatting import counted, duration_words, limit_text
-from backstream.runs.input_notes import input_notes
+from backstream.report.formatting import count_of, duration_words, limit_text
+from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Fidelity, Mode, Plan
-from backstream.runs.results import Audit, Decision, Outcome, Publication, Verdict
+from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Publication, Verdict
 
 _MODES = {
     Mode.RECOMPUTE: "recompute: only event time counts, so nothing is late",
@@ -28,7 +28,7 @@ _PUBLISHED = {
 }
 
 
-def asked(plan: Plan, definition: Definition) -> tuple[tuple[str, str], ...]:
+def describe_settings(plan: Plan, definition: Definition) -> tuple[tuple[str, str], ...]:
     """The settings of a run, as name and sentence."""
     rows = [
         ("Mode", _MODES[plan.mode]),
@@ -45,7 +45,7 @@ def asked(plan: Plan, definition: Definition) -> tuple[tuple[str, str], ...]:
     return (
         *rows,
         *_departures(plan),
-        *((f"Input files: {label.lower()}", told) for label, told in input_notes(plan)),
+        *((f"Input files: {label.lower()}", told) for label, told in describe_inputs(plan)),
     )
 
 
@@ -56,7 +56,7 @@ def _departures(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "For this run only", said
     if plan.gate_override:
         yield "Override of the gate", plan.gate_override
-    if decision := Decision.read(plan.folder.decision):
+    if decision := ApprovalDecision.read(plan.folder.decision):
         yield "Approval", f"{decision}, {decision.at}"
 
 
@@ -115,32 +115,32 @@ def _lateness(definition: Definition) -> str:
     return f"{duration_words(allowed)}: until then a late event fires its window again, after that it is dropped"
 
 
-def not_published(plan: Plan, audit: Audit | None, unfinished: int) -> str:
+def reason_not_published(plan: Plan, audit: Audit | None, unfinished: int) -> str:
     """Why a run without publication has none."""
     if audit is None and unfinished:
-        return f"{counted(unfinished, 'chunk')} of {len(plan.chunks):,} did not finish, so nothing was judged"
+        return f"{count_of(unfinished, 'chunk')} of {len(plan.chunks):,} did not finish, so nothing was judged"
     if audit is None:
         return "the run ended before anything was judged"
     if audit.verdict is Verdict.FAIL and not audit.may_publish:
-        return f"the gate said no, not met is: {_first(audit, Outcome.FAIL)}"
+        return f"the gate said no, not met is: {_first(audit, CheckOutcome.FAIL)}"
     if audit.verdict is Verdict.ERROR:
-        return f"what cannot be checked is not published: {_first(audit, Outcome.ERROR)}"
-    if (decision := Decision.read(plan.folder.decision)) and not decision.is_approved:
+        return f"what cannot be checked is not published: {_first(audit, CheckOutcome.ERROR)}"
+    if (decision := ApprovalDecision.read(plan.folder.decision)) and not decision.is_approved:
         return f"{decision}; what was staged is kept"
     return "the gate let it through, but no publication is recorded (yet)"
 
 
-def _first(audit: Audit, outcome: Outcome) -> str:
+def _first(audit: Audit, outcome: CheckOutcome) -> str:
     """The first check of an outcome, and how many more there are."""
     names = [check.name for check in audit.checks if check.outcome is outcome]
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
     return f"{names[0]}{more}" if names else "nothing was checked"
 
 
-def published_text(publication: Publication) -> str:
+def describe_publication(publication: Publication) -> str:
     """What a publication did, in a few words."""
-    replaced = counted(publication.replaced_rows, "row")
-    first = f"{counted(publication.rows, 'row')} published, replacing {replaced}"
+    replaced = count_of(publication.replaced_rows, "row")
+    first = f"{count_of(publication.rows, 'row')} published, replacing {replaced}"
     return f"{first} (by an earlier attempt of this run)" if publication.already else first
 
 
@@ -161,7 +161,7 @@ _ASKED_WHEN = {
 }
 
 
-def asked_by(plan: Plan) -> str:
+def describe_trigger(plan: Plan) -> str:
     """What started the run: `by hand, from the command line`, or an Airflow run by its id."""
     how = next((words for prefix, words in _WHO if plan.trigger.startswith(prefix)), "")
     if plan.trigger == "cli":
@@ -169,12 +169,12 @@ def asked_by(plan: Plan) -> str:
     return f"{plan.trigger} ({how})" if how else plan.trigger
 
 
-def overrides(plan: Plan, definition: Definition) -> tuple[str, ...]:
+def describe_overrides(plan: Plan, definition: Definition) -> tuple[str, ...]:
     """What this run does otherwise than its definition says."""
     said = definition.backfill.mode
     return () if plan.mode == said else (f"mode {plan.mode}, where the definition says {said}",)
 
 
-def approval_text(definition: Definition) -> str:
+def describe_approval(definition: Definition) -> str:
     """When a person is asked before publication."""
     return _ASKED_WHEN[definition.approval.when]

@@ -45,7 +45,7 @@ class _Failing:
         return f"{span}: {', '.join(parts)}" if parts else span
 
 
-def failing_groups(check: Check, unit_ms: int) -> tuple[FailingGroup, ...]:
+def group_failing_rows(check: Check, unit_ms: int) -> tuple[FailingGroup, ...]:
     """The named failing rows of a check, by source partition; windows in a row become one span.
 
     Args:

@@ -11,10 +11,10 @@ from backstream.definition.model import CumulateWindow, Definition, SessionWindo
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
-from backstream.report.formatting import count_text, counted, duration_words, minute_text, share_text
-from backstream.runs.manifest import Manifest, total_fates
+from backstream.report.formatting import count_of, count_text, duration_words, minute_text, share_text
+from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Plan
-from backstream.runs.results import Audit, Check, Outcome, Publication
+from backstream.runs.results import Audit, Check, CheckOutcome, Publication
 from backstream.runs.table_schemas import WINDOWS
 
 FATES = tuple(fate for fate in Fate if fate is not Fate.OUTSIDE)
@@ -28,7 +28,7 @@ FATE_WORDS = {
     Fate.QUARANTINED: "quarantined",
     Fate.OUTSIDE: "outside",
 }
-_GRAVITY = (Outcome.ERROR, Outcome.FAIL, Outcome.WARN, Outcome.INFO, Outcome.PASS)
+_GRAVITY = (CheckOutcome.ERROR, CheckOutcome.FAIL, CheckOutcome.WARN, CheckOutcome.INFO, CheckOutcome.PASS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ReconciledRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciliation:
+class RecordAccounting:
     """`read = sum of fates`, per source partition and over all."""
 
     rows: tuple[ReconciledRow, ...]
@@ -115,7 +115,7 @@ class ChunkRow:
         return ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in timings.items())
 
 
-def totals(frame: pd.DataFrame) -> Totals:
+def compute_totals(frame: pd.DataFrame) -> Totals:
     """Sums of the audit frame; `expected_events` is None where no timetable says."""
     expected = frame[frame["is_expected"]]
     is_known = bool(frame["is_count_known"].any())
@@ -127,11 +127,11 @@ def totals(frame: pd.DataFrame) -> Totals:
     )
 
 
-def reconciliation(
+def account_records(
     manifests: Sequence[Manifest], frame: pd.DataFrame | None, definition: Definition
-) -> Reconciliation:
+) -> RecordAccounting:
     """The sums of all chunks, beside what the windows hold where a record counts once (tumbling windows)."""
-    fates = total_fates(list(manifests))
+    fates = sum_fates(list(manifests))
     held = _held(frame, definition)
     rows = tuple(_row(name, fates[name], held) for name in sorted(fates))
     total = ReconciledRow(
@@ -144,7 +144,9 @@ def reconciliation(
     files = [file for each in manifests for file in each.files.get(WINDOWS, ())]
     is_repeated = isinstance(definition.window.spec(), Sliding | Cumulate)
     behind = sum(file.rows for file in files), sum(file.records for file in files)
-    return Reconciliation(rows, total, sum(each.events_read for each in manifests), outside, *behind, is_repeated)
+    return RecordAccounting(
+        rows, total, sum(each.events_read for each in manifests), outside, *behind, is_repeated
+    )
 
 
 def _row(name: str, counts: dict[str, int], held: dict[str, int] | None) -> ReconciledRow:
@@ -164,7 +166,7 @@ def _outside(manifest: Manifest) -> int:
     return sum(counts.get(Fate.OUTSIDE, 0) for counts in manifest.fates.values())
 
 
-def chunk_rows(plan: Plan, manifests: Sequence[Manifest]) -> tuple[ChunkRow, ...]:
+def list_chunk_rows(plan: Plan, manifests: Sequence[Manifest]) -> tuple[ChunkRow, ...]:
     """Plan against actual, in order of the plan."""
     finished = {manifest.chunk_id: manifest for manifest in manifests}
     return tuple(
@@ -182,7 +184,7 @@ def chunk_rows(plan: Plan, manifests: Sequence[Manifest]) -> tuple[ChunkRow, ...
     )
 
 
-def by_gravity(audit: Audit) -> tuple[Check, ...]:
+def sort_by_severity(audit: Audit) -> tuple[Check, ...]:
     """Checks, the gravest first; in the order of their suite within one gravity."""
     return tuple(sorted(audit.checks, key=lambda check: _GRAVITY.index(check.outcome)))
 
@@ -203,20 +205,20 @@ def input_figures(plan: Plan) -> tuple[int, int, int]:
     )
 
 
-def delivered(frame: pd.DataFrame) -> dict[str, str]:
+def delivery_texts(frame: pd.DataFrame) -> dict[str, str]:
     """Per source partition what came: `8,597 of 9,104 events (94.4 %), 10 windows empty`."""
-    return {str(name): _delivered(totals(rows)) for name, rows in frame.groupby("source_partition")}
+    return {str(name): _delivered(compute_totals(rows)) for name, rows in frame.groupby("source_partition")}
 
 
 def _delivered(found: Totals) -> str:
-    events = counted(found.events, "event")
+    events = count_of(found.events, "event")
     if not found.windows_expected:
         return f"{events}, none expected"
     if found.expected_events is not None:
         came = share_text(found.events, found.expected_events)
-        events = f"{count_text(found.events)} of {counted(found.expected_events, 'event')} ({came})"
+        events = f"{count_text(found.events)} of {count_of(found.expected_events, 'event')} ({came})"
     empty = found.windows_expected - found.windows_present
-    return f"{events}, {counted(empty, 'window')} empty" if empty else events
+    return f"{events}, {count_of(empty, 'window')} empty" if empty else events
 
 
 def snapshot_texts(publication: Publication | None) -> tuple[str, ...]:
@@ -250,7 +252,7 @@ def window_text(definition: Definition) -> str:
     return ", ".join(parts)
 
 
-def summed_text(found: Reconciliation) -> str:
+def accounting_text(found: RecordAccounting) -> str:
     """`23,666 records read = 22,295 on time + 968 late + ..`."""
     parts = [f"{count_text(count)} {words}" for _, count, words in fate_shares(found.total)]
     return f"{count_text(found.read)} records read = {' + '.join(parts) or '0'}"

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from backstream.errors import SpecError
-from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, instant_ms, instant_text, moment
+from backstream.eventtime.instants import (
+    DAY_MS,
+    HOUR_MS,
+    MINUTE_MS,
+    SECOND_MS,
+    instant_ms,
+    instant_text,
+    utc_datetime,
+)
 from backstream.text import share_text
 
 __all__ = [
@@ -11,15 +19,15 @@ __all__ = [
     "at_text",
     "bytes_text",
     "change_text",
+    "count_of",
     "count_text",
-    "counted",
     "day_text",
+    "deviation_text",
     "duration_words",
     "iso_text",
     "limit_text",
     "minute_text",
     "number_text",
-    "off_by_text",
     "second_text",
     "seconds_text",
     "sentence",
@@ -43,7 +51,7 @@ def count_text(count: int) -> str:
     return f"{count:,}"
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
+def count_of(count: int, one: str, many: str | None = None) -> str:
     """`1 file`, `1,484 files`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
@@ -130,7 +138,7 @@ def value_text(text: str) -> str:
         return text
 
 
-def off_by_text(share: float | None) -> str:
+def deviation_text(share: float | None) -> str:
     """How far an actual figure is from the expected one: `+4.2 %`, `-12 %`; empty when not known."""
     if share is None:
         return ""
@@ -139,13 +147,13 @@ def off_by_text(share: float | None) -> str:
 
 def day_text(value_ms: int) -> str:
     """`8 Feb 2013`, the UTC day of an instant."""
-    at = moment(value_ms)
+    at = utc_datetime(value_ms)
     return f"{at.day} {at:%b %Y}"
 
 
 def short_day_text(value_ms: int) -> str:
     """`8 Feb`."""
-    at = moment(value_ms)
+    at = utc_datetime(value_ms)
     return f"{at.day} {at:%b}"
 
 

@@ -31,7 +31,7 @@ _APART = 46.0  # SVG units between labels
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepLine:
     """A line that stays where it is until its next point: CSS class, places and values."""
 
     style: str
@@ -40,7 +40,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ChartMark:
     """A delay that stands out: a line from top to bottom."""
 
     style: str
@@ -48,7 +48,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class DelayChart:
+class DelayCurveChart:
     """Shares against delays, the delays on a scale that begins at zero and then goes by magnitudes."""
 
     label: str
@@ -56,11 +56,11 @@ class DelayChart:
     y: Axis
     top: float
     most_ms: int
-    lines: tuple[Steps, ...]
-    marks: tuple[Mark, ...]
+    lines: tuple[StepLine, ...]
+    marks: tuple[ChartMark, ...]
 
 
-def trend(values: Sequence[float], label: str, lowest: float = 0.0) -> Markup:
+def draw_trend(values: Sequence[float], label: str, lowest: float = 0.0) -> Markup:
     """Shares of 0 to 1 in order of time, as a line; `lowest` is at the bottom."""
     width, height = _TREND
     step = width / max(1, len(values) - 1)
@@ -75,7 +75,7 @@ def trend(values: Sequence[float], label: str, lowest: float = 0.0) -> Markup:
     ).replace(Markup("<svg "), Markup('<svg preserveAspectRatio="none" '))
 
 
-def delay_chart(chart: DelayChart, frame: Frame) -> Markup:
+def draw_delay_curve(chart: DelayCurveChart, frame: Frame) -> Markup:
     """The chart as SVG."""
     scale = frame.height / chart.top
     most = _magnitude(max(chart.most_ms, 1))
@@ -108,7 +108,7 @@ def delay_chart(chart: DelayChart, frame: Frame) -> Markup:
     return _framed(chart, frame, grid + ticks + lines + marks)
 
 
-def _framed(chart: DelayChart, frame: Frame, content: Markup) -> Markup:
+def _framed(chart: DelayCurveChart, frame: Frame, content: Markup) -> Markup:
     middle = frame.top + frame.height / 2
     turn = Markup(' transform="rotate(-90 {} {})"').format(10, _number(middle))
     titles = _text("axis", frame.left + frame.width / 2, frame.bottom + 32, chart.x_title)

@@ -11,7 +11,7 @@ from backstream.lake.ledger import RunRow
 from backstream.report.formatting import count_text, seconds_text
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
-from backstream.runs.results import Outcome
+from backstream.runs.results import CheckOutcome
 
 WINDOW = ("window_start", "window_end")
 SAID = ("change", "aggregate", "old_value", "new_value", "difference", "old_run_id", "new_run_id")
@@ -19,7 +19,7 @@ SAID = ("change", "aggregate", "old_value", "new_value", "difference", "old_run_
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateChange:
+class AggregateTotals:
     """One aggregate: rows that differ, the sum of their differences, and the largest, largest first.
 
     A row has `window_start`, the keys, `change`, `old_value`, `new_value` (text) and `difference`.
@@ -32,18 +32,18 @@ class AggregateChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangeSummary:
     """What a run changed in the published table, or would change; `against` names the state before it."""
 
     is_published: bool
     against: str
     windows: Mapping[str, int]
-    aggregates: tuple[AggregateChange, ...]
+    aggregates: tuple[AggregateTotals, ...]
     old_runs: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Delays:
+class DelayCounts:
     """How long after its event time each record of the range arrived.
 
     `counts` has one number per step of `report.delays.LADDER_MS`, the last for what is longer than all of them;
@@ -56,7 +56,7 @@ class Delays:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RunContext:
     """All of it. What is None or empty is not known; `why_not` may say why.
 
     `own` is the run's row in the ledger; `past` are rows of other runs of the dataset, the newest first;
@@ -64,11 +64,11 @@ class Known:
     """
 
     written_at_ms: int = 0
-    changed: Changed | None = None
+    changed: ChangeSummary | None = None
     own: RunRow | None = None
     past: tuple[RunRow, ...] = ()
-    outcomes: Mapping[str, tuple[Outcome, ...]] = field(default_factory=dict)
-    delays: Delays | None = None
+    outcomes: Mapping[str, tuple[CheckOutcome, ...]] = field(default_factory=dict)
+    delays: DelayCounts | None = None
     why_not: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -86,7 +86,9 @@ class Forecast:
     off_by: float | None
 
 
-def forecasts(plan: Plan, manifests: Sequence[Manifest], rows: int | None, known: Known) -> tuple[Forecast, ...]:
+def compute_forecasts(
+    plan: Plan, manifests: Sequence[Manifest], rows: int | None, known: RunContext
+) -> tuple[Forecast, ...]:
     """Records, rows and seconds of a run: planned or foretold, and actual.
 
     Records are foretold by the files' footers or the arrival index, the others by what past runs of the

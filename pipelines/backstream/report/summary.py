@@ -10,14 +10,14 @@ from typing import Any
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import instant_text
 from backstream.report.completeness_map import range_words
-from backstream.report.descriptions import not_published, published_text
-from backstream.report.failing_rows import failing_groups
-from backstream.report.figures import FATE_WORDS, FATES, by_gravity
-from backstream.report.formatting import change_text, count_text, counted, sentence
-from backstream.report.run_context import Changed, Known
-from backstream.runs.manifest import Manifest, total_fates
+from backstream.report.descriptions import describe_publication, reason_not_published
+from backstream.report.failing_rows import group_failing_rows
+from backstream.report.figures import FATE_WORDS, FATES, sort_by_severity
+from backstream.report.formatting import change_text, count_of, count_text, sentence
+from backstream.report.run_context import ChangeSummary, RunContext
+from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Plan
-from backstream.runs.results import Audit, Check, Outcome, Publication
+from backstream.runs.results import Audit, Check, CheckOutcome, Publication
 
 _MARKS = {"pass": "✅", "info": "📝", "warn": "⚠️", "fail": "❌", "error": "❓", "none": "⏸️"}
 _WINDOWS_NAMED, _CHANGES_NAMED = 5, 3
@@ -25,7 +25,7 @@ _NO_VERDICT = "no verdict"
 
 
 @dataclass(frozen=True, slots=True)
-class Brief:
+class RunSummary:
     """What a run has left, as far as it has come."""
 
     plan: Plan
@@ -33,7 +33,7 @@ class Brief:
     manifests: Sequence[Manifest] = ()
     audit: Audit | None = None
     publication: Publication | None = None
-    known: Known = field(default_factory=Known)
+    known: RunContext = field(default_factory=RunContext)
 
     @property
     def verdict(self) -> str:
@@ -55,9 +55,9 @@ class Brief:
 
     def _outcome(self) -> str:
         if self.publication:
-            return published_text(self.publication)
+            return describe_publication(self.publication)
         unfinished = len(self.plan.chunks) - len(self.manifests)
-        return f"nothing was published: {not_published(self.plan, self.audit, unfinished)}"
+        return f"nothing was published: {reason_not_published(self.plan, self.audit, unfinished)}"
 
     def markdown(self) -> str:
         """The run for a pull request or a chat that knows Markdown; nothing from data is markup."""
@@ -75,9 +75,9 @@ class Brief:
     def _checks(self) -> Iterator[str]:
         if self.audit is None:
             return
-        missed = [check for check in by_gravity(self.audit) if check.outcome is not Outcome.PASS]
+        missed = [check for check in sort_by_severity(self.audit) if check.outcome is not CheckOutcome.PASS]
         passed = len(self.audit.checks) - len(missed)
-        yield f"{passed} of {counted(len(self.audit.checks), 'check')} of suite {_plain(self.audit.suite)} passed."
+        yield f"{passed} of {count_of(len(self.audit.checks), 'check')} of suite {_plain(self.audit.suite)} passed."
         if missed:
             rows = [self._check(check) for check in missed]
             yield "\n".join(["| | check | found | where |", "|---|---|---|---|", *rows])
@@ -85,7 +85,7 @@ class Brief:
     def _check(self, check: Check) -> str:
         named = [
             f"{group.source_partition} {row}".strip()
-            for group in failing_groups(check, self.definition.unit_ms)
+            for group in group_failing_rows(check, self.definition.unit_ms)
             for row in group.rows or ("",)
         ]
         is_more = check.unexpected > len(check.failing) or len(named) > _WINDOWS_NAMED
@@ -108,9 +108,9 @@ class Brief:
             "code_version": plan.code_version,
             "verdict": self.audit.verdict.value if self.audit else None,
             "sentence": self.sentence,
-            "checks": [_told(check) for check in by_gravity(self.audit)] if self.audit else [],
+            "checks": [_told(check) for check in sort_by_severity(self.audit)] if self.audit else [],
             "records_read": sum(each.events_read for each in self.manifests),
-            "fates": total_fates(list(self.manifests)),
+            "fates": sum_fates(list(self.manifests)),
             "published": {
                 "rows": publication.rows,
                 "replaced_rows": publication.replaced_rows,
@@ -132,7 +132,7 @@ def _told(check: Check) -> dict[str, Any]:
 
 
 def _fates(manifests: Sequence[Manifest]) -> Iterator[str]:
-    by_partition = total_fates(list(manifests))
+    by_partition = sum_fates(list(manifests))
     if not by_partition:
         return
     fates = [fate for fate in FATES if any(counts.get(fate) for counts in by_partition.values())]
@@ -143,13 +143,13 @@ def _fates(manifests: Sequence[Manifest]) -> Iterator[str]:
         yield f"| {_plain(name)} | {' | '.join(count_text(count) for count in cells)} |"
 
 
-def _changes(changed: Changed) -> str:
-    counts = ", ".join(f"{counted(count, 'row')} {kind}" for kind, count in changed.windows.items())
+def _changes(changed: ChangeSummary) -> str:
+    counts = ", ".join(f"{count_of(count, 'row')} {kind}" for kind, count in changed.windows.items())
     verb = "Changed" if changed.is_published else "Would change"
     lines = [_plain(f"{verb}: {counts}{f' against {changed.against}' if changed.against else ''}.")]
     for each in changed.aggregates:
         largest = "; ".join(_change(row) for row in each.largest[:_CHANGES_NAMED] if row["difference"])
-        told = f"{each.name}: {counted(each.rows, 'row')}{f', largest {largest}' if largest else ''}"
+        told = f"{each.name}: {count_of(each.rows, 'row')}{f', largest {largest}' if largest else ''}"
         lines.append(f"* {_plain(told)}")
     return "\n".join(lines)
 

@@ -31,7 +31,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class HeatCell:
     """One cell of a heat map."""
 
     column: int
@@ -49,7 +49,7 @@ class HeatGrid:
     rows: int
     x: Axis
     y: Axis
-    cells: tuple[Cell, ...]
+    cells: tuple[HeatCell, ...]
 
 
 @dataclass(frozen=True, slots=True)

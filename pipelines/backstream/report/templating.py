@@ -15,7 +15,7 @@ from backstream.report import completeness_map, failing_rows, figures, formattin
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def environment() -> jinja2.Environment:
+def template_environment() -> jinja2.Environment:
     """Templates of this package, with the words of `report.words` as filters."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -34,29 +34,29 @@ def environment() -> jinja2.Environment:
         "duration": formatting.duration_words,
         "seconds": formatting.seconds_text,
         "change": formatting.change_text,
-        "ms": instant_of,
+        "ms": parse_instant,
         "second": formatting.second_text,
         "value": formatting.value_text,
-        "groups": failing_rows.failing_groups,
+        "groups": failing_rows.group_failing_rows,
     }
     made.globals |= {
-        "counted": formatting.counted,
+        "counted": formatting.count_of,
         "share": formatting.share_text,
         "limit": formatting.limit_text,
         "ago": formatting.ago_text,
-        "off_by": formatting.off_by_text,
+        "off_by": formatting.deviation_text,
         "span_of": lambda since_ms, until_ms: completeness_map.range_words(Interval(since_ms, until_ms)),
         "fates": [(str(fate), figures.FATE_WORDS[fate]) for fate in figures.FATES],
         "aggregates": figures.aggregate_texts,
         "window_text": figures.window_text,
-        "summed": figures.summed_text,
+        "summed": figures.accounting_text,
         "fate_shares": figures.fate_shares,
         "span": completeness_map.range_words,
     }
     return made
 
 
-def instant_of(value: datetime | str) -> int | None:
+def parse_instant(value: datetime | str) -> int | None:
     """Epoch milliseconds of what a table or a file holds; None for text that is no instant."""
     if isinstance(value, datetime):
         return epoch_ms(value)

@@ -17,7 +17,7 @@ BEYOND_MS = 366 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SourceSpan:
     """What a source holds, as far as somebody knows.
 
     `allowed` is its `source.event_time_range`. `events` go from the first to just after the last, empty when there
@@ -36,12 +36,12 @@ class Held:
 
     def days(self, now_ms: int) -> Interval:
         """The whole UTC days that may be asked for at all."""
-        allowed, ahead_ms = whole_days(self.allowed), _day_after(now_ms) + AHEAD_MS
+        allowed, ahead_ms = round_to_days(self.allowed), _day_after(now_ms) + AHEAD_MS
         events_end_ms = _day_after(self.events.end_ms) if self.events and self.has_events else ahead_ms
         return Interval(allowed.start_ms, min(allowed.end_ms, max(ahead_ms, events_end_ms)))
 
 
-def require_possible(interval: Interval, reads: Interval, held: Held, now_ms: int) -> None:
+def require_range_in_source(interval: Interval, reads: Interval, held: SourceSpan, now_ms: int) -> None:
     """Check that a range can have events, and has some; days without any may lie between and beside them.
 
     Args:
@@ -61,7 +61,7 @@ def require_possible(interval: Interval, reads: Interval, held: Held, now_ms: in
     if interval.end_ms > days.end_ms:
         limit, got = instant_text(days.end_ms), instant_text(interval.end_ms)
         why = f"{held.where}, source.event_time_range"
-        if days.end_ms < whole_days(held.allowed).end_ms:
+        if days.end_ms < round_to_days(held.allowed).end_ms:
             why = f"now is {instant_text(now_ms // 1_000 * 1_000)}"
         msg = f"until must not be after {limit}, got {got} ({why})"
         raise RangeError(msg + _facts(held, days), "until")
@@ -73,7 +73,7 @@ def _require_events(interval: Interval, reads: Interval, events: Interval, said:
     if not reads.overlaps(events):
         msg = f"no event in range {interval} {said}"
         raise RangeError(msg, "until" if interval.start_ms < events.start_ms else "since")
-    days = whole_days(events)
+    days = round_to_days(events)
     for end, which, beyond_ms in (
         ("since", "first", days.start_ms - interval.start_ms),
         ("until", "last", interval.end_ms - days.end_ms),
@@ -83,7 +83,7 @@ def _require_events(interval: Interval, reads: Interval, events: Interval, said:
             raise RangeError(msg, end)
 
 
-def whole_days(interval: Interval) -> Interval:
+def round_to_days(interval: Interval) -> Interval:
     """The UTC days that hold an interval."""
     return Interval(interval.start_ms // DAY_MS * DAY_MS, -(-interval.end_ms // DAY_MS) * DAY_MS)
 
@@ -92,13 +92,13 @@ def _day_after(value_ms: int) -> int:
     return -(-value_ms // DAY_MS) * DAY_MS
 
 
-def _facts(held: Held, days: Interval) -> str:
+def _facts(held: SourceSpan, days: Interval) -> str:
     if held.events is None:
         return _hint(days)
     if not held.has_events:
         return f"\n  {held.dataset} has no event at all"
     first, last = instant_text(held.events.start_ms), instant_text(held.events.end_ms - 1)
-    return f"\n  {held.dataset} has events from {first} to {last}{_hint(whole_days(held.events))}"
+    return f"\n  {held.dataset} has events from {first} to {last}{_hint(round_to_days(held.events))}"
 
 
 def _hint(days: Interval) -> str:

@@ -12,7 +12,7 @@ MOST_TOGETHER = 64
 """Chunks: each is a column where records are counted."""
 
 
-def together(chunks: Sequence[Chunk], most_events: int) -> Iterator[Sequence[Chunk]]:
+def group_chunks(chunks: Sequence[Chunk], most_events: int) -> Iterator[Sequence[Chunk]]:
     """Chunks that are to run as one: side by side, all but the last equally long, with few events in all.
 
     Args:
@@ -44,7 +44,9 @@ MOST_BATCHES = 100
 """Spark jobs per run, at most; a run of more chunks has several chunks per job."""
 
 
-def batches(chunks: Sequence[Chunk], most_events: int, parallelism: int | None = None) -> list[tuple[Chunk, ...]]:
+def batch_groups(
+    chunks: Sequence[Chunk], most_events: int, parallelism: int | None = None
+) -> list[tuple[Chunk, ...]]:
     """The chunks in their order, in batches whose sizes differ by one at most.
 
     Args:
@@ -52,7 +54,7 @@ def batches(chunks: Sequence[Chunk], most_events: int, parallelism: int | None =
         most_events: up to which chunks are run as one; see `together`.
         parallelism: how many batches; None: as many as are not run as one, and no more than Airflow shows well.
     """
-    apart = sum(1 for _ in together(chunks, most_events))
+    apart = sum(1 for _ in group_chunks(chunks, most_events))
     count = min(len(chunks), parallelism or min(apart, MOST_BATCHES))
     bounds = [len(chunks) * number // count for number in range(count + 1)] if count else [0]
     return [tuple(chunks[start:end]) for start, end in pairwise(bounds)]

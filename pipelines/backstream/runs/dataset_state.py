@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from backstream.eventtime.intervals import Interval
-from backstream.runs.home import read_json, write_json
+from backstream.runs.home import load_json, write_json
 
 
 @dataclass(frozen=True, slots=True)
-class DayNote:
+class DayIssue:
     """What is to be said of one UTC day: `kind` is a seal or `stale`; `windows` 0 where none can be named."""
 
     day_ms: int
@@ -26,7 +26,7 @@ class DayNote:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class DatasetState:
     """One look at a dataset. The days are those of its events, `[first_day_ms, end_day_ms)`; None: no event.
 
     `unsealed` is None where nobody asks for seals; `problems` say what could not be found out, and why.
@@ -36,8 +36,8 @@ class Observation:
     at_ms: int
     first_day_ms: int | None
     end_day_ms: int | None
-    unsealed: tuple[DayNote, ...] | None
-    stale: tuple[DayNote, ...]
+    unsealed: tuple[DayIssue, ...] | None
+    stale: tuple[DayIssue, ...]
     problems: tuple[str, ...] = ()
 
     @property
@@ -66,14 +66,14 @@ class Observation:
         Raises:
             LedgerError: when there is no such file, or it holds none.
         """
-        content = read_json(path, "observation")
+        content = load_json(path, "observation")
         unsealed = content["unsealed"]
         notes = {"unsealed": None if unsealed is None else _notes(unsealed), "stale": _notes(content["stale"])}
         return cls(**content | notes | {"problems": tuple(content["problems"])})
 
 
 @dataclass(frozen=True, slots=True)
-class DayFigures:
+class DayTotals:
     """What a run counted in the windows of one UTC day.
 
     `flagged`: how many of its windows are why a verdict is less than pass: missing, unaccounted for, or too late
@@ -90,21 +90,21 @@ class DayFigures:
     flagged: int
 
 
-def write_figures(path: Path, figures: Sequence[DayFigures]) -> None:
+def write_day_totals(path: Path, figures: Sequence[DayTotals]) -> None:
     """Write as JSON by atomic rename."""
-    names = list(DayFigures.__dataclass_fields__)
+    names = list(DayTotals.__dataclass_fields__)
     write_json(path, {"columns": names, "days": [[getattr(each, name) for name in names] for each in figures]})
 
 
-def read_figures(path: Path) -> list[DayFigures]:
+def load_day_totals(path: Path) -> list[DayTotals]:
     """The figures in a file.
 
     Raises:
         LedgerError: when there is no such file.
     """
-    content = read_json(path, "day figures")
-    return [DayFigures(**dict(zip(content["columns"], values, strict=True))) for values in content["days"]]
+    content = load_json(path, "day figures")
+    return [DayTotals(**dict(zip(content["columns"], values, strict=True))) for values in content["days"]]
 
 
-def _notes(content: Iterable[dict[str, Any]]) -> tuple[DayNote, ...]:
-    return tuple(DayNote(**each) for each in content)
+def _notes(content: Iterable[dict[str, Any]]) -> tuple[DayIssue, ...]:
+    return tuple(DayIssue(**each) for each in content)

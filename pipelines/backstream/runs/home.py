@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backstream.errors import LedgerError, unwritable
+from backstream.errors import LedgerError, storage_error
 
 HOME_VARIABLE = "BACKSTREAM_HOME"
 DEFINITIONS_VARIABLE = "BACKSTREAM_DEFINITIONS"
@@ -157,12 +157,12 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         StorageError: when it cannot be written, as on a full disk.
     """
-    with replacing(path) as draft:
+    with replace_file(path) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replace_file(path: Path) -> Iterator[Path]:
     """A draft to be written, which takes a file's place when the block ends: readers see the old or the new one.
 
     Raises:
@@ -175,18 +175,18 @@ def replacing(path: Path) -> Iterator[Path]:
         draft.replace(path)
     except OSError as error:
         what = f"cannot write {path.name}"
-        raise unwritable(what, path.parent, error) from error
+        raise storage_error(what, path.parent, error) from error
     finally:
         with suppress(OSError):  # its folder may not be there
             draft.unlink(missing_ok=True)
 
 
-def drafts(folder: Path) -> Iterator[Path]:
+def list_drafts(folder: Path) -> Iterator[Path]:
     """What writers that were killed have left anywhere under a folder, and what others are writing right now."""
     return (path for path in folder.rglob(".*") if _DRAFT.fullmatch(path.name))
 
 
-def read_json(path: Path, what: str) -> dict[str, Any]:
+def load_json(path: Path, what: str) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:

@@ -14,7 +14,7 @@ HIDDEN = "a name that begins with _ or ."
 OTHER_SUFFIX = f"another suffix than {', '.join(SUFFIXES)}"
 
 
-def why_ignored(parts: Sequence[str]) -> str | None:
+def reason_ignored(parts: Sequence[str]) -> str | None:
     """Return why a file is not data, by its path within the source; None: it is data.
 
     Spark, too, leaves out what begins with `_` or `.`: writers keep their own notes under such names.
@@ -25,7 +25,7 @@ def why_ignored(parts: Sequence[str]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class FileList:
     """Some files: how many, and the first ten by name."""
 
     count: int = 0

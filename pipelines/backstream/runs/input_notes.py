@@ -13,7 +13,7 @@ GONE_HINT = (
 )
 
 
-def input_notes(plan: Plan) -> list[tuple[str, str]]:
+def describe_inputs(plan: Plan) -> list[tuple[str, str]]:
     """Return a label and a sentence for each note; none of a source that holds what it should."""
     return [*_left_out(plan), *_changed(plan)]
 

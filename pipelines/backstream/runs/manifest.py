@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from backstream.errors import LedgerError, PlanError
 from backstream.eventtime.instants import instant_text
-from backstream.runs.home import Home, read_json, write_json
+from backstream.runs.home import Home, load_json, write_json
 from backstream.runs.parquet_footer import Footer
 from backstream.runs.plan import Chunk, InputFile, Plan
 
@@ -78,7 +78,7 @@ class Manifest:
         Raises:
             LedgerError: when there is no such file, or its content was changed after it was written.
         """
-        content: dict[str, Any] = read_json(path, "manifest")
+        content: dict[str, Any] = load_json(path, "manifest")
         if content.pop(_DIGEST, None) != _digest(content):
             msg = f"the manifest of chunk {content.get('chunk_id')} was changed after it was written\n  {path}"
             raise LedgerError(msg)
@@ -92,7 +92,7 @@ def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def total_fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:
+def sum_fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:
     """Fates per source partition over all chunks. `outside` is left out: the owning chunk counts the record."""
     total: dict[str, dict[str, int]] = {}
     for manifest in manifests:
@@ -108,12 +108,12 @@ _SHOWN = 10
 _NS_PER_MS = 1_000_000
 
 
-def unfinished(plan: Plan) -> list[str]:
+def list_unfinished_chunks(plan: Plan) -> list[str]:
     """The chunks that are not done."""
-    return [chunk.chunk_id for chunk in plan.chunks if finished(plan, chunk) is None]
+    return [chunk.chunk_id for chunk in plan.chunks if load_finished_chunks(plan, chunk) is None]
 
 
-def finished(plan: Plan, chunk: Chunk) -> Manifest | None:
+def load_finished_chunks(plan: Plan, chunk: Chunk) -> Manifest | None:
     """What a chunk left; None while it is not done, or when its files are gone before they were published.
 
     After the publication they may be gone: another run has replaced them since.
@@ -125,16 +125,16 @@ def finished(plan: Plan, chunk: Chunk) -> Manifest | None:
     return manifest if plan.folder.publication.exists() or manifest.is_staged() else None
 
 
-def require_inputs(plan: Plan) -> None:
+def require_unchanged_inputs(plan: Plan) -> None:
     """Check that every input file of a plan is there as it was planned.
 
     Raises:
         PlanError: naming the files that are gone or changed, ten at most, and how many there are.
     """
-    require_files(plan.inputs, f"run {plan.run_id}")
+    require_input_files(plan.inputs, f"run {plan.run_id}")
 
 
-def require_files(files: Sequence[InputFile], what: str) -> None:
+def require_input_files(files: Sequence[InputFile], what: str) -> None:
     """Check that some input files are there as they were planned.
 
     Args:
@@ -153,7 +153,7 @@ def require_files(files: Sequence[InputFile], what: str) -> None:
         raise PlanError(msg)
 
 
-def other_code(plan: Plan, running: str) -> str | None:
+def version_warning(plan: Plan, running: str) -> str | None:
     """A warning when the code that runs is not the one that made the plan; None when it is."""
     if plan.code_version == running:
         return None
@@ -184,7 +184,7 @@ def home_of(plan: Plan) -> Home:
     return Home(Path(plan.home))
 
 
-def manifests_of(plan: Plan) -> list[Manifest]:
+def load_manifests(plan: Plan) -> list[Manifest]:
     """The manifests that are there, in the order of the plan's chunks."""
     files = (plan.folder.manifest(chunk.chunk_id) for chunk in plan.chunks)
     return [Manifest.read(file) for file in files if file.exists()]

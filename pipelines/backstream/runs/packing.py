@@ -8,32 +8,32 @@ from itertools import groupby, pairwise
 from typing import Any
 
 
-def columns(items: Sequence[object], kind: type) -> dict[str, list[Any]]:
+def to_columns(items: Sequence[object], kind: type) -> dict[str, list[Any]]:
     """The values of each field of a dataclass, over all items."""
     return {each.name: [getattr(item, each.name) for item in items] for each in fields(kind)}
 
 
-def rows(by_name: Mapping[str, Sequence[Any]], kind: type) -> Iterable[tuple[Any, ...]]:
+def from_columns(by_name: Mapping[str, Sequence[Any]], kind: type) -> Iterable[tuple[Any, ...]]:
     """The values of each item, in the order of the dataclass's fields."""
     return zip(*(by_name[each.name] for each in fields(kind)), strict=True)
 
 
-def counted(values: Sequence[Any]) -> list[list[Any]]:
+def run_lengths(values: Sequence[Any]) -> list[list[Any]]:
     """Each value once for all that follow it and are equal, with how many they are."""
     return [[value, len([*same])] for value, same in groupby(values)]
 
 
-def uncounted(pairs: Sequence[tuple[Any, int]]) -> list[Any]:
+def expand_run_lengths(pairs: Sequence[tuple[Any, int]]) -> list[Any]:
     """The values that were counted."""
     return [value for value, count in pairs for _ in range(count)]
 
 
-def steps(values: Sequence[int]) -> list[int]:
+def to_deltas(values: Sequence[int]) -> list[int]:
     """The first value, then each one's distance from the one before; `itertools.accumulate` undoes it."""
     return [*values[:1], *(after - before for before, after in pairwise(values))]
 
 
-def ranges(numbers: Sequence[int]) -> str:
+def to_ranges(numbers: Sequence[int]) -> str:
     """Numbers as text: `0-3,7`."""
     found: list[list[int]] = []
     for number in numbers:
@@ -44,7 +44,7 @@ def ranges(numbers: Sequence[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
 
 
-def positions(text: str) -> tuple[int, ...]:
+def expand_ranges(text: str) -> tuple[int, ...]:
     """The numbers that `ranges` has written."""
     ends = [each.split("-") for each in text.split(",") if each]
     return tuple(number for each in ends for number in range(int(each[0]), int(each[-1]) + 1))

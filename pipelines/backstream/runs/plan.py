@@ -15,10 +15,18 @@ from typing import Any, Self
 
 from backstream.errors import PlanError
 from backstream.eventtime.intervals import Interval, LocalDays
-from backstream.runs.home import Home, RunFolder, read_json, write_text
-from backstream.runs.input_files import Files, SkippedFile
-from backstream.runs.packing import columns, counted, positions, ranges, rows, steps, uncounted
-from backstream.runs.plan_summary import Summary
+from backstream.runs.home import Home, RunFolder, load_json, write_text
+from backstream.runs.input_files import FileList, SkippedFile
+from backstream.runs.packing import (
+    expand_ranges,
+    expand_run_lengths,
+    from_columns,
+    run_lengths,
+    to_columns,
+    to_deltas,
+    to_ranges,
+)
+from backstream.runs.plan_summary import PlanSummary
 
 PLAN_VERSION = 2
 _HASH_LENGTH = 12
@@ -149,11 +157,11 @@ class Plan:
     gate_override: str = ""
     local_days: LocalDays | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
-    absent: Mapping[str, Files] = field(default_factory=dict)
-    ignored: Mapping[str, Files] = field(default_factory=dict)
+    absent: Mapping[str, FileList] = field(default_factory=dict)
+    ignored: Mapping[str, FileList] = field(default_factory=dict)
     skipped: tuple[SkippedFile, ...] = ()
     damaged: tuple[InputFile, ...] = ()
-    gone: Files = field(default_factory=Files)
+    gone: FileList = field(default_factory=FileList)
 
     @cached_property
     def plan_hash(self) -> str:
@@ -164,7 +172,7 @@ class Plan:
         """Without what was not said: a plan that overrides nothing is the same as before one could."""
         unsaid = {name for name in _MAY_BE_UNSAID if not getattr(self, name)}
         said = asdict(replace(self, inputs=(), chunks=()))
-        packed = {"inputs": columns(self.inputs, InputFile), "chunks": _packed(self.chunks)}
+        packed = {"inputs": to_columns(self.inputs, InputFile), "chunks": _packed(self.chunks)}
         return {name: value for name, value in (said | packed).items() if name not in unsaid}
 
     @property
@@ -183,9 +191,9 @@ class Plan:
         return RunFolder(Path(self.home) / "runs" / self.dataset / self.run_id)
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> PlanSummary:
         """As much of it as pages show."""
-        return Summary(
+        return PlanSummary(
             dataset=self.dataset,
             run_id=self.run_id,
             plan_hash=self.plan_hash,
@@ -235,7 +243,7 @@ class Plan:
             LedgerError: when there is no such file.
             PlanError: when another version wrote it, or its content does not match its hash.
         """
-        content = read_json(path, "plan")
+        content = load_json(path, "plan")
         recorded = content.pop("plan_hash", None)
         content.pop("run_id", None)
         if content.get("plan_version") != PLAN_VERSION:
@@ -271,7 +279,7 @@ def _typed(content: Mapping[str, Any]) -> dict[str, Any]:
         "local_days": LocalDays(**asked) if asked else None,
         "mode": Mode(content["mode"]),
         "fidelity": Fidelity(content["fidelity"]),
-        "inputs": tuple(InputFile(*values) for values in rows(content["inputs"], InputFile)),
+        "inputs": tuple(InputFile(*values) for values in from_columns(content["inputs"], InputFile)),
         "chunks": _unpacked(content["chunks"]),
         "tables": {
             suffix: PlannedTable(**each | {"columns": tuple(tuple(column) for column in each["columns"])})
@@ -285,18 +293,18 @@ _INSTANTS = ("start_ms", "end_ms", "read_until_ms")
 
 def _packed(chunks: Sequence[Chunk]) -> dict[str, Any]:
     """Chunks by columns: equally long ones cost little more than their numbers of events."""
-    found = columns(chunks, Chunk)
-    found |= {name: steps(found[name]) for name in _INSTANTS}
-    found["files"] = [ranges(files) for files in found["files"]]
-    return {name: counted(values) for name, values in found.items()}
+    found = to_columns(chunks, Chunk)
+    found |= {name: to_deltas(found[name]) for name in _INSTANTS}
+    found["files"] = [to_ranges(files) for files in found["files"]]
+    return {name: run_lengths(values) for name, values in found.items()}
 
 
 def _unpacked(packed: Mapping[str, Sequence[tuple[Any, int]]]) -> tuple[Chunk, ...]:
-    found = {name: uncounted(values) for name, values in packed.items()}
+    found = {name: expand_run_lengths(values) for name, values in packed.items()}
     found |= {name: list(accumulate(found[name])) for name in _INSTANTS}
-    found["files"] = [positions(text) for text in found["files"]]
-    return tuple(Chunk(*values) for values in rows(found, Chunk))
+    found["files"] = [expand_ranges(text) for text in found["files"]]
+    return tuple(Chunk(*values) for values in from_columns(found, Chunk))
 
 
-def _files(content: Mapping[str, Any]) -> dict[str, Files]:
-    return {name: Files(each.get("count", 0), tuple(each.get("first", ()))) for name, each in content.items()}
+def _files(content: Mapping[str, Any]) -> dict[str, FileList]:
+    return {name: FileList(each.get("count", 0), tuple(each.get("first", ()))) for name, each in content.items()}

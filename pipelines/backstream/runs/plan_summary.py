@@ -9,11 +9,11 @@ from typing import Self
 
 from backstream.errors import LedgerError
 from backstream.eventtime.intervals import Interval
-from backstream.runs.home import read_json, write_json
+from backstream.runs.home import load_json, write_json
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class PlanSummary:
     """One planned run. `expected_events` is by chunk; `staging` are the folders in which it stages files."""
 
     dataset: str
@@ -43,7 +43,7 @@ class Summary:
         Raises:
             LedgerError: when there is no such file, or it holds none.
         """
-        content = read_json(path, "summary of a plan")
+        content = load_json(path, "summary of a plan")
         try:
             return cls(**content | {"staging": tuple(content["staging"])})
         except (KeyError, TypeError) as error:

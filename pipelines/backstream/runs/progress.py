@@ -42,7 +42,7 @@ class Progress:
         return f"{counted}, {low if low == high else f'{low} to {high}'} min left"
 
 
-def progress_of(plan: Plan) -> Progress:
+def load_progress(plan: Plan) -> Progress:
     """How far the chunks of a plan have come, from the manifests that are there."""
     done, left = [], []
     for chunk in plan.chunks:
@@ -51,10 +51,10 @@ def progress_of(plan: Plan) -> Progress:
             done.append(Manifest.read(file))
         else:
             left.append(chunk.expected_events)
-    return Progress(len(done), len(plan.chunks), seconds_left(timings(_expected(plan), done), left))
+    return Progress(len(done), len(plan.chunks), estimate_seconds_left(load_timings(_expected(plan), done), left))
 
 
-def timings(expected: Mapping[str, int], manifests: Iterable[Manifest]) -> list[ChunkTiming]:
+def load_timings(expected: Mapping[str, int], manifests: Iterable[Manifest]) -> list[ChunkTiming]:
     """What each finished chunk took; chunks that ran as one count as one.
 
     Args:
@@ -82,7 +82,7 @@ def _rounded_up(seconds: float) -> int:
     return math.ceil(seconds * SECOND_MS / MINUTE_MS)
 
 
-def seconds_left(done: Sequence[ChunkTiming], left: Sequence[int]) -> tuple[float, float] | None:
+def estimate_seconds_left(done: Sequence[ChunkTiming], left: Sequence[int]) -> tuple[float, float] | None:
     """Between how many seconds and how many the rest will take; None: unknown, no chunk with events is done yet.
 
     The quartiles of the finished chunks' seconds per expected event, times the events left, by as many chunks at

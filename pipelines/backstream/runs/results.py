@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from backstream.runs.home import read_json, write_json
+from backstream.runs.home import load_json, write_json
 
 
 class Severity(StrEnum):
@@ -19,7 +19,7 @@ class Severity(StrEnum):
     INFO = "info"
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """What became of one check."""
 
     PASS = "pass"  # noqa: S105 - an outcome, not a password
@@ -57,7 +57,7 @@ class Check:
     name: str
     expectation: str
     severity: Severity
-    outcome: Outcome
+    outcome: CheckOutcome
     observed: str = ""
     column: str | None = None
     limit: str = ""
@@ -99,18 +99,18 @@ class Audit:
         Raises:
             LedgerError: when there is no such file.
         """
-        content = read_json(path, "verdict")
+        content = load_json(path, "verdict")
         return cls(**content | {"verdict": Verdict(content["verdict"]), "checks": _checks(content["checks"])})
 
 
-def verdict_over(checks: Sequence[Check]) -> Verdict:
+def worst_verdict(checks: Sequence[Check]) -> Verdict:
     """The gravest outcome: error over fail over warn; nothing checked at all is an error."""
     outcomes = {check.outcome for check in checks}
-    if not checks or Outcome.ERROR in outcomes:
+    if not checks or CheckOutcome.ERROR in outcomes:
         return Verdict.ERROR
-    if Outcome.FAIL in outcomes:
+    if CheckOutcome.FAIL in outcomes:
         return Verdict.FAIL
-    return Verdict.WARN if Outcome.WARN in outcomes else Verdict.PASS
+    return Verdict.WARN if CheckOutcome.WARN in outcomes else Verdict.PASS
 
 
 def _checks(content: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
@@ -119,7 +119,7 @@ def _checks(content: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
             **dict(each)
             | {
                 "severity": Severity(each["severity"]),
-                "outcome": Outcome(each["outcome"]),
+                "outcome": CheckOutcome(each["outcome"]),
                 "failing": tuple(each["failing"]),
             }
         )
@@ -128,7 +128,7 @@ def _checks(content: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ApprovalDecision:
     """The answer, who gave it (empty: nobody did in time), and when, as ISO 8601 text."""
 
     is_approved: bool
@@ -150,7 +150,7 @@ class Decision:
         """The decision in a file; None when there is no such file."""
         if not path.exists():
             return None
-        content: dict[str, Any] = read_json(path, "decision")
+        content: dict[str, Any] = load_json(path, "decision")
         return cls(**content)
 
 
@@ -187,7 +187,7 @@ class Publication:
         Raises:
             LedgerError: when there is no such file.
         """
-        content: dict[str, Any] = read_json(path, "publication")
+        content: dict[str, Any] = load_json(path, "publication")
         return cls(**content)
 
 
@@ -196,6 +196,6 @@ def rollback_id(run_id: str) -> str:
     return f"{_ROLLBACK}{run_id}"
 
 
-def run_undone(rollback: str) -> str | None:
+def undone_run_id(rollback: str) -> str | None:
     """The run that a rollback undid, by the id of the rollback; None: it is no rollback."""
     return rollback.removeprefix(_ROLLBACK) if rollback.startswith(_ROLLBACK) else None

@@ -25,7 +25,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermarks import Emission, EmissionModel, Topology
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
-from backstream.runs.home import replacing
+from backstream.runs.home import replace_file
 from backstream.runs.plan import InputFile
 
 FixedWindow = Tumbling | Sliding | Cumulate
@@ -54,10 +54,10 @@ class BucketGrid:
 
         The bounded watermark is `max - delay - 1`, so it reaches `end - 1` with an event at `end + delay`.
         """
-        step_ms = ends_every_ms(window)
+        step_ms = window_end_step_ms(window)
         idle_ms = emission.strategy.idle_timeout_ms
         width_ms = min(idle_ms, HOUR_MS) if idle_ms else HOUR_MS
-        first_cut_ms = (window.offset_ms + window.size_ms + delay_ms(emission)) % step_ms
+        first_cut_ms = (window.offset_ms + window.size_ms + index_delay_ms(emission)) % step_ms
         return cls(step_ms, first_cut_ms, allowed_lateness_ms % step_ms, width_ms)
 
     def bucket(self, cut_ms: int, *, is_second: bool) -> int:
@@ -66,19 +66,19 @@ class BucketGrid:
         return 2 * (base_ms // self.step_ms) + (1 if is_second else 0)
 
 
-def ends_every_ms(window: FixedWindow) -> int:
+def window_end_step_ms(window: FixedWindow) -> int:
     """How far apart windows end."""
     if isinstance(window, Tumbling):
         return window.size_ms
     return window.slide_ms if isinstance(window, Sliding) else window.step_ms
 
 
-def delay_ms(emission: Emission) -> int:
+def index_delay_ms(emission: Emission) -> int:
     """By how much a watermark stays behind the greatest event time, besides its one millisecond."""
     return emission.strategy.delay_ms if emission.strategy.kind is StrategyKind.BOUNDED else 0
 
 
-def is_told_by_index(emission: Emission) -> bool:
+def is_index_exact(emission: Emission) -> bool:
     """Whether the index says all that these watermarks depend on."""
     strategy = emission.strategy
     is_plain = not emission.releases_ended and emission.model is EmissionModel.TICK and strategy.interval_ms > 0
@@ -204,7 +204,7 @@ class ArrivalIndex:
 
 def write_batch(folder: IndexFolder, rows: pa.Table, name: str) -> None:
     """Add a batch by atomic rename."""
-    with replacing(folder.path / f"batch-{name}.parquet") as draft:
+    with replace_file(folder.path / f"batch-{name}.parquet") as draft:
         pq.write_table(rows.select(_SCHEMA.names).cast(_SCHEMA), draft)
 
 

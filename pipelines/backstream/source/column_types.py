@@ -30,13 +30,13 @@ _WIDENED = (("tinyint", "smallint", "int", "bigint"), ("float", "double"))
 """Each type of a list holds all values of those before it, and Spark reads a column of theirs as one of it."""
 
 
-def spark_type(kind: pa.DataType) -> str | None:
+def spark_type_of_arrow(kind: pa.DataType) -> str | None:
     """Return how Spark names an Arrow type; None for one that Spark cannot read.
 
     Nanoseconds are numbers to Spark 4.3: `TIMESTAMP(NANOS)` can be read as `bigint`, and as nothing else.
     """
     if pa.types.is_dictionary(kind):
-        return spark_type(kind.value_type)  # pandas' categories; in the file they are plain
+        return spark_type_of_arrow(kind.value_type)  # pandas' categories; in the file they are plain
     if pa.types.is_nested(kind):
         return _nested_type(kind)
     if pa.types.is_decimal(kind):
@@ -50,14 +50,14 @@ def spark_type(kind: pa.DataType) -> str | None:
 
 def _nested_type(kind: pa.DataType) -> str | None:
     if pa.types.is_map(kind):
-        inner = [spark_type(kind.key_type), spark_type(kind.item_type)]
+        inner = [spark_type_of_arrow(kind.key_type), spark_type_of_arrow(kind.item_type)]
         return None if None in inner else f"map<{inner[0]},{inner[1]}>"
     if pa.types.is_struct(kind):
-        fields = [(field.name, spark_type(field.type)) for field in kind]
-        told = ",".join(f"{quoted(name)}:{each}" for name, each in fields)
+        fields = [(field.name, spark_type_of_arrow(field.type)) for field in kind]
+        told = ",".join(f"{quote_column(name)}:{each}" for name, each in fields)
         return None if any(each is None for _, each in fields) else f"struct<{told}>"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        element = spark_type(kind.value_type)
+        element = spark_type_of_arrow(kind.value_type)
         return None if element is None else f"array<{element}>"
     return None
 
@@ -66,15 +66,15 @@ def type_name(kind: pa.DataType) -> str:
     """Return what a type is called to people."""
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return NANOSECONDS
-    return spark_type(kind) or str(kind)
+    return spark_type_of_arrow(kind) or str(kind)
 
 
-def quoted(name: str) -> str:
+def quote_column(name: str) -> str:
     """Return a column's name as Spark's SQL takes it, whatever is in it."""
     return f"`{name.replace('`', '``')}`"
 
 
-def wider(one: str, other: str) -> str | None:
+def common_type(one: str, other: str) -> str | None:
     """Return the type of two that holds all values of both, or one that does; None: there is none.
 
     Only what Spark's Parquet reader widens by itself: smaller integers, floats, and decimals of the same scale.
@@ -97,7 +97,7 @@ def _decimal(kind: str) -> tuple[int, int] | None:
     return int(precision), int(scale)
 
 
-def alike(paths: Iterable[str]) -> list[tuple[Mapping[str, str], list[str]]]:
+def group_by_schema(paths: Iterable[str]) -> list[tuple[Mapping[str, str], list[str]]]:
     """Return files in groups of the same columns, each with the Spark SQL types of these."""
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for path in paths:
@@ -115,5 +115,7 @@ def _columns(path: str) -> dict[str, str]:
     }
     schema = metadata.schema.to_arrow_schema()
     times = Counter(name.lower() for name in schema.names)
-    kinds = {field.name: "timestamp" if field.name in int96 else spark_type(field.type) for field in schema}
+    kinds = {
+        field.name: "timestamp" if field.name in int96 else spark_type_of_arrow(field.type) for field in schema
+    }
     return {name: kind for name, kind in kinds.items() if kind is not None and times[name.lower()] == 1}

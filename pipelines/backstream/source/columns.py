@@ -8,26 +8,26 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from backstream.definition.aggregates import columns_named, require_columns
+from backstream.definition.aggregates import require_columns, source_columns
 from backstream.definition.model import Definition
-from backstream.definition.time_columns import no_instant
+from backstream.definition.time_columns import reason_not_a_time
 from backstream.errors import ContractError, PlanError
-from backstream.runs.input_files import Files
-from backstream.source.column_types import NANOSECONDS, spark_type, type_name, wider
-from backstream.source.files import Shape
+from backstream.runs.input_files import FileList
+from backstream.source.column_types import NANOSECONDS, common_type, spark_type_of_arrow, type_name
+from backstream.source.files import SchemaGroup
 
 _COLUMN = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class SourceColumns:
     """The Spark SQL type of each column that a definition names, and the files that lack some of them."""
 
     types: Mapping[str, str]
-    absent: Mapping[str, Files]
+    absent: Mapping[str, FileList]
 
 
-def columns_of(shapes: Iterable[Shape], definition: Definition, where: str) -> Columns:
+def resolve_columns(shapes: Iterable[SchemaGroup], definition: Definition, where: str) -> SourceColumns:
     """Return the columns that a definition names, of all files; those that it does not name may be as they are.
 
     Raises:
@@ -40,7 +40,7 @@ def columns_of(shapes: Iterable[Shape], definition: Definition, where: str) -> C
     known = {field.name: type_name(field.type) for shape in ordered for field in shape.schema}
     require_columns(definition, known, where)
     types, absent = {}, {}
-    for name in columns_named(definition):
+    for name in source_columns(definition):
         holding = [shape for shape in ordered if name in shape.schema.names]
         with_rows = [shape for shape in holding if shape.has_rows]
         types[name] = _type_in_all(name, with_rows or holding)
@@ -50,17 +50,17 @@ def columns_of(shapes: Iterable[Shape], definition: Definition, where: str) -> C
             path for shape in ordered if shape.has_rows and name not in shape.schema.names for path in shape.paths
         ]
         if lacking:
-            absent[name] = Files.of(lacking)
+            absent[name] = FileList.of(lacking)
     _require_instants(definition, types, where)
-    return Columns(types, absent)
+    return SourceColumns(types, absent)
 
 
-def _type_in_all(name: str, shapes: Sequence[Shape]) -> str:
+def _type_in_all(name: str, shapes: Sequence[SchemaGroup]) -> str:
     first, kind = shapes[0], ""
     widest = first
     for shape in shapes:
         found = _readable_type(name, shape.schema.field(name).type, shape.paths[0])
-        together = wider(kind, found) if kind else found
+        together = common_type(kind, found) if kind else found
         if together is None:
             raise _two_types(name, (kind, widest.paths[0]), (found, shape.paths[0]))
         if together != kind:
@@ -75,7 +75,7 @@ def _readable_type(name: str, kind: pa.DataType, path: str) -> str:
             "hint: write microseconds; pyarrow does with coerce_timestamps='us'"
         )
         raise PlanError(msg)
-    found = spark_type(kind)
+    found = spark_type_of_arrow(kind)
     if found is None:
         msg = f"column {name!r} is of a type that Spark cannot read: {kind} ({path})"
         raise PlanError(msg)
@@ -87,7 +87,7 @@ def _two_types(name: str, one: tuple[str, str], other: tuple[str, str]) -> PlanE
     return PlanError(f"column {name!r} has two types in the files, and none that holds both{facts}")
 
 
-def _require_spelling(name: str, shape: Shape) -> None:
+def _require_spelling(name: str, shape: SchemaGroup) -> None:
     """Spark takes columns whose names differ in case only for the same."""
     alike = [other for other in shape.schema.names if other != name and other.lower() == name.lower()]
     if alike:
@@ -106,6 +106,6 @@ def _require_instants(definition: Definition, types: Mapping[str, str], where: s
         if (
             _COLUMN.fullmatch(written)
             and written in types
-            and (wrong := no_instant(key, written, types[written], where))
+            and (wrong := reason_not_a_time(key, written, types[written], where))
         ):
             raise ContractError(wrong)

@@ -11,22 +11,22 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.definition.aggregates import columns_named
+from backstream.definition.aggregates import source_columns
 from backstream.definition.model import Definition
 from backstream.errors import LedgerError, PlanError
 from backstream.eventtime.instants import instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.windows import Session
-from backstream.runs.home import Home, read_json, write_json
+from backstream.runs.home import Home, load_json, write_json
 from backstream.runs.input_files import SkippedFile
-from backstream.runs.packing import rows
+from backstream.runs.packing import from_columns
 from backstream.runs.plan import InputFile, Mode
-from backstream.source.files import DamagedFile, Inspected, reason_of
+from backstream.source.files import DamagedFile, FileInspection, read_error_text
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
+class ReadableInputs:
     """The files that a range may read.
 
     `skipped` ones are left out as the definition says. `damaged` ones are out of the range, by the bounds that an
@@ -39,7 +39,7 @@ class Sound:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReadRequest:
     """What a run is about: the event times that it reads, and how."""
 
     definition: Definition
@@ -63,7 +63,7 @@ class Asked:
         return is_anywhere or self.is_every_file_needed or file.may_hold(self.reach)
 
 
-def sound_files(source: Inspected, asked: Asked, home: Home) -> Sound:
+def split_damaged_files(source: FileInspection, asked: ReadRequest, home: Home) -> ReadableInputs:
     """Return the files that a run may read, without those that are damaged.
 
     Where damaged files are skipped, the columns that the definition names are read of each file that the run
@@ -87,10 +87,10 @@ def sound_files(source: Inspected, asked: Asked, home: Home) -> Sound:
         if skipped and not inputs:
             msg = f"no input file is left: all {len(skipped)} are damaged ({asked.where})\n  {skipped[0]}"
             raise PlanError(msg)
-    return Sound(inputs, tuple(sorted(skipped, key=lambda each: each.path)), outside)
+    return ReadableInputs(inputs, tuple(sorted(skipped, key=lambda each: each.path)), outside)
 
 
-def require_sound(damaged: Sequence[DamagedFile], where: str) -> None:
+def require_no_damage(damaged: Sequence[DamagedFile], where: str) -> None:
     """Check that no file is damaged.
 
     Raises:
@@ -100,7 +100,7 @@ def require_sound(damaged: Sequence[DamagedFile], where: str) -> None:
         raise _unreadable(damaged, "which is needed", where)
 
 
-def _refusal(needed: Sequence[tuple[DamagedFile, InputFile | None]], asked: Asked) -> PlanError:
+def _refusal(needed: Sequence[tuple[DamagedFile, InputFile | None]], asked: ReadRequest) -> PlanError:
     known = needed[0][1]
     if known is None or known.min_event_ms is None or known.max_event_ms is None:
         because = "which may hold any event, so each range needs it"
@@ -138,16 +138,16 @@ def _known_before(home: Home, dataset: str, paths: Collection[str]) -> dict[str,
 
 def _inputs_of(plan: Path) -> Iterator[InputFile]:
     try:
-        content = read_json(plan, "plan")
-        yield from (InputFile(*values) for values in rows(content["inputs"], InputFile))
+        content = load_json(plan, "plan")
+        yield from (InputFile(*values) for values in from_columns(content["inputs"], InputFile))
         yield from (InputFile(**each) for each in content.get("damaged", ()))
     except (LedgerError, TypeError, KeyError):  # written by another version
         return
 
 
-def _broken(inputs: Sequence[InputFile], asked: Asked, home: Home) -> list[SkippedFile]:
+def _broken(inputs: Sequence[InputFile], asked: ReadRequest, home: Home) -> list[SkippedFile]:
     """The files that a run needs and whose pages are damaged."""
-    columns = columns_named(asked.definition)
+    columns = source_columns(asked.definition)
     place = _place(home, asked.definition.name, columns)
     verified = _verified(place)
     fresh = [file for file in inputs if file.rows and asked.needs(file) and _identity(file) not in verified]
@@ -167,7 +167,7 @@ def _damage(file: InputFile, columns: Iterable[str]) -> SkippedFile | None:
         for number in range(opened.num_row_groups):
             opened.read_row_group(number, columns=names)
     except (pa.ArrowException, OSError) as error:
-        return SkippedFile(file.path, file.size_bytes, file.modified_ms, reason_of(error), file.rows)
+        return SkippedFile(file.path, file.size_bytes, file.modified_ms, read_error_text(error), file.rows)
     return None
 
 
@@ -179,7 +179,7 @@ def _place(home: Home, dataset: str, columns: Iterable[str]) -> Path:
 def _verified(place: Path) -> set[tuple[str, int, int]]:
     if not place.exists():
         return set()
-    return {(path, size, modified) for path, size, modified in read_json(place, "verified files")["verified"]}
+    return {(path, size, modified) for path, size, modified in load_json(place, "verified files")["verified"]}
 
 
 def _identity(file: InputFile) -> tuple[str, int, int]:

@@ -18,17 +18,17 @@ from backstream.errors import PlanError
 from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
-from backstream.eventtime.seals import Delivered, Evidence, SealRule, sealed_days
+from backstream.eventtime.seals import DaySeal, Delivery, SealRule, seal_days
 from backstream.runs.file_summaries import load_summary, write_summary
 from backstream.runs.home import Home
 from backstream.runs.plan import InputFile
-from backstream.source.reader import row_groups
-from backstream.source.time_columns import InstantColumn
+from backstream.source.reader import scan_row_groups
+from backstream.source.time_columns import TimeColumn
 
 _PLACED = pa.schema([("partition", pa.string()), ("day_ms", pa.int64()), ("at_ms", pa.int64())])
 
 
-def count_delivered(path: Path, definition: Definition) -> list[list[Any]]:
+def count_deliveries(path: Path, definition: Definition) -> list[list[Any]]:
     """Per partition and UTC day of event time the records that can be read, and their last arrival.
 
     Raises:
@@ -36,17 +36,17 @@ def count_delivered(path: Path, definition: Definition) -> list[list[Any]]:
         PlanError: when only Spark can evaluate the event or arrival times.
     """
     source = definition.timed_source
-    event = InstantColumn.of(source.event_time, "source.event_time")
-    arrival = InstantColumn.of(source.arrival_time or "", "source.arrival_time")
+    event = TimeColumn.of(source.event_time, "source.event_time")
+    arrival = TimeColumn.of(source.arrival_time or "", "source.arrival_time")
     names = sorted({event.name, arrival.name, *({source.partition} if source.partition else ())})
-    parts = [_placed(rows, source, event, arrival) for rows in row_groups(path, names)]
+    parts = [_placed(rows, source, event, arrival) for rows in scan_row_groups(path, names)]
     whole = pa.concat_tables([_PLACED.empty_table(), *parts])
     found = whole.group_by(["partition", "day_ms"]).aggregate([("at_ms", "count"), ("at_ms", "max")])
     columns = [found[name].to_pylist() for name in ("partition", "day_ms", "at_ms_count", "at_ms_max")]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _placed(rows: pa.Table, source: Source, event: InstantColumn, arrival: InstantColumn) -> pa.Table:
+def _placed(rows: pa.Table, source: Source, event: TimeColumn, arrival: TimeColumn) -> pa.Table:
     """The records that can be read."""
     for name in rows.column_names:
         rows = rows.filter(pc.is_valid(rows[name]))
@@ -71,7 +71,9 @@ log = logging.getLogger(__name__)
 _SHOWN = 10
 
 
-def seals(definition: Definition, inputs: Sequence[InputFile], interval: Interval, home: Home) -> list[Evidence]:
+def find_day_seals(
+    definition: Definition, inputs: Sequence[InputFile], interval: Interval, home: Home
+) -> list[DaySeal]:
     """The seal of each day of an interval; none where nothing is asked (no `backfill.horizon`) or recorded.
 
     Raises:
@@ -84,10 +86,10 @@ def seals(definition: Definition, inputs: Sequence[InputFile], interval: Interva
     rule = SealRule(horizon_ms, partitions, definition.watermark.idle_timeout)
     files = [file for file in inputs if file.rows]
     delivered = _delivered(files, definition, _name(definition), home)
-    return sealed_days(range(interval.start_ms, interval.end_ms, DAY_MS), delivered, rule)
+    return seal_days(range(interval.start_ms, interval.end_ms, DAY_MS), delivered, rule)
 
 
-def require_sealed(definition: Definition, days: Sequence[Evidence], where: str) -> None:
+def require_sealed_days(definition: Definition, days: Sequence[DaySeal], where: str) -> None:
     """Check that no day that is about to be published as final can still gain events.
 
     Raises:
@@ -96,7 +98,7 @@ def require_sealed(definition: Definition, days: Sequence[Evidence], where: str)
     unsealed = [day for day in days if not day.seal.is_final]
     if unsealed:
         more = f"\n  and {len(unsealed) - _SHOWN} more" if len(unsealed) > _SHOWN else ""
-        listed = "".join(f"\n  {day_text(day)} is {day.seal}: {day.reason}" for day in unsealed[:_SHOWN]) + more
+        listed = "".join(f"\n  {seal_text(day)} is {day.seal}: {day.reason}" for day in unsealed[:_SHOWN]) + more
         count = f"{len(unsealed)} of {len(days)} days are" if len(days) > 1 else "the day is"
         msg = (
             f"cannot publish {definition.name} as final: {count} not sealed ({where}){listed}\n\n"
@@ -105,9 +107,9 @@ def require_sealed(definition: Definition, days: Sequence[Evidence], where: str)
         raise PlanError(msg)
 
 
-def with_unsealed(reason: str, days: Sequence[Evidence]) -> str:
+def reason_with_unsealed(reason: str, days: Sequence[DaySeal]) -> str:
     """The reason of a run, and which of its days were published before they were sealed."""
-    unsealed = [f"{day_text(day)} {day.seal}" for day in days if not day.seal.is_final]
+    unsealed = [f"{seal_text(day)} {day.seal}" for day in days if not day.seal.is_final]
     if not unsealed:
         return reason
     more = f" and {len(unsealed) - _SHOWN} more" if len(unsealed) > _SHOWN else ""
@@ -115,7 +117,7 @@ def with_unsealed(reason: str, days: Sequence[Evidence]) -> str:
     return f"{reason}; {said}" if reason else said
 
 
-def day_text(day: Evidence) -> str:
+def seal_text(day: DaySeal) -> str:
     """Such as `2024-03-01`."""
     return instant_text(day.day_ms)[:10]
 
@@ -126,7 +128,7 @@ def _name(definition: Definition) -> str:
     return f"delivered-{definition.name}-{digest}"
 
 
-def _delivered(files: Sequence[InputFile], definition: Definition, name: str, home: Home) -> Iterator[Delivered]:
+def _delivered(files: Sequence[InputFile], definition: Definition, name: str, home: Home) -> Iterator[Delivery]:
     """What each file delivered; a file is read once, and what was found is kept for all of them together."""
     place, what = home.summary(name), f"what the input files of {definition.name} have delivered"
     known = (load_summary(place, what) or {}).get("files", {})
@@ -140,7 +142,7 @@ def _delivered(files: Sequence[InputFile], definition: Definition, name: str, ho
         write_summary(place, {"files": {identity: each for identity, each in found.items() if each is not None}})
     for each in found.values():
         for partition, day_ms, events, last_arrival_ms in each or ():
-            yield Delivered(partition, day_ms, events, last_arrival_ms)
+            yield Delivery(partition, day_ms, events, last_arrival_ms)
 
 
 def _identity(file: InputFile) -> str:
@@ -152,7 +154,7 @@ def _counted(file: InputFile, definition: Definition) -> list[list[Any]] | None:
     from backstream.source.reader import UnreadableError
 
     try:
-        return count_delivered(Path(file.path), definition)
+        return count_deliveries(Path(file.path), definition)
     except UnreadableError as error:
         log.warning("%s", error)
         return None

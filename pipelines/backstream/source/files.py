@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backstream.definition.loader import load
+from backstream.definition.loader import load_definition
 from backstream.definition.model import Source
 from backstream.errors import BackstreamError, PlanError
 from backstream.eventtime.instants import epoch_ms
-from backstream.runs.input_files import HIDDEN, Files, why_ignored
+from backstream.runs.input_files import HIDDEN, FileList, reason_ignored
 from backstream.runs.plan import InputFile
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ class SourceFiles:
     """The data files of a source, and those beside them that are not data, by reason."""
 
     paths: tuple[Path, ...]
-    ignored: Mapping[str, Files]
+    ignored: Mapping[str, FileList]
 
 
-def source_files(source: Source, where: str) -> SourceFiles:
+def list_source_files(source: Source, where: str) -> SourceFiles:
     """Return the files under a source's path; a path that is a file is one itself, whatever its suffix.
 
     Raises:
@@ -43,12 +43,12 @@ def source_files(source: Source, where: str) -> SourceFiles:
         return SourceFiles((root,), {})
     data, ignored = [], defaultdict[str, list[Path]](list)
     for path in sorted(path for path in root.rglob("*") if path.is_file()):
-        reason = why_ignored(path.relative_to(root).parts)
+        reason = reason_ignored(path.relative_to(root).parts)
         if reason:
             ignored[reason].append(path)
         else:
             data.append(path)
-    found = {reason: Files.of(paths) for reason, paths in sorted(ignored.items())}
+    found = {reason: FileList.of(paths) for reason, paths in sorted(ignored.items())}
     if not data:
         left = "".join(f"\n  {files.counted} with {reason}: {files}" for reason, files in found.items())
         msg = f"no Parquet files under {root} ({where}, source.path){left}"
@@ -56,17 +56,17 @@ def source_files(source: Source, where: str) -> SourceFiles:
     return SourceFiles(tuple(data), found)
 
 
-def source_bytes(definition: Path) -> int | None:
+def sum_source_bytes(definition: Path) -> int | None:
     """Return the size of all files of a definition's source. It is None where planning will fail, and say why."""
     try:
-        source = load(definition).source
-        return sum(path.stat().st_size for path in source_files(source, str(definition)).paths)
+        source = load_definition(definition).source
+        return sum(path.stat().st_size for path in list_source_files(source, str(definition)).paths)
     except (BackstreamError, OSError):
         return None
 
 
 def _require_visible(file: Path, where: str) -> None:
-    if why_ignored((file.name,)) == HIDDEN:
+    if reason_ignored((file.name,)) == HIDDEN:
         msg = (
             f"Spark reads nothing from a file whose name begins with _ or .: {file} ({where}, source.path)\n\n"
             "hint: give the file another name"
@@ -85,7 +85,7 @@ class DamagedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SchemaGroup:
     """Files with the same columns of the same types; `has_rows` says whether any of them has a row."""
 
     schema: pa.Schema
@@ -94,22 +94,22 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Inspected:
+class FileInspection:
     """What the footers say: the files with one that can be read, those without, and which columns there are."""
 
     inputs: tuple[InputFile, ...]
     damaged: tuple[DamagedFile, ...]
-    shapes: tuple[Shape, ...]
+    shapes: tuple[SchemaGroup, ...]
 
 
-def inspected(found: SourceFiles, source: Source) -> Inspected:
+def inspect_files(found: SourceFiles, source: Source) -> FileInspection:
     """Return each file's rows, bytes and time bounds, and the columns of all of them. No row is read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     inputs: list[InputFile] = []
     damaged: list[DamagedFile] = []
-    shapes: list[Shape] = []
+    shapes: list[SchemaGroup] = []
     for path in found.paths:
         try:
             footer = pq.read_metadata(path)
@@ -119,7 +119,7 @@ def inspected(found: SourceFiles, source: Source) -> Inspected:
             continue
         inputs.append(_described(path, footer, source))
         _add_to(shapes, schema, inputs[-1])
-    return Inspected(tuple(inputs), tuple(damaged), tuple(shapes))
+    return FileInspection(tuple(inputs), tuple(damaged), tuple(shapes))
 
 
 def _schema(footer: Any) -> pa.Schema:
@@ -134,24 +134,24 @@ def _schema(footer: Any) -> pa.Schema:
     return schema
 
 
-def _add_to(shapes: list[Shape], schema: pa.Schema, file: InputFile) -> None:
+def _add_to(shapes: list[SchemaGroup], schema: pa.Schema, file: InputFile) -> None:
     has_rows = file.rows > 0
     for shape in reversed(shapes):
         if shape.has_rows == has_rows and schema.equals(shape.schema):
             shape.paths.append(file.path)
             return
-    shapes.append(Shape(schema, [file.path], has_rows))
+    shapes.append(SchemaGroup(schema, [file.path], has_rows))
 
 
 def _damaged(path: Path, error: Exception) -> DamagedFile:
     try:
         found = path.stat()
     except OSError:  # it went while it was looked at
-        return DamagedFile(str(path), 0, 0, reason_of(error))
-    return DamagedFile(str(path), found.st_size, found.st_mtime_ns // 1_000_000, reason_of(error))
+        return DamagedFile(str(path), 0, 0, read_error_text(error))
+    return DamagedFile(str(path), found.st_size, found.st_mtime_ns // 1_000_000, read_error_text(error))
 
 
-def reason_of(error: Exception) -> str:
+def read_error_text(error: Exception) -> str:
     """Return why a file cannot be read, in one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
@@ -192,7 +192,7 @@ def _epoch_ms(value: object) -> int | None:
     return epoch_ms(value if value.tzinfo else value.replace(tzinfo=UTC))
 
 
-def arrival_bounds(inputs: Iterable[InputFile]) -> tuple[int, int] | None:
+def find_arrival_bounds(inputs: Iterable[InputFile]) -> tuple[int, int] | None:
     """First and last arrival over all files, 0 and 0 when they have no rows; None when some file does not tell."""
     bounds = [(file.min_arrival_ms, file.max_arrival_ms) for file in inputs if file.rows]
     known = [(low, high) for low, high in bounds if low is not None and high is not None]

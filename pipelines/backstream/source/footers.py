@@ -14,14 +14,14 @@ from backstream.definition.model import Definition
 from backstream.runs.file_summaries import load_summary, write_summary
 from backstream.runs.home import Home
 from backstream.runs.plan import InputFile
-from backstream.source.files import DamagedFile, Inspected, Shape, SourceFiles, inspected
+from backstream.source.files import DamagedFile, FileInspection, SchemaGroup, SourceFiles, inspect_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
-class Footers:
+class SourceFooters:
     """The files with a footer that can be read, and those without; `schemas` are numbered, one per file."""
 
     inputs: tuple[InputFile, ...]
@@ -29,17 +29,17 @@ class Footers:
     numbers: tuple[int, ...]
     schemas: tuple[str, ...]
 
-    def inspected(self) -> Inspected:
+    def inspected(self) -> FileInspection:
         """The same with the columns of all files."""
         shapes: dict[tuple[int, bool], list[str]] = {}
         for number, file in zip(self.numbers, self.inputs, strict=True):
             shapes.setdefault((number, file.rows > 0), []).append(file.path)
         decoded = [_decoded(text) for text in self.schemas]
-        told = (Shape(decoded[number], paths, has_rows) for (number, has_rows), paths in shapes.items())
-        return Inspected(self.inputs, self.damaged, tuple(told))
+        told = (SchemaGroup(decoded[number], paths, has_rows) for (number, has_rows), paths in shapes.items())
+        return FileInspection(self.inputs, self.damaged, tuple(told))
 
 
-def footers(found: SourceFiles, definition: Definition, home: Home) -> Footers:
+def load_footers(found: SourceFiles, definition: Definition, home: Home) -> SourceFooters:
     """Return what the footers of files say; one that has the size and the times it had is not opened again."""
     place = home.summary(_name(definition))
     summary = load_summary(place, f"the input files of {definition.name}") or {"files": {}, "schemas": []}
@@ -51,7 +51,9 @@ def footers(found: SourceFiles, definition: Definition, home: Home) -> Footers:
             known[str(path)] = values
         else:
             unknown[str(path)] = identity
-    new = inspected(SourceFiles(tuple(map(Path, unknown)), {}), definition.timed_source) if unknown else _NOTHING
+    new = (
+        inspect_files(SourceFiles(tuple(map(Path, unknown)), {}), definition.timed_source) if unknown else _NOTHING
+    )
     schemas: list[str] = summary["schemas"]
     of_new = _numbered(new.shapes, schemas)
     known |= {file.path: [unknown[file.path], of_new[file.path], *_values(file)] for file in new.inputs}
@@ -59,10 +61,10 @@ def footers(found: SourceFiles, definition: Definition, home: Home) -> Footers:
         write_summary(place, {"schemas": schemas, "files": known})
     told = [(path, known[path]) for path in map(str, found.paths) if path in known]
     inputs = tuple(InputFile(path, *values[2:]) for path, values in told)
-    return Footers(inputs, new.damaged, tuple(values[1] for _, values in told), tuple(schemas))
+    return SourceFooters(inputs, new.damaged, tuple(values[1] for _, values in told), tuple(schemas))
 
 
-_NOTHING = Inspected((), (), ())
+_NOTHING = FileInspection((), (), ())
 
 
 def _name(definition: Definition) -> str:
@@ -86,7 +88,7 @@ def _values(file: InputFile) -> list[int | None]:
     return list(astuple(file)[1:])
 
 
-def _numbered(shapes: Iterable[Shape], schemas: list[str]) -> dict[str, int]:
+def _numbered(shapes: Iterable[SchemaGroup], schemas: list[str]) -> dict[str, int]:
     """The number of each file's schema, by path; new ones are added to the list."""
     found: dict[str, int] = {}
     for shape in shapes:

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from backstream.definition.model import Definition
 from backstream.eventtime.stale_windows import slice_ms
-from backstream.runs.home import Home, replacing
+from backstream.runs.home import Home, replace_file
 from backstream.runs.plan import InputFile
-from backstream.source.reader import row_groups
-from backstream.source.time_columns import InstantColumn
+from backstream.source.reader import scan_row_groups
+from backstream.source.time_columns import TimeColumn
 
 _VERSION = 1
 _SCHEMA = pa.schema(
@@ -29,7 +29,7 @@ _SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class KeySlice:
     """Records of one key in one slice of event time; `key` as JSON."""
 
     key: str
@@ -39,14 +39,14 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class EventsInFiles:
+class KeyIndex:
     """The index of one way to read a source: its folder beside the arrival index holds a small file per input."""
 
     definition: Definition
     folder: Path
 
     @classmethod
-    def of(cls, definition: Definition, home: Home) -> EventsInFiles:
+    def of(cls, definition: Definition, home: Home) -> KeyIndex:
         """The index for what a definition says of its source and its windows."""
         content = {
             "version": _VERSION,
@@ -56,7 +56,7 @@ class EventsInFiles:
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
         return cls(definition, home.path / "arrivals" / definition.name / f"events-{digest}")
 
-    def held(self, file: InputFile) -> list[Held]:
+    def held(self, file: InputFile) -> list[KeySlice]:
         """What a file holds; it is read if it never was.
 
         Raises:
@@ -69,21 +69,21 @@ class EventsInFiles:
             found = self.known(file) or []
         return found
 
-    def known(self, file: InputFile) -> list[Held] | None:
+    def known(self, file: InputFile) -> list[KeySlice] | None:
         """What a file held when it was read; None: it never was."""
         try:
             with pq.ParquetFile(self._place(file)) as found:
                 table = found.read()
         except FileNotFoundError:
             return None
-        return [Held(**row) for row in table.to_pylist()]
+        return [KeySlice(**row) for row in table.to_pylist()]
 
     def _place(self, file: InputFile) -> Path:
         identity = json.dumps([file.path, file.size_bytes, file.modified_ms])
         return self.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.parquet"
 
     def _write(self, file: InputFile, rows: pa.Table) -> None:
-        with replacing(self._place(file)) as draft:
+        with replace_file(self._place(file)) as draft:
             pq.write_table(rows, draft)
 
 
@@ -100,9 +100,9 @@ def _plain(value: object) -> object:
 
 def _counted(path: Path, definition: Definition) -> pa.Table:
     """The rows of the index for one file, a row group at a time."""
-    event_time = InstantColumn.of(definition.timed_source.event_time, "source.event_time")
+    event_time = TimeColumn.of(definition.timed_source.event_time, "source.event_time")
     names = list(dict.fromkeys([*definition.source.key, event_time.name]))
-    parts = [_grouped(rows, definition, event_time) for rows in row_groups(path, names)]
+    parts = [_grouped(rows, definition, event_time) for rows in scan_row_groups(path, names)]
     parts = [part for part in parts if part.num_rows]
     if not parts:
         return _SCHEMA.empty_table()
@@ -116,7 +116,7 @@ def _counted(path: Path, definition: Definition) -> pa.Table:
     return pa.table(columns, schema=_SCHEMA)
 
 
-def _grouped(rows: pa.Table, definition: Definition, event_time: InstantColumn) -> pa.Table:
+def _grouped(rows: pa.Table, definition: Definition, event_time: TimeColumn) -> pa.Table:
     """Per key and slice the first and last event time and the number of records that can be read."""
     width_ms, offset_ms = slice_ms(definition.window.spec())
     first_ms, end_ms = definition.source.event_time_range

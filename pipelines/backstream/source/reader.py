@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.errors import PlanError
-from backstream.source.files import reason_of
+from backstream.source.files import read_error_text
 
 READERS = min(4, os.cpu_count() or 1)
 """Files that are read at the same time, each with what is computed of it."""
@@ -22,7 +22,7 @@ class UnreadableError(PlanError):
     is_retryable = False  # it stays so until somebody writes it anew, and then it is another file than was planned
 
 
-def row_groups(path: Path, names: Iterable[str]) -> Iterator[pa.Table]:
+def scan_row_groups(path: Path, names: Iterable[str]) -> Iterator[pa.Table]:
     """Return columns of each row group; one that the file does not have is null.
 
     Raises:
@@ -39,7 +39,7 @@ def row_groups(path: Path, names: Iterable[str]) -> Iterator[pa.Table]:
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
-        msg = f"cannot read input file {path}: {reason_of(error)}"
+        msg = f"cannot read input file {path}: {read_error_text(error)}"
         raise UnreadableError(msg) from None
 
 

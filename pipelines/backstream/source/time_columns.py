@@ -19,7 +19,7 @@ _FACTORS = {"timestamp_millis": 1, "timestamp_seconds": 1_000}
 
 
 @dataclass(frozen=True, slots=True)
-class InstantColumn:
+class TimeColumn:
     """A column that holds instants, or numbers of `factor` ms each (0: instants); `said` names it to people."""
 
     name: str
@@ -27,7 +27,7 @@ class InstantColumn:
     said: str
 
     @classmethod
-    def of(cls, expression: str, said: str) -> InstantColumn:
+    def of(cls, expression: str, said: str) -> TimeColumn:
         """The column of an expression such as `at`, `timestamp_millis(at)` or `timestamp_seconds(at)`.
 
         Raises:
@@ -38,7 +38,7 @@ class InstantColumn:
             return cls(found[2], _FACTORS[found[1]], said)
         if re.fullmatch(r"\w+", written):
             return cls(written, 0, said)
-        raise only_spark(said, expression)
+        raise spark_only_error(said, expression)
 
     def values_ms(self, column: pa.ChunkedArray) -> Longs:
         """Epoch milliseconds of a column without nulls, floored.
@@ -50,12 +50,12 @@ class InstantColumn:
         if self.factor and pa.types.is_integer(kind):
             return _longs(column) * self.factor
         if self.factor or not (pa.types.is_timestamp(kind) and kind.tz):
-            raise only_spark(self.said, self.name)
+            raise spark_only_error(self.said, self.name)
         multiplied, divided = _PER_UNIT[kind.unit]
         return _longs(column) * multiplied // divided
 
 
-def only_spark(said: str, expression: str) -> PlanError:
+def spark_only_error(said: str, expression: str) -> PlanError:
     """What is said of an expression that cannot be evaluated here."""
     msg = (
         f"only Spark can evaluate {said}: {expression!r}\n\n"

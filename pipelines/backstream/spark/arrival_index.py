@@ -15,23 +15,23 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from backstream.definition.model import Definition
-from backstream.native.supported import reading_of, reason_against_reading
+from backstream.native.supported import read_spec, reason_not_readable
 from backstream.native.task import IndexTask
-from backstream.native.task_cuts import grouped_files
+from backstream.native.task_cuts import group_files_by_rows
 from backstream.native.task_runner import run_index_task
-from backstream.runs.manifest import require_files
+from backstream.runs.manifest import require_input_files
 from backstream.runs.plan import InputFile
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, write_batch
 from backstream.spark import source
-from backstream.spark.native.engine import in_words, is_for_spark
+from backstream.spark.native.engine import can_fall_back, task_error_text
 from backstream.spark.schemas import (
     PARTITION_NUMBER,
+    int64_literal,
     integer_quotient,
-    long,
     partition_to_group_by,
     with_partition_as_text,
 )
-from backstream.spark.session import memory_mb, ship
+from backstream.spark.session import ship_package, task_memory_mb
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _TASK_ROWS = 1_000_000
 """Rows of the files that a native task reads, at least."""
 
 
-def indexed(
+def extend_index(
     spark: SparkSession,
     definition: Definition,
     inputs: Sequence[InputFile],
@@ -68,7 +68,7 @@ def indexed(
     return ArrivalIndex.of(folder, inputs)
 
 
-def bucketed(events: DataFrame, grid: BucketGrid, file: Sequence[str]) -> DataFrame:
+def bucket_events(events: DataFrame, grid: BucketGrid, file: Sequence[str]) -> DataFrame:
     """Normalised events as rows of the index: one per file, partition and two buckets.
 
     Args:
@@ -77,8 +77,8 @@ def bucketed(events: DataFrame, grid: BucketGrid, file: Sequence[str]) -> DataFr
         file: these columns.
     """
     buckets = {
-        "event_bucket": event_bucket(F.col("event_time_ms"), grid),
-        "arrival_bucket": arrival_bucket(F.col("arrival_time_ms"), grid),
+        "event_bucket": event_bucket_column(F.col("event_time_ms"), grid),
+        "arrival_bucket": arrival_bucket_column(F.col("arrival_time_ms"), grid),
     }
     return (
         events.withColumns(buckets)
@@ -94,18 +94,18 @@ def bucketed(events: DataFrame, grid: BucketGrid, file: Sequence[str]) -> DataFr
     )
 
 
-def event_bucket(event_time_ms: Column, grid: BucketGrid) -> Column:
+def event_bucket_column(event_time_ms: Column, grid: BucketGrid) -> Column:
     """Twin of `BucketGrid.bucket`: 2 n between the first cut number n and its second, 2 n + 1 after that one."""
-    since_ms = event_time_ms - long(grid.first_cut_ms)
-    within_ms = F.pmod(since_ms, long(grid.step_ms))
-    number = integer_quotient(since_ms - within_ms, long(grid.step_ms))
-    return number * long(2) + (within_ms >= long(grid.second_cut_ms)).cast("long")
+    since_ms = event_time_ms - int64_literal(grid.first_cut_ms)
+    within_ms = F.pmod(since_ms, int64_literal(grid.step_ms))
+    number = integer_quotient(since_ms - within_ms, int64_literal(grid.step_ms))
+    return number * int64_literal(2) + (within_ms >= int64_literal(grid.second_cut_ms)).cast("long")
 
 
-def arrival_bucket(arrival_time_ms: Column, grid: BucketGrid) -> Column:
+def arrival_bucket_column(arrival_time_ms: Column, grid: BucketGrid) -> Column:
     """The number of the bucket, counted from 1970, in which something arrived."""
-    within_ms = F.pmod(arrival_time_ms, long(grid.arrival_width_ms))
-    return integer_quotient(arrival_time_ms - within_ms, long(grid.arrival_width_ms))
+    within_ms = F.pmod(arrival_time_ms, int64_literal(grid.arrival_width_ms))
+    return integer_quotient(arrival_time_ms - within_ms, int64_literal(grid.arrival_width_ms))
 
 
 def _placed(events: DataFrame) -> DataFrame:
@@ -119,13 +119,13 @@ def _batch(
     spark: SparkSession, definition: Definition, files: Sequence[InputFile], grid: BucketGrid, schema: StructType
 ) -> pa.Table:
     columns = {field.name: field.dataType.simpleString() for field in schema.fields}
-    if definition.backfill.engine != "spark" and reason_against_reading(definition, columns) is None:
+    if definition.backfill.engine != "spark" and reason_not_readable(definition, columns) is None:
         try:
             return _batch_natively(spark, definition, files, grid, columns)
         except Exception as error:
-            if not is_for_spark(definition, error):
+            if not can_fall_back(definition, error):
                 raise
-            log.warning("%s; Spark reads the new files instead", in_words(error))
+            log.warning("%s; Spark reads the new files instead", task_error_text(error))
     counts = Counter(file.size_bytes for file in files)
     shared = [size_bytes for size_bytes, count in counts.items() if count > 1]
     path, size_bytes = F.col("_metadata.file_path"), F.col("_metadata.file_size")
@@ -133,11 +133,11 @@ def _batch(
     told_apart = {source.FILE_SIZE: size_bytes}
     if shared:
         told_apart[source.FILE] = F.when(size_bytes.isin(shared), path).otherwise(F.lit(""))
-    rows = source.rows_of(spark, [file.path for file in files], schema)
-    events = rows.transform(source.normalised(definition)).withColumns(told_apart).transform(_placed)
-    found = bucketed(events, grid, tuple(told_apart)).toArrow()
+    rows = source.load_files(spark, [file.path for file in files], schema)
+    events = rows.transform(source.normalize_events(definition)).withColumns(told_apart).transform(_placed)
+    found = bucket_events(events, grid, tuple(told_apart)).toArrow()
     # What was written anew meanwhile would be taken for what was planned, or be lost.
-    require_files(files, "extend the arrival index")
+    require_input_files(files, "extend the arrival index")
     known = pa.Table.from_pylist([_identity(file, is_size_shared=file.size_bytes in shared) for file in files])
     # A file without a record is known all the same.
     return known.join(found, list(told_apart), join_type="left outer").drop_columns(
@@ -152,12 +152,12 @@ def _batch_natively(
     grid: BucketGrid,
     columns: Mapping[str, str],
 ) -> pa.Table:
-    context, reading = spark.sparkContext, reading_of(definition, columns)
-    ship(context)
+    context, reading = spark.sparkContext, read_spec(definition, columns)
+    ship_package(context)
     rows = max(_TASK_ROWS, sum(file.rows for file in files) // (4 * context.defaultParallelism))
-    tasks = [IndexTask(reading, grid, paths, memory_mb(spark)) for paths in grouped_files(files, rows)]
+    tasks = [IndexTask(reading, grid, paths, task_memory_mb(spark)) for paths in group_files_by_rows(files, rows)]
     found = pa.concat_tables(context.parallelize(tasks, len(tasks)).map(run_index_task).collect())
-    require_files(files, "extend the arrival index")
+    require_input_files(files, "extend the arrival index")
     known = pa.table(
         {
             "path": [file.path for file in files],

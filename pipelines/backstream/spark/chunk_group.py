@@ -12,24 +12,31 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import Clock
+from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermarks import Emission
 from backstream.runs.plan import Chunk, Mode, Plan
-from backstream.source.column_types import alike
+from backstream.source.column_types import group_by_schema
 from backstream.spark import source
-from backstream.spark.schemas import IntervalColumns, Step, as_arrays, integer_quotient, long, looked_up
-from backstream.spark.source import Recorded
-from backstream.spark.windows.assignment import WindowColumns, latest_window_ms
+from backstream.spark.schemas import (
+    IntervalColumns,
+    Step,
+    int64_literal,
+    integer_quotient,
+    plan_literals,
+    table_literals,
+)
+from backstream.spark.source import EventFiles
+from backstream.spark.windows.assignment import WindowColumns, latest_window_start
 
 CHUNK = "chunk_number"
 """Which of the chunks that run together answers for a record, or a row made of records."""
 
 
 @dataclass(frozen=True)
-class Work:
+class ChunkGroup:
     """Chunks of a plan that run together, as if they were one: each begins where the one before it ends.
 
     All but the last are equally long. What they yield is told apart by `CHUNK`.
@@ -43,10 +50,10 @@ class Work:
     """What is read of each file: the columns that the definition names, as planning found them."""
 
     @classmethod
-    def of(cls, spark: SparkSession, plan: Plan, chunks: Sequence[Chunk]) -> Work:
+    def of(cls, spark: SparkSession, plan: Plan, chunks: Sequence[Chunk]) -> ChunkGroup:
         """The chunks with their plan's definition."""
-        definition = parse(plan.definition, f"plan {plan.run_id}")
-        return cls(spark, plan, chunks, definition, source.schema_of(plan.columns))
+        definition = parse_definition(plan.definition, f"plan {plan.run_id}")
+        return cls(spark, plan, chunks, definition, source.read_schema(plan.columns))
 
     @property
     def interval(self) -> Interval:
@@ -64,9 +71,9 @@ class Work:
         return sum(chunk.expected_events for chunk in self.chunks)
 
     @property
-    def recorded(self) -> Recorded:
+    def recorded(self) -> EventFiles:
         """The readable events of all inputs; copies are among them."""
-        return Recorded(self.spark, self.plan.inputs, partial(readable, self), self.plan.damaged)
+        return EventFiles(self.spark, self.plan.inputs, partial(is_readable_record, self), self.plan.damaged)
 
     @property
     def paths(self) -> list[str]:
@@ -100,10 +107,10 @@ class Work:
         """The number of the chunk in which an instant lies; before the first it is 0, after the last the last."""
         if len(self.chunks) == 1:
             return F.lit(0)
-        (start_ms,) = looked_up(self.spark, self.chunks[0].start_ms)
-        since_ms = F.greatest(time_ms - start_ms, long(0))
-        number = integer_quotient(since_ms, long(self.chunks[0].end_ms - self.chunks[0].start_ms))
-        return F.least(number, long(len(self.chunks) - 1)).cast("int")
+        (start_ms,) = plan_literals(self.spark, self.chunks[0].start_ms)
+        since_ms = F.greatest(time_ms - start_ms, int64_literal(0))
+        number = integer_quotient(since_ms, int64_literal(self.chunks[0].end_ms - self.chunks[0].start_ms))
+        return F.least(number, int64_literal(len(self.chunks) - 1)).cast("int")
 
     @property
     def is_replay(self) -> bool:
@@ -116,18 +123,18 @@ class Work:
         return self.definition.watermark.spec()
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> SourceClock:
         """The clock of the stream's source."""
-        return Clock(self.plan.clock_start_ms, self.definition.watermark.interval, self.plan.clock_end_ms)
+        return SourceClock(self.plan.clock_start_ms, self.definition.watermark.interval, self.plan.clock_end_ms)
 
 
-def readable(work: Work, paths: Sequence[str]) -> DataFrame:
+def is_readable_record(work: ChunkGroup, paths: Sequence[str]) -> DataFrame:
     """The normalised events of some input files, without those that cannot be read."""
-    rows = source.rows_of(work.spark, paths, work.schema)
-    return rows.transform(source.normalised(work.definition)).where(F.col(source.REASON).isNull())
+    rows = source.load_files(work.spark, paths, work.schema)
+    return rows.transform(source.normalize_events(work.definition)).where(F.col(source.REASON).isNull())
 
 
-class Records(NamedTuple):
+class ChunkRecords(NamedTuple):
     """Records that chunks read.
 
     `tallied` are the same rows as `known`; whoever computes them first has them counted on the way, which costs as
@@ -140,12 +147,12 @@ class Records(NamedTuple):
     rows: int
     """Of the files that are read, by their footers; `tally` has how many were there, as `SCANNED`."""
 
-    def transform(self, step: Step) -> Records:
+    def transform(self, step: Step) -> ChunkRecords:
         """Both taken through a step."""
-        return self._replace(known=self.known.transform(step), tallied=self.tallied.transform(step))
+        return self._replace(columns=self.known.transform(step), tallied=self.tallied.transform(step))
 
 
-def records(work: Work, interval: Interval) -> Records:
+def load_records(work: ChunkGroup, interval: Interval) -> ChunkRecords:
     """Every record of an interval of event time, with `is_duplicate` and `CHUNK`.
 
     They are counted as they are read, before anything is decided about them, so that the sum of fates has
@@ -154,20 +161,21 @@ def records(work: Work, interval: Interval) -> Records:
     tally, paths = Observation(), sorted({*work.paths, *work.recorded.paths_of(interval)})
     is_ours, number = F.col(_IS_OURS), F.col(CHUNK)
     counts = [
-        F.count_if(is_ours & (number == F.lit(each))).alias(tallied_as(each)) for each in range(len(work.chunks))
+        F.count_if(is_ours & (number == F.lit(each))).alias(read_count_name(each))
+        for each in range(len(work.chunks))
     ]
-    is_within = source.within(work.spark, interval, work.owned_files)
+    is_within = source.is_in_chunk(work.spark, interval, work.owned_files)
     scanned = (
-        source.rows_of(work.spark, paths, work.schema)
-        .transform(source.normalised(work.definition))
-        .transform(source.with_file)
+        source.load_files(work.spark, paths, work.schema)
+        .transform(source.normalize_events(work.definition))
+        .transform(source.add_file)
         .withColumns({CHUNK: _number(work), _IS_OURS: is_within})
     )
     tallied = scanned.observe(tally, F.count(F.lit(1)).alias(SCANNED), *counts)
     rows = {file.path: file.rows for file in work.plan.inputs}
     known, counted = (each.where(is_ours).drop(_IS_OURS) for each in (scanned, tallied))
-    return Records(known, counted, tally, sum(rows[path] for path in paths)).transform(
-        source.deduplicated(work.definition.source.deduplicate_on)
+    return ChunkRecords(known, counted, tally, sum(rows[path] for path in paths)).transform(
+        source.mark_duplicates(work.definition.source.deduplicate_on)
     )
 
 
@@ -176,33 +184,33 @@ SCANNED = "rows_scanned"
 _IS_OURS = "is_ours"
 
 
-def tallied_as(number: int) -> str:
+def read_count_name(number: int) -> str:
     """Under which name the records of a chunk are counted."""
     return f"events_read_{number}"
 
 
-def _number(work: Work) -> Column:
+def _number(work: ChunkGroup) -> Column:
     """Which chunk answers for a record: that of its latest window; of an unreadable one, that of its file."""
-    start_ms, _ = latest_window_ms(WindowColumns.of(work.definition.cells))
+    start_ms, _ = latest_window_start(WindowColumns.of(work.definition.cells))
     is_readable = F.col(source.REASON).isNull()
     return F.when(is_readable, work.number(start_ms)).otherwise(_number_of_file(work))
 
 
-def _number_of_file(work: Work) -> Column:
+def _number_of_file(work: ChunkGroup) -> Column:
     if len(work.chunks) == 1:
         return F.lit(0)
     owned = work.owned_files
     columns = {"files": pa.array(list(owned), pa.string()), "numbers": pa.array(list(owned.values()), pa.int32())}
-    owners = as_arrays(work.spark, columns)
+    owners = table_literals(work.spark, columns)
     return F.get(owners["numbers"], F.array_position(owners["files"], F.col(source.FILE)).cast("int") - F.lit(1))
 
 
-def quarantined(work: Work) -> DataFrame:
+def load_quarantine(work: ChunkGroup) -> DataFrame:
     """Records that cannot be normalised, whole, with the reason and `CHUNK`."""
     nothing = Interval(work.interval.start_ms, work.interval.start_ms)
-    wholes = [_whole(work, columns, paths) for columns, paths in alike(work.paths)]
+    wholes = [_whole(work, columns, paths) for columns, paths in group_by_schema(work.paths)]
     events = reduce(DataFrame.unionByName, wholes)
-    return events.where(source.within(work.spark, nothing, work.owned_files)).withColumns(
+    return events.where(source.is_in_chunk(work.spark, nothing, work.owned_files)).withColumns(
         {
             "reason": F.col(source.REASON),
             "event_time": F.col(source.WRITTEN_EVENT_TIME),
@@ -213,10 +221,10 @@ def quarantined(work: Work) -> DataFrame:
     )
 
 
-def _whole(work: Work, columns: Mapping[str, str], paths: Sequence[str]) -> DataFrame:
+def _whole(work: ChunkGroup, columns: Mapping[str, str], paths: Sequence[str]) -> DataFrame:
     """The normalised events of files with the same columns, and each record with all of these."""
     read_as = {**columns, **work.plan.columns}
-    rows = source.rows_of(work.spark, paths, source.schema_of(read_as)).transform(
-        source.with_record, list(columns)
+    rows = source.load_files(work.spark, paths, source.read_schema(read_as)).transform(
+        source.add_record, list(columns)
     )
-    return rows.transform(source.normalised(work.definition)).transform(source.with_file)
+    return rows.transform(source.normalize_events(work.definition)).transform(source.add_file)

@@ -26,8 +26,8 @@ from pyspark.sql import functions as F
 from backstream.errors import CountError
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Session
-from backstream.runs.chunk_groups import together
-from backstream.runs.manifest import Manifest, finished
+from backstream.runs.chunk_groups import group_chunks
+from backstream.runs.manifest import Manifest, load_finished_chunks
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.table_schemas import (
     DROPPED,
@@ -39,16 +39,16 @@ from backstream.runs.table_schemas import (
     WINDOWS,
     pane_count,
 )
-from backstream.spark.chunk_group import CHUNK, SCANNED, Work, quarantined, tallied_as
+from backstream.spark.chunk_group import CHUNK, SCANNED, ChunkGroup, load_quarantine, read_count_name
 from backstream.spark.native import sessions as native_sessions
 from backstream.spark.native import windows as native_windows
-from backstream.spark.native.engine import in_words, is_chosen, is_for_spark
-from backstream.spark.native.outputs import forget_scratch, make_scratch, stage_metrics
+from backstream.spark.native.engine import can_fall_back, is_native, task_error_text
+from backstream.spark.native.outputs import make_scratch, remove_scratch, stage_metrics
 from backstream.spark.sessions.session_windows import SessionWindows
 from backstream.spark.shared_folder import require_shared_folder
-from backstream.spark.staging import Attempt, Staged, staged, staged_rows, writable
-from backstream.spark.watermarks.resolve import lateness
-from backstream.spark.windows.fate_counts import Counts
+from backstream.spark.staging import Attempt, Staged, explain_write_errors, load_staged_rows, write_staged_files
+from backstream.spark.watermarks.resolve import resolve_lateness
+from backstream.spark.windows.fate_counts import FateCounts
 from backstream.spark.windows.fixed_windows import FixedWindows
 
 log = logging.getLogger(__name__)
@@ -99,13 +99,13 @@ def replay_chunks(
         PlanError: when an input file was written anew while it was read for the arrival index.
         StorageError: when a disk is full, or must not be written.
     """
-    done_before = {chunk.chunk_id: manifest for chunk in chunks if (manifest := finished(plan, chunk))}
+    done_before = {chunk.chunk_id: manifest for chunk in chunks if (manifest := load_finished_chunks(plan, chunk))}
     yield from done_before.values()
     undone = [chunk for chunk in chunks if chunk.chunk_id not in done_before]
     if undone:
         require_shared_folder(spark, plan.staging(WINDOWS))
-    work = Work.of(spark, plan, undone)
-    waiting = together(undone, work.definition.backfill.together)
+    work = ChunkGroup.of(spark, plan, undone)
+    waiting = group_chunks(undone, work.definition.backfill.together)
     running = set[Future[list[Manifest]]]()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
@@ -130,7 +130,7 @@ def replay_chunk(spark: SparkSession, plan: Plan, chunk: Chunk) -> Manifest:
     return manifest
 
 
-def _replay(work: Work, tell: Callable[[Chunk, str], None]) -> list[Manifest]:
+def _replay(work: ChunkGroup, tell: Callable[[Chunk, str], None]) -> list[Manifest]:
     """Run chunks as one, and leave their manifests."""
     plan, chunks = work.plan, work.chunks
 
@@ -139,7 +139,7 @@ def _replay(work: Work, tell: Callable[[Chunk, str], None]) -> list[Manifest]:
             tell(chunk, stage)
 
     attempt, watch = _new_attempt(work), _Stopwatch(tell_each)
-    with writable(work.spark, attempt):
+    with explain_write_errors(work.spark, attempt):
         made = _run(work, attempt, watch) if any(chunk.files for chunk in chunks) else _Made(attempt, {}, {}, {})
     now = datetime.now(UTC).isoformat(timespec="seconds")
     manifests = [made.manifest(number, watch.seconds, now) for number in range(len(chunks))]
@@ -148,7 +148,7 @@ def _replay(work: Work, tell: Callable[[Chunk, str], None]) -> list[Manifest]:
     return manifests
 
 
-def _new_attempt(work: Work) -> Attempt:
+def _new_attempt(work: ChunkGroup) -> Attempt:
     return Attempt(work.plan, work.chunks, uuid.uuid4().hex[:8])
 
 
@@ -187,21 +187,21 @@ class _Made(NamedTuple):
 Results = FixedWindows | SessionWindows
 
 
-def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
+def _run(work: ChunkGroup, attempt: Attempt, watch: _Stopwatch) -> _Made:
     """What several results rest on is kept until they are written.
 
     Records are counted while values are computed: each has times when Spark plans and the cores wait.
     """
     with _kept() as keep, ThreadPoolExecutor(1) as beside:
         with watch.stage("watermarks"):
-            results = results_of(work, keep)
-        if is_chosen(work):
+            results = window_results(work, keep)
+        if is_native(work):
             try:
                 return _run_natively(work, attempt, watch, results)
             except Exception as error:
-                if not is_for_spark(work.definition, error):
+                if not can_fall_back(work.definition, error):
                     raise
-                log.warning("%s; Spark computes %s instead", in_words(error), attempt)
+                log.warning("%s; Spark computes %s instead", task_error_text(error), attempt)
                 attempt = _new_attempt(work)  # tasks have left files, and some may still be writing
         known, tallied, tally, rows_by_footer = results.records()
         if work.definition.source.deduplicate_on:
@@ -219,26 +219,26 @@ def _run(work: Work, attempt: Attempt, watch: _Stopwatch) -> _Made:
         found: dict[str, Staged] = {}
 
         def staged_panes() -> DataFrame | None:
-            return staged_rows(work.spark, work.plan, PANES, found[PANES])
+            return load_staged_rows(work.spark, work.plan, PANES, found[PANES])
 
-        made = Frames(known, counts, results.values(known), staged_panes, lambda: _kinds(counting.result()))
-        for suffix, rows in tables(work, results, made):
+        made = TableFrames(known, counts, results.values(known), staged_panes, lambda: _kinds(counting.result()))
+        for suffix, rows in table_frames(work, results, made):
             with watch.stage(suffix or "windows"):
                 found[suffix] = _staged(rows, suffix, attempt)
         _require_all_records(attempt, results.records_in_windows(counts), found, work.definition.backfill.publish)
-        events_read = {number: tally.get[tallied_as(number)] for number in range(len(work.chunks))}
+        events_read = {number: tally.get[read_count_name(number)] for number in range(len(work.chunks))}
         return _Made(attempt, events_read, counting.result(), found)
 
 
-def _run_natively(work: Work, attempt: Attempt, watch: _Stopwatch, results: Results) -> _Made:
+def _run_natively(work: ChunkGroup, attempt: Attempt, watch: _Stopwatch, results: Results) -> _Made:
     """Have windows computed and records counted outside of Spark, and the other tables made of that."""
     make_scratch(attempt)
     try:
         with watch.stage(PANES if work.is_replay else "windows"):
             if isinstance(results, SessionWindows):
-                computed = native_sessions.compute(work, results, attempt)
+                computed = native_sessions.compute_sessions(work, results, attempt)
             else:
-                computed = native_windows.compute(work, results, attempt)
+                computed = native_windows.compute_windows(work, results, attempt)
         counts, found = computed.counts, dict(computed.files)
         with watch.stage("fates"):
             fates = counts.fates()
@@ -251,12 +251,12 @@ def _run_natively(work: Work, attempt: Attempt, watch: _Stopwatch, results: Resu
         _require_all_records(attempt, computed.records_in_windows, found, work.definition.backfill.publish)
         return _Made(attempt, counts.read(), fates, found)
     finally:
-        forget_scratch(attempt)
+        remove_scratch(attempt)
 
 
 def _staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
     # Quarantine keeps times as they were written.
-    return staged(rows if suffix == QUARANTINE else _with_instants(rows), suffix, attempt)
+    return write_staged_files(rows if suffix == QUARANTINE else _with_instants(rows), suffix, attempt)
 
 
 def _require_all_read(attempt: Attempt, expected: int, scanned: int) -> None:
@@ -311,15 +311,15 @@ def _require_all_published(attempt: Attempt, pane: str, found: Mapping[str, Stag
         raise CountError(msg)
 
 
-def results_of(work: Work, keep: Keep) -> Results:
+def window_results(work: ChunkGroup, keep: Keep) -> Results:
     """What chunks yield, by the kind of their windows; jobs are run for the watermarks only."""
     window = work.definition.window.spec()
     if isinstance(window, Session):
         return SessionWindows.of(work, window, keep)
-    return FixedWindows(work, window, lateness(work, window))
+    return FixedWindows(work, window, resolve_lateness(work, window))
 
 
-class Frames(NamedTuple):
+class TableFrames(NamedTuple):
     """What tables are made of.
 
     `values` are computed for one table only: of a replay for the panes, and what they are as `staged_panes` makes
@@ -327,7 +327,7 @@ class Frames(NamedTuple):
     """
 
     known: DataFrame
-    counts: Counts
+    counts: FateCounts
     values: DataFrame
     staged_panes: Callable[[], DataFrame | None]
     fates: Callable[[], set[str]]
@@ -350,7 +350,7 @@ def _kept() -> Iterator[Keep]:
             frame.unpersist()
 
 
-def tables(work: Work, results: Results, made: Frames) -> Iterator[tuple[str, DataFrame]]:
+def table_frames(work: ChunkGroup, results: Results, made: TableFrames) -> Iterator[tuple[str, DataFrame]]:
     """What each table of the plan gets, with `CHUNK`; none of those that would be empty.
 
     Each is to be staged before the next is asked for.
@@ -370,11 +370,11 @@ def tables(work: Work, results: Results, made: Frames) -> Iterator[tuple[str, Da
 
 
 def _tables_of_records(
-    work: Work, results: Results, fates: set[str], known: DataFrame | None = None
+    work: ChunkGroup, results: Results, fates: set[str], known: DataFrame | None = None
 ) -> Iterator[tuple[str, DataFrame]]:
     """What the tables get that are made of single records: of these, or else of all."""
     if Fate.QUARANTINED in fates:
-        yield QUARANTINE, quarantined(work)
+        yield QUARANTINE, load_quarantine(work)
     if not work.is_replay:
         return
     if Fate.DROPPED in fates:
@@ -384,7 +384,7 @@ def _tables_of_records(
         yield FIRINGS, firings.withColumn(CHUNK, work.number(F.col("window_start_ms")))
 
 
-def _published(work: Work, panes: DataFrame) -> DataFrame:
+def _published(work: ChunkGroup, panes: DataFrame) -> DataFrame:
     """The rows of the published table: the pane that the definition publishes."""
     pane = work.definition.backfill.publish
     count = F.col(pane_count(pane))

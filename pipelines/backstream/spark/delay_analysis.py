@@ -13,26 +13,26 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backstream.definition.model import Definition
-from backstream.eventtime.delay_analysis import CriticalDelays, Firings
+from backstream.eventtime.delay_analysis import CriticalDelays, FiringDelays
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import Clock
-from backstream.eventtime.watermark_generators import Strategy, StrategyKind
+from backstream.eventtime.records import SourceClock
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermarks import Emission
 from backstream.runs.plan import InputFile
 from backstream.spark import source
-from backstream.spark.schemas import IntervalColumns, Step, long
-from backstream.spark.source import Recorded as Stream
-from backstream.spark.watermarks.join import watermarked
-from backstream.spark.watermarks.partial_streams import heard_of
-from backstream.spark.watermarks.resolve import expected_partitions
-from backstream.spark.watermarks.timeline import Heard
+from backstream.spark.schemas import IntervalColumns, Step, int64_literal
+from backstream.spark.source import EventFiles as Stream
+from backstream.spark.watermarks.join import add_watermarks
+from backstream.spark.watermarks.partial_streams import timeline_of_files
+from backstream.spark.watermarks.resolve import list_expected_partitions
+from backstream.spark.watermarks.timeline import WatermarkTimeline
 from backstream.spark.windows.assignment import (
     FixedWindow,
     WindowColumns,
-    latest_window_ms,
-    step_ms,
-    window_start_ms,
+    end_step_ms,
+    latest_window_start,
+    window_start_column,
 )
 
 MOST_ROWS = 1_000_000
@@ -45,7 +45,7 @@ _NEVER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class AnalysisRange:
     """A range of recorded events, and the stream it is part of.
 
     `near` spans every event time that a window of the range can hold, and `near_paths` name the files that may
@@ -55,7 +55,7 @@ class Recorded:
 
     definition: Definition
     window: FixedWindow
-    clock: Clock
+    clock: SourceClock
     interval: Interval
     near: Interval
     files: Sequence[InputFile]
@@ -64,18 +64,21 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class DelayHistograms:
     """What the range tells about delays."""
 
     overdue: CriticalDelays
     dropped: CriticalDelays
     behind: CriticalDelays
-    firings: Firings
+    firings: FiringDelays
 
 
-def observed(
-    spark: SparkSession, recorded: Recorded, tell: Callable[[str], None] = lambda _: None, most: int = MOST_ROWS
-) -> Observed:
+def measure_delays(
+    spark: SparkSession,
+    recorded: AnalysisRange,
+    tell: Callable[[str], None] = lambda _: None,
+    most: int = MOST_ROWS,
+) -> DelayHistograms:
     """What every delay would have done to the records of a range.
 
     Args:
@@ -90,14 +93,14 @@ def observed(
     lateness_ms = recorded.definition.lateness.allowed
     counts = (
         _records(spark, recorded)
-        .transform(watermarked(spark, found, recorded.clock))
-        .transform(critical_delays(recorded.window, lateness_ms, recorded.interval))
+        .transform(add_watermarks(spark, found, recorded.clock))
+        .transform(add_critical_delays(recorded.window, lateness_ms, recorded.interval))
     )
-    table, histogram_step_ms = collected(counts, most)
+    table, histogram_step_ms = collect_counts(counts, most)
     kinds = {kind: _pairs(table, kind) for kind in (OVERDUE, DROPPED, BEHIND, SLICE)}
     records = sum(count for _, count in kinds[OVERDUE])
     delays = {kind: [pair for pair in kinds[kind] if pair[0] >= 0] for kind in (OVERDUE, DROPPED)}
-    return Observed(
+    return DelayHistograms(
         CriticalDelays.of(delays[OVERDUE], records, histogram_step_ms),
         CriticalDelays.of(delays[DROPPED], records, histogram_step_ms),
         CriticalDelays.of(kinds[BEHIND], sum(count for _, count in kinds[BEHIND]), histogram_step_ms),
@@ -105,52 +108,54 @@ def observed(
     )
 
 
-def _undelayed(spark: SparkSession, recorded: Recorded) -> Heard:
+def _undelayed(spark: SparkSession, recorded: AnalysisRange) -> WatermarkTimeline:
     """The watermarks of the whole stream if the delay were 0."""
     definition = recorded.definition
 
     def readable(paths: Sequence[str]) -> DataFrame:
-        events = source.rows_of(spark, paths, source.schema_of(recorded.columns)).transform(
-            source.normalised(definition)
+        events = source.load_files(spark, paths, source.read_schema(recorded.columns)).transform(
+            source.normalize_events(definition)
         )
         # What punctuated watermarks are marked by means nothing here.
         return events.where(F.col(source.REASON).isNull()).drop(source.MARKER)
 
-    stream, expected = Stream(spark, recorded.files, readable), expected_partitions(definition)
-    return heard_of(stream, undelayed(definition), recorded.clock, expected)
+    stream, expected = Stream(spark, recorded.files, readable), list_expected_partitions(definition)
+    return timeline_of_files(stream, without_delay(definition), recorded.clock, expected)
 
 
-def undelayed(definition: Definition) -> Emission:
+def without_delay(definition: Definition) -> Emission:
     """The definition's own source, with bounded generators and a delay of 0."""
     section = definition.watermark
-    strategy = Strategy(StrategyKind.BOUNDED, 0, section.interval, section.idle_timeout)
+    strategy = WatermarkStrategy(StrategyKind.BOUNDED, 0, section.interval, section.idle_timeout)
     return replace(section.spec(), strategy=strategy)
 
 
-def _records(spark: SparkSession, recorded: Recorded) -> DataFrame:
+def _records(spark: SparkSession, recorded: AnalysisRange) -> DataFrame:
     """The readable records that windows of the range can hold, each once."""
     is_near = IntervalColumns.of(spark, recorded.near).hold(F.col("event_time_ms"))
     events = (
-        source.rows_of(spark, recorded.near_paths, source.schema_of(recorded.columns))
-        .transform(source.normalised(recorded.definition))
+        source.load_files(spark, recorded.near_paths, source.read_schema(recorded.columns))
+        .transform(source.normalize_events(recorded.definition))
         .where(F.col(source.REASON).isNull() & is_near)
-        .transform(source.deduplicated(recorded.definition.source.deduplicate_on))
+        .transform(source.mark_duplicates(recorded.definition.source.deduplicate_on))
     )
     return events.where(~F.col("is_duplicate"))
 
 
-def critical_delays(window: FixedWindow, allowed_lateness_ms: int, interval: Interval) -> Step:
+def add_critical_delays(window: FixedWindow, allowed_lateness_ms: int, interval: Interval) -> Step:
     """Count critical delays: rows of `kind`, `value_ms` and `records`.
 
     Needs `event_time_ms`, and as `watermark_ms` the watermark that the record met at delay 0. A record is of the
     range if its latest window starts there. Kinds are late or dropped, dropped, behind the watermark (no row for a
     record that met -inf), and the slices of time that hold records of any window of the range.
     """
-    start_ms, _ = latest_window_ms(WindowColumns.of(window))
+    start_ms, _ = latest_window_start(WindowColumns.of(window))
     is_ours = (start_ms >= F.lit(interval.start_ms)) & (start_ms < F.lit(interval.end_ms))
     overdue_ms, dropped_ms, behind_ms = _critical_ms(window, allowed_lateness_ms)
-    never = long(_NEVER)  # greatest() passes over a null, which stands for a record that met -inf
-    slice_ms = window_start_ms(F.col("event_time_ms"), long(window.offset_ms), long(_slice_ms(window)))
+    never = int64_literal(_NEVER)  # greatest() passes over a null, which stands for a record that met -inf
+    slice_ms = window_start_column(
+        F.col("event_time_ms"), int64_literal(window.offset_ms), int64_literal(_slice_ms(window))
+    )
     values = {
         OVERDUE: F.when(is_ours, F.greatest(overdue_ms, never)),
         DROPPED: F.when(is_ours, F.greatest(dropped_ms, never)),
@@ -168,9 +173,9 @@ def critical_delays(window: FixedWindow, allowed_lateness_ms: int, interval: Int
 
 def _critical_ms(window: FixedWindow, allowed_lateness_ms: int) -> tuple[Column, Column, Column]:
     """Greatest delays at which the record is late or dropped, dropped, and behind; null if it met -inf."""
-    event_ms, lateness_ms = F.col("event_time_ms"), long(allowed_lateness_ms)
+    event_ms, lateness_ms = F.col("event_time_ms"), int64_literal(allowed_lateness_ms)
     met_ms = F.when(F.col("watermark_ms") > F.lit(MIN_MS), F.col("watermark_ms"))
-    _, end_ms = latest_window_ms(WindowColumns.of(window))
+    _, end_ms = latest_window_start(WindowColumns.of(window))
     is_in_hole = event_ms >= end_ms
     behind_ms = met_ms - event_ms
     overdue_ms = met_ms - (end_ms - F.lit(1))
@@ -184,10 +189,10 @@ def _critical_ms(window: FixedWindow, allowed_lateness_ms: int) -> tuple[Column,
 
 def _slice_ms(window: FixedWindow) -> int:
     """Records of one slice are in the same windows, since no window begins or ends inside it."""
-    return math.gcd(window.size_ms, step_ms(window))
+    return math.gcd(window.size_ms, end_step_ms(window))
 
 
-def collected(counts: DataFrame, most: int) -> tuple[pa.Table, int]:
+def collect_counts(counts: DataFrame, most: int) -> tuple[pa.Table, int]:
     """The counts on the driver, and the step in which delays are counted: 1 ms if they are no more than `most`."""
     is_delay = F.col("kind") != F.lit(SLICE)
     kept = counts.persist(StorageLevel.MEMORY_AND_DISK)
@@ -203,7 +208,7 @@ def collected(counts: DataFrame, most: int) -> tuple[pa.Table, int]:
 
 def _coarser(counts: DataFrame, width_ms: int) -> DataFrame:
     """Critical delays rounded down; slices stay: windows, of which a run has a row each, need them."""
-    floor_ms = window_start_ms(F.col("value_ms"), long(0), long(width_ms))
+    floor_ms = window_start_column(F.col("value_ms"), int64_literal(0), int64_literal(width_ms))
     is_slice = F.col("kind") == F.lit(SLICE)
     rounded = counts.withColumn("value_ms", F.when(is_slice, F.col("value_ms")).otherwise(floor_ms))
     return rounded.groupBy("kind", "value_ms").agg(F.sum("records").alias("records"))
@@ -214,13 +219,13 @@ def _pairs(table: pa.Table, kind: str) -> list[tuple[int, int]]:
     return list(zip(mine["value_ms"].to_pylist(), mine["records"].to_pylist(), strict=True))
 
 
-def _firings(found: Heard, recorded: Recorded, slices_ms: Sequence[int]) -> Firings:
+def _firings(found: WatermarkTimeline, recorded: AnalysisRange, slices_ms: Sequence[int]) -> FiringDelays:
     """The ends of all windows of the range that hold records, and the rises that fire them."""
     windows = {window for slice_ms in slices_ms for window in recorded.window.assign(slice_ms)}
     span = recorded.interval
     ends_ms = {each.end_ms for each in windows if span.start_ms <= each.start_ms < span.end_ms}
     risen_at_ms = (at_ms for at_ms, _, _ in found.places(recorded.clock))
     watermark_ms = found.watermark_ms.tolist()
-    return Firings(
+    return FiringDelays(
         array("q", sorted(ends_ms)), array("q", watermark_ms), array("q", risen_at_ms), recorded.clock.end_ms
     )

@@ -32,13 +32,13 @@ _STOPPED = (
 _END_S = 15.0
 
 
-def silence(spark: SparkSession) -> None:
+def silence_java_traces(spark: SparkSession) -> None:
     """Have Java print no traces: whoever waits in this process is raised what fails."""
     spark.sparkContext.setLogLevel("OFF")
 
 
 @contextmanager
-def heap_errors_in_words(spark: SparkSession, plan: Plan, by: str = SETTING) -> Iterator[None]:
+def explain_heap_errors(spark: SparkSession, plan: Plan, by: str = SETTING) -> Iterator[None]:
     """A Java that has no memory left is said in words, and how it gets more; `by` is what sets the heap.
 
     Raises:
@@ -84,7 +84,7 @@ _WHY = {
 }
 
 
-def unreadable_file(said: str, plan: Plan) -> ContractError | None:
+def unreadable_file_error(said: str, plan: Plan) -> ContractError | None:
     """Return the error to raise for what Spark said, after keeping its words in the run's folder.
 
     None: no input file of the plan is to blame.

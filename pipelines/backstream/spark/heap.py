@@ -59,13 +59,13 @@ def driver_heap() -> Heap:
         return Heap(None, f"as {where} sets it", where)
     if asked := os.environ.get(HEAP_VARIABLE):
         return Heap(_sound(asked), f"{asked}, by {HEAP_VARIABLE}", HEAP_VARIABLE)
-    memory_mb = machine_bytes() // _MB
+    memory_mb = machine_memory_bytes() // _MB
     heap_mb = min(max(memory_mb // 2, _LEAST_MB), _MOST_MB)
     said = f"{heap_mb:,} MB of this machine's {memory_mb:,} MB; {HEAP_VARIABLE} sets another"
     return Heap(f"{heap_mb}m", said, HEAP_VARIABLE)
 
 
-def machine_bytes() -> int:
+def machine_memory_bytes() -> int:
     """The memory of this machine, or of the container that this process is in."""
     said = [file.read_text().strip() for file in CONTAINER_LIMITS if file.is_file()]
     return min(

@@ -38,20 +38,20 @@ VARIABLE = "BACKSTREAM_CLASS_ARCHIVE"
 """A folder for archives instead of that of the Python environment; empty: no archive."""
 
 
-def options_to_read() -> str:
+def archive_read_options() -> str:
     """The options of a Java that starts with the archive; none where there is none yet."""
-    path = archive()
-    return f"-XX:SharedArchiveFile={path} {QUIET}" if path and is_complete(path) else ""
+    path = archive_path()
+    return f"-XX:SharedArchiveFile={path} {QUIET}" if path and is_archive_complete(path) else ""
 
 
-def options_to_read_or_write() -> str:
+def archive_options() -> str:
     """The same; where there is none yet, those of a Java that writes it when it ends, which takes it some seconds.
 
     Nobody should wait for that Java: PySpark's ends by itself after the process that started it.
     """
-    path = archive()
-    if path is None or is_complete(path):
-        return options_to_read()
+    path = archive_path()
+    if path is None or is_archive_complete(path):
+        return archive_read_options()
     is_ours = not _has_folder_of_files() and _is_ours_to_write(path)
     return f"-XX:ArchiveClassesAtExit={path} {_TO_WRITE} {QUIET}" if is_ours else ""
 
@@ -69,7 +69,7 @@ def settings_beside_class_path(home: Path) -> Path | None:
     return file if file.is_file() and [*file.parent.iterdir()] == [file] else None
 
 
-def archive() -> Path | None:
+def archive_path() -> Path | None:
     """Where the archive of this environment's Spark and Java is; None: nobody wants one."""
     folder = os.environ.get(VARIABLE, str(Path(sys.prefix) / "share" / "backstream"))
     java = _java()
@@ -91,7 +91,7 @@ def _jars() -> str:
     return f"{folder} {jars}"
 
 
-def is_complete(path: Path) -> bool:
+def is_archive_complete(path: Path) -> bool:
     """Whether an archive was written to its end."""
     try:
         with path.open("rb") as file:
@@ -183,7 +183,7 @@ def require_java() -> None:
         raise SetupError(msg)
 
 
-def huge_pages() -> str | None:
+def huge_page_options() -> str | None:
     """Who gets huge pages on this machine, in Linux' words; None: nothing says so."""
     try:
         said = re.search(r"\[(\w+)\]", HUGE_PAGES.read_text())
@@ -193,7 +193,7 @@ def huge_pages() -> str | None:
 
 
 @contextmanager
-def tuned(heap: str | None, input_bytes: int | None = None) -> Iterator[None]:
+def tune_java(heap: str | None, input_bytes: int | None = None) -> Iterator[None]:
     """Have a Java that is started within run as a batch job should; what somebody has chosen holds.
 
     Args:
@@ -201,7 +201,7 @@ def tuned(heap: str | None, input_bytes: int | None = None) -> Iterator[None]:
         input_bytes: how large the files are that it will read, at most; None: nobody knows.
     """
     before, is_free = os.environ.get(OPTIONS_VARIABLE), not _ARCHIVE.search(_said())
-    archive = options_to_read_or_write() if is_free else ""
+    archive = archive_options() if is_free else ""
     _add(*_huge_pages_options(), archive, *_collector_options(heap), *_compiler_options(input_bytes))
     try:
         yield
@@ -213,9 +213,9 @@ def tuned(heap: str | None, input_bytes: int | None = None) -> Iterator[None]:
             os.environ[OPTIONS_VARIABLE] = before
 
 
-def tune(input_bytes: int | None = None) -> None:
+def java_options(input_bytes: int | None = None) -> None:
     """The same for the Java of a later `spark-submit`, whose heap others choose, and which is waited for."""
-    archive = "" if _ARCHIVE.search(_said()) else options_to_read()
+    archive = "" if _ARCHIVE.search(_said()) else archive_read_options()
     _add(*_huge_pages_options(), archive, *_compiler_options(input_bytes))
 
 
@@ -232,7 +232,7 @@ def _huge_pages_options() -> list[str]:
     Grouping looks up millions of places in memory, at random, and with pages of 4 kB the processor must find out
     where each page lies. Only Linux knows the option, and only it says who gets them.
     """
-    return [ASK_FOR_HUGE_PAGES] if huge_pages() == ASKED_FOR and not _CHOSEN.search(_said()) else []
+    return [ASK_FOR_HUGE_PAGES] if huge_page_options() == ASKED_FOR and not _CHOSEN.search(_said()) else []
 
 
 def _collector_options(heap: str | None) -> list[str]:

@@ -46,7 +46,7 @@ def with_partition_as_text(grouped: DataFrame) -> DataFrame:
     return grouped.withColumn("source_partition", F.col("source_partition").cast("string"))
 
 
-def conforming(name: str, columns: Mapping[str, DataType]) -> Step:
+def conform(name: str, columns: Mapping[str, DataType]) -> Step:
     """Select exactly these columns, in this order, after comparing types; no job is run.
 
     Raises:
@@ -77,20 +77,20 @@ def integer_quotient(dividend: Column, divisor: Column) -> Column:
     return F.call_function("div", dividend, divisor)
 
 
-def long(value: int | None) -> Column:
+def int64_literal(value: int | None) -> Column:
     """A 64-bit literal; Spark would take a small number for 32 bits."""
     return F.lit(value).cast("long")
 
 
-def as_arrays(spark: SparkSession, columns: Mapping[str, pa.Array]) -> dict[str, Column]:
+def table_literals(spark: SparkSession, columns: Mapping[str, pa.Array]) -> dict[str, Column]:
     """Each column as one array value, for `F.get`: the one row of a scalar subquery."""
     row = spark.createDataFrame(pa.table({name: _one_row(values) for name, values in columns.items()}))
     return {name: row.select(name).scalar() for name in columns}
 
 
-def looked_up(spark: SparkSession, *numbers: int) -> list[Column]:
+def plan_literals(spark: SparkSession, *numbers: int) -> list[Column]:
     """64-bit integers that generated code does not spell out; never null."""
-    array = as_arrays(spark, {"numbers": pa.array(numbers, pa.int64())})["numbers"]
+    array = table_literals(spark, {"numbers": pa.array(numbers, pa.int64())})["numbers"]
     return [F.coalesce(F.get(array, F.lit(place)), F.lit(0)) for place in range(len(numbers))]
 
 
@@ -104,7 +104,7 @@ class IntervalColumns:
     @classmethod
     def of(cls, spark: SparkSession, interval: Interval) -> IntervalColumns:
         """The bounds of an interval."""
-        return cls(*looked_up(spark, interval.start_ms, interval.end_ms))
+        return cls(*plan_literals(spark, interval.start_ms, interval.end_ms))
 
     def hold(self, time_ms: Column) -> Column:
         """Whether an instant lies in the interval."""

@@ -14,8 +14,8 @@ from zipfile import ZipFile
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from backstream.spark.heap import SETTING, driver_heap, heap_mb, machine_bytes
-from backstream.spark.java import require_java, tuned
+from backstream.spark.heap import SETTING, driver_heap, heap_mb, machine_memory_bytes
+from backstream.spark.java import require_java, tune_java
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -67,12 +67,14 @@ _TELLING_OF_TASKS = (
 """What logs the trace of a failed task in Java, each its own copy."""
 
 
-def submitted(name: str) -> SparkSession:
+def submitted_session(name: str) -> SparkSession:
     """The session of an application that spark-submit started: master and resources come from there."""
     return _built(SparkSession.builder.appName(name), SETTINGS)
 
 
-def local(name: str, settings: Mapping[str, str] | None = None, input_bytes: int | None = None) -> SparkSession:
+def local_session(
+    name: str, settings: Mapping[str, str] | None = None, input_bytes: int | None = None
+) -> SparkSession:
     """A session inside this process, on all its cores.
 
     Args:
@@ -87,7 +89,7 @@ def local(name: str, settings: Mapping[str, str] | None = None, input_bytes: int
     asked = {**LOCAL_SETTINGS, **SETTINGS, **(settings or {})}
     if SETTING not in asked:
         asked |= driver_heap().settings
-    with tuned(asked.get(SETTING), input_bytes):
+    with tune_java(asked.get(SETTING), input_bytes):
         return _built(builder, asked)
 
 
@@ -115,7 +117,7 @@ _shipped: dict[tuple[str, str], TemporaryDirectory[str]] = {}
 _lock = Lock()
 
 
-def ship(context: SparkContext, generator: str | None = None) -> None:
+def ship_package(context: SparkContext, generator: str | None = None) -> None:
     """Send this package to the executors of an application, and that of a generator, `package.module:Class`; once.
 
     Executors of a local master are this process's own, and find what it finds.
@@ -155,11 +157,11 @@ def _sources(package: str) -> list[tuple[Path, str]]:
 _LEAST_MB, _MOST_MB = 256, 16_384
 
 
-def memory_mb(spark: SparkSession) -> int:
+def task_memory_mb(spark: SparkSession) -> int:
     """Return the MB of a task: half of what Java leaves of a machine, or what an executor has beside Java."""
     context = spark.sparkContext
     if (context.master or "").startswith("local"):
-        free_mb = machine_bytes() // 2**20 - heap_mb(spark.conf.get("spark.driver.memory", "1g") or "1g")
+        free_mb = machine_memory_bytes() // 2**20 - heap_mb(spark.conf.get("spark.driver.memory", "1g") or "1g")
         return min(max(int(free_mb) // (2 * context.defaultParallelism), _LEAST_MB), _MOST_MB)
     settings = ("spark.executor.pyspark.memory", "spark.executor.memoryOverhead")
     beside = next((said for name in settings if (said := spark.conf.get(name, None))), None)

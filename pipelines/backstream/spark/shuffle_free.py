@@ -17,12 +17,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import Clock
+from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermarks import Emission
 from backstream.eventtime.windows import Tumbling
 from backstream.runs.plan import InputFile
-from backstream.spark.source import Recorded
-from backstream.spark.watermarks.compress import ClockColumns, compressed
+from backstream.spark.source import EventFiles
+from backstream.spark.watermarks.compress import ClockColumns, compress_events
 from backstream.spark.watermarks.firing_times import GridColumns, WindowGrid
 from backstream.spark.windows.assignment import FixedWindow
 
@@ -34,13 +34,13 @@ LARGEST = 15_000_000
 _Part = TypeVar("_Part")
 
 
-def parts(rows: int, tasks: int) -> int:
+def count_parts(rows: int, tasks: int) -> int:
     """Into how many parts so many rows are cut, when so many tasks run at the same time; 0: it does not pay."""
     count = tasks * math.ceil(rows / (tasks * LARGEST))
     return count if count <= MOST else 0
 
 
-def united(of: Sequence[_Part], frame: Callable[[_Part], DataFrame]) -> DataFrame:
+def union_parts(of: Sequence[_Part], frame: Callable[[_Part], DataFrame]) -> DataFrame:
     """The frames of at least one part; each is made by one task out of what `frame` reads with `coalesce(1)`."""
     with ThreadPoolExecutor() as pool:  # Spark takes a while to look at each
         first, *others = pool.map(frame, of)
@@ -53,7 +53,7 @@ MOST_READ = 1.5
 """Times its share of all events that a task may read: reading is a fifth of the work, moving them half of it."""
 
 
-def stretches(files: Sequence[InputFile], grid: WindowGrid, tasks: int) -> list[range]:
+def cut_time_ranges(files: Sequence[InputFile], grid: WindowGrid, tasks: int) -> list[range]:
     """The windows of a grid by number, in stretches of about as many events; none where it does not pay.
 
     Args:
@@ -65,7 +65,7 @@ def stretches(files: Sequence[InputFile], grid: WindowGrid, tasks: int) -> list[
     held = [file for file in files if file.may_hold(span)]
     ends = sorted((file.max_event_ms, file.rows) for file in held if file.max_event_ms is not None)
     rows = sum(file.rows for file in held)
-    count = parts(rows, tasks)
+    count = count_parts(rows, tasks)
     if not rows or len(ends) < len(held) or not count:
         return []
     # The first window that begins where the files before end.
@@ -90,8 +90,8 @@ def _cuts_ms(ends: Sequence[tuple[int, int]], count: int) -> Iterator[int]:
         yield ends[off_by.index(min(off_by))][0] + 1
 
 
-def in_stretches(
-    recorded: Recorded,
+def aggregate_by_time_range(
+    recorded: EventFiles,
     window: FixedWindow,
     grid: WindowGrid,
     grouped: Callable[[DataFrame, GridColumns], DataFrame],
@@ -110,14 +110,14 @@ def in_stretches(
     spark = recorded.spark
     if not isinstance(window, Tumbling):
         return None
-    if not (found := stretches(recorded.files, grid, spark.sparkContext.defaultParallelism)):
+    if not (found := cut_time_ranges(recorded.files, grid, spark.sparkContext.defaultParallelism)):
         return None
 
     def part(stretch: tuple[range, GridColumns]) -> DataFrame:
         numbers, columns = stretch
         return grouped(recorded.around(grid.stretch(numbers)).coalesce(1), columns)
 
-    return united(list(zip(found, grid.bound_apart(spark, found), strict=True)), part)
+    return union_parts(list(zip(found, grid.bound_apart(spark, found), strict=True)), part)
 
 
 MANY_EVENTS = 1_000_000
@@ -128,30 +128,30 @@ MOST_SHARED = 0.5
 """Part of its arrival time that a share may have in common with those before: so much may be found twice."""
 
 
-def cells_of(recorded: Recorded, emission: Emission, clock: Clock) -> pa.Table:
+def compress_files(recorded: EventFiles, emission: Emission, clock: SourceClock) -> pa.Table:
     """`compressed`, found in shares where it pays: a partition and block that two of them hold has two rows.
 
     The watermarks must follow from the greatest event times alone. Runs a job.
     """
-    found = shares(recorded.files, recorded.spark.sparkContext.defaultParallelism)
+    found = share_files(recorded.files, recorded.spark.sparkContext.defaultParallelism)
     if found:
-        return compressed_apart(recorded, found, emission, clock).toArrow()
-    return compressed(recorded.all(), ClockColumns.of(clock), (), emission).toArrow()
+        return compress_file_groups(recorded, found, emission, clock).toArrow()
+    return compress_events(recorded.all(), ClockColumns.of(clock), (), emission).toArrow()
 
 
-def compressed_apart(
-    recorded: Recorded, found: Sequence[Sequence[InputFile]], emission: Emission, clock: Clock
+def compress_file_groups(
+    recorded: EventFiles, found: Sequence[Sequence[InputFile]], emission: Emission, clock: SourceClock
 ) -> DataFrame:
     """`compressed` of each share for itself: a partition and block that two of them hold has two rows."""
 
     def cells(share: Sequence[InputFile]) -> DataFrame:
         events = recorded.read([file.path for file in share]).coalesce(1)
-        return compressed(events, ClockColumns.of(clock), (), emission)
+        return compress_events(events, ClockColumns.of(clock), (), emission)
 
-    return united(found, cells)
+    return union_parts(found, cells)
 
 
-def shares(files: Sequence[InputFile], tasks: int) -> list[list[InputFile]]:
+def share_files(files: Sequence[InputFile], tasks: int) -> list[list[InputFile]]:
     """The files in shares of about as many events, in order of arrival; none where it does not pay.
 
     Files whose arrivals lie side by side come into one share, so that few ticks are found in two.
@@ -167,7 +167,7 @@ def shares(files: Sequence[InputFile], tasks: int) -> list[list[InputFile]]:
         if file.min_arrival_ms is not None and file.max_arrival_ms is not None
     }
     rows = sum(file.rows for file in held)
-    count = parts(rows, tasks) if rows >= MANY_EVENTS else 0
+    count = count_parts(rows, tasks) if rows >= MANY_EVENTS else 0
     if not count or len(arrivals) < len(held):
         return []
     held.sort(key=lambda file: (arrivals[file.path].start_ms, file.path))

@@ -18,15 +18,15 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from backstream.definition.aggregates import columns_used
+from backstream.definition.aggregates import payload_columns
 from backstream.definition.model import Definition, Source
-from backstream.definition.time_columns import no_instant
+from backstream.definition.time_columns import reason_not_a_time
 from backstream.errors import ContractError
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
 from backstream.runs.plan import InputFile
-from backstream.source.column_types import quoted
-from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, PARTITION_NUMBER, IntervalColumns, Step, as_arrays
+from backstream.source.column_types import quote_column
+from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, PARTITION_NUMBER, IntervalColumns, Step, table_literals
 
 REASON = "quarantine_reason"
 """Why a record cannot be normalised; null: it can."""
@@ -44,19 +44,19 @@ _WILDCARD = re.compile(r"[{}\[\]*?\\]")
 _QUOTED_IN_URI = re.compile(r"""[\x00-\x20\x7f-\xa0\s"#%<>?\[\\\]^`{|}]""")
 
 
-def rows_of(spark: SparkSession, paths: Sequence[str], schema: StructType) -> DataFrame:
+def load_files(spark: SparkSession, paths: Sequence[str], schema: StructType) -> DataFrame:
     """The rows of Parquet files, with the columns of a schema: null where a file has none of that name."""
     literal = [_WILDCARD.sub(r"\\\g<0>", path) for path in paths]
     return spark.read.schema(schema).parquet(*literal)
 
 
-def schema_of(columns: Mapping[str, str]) -> StructType:
+def read_schema(columns: Mapping[str, str]) -> StructType:
     """Columns with their Spark SQL types, as a schema."""
-    ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+    ddl = ", ".join(f"{quote_column(name)} {kind}" for name, kind in columns.items())
     return cast("StructType", StructType.fromDDL(ddl)) if columns else StructType()
 
 
-def with_file(rows: DataFrame) -> DataFrame:
+def add_file(rows: DataFrame) -> DataFrame:
     """Add `source_file` to normalised events, since a source may have a column of that name.
 
     Only where it is used: else Spark notes of every row all that it knows of its file.
@@ -70,20 +70,20 @@ def file_uri(path: str) -> str:
     return f"file:{escaped}"
 
 
-def with_record(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+def add_record(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Add `record`, these columns as JSON: for quarantine only, since it reads every column of a file."""
-    whole = F.struct(*(F.col(quoted(name)).alias(name) for name in columns))
+    whole = F.struct(*(F.col(quote_column(name)).alias(name) for name in columns))
     return rows.withColumn(RECORD, F.to_json(whole, {"ignoreNullFields": "false"}))
 
 
-def normalised(definition: Definition) -> Step:
+def normalize_events(definition: Definition) -> Step:
     """Event and arrival time in ms, partition, sequence, the columns a run uses, and a reason if unreadable.
 
     Raises:
         ContractError: when a time column is of a type that names no instant.
     """
     source, marker = definition.timed_source, definition.watermark.marker
-    kept = [name for name in columns_used(definition) if name not in EVENT]
+    kept = [name for name in payload_columns(definition) if name not in EVENT]
 
     def step(rows: DataFrame) -> DataFrame:
         event, arrival = _times(rows, source)
@@ -124,7 +124,7 @@ def _times(rows: DataFrame, source: Source) -> tuple[Column, Column]:
 
 def _instant(rows: DataFrame, key: str, expression: str) -> Column:
     kind = _type_of(rows, F.expr(expression))
-    if wrong := no_instant(key, expression, kind.simpleString()):
+    if wrong := reason_not_a_time(key, expression, kind.simpleString()):
         raise ContractError(wrong)
     return F.try_to_timestamp(F.expr(expression)) if isinstance(kind, StringType) else F.expr(expression)
 
@@ -154,19 +154,19 @@ def _reason(source: Source, columns: Mapping[str, Column]) -> Column:
     return F.coalesce(*(F.when(is_so, F.lit(reason)) for reason, is_so in reasons.items()))
 
 
-def within(spark: SparkSession, interval: Interval, owned_files: Iterable[str]) -> Column:
+def is_in_chunk(spark: SparkSession, interval: Interval, owned_files: Iterable[str]) -> Column:
     """Whether a chunk reads a record: one of its interval, or an unreadable one of the files it answers for.
 
     A record without a readable time cannot be placed, so it belongs to the first chunk that reads its file.
     """
     is_readable = F.col(REASON).isNull()
     is_inside = IntervalColumns.of(spark, interval).hold(F.col("event_time_ms"))
-    ours = as_arrays(spark, {"files": pa.array(list(owned_files), pa.string())})["files"]
+    ours = table_literals(spark, {"files": pa.array(list(owned_files), pa.string())})["files"]
     is_ours = F.array_contains(ours, F.col(FILE))
     return (is_readable & F.coalesce(is_inside, F.expr("false"))) | (~is_readable & is_ours)
 
 
-def deduplicated(columns: Sequence[str]) -> Step:
+def mark_duplicates(columns: Sequence[str]) -> Step:
     """Add `is_duplicate`: another row with the same columns and event time arrived before.
 
     The event time is compared too, so that the answer does not depend on which chunk reads the row.
@@ -181,7 +181,7 @@ def deduplicated(columns: Sequence[str]) -> Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class EventFiles:
     """The events of files; of at least one."""
 
     spark: SparkSession

@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 
 from backstream.errors import CountError, StorageError
-from backstream.eventtime.instants import DAY_MS, moment
-from backstream.native.small_files import SMALL_BYTES, columns_of, split_files
+from backstream.eventtime.instants import DAY_MS, utc_datetime
+from backstream.native.small_files import SMALL_BYTES, load_columns, split_files
 from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
 from backstream.runs.manifest import StagedFile
 from backstream.runs.parquet_footer import Footer
@@ -30,9 +30,9 @@ from backstream.runs.plan import Chunk, Plan, PlannedTable
 from backstream.runs.table_schemas import METRICS, PANES, RECORD_COUNT, WINDOWS, pane_count
 from backstream.spark.chunk_group import CHUNK
 from backstream.spark.counted_writes import TaskWrite, require_visible, write_parquet
-from backstream.spark.failures import REFUSALS, unreadable_file
-from backstream.spark.schemas import conforming
-from backstream.spark.source import rows_of
+from backstream.spark.failures import REFUSALS, unreadable_file_error
+from backstream.spark.schemas import conform
+from backstream.spark.source import load_files
 
 _SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp"}
 _DAY, _CHUNK = STAGING_DAY, STAGING_CHUNK
@@ -69,7 +69,7 @@ class Attempt:
         if self.plan.tables[suffix].day_column is None:
             return of_chunk
         day_ms = start_ms - start_ms % DAY_MS
-        return of_chunk / f"{_DAY}={moment(day_ms).date()}" if end_ms <= day_ms + DAY_MS else None
+        return of_chunk / f"{_DAY}={utc_datetime(day_ms).date()}" if end_ms <= day_ms + DAY_MS else None
 
     @property
     def has_small_files(self) -> bool:
@@ -87,7 +87,7 @@ Staged = dict[int, tuple[StagedFile, ...]]
 """The files of each chunk by its number; none of a chunk without rows."""
 
 
-def staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
+def write_staged_files(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
     """Write the rows as a planned table wants them, apart by `CHUNK`, and return the files. Runs a job.
 
     Raises:
@@ -97,7 +97,7 @@ def staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
     table, folder = attempt.plan.tables[suffix], attempt.folder(suffix)
     with_run = rows.withColumn("run_id", F.lit(attempt.plan.run_id))
     contract = {name: kind for name, kind, _, _ in _columns(table)} | {CHUNK: IntegerType()}
-    ready = with_run.transform(conforming(table.name, contract))
+    ready = with_run.transform(conform(table.name, contract))
     named = [F.col(name).alias(name, metadata=meta) for name, _, meta, _ in _columns(table)]
     spark, only, is_small = rows.sparkSession, attempt.only_folder(suffix), False
     names = [_CHUNK, _DAY] if table.day_column else [_CHUNK]
@@ -120,7 +120,7 @@ def staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
     return _seen(suffix, attempt, sorted(folder.rglob("*.parquet")), written)
 
 
-def staged_by_tasks(suffix: str, attempt: Attempt, paths: Sequence[Path], written: list[TaskWrite]) -> Staged:
+def collect_task_files(suffix: str, attempt: Attempt, paths: Sequence[Path], written: list[TaskWrite]) -> Staged:
     """Return the files that tasks have written themselves into the folders that `staged` would have used.
 
     Raises:
@@ -143,18 +143,18 @@ def _is_well_cut(spark: SparkSession, attempt: Attempt) -> bool:
     return events < _FEW_EVENTS or events >= _MANY_EVENTS * spark.sparkContext.defaultParallelism
 
 
-def staged_rows(spark: SparkSession, plan: Plan, suffix: str, files: Staged) -> DataFrame | None:
+def load_staged_rows(spark: SparkSession, plan: Plan, suffix: str, files: Staged) -> DataFrame | None:
     """The rows that were staged for a table, with the times of their windows in ms; None: there are none."""
     paths = [file.path for several in files.values() for file in several]
     if not paths:
         return None
     schema = StructType([StructField(name, kind) for name, kind, _, _ in _columns(plan.tables[suffix])])
-    rows = rows_of(spark, paths, schema)
+    rows = load_files(spark, paths, schema)
     return rows.withColumns({f"{name}_ms": F.unix_millis(name) for name in ("window_start", "window_end")})
 
 
 @contextmanager
-def writable(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
+def explain_write_errors(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
     """What a disk refuses while chunks are run, or a file that cannot be read, said without Java's traces.
 
     Raises:
@@ -166,7 +166,7 @@ def writable(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
     except Exception as error:
         said = next((reason for reason in REFUSALS if reason in str(error)), None)
         if said is None:
-            if unreadable := unreadable_file(str(error), attempt.plan):
+            if unreadable := unreadable_file_error(str(error), attempt.plan):
                 raise unreadable from None
             raise
         plan = attempt.plan
@@ -182,12 +182,12 @@ def writable(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
 
 def _columns(table: PlannedTable) -> Sequence[tuple[str, DataType, dict[str, int], bool]]:
     return [
-        (name, spark_type(kind), {"parquet.field.id": field_id}, required)
+        (name, spark_type_of_name(kind), {"parquet.field.id": field_id}, required)
         for name, kind, field_id, required in table.columns
     ]
 
 
-def spark_type(kind: str) -> DataType:
+def spark_type_of_name(kind: str) -> DataType:
     """The Spark type of an Iceberg type's name."""
     plain = re.sub(r"\s", "", kind)
     ddl = f"c {_SPARK_TYPES.get(plain, plain)}"
@@ -234,6 +234,6 @@ def _described(path: Path, counted: str | None) -> StagedFile:
     else:
         footer = Footer.of(path)
         rows = pq.read_metadata(pa.BufferReader(footer.content)).num_rows
-        values = columns_of(path, [counted]) if counted and rows else None
+        values = load_columns(path, [counted]) if counted and rows else None
     records = pc.sum(values[counted]).as_py() or 0 if values else 0
     return StagedFile(str(path), footer.size_bytes, rows, records, footer.digest)

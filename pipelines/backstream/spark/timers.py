@@ -19,8 +19,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from backstream.errors import SpecError
 from backstream.eventtime.records import Record
 from backstream.eventtime.timers import KeyTimers, ProcessFunction
-from backstream.spark.schemas import ARRIVAL_ORDER, long
-from backstream.spark.watermarks.timeline import Heard, Longs
+from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
+from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline
 
 _NEEDED = ("event_time_ms", "watermark_ms", *ARRIVAL_ORDER)
 _OPTIONAL = ("value", "delete_timers_ms")
@@ -29,15 +29,15 @@ _STREAM = "stream"
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class TimerInput:
     """Every rise of a stream's watermark, +inf included, and what makes the process function of a key."""
 
     rises_ms: Longs
     new_function: Callable[[], ProcessFunction]
 
 
-def timer_firings(
-    events: DataFrame, keys: Sequence[str], new_function: Callable[[], ProcessFunction], heard: Heard
+def replay_timers(
+    events: DataFrame, keys: Sequence[str], new_function: Callable[[], ProcessFunction], heard: WatermarkTimeline
 ) -> DataFrame:
     """Every timer that fires, with the watermark that it sees.
 
@@ -54,13 +54,13 @@ def timer_firings(
         before it, less one). When it is evaluated, a function that raises fails the job, and the message
         names it, the key, and the record or timer.
     """
-    played = Played(heard.all_rises_ms(), new_function)
-    one = events.withColumn(_STREAM, long(0))
-    return firings_of_streams(one, _STREAM, keys, {0: played}).drop(_STREAM)
+    played = TimerInput(heard.all_rises_ms(), new_function)
+    one = events.withColumn(_STREAM, int64_literal(0))
+    return replay_timers_of_streams(one, _STREAM, keys, {0: played}).drop(_STREAM)
 
 
-def firings_of_streams(
-    events: DataFrame, stream: str, keys: Sequence[str], streams: Mapping[int, Played]
+def replay_timers_of_streams(
+    events: DataFrame, stream: str, keys: Sequence[str], streams: Mapping[int, TimerInput]
 ) -> DataFrame:
     """`timer_firings` of several streams at once, which the column `stream` numbers."""
     by = [stream, *keys]
@@ -83,7 +83,7 @@ def firings_of_streams(
     return fired.join(F.broadcast(_places(events, stream, streams)), [stream, "watermark_ms"], how="left")
 
 
-def _places(events: DataFrame, stream: str, streams: Mapping[int, Played]) -> DataFrame:
+def _places(events: DataFrame, stream: str, streams: Mapping[int, TimerInput]) -> DataFrame:
     """Where each rise stands: every record that met a lower watermark came before it."""
     rises = [(number, int(rise_ms), 0) for number, played in streams.items() for rise_ms in played.rises_ms]
     table = pa.table(

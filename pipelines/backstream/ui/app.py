@@ -20,12 +20,12 @@ from backstream.errors import BackstreamError
 from backstream.orchestration.connections import provide_lake
 from backstream.pages.render import policy
 from backstream.runs.home import Home
-from backstream.ui.security import on_bad_request, on_error, on_refusal, require_own_form, with_headers
+from backstream.ui.security import add_headers, on_bad_request, on_error, on_refusal, require_own_form
 
 if TYPE_CHECKING:
     from backstream.pages.render import Page
     from backstream.pages.reprocess import Airflow
-    from backstream.pages.store import Records
+    from backstream.pages.store import PageStore
 
 _NOT_FOUND, _TOO_LARGE = 404, 413
 _LONGEST_FORM = 20_000
@@ -45,7 +45,7 @@ def application() -> FastAPI:
         # Not AccessView.PLUGINS: that is for people who administrate Airflow, not for those who read a report.
         dependencies=[Depends(requires_access_view(AccessView.WEBSITE))],
     )
-    app.middleware("http")(with_headers(policy("")))
+    app.middleware("http")(add_headers(policy("")))
     app.exception_handler(AnyHttpError)(on_refusal)
     app.exception_handler(RequestValidationError)(on_bad_request)
     app.exception_handler(BackstreamError)(on_error)
@@ -62,28 +62,28 @@ def _add_pages(app: FastAPI) -> None:
 
     @app.get("/overview", dependencies=[may_read_runs])
     def overview(user: GetUserDep) -> HTMLResponse:
-        return _shown(views.overview(_records(), _readable(user)))
+        return _shown(views.overview_page(_records(), _readable(user)))
 
     @app.get("/runs", dependencies=[may_read_runs])
     def runs(user: GetUserDep, dag_id: _Dag | None = None) -> HTMLResponse:
         readable = _readable(user) if dag_id is None else {dag_id}
-        return _shown(views.runs(_records(), readable, dag_id))
+        return _shown(views.runs_page(_records(), readable, dag_id))
 
     @app.get("/dataset", dependencies=[may_read_runs])
     def dataset(user: GetUserDep, dag_id: _Dag) -> HTMLResponse:
-        return _shown(views.windows(_records(), dag_id, may_run=_may_run(user, dag_id)))
+        return _shown(views.windows_page(_records(), dag_id, may_run=_may_run(user, dag_id)))
 
     @app.get("/day", dependencies=[may_read_runs])
     def day(user: GetUserDep, dag_id: _Dag, day: _Day) -> HTMLResponse:
-        return _shown(views.day(_records(), dag_id, day, may_run=_may_run(user, dag_id)))
+        return _shown(views.day_page(_records(), dag_id, day, may_run=_may_run(user, dag_id)))
 
     @app.get("/watermark", dependencies=[may_read_runs])
     def watermark(dag_id: _Dag, delay: Annotated[str, Query(max_length=40)] = "") -> HTMLResponse:
-        return _shown(views.watermark(_records(), dag_id, delay))
+        return _shown(views.watermark_page(_records(), dag_id, delay))
 
     @app.get("/checks", dependencies=[may_read_runs])
     def checks(dag_id: _Dag) -> HTMLResponse:
-        return _shown(views.checks(_records(), dag_id))
+        return _shown(views.checks_page(_records(), dag_id))
 
 
 def _add_form(app: FastAPI) -> None:
@@ -94,7 +94,7 @@ def _add_form(app: FastAPI) -> None:
         request: Request, user: GetUserDep, dag_id: _Dag, since: _Day = "", until: _Day = ""
     ) -> HTMLResponse:
         if not _may_run(user, dag_id):
-            return _shown(views.may_not_run(dag_id))
+            return _shown(views.refuse_run_page(dag_id))
         typed = {"since": since, "until": until}
         return _shown(await views.form(dag_id, _airflow(request), typed))
 
@@ -110,11 +110,11 @@ def _add_form(app: FastAPI) -> None:
 
 def _add_report(app: FastAPI) -> None:
     from backstream.pages.render import note_page
-    from backstream.pages.runs import report_of
+    from backstream.pages.runs import find_report
 
     @app.get("/report", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
     def report(dag_id: _Text, run_id: _Text, plan: _Text | None = None) -> HTMLResponse:
-        path = report_of(Home.from_environment(), dag_id, run_id, plan)
+        path = find_report(Home.from_environment(), dag_id, run_id, plan)
         if path is None:
             sentence = (
                 f"Run {run_id} of {dag_id} has no report (yet): it is written when the run ends or is refused."
@@ -127,11 +127,11 @@ def _shown(page: "Page") -> HTMLResponse:
     return HTMLResponse(page.html, page.status, headers={"Content-Security-Policy": page.policy})
 
 
-def _records() -> "Records":
-    from backstream.pages.store import Records
+def _records() -> "PageStore":
+    from backstream.pages.store import PageStore
 
     _provide_lake()
-    return Records.of(Home.from_environment())
+    return PageStore.of(Home.from_environment())
 
 
 @cache

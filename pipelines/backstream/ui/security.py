@@ -16,7 +16,7 @@ FORBIDDEN = 403
 _SAME = "same-origin"
 
 
-def headers(content_security_policy: str) -> dict[str, str]:
+def security_headers(content_security_policy: str) -> dict[str, str]:
     """The headers of every answer."""
     return {
         "Content-Security-Policy": content_security_policy,
@@ -27,7 +27,7 @@ def headers(content_security_policy: str) -> dict[str, str]:
     }
 
 
-def with_headers(
+def add_headers(
     fallback: str,
 ) -> Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]:
     """A middleware that gives every answer its headers; an answer without a policy of its own gets this one."""
@@ -35,7 +35,7 @@ def with_headers(
     async def middleware(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         response = await call_next(request)
         own = response.headers.get("Content-Security-Policy", fallback)
-        response.headers.update(headers(own))
+        response.headers.update(security_headers(own))
         return response
 
     return middleware

@@ -7,48 +7,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from backstream.workflow.audit import audit_run, decided, question
-    from backstream.workflow.dataset_state import refresh
+    from backstream.workflow.audit import approval_text, audit_run, record_approval
+    from backstream.workflow.dataset_state import refresh_after_run
     from backstream.workflow.planning import plan_run
-    from backstream.workflow.publish import failing, make_tables, publish_run, summary
+    from backstream.workflow.publish import create_run_tables, publication_text, publish_run, record_failure
     from backstream.workflow.report import report_run, report_text
-    from backstream.workflow.restate import restatements
-    from backstream.workflow.resume import begun_by, interrupted, require_resumable
+    from backstream.workflow.restate import find_restatements
+    from backstream.workflow.resume import find_interrupted_run, find_unfinished_plan, require_resumable
 
 __all__ = [
+    "approval_text",
     "audit_run",
-    "begun_by",
-    "decided",
-    "failing",
-    "interrupted",
-    "make_tables",
+    "create_run_tables",
+    "find_interrupted_run",
+    "find_restatements",
+    "find_unfinished_plan",
     "plan_run",
+    "publication_text",
     "publish_run",
-    "question",
-    "refresh",
+    "record_approval",
+    "record_failure",
+    "refresh_after_run",
     "report_run",
     "report_text",
     "require_resumable",
-    "restatements",
-    "summary",
 ]
 
 _MODULES = {
     "audit_run": "audit",
-    "begun_by": "resume",
-    "decided": "audit",
-    "failing": "publish",
-    "interrupted": "resume",
-    "make_tables": "publish",
+    "find_unfinished_plan": "resume",
+    "record_approval": "audit",
+    "record_failure": "publish",
+    "find_interrupted_run": "resume",
+    "create_run_tables": "publish",
     "plan_run": "planning",
     "publish_run": "publish",
-    "question": "audit",
-    "refresh": "dataset_state",
+    "approval_text": "audit",
+    "refresh_after_run": "dataset_state",
     "report_run": "report",
     "report_text": "report",
     "require_resumable": "resume",
-    "restatements": "restate",
-    "summary": "publish",
+    "find_restatements": "restate",
+    "publication_text": "publish",
 }
 
 

@@ -10,22 +10,22 @@ from statistics import NormalDist
 
 from pyspark.sql import SparkSession
 
-from backstream.definition.loader import load, resolved
+from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition, TimeKind
 from backstream.errors import PlanError, SpecError
-from backstream.eventtime.delay_analysis import Advice, Normal, Outcome, require_share
+from backstream.eventtime.delay_analysis import DelayAdvice, DelayEffect, NormalDistribution, require_share
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, SECOND_MS, duration_text
 from backstream.eventtime.intervals import Interval, backfill_range
-from backstream.eventtime.records import Clock
+from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.windows import Session
 from backstream.runs.home import Home, write_text
 from backstream.runs.plan import InputFile
-from backstream.source.columns import columns_of
-from backstream.source.damaged_files import require_sound
-from backstream.source.files import arrival_bounds, inspected, source_files
-from backstream.spark.delay_analysis import Recorded, observed
-from backstream.spark.windows.assignment import FixedWindow, step_ms
+from backstream.source.columns import resolve_columns
+from backstream.source.damaged_files import require_no_damage
+from backstream.source.files import find_arrival_bounds, inspect_files, list_source_files
+from backstream.spark.delay_analysis import AnalysisRange, measure_delays
+from backstream.spark.windows.assignment import FixedWindow, end_step_ms
 
 STAGES = ("watermarks", "critical delays")
 """The two passes over the data, in order."""
@@ -36,16 +36,16 @@ _BAR = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AdviceRequest:
     """A range of a definition's history, found and fit to be asked for a delay."""
 
     definition: Definition
-    recorded: Recorded
+    recorded: AnalysisRange
     keep: float
     home: Home
 
 
-def question(definition_path: Path, since_ms: int, until_ms: int, keep: float, home: Home) -> Question:
+def prepare_advice(definition_path: Path, since_ms: int, until_ms: int, keep: float, home: Home) -> AdviceRequest:
     """Check what is asked against the definition and its files; no row is read.
 
     Args:
@@ -62,18 +62,18 @@ def question(definition_path: Path, since_ms: int, until_ms: int, keep: float, h
     where = str(definition_path)
     require_share(keep)
     interval = backfill_range(since_ms, until_ms)
-    definition = resolved(load(definition_path), home)
+    definition = resolve_paths(load_definition(definition_path), home)
     window = _window(definition, where)
-    source = inspected(source_files(definition.source, where), definition.source)
-    require_sound(source.damaged, where)
-    columns = columns_of(source.shapes, definition, where)
+    source = inspect_files(list_source_files(definition.source, where), definition.source)
+    require_no_damage(source.damaged, where)
+    columns = resolve_columns(source.shapes, definition, where)
     clock = _clock(definition, source.inputs, where)
-    near = Interval(since_ms, until_ms + max(window.size_ms, step_ms(window)))
+    near = Interval(since_ms, until_ms + max(window.size_ms, end_step_ms(window)))
     near_paths = [file.path for file in source.inputs if file.may_hold(near)]
     if not near_paths:
         raise _nothing(definition, interval)
-    recorded = Recorded(definition, window, clock, interval, near, source.inputs, near_paths, columns.types)
-    return Question(definition, recorded, keep, home)
+    recorded = AnalysisRange(definition, window, clock, interval, near, source.inputs, near_paths, columns.types)
+    return AdviceRequest(definition, recorded, keep, home)
 
 
 def _window(definition: Definition, where: str) -> FixedWindow:
@@ -93,8 +93,8 @@ def _window(definition: Definition, where: str) -> FixedWindow:
     return window
 
 
-def _clock(definition: Definition, inputs: Sequence[InputFile], where: str) -> Clock:
-    bounds = arrival_bounds(inputs) if definition.source.arrival_time else None
+def _clock(definition: Definition, inputs: Sequence[InputFile], where: str) -> SourceClock:
+    bounds = find_arrival_bounds(inputs) if definition.source.arrival_time else None
     if bounds is None:
         msg = (
             f"cannot advise on {definition.name}: nothing says when records arrived ({where})\n"
@@ -103,14 +103,16 @@ def _clock(definition: Definition, inputs: Sequence[InputFile], where: str) -> C
         )
         raise PlanError(msg)
     start_ms = definition.watermark.clock_start
-    return Clock(bounds[0] if start_ms is None else start_ms, definition.watermark.interval, bounds[1])
+    return SourceClock(bounds[0] if start_ms is None else start_ms, definition.watermark.interval, bounds[1])
 
 
 def _nothing(definition: Definition, interval: Interval) -> PlanError:
     return PlanError(f"cannot advise on {definition.name}: no record from {interval}")
 
 
-def advise(spark: SparkSession, asked: Question, tell: Callable[[str], None] = lambda _: None) -> Advice:
+def recommend_delay(
+    spark: SparkSession, asked: AdviceRequest, tell: Callable[[str], None] = lambda _: None
+) -> DelayAdvice:
     """What every delay would have done, and which one to take; the home keeps it for the watermark page.
 
     Args:
@@ -121,13 +123,13 @@ def advise(spark: SparkSession, asked: Question, tell: Callable[[str], None] = l
     Raises:
         PlanError: when the range has no readable record.
     """
-    found = observed(spark, asked.recorded, tell)
+    found = measure_delays(spark, asked.recorded, tell)
     interval = asked.recorded.interval
     if not found.overdue.records:
         raise _nothing(asked.definition, interval)
     current_ms = _current_ms(asked.definition)
     parts = (found.overdue, found.dropped, found.behind, found.firings)
-    advice = Advice(asked.definition.name, interval, asked.keep, current_ms, *parts)
+    advice = DelayAdvice(asked.definition.name, interval, asked.keep, current_ms, *parts)
     write_text(asked.home.advice(advice.dataset), advice.json_text())
     return advice
 
@@ -139,12 +141,12 @@ def _current_ms(definition: Definition) -> int | None:
     return delays_ms.get(section.strategy)
 
 
-def summary(asked: Question, advice: Advice) -> str:
+def advice_text(asked: AdviceRequest, advice: DelayAdvice) -> str:
     """The advice for a terminal."""
     return "\n\n".join([_head(asked, advice), _delays(advice), _recommendation(advice), _lateness(advice)])
 
 
-def _head(asked: Question, advice: Advice) -> str:
+def _head(asked: AdviceRequest, advice: DelayAdvice) -> str:
     definition, section = asked.definition, asked.definition.watermark
     idle = f"idle after {duration_text(section.idle_timeout)}" if section.idle_timeout else "never idle"
     lateness, interval = duration_text(definition.lateness.allowed), duration_text(section.interval)
@@ -155,7 +157,7 @@ def _head(asked: Question, advice: Advice) -> str:
     )
 
 
-def _delays(advice: Advice) -> str:
+def _delays(advice: DelayAdvice) -> str:
     """A line per delay."""
     outcomes = [advice.at(delay_ms) for delay_ms in advice.shown_ms()]
     most = max(each.dropped + each.late for each in outcomes) or 1
@@ -167,17 +169,17 @@ def _delays(advice: Advice) -> str:
     return "\n".join(line.rstrip() for line in [head + "# dropped, + late", *lines])
 
 
-def _line(each: Outcome) -> str:
+def _line(each: DelayEffect) -> str:
     waits = f"{_about(each.wait.median_ms):>13}{_about(each.wait.mean_ms):>11}"
     return f"{duration_text(each.delay_ms):<14}{each.dropped:>9,}{each.late:>9,}{_percent(each.kept):>10}{waits}"
 
 
-def _bar(each: Outcome, most: int) -> str:
+def _bar(each: DelayEffect, most: int) -> str:
     dropped, both = round(_BAR * each.dropped / most), round(_BAR * (each.dropped + each.late) / most)
     return "#" * dropped + "+" * (both - dropped)
 
 
-def _recommendation(advice: Advice) -> str:
+def _recommendation(advice: DelayAdvice) -> str:
     best, share = advice.at(advice.recommended_ms), f"{advice.keep * 100:.10g} %"
     delay, waits = duration_text(best.delay_ms), _about(best.wait.median_ms)
     counts = f"{best.dropped:,} are dropped, {best.late:,} late"
@@ -193,7 +195,7 @@ def _recommendation(advice: Advice) -> str:
     return "\n".join(lines)
 
 
-def _compared(advice: Advice, best: Outcome) -> str:
+def _compared(advice: DelayAdvice, best: DelayEffect) -> str:
     if advice.current_ms is None:
         return "; the definition has no delay of this kind to compare with"
     more_ms = best.wait.median_ms - advice.at(advice.current_ms).wait.median_ms
@@ -202,7 +204,7 @@ def _compared(advice: Advice, best: Outcome) -> str:
     return f", {_about(abs(more_ms))} {'more' if more_ms > 0 else 'less'} than with the current delay"
 
 
-def _lateness(advice: Advice) -> str:
+def _lateness(advice: DelayAdvice) -> str:
     """Delays that look at lateness alone, and what each keeps once windows have had their say."""
     lines = [
         "By lateness alone, the delay at which a record would not have been behind the watermark:",
@@ -211,7 +213,7 @@ def _lateness(advice: Advice) -> str:
     for share in SHARES:
         delay_ms = advice.behind.smallest_delay_ms(share)
         lines.append(f"{f'{share * 100:g} %':<14}{_by_lateness(advice, delay_ms)}")
-    normal, below = Normal.fitted(advice.behind), _percent(NormalDist().cdf(DEVIATIONS))
+    normal, below = NormalDistribution.fitted(advice.behind), _percent(NormalDist().cdf(DEVIATIONS))
     rule = f"mean + {DEVIATIONS} sd"
     lines.append(f"{rule:<14}{_by_lateness(advice, normal.delay_ms(DEVIATIONS))}")
     fit = f"mean {_about(round(normal.mean_ms))}, sd {_about(round(normal.deviation_ms))}"
@@ -219,7 +221,7 @@ def _lateness(advice: Advice) -> str:
     return "\n".join(lines)
 
 
-def _by_lateness(advice: Advice, delay_ms: int) -> str:
+def _by_lateness(advice: DelayAdvice, delay_ms: int) -> str:
     shares = f"{_percent(advice.behind.spared_share(delay_ms)):>12}{_percent(advice.at(delay_ms).kept):>10}"
     return f"{duration_text(delay_ms):>14}{shares}"
 

@@ -10,17 +10,21 @@ import numpy as np
 import pyarrow as pa
 
 from backstream.eventtime.instants import DAY_MS
-from backstream.eventtime.stale_windows import Touch
+from backstream.eventtime.stale_windows import ChangedRecords
 from backstream.eventtime.windows import Session, TimeWindow, WindowSpec
-from backstream.lake.published_windows import END, START, Published, PublishedFile
+from backstream.lake.published_windows import END, START, PublishedFile, PublishedWindows
 from backstream.source.key_index import key_text
 from backstream.source.time_columns import Longs
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-def rows_met(
-    published: Published, keys: Sequence[str], spec: WindowSpec, touches: Sequence[Touch], days: set[int]
+def find_affected_rows(
+    published: PublishedWindows,
+    keys: Sequence[str],
+    spec: WindowSpec,
+    touches: Sequence[ChangedRecords],
+    days: set[int],
 ) -> list[tuple[str, TimeWindow]]:
     """Key, as JSON, and window of the published rows that `stale_windows` has to know for some touches.
 
@@ -39,7 +43,7 @@ def rows_met(
 
 
 def _sessions(
-    published: Published, keys: Sequence[str], gap_ms: int, touches: Sequence[Touch]
+    published: PublishedWindows, keys: Sequence[str], gap_ms: int, touches: Sequence[ChangedRecords]
 ) -> list[tuple[str, TimeWindow]]:
     """The rows near what may have gone, and those that new records join, however long the chain of them is."""
     added, gone = ([touch for touch in touches if touch.is_added is which] for which in (True, False))
@@ -105,7 +109,7 @@ class _Stretches:
     last_ms: Longs
 
     @classmethod
-    def about(cls, touches: Iterable[Touch], reach_ms: int) -> Self:
+    def about(cls, touches: Iterable[ChangedRecords], reach_ms: int) -> Self:
         """Where touches are, and so far around."""
         ends = np.array(
             [(touch.first_ms - reach_ms, touch.last_ms + reach_ms) for touch in touches], np.int64
@@ -135,7 +139,7 @@ class _Stretches:
         return bool(self.met_by(np.array([file.first_ms]), np.array([file.end_ms]))[0])
 
 
-def _met(rows: _Rows, gone: Sequence[Touch], stretches: _Stretches) -> Mask:
+def _met(rows: _Rows, gone: Sequence[ChangedRecords], stretches: _Stretches) -> Mask:
     """The rows at which something may have gone: of the keys touched, where only those can be meant."""
     is_near = stretches.met_by(rows.start_ms, rows.end_ms)
     if any(touch.is_of_any_key for touch in gone):
@@ -146,7 +150,7 @@ def _met(rows: _Rows, gone: Sequence[Touch], stretches: _Stretches) -> Mask:
     return found
 
 
-def _joined(rows: _Rows, added: Sequence[Touch], gap_ms: int) -> Mask:
+def _joined(rows: _Rows, added: Sequence[ChangedRecords], gap_ms: int) -> Mask:
     """The rows that are one session with new records of their key: windows that touch are joined."""
     place = {text: number for number, text in enumerate(rows.texts)}
     new = np.array(

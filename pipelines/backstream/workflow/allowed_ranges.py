@@ -7,18 +7,18 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from backstream.definition.loader import load, resolved
+from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition
 from backstream.errors import BackstreamError, RangeError
 from backstream.eventtime.instants import SECOND_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Session
-from backstream.runs.allowed_ranges import Held, require_possible, whole_days
-from backstream.runs.dataset_state import Observation
+from backstream.runs.allowed_ranges import SourceSpan, require_range_in_source, round_to_days
+from backstream.runs.dataset_state import DatasetState
 from backstream.runs.home import Home
 from backstream.runs.plan import InputFile
-from backstream.source.files import source_files
-from backstream.source.footers import footers
+from backstream.source.files import list_source_files
+from backstream.source.footers import load_footers
 
 
 def require_possible_range(definition_path: Path, interval: Interval, home: Home) -> None:
@@ -31,15 +31,15 @@ def require_possible_range(definition_path: Path, interval: Interval, home: Home
         RangeError: when the range can have no event.
         PlanError: when the source cannot be read.
     """
-    definition, where = resolved(load(definition_path), home), str(definition_path)
+    definition, where = resolve_paths(load_definition(definition_path), home), str(definition_path)
     if seen := _seen(definition, home):
         with suppress(RangeError):
             require_range(definition, interval, seen, where, home)
             return
-    source = footers(source_files(definition.source, where), definition, home)
+    source = load_footers(list_source_files(definition.source, where), definition, home)
     allowed = Interval(*definition.source.event_time_range)
     # A damaged file may hold any event: planning knows more of it, and says what is to be done.
-    events = None if source.damaged else event_span(source.inputs, allowed)
+    events = None if source.damaged else find_event_span(source.inputs, allowed)
     require_range(definition, interval, events, where, home)
 
 
@@ -52,10 +52,10 @@ def is_possible_range(definition_path: Path, interval: Interval, home: Home) -> 
     return True
 
 
-def possible_days(definition: Definition) -> Interval:
+def find_possible_days(definition: Definition) -> Interval:
     """The whole UTC days that may be asked for now, whatever events there are."""
     allowed = Interval(*definition.source.event_time_range)
-    return Held(definition.name, "", allowed).days(int(time.time() * SECOND_MS))
+    return SourceSpan(definition.name, "", allowed).days(int(time.time() * SECOND_MS))
 
 
 def require_range(
@@ -66,21 +66,21 @@ def require_range(
     Raises:
         RangeError: when the range can have no event.
     """
-    held = Held(definition.name, where, Interval(*definition.source.event_time_range), events)
+    held = SourceSpan(definition.name, where, Interval(*definition.source.event_time_range), events)
     now_ms = int(time.time() * SECOND_MS)
     try:
-        require_possible(interval, read_by(interval, definition), held, now_ms)
+        require_range_in_source(interval, read_interval(interval, definition), held, now_ms)
     except RangeError:
         days = held.days(now_ms)
         is_allowed = days.start_ms <= interval.start_ms and interval.end_ms <= days.end_ms
-        beyond = interval.without([whole_days(events)] if events else [])
-        from backstream.lake.scans import count_published_rows
+        beyond = interval.without([round_to_days(events)] if events else [])
+        from backstream.lake.scans import count_rows
 
-        if not is_allowed or not any(count_published_rows(home, definition.name, part) for part in beyond):
+        if not is_allowed or not any(count_rows(home, definition.name, part) for part in beyond):
             raise
 
 
-def event_span(
+def find_event_span(
     inputs: Iterable[InputFile], allowed: Interval, indexed: Mapping[str, Interval] | None = None
 ) -> Interval | None:
     """From the first event to just after the last, empty when there are none; None: some file does not tell.
@@ -103,7 +103,7 @@ def event_span(
     return Interval(max(first_ms, allowed.start_ms), min(end_ms, allowed.end_ms))
 
 
-def read_by(piece: Interval, definition: Definition) -> Interval:
+def read_interval(piece: Interval, definition: Definition) -> Interval:
     """The event times that a chunk reads: until its last window ends; a hole after that window is its own too.
 
     Of sessions only the least is known beforehand, a gap on both sides; the job reads on until they close.
@@ -125,6 +125,6 @@ def _told(file: InputFile) -> Interval | None:
 def _seen(definition: Definition, home: Home) -> Interval | None:
     """The days of events as the newest look at the source knows them."""
     try:
-        return Observation.read(home.observation(definition.name)).span
+        return DatasetState.read(home.observation(definition.name)).span
     except (BackstreamError, KeyError, TypeError):
         return None

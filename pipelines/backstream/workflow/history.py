@@ -16,42 +16,48 @@ from backstream.errors import LedgerError, SpecError
 from backstream.eventtime.instants import SECOND_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake import snapshots
-from backstream.lake.catalog import loaded, opened
-from backstream.lake.diff import Changes, summed
+from backstream.lake.catalog import load_table, open_catalog_for_writing
+from backstream.lake.diff import ChangeTotals, summarize_changes
 from backstream.lake.ledger import RunRow, Status, record_run
-from backstream.lake.publish import staged_replacement
-from backstream.lake.published_runs import Found, find_run, found_run, published_replacement, recorded_row
-from backstream.lake.rollback import RolledBack, rolled_back
-from backstream.lake.scans import rows_by_day
+from backstream.lake.publish import preview_replacement
+from backstream.lake.published_runs import (
+    PublishedRun,
+    find_published_row,
+    find_published_run,
+    load_published_run,
+    load_replacement,
+)
+from backstream.lake.rollback import RollbackResult, roll_back_run
+from backstream.lake.scans import scan_rows_by_day
 from backstream.runs.home import Home
-from backstream.runs.manifest import manifests_of
+from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Mode, Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DatasetRows:
     """Rows of a dataset, a table per day, and which state of it they are of; None: nothing was published."""
 
-    state: snapshots.AsOf | None
+    state: snapshots.TableState | None
     days: Iterator[pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RunDifference:
     """What a run changed or would change; `against` says which state of the table that is compared with."""
 
     run_id: str
     dataset: str
     interval: Interval
     is_published: bool
-    against: snapshots.AsOf | None
-    changes: Changes
+    against: snapshots.TableState | None
+    changes: ChangeTotals
 
 
 @contextmanager
-def shown(
+def load_dataset_rows(
     home: Home, dataset: str, interval: Interval | None, when: str | None, limit: int | None = None
-) -> Iterator[Shown]:
+) -> Iterator[DatasetRows]:
     """A dataset's rows, of the windows that start in the interval, now or as they were.
 
     Args:
@@ -65,27 +71,29 @@ def shown(
         LedgerError: when there is no such dataset, or nothing is known of that time.
         SpecError: when `when` is neither a run that published nor an instant.
     """
-    with opened(home) as catalog:
-        table = loaded(catalog, dataset)
-        state = snapshots.now(table) if when is None else _state(home, dataset, table, when)
-        yield Shown(state, rows_by_day(table, interval, state.snapshot_id, limit) if state else iter(()))
+    with open_catalog_for_writing(home) as catalog:
+        table = load_table(catalog, dataset)
+        state = snapshots.current_state(table) if when is None else _state(home, dataset, table, when)
+        yield DatasetRows(
+            state, scan_rows_by_day(table, interval, state.snapshot_id, limit) if state else iter(())
+        )
 
 
-def difference(home: Home, run_id: str, limit: int) -> Difference:
+def diff_run(home: Home, run_id: str, limit: int) -> RunDifference:
     """What a staged run would change in the table as it is; of a published run, what it changed.
 
     Raises:
         LedgerError: when there is no such run, a chunk of it has not finished, or what it replaced was expired.
     """
-    with opened(home) as catalog:
-        found = find_run(catalog, run_id)
+    with open_catalog_for_writing(home) as catalog:
+        found = find_published_run(catalog, run_id)
         plans = sorted((home.path / "runs").glob(f"*/{run_id}/plan.json"))
         if found is None and plans:
             return _staged_difference(catalog, Plan.read(plans[0]), limit)
-        return _published_difference(found or found_run(home, catalog, run_id), limit)
+        return _published_difference(found or load_published_run(home, catalog, run_id), limit)
 
 
-def newest_run(
+def find_newest_run(
     home: Home, dataset: str, since_ms: int | None = None, until_ms: int | None = None, mode: Mode | None = None
 ) -> Plan:
     """The plan that was made last for a dataset, of the range and in the mode when given.
@@ -103,7 +111,7 @@ def newest_run(
     raise SpecError(msg)
 
 
-def rollback_run(home: Home, run_id: str, reason: str = "") -> RolledBack:
+def rollback_run(home: Home, run_id: str, reason: str = "") -> RollbackResult:
     """Undo a run, and record it in the ledger as a run of its own; doing it again changes nothing.
 
     Raises:
@@ -111,16 +119,16 @@ def rollback_run(home: Home, run_id: str, reason: str = "") -> RolledBack:
         ConflictError: when a later run published into the range.
     """
     started_ms = _now_ms()
-    undone = rolled_back(home, run_id)
+    undone = roll_back_run(home, run_id)
     why = f"rollback of {run_id}" + (f": {reason}" if reason else "")
     record_run(home, _ledger_row(undone, why, started_ms))
     return undone
 
 
-def _state(home: Home, dataset: str, table: Table, when: str) -> snapshots.AsOf:
-    if found := snapshots.after_run(table, when):
+def _state(home: Home, dataset: str, table: Table, when: str) -> snapshots.TableState:
+    if found := snapshots.state_after_run(table, when):
         return found
-    if row := recorded_row(home, dataset, when):
+    if row := find_published_row(home, dataset, when):
         msg = f"the snapshot of run {row.run_id} was expired; the ledger says that it published into {dataset}"
         raise LedgerError(msg)
     try:
@@ -129,35 +137,35 @@ def _state(home: Home, dataset: str, table: Table, when: str) -> snapshots.AsOf:
         wanted = f"a run that published into {dataset}, or an instant such as 2013-02-01T05:00Z"
         msg = f"--as-of must be {wanted}, got {when!r}"
         raise SpecError(msg) from None
-    return snapshots.at_instant(table, at_ms)
+    return snapshots.state_at(table, at_ms)
 
 
-def _staged_difference(catalog: Catalog, plan: Plan, limit: int) -> Difference:
-    would = staged_replacement(catalog, plan, manifests_of(plan))
-    return Difference(
+def _staged_difference(catalog: Catalog, plan: Plan, limit: int) -> RunDifference:
+    would = preview_replacement(catalog, plan, load_manifests(plan))
+    return RunDifference(
         run_id=plan.run_id,
         dataset=plan.dataset,
         interval=plan.range,
         is_published=False,
-        against=snapshots.now(would.table),
-        changes=summed(would.changes(), would.keys, limit),
+        against=snapshots.current_state(would.table),
+        changes=summarize_changes(would.changes(), would.keys, limit),
     )
 
 
-def _published_difference(found: Found, limit: int) -> Difference:
-    did = published_replacement(found)
-    parent = snapshots.parent_of(found.table, found.snapshot)
-    return Difference(
+def _published_difference(found: PublishedRun, limit: int) -> RunDifference:
+    did = load_replacement(found)
+    parent = snapshots.find_parent(found.table, found.snapshot)
+    return RunDifference(
         run_id=found.run_id,
         dataset=found.dataset,
         interval=found.interval,
         is_published=True,
-        against=snapshots.told(parent) if parent else None,
-        changes=summed(did.changes(), did.keys, limit),
+        against=snapshots.state_of_snapshot(parent) if parent else None,
+        changes=summarize_changes(did.changes(), did.keys, limit),
     )
 
 
-def _ledger_row(undone: RolledBack, reason: str, started_ms: int) -> RunRow:
+def _ledger_row(undone: RollbackResult, reason: str, started_ms: int) -> RunRow:
     publication = undone.publication
     return RunRow(
         run_id=publication.run_id,
@@ -186,7 +194,7 @@ def _now_ms() -> int:
 _RUNS_SHOWN = 5
 
 
-def difference_text(found: Difference) -> str:
+def describe_difference(found: RunDifference) -> str:
     """Which run against which state; rows per kind of change; a line per aggregate; who had said otherwise."""
     changes = found.changes
     verb = "changed" if found.is_published else "would change"
@@ -202,7 +210,7 @@ def difference_text(found: Difference) -> str:
     return "\n".join(lines)
 
 
-def _aggregate_lines(found: Difference) -> Iterator[str]:
+def _aggregate_lines(found: RunDifference) -> Iterator[str]:
     if not found.changes.aggregates:
         return
     width = max(9, *(len(name) for name in found.changes.aggregates))
@@ -212,7 +220,7 @@ def _aggregate_lines(found: Difference) -> Iterator[str]:
         yield f"{name:<{width}} {total.rows:>12,} {total.difference:>20,.6g} {total.absolute:>20,.6g}"
 
 
-def _run_lines(found: Difference) -> Iterator[str]:
+def _run_lines(found: RunDifference) -> Iterator[str]:
     old_runs = list(found.changes.old_runs.items())
     if not old_runs:
         return

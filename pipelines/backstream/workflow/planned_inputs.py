@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any, NamedTuple, Self
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.errors import BackstreamError
 from backstream.runs.file_summaries import load_summary, write_summary
@@ -19,7 +19,7 @@ from backstream.runs.home import Home
 from backstream.runs.plan import InputFile, Mode, Plan
 
 
-class PlanRead(NamedTuple):
+class PlanInputs(NamedTuple):
     """As much of a plan as staleness asks for; `known` and `skipped` have a bit per file.
 
     `otherwise` are files that this plan describes otherwise than others do, such as by another column of time.
@@ -34,14 +34,14 @@ class PlanRead(NamedTuple):
 
 
 @dataclass(slots=True)
-class PlansRead:
+class PlannedInputs:
     """The plans of a dataset's runs; `files` has every file that any of them knew, or that somebody numbered."""
 
     home: Home
     dataset: str
     files: list[InputFile] = field(default_factory=list)
     _numbers: dict[tuple[str, int, int], int] = field(default_factory=dict)
-    _plans: dict[str, PlanRead] = field(default_factory=dict)
+    _plans: dict[str, PlanInputs] = field(default_factory=dict)
     _definitions: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _parsed: dict[str, Definition] = field(default_factory=dict)
     _is_new: bool = False
@@ -57,7 +57,7 @@ class PlansRead:
         plans = {run_id: _read(values) for run_id, values in summary["plans"].items()}
         return cls(home, dataset, files, numbers, plans, summary["definitions"])
 
-    def plan(self, run_id: str) -> PlanRead | None:
+    def plan(self, run_id: str) -> PlanInputs | None:
         """The plan of a run; None where it cannot be read."""
         if run_id not in self._plans:
             try:
@@ -68,11 +68,11 @@ class PlansRead:
             self._is_new = True
         return self._plans[run_id]
 
-    def definition(self, plan: PlanRead) -> Definition:
+    def definition(self, plan: PlanInputs) -> Definition:
         """The definition that a plan holds; most plans hold the same."""
         digest = plan.definition
         if digest not in self._parsed:
-            self._parsed[digest] = parse(self._definitions[digest], f"a plan of {self.dataset}")
+            self._parsed[digest] = parse_definition(self._definitions[digest], f"a plan of {self.dataset}")
         return self._parsed[digest]
 
     def numbers(self, files: Iterable[InputFile]) -> list[int]:
@@ -85,7 +85,7 @@ class PlansRead:
             found.append(number)
         return found
 
-    def of_plan(self, plan: PlanRead, numbers: int) -> Iterator[InputFile]:
+    def of_plan(self, plan: PlanInputs, numbers: int) -> Iterator[InputFile]:
         """Some files, by their bits, as a plan describes them."""
         for number in range(numbers.bit_length()):
             if numbers >> number & 1:
@@ -104,18 +104,18 @@ class PlansRead:
             write_summary(self.home.summary(_name(self.dataset)), content)
             self._is_new = False
 
-    def _summarised(self, plan: Plan) -> PlanRead:
+    def _summarised(self, plan: Plan) -> PlanInputs:
         digest = hashlib.sha256(json.dumps(plan.definition, sort_keys=True).encode()).hexdigest()[:16]
         self._definitions[digest] = plan.definition
         numbers = self.numbers(plan.inputs)
         told = zip(numbers, plan.inputs, strict=True)
         otherwise = {number: file for number, file in told if self.files[number] != file}
         skipped = [InputFile(each.path, 0, each.size_bytes, modified_ms=each.modified_ms) for each in plan.skipped]
-        known, left_out = (as_bits(each) for each in (numbers, self.numbers(skipped)))
-        return PlanRead(plan.mode, plan.clock_end_ms, digest, known, left_out, otherwise)
+        known, left_out = (to_bits(each) for each in (numbers, self.numbers(skipped)))
+        return PlanInputs(plan.mode, plan.clock_end_ms, digest, known, left_out, otherwise)
 
 
-def as_bits(numbers: Collection[int]) -> int:
+def to_bits(numbers: Collection[int]) -> int:
     """Numbers as the bits of one."""
     found = bytearray(max(numbers, default=0) // 8 + 1)
     for number in numbers:
@@ -131,12 +131,12 @@ def _name(dataset: str) -> str:
     return f"plans-{dataset}"
 
 
-def _written(plan: PlanRead) -> list[Any]:
+def _written(plan: PlanInputs) -> list[Any]:
     otherwise = {number: astuple(file) for number, file in plan.otherwise.items()}
     return [*plan[:3], f"{plan.known:x}", f"{plan.skipped:x}", otherwise]
 
 
-def _read(values: list[Any]) -> PlanRead:
+def _read(values: list[Any]) -> PlanInputs:
     mode, clock_end_ms, definition, known, skipped, otherwise = values
     described = {int(number): InputFile(*each) for number, each in otherwise.items()}
-    return PlanRead(Mode(mode), clock_end_ms, definition, int(known, 16), int(skipped, 16), described)
+    return PlanInputs(Mode(mode), clock_end_ms, definition, int(known, 16), int(skipped, 16), described)

@@ -11,17 +11,17 @@ import numpy as np
 
 from backstream import __version__
 from backstream.definition.aggregates import key_columns, value_columns
-from backstream.definition.loader import load, overridden, resolved
+from backstream.definition.loader import apply_overrides, load_definition, resolve_paths
 from backstream.definition.model import Definition, Source
 from backstream.errors import PlanError
 from backstream.eventtime.instants import MAX_MS, MIN_MS, duration_text
 from backstream.eventtime.intervals import Interval, LocalDays, backfill_range, require_whole_days
 from backstream.eventtime.windows import Session
-from backstream.lake.catalog import opened_to_read
-from backstream.lake.ownership import Claim, former_tables, require_claimable
+from backstream.lake.catalog import open_catalog_for_reading
+from backstream.lake.ownership import TableOwner, list_former_tables, require_ownable
 from backstream.lake.planned_tables import plan_tables
 from backstream.native.supported import require_engine
-from backstream.quality.suites import require_sound_suite
+from backstream.quality.suites import require_valid_suite
 from backstream.runs.home import Home
 from backstream.runs.plan import Chunk, Fidelity, InputFile, Mode, Plan
 from backstream.runs.table_schemas import (
@@ -33,15 +33,15 @@ from backstream.runs.table_schemas import (
     panes_table,
     windows_table,
 )
-from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_told_by_index
-from backstream.source.columns import columns_of
-from backstream.source.damaged_files import Asked, sound_files
-from backstream.source.deliveries import require_sealed, seals, with_unsealed
-from backstream.source.files import arrival_bounds, source_files
-from backstream.source.footers import footers
+from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_index_exact
+from backstream.source.columns import resolve_columns
+from backstream.source.damaged_files import ReadRequest, split_damaged_files
+from backstream.source.deliveries import find_day_seals, reason_with_unsealed, require_sealed_days
+from backstream.source.files import find_arrival_bounds, list_source_files
+from backstream.source.footers import load_footers
 from backstream.source.time_columns import Longs
-from backstream.workflow.allowed_ranges import event_span, read_by, require_range
-from backstream.workflow.removed_files import gone_files, write_files_read
+from backstream.workflow.allowed_ranges import find_event_span, read_interval, require_range
+from backstream.workflow.removed_files import find_removed_files, write_files_read
 
 log = logging.getLogger(__name__)
 _RENAMED = (
@@ -90,28 +90,30 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     interval = backfill_range(since_ms, until_ms)
     for value_ms, name in ((since_ms, "since"), (until_ms, "until")):
         require_whole_days(value_ms, name)
-    written = load(definition_path)
+    written = load_definition(definition_path)
     chosen = mode or written.backfill.mode
-    definition = resolved(overridden(written, overrides or {}, chosen), home)
-    require_sound_suite(definition.quality.suite, home.sound_suites)
-    files = source_files(definition.source, where)
-    source = footers(files, definition, home).inspected()
-    found = sound_files(source, Asked(definition, chosen, read_by(interval, definition), where), home)
-    columns = columns_of(source.shapes, definition, where)
+    definition = resolve_paths(apply_overrides(written, overrides or {}, chosen), home)
+    require_valid_suite(definition.quality.suite, home.sound_suites)
+    files = list_source_files(definition.source, where)
+    source = load_footers(files, definition, home).inspected()
+    found = split_damaged_files(
+        source, ReadRequest(definition, chosen, read_interval(interval, definition), where), home
+    )
+    columns = resolve_columns(source.shapes, definition, where)
     require_engine(definition, columns.types, where)
     index = _indexed(definition, found.inputs, chosen, home)
     allowed = Interval(*definition.source.event_time_range)
-    require_range(definition, interval, event_span(found.inputs, allowed, index.spans()), where, home)
+    require_range(definition, interval, find_event_span(found.inputs, allowed, index.spans()), where, home)
     _require_few(definition, interval, where)
     is_final = chosen is Mode.RECOMPUTE or definition.backfill.publish == "final"
-    days = seals(definition, found.inputs, interval, home) if is_final else []
+    days = find_day_seals(definition, found.inputs, interval, home) if is_final else []
     if not is_unsealed_allowed:
-        require_sealed(definition, days, where)
+        require_sealed_days(definition, days, where)
     clock_start_ms, clock_end_ms = _clock(definition, found.inputs, chosen, where)
-    claim = Claim(definition.name, definition_path.absolute(), definition.source.key)
-    with opened_to_read(home) as catalog:
-        require_claimable(catalog, claim)
-        for former in former_tables(catalog, claim):
+    claim = TableOwner(definition.name, definition_path.absolute(), definition.source.key)
+    with open_catalog_for_reading(home) as catalog:
+        require_ownable(catalog, claim)
+        for former in list_former_tables(catalog, claim):
             log.warning(_RENAMED, where, definition.name, former, former, definition.name)
         tables, base_snapshots = plan_tables(catalog, definition.name, _tables(definition, columns.types, chosen))
     plan = Plan(
@@ -132,7 +134,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
         tables=tables,
         base_snapshots=base_snapshots,
         trigger=trigger,
-        reason=with_unsealed(reason, days),
+        reason=reason_with_unsealed(reason, days),
         overrides=dict(overrides or {}),
         gate_override=gate_override,
         local_days=local_days,
@@ -141,7 +143,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
         ignored=files.ignored,
         skipped=found.skipped,
         damaged=found.damaged,
-        gone=gone_files(home, definition.name, definition.source.path, files.paths, interval),
+        gone=find_removed_files(home, definition.name, definition.source.path, files.paths, interval),
     )
     plan.written()
     write_files_read(plan)
@@ -183,7 +185,7 @@ def _clock(definition: Definition, inputs: Sequence[InputFile], mode: Mode, wher
             "hint: use the mode recompute, or name the column that says when each record arrived"
         )
         raise PlanError(msg)
-    bounds = arrival_bounds(inputs)
+    bounds = find_arrival_bounds(inputs)
     if bounds is None:
         msg = (
             f"cannot replay {definition.name}: the files do not say when records arrived ({where})\n"
@@ -208,7 +210,7 @@ def _tables(definition: Definition, types: Mapping[str, str], mode: Mode) -> lis
 def _indexed(definition: Definition, inputs: Sequence[InputFile], mode: Mode, home: Home) -> ArrivalIndex:
     """What earlier runs found in the files; empty before the first, and where no index is kept."""
     window, emission = definition.window.spec(), definition.watermark.spec()
-    if isinstance(window, Session) or mode is Mode.RECOMPUTE or not is_told_by_index(emission):
+    if isinstance(window, Session) or mode is Mode.RECOMPUTE or not is_index_exact(emission):
         return ArrivalIndex.empty()
     buckets = BucketGrid.of(window, emission, definition.lateness.allowed)
     return ArrivalIndex.of(IndexFolder.of(home.path, definition.name, definition.read_by, buckets), inputs)
@@ -224,7 +226,7 @@ def _chunks(
     held, positions = _Held.of(inputs, unknown), {file.path: number for number, file in enumerate(inputs)}
 
     def chunk(number: int, piece: Interval) -> Chunk:
-        wanted = read_by(piece, definition)
+        wanted = read_interval(piece, definition)
         counted = {path: events for path, events in index.events_in(wanted).items() if path not in unknown}
         known = [positions[path] for path in counted if path in positions]
         files = tuple(sorted([*held.within(wanted), *known]))

@@ -11,13 +11,13 @@ from backstream.errors import BackstreamError, CatalogError, ConflictError, Qual
 from backstream.eventtime.instants import SECOND_MS
 from backstream.eventtime.records import Fate
 from backstream.lake import planned_tables
-from backstream.lake.catalog import opened
+from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.ledger import RunRow, Status, record_run, run_row
-from backstream.lake.maintenance import rest_side_tables
-from backstream.lake.publish import publish
-from backstream.runs.manifest import Manifest, home_of, manifests_of, total_fates
+from backstream.lake.maintenance import expire_side_table_snapshots
+from backstream.lake.publish import publish_range
+from backstream.runs.manifest import Manifest, home_of, load_manifests, sum_fates
 from backstream.runs.plan import Plan
-from backstream.runs.results import Audit, Decision, Publication
+from backstream.runs.results import ApprovalDecision, Audit, Publication
 from backstream.workflow.report import report_run
 
 
@@ -29,23 +29,23 @@ def publish_run(plan: Plan) -> Publication:
         ConflictError: when another run published into the range since this one was planned.
     """
     audit = _passed(plan)
-    with failing(plan):
+    with record_failure(plan):
         try:
-            publication = publish(plan, manifests_of(plan), home_of(plan))
+            publication = publish_range(plan, load_manifests(plan), home_of(plan))
         except ConflictError:
-            record_run(home_of(plan), outcome_row(plan, Status.REFUSED, audit))
+            record_run(home_of(plan), ledger_row(plan, Status.REFUSED, audit))
             report_run(plan)
             raise
-        record_run(home_of(plan), outcome_row(plan, Status.PUBLISHED, audit, publication.rows))
+        record_run(home_of(plan), ledger_row(plan, Status.PUBLISHED, audit, publication.rows))
         # Last: a run that is stopped before is gone on with, so that the ledger will know of it.
         if not publication.already or not plan.folder.publication.exists():
             publication.write(plan.folder.publication)
-    rest_side_tables(home_of(plan), plan.dataset)
+    expire_side_table_snapshots(home_of(plan), plan.dataset)
     return publication
 
 
 @contextmanager
-def failing(plan: Plan) -> Iterator[None]:
+def record_failure(plan: Plan) -> Iterator[None]:
     """Note in the ledger that a run failed, whatever it failed of; the error goes on.
 
     What is refused, by the gate or because of another run, is noted where it is found. Without the catalog
@@ -58,14 +58,14 @@ def failing(plan: Plan) -> Iterator[None]:
     except Exception as error:
         first_line = str(error).partition("\n")[0] or type(error).__name__
         with suppress(BackstreamError, OSError):  # the error itself matters more
-            record_run(home_of(plan), outcome_row(plan, Status.FAILED, error=first_line))
+            record_run(home_of(plan), ledger_row(plan, Status.FAILED, error=first_line))
         raise
 
 
 def _passed(plan: Plan) -> Audit:
     if plan.folder.verdict.exists():
         audit = Audit.read(plan.folder.verdict)
-        decision = Decision.read(plan.folder.decision)
+        decision = ApprovalDecision.read(plan.folder.decision)
         if decision and not decision.is_approved:
             msg = f"refusing to publish {plan.dataset} {plan.range}: {decision}"
             raise QualityError(msg)
@@ -77,7 +77,7 @@ def _passed(plan: Plan) -> Audit:
     raise QualityError(msg)
 
 
-def outcome_row(
+def ledger_row(
     plan: Plan,
     status: Status,
     audit: Audit | None = None,
@@ -87,7 +87,7 @@ def outcome_row(
     """The ledger's row of a run that ends now; it began when its plan was written."""
     started_ms = int(plan.folder.plan.stat().st_mtime * SECOND_MS)
     span_ms = (started_ms, int(time.time() * SECOND_MS))
-    events_read = sum(manifest.events_read for manifest in manifests_of(plan))
+    events_read = sum(manifest.events_read for manifest in load_manifests(plan))
     row = run_row(plan, status, span_ms, audit.verdict if audit else None, rows, events_read)
     return replace(row, reason=_reason(plan, audit), error=error)
 
@@ -99,14 +99,14 @@ def _reason(plan: Plan, audit: Audit | None) -> str:
         said.append(", ".join(f"{key} = {value}" for key, value in sorted(plan.overrides.items())))
     if audit and audit.overridden and not audit.verdict.may_publish:
         said.append(f"the gate's {audit.verdict} overridden: {audit.overridden}")
-    if decision := Decision.read(plan.folder.decision):
+    if decision := ApprovalDecision.read(plan.folder.decision):
         said.append(str(decision))
     return "; ".join(said)
 
 
-def summary(plan: Plan) -> str:
+def publication_text(plan: Plan) -> str:
     """The run in a few lines for a terminal: events = sum of fates per partition, verdict, publication, report."""
-    folder, manifests = plan.folder, manifests_of(plan)
+    folder, manifests = plan.folder, load_manifests(plan)
     lines = [f"{plan.dataset}  {plan.range}  {plan.mode}  run {plan.run_id}", "", *_fate_lines(manifests), ""]
     if folder.verdict.exists():
         audit = Audit.read(folder.verdict)
@@ -126,7 +126,7 @@ def _published(plan: Plan) -> str:
 
 def _fate_lines(manifests: Sequence[Manifest]) -> list[str]:
     """A table: a line per source partition and one for all; events owned = the fates' sum."""
-    by_partition = total_fates(list(manifests))
+    by_partition = sum_fates(list(manifests))
     fates = [fate for fate in Fate if any(fate in counts for counts in by_partition.values())]
     total = {str(fate): sum(counts.get(fate, 0) for counts in by_partition.values()) for fate in fates}
     width = max([9, *(len(partition) for partition in by_partition)])
@@ -140,12 +140,12 @@ def _fate_line(name: str, counts: Mapping[str, int], fates: Sequence[Fate]) -> s
     return " ".join([name, f"{sum(counts.values()):>11,}", "=", *cells])
 
 
-def make_tables(plan: Plan) -> None:
+def create_run_tables(plan: Plan) -> None:
     """Make the tables that a plan promised, with the columns it promised; doing it again does nothing.
 
     Raises:
         PlanError: when another definition writes the dataset, or its published rows have other keys.
         ContractError: when somebody else made or changed a table since the run was planned.
     """
-    with opened(home_of(plan)) as catalog:
-        planned_tables.make_tables(catalog, plan)
+    with open_catalog_for_writing(home_of(plan)) as catalog:
+        planned_tables.create_tables(catalog, plan)

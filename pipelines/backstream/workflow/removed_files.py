@@ -9,8 +9,8 @@ from typing import Any
 from backstream.errors import LedgerError
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
-from backstream.runs.home import Home, RunFolder, read_json, write_json
-from backstream.runs.input_files import Files
+from backstream.runs.home import Home, RunFolder, load_json, write_json
+from backstream.runs.input_files import FileList
 from backstream.runs.plan import Plan
 from backstream.runs.results import Publication
 
@@ -31,7 +31,9 @@ def write_files_read(plan: Plan) -> None:
     write_json(plan.folder.files_read, content)
 
 
-def gone_files(home: Home, dataset: str, source: str, paths: Sequence[Path], interval: Interval) -> Files:
+def find_removed_files(
+    home: Home, dataset: str, source: str, paths: Sequence[Path], interval: Interval
+) -> FileList:
     """Return the files that the newest published run of each day of a range read and that are not there now.
 
     Args:
@@ -47,7 +49,7 @@ def gone_files(home: Home, dataset: str, source: str, paths: Sequence[Path], int
         for start_ms, end_ms, names in _files_read(folder):
             if any(start_ms < day_ms + DAY_MS and end_ms > day_ms for day_ms in days):
                 missing.update(name for name in names if name not in there)
-    return Files.of(Path(source) / name for name in missing)
+    return FileList.of(Path(source) / name for name in missing)
 
 
 def _name(path: str, root: str) -> str:
@@ -80,6 +82,6 @@ def _publication(file: Path) -> Publication | None:
 
 def _files_read(folder: RunFolder) -> list[Any]:
     try:
-        return list(read_json(folder.files_read, "files read")["chunks"])
+        return list(load_json(folder.files_read, "files read")["chunks"])
     except (LedgerError, KeyError):
         return []

@@ -25,10 +25,10 @@ from backstream.definition.model import Definition
 from backstream.errors import PlanError
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
-from backstream.quality.evidence import Repeated
+from backstream.quality.evidence import RepeatedPositions
 from backstream.runs.plan import InputFile, Plan
 from backstream.source.reader import READERS
-from backstream.source.time_columns import InstantColumn, Longs
+from backstream.source.time_columns import Longs, TimeColumn
 
 Bools = npt.NDArray[np.bool_]
 
@@ -63,14 +63,14 @@ class _Positions:
         return _Positions(self.partitions, self.codes[chosen], self.sequences[chosen], self.event_ms[chosen])
 
 
-def find_repeated_positions(plan: Plan, definition: Definition) -> Repeated:
+def find_repeated_positions(plan: Plan, definition: Definition) -> RepeatedPositions:
     """Return the positions of the plan's range that more than one record has.
 
     None is looked for where the source has no sequence, or where duplicates are looked for as such.
     """
     source = definition.timed_source
     if source.sequence is None or source.deduplicate_on:
-        return Repeated()
+        return RepeatedPositions()
     numbers = sorted({number for chunk in plan.chunks for number in chunk.files})
     files = [plan.inputs[number] for number in numbers if plan.inputs[number].may_hold(plan.range)]
     read, parts = _Reader(definition, plan.range), math.ceil(sum(file.rows for file in files) / _AT_ONCE)
@@ -110,9 +110,9 @@ class _Reader:
         partitions, codes = _coded(rows, source.partition)
         return _Positions(partitions, codes, sequences, event_ms)
 
-    def _event_time(self) -> InstantColumn | None:
+    def _event_time(self) -> TimeColumn | None:
         try:
-            return InstantColumn.of(self.definition.timed_source.event_time, "source.event_time")
+            return TimeColumn.of(self.definition.timed_source.event_time, "source.event_time")
         except PlanError:
             return None
 
@@ -196,7 +196,9 @@ def _twice(spans: Iterable[_Span]) -> dict[str, Longs]:
     return found
 
 
-def _repeated(read: _Reader, files: Sequence[InputFile], several: Iterable[Mapping[str, Longs]]) -> Repeated:
+def _repeated(
+    read: _Reader, files: Sequence[InputFile], several: Iterable[Mapping[str, Longs]]
+) -> RepeatedPositions:
     """Compare the records whose number comes more than once."""
     count, first = 0, list[tuple[str, int, int]]()
     for twice in several:
@@ -209,7 +211,9 @@ def _repeated(read: _Reader, files: Sequence[InputFile], several: Iterable[Mappi
         named = again.sort_by(by).slice(0, _NAMED).to_pylist()
         first += [(each["partition"], each["sequence"], each["count"]) for each in named]
     shown = sorted(first)[:_NAMED]
-    return Repeated(count, tuple(f"{partition} {number} {times} times" for partition, number, times in shown))
+    return RepeatedPositions(
+        count, tuple(f"{partition} {number} {times} times" for partition, number, times in shown)
+    )
 
 
 def _counted(read: _Reader, files: Sequence[InputFile], twice: Mapping[str, Longs]) -> pa.Table:

@@ -10,25 +10,25 @@ from typing import Any
 
 import pandas as pd
 
-from backstream.definition.loader import parse
+from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.instants import SECOND_MS
 from backstream.lake.diff import AggregateChange as SummedChange
-from backstream.lake.ledger import RunRow, checks, runs
-from backstream.lake.snapshots import AsOf
-from backstream.report.delay_histogram import delays_of
+from backstream.lake.ledger import RunRow, list_checks, list_runs
+from backstream.lake.snapshots import TableState
+from backstream.report.delay_histogram import count_delays
 from backstream.report.formatting import second_text
-from backstream.report.html import render
-from backstream.report.run_context import SAID, AggregateChange, Changed, Known
-from backstream.report.summary import Brief
+from backstream.report.html import render_report
+from backstream.report.run_context import SAID, AggregateTotals, ChangeSummary, RunContext
+from backstream.report.summary import RunSummary
 from backstream.runs.home import Home, write_text
-from backstream.runs.manifest import home_of, manifests_of
+from backstream.runs.manifest import home_of, load_manifests
 from backstream.runs.plan import Plan
-from backstream.runs.results import Audit, Outcome, Publication
-from backstream.text import Form
-from backstream.workflow.dataset_state import leave_figures
-from backstream.workflow.history import Difference, difference
+from backstream.runs.results import Audit, CheckOutcome, Publication
+from backstream.text import ReportFormat
+from backstream.workflow.dataset_state import write_run_totals
+from backstream.workflow.history import RunDifference, diff_run
 
 
 def report_run(plan: Plan) -> Path:
@@ -37,40 +37,40 @@ def report_run(plan: Plan) -> Path:
     Leaves beside it what the pages inside Airflow show of the run. What they show of its dataset as it is now is
     looked for by `observe.refresh`: it takes a look at the source, and no report waits for that.
     """
-    write_text(plan.folder.report, report_text(plan, Form.HTML))
-    leave_figures(plan)
+    write_text(plan.folder.report, report_text(plan, ReportFormat.HTML))
+    write_run_totals(plan)
     return plan.folder.report
 
 
-def report_text(plan: Plan, form: Form) -> str:
+def report_text(plan: Plan, form: ReportFormat) -> str:
     """The report of a run as text; nothing is written."""
-    found = brief(plan)
-    known = known_of(
+    found = load_summary_of_run(plan)
+    known = gather_context(
         plan, found.definition, found.publication, is_complete=len(found.manifests) == len(plan.chunks)
     )
-    told = Brief(plan, found.definition, found.manifests, found.audit, found.publication, known)
-    if form is Form.MD:
+    told = RunSummary(plan, found.definition, found.manifests, found.audit, found.publication, known)
+    if form is ReportFormat.MD:
         return told.markdown()
-    if form is Form.JSON:
+    if form is ReportFormat.JSON:
         return json.dumps(told.as_json(), indent=1) + "\n"
     frame = pd.read_parquet(plan.folder.audit) if plan.folder.audit.exists() else None
-    return render(plan, told.manifests, told.audit, frame, told.publication, told.definition, known)
+    return render_report(plan, told.manifests, told.audit, frame, told.publication, told.definition, known)
 
 
-def brief(plan: Plan) -> Brief:
+def load_summary_of_run(plan: Plan) -> RunSummary:
     """What a run has left in its folder; the lake is not asked."""
     folder = plan.folder
-    return Brief(
+    return RunSummary(
         plan,
-        parse(plan.definition, f"plan {plan.run_id}"),
-        manifests_of(plan),
+        parse_definition(plan.definition, f"plan {plan.run_id}"),
+        load_manifests(plan),
         Audit.read(folder.verdict) if folder.verdict.exists() else None,
         Publication.read(folder.publication) if folder.publication.exists() else None,
-        Known(),
+        RunContext(),
     )
 
 
-def plan_of(home: Home, run_id: str) -> Plan:
+def load_plan(home: Home, run_id: str) -> Plan:
     """The plan of a run.
 
     Raises:
@@ -89,7 +89,9 @@ _RUNS_SHOWN = 12
 _HIDDEN = (*SAID, "window_end")
 
 
-def known_of(plan: Plan, definition: Definition, publication: Publication | None, *, is_complete: bool) -> Known:
+def gather_context(
+    plan: Plan, definition: Definition, publication: Publication | None, *, is_complete: bool
+) -> RunContext:
     """What the lake, the ledger and the recording tell about a run now.
 
     Args:
@@ -99,13 +101,13 @@ def known_of(plan: Plan, definition: Definition, publication: Publication | None
         is_complete: whether every chunk has finished, so that there is something to compare.
     """
     why_not: dict[str, str] = {}
-    rows = runs(home_of(plan), plan.dataset)
+    rows = list_runs(home_of(plan), plan.dataset)
     past = _newest_outcomes(rows, plan.run_id)
-    delays, why_not["delays"] = delays_of(plan, definition)
+    delays, why_not["delays"] = count_delays(plan, definition)
     changed, why_not["changed"] = (
         _changed(plan, publication) if is_complete else (None, "not every chunk finished")
     )
-    return Known(
+    return RunContext(
         written_at_ms=int(time.time() * SECOND_MS),
         changed=changed,
         own=next((row for row in rows if row.run_id == plan.run_id), None),
@@ -125,30 +127,30 @@ def _newest_outcomes(rows: Sequence[RunRow], own: str) -> tuple[RunRow, ...]:
     return tuple(found.values())
 
 
-def _outcomes(plan: Plan, past: Sequence[RunRow]) -> dict[str, tuple[Outcome, ...]]:
+def _outcomes(plan: Plan, past: Sequence[RunRow]) -> dict[str, tuple[CheckOutcome, ...]]:
     """What each check said in the last runs, the oldest first; a run audited twice by its last answer."""
     shown = [row.run_id for row in past[:_RUNS_SHOWN]]
-    said: dict[str, dict[str, Outcome]] = {}
-    for row in checks(home_of(plan), plan.dataset, shown):
-        said.setdefault(row["name"], {})[row["run_id"]] = Outcome(row["outcome"])
+    said: dict[str, dict[str, CheckOutcome]] = {}
+    for row in list_checks(home_of(plan), plan.dataset, shown):
+        said.setdefault(row["name"], {})[row["run_id"]] = CheckOutcome(row["outcome"])
     return {
         name: tuple(of_run[run_id] for run_id in reversed(shown) if run_id in of_run)
         for name, of_run in said.items()
     }
 
 
-def _changed(plan: Plan, publication: Publication | None) -> tuple[Changed | None, str]:
+def _changed(plan: Plan, publication: Publication | None) -> tuple[ChangeSummary | None, str]:
     if publication and not publication.replaced_rows and not publication.already:
         return None, "nothing had been published in this range before"
     try:
-        return _told(difference(home_of(plan), plan.run_id, _CHANGES_SHOWN)), ""
+        return _told(diff_run(home_of(plan), plan.run_id, _CHANGES_SHOWN)), ""
     except BackstreamError as error:
         return None, str(error).partition("\n")[0]
 
 
-def _told(found: Difference) -> Changed:
+def _told(found: RunDifference) -> ChangeSummary:
     changes = found.changes
-    return Changed(
+    return ChangeSummary(
         is_published=found.is_published,
         against=_state(found.against) if found.against else "",
         windows=changes.windows,
@@ -157,14 +159,14 @@ def _told(found: Difference) -> Changed:
     )
 
 
-def _state(against: AsOf) -> str:
+def _state(against: TableState) -> str:
     by = f" by run {against.run_id}" if against.run_id else ""
     return f"version {against.version} of {second_text(against.made_at_ms)}{by}"
 
 
-def _aggregate(name: str, total: SummedChange) -> AggregateChange:
+def _aggregate(name: str, total: SummedChange) -> AggregateTotals:
     rows = [row for table in total.largest for row in table.slice(0, _CHANGES_SHOWN).to_pylist()]
-    return AggregateChange(name, total.rows, total.difference, tuple(_row(row) for row in rows))
+    return AggregateTotals(name, total.rows, total.difference, tuple(_row(row) for row in rows))
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:

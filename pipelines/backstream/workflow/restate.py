@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backstream.definition.loader import load, resolved
+from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import RunRow, Status, runs
-from backstream.runs.allowed_ranges import whole_days
+from backstream.lake.ledger import RunRow, Status, list_runs
+from backstream.runs.allowed_ranges import round_to_days
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.plan import InputFile, Mode
-from backstream.runs.results import Audit, Decision
-from backstream.source.deliveries import seals
-from backstream.source.files import source_files
-from backstream.source.footers import footers
-from backstream.workflow.allowed_ranges import event_span, is_possible_range
-from backstream.workflow.dataset_state import observe
-from backstream.workflow.stale import Staleness, stale, stale_since
+from backstream.runs.results import ApprovalDecision, Audit
+from backstream.source.deliveries import find_day_seals
+from backstream.source.files import list_source_files
+from backstream.source.footers import load_footers
+from backstream.workflow.allowed_ranges import find_event_span, is_possible_range
+from backstream.workflow.dataset_state import refresh_dataset_state
+from backstream.workflow.stale import Staleness, find_stale_days, find_stale_since
 
 
 @dataclass(frozen=True, slots=True)
-class Restatement:
+class RestateRange:
     """One range to be run, in which mode (None: as defined), and why."""
 
     interval: Interval
@@ -34,21 +34,21 @@ class Restatement:
 
 
 @dataclass(frozen=True, slots=True)
-class Restatements:
+class RestateRanges:
     """All ranges to be run in their order, and a sentence on what was found and what was left out."""
 
-    ranges: tuple[Restatement, ...]
+    ranges: tuple[RestateRange, ...]
     summary: str
 
 
-def restatements(
+def find_restatements(
     definition_path: Path,
     home: Home,
     since_ms: int | None = None,
     until_ms: int | None = None,
     *,
     is_missing_wanted: bool = True,
-) -> Restatements:
+) -> RestateRanges:
     """The ranges that differ from what would be published now.
 
     Args:
@@ -64,28 +64,28 @@ def restatements(
     limits = _Limits(since_ms, until_ms)
     found, refused = _wanted_again(definition_path, home)
     late = [
-        Restatement(kept, mode, _because(found, kept))
+        RestateRange(kept, mode, _because(found, kept))
         for interval, mode in found.ranges()
         # Days without events and rows, after the last event, gain nothing: a run over them would be refused.
         if (kept := limits.kept(interval)) and is_possible_range(definition_path, kept, home)
     ]
     said = [f"{_days(late)} of {found.published_days} published days stale"]
-    gaps = missing(definition_path, home, until_ms) if is_missing_wanted else Missing(())
+    gaps = find_missing_days(definition_path, home, until_ms) if is_missing_wanted else MissingDays(())
     kept_gaps = [kept for each in gaps.ranges if (kept := limits.kept(each))]
-    holes = [Restatement(each, None, "missing: no run covers it") for each in kept_gaps]
+    holes = [RestateRange(each, None, "missing: no run covers it") for each in kept_gaps]
     said += [f"{_days(holes)} missing"] if is_missing_wanted else []
     stay_refused = refused + gaps.refused_days
     said += [f"{stay_refused} stay refused"] if stay_refused else []
     said += [f"{gaps.unsealed_days} not sealed yet"] if gaps.unsealed_days else []
     ordered = sorted([*late, *holes], key=lambda each: each.interval.start_ms)
-    return Restatements(tuple(ordered), f"{found.dataset}: {', '.join(said)}")
+    return RestateRanges(tuple(ordered), f"{found.dataset}: {', '.join(said)}")
 
 
 def _wanted_again(definition_path: Path, home: Home) -> tuple[Staleness, int]:
     """The stale days without those that stay refused, and how many these are."""
-    found = stale(definition_path, home)
-    observe(definition_path, home, found)
-    refused = refused_days(definition_path, home, found)
+    found = find_stale_days(definition_path, home)
+    refresh_dataset_state(definition_path, home, found)
+    refused = find_refused_days(definition_path, home, found)
     kept = tuple(day for day in found.days if day.day_ms not in refused)
     return replace(found, days=kept), len(refused)
 
@@ -119,12 +119,12 @@ def _counted(count: int, name: str) -> str:
     return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
-def _days(ranges: list[Restatement]) -> int:
+def _days(ranges: list[RestateRange]) -> int:
     return sum(1 for each in ranges for _ in each.interval.cut(DAY_MS))
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingDays:
     """Days that nothing covers, as ranges; and how many are left out.
 
     `refused_days`: the gate, or a person, has said no to the newest run of them, and the same run again would not
@@ -136,7 +136,7 @@ class Missing:
     unsealed_days: int = 0
 
 
-def missing(definition_path: Path, home: Home, until_ms: int | None = None) -> Missing:
+def find_missing_days(definition_path: Path, home: Home, until_ms: int | None = None) -> MissingDays:
     """The days from the first that was ever published until an instant that no run covers.
 
     Before the first event of the source and after its last one nothing is missing.
@@ -149,22 +149,22 @@ def missing(definition_path: Path, home: Home, until_ms: int | None = None) -> M
     Raises:
         PlanError: when the source cannot be read, or only Spark can evaluate its times.
     """
-    definition = resolved(load(definition_path), home)
-    rows = runs(home, definition.name)  # the newest first
+    definition = resolve_paths(load_definition(definition_path), home)
+    rows = list_runs(home, definition.name)  # the newest first
     done = [row for row in rows if _is_published(row)]
     if not done:
-        return Missing(())
+        return MissingDays(())
     end_ms = max(row.until_ms for row in done) if until_ms is None else until_ms
     end_ms = min(end_ms, definition.source.event_time_range[1])
     newest = {day: row for row in reversed(rows) for day in range(row.since_ms, row.until_ms, DAY_MS)}
     covered = {day for row in done for day in range(row.since_ms, row.until_ms, DAY_MS)}
     days = [day for day in range(min(row.since_ms for row in done), end_ms, DAY_MS) if day not in covered]
     inputs = _inputs(definition, definition_path, home) if days else ()
-    days = _with_events(days, event_span(inputs, Interval(*definition.source.event_time_range)))
+    days = _with_events(days, find_event_span(inputs, Interval(*definition.source.event_time_range)))
     refused = {day for day in days if day in newest and newest[day].status is Status.REFUSED}
     open_days = _unsealed(definition, inputs, home, [day for day in days if day not in refused])
     wanted = [day for day in days if day not in refused and day not in open_days]
-    return Missing(_joined(wanted), len(refused), len(open_days))
+    return MissingDays(_joined(wanted), len(refused), len(open_days))
 
 
 def _is_published(row: RunRow) -> bool:
@@ -172,14 +172,14 @@ def _is_published(row: RunRow) -> bool:
 
 
 def _inputs(definition: Definition, path: Path, home: Home) -> tuple[InputFile, ...]:
-    return footers(source_files(definition.source, str(path)), definition, home).inputs
+    return load_footers(list_source_files(definition.source, str(path)), definition, home).inputs
 
 
 def _with_events(days: list[int], events: Interval | None) -> list[int]:
     """Those of the days that are not before all events or after all of them; all, where nobody knows."""
     if events is None:
         return days
-    span = whole_days(events)
+    span = round_to_days(events)
     return [day for day in days if span.start_ms <= day < span.end_ms]
 
 
@@ -188,7 +188,7 @@ def _unsealed(definition: Definition, inputs: Sequence[InputFile], home: Home, d
     if not days or definition.backfill.horizon is None:
         return set()
     span = Interval(days[0], days[-1] + DAY_MS)
-    evidence = seals(definition, inputs, span, home)
+    evidence = find_day_seals(definition, inputs, span, home)
     return {each.day_ms for each in evidence if not each.seal.is_final} & {*days}
 
 
@@ -203,23 +203,23 @@ def _joined(days: list[int]) -> tuple[Interval, ...]:
     return tuple(found)
 
 
-def refused_days(definition_path: Path, home: Home, found: Staleness) -> set[int]:
+def find_refused_days(definition_path: Path, home: Home, found: Staleness) -> set[int]:
     """The stale days whose newest run was refused, and for which nothing has come since that was planned.
 
     A run that was refused because another came first is none of them: nobody has looked at what it would say.
     """
-    rows = runs(home, found.dataset)  # the newest first
+    rows = list_runs(home, found.dataset)  # the newest first
     newest = {day_ms: row for row in reversed(rows) for day_ms in range(row.since_ms, row.until_ms, DAY_MS)}
     days_of: dict[str, set[int]] = defaultdict(set)
     for day in found.days:
         row = newest.get(day.day_ms)
         if row and row.status is Status.REFUSED and _is_a_no(home.run(found.dataset, row.run_id)):
             days_of[row.run_id].add(day.day_ms)
-    return set().union(*days_of.values()) - stale_since(definition_path, home, days_of)
+    return set().union(*days_of.values()) - find_stale_since(definition_path, home, days_of)
 
 
 def _is_a_no(run: RunFolder) -> bool:
-    decision = Decision.read(run.decision)
+    decision = ApprovalDecision.read(run.decision)
     if decision:
         return not decision.is_approved
     return run.verdict.exists() and not Audit.read(run.verdict).may_publish

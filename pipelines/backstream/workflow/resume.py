@@ -6,28 +6,30 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backstream import __version__
-from backstream.definition.loader import load, require_definition, resolved
+from backstream.definition.loader import load_definition, require_unchanged_definition, resolve_paths
 from backstream.errors import BackstreamError, ConflictError, PlanError
 from backstream.eventtime.intervals import Interval
-from backstream.lake.catalog import opened_to_read
-from backstream.lake.snapshots import require_unmoved
+from backstream.lake.catalog import open_catalog_for_reading
+from backstream.lake.snapshots import require_no_conflict
 from backstream.lake.tables import find_table
 from backstream.runs.home import Home, RunFolder
-from backstream.runs.manifest import other_code, require_inputs, unfinished
+from backstream.runs.manifest import list_unfinished_chunks, require_unchanged_inputs, version_warning
 from backstream.runs.plan import Mode, Plan, slug
 from backstream.runs.results import Audit
 from backstream.runs.table_schemas import WINDOWS
-from backstream.source.files import source_files
+from backstream.source.files import list_source_files
 
 
-class Resumed(NamedTuple):
+class ResumableRun(NamedTuple):
     """An interrupted run that can go on, and what a person has to know about it."""
 
     plan: Plan
     notes: tuple[str, ...]
 
 
-def interrupted(definition_path: Path, interval: Interval, mode: Mode | None, home: Home) -> Resumed | None:
+def find_interrupted_run(
+    definition_path: Path, interval: Interval, mode: Mode | None, home: Home
+) -> ResumableRun | None:
     """The newest run of this dataset, range and mode by the command line that left finished chunks and no end.
 
     A run that the gate refused has ended, and so has one into whose range another has published since.
@@ -35,16 +37,16 @@ def interrupted(definition_path: Path, interval: Interval, mode: Mode | None, ho
     Raises:
         PlanError: when it cannot go on: its definition has changed, or its input files have.
     """
-    definition = load(definition_path)
+    definition = load_definition(definition_path)
     wanted = mode or definition.backfill.mode
     found = _newest(home.path / "runs" / definition.name, interval, wanted)
     if found is None or _is_overtaken(found, home):
         return None
     require_resumable(found)
-    return Resumed(found, _notes(found, definition_path, home))
+    return ResumableRun(found, _notes(found, definition_path, home))
 
 
-def begun_by(trigger: str, dataset: str, home: Home) -> Plan | None:
+def find_unfinished_plan(trigger: str, dataset: str, home: Home) -> Plan | None:
     """The newest plan that something asked for, such as an Airflow run, unless its run has ended.
 
     Ended is what was published, or what the gate refused: whoever asks again for that wants it anew.
@@ -66,14 +68,16 @@ def require_resumable(plan: Plan, hint: str = "--fresh leaves that run as it is 
     Raises:
         PlanError: naming what differs.
     """
-    if not unfinished(plan):
+    if not list_unfinished_chunks(plan):
         return
     try:
-        require_definition(plan)
-        require_inputs(plan)
+        require_unchanged_definition(plan)
+        require_unchanged_inputs(plan)
     except PlanError as error:
         facts, _, _ = str(error).partition("\n\nhint: ")
-        done = f"{len(plan.chunks) - len(unfinished(plan))} of {len(plan.chunks)} chunks of it are done"
+        done = (
+            f"{len(plan.chunks) - len(list_unfinished_chunks(plan))} of {len(plan.chunks)} chunks of it are done"
+        )
         msg = f"{facts}\n  {done}\n\nhint: {hint}"
         raise PlanError(msg) from None
 
@@ -118,25 +122,25 @@ def _readable(file: Path) -> Plan | None:
 
 def _is_overtaken(plan: Plan, home: Home) -> bool:
     """Whether its publication would be refused, because another run has published into the range."""
-    with opened_to_read(home) as catalog:
+    with open_catalog_for_reading(home) as catalog:
         table = find_table(catalog, plan.tables[WINDOWS].name)
         if table is None:  # not any more, or not yet
             return plan.base_snapshots.get(WINDOWS) is not None
         try:
-            require_unmoved(table, plan)
+            require_no_conflict(table, plan)
         except ConflictError:
             return True
     return False
 
 
 def _notes(plan: Plan, definition_path: Path, home: Home) -> tuple[str, ...]:
-    done = len(plan.chunks) - len(unfinished(plan))
+    done = len(plan.chunks) - len(list_unfinished_chunks(plan))
     notes = [f"going on with the interrupted run {plan.run_id}: {done} of {len(plan.chunks)} chunks are done"]
     planned = {file.path for file in (*plan.inputs, *plan.damaged)} | {file.path for file in plan.skipped}
-    source = resolved(load(definition_path), home).source
-    if new := sum(str(path) not in planned for path in source_files(source, str(definition_path)).paths):
+    source = resolve_paths(load_definition(definition_path), home).source
+    if new := sum(str(path) not in planned for path in list_source_files(source, str(definition_path)).paths):
         files = "1 input file has" if new == 1 else f"{new} input files have"
         notes.append(f"{files} come since it was planned and will not be read; --fresh plans anew, with all files")
-    if warning := other_code(plan, __version__):
+    if warning := version_warning(plan, __version__):
         notes.append(f"warning: {warning}")
     return tuple(notes)

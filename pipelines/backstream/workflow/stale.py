@@ -11,24 +11,31 @@ from typing import Any, Self
 
 import numpy as np
 
-from backstream.definition.loader import load, resolved
+from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition
 from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, MAX_MS, MIN_MS, instant_text
 from backstream.eventtime.intervals import Interval, backfill_range, require_whole_days
-from backstream.eventtime.stale_windows import Change, StaleWindow, Touch, days_of, events_by_file, stale_windows
+from backstream.eventtime.stale_windows import (
+    ChangedRecords,
+    ChangeKind,
+    StaleWindow,
+    count_by_file,
+    find_stale_windows,
+    window_days,
+)
 from backstream.eventtime.windows import Session
-from backstream.lake.published_windows import Published, published
+from backstream.lake.published_windows import PublishedWindows, load_published_windows
 from backstream.runs.home import Home
 from backstream.runs.plan import InputFile, Mode
-from backstream.source.files import source_files
-from backstream.source.footers import footers
-from backstream.source.key_index import EventsInFiles
+from backstream.source.files import list_source_files
+from backstream.source.footers import load_footers
+from backstream.source.key_index import KeyIndex
 from backstream.source.reader import UnreadableError
 from backstream.source.time_columns import Longs
-from backstream.workflow.affected_rows import Mask, rows_met
-from backstream.workflow.allowed_ranges import read_by
-from backstream.workflow.planned_inputs import PlanRead, PlansRead, as_bits
+from backstream.workflow.affected_rows import Mask, find_affected_rows
+from backstream.workflow.allowed_ranges import read_interval
+from backstream.workflow.planned_inputs import PlanInputs, PlannedInputs, to_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ class StaleDay:
     @property
     def events(self) -> dict[str, int | None]:
         """File to the number of its records in the day's windows; None: nobody counted."""
-        return events_by_file({touch for window in self.windows for touch in window.touches})
+        return count_by_file({touch for window in self.windows for touch in window.touches})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,7 @@ class Staleness:
     dataset: str
     published_days: int
     days: tuple[StaleDay, ...]
-    changes: Mapping[str, Change]
+    changes: Mapping[str, ChangeKind]
 
     def ranges(self) -> list[tuple[Interval, Mode | None]]:
         """The stale days as ranges to be run: days that follow one another, published in one mode, are one."""
@@ -77,7 +84,7 @@ class Staleness:
         }
 
 
-def stale(
+def find_stale_days(
     definition_path: Path, home: Home, since_ms: int | None = None, until_ms: int | None = None
 ) -> Staleness:
     """The published days that input files have changed since, by files that came, changed or went.
@@ -96,7 +103,7 @@ def stale(
     return Staleness(finding.dataset, len(wanted), finding.days(), finding.changes)
 
 
-def stale_since(definition_path: Path, home: Home, days_by_run: Mapping[str, set[int]]) -> set[int]:
+def find_stale_since(definition_path: Path, home: Home, days_by_run: Mapping[str, set[int]]) -> set[int]:
     """Those of some days that would have other rows now than the run has made, whether it published them or not.
 
     Raises:
@@ -142,9 +149,9 @@ class _Finding:
     dataset: str
     keys: Sequence[str]
     inputs: _Inputs
-    published: Published
-    plans: PlansRead
-    changes: dict[str, Change] = field(default_factory=dict)
+    published: PublishedWindows
+    plans: PlannedInputs
+    changes: dict[str, ChangeKind] = field(default_factory=dict)
     _windows: dict[int, list[StaleWindow]] = field(default_factory=lambda: defaultdict(list))
     _reasons: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     _modes: dict[int, Mode] = field(default_factory=dict)
@@ -152,10 +159,10 @@ class _Finding:
     @classmethod
     def of(cls, definition_path: Path, home: Home) -> Self:
         """Nothing yet, over the input files and the published files that there are now."""
-        definition = resolved(load(definition_path), home)
-        source = footers(source_files(definition.source, str(definition_path)), definition, home)
-        plans = PlansRead.of(home, definition.name)
-        files = published(home, definition.name)
+        definition = resolve_paths(load_definition(definition_path), home)
+        source = load_footers(list_source_files(definition.source, str(definition_path)), definition, home)
+        plans = PlannedInputs.of(home, definition.name)
+        files = load_published_windows(home, definition.name)
         return cls(home, definition.name, definition.source.key, _Inputs.of(source.inputs, plans), files, plans)
 
     def look_at(self, run_id: str, days: set[int]) -> None:
@@ -176,14 +183,14 @@ class _Finding:
         compared = _Compared.of(self.inputs, came, went, _reach(definition, days))
         self.changes |= compared.changes
         if compared.came or compared.went:
-            index = EventsInFiles.of(definition, self.home)
+            index = KeyIndex.of(definition, self.home)
             self._note(definition, days, _touches(definition, compared, index, _reach(definition, days)))
 
-    def _note(self, definition: Definition, days: set[int], touches: Sequence[Touch]) -> None:
+    def _note(self, definition: Definition, days: set[int], touches: Sequence[ChangedRecords]) -> None:
         spec = definition.window.spec()
-        rows = rows_met(self.published, self.keys, spec, touches, days)
-        for window in stale_windows(spec, touches, rows):
-            for day_ms in days.intersection(days_of(spec, window.window)):
+        rows = find_affected_rows(self.published, self.keys, spec, touches, days)
+        for window in find_stale_windows(spec, touches, rows):
+            for day_ms in days.intersection(window_days(spec, window.window)):
                 self._windows[day_ms].append(window)
         is_unsure = isinstance(spec, Session) and definition.backfill.publish != "final"
         for touch in touches if is_unsure else ():
@@ -219,7 +226,7 @@ class _Inputs:
     first_arrival_ms: Longs
 
     @classmethod
-    def of(cls, files: Sequence[InputFile], plans: PlansRead) -> Self:
+    def of(cls, files: Sequence[InputFile], plans: PlannedInputs) -> Self:
         numbers = plans.numbers(files)
         is_bounded = [file.min_event_ms is not None and file.max_event_ms is not None for file in files]
         bounds = (
@@ -229,9 +236,9 @@ class _Inputs:
         )
         columns = (np.array(values, np.int64) for values in (numbers, [file.rows for file in files], *bounds))
         number, rows, first_ms, last_ms, arrival_ms = columns
-        return cls(files, as_bits(numbers), number, rows > 0, first_ms, last_ms, arrival_ms)
+        return cls(files, to_bits(numbers), number, rows > 0, first_ms, last_ms, arrival_ms)
 
-    def came_since(self, plan: PlanRead) -> Mask:
+    def came_since(self, plan: PlanInputs) -> Mask:
         """Which of the files a plan did not know. One that it left out as damaged is as damaged as it was."""
         known = plan.known | plan.skipped
         size = int(max(self.numbers.max(initial=0), known.bit_length())) // 8 + 1
@@ -239,7 +246,7 @@ class _Inputs:
         found: Mask = np.unpackbits(bits, bitorder="little")[self.numbers] == 0
         return found
 
-    def gone_since(self, plan: PlanRead) -> int:
+    def gone_since(self, plan: PlanInputs) -> int:
         """The files that a plan knew and that are not there now, as bits."""
         return plan.known & ~(self.bits & ~plan.skipped)
 
@@ -256,7 +263,7 @@ class _Compared:
 
     came: tuple[InputFile, ...]
     went: tuple[InputFile, ...]
-    changes: Mapping[str, Change]
+    changes: Mapping[str, ChangeKind]
 
     @classmethod
     def of(cls, inputs: _Inputs, came: Mask, went: Sequence[InputFile], reach: Interval | None) -> _Compared:
@@ -264,13 +271,13 @@ class _Compared:
         away = tuple(file for file in went if file.rows and (reach is None or file.may_hold(reach)))
         new = {inputs.files[at].path for at in _places(came)} if went else {file.path for file in near}
         old = {file.path for file in went}
-        changes = {file.path: Change.CHANGED if file.path in old else Change.NEW for file in near}
-        changes |= {file.path: Change.CHANGED if file.path in new else Change.REMOVED for file in away}
+        changes = {file.path: ChangeKind.CHANGED if file.path in old else ChangeKind.NEW for file in near}
+        changes |= {file.path: ChangeKind.CHANGED if file.path in new else ChangeKind.REMOVED for file in away}
         return cls(near, away, changes)
 
 
 def _unsettles(
-    plan: PlanRead, definition: Definition, inputs: _Inputs, came: Mask, went: Sequence[InputFile]
+    plan: PlanInputs, definition: Definition, inputs: _Inputs, came: Mask, went: Sequence[InputFile]
 ) -> str | None:
     """The first file that moves the watermarks under which others were on time, late or dropped.
 
@@ -294,13 +301,13 @@ def _reach(definition: Definition, days: set[int]) -> Interval | None:
     spec = definition.window.spec()
     if isinstance(spec, Session):
         return None
-    return read_by(Interval(min(days), max(days) + DAY_MS), definition)
+    return read_interval(Interval(min(days), max(days) + DAY_MS), definition)
 
 
 def _touches(
-    definition: Definition, compared: _Compared, index: EventsInFiles, reach: Interval | None
-) -> list[Touch]:
-    found: list[Touch] = []
+    definition: Definition, compared: _Compared, index: KeyIndex, reach: Interval | None
+) -> list[ChangedRecords]:
+    found: list[ChangedRecords] = []
     for file in compared.came:
         found += _came_or_may_have(file, compared.changes[file.path], definition, index, reach)
     for file in compared.went:
@@ -309,8 +316,8 @@ def _touches(
 
 
 def _came_or_may_have(
-    file: InputFile, change: Change, definition: Definition, index: EventsInFiles, reach: Interval | None
-) -> list[Touch]:
+    file: InputFile, change: ChangeKind, definition: Definition, index: KeyIndex, reach: Interval | None
+) -> list[ChangedRecords]:
     """Of a damaged file nobody knows more than its footer's bounds."""
     try:
         return list(_came(file, change, definition, index, reach))
@@ -319,16 +326,16 @@ def _came_or_may_have(
 
 
 def _came(
-    file: InputFile, change: Change, definition: Definition, index: EventsInFiles, reach: Interval | None
-) -> Iterator[Touch]:
+    file: InputFile, change: ChangeKind, definition: Definition, index: KeyIndex, reach: Interval | None
+) -> Iterator[ChangedRecords]:
     """Of two copies of a record the first to arrive counts: one may push out another, of another key."""
     may_push_out = _may_differ_in_key(definition)
     for held in index.held(file):
         if reach is None or reach.overlaps(Interval(held.first_ms, held.last_ms + 1)):
             stretch = (file.path, change, held.first_ms, held.last_ms)
-            yield Touch(*stretch, held.events, held.key, is_of_any_key=may_push_out)
+            yield ChangedRecords(*stretch, held.events, held.key, is_of_any_key=may_push_out)
             if may_push_out and reach is None:
-                yield Touch(*stretch, 0, held.key, is_added=False, is_of_any_key=True)
+                yield ChangedRecords(*stretch, 0, held.key, is_added=False, is_of_any_key=True)
 
 
 def _may_differ_in_key(definition: Definition) -> bool:
@@ -337,7 +344,7 @@ def _may_differ_in_key(definition: Definition) -> bool:
     return bool(source.deduplicate_on) and not set(source.key) <= set(source.deduplicate_on)
 
 
-def _went(file: InputFile, change: Change, index: EventsInFiles) -> Iterator[Touch]:
+def _went(file: InputFile, change: ChangeKind, index: KeyIndex) -> Iterator[ChangedRecords]:
     """What a file held is known if it was ever read here, else its footer's bounds have to do."""
     may_bring_in = _may_differ_in_key(index.definition)
     known = index.known(file)
@@ -346,16 +353,16 @@ def _went(file: InputFile, change: Change, index: EventsInFiles) -> Iterator[Tou
         return
     for held in known:
         stretch = (file.path, change, held.first_ms, held.last_ms)
-        yield Touch(*stretch, held.events, held.key, is_added=False, is_of_any_key=may_bring_in)
+        yield ChangedRecords(*stretch, held.events, held.key, is_added=False, is_of_any_key=may_bring_in)
 
 
-def _somewhere(file: InputFile, change: Change) -> Touch:
+def _somewhere(file: InputFile, change: ChangeKind) -> ChangedRecords:
     first_ms = -(2**62) if file.min_event_ms is None else file.min_event_ms
     last_ms = 2**62 if file.max_event_ms is None else file.max_event_ms
-    return Touch(file.path, change, first_ms, last_ms, is_added=False, is_of_any_key=True)
+    return ChangedRecords(file.path, change, first_ms, last_ms, is_added=False, is_of_any_key=True)
 
 
-def _day_json(day: StaleDay, changes: Mapping[str, Change]) -> dict[str, Any]:
+def _day_json(day: StaleDay, changes: Mapping[str, ChangeKind]) -> dict[str, Any]:
     return {
         "day": instant_text(day.day_ms)[:10],
         "mode": day.mode.value if day.mode else None,
@@ -368,7 +375,7 @@ def _day_json(day: StaleDay, changes: Mapping[str, Change]) -> dict[str, Any]:
                 "is_of_any_key": window.is_of_any_key,
                 "files": [
                     {"path": file, "change": changes[file].value, "events": events}
-                    for file, events in sorted(events_by_file(window.touches).items())
+                    for file, events in sorted(count_by_file(window.touches).items())
                 ],
             }
             for window in day.windows

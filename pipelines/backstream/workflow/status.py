@@ -10,29 +10,29 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from backstream.definition.loader import load, resolved
+from backstream.definition.loader import load_definition, resolve_paths
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS, instant_text
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.seals import Evidence
-from backstream.lake.ledger import RunRow, Status, runs
-from backstream.lake.published_windows import published
+from backstream.eventtime.seals import DaySeal
+from backstream.lake.ledger import RunRow, Status, list_runs
+from backstream.lake.published_windows import load_published_windows
 from backstream.runs.chunk_groups import MOST_TOGETHER
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.manifest import Manifest
-from backstream.runs.plan_summary import Summary
-from backstream.runs.progress import ChunkTiming, is_alive, seconds_left, timings
+from backstream.runs.plan_summary import PlanSummary
+from backstream.runs.progress import ChunkTiming, estimate_seconds_left, is_alive, load_timings
 from backstream.runs.results import Audit, Publication
-from backstream.source.deliveries import seals
-from backstream.source.files import source_files
-from backstream.source.footers import footers
+from backstream.source.deliveries import find_day_seals
+from backstream.source.files import list_source_files
+from backstream.source.footers import load_footers
 
 _UNENDED_SHOWN = 20  # each costs looking at all that it left
 _TIMED = 2 * MOST_TOGETHER  # manifests, the newest: whole groups of them; a run of thousands goes on as they did
 _AFTERMATH_MS = 10 * SECOND_MS
 
 
-class State(StrEnum):
+class RunPhase(StrEnum):
     """What became of a run, as far as its files and the ledger tell."""
 
     PLANNED = "planned"
@@ -53,7 +53,7 @@ class RunState:
     dataset: str
     interval: Interval
     mode: str
-    state: State
+    state: RunPhase
     verdict: str | None
     rows: int | None
     started_ms: int
@@ -79,12 +79,12 @@ class RunState:
         return content | {name: instant_text(value_ms) for name, value_ms in instants.items()}
 
 
-def run_states(
+def list_run_states(
     home: Home, dataset: str | None = None, limit: int = 20, now_ms: int | None = None
 ) -> list[RunState]:
     """The newest runs of all datasets or of one, the newest first, also those whose folders are gone."""
     now_ms = int(time.time() * SECOND_MS) if now_ms is None else now_ms
-    recorded = {row.run_id: row for row in reversed(runs(home, dataset))}  # the newest outcome of each run
+    recorded = {row.run_id: row for row in reversed(list_runs(home, dataset))}  # the newest outcome of each run
     found = [
         state
         for folder in _newest_folders(home, dataset)[:limit]
@@ -95,7 +95,9 @@ def run_states(
     return sorted(found, key=lambda state: state.started_ms, reverse=True)[:limit]
 
 
-def unended_runs(home: Home, dataset: str, recorded: Collection[str], now_ms: int | None = None) -> list[RunState]:
+def list_unended_runs(
+    home: Home, dataset: str, recorded: Collection[str], now_ms: int | None = None
+) -> list[RunState]:
     """The runs of a dataset that left a plan, but no publication nor a recorded outcome, the newest first."""
     now_ms = int(time.time() * SECOND_MS) if now_ms is None else now_ms
     folders = [
@@ -115,7 +117,7 @@ def _newest_folders(home: Home, dataset: str | None) -> list[RunFolder]:
 def _of_folder(folder: RunFolder, row: RunRow | None, now_ms: int) -> RunState | None:
     """None for a plan of another version, of which only the ledger can tell. The plan itself is not read."""
     try:
-        planned = Summary.read(folder.summary)
+        planned = PlanSummary.read(folder.summary)
     except BackstreamError:
         return None
     finished = _finished(folder, planned)
@@ -143,8 +145,8 @@ def _of_folder(folder: RunFolder, row: RunRow | None, now_ms: int) -> RunState |
         reason=planned.reason,
         chunks_done=len(finished),
         chunks=len(planned.expected_events),
-        seconds_left=seconds_left(done, left) if state is State.RUNNING else None,
-        error=row.error if row and state is State.FAILED else None,
+        seconds_left=estimate_seconds_left(done, left) if state is RunPhase.RUNNING else None,
+        error=row.error if row and state is RunPhase.FAILED else None,
     )
 
 
@@ -167,45 +169,45 @@ def _of_row(row: RunRow) -> RunState:
 
 
 _STATES = {
-    Status.PUBLISHED: State.PUBLISHED,
-    Status.ALREADY_PUBLISHED: State.PUBLISHED,
-    Status.REFUSED: State.REFUSED,
-    Status.FAILED: State.FAILED,
+    Status.PUBLISHED: RunPhase.PUBLISHED,
+    Status.ALREADY_PUBLISHED: RunPhase.PUBLISHED,
+    Status.REFUSED: RunPhase.REFUSED,
+    Status.FAILED: RunPhase.FAILED,
 }
 
 
 def _ended(
     audit: Audit | None, publication: Publication | None, row: RunRow | None, last_sign_ms: int
-) -> State | None:
+) -> RunPhase | None:
     """How a run ended; None when it has not, or has gone on after it failed."""
     if publication:
-        return State.PUBLISHED
+        return RunPhase.PUBLISHED
     if row and row.status is Status.FAILED and last_sign_ms > row.finished_at_ms + _AFTERMATH_MS:
         return None
     if row:
-        return _STATES.get(row.status, State.PUBLISHED)
-    return State.REFUSED if audit and not audit.may_publish else None
+        return _STATES.get(row.status, RunPhase.PUBLISHED)
+    return RunPhase.REFUSED if audit and not audit.may_publish else None
 
 
-def _unended(*, is_begun: bool, is_quiet: bool) -> State:
+def _unended(*, is_begun: bool, is_quiet: bool) -> RunPhase:
     if not is_begun:
-        return State.PLANNED
-    return State.INTERRUPTED if is_quiet else State.RUNNING
+        return RunPhase.PLANNED
+    return RunPhase.INTERRUPTED if is_quiet else RunPhase.RUNNING
 
 
-def _finished(folder: RunFolder, planned: Summary) -> dict[str, int]:
+def _finished(folder: RunFolder, planned: PlanSummary) -> dict[str, int]:
     """The finished chunks, by when their manifests were written: those are listed, not read."""
     written_ms = _entries_ms(folder.manifests)
     names = {chunk_id: folder.manifest(chunk_id).name for chunk_id in planned.expected_events}
     return {chunk_id: written_ms[name] for chunk_id, name in names.items() if name in written_ms}
 
 
-def _newest_timings(folder: RunFolder, planned: Summary, finished: Mapping[str, int]) -> list[ChunkTiming]:
+def _newest_timings(folder: RunFolder, planned: PlanSummary, finished: Mapping[str, int]) -> list[ChunkTiming]:
     newest = sorted(finished, key=lambda chunk_id: finished[chunk_id])[-_TIMED:]
-    return timings(planned.expected_events, (Manifest.read(folder.manifest(each)) for each in newest))
+    return load_timings(planned.expected_events, (Manifest.read(folder.manifest(each)) for each in newest))
 
 
-def _signs_ms(folder: RunFolder, planned: Summary) -> Iterator[int]:
+def _signs_ms(folder: RunFolder, planned: PlanSummary) -> Iterator[int]:
     """When anything of the run was last written: in its folder, or among the files staged for its tables."""
     yield _modified_ms(folder.plan)
     left = _entries_ms(folder.path)
@@ -229,25 +231,25 @@ def _modified_ms(file: Path) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class DayState:
     """One UTC day; `evidence` is None where none is asked for, `runs` empty where nothing is published."""
 
     day_ms: int
-    evidence: Evidence | None
+    evidence: DaySeal | None
     runs: tuple[str, ...]
 
 
-def days(definition_path: Path, interval: Interval, home: Home) -> list[Day]:
+def list_day_states(definition_path: Path, interval: Interval, home: Home) -> list[DayState]:
     """Each day of a range.
 
     Raises:
         PlanError: when the source cannot be read, or only Spark can evaluate its times.
     """
-    definition = resolved(load(definition_path), home)
-    source = footers(source_files(definition.source, str(definition_path)), definition, home)
-    evidence = {each.day_ms: each for each in seals(definition, source.inputs, interval, home)}
-    by_day = published(home, definition.name).runs_by_day()
+    definition = resolve_paths(load_definition(definition_path), home)
+    source = load_footers(list_source_files(definition.source, str(definition_path)), definition, home)
+    evidence = {each.day_ms: each for each in find_day_seals(definition, source.inputs, interval, home)}
+    by_day = load_published_windows(home, definition.name).runs_by_day()
     return [
-        Day(day_ms, evidence.get(day_ms), tuple(sorted(by_day.get(day_ms, ()))))
+        DayState(day_ms, evidence.get(day_ms), tuple(sorted(by_day.get(day_ms, ()))))
         for day_ms in range(interval.start_ms, interval.end_ms, DAY_MS)
     ]

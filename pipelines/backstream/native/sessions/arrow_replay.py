@@ -16,7 +16,7 @@ import pyarrow as pa
 from backstream.errors import PlanError
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.window_operator import PaneTiming
-from backstream.native.sessions.window_replay import Firing, Folded, Span, folded
+from backstream.native.sessions.window_replay import ReplayedIsland, SessionFiring, Span, replay_island
 
 FIRST, LAST, MET = "session__first_ms", "session__last_ms", "session__in_force_ms"
 """A unit of an island: its first and last event time, and of a straggler the watermark it met; null where all its
@@ -52,7 +52,7 @@ class Island(NamedTuple):
     met_ms: Sequence[int | None]
     arrival_seqs: Sequence[int | None]
     gap_ms: int
-    fold: Folded
+    fold: ReplayedIsland
 
     def window(self) -> Span:
         """The session that all of it is in the end."""
@@ -60,7 +60,7 @@ class Island(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ReplayColumns:
     """What is added to the units: names and SQL types, and the values that an island gives.
 
     `rows_of` yields lists as long as each other: the numbers of some rows, counted within the island, and the
@@ -72,7 +72,7 @@ class Columns:
 
     def __call__(self, batches: Batches) -> Batches:
         """The batches of whole islands, each in arrival order, with the columns."""
-        for (table,) in played(batches, self):
+        for (table,) in replay_islands(batches, self):
             yield from table.to_batches()
 
     def of(self, rows: pa.Table, islands: Sequence[Island]) -> pa.Table:
@@ -90,7 +90,7 @@ class Columns:
         return table
 
 
-def played(batches: Batches, *several: Columns) -> Iterator[list[pa.Table]]:
+def replay_islands(batches: Batches, *several: ReplayColumns) -> Iterator[list[pa.Table]]:
     """Play each island once, and yield some of them at a time: per `Columns` a table."""
     for rows in _whole_islands(batches):
         islands = list(_islands(rows))
@@ -115,7 +115,7 @@ def _fates(island: Island) -> Iterator[_Rows]:
 def _windows(island: Island) -> Iterator[_Rows]:
     """Each window that fired, and the island's own: where every unit is in the end."""
     final, every = island.window(), range(len(island.spans_ms))
-    fired: dict[tuple[int, int], list[Firing]] = {final: []}
+    fired: dict[tuple[int, int], list[SessionFiring]] = {final: []}
     if island.fold.refusal:
         raise PlanError(island.fold.refusal)
     for firing in island.fold.firings:
@@ -149,11 +149,11 @@ def _firings(island: Island) -> Iterator[_Rows]:
         yield members, [[value] * firing.size for value in (*window, index, *cause)]
 
 
-fated = Columns(FATES, _fates)
+fated = ReplayColumns(FATES, _fates)
 """Every straggler with its fate; null from the one on at which the stream failed, which says why in `refusal`."""
-in_windows = Columns(WINDOWS, _windows)
+in_windows = ReplayColumns(WINDOWS, _windows)
 """A row per unit and window it is in, with the panes that hold it there. Fails as the stream did."""
-in_firings = Columns(FIRINGS, _firings)
+in_firings = ReplayColumns(FIRINGS, _firings)
 """A row per unit and firing it is in, up to where the stream failed, if it did."""
 
 
@@ -179,5 +179,5 @@ def _islands(rows: pa.Table) -> Iterator[Island]:
     gaps, latenesses = rows[GAP].to_pylist(), rows[LATENESS].to_pylist()
     for begin, end in pairwise([*begins, rows.num_rows]):
         mine = slice(begin, end)
-        fold = folded(spans_ms[mine], in_force_ms[mine], gaps[begin], latenesses[begin])
+        fold = replay_island(spans_ms[mine], in_force_ms[mine], gaps[begin], latenesses[begin])
         yield Island(begin, spans_ms[mine], met_ms[mine], arrival_seqs[mine], gaps[begin], fold)

@@ -9,24 +9,31 @@ from typing import TYPE_CHECKING
 
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.records import Fate
-from backstream.native.aggregates import merged, names_of, of_panes, published, storable, value_of
-from backstream.native.records import Records
+from backstream.native.aggregates import (
+    final_value,
+    merge_partials,
+    pane_values,
+    partial_names,
+    published_windows_query,
+    storable_partials,
+)
+from backstream.native.records import RecordsQuery
 from backstream.native.sessions.arrow_replay import FIRST, GAP, IN_WINDOW, LAST, LATENESS, MET, POSITION, SEQ
-from backstream.native.sessions.task import Met, SessionTask, UnitTask
+from backstream.native.sessions.task import BlockWatermarks, SessionTask, UnitTask
 from backstream.native.sql import (
     PARTITION_TEXT,
     Groups,
-    alias,
-    cast,
-    chunk_of,
-    floored,
-    instant,
-    literal_path,
-    named,
-    staging,
-    text,
+    cast_columns,
+    chunk_number,
+    column_alias,
+    floor_to_step,
+    quote_path,
+    quote_text,
+    select_list,
+    staging_columns,
+    to_timestamp,
 )
-from backstream.native.task import Output
+from backstream.native.task import TaskOutput
 from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count
 
 if TYPE_CHECKING:
@@ -43,7 +50,7 @@ class UnitQueries:
     def __init__(self, task: UnitTask, groups: Groups) -> None:
         self._task = task
         columns = [*task.keys, *(each.column for each in task.aggregates if each.column)]
-        self._records = Records(task.reading, groups, columns, task.deduplicate_on)
+        self._records = RecordsQuery(task.reading, groups, columns, task.deduplicate_on)
 
     def mark_copies(self, opened: duckdb.DuckDBPyConnection) -> None:
         """Find the copies of the stretch; the other queries then tell them."""
@@ -52,7 +59,7 @@ class UnitQueries:
     def counts(self) -> str:
         """Return the records by cell, source partition and fate: on time, as long as nothing else is known."""
         task = self._task
-        cell_ms = floored("event_ms", task.cells.offset_ms, task.cells.size_ms)
+        cell_ms = floor_to_step("event_ms", task.cells.offset_ms, task.cells.size_ms)
         fate = "is_duplicate" if self._records.has_copies else "false"
         groups = (
             f"SELECT cell_ms, source_partition, is_copy, count(*) AS events, min(arrival_ms) AS first_ms,"
@@ -62,18 +69,18 @@ class UnitQueries:
         columns = {
             "event_time_ms": "cell_ms",
             "source_partition": PARTITION_TEXT,
-            "fate": f"CASE WHEN is_copy THEN {text(Fate.DUPLICATE)} ELSE {text(Fate.ON_TIME)} END",
-            "chunk_number": chunk_of("cell_ms", task.chunks),
+            "fate": f"CASE WHEN is_copy THEN {quote_text(Fate.DUPLICATE)} ELSE {quote_text(Fate.ON_TIME)} END",
+            "chunk_number": chunk_number("cell_ms", task.chunks),
             "events": "events",
             "first_arrival_ms": "first_ms",
             "last_arrival_ms": "last_ms",
         }
-        return f"SELECT {named(columns)} FROM ({groups})"
+        return f"SELECT {select_list(columns)} FROM ({groups})"
 
-    def blocks(self, met: Met) -> str:
+    def blocks(self, met: BlockWatermarks) -> str:
         """Return the watermarks that records can have met, by block: the table `blocks`."""
         first, end = met.blocks
-        return f"SELECT * FROM read_parquet({literal_path(met.path)}) WHERE block >= {first} AND block < {end}"
+        return f"SELECT * FROM read_parquet({quote_path(met.path)}) WHERE block >= {first} AND block < {end}"
 
     def stragglers(self) -> str:
         """Return the records that did not come in time, each with the watermark that it met."""
@@ -82,16 +89,14 @@ class UnitQueries:
     def units(self) -> str:
         """Return all units, of the table `stragglers` too, each with the share of its key."""
         task = self._task
-        keys = {f"k{number}": alias(task.reading, key) for number, key in enumerate(task.keys)}
+        keys = {f"k{number}": column_alias(task.reading, key) for number, key in enumerate(task.keys)}
         share = f"(hash({', '.join(keys.values()) or '0'}) % {task.shares})::INTEGER"
         spans = {"first_ms": "min(event_ms)", "last_ms": "max(event_ms)", "events": "count(*)"}
-        parts = storable(task.aggregates, task.reading)
-        by = ", ".join([*keys.values(), floored("event_ms", 0, task.gap_ms)])
+        parts = storable_partials(task.aggregates, task.reading)
+        by = ", ".join([*keys.values(), floor_to_step("event_ms", 0, task.gap_ms)])
         records = self._records.once(task.stretch) if task.met is None else self._in_time()
         unmet = {} if task.met is None else dict.fromkeys(("met_ms", *_ARRIVED), "NULL")
-        found = (
-            f"SELECT {named({**keys, 'share': share, **spans, **parts, **unmet})} FROM ({records}) GROUP BY {by}"
-        )
+        found = f"SELECT {select_list({**keys, 'share': share, **spans, **parts, **unmet})} FROM ({records}) GROUP BY {by}"
         if task.met is None:
             return found
         one = {name: f"any_value({value})" for name, value in {**keys, "share": share}.items()}
@@ -99,7 +104,7 @@ class UnitQueries:
         met = {"met_ms": "watermark_ms", **arrived}
         met = {name: f"any_value({value})" for name, value in met.items()}
         # Stragglers may be alike in every column; each is a unit all the same.
-        alone = f"SELECT {named({**one, **spans, **parts, **met})} FROM stragglers GROUP BY rowid"
+        alone = f"SELECT {select_list({**one, **spans, **parts, **met})} FROM stragglers GROUP BY rowid"
         return f"{found} UNION ALL {alone}"
 
     def of_share(self, share: int) -> str:
@@ -121,7 +126,7 @@ class UnitQueries:
         return f"SELECT *, watermark_ms < event_ms - 1 AS is_in_time FROM ({joined})"
 
 
-def _ticks_before(met: Met) -> str:
+def _ticks_before(met: BlockWatermarks) -> str:
     """`Clock.ticks_before` of the column `arrival_ms`."""
     clock = met.clock
     if not clock.interval_ms:
@@ -137,14 +142,14 @@ class SessionQueries:
         self._task = task
         self._keys = [f"k{number}" for number in range(len(task.keys))]
         self._is_ours = f"start_ms >= {task.owned.start_ms} AND start_ms < {task.owned.end_ms}"
-        self._parts = [name for each in task.aggregates for name in names_of(each)]
+        self._parts = [name for each in task.aggregates for name in partial_names(each)]
 
     def placed(self) -> str:
         """Return the units with the start of their island; in a replay also whether a chain begins with them.
 
         Units follow one another by their first event. Of those in a chain each is sure to meet the one before.
         """
-        paths = ", ".join(literal_path(path) for path in self._task.units)
+        paths = ", ".join(quote_path(path) for path in self._task.units)
         is_replay = self._task.panes is not None
         of_key = f"PARTITION BY {', '.join(self._keys)}" if self._keys else ""
         of_key += " ORDER BY first_ms" + (", met_ms NULLS FIRST" if is_replay else "")
@@ -152,22 +157,26 @@ class SessionQueries:
         told = {"before_ms": f"max(last_ms) {before}"}
         if is_replay:
             told["chain_ms"] = f"max(CASE WHEN {self._is_backbone()} THEN last_ms END) {before}"
-        rows = f"SELECT *, {named(told)} FROM read_parquet([{paths}])"
+        rows = f"SELECT *, {select_list(told)} FROM read_parquet([{paths}])"
         begins = {"begins": self._is_apart("before_ms")}
         if is_replay:
             is_met = f"(met_ms IS NULL OR coalesce(met_ms < {self._fires_ms('chain_ms')}, false))"
             is_in_chain = f"({is_met} AND NOT {self._is_apart('chain_ms')})"
             begins["begins_chain"] = f"{self._is_backbone()} AND NOT {is_in_chain}"
-        rows = f"SELECT *, {named(begins)} FROM ({rows})"
+        rows = f"SELECT *, {select_list(begins)} FROM ({rows})"
         start_ms = f"max(CASE WHEN begins THEN first_ms END) OVER ({of_key} ROWS UNBOUNDED PRECEDING)"
         return f"SELECT * EXCLUDE (begins, {', '.join(told)}), {start_ms} AS start_ms FROM ({rows})"
 
     def islands(self, units: str) -> str:
         """Return a row per key and island, out of units that are placed; in a replay with `is_clean`."""
         by = ", ".join([*self._keys, "start_ms"])
-        sums = {"last_ms": "max(last_ms)", "events": "sum(events)::BIGINT", **merged(self._task.aggregates)}
+        sums = {
+            "last_ms": "max(last_ms)",
+            "events": "sum(events)::BIGINT",
+            **merge_partials(self._task.aggregates),
+        }
         if self._task.panes is None:
-            return f"SELECT {by}, {named(sums)} FROM ({units}) GROUP BY {by}"
+            return f"SELECT {by}, {select_list(sums)} FROM ({units}) GROUP BY {by}"
         is_backbone = self._is_backbone()
         of_island = {
             "chains": "count_if(begins_chain)",
@@ -176,7 +185,7 @@ class SessionQueries:
             "others_first_ms": f"min(CASE WHEN NOT {is_backbone} THEN first_ms END)",
             "others_met_ms": f"max(CASE WHEN NOT {is_backbone} THEN met_ms END)",
         }
-        grouped = f"SELECT {by}, {named({**sums, **of_island})} FROM ({units}) GROUP BY {by}"
+        grouped = f"SELECT {by}, {select_list({**sums, **of_island})} FROM ({units}) GROUP BY {by}"
         finds_it = f"others_met_ms < {self._fires_ms('backbone_last_ms')}"
         is_taken = f"coalesce(others_first_ms >= backbone_first_ms AND {finds_it}, false)"
         is_clean = f"chains = 1 AND (others_first_ms IS NULL OR {is_taken})"
@@ -189,9 +198,9 @@ class SessionQueries:
 
     def recomputed(self) -> str:
         """Return the columns of the table of windows, out of `islands`."""
-        values = {each.name: value_of(each) for each in self._task.aggregates} | {RECORD_COUNT: "events"}
+        values = {each.name: final_value(each) for each in self._task.aggregates} | {RECORD_COUNT: "events"}
         rows = f"SELECT *, last_ms + {self._task.gap_ms} AS end_ms FROM islands WHERE {self._is_ours}"
-        return f"SELECT {cast(self._known(values, self._task.windows), self._task.windows)} FROM ({rows})"
+        return f"SELECT {cast_columns(self._known(values, self._task.windows), self._task.windows)} FROM ({rows})"
 
     def dirty(self) -> str:
         """Return the units of the islands that lateness may have split and that reach into what is owned.
@@ -223,21 +232,21 @@ class SessionQueries:
             LATENESS: f"{self._task.allowed_lateness_ms}::BIGINT",
             POSITION: "position",
         }
-        return f"SELECT {named(columns)} FROM dirty ORDER BY {UNIT}"
+        return f"SELECT {select_list(columns)} FROM dirty ORDER BY {UNIT}"
 
     def panes(self, *, has_dirty: bool) -> str:
         """Return the columns of the table of panes: of clean islands, and of what the fold made of dirty ones."""
         task = self._task
         assert task.panes is not None  # noqa: S101 - asked for by a replay only
-        values = [(f"{each.name}__{pane}", value_of(each)) for pane in PANES_KEPT for each in task.aggregates]
+        values = [(f"{each.name}__{pane}", final_value(each)) for pane in PANES_KEPT for each in task.aggregates]
         whole = {**dict(values), **{pane_count(pane): "events" for pane in PANES_KEPT}, "late_firings": "0"}
         clean = f"SELECT *, last_ms + {task.gap_ms} AS end_ms FROM islands WHERE is_clean AND {self._is_ours}"
-        found = f"SELECT {cast(self._known(whole, task.panes), task.panes)} FROM ({clean})"
+        found = f"SELECT {cast_columns(self._known(whole, task.panes), task.panes)} FROM ({clean})"
         if not has_dirty:
             return found
-        told = {**of_panes(task.aggregates), "late_firings": "late_firings"}
+        told = {**pane_values(task.aggregates), "late_firings": "late_firings"}
         split = f"SELECT * FROM ({self._split()}) WHERE {self._is_ours}"
-        return f"{found} UNION ALL SELECT {cast(self._known(told, task.panes), task.panes)} FROM ({split})"
+        return f"{found} UNION ALL SELECT {cast_columns(self._known(told, task.panes), task.panes)} FROM ({split})"
 
     def _split(self) -> str:
         """The windows of islands that were played, with the parts of each pane."""
@@ -246,35 +255,33 @@ class SessionQueries:
         for pane in PANES_KEPT:
             only = f" FILTER (WHERE session__in_{pane})"
             values[pane_count(pane)] = f"coalesce(sum(events){only}, 0)::BIGINT"
-            values |= merged(self._task.aggregates, only, f"__{pane}")
+            values |= merge_partials(self._task.aggregates, only, f"__{pane}")
         bounds = {"start_ms": start_ms, "end_ms": end_ms}
         by = ", ".join([*self._keys, *bounds.values()])
         joined = f"SELECT d.*, m.* EXCLUDE ({UNIT}) FROM members m JOIN dirty d USING ({UNIT})"
         renamed = f"SELECT * EXCLUDE (start_ms) FROM ({joined})"
         keys = {key: key for key in self._keys}
-        return f"SELECT {named({**keys, **bounds, **values})} FROM ({renamed}) GROUP BY {by}"
+        return f"SELECT {select_list({**keys, **bounds, **values})} FROM ({renamed}) GROUP BY {by}"
 
     def published(self) -> str:
         """Return the columns of the table of windows, out of the file of panes."""
         task = self._task
         assert task.panes is not None  # noqa: S101 - asked for by a replay only
-        return published(task.panes.path, task.windows, task.aggregates, task.published, task.chunks)
+        return published_windows_query(task.panes.path, task.windows, task.aggregates, task.published, task.chunks)
 
     def moved(self) -> str:
         """Return what the counts of records lack: each straggler with another fate, less one on time."""
-        late = f"SELECT * FROM ({self._judged()}) WHERE fate <> {text(Fate.ON_TIME)}"
-        both = (
-            f"SELECT *, unnest([1, -1]) AS change, unnest([fate, {text(Fate.ON_TIME)}]) AS of_fate FROM ({late})"
-        )
-        cell_ms = floored("first_ms", self._task.cells.offset_ms, self._task.cells.size_ms)
+        late = f"SELECT * FROM ({self._judged()}) WHERE fate <> {quote_text(Fate.ON_TIME)}"
+        both = f"SELECT *, unnest([1, -1]) AS change, unnest([fate, {quote_text(Fate.ON_TIME)}]) AS of_fate FROM ({late})"
+        cell_ms = floor_to_step("first_ms", self._task.cells.offset_ms, self._task.cells.size_ms)
         columns = {
             "event_time_ms": cell_ms,
             "source_partition": PARTITION_TEXT,
             "fate": "of_fate",
-            "chunk_number": chunk_of(cell_ms, self._task.chunks),
+            "chunk_number": chunk_number(cell_ms, self._task.chunks),
         }
-        grouped = f"SELECT {named({**columns, 'events': 'sum(change)::BIGINT'})} FROM ({both}) GROUP BY ALL"
-        no_arrival = named({"first_arrival_ms": "NULL::BIGINT", "last_arrival_ms": "NULL::BIGINT"})
+        grouped = f"SELECT {select_list({**columns, 'events': 'sum(change)::BIGINT'})} FROM ({both}) GROUP BY ALL"
+        no_arrival = select_list({"first_arrival_ms": "NULL::BIGINT", "last_arrival_ms": "NULL::BIGINT"})
         return f"SELECT *, {no_arrival} FROM ({grouped})"
 
     def dropped(self) -> str:
@@ -283,31 +290,31 @@ class SessionQueries:
         assert task.dropped is not None  # noqa: S101 - asked for by a replay only
         owned = task.owned
         is_ours = f"first_ms >= {owned.start_ms} AND first_ms < {owned.end_ms}"
-        cell_ms = floored("first_ms", task.cells.offset_ms, task.cells.size_ms)
+        cell_ms = floor_to_step("first_ms", task.cells.offset_ms, task.cells.size_ms)
         known = {
-            "event_time": instant("first_ms"),
-            "arrival_time": instant("arrival_ms"),
+            "event_time": to_timestamp("first_ms"),
+            "arrival_time": to_timestamp("arrival_ms"),
             "source_partition": "source_partition",
             "arrival_seq": "arrival_seq",
             "gone_at": "NULL",
-            "run_id": text(task.dropped.run_id),
+            "run_id": quote_text(task.dropped.run_id),
             **dict(zip(task.keys, self._keys, strict=True)),
-            **staging(cell_ms, task.chunks),
+            **staging_columns(cell_ms, task.chunks),
         }
-        gone = f"SELECT * FROM ({self._judged()}) WHERE fate = {text(Fate.DROPPED)} AND {is_ours}"
-        return f"SELECT {cast(known, task.dropped)} FROM ({gone})"
+        gone = f"SELECT * FROM ({self._judged()}) WHERE fate = {quote_text(Fate.DROPPED)} AND {is_ours}"
+        return f"SELECT {cast_columns(known, task.dropped)} FROM ({gone})"
 
     def _judged(self) -> str:
         return f"SELECT d.*, f.fate FROM fates f JOIN dirty d USING ({UNIT})"
 
-    def _known(self, values: dict[str, str], output: Output) -> dict[str, str]:
+    def _known(self, values: dict[str, str], output: TaskOutput) -> dict[str, str]:
         """What a column of a table is, of rows with `start_ms`, `end_ms` and the keys."""
         return {
             **values,
-            "window_start": instant("start_ms"),
-            "window_end": instant("end_ms"),
-            "run_id": text(output.run_id),
-            **staging("start_ms", self._task.chunks),
+            "window_start": to_timestamp("start_ms"),
+            "window_end": to_timestamp("end_ms"),
+            "run_id": quote_text(output.run_id),
+            **staging_columns("start_ms", self._task.chunks),
             **dict(zip(self._task.keys, self._keys, strict=True)),
         }
 

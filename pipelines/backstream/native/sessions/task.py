@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import Clock
+from backstream.eventtime.records import SourceClock
 from backstream.eventtime.windows import Tumbling
-from backstream.native.task import Aggregate, Chunks, Output, Reading
+from backstream.native.task import Aggregate, ChunkGrid, ReadSpec, TaskOutput
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class BlockWatermarks:
     """The watermarks that records met.
 
     `path` is a Parquet file with the `watermark_ms` at the beginning of each `block` in which a record arrived; a
@@ -24,7 +24,7 @@ class Met:
     """
 
     path: str
-    clock: Clock
+    clock: SourceClock
     blocks: tuple[int, int]
 
 
@@ -37,16 +37,16 @@ class UnitTask:
     """
 
     number: int
-    reading: Reading
+    reading: ReadSpec
     gap_ms: int
     keys: Sequence[str]
     aggregates: Sequence[Aggregate]
     deduplicate_on: Sequence[str]
-    met: Met | None
+    met: BlockWatermarks | None
     stretch: Interval
     files: Sequence[str]
     cells: Tumbling
-    chunks: Chunks
+    chunks: ChunkGrid
     shares: int
     units_path: str
     counts_path: str
@@ -72,11 +72,11 @@ class SessionTask:
     aggregates: Sequence[Aggregate]
     units: Sequence[str]
     cells: Tumbling
-    chunks: Chunks
+    chunks: ChunkGrid
     owned: Interval
-    windows: Output
-    panes: Output | None
-    dropped: Output | None
+    windows: TaskOutput
+    panes: TaskOutput | None
+    dropped: TaskOutput | None
     published: str
     counts_path: str
     memory_mb: int

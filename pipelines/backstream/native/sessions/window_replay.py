@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from backstream.errors import PlanError
-from backstream.eventtime.instants import MAX_MS, wrapped
+from backstream.eventtime.instants import MAX_MS, wrap_int64
 from backstream.eventtime.records import Fate, Record
 from backstream.eventtime.watermarks import WatermarkEvent, Watermarks
-from backstream.eventtime.window_operator import panes
+from backstream.eventtime.window_operator import fire_windows
 from backstream.eventtime.windows import Session
 
 _ON_TIME = Fate.ON_TIME.value
@@ -27,7 +27,7 @@ Span = tuple[int, int]
 """First and last event time of a unit: of one record, or of several that nothing can tell apart."""
 
 
-class Firing(NamedTuple):
+class SessionFiring(NamedTuple):
     """One firing of a session: the first `size` of `members`, in a list that only ever grows.
 
     `by` is the late unit that caused it; None: a watermark did.
@@ -41,14 +41,14 @@ class Firing(NamedTuple):
 
 
 @dataclass(slots=True)
-class Folded:
+class ReplayedIsland:
     """An island as the stream met it. Units are numbered in arrival order.
 
     `fates` ends before the one at which the stream failed, if it did; `refusal` says why.
     """
 
     fates: list[str] = field(default_factory=list)
-    firings: list[Firing] = field(default_factory=list)
+    firings: list[SessionFiring] = field(default_factory=list)
     refusal: str | None = None
 
 
@@ -99,12 +99,14 @@ class _InFlight:
         del self.starts[:many], self.ends[:many], self.members[:many], self.is_waiting[:many]
 
 
-def folded(spans_ms: Sequence[Span], in_force_ms: Sequence[int], gap_ms: int, lateness_ms: int) -> Folded:
+def replay_island(
+    spans_ms: Sequence[Span], in_force_ms: Sequence[int], gap_ms: int, lateness_ms: int
+) -> ReplayedIsland:
     """Play one island: its units in arrival order, each with the watermark it met.
 
     Watermarks between two units change nothing before the next one, and +inf follows the last.
     """
-    fold, sessions, due_ms = Folded(), _InFlight(), MAX_MS
+    fold, sessions, due_ms = ReplayedIsland(), _InFlight(), MAX_MS
     for number, ((first_ms, last_ms), watermark_ms) in enumerate(zip(spans_ms, in_force_ms, strict=True)):
         if watermark_ms >= due_ms:
             _advance(fold, sessions, watermark_ms, lateness_ms)
@@ -120,7 +122,7 @@ def folded(spans_ms: Sequence[Span], in_force_ms: Sequence[int], gap_ms: int, la
 
 
 def _met(
-    fold: Folded, sessions: _InFlight, unit: tuple[int, int, int], watermark_ms: int, lateness_ms: int
+    fold: ReplayedIsland, sessions: _InFlight, unit: tuple[int, int, int], watermark_ms: int, lateness_ms: int
 ) -> bool:
     """A unit (number, start, end) that opens a session, merges some, or is late; False: the stream fails at it."""
     number, start_ms, end_ms = unit
@@ -140,11 +142,11 @@ def _met(
     sessions.put(place, start_ms, end_ms, members, is_waiting=not is_late)
     fold.fates.append(Fate.LATE.value if is_late else _ON_TIME)
     if is_late:
-        fold.firings.append(Firing(start_ms, end_ms, number, members, len(members)))
+        fold.firings.append(SessionFiring(start_ms, end_ms, number, members, len(members)))
     return True
 
 
-def _advance(fold: Folded, sessions: _InFlight, watermark_ms: int, lateness_ms: int) -> None:
+def _advance(fold: ReplayedIsland, sessions: _InFlight, watermark_ms: int, lateness_ms: int) -> None:
     """Fire what waits, by window end; then forget what is gone. Sessions in flight are in that order."""
     gone = 0
     for at, end_ms in enumerate(sessions.ends):
@@ -152,7 +154,7 @@ def _advance(fold: Folded, sessions: _InFlight, watermark_ms: int, lateness_ms: 
             break
         if sessions.is_waiting[at]:
             members = sessions.members[at]
-            fold.firings.append(Firing(sessions.starts[at], end_ms, None, members, len(members)))
+            fold.firings.append(SessionFiring(sessions.starts[at], end_ms, None, members, len(members)))
             sessions.is_waiting[at] = False
         gone += _cleanup_ms(end_ms, lateness_ms) <= watermark_ms
     sessions.forget(gone)
@@ -175,7 +177,7 @@ def _fails(sessions: _InFlight, place: slice, union: tuple[int, int], lateness_m
     """Whether the stream fails here: in a merge, a lateness near the limit overflows to before the watermark."""
     before = (sessions.starts[place.start], sessions.ends[place.stop - 1])
     is_merge = place.stop - place.start > 1 or before != union
-    return is_merge and wrapped(union[1] - 1 + lateness_ms) <= watermark_ms
+    return is_merge and wrap_int64(union[1] - 1 + lateness_ms) <= watermark_ms
 
 
 def _refusal(
@@ -184,14 +186,14 @@ def _refusal(
     """What the reference says of it: where a stream can fail, a unit is one record."""
     records = [Record(0, 0, "", first_ms) for first_ms, _ in spans_ms[: number + 1]]
     try:
-        panes(records, as_met(in_force_ms[: number + 1]), Session(gap_ms), lateness_ms)
+        fire_windows(records, to_watermarks(in_force_ms[: number + 1]), Session(gap_ms), lateness_ms)
     except PlanError as error:
         return str(error)
     msg = f"the fold refuses record {number} of a session, the reference takes it"
     raise AssertionError(msg)
 
 
-def as_met(in_force_ms: Sequence[int]) -> Watermarks:
+def to_watermarks(in_force_ms: Sequence[int]) -> Watermarks:
     """The watermarks that records met, for the reference; +inf follows them."""
     heard, met_ms = Watermarks(), None
     for number, watermark_ms in enumerate(in_force_ms):

@@ -12,33 +12,33 @@ from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Tumbling
 from backstream.native.fate_counts import NativeCounts
-from backstream.native.sessions.task import Met, SessionTask, UnitTask
-from backstream.native.supported import aggregates_of, reading_of
-from backstream.native.task import Done
-from backstream.native.task_cuts import shares_of_keys, stretches
+from backstream.native.sessions.task import BlockWatermarks, SessionTask, UnitTask
+from backstream.native.supported import native_aggregates, read_spec
+from backstream.native.task import TaskResult
+from backstream.native.task_cuts import count_key_shares, cut_time
 from backstream.runs.plan import InputFile
 from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
-from backstream.spark.chunk_group import Work
+from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.native.outputs import (
-    Computed,
-    chunks_of,
-    counts_path,
-    files_of,
-    output,
-    rest_tasks,
-    run_tasks,
-    scratch,
-    staged_files,
+    NativeResult,
+    chunk_grid,
+    collect_staged_files,
+    list_input_files,
+    plan_rest_tasks,
+    run_native_tasks,
+    scratch_folder,
+    task_counts_path,
+    task_output,
     units_path,
 )
-from backstream.spark.session import memory_mb
+from backstream.spark.session import task_memory_mb
 from backstream.spark.sessions.session_windows import SessionWindows
 from backstream.spark.staging import Attempt
 from backstream.spark.watermarks.join import in_force_table
-from backstream.spark.watermarks.partial_streams import blocks_of
+from backstream.spark.watermarks.partial_streams import ticks_of_file
 
 
-def compute(work: Work, results: SessionWindows, attempt: Attempt) -> Computed:
+def compute_sessions(work: ChunkGroup, results: SessionWindows, attempt: Attempt) -> NativeResult:
     """Compute the sessions of chunks and count their records. Runs two jobs.
 
     Raises:
@@ -47,44 +47,44 @@ def compute(work: Work, results: SessionWindows, attempt: Attempt) -> Computed:
             between the tasks that make them and those that read them.
         SpecError: when watermarks move between two ticks, which the engine does not know.
     """
-    files = files_of(work, results.span)
+    files = list_input_files(work, results.span)
     slots, rows = work.spark.sparkContext.defaultParallelism, sum(file.rows for file in files)
-    making = _unit_tasks(work, results, attempt, files, shares_of_keys(rows, slots))
-    rest = rest_tasks(work, making[0].reading, results.span, files, attempt, first=len(making))
-    made = run_tasks(work.spark, [*making, *rest])
+    making = _unit_tasks(work, results, attempt, files, count_key_shares(rows, slots))
+    rest = plan_rest_tasks(work, making[0].reading, results.span, files, attempt, first=len(making))
+    made = run_native_tasks(work.spark, [*making, *rest])
     _require_one_hash(list(made.values()))
-    sessions = run_tasks(work.spark, _session_tasks(work, results, attempt, list(made.values())))
+    sessions = run_native_tasks(work.spark, _session_tasks(work, results, attempt, list(made.values())))
     _require_all_units(attempt, list(made.values()), list(sessions.values()))
     done = [*made.values(), *sessions.values()]
     paths = [each.counts for each in done if each.counts]
-    return Computed(
-        counts=NativeCounts(paths, None, _cells(work), work.interval, None, memory_mb(work.spark)),
-        files=staged_files(attempt, done),
+    return NativeResult(
+        counts=NativeCounts(paths, None, _cells(work), work.interval, None, task_memory_mb(work.spark)),
+        files=collect_staged_files(attempt, done),
         scanned=sum(each.scanned for each in done),
         rows_by_footer=rows,
         records_in_windows=sum(each.in_windows for each in done),
     )
 
 
-def _cells(work: Work) -> Tumbling:
+def _cells(work: ChunkGroup) -> Tumbling:
     cells = work.definition.cells
     assert isinstance(cells, Tumbling)  # noqa: S101 - the hours, of sessions
     return cells
 
 
 def _unit_tasks(
-    work: Work, results: SessionWindows, attempt: Attempt, files: Sequence[InputFile], shares: int
+    work: ChunkGroup, results: SessionWindows, attempt: Attempt, files: Sequence[InputFile], shares: int
 ) -> list[UnitTask]:
     definition, plan = work.definition, work.plan
-    aggregates = aggregates_of(definition, plan.columns)
+    aggregates = native_aggregates(definition, plan.columns)
     source = definition.timed_source
     also = [*source.key, *source.deduplicate_on, *(each.column for each in aggregates if each.column)]
-    reading, slots = reading_of(definition, plan.columns, also), work.spark.sparkContext.defaultParallelism
-    path = _write_watermarks(results, scratch(attempt))
+    reading, slots = read_spec(definition, plan.columns, also), work.spark.sparkContext.defaultParallelism
+    path = _write_watermarks(results, scratch_folder(attempt))
 
     def task(number: int, stretch: Interval) -> UnitTask:
         held = [file for file in files if file.may_hold(stretch)] or [files[0]]
-        blocks = [blocks_of(file, work.clock) for file in held]
+        blocks = [ticks_of_file(file, work.clock) for file in held]
         met = (min(each.start for each in blocks), max(each.stop for each in blocks))
         return UnitTask(
             number=number,
@@ -93,18 +93,18 @@ def _unit_tasks(
             keys=source.key,
             aggregates=aggregates,
             deduplicate_on=source.deduplicate_on,
-            met=Met(path, work.clock, met) if path else None,
+            met=BlockWatermarks(path, work.clock, met) if path else None,
             stretch=stretch,
             files=[file.path for file in held],
             cells=_cells(work),
-            chunks=chunks_of(work),
+            chunks=chunk_grid(work),
             shares=shares,
             units_path=units_path(attempt, number),
-            counts_path=counts_path(attempt, number),
-            memory_mb=memory_mb(work.spark),
+            counts_path=task_counts_path(attempt, number),
+            memory_mb=task_memory_mb(work.spark),
         )
 
-    return [task(number, each) for number, each in enumerate(stretches(results.span, files, slots))]
+    return [task(number, each) for number, each in enumerate(cut_time(results.span, files, slots))]
 
 
 def _write_watermarks(results: SessionWindows, folder: Path) -> str | None:
@@ -122,10 +122,10 @@ def _write_watermarks(results: SessionWindows, folder: Path) -> str | None:
 
 
 def _session_tasks(
-    work: Work, results: SessionWindows, attempt: Attempt, made: Sequence[Done]
+    work: ChunkGroup, results: SessionWindows, attempt: Attempt, made: Sequence[TaskResult]
 ) -> list[SessionTask]:
     definition, plan = work.definition, work.plan
-    aggregates = aggregates_of(definition, plan.columns)
+    aggregates = native_aggregates(definition, plan.columns)
     suffixes = [suffix for suffix in (WINDOWS, PANES, DROPPED) if suffix in plan.tables]
     start_ms = work.interval.start_ms
     day_ms = start_ms - start_ms % DAY_MS
@@ -133,7 +133,7 @@ def _session_tasks(
 
     def task(number: int, units: Sequence[str]) -> SessionTask:
         outputs = {
-            suffix: output(attempt, suffix, number, 0, day_ms if is_one_day else None) for suffix in suffixes
+            suffix: task_output(attempt, suffix, number, 0, day_ms if is_one_day else None) for suffix in suffixes
         }
         return SessionTask(
             number=number,
@@ -143,14 +143,14 @@ def _session_tasks(
             aggregates=aggregates,
             units=units,
             cells=_cells(work),
-            chunks=chunks_of(work),
+            chunks=chunk_grid(work),
             owned=work.interval,
             windows=outputs[WINDOWS],
             panes=outputs.get(PANES),
             dropped=outputs.get(DROPPED),
             published=definition.backfill.publish,
-            counts_path=counts_path(attempt, number),
-            memory_mb=memory_mb(work.spark),
+            counts_path=task_counts_path(attempt, number),
+            memory_mb=task_memory_mb(work.spark),
         )
 
     shares: dict[int, list[str]] = {}
@@ -160,7 +160,7 @@ def _session_tasks(
     return [task(number, shares[share]) for number, share in enumerate(sorted(shares), start=len(made))]
 
 
-def _require_one_hash(made: Sequence[Done]) -> None:
+def _require_one_hash(made: Sequence[TaskResult]) -> None:
     """Check that a key fell into the same share wherever its units were made.
 
     Raises:
@@ -176,7 +176,7 @@ def _require_one_hash(made: Sequence[Done]) -> None:
         raise ContractError(msg)
 
 
-def _require_all_units(attempt: Attempt, made: Sequence[Done], sessions: Sequence[Done]) -> None:
+def _require_all_units(attempt: Attempt, made: Sequence[TaskResult], sessions: Sequence[TaskResult]) -> None:
     """Check that sessions were made of as many records as went into units.
 
     Raises:

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from backstream.eventtime.instants import MAX_MS
 from backstream.native.sessions.arrow_replay import FIRST, GAP, LAST, LATENESS, MET
-from backstream.spark.schemas import ARRIVAL_ORDER, long
-from backstream.spark.windows.partial_aggregates import Partials
+from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
+from backstream.spark.windows.partial_aggregates import PartialAggregates
 
 START, EVENTS, IS_CLEAN = "session__start_ms", "session__events", "session__is_clean"
 """An island: its first event time, its events, and whether lateness left it alone; beside `LAST`."""
@@ -42,7 +42,7 @@ class SessionColumns:
     @classmethod
     def of(cls, gap_ms: int, allowed_lateness_ms: int) -> SessionColumns:
         """The parameters of one definition as literals."""
-        return cls(long(gap_ms), long(allowed_lateness_ms))
+        return cls(int64_literal(gap_ms), int64_literal(allowed_lateness_ms))
 
     def is_in_time(self) -> Column:
         """Whether a record was at least two milliseconds ahead of the watermark it met.
@@ -56,11 +56,11 @@ class SessionColumns:
         return (F.col("watermark_ms") < event_ms - F.lit(1)) & is_near
 
 
-def units(
+def build_units(
     events: DataFrame,
     keys: Sequence[str],
     window: SessionColumns,
-    parts: Partials | None = None,
+    parts: PartialAggregates | None = None,
     *,
     is_replay: bool,
     is_skewed: bool = False,
@@ -85,14 +85,16 @@ def units(
     """
     if is_replay:
         # Records may be alike in every column; each straggler is a unit all the same.
-        told = [column.alias(name) for name, column in as_unit().items()]
+        told = [column.alias(name) for name, column in to_unit().items()]
         alone = F.struct(*told, F.monotonically_increasing_id())
         events = events.withColumn(_ALONE, F.when(~window.is_in_time(), alone))
     found = _grouped(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
     return _started(found, keys, is_replay=is_replay)
 
 
-def islands(of: DataFrame, keys: Sequence[str], parts: Partials | None = None, *, is_replay: bool) -> DataFrame:
+def build_islands(
+    of: DataFrame, keys: Sequence[str], parts: PartialAggregates | None = None, *, is_replay: bool
+) -> DataFrame:
     """One row per key and island: `START`, `LAST`, `EVENTS`, `IS_CLEAN` and the merged columns of `parts`."""
     merged = _of_island() if is_replay else {}
     joined = of.groupBy(*keys, START, GAP, LATENESS).agg(
@@ -104,12 +106,12 @@ def islands(of: DataFrame, keys: Sequence[str], parts: Partials | None = None, *
     return joined.withColumn(IS_CLEAN, _is_clean() if is_replay else F.expr("true")).drop(*merged)
 
 
-def end_ms() -> Column:
+def island_end_ms() -> Column:
     """Where the session of an island ends: one gap after its last event."""
     return F.col(LAST) + F.col(GAP)
 
 
-def with_islands(
+def add_islands(
     events: DataFrame, found: DataFrame, keys: Sequence[str], window: SessionColumns, how: str
 ) -> DataFrame:
     """Events of these islands with `START` and `IS_CLEAN`; `how="left"`: all events, null for those of others.
@@ -134,7 +136,7 @@ def _grouped(
     events: DataFrame,
     keys: Sequence[str],
     window: SessionColumns,
-    parts: Partials | None,
+    parts: PartialAggregates | None,
     *,
     is_replay: bool,
     is_skewed: bool,
@@ -158,7 +160,7 @@ def _grouped(
     return found.withColumns(told).drop(_BUCKET, _ALONE)
 
 
-def as_unit() -> dict[str, Column]:
+def to_unit() -> dict[str, Column]:
     """What tells how a record arrived that stands for itself."""
     return {MET: F.col("watermark_ms"), ORDER: F.struct(*ARRIVAL_ORDER)}
 

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from backstream.definition.aggregates import filtered
+from backstream.definition.aggregates import with_filter
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
 from backstream.native.sessions.arrow_replay import (
@@ -28,28 +28,28 @@ from backstream.native.sessions.arrow_replay import (
     MET,
     POSITION,
     SEQ,
-    Columns,
+    ReplayColumns,
     fated,
     in_firings,
     in_windows,
 )
 from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count
-from backstream.spark.schemas import IntervalColumns, long
-from backstream.spark.session import ship
+from backstream.spark.schemas import IntervalColumns, int64_literal
+from backstream.spark.session import ship_package
 from backstream.spark.sessions.islands import (
     EVENTS,
     IS_CLEAN,
     ORDER,
     START,
     SessionColumns,
-    as_unit,
-    end_ms,
-    islands,
-    units,
-    with_islands,
+    add_islands,
+    build_islands,
+    build_units,
+    island_end_ms,
+    to_unit,
 )
 from backstream.spark.windows.aggregation import WINDOW
-from backstream.spark.windows.partial_aggregates import Partials, partials
+from backstream.spark.windows.partial_aggregates import PartialAggregates, split_aggregates
 
 FEW_BUCKETS = 500_000
 """Up to as many buckets of islands are sent to every task, so that their records can be picked out in passing."""
@@ -71,7 +71,7 @@ class Sessions:
     aggregates: Mapping[str, str]
     units: DataFrame
     islands: DataFrame
-    parts: Partials | None
+    parts: PartialAggregates | None
     is_replay: bool
     owned: IntervalColumns | None
     is_broadcast: bool = False
@@ -85,7 +85,7 @@ class Sessions:
         return self.islands.where(is_special).select(*self.keys, START, LAST, GAP, IS_CLEAN)
 
 
-def found(
+def find_sessions(
     events: DataFrame,
     keys: Sequence[str],
     window: SessionColumns,
@@ -107,23 +107,25 @@ def found(
         owned: only windows that start in here count; None: all.
         is_skewed: a few keys have most of the events.
     """
-    parts = partials(events, aggregates)
+    parts = split_aggregates(events, aggregates)
     mine = IntervalColumns.of(events.sparkSession, owned) if owned else None
-    of = units(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
-    of_key = islands(of, keys, parts, is_replay=is_replay)
+    of = build_units(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
+    of_key = build_islands(of, keys, parts, is_replay=is_replay)
     return Sessions(events, keys, window, aggregates, of, of_key, parts, is_replay, mine)
 
 
-def kept(these: Sessions, keep: Keep) -> Sessions:
+def persist_sessions(these: Sessions, keep: Keep) -> Sessions:
     """Keep what several results rest on, and choose how records of islands are picked out. Runs a job."""
     of = keep(these.units)
-    told = replace(these, units=of, islands=keep(islands(of, these.keys, these.parts, is_replay=these.is_replay)))
-    buckets = F.sum((end_ms() - F.col(START)) / F.col(GAP) + F.lit(1))
+    told = replace(
+        these, units=of, islands=keep(build_islands(of, these.keys, these.parts, is_replay=these.is_replay))
+    )
+    buckets = F.sum((island_end_ms() - F.col(START)) / F.col(GAP) + F.lit(1))
     ((count,),) = told.special.agg(F.coalesce(buckets, F.lit(0.0))).collect()
     return replace(told, is_broadcast=count <= FEW_BUCKETS)
 
 
-def is_owned(owned: IntervalColumns | None, start_ms: Column) -> Column:
+def owns_start(owned: IntervalColumns | None, start_ms: Column) -> Column:
     """Whether a chunk owns what starts there: of `[start, end)`, every session that starts inside."""
     return F.expr("true") if owned is None else owned.hold(start_ms)
 
@@ -132,14 +134,14 @@ UNOWNED = "unowned_records"
 """Under which name `recomputed` counts the records of sessions that are not its chunks'."""
 
 
-def recomputed(these: Sessions, tally: Observation | None = None) -> DataFrame:
+def aggregate_sessions(these: Sessions, tally: Observation | None = None) -> DataFrame:
     """The value of each aggregate per key and session: keys, window, aggregates, `record_count`.
 
     Args:
         these: the sessions.
         tally: gets `UNOWNED`, once the rows have been computed; None: it is not asked.
     """
-    is_ours = is_owned(these.owned, F.col(WINDOW[0]))
+    is_ours = owns_start(these.owned, F.col(WINDOW[0]))
     unowned = F.coalesce(F.sum(F.when(~is_ours, F.col(EVENTS))), F.lit(0)).alias(UNOWNED)
     every = _all_whole(these)
     counted = every.observe(tally, unowned) if tally else every
@@ -148,7 +150,7 @@ def recomputed(these: Sessions, tally: Observation | None = None) -> DataFrame:
     )
 
 
-def panes(these: Sessions) -> DataFrame:
+def session_panes(these: Sessions) -> DataFrame:
     """First, live and final value of each aggregate per key and window.
 
     A window that fired and was extended later has a row of its own, with `live` and without `final`; the session
@@ -164,7 +166,7 @@ def panes(these: Sessions) -> DataFrame:
     whole = _whole(these).withColumns(
         {
             **dict.fromkeys(map(pane_count, PANES_KEPT), F.col(EVENTS)),
-            "late_firings": long(0),
+            "late_firings": int64_literal(0),
             **{column: F.col(name) for column, name, _ in _pane_values(these)},
         }
     )
@@ -173,10 +175,10 @@ def panes(these: Sessions) -> DataFrame:
     return whole.select(*columns).unionByName(_dirty_panes(these).select(*columns))
 
 
-def records(these: Sessions) -> DataFrame:
+def session_records(these: Sessions) -> DataFrame:
     """Every record with its `fate`, and `is_owned`: whether its session, all events known, is the chunk's."""
     columns = [*these.events.columns, "fate", "is_owned"]
-    is_ours = is_owned(these.owned, F.coalesce(START, "event_time_ms"))
+    is_ours = owns_start(these.owned, F.coalesce(START, "event_time_ms"))
     plain, stragglers = _known(these)
     plain = plain.withColumns({"fate": F.lit(Fate.ON_TIME), "is_owned": is_ours}).select(*columns)
     if stragglers is None:
@@ -184,7 +186,7 @@ def records(these: Sessions) -> DataFrame:
     return plain.unionByName(_judged(stragglers, these).withColumn("is_owned", is_ours).select(*columns))
 
 
-def firings(these: Sessions) -> DataFrame:
+def session_firings(these: Sessions) -> DataFrame:
     """Every pane that each window fired, in order.
 
     Returns:
@@ -192,12 +194,16 @@ def firings(these: Sessions) -> DataFrame:
         the first that reaches the end of the window), aggregates.
     """
     columns = [*these.keys, *WINDOW, "pane_index", "pane_timing", "watermark_ms", *these.aggregates]
-    on_time = {"pane_index": long(0), "pane_timing": F.lit(Fate.ON_TIME), "watermark_ms": long(None)}
+    on_time = {
+        "pane_index": int64_literal(0),
+        "pane_timing": F.lit(Fate.ON_TIME),
+        "watermark_ms": int64_literal(None),
+    }
     whole = _whole(these).withColumns(on_time).select(*columns)
     return whole.unionByName(_dirty_firings(these).select(*columns)) if these.is_replay else whole
 
 
-def sessions(
+def all_sessions(
     events: DataFrame,
     keys: Sequence[str],
     window: SessionColumns,
@@ -219,13 +225,17 @@ def sessions(
         no fate); and the firings: keys, window, `watermark_ms` and `by_record` (the late record's `arrival_seq`;
         both null when a watermark caused the firing), aggregates.
     """
-    these = found(events, keys, window, aggregates, is_replay=not is_offline)
+    these = find_sessions(events, keys, window, aggregates, is_replay=not is_offline)
     columns = [*events.columns, "fate", "refusal"]
     on_time = {"fate": F.lit(Fate.ON_TIME), "refusal": F.lit(None).cast("string")}
     plain, stragglers = _known(these)
     plain = plain.withColumns(on_time).select(*columns)
     fired = [*keys, *WINDOW, "watermark_ms", "by_record", *aggregates]
-    whole = _whole(these).withColumns({"watermark_ms": long(None), "by_record": long(None)}).select(*fired)
+    whole = (
+        _whole(these)
+        .withColumns({"watermark_ms": int64_literal(None), "by_record": int64_literal(None)})
+        .select(*fired)
+    )
     if stragglers is None:
         return plain, whole
     met = _judged(stragglers, these).select(*columns)
@@ -234,17 +244,17 @@ def sessions(
 
 def _whole(these: Sessions) -> DataFrame:
     """Islands of the chunks that fired once, whole: keys, window, `EVENTS`, aggregates."""
-    return _all_whole(these).where(is_owned(these.owned, F.col(WINDOW[0])))
+    return _all_whole(these).where(owns_start(these.owned, F.col(WINDOW[0])))
 
 
 def _all_whole(these: Sessions) -> DataFrame:
     """The same of all islands, whosever they are."""
     clean = these.islands.where(IS_CLEAN)
     if these.parts:
-        values = (START, end_ms().alias(WINDOW[1]), EVENTS, *these.parts.values)
+        values = (START, island_end_ms().alias(WINDOW[1]), EVENTS, *these.parts.values)
         whole = clean.select(*these.keys, *values)
     else:
-        events = with_islands(these.events, clean, these.keys, these.window, how="inner")
+        events = add_islands(these.events, clean, these.keys, these.window, how="inner")
         ends = F.max(F.col("event_time_ms") + these.window.gap_ms).alias(WINDOW[1])
         whole = events.groupBy(*these.keys, START).agg(
             ends, F.count(F.lit(1)).alias(EVENTS), *_values(these.aggregates)
@@ -257,7 +267,7 @@ def _known(these: Sessions) -> tuple[DataFrame, DataFrame | None]:
 
     Both with `START`, null where the island is not special.
     """
-    known = with_islands(these.events, _sent(these, these.special), these.keys, these.window, how="left")
+    known = add_islands(these.events, _sent(these, these.special), these.keys, these.window, how="left")
     if not these.is_replay:
         return known, None
     is_plain = F.coalesce(IS_CLEAN, F.expr("true")) | these.window.is_in_time()
@@ -291,20 +301,20 @@ def _dirty_units(these: Sessions) -> DataFrame:
 
 def _dirty_events(these: Sessions) -> DataFrame:
     """The events of such islands, each a unit of its own."""
-    return _as_units(with_islands(these.events, _dirty(these), these.keys, these.window, how="inner"), these)
+    return _as_units(add_islands(these.events, _dirty(these), these.keys, these.window, how="inner"), these)
 
 
 def _as_units(events: DataFrame, these: Sessions) -> DataFrame:
     event_ms, window = F.col("event_time_ms"), these.window
     span = {FIRST: event_ms, LAST: event_ms, GAP: window.gap_ms, LATENESS: window.allowed_lateness_ms}
-    return events.withColumns({**span, **as_unit()})
+    return events.withColumns({**span, **to_unit()})
 
 
 def _sent(these: Sessions, special: DataFrame) -> DataFrame:
     return special.hint("broadcast") if these.is_broadcast else special
 
 
-def _folded(told: DataFrame, these: Sessions, columns: Columns) -> DataFrame:
+def _folded(told: DataFrame, these: Sessions, columns: ReplayColumns) -> DataFrame:
     """Play dirty islands, each on its own, and add what the fold says."""
     # A hot key's islands are spread over the tasks; within one, a window function leaves them sorted. Units in
     # time, which have no place in arrival order, come first.
@@ -313,7 +323,7 @@ def _folded(told: DataFrame, these: Sessions, columns: Columns) -> DataFrame:
     schema = StructType([*told.schema.fields])
     for name, kind in columns.types.items():
         schema.add(name, kind)
-    ship(told.sparkSession.sparkContext)
+    ship_package(told.sparkSession.sparkContext)
     return told.mapInArrow(columns, schema)
 
 
@@ -329,7 +339,7 @@ def _dirty_panes(these: Sessions) -> DataFrame:
         members = _folded(_dirty_events(these), these, in_windows)
         counts = {pane: F.count_if(f"session__in_{pane}") for pane in PANES_KEPT}
         values = [
-            F.expr(filtered(these.aggregates[name], f"session__in_{pane}")).alias(column)
+            F.expr(with_filter(these.aggregates[name], f"session__in_{pane}")).alias(column)
             for column, name, pane in _pane_values(these)
         ]
         told = {column: F.col(column) for column, _, _ in _pane_values(these)}
@@ -338,9 +348,10 @@ def _dirty_panes(these: Sessions) -> DataFrame:
         *(count.alias(pane_count(pane)) for pane, count in counts.items()), late, *values
     )
     existing = {
-        column: F.when(F.col(pane_count(pane)) > long(0), told[column]) for column, _, pane in _pane_values(these)
+        column: F.when(F.col(pane_count(pane)) > int64_literal(0), told[column])
+        for column, _, pane in _pane_values(these)
     }
-    return grouped.withColumns(existing).where(is_owned(these.owned, F.col(WINDOW[0])))
+    return grouped.withColumns(existing).where(owns_start(these.owned, F.col(WINDOW[0])))
 
 
 def _dirty_firings(these: Sessions) -> DataFrame:
@@ -353,7 +364,7 @@ def _dirty_firings(these: Sessions) -> DataFrame:
     values = parts.merged if parts else _values(these.aggregates)
     grouped = members.groupBy(*these.keys, *_window_of_members(), *firing, met).agg(*values)
     told = grouped.select(*these.keys, *WINDOW, *names, "watermark_ms", *parts.values) if parts else grouped
-    return told.where(is_owned(these.owned, F.col(WINDOW[0])))
+    return told.where(owns_start(these.owned, F.col(WINDOW[0])))
 
 
 def _window_of_members() -> list[Column]:

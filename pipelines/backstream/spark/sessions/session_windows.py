@@ -15,17 +15,17 @@ from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Session
 from backstream.native.sessions.arrow_replay import LAST
 from backstream.spark import chunk_group as reading
-from backstream.spark.chunk_group import Records, Work
-from backstream.spark.schemas import looked_up
+from backstream.spark.chunk_group import ChunkGroup, ChunkRecords
+from backstream.spark.schemas import plan_literals
 from backstream.spark.sessions import session_panes
-from backstream.spark.sessions.islands import START, SessionColumns, islands, units
+from backstream.spark.sessions.islands import START, SessionColumns, build_islands, build_units
 from backstream.spark.sessions.session_panes import Sessions
 from backstream.spark.source import REASON
-from backstream.spark.watermarks.join import watermarked
-from backstream.spark.watermarks.resolve import met
-from backstream.spark.watermarks.timeline import Heard
+from backstream.spark.watermarks.join import add_watermarks
+from backstream.spark.watermarks.resolve import load_timeline
+from backstream.spark.watermarks.timeline import WatermarkTimeline
 from backstream.spark.windows import aggregation
-from backstream.spark.windows.fate_counts import IN_A_WINDOW, Counts, counted
+from backstream.spark.windows.fate_counts import IN_A_WINDOW, FateCounts, count_fates
 
 IS_OWNED = "is_owned"
 """Whether the session of a record, all events known, is the chunks'."""
@@ -39,11 +39,11 @@ class SessionWindows:
     reaches beyond them as far as their sessions do.
     """
 
-    work: Work
+    work: ChunkGroup
     window: Session
     span: Interval
     """The event times of what is read."""
-    heard: Heard | None
+    heard: WatermarkTimeline | None
     """The watermarks that were met there; None in a recompute."""
     keep: Callable[[DataFrame], DataFrame]
     """Keeps a frame until the chunks are done."""
@@ -51,45 +51,47 @@ class SessionWindows:
     """What a recompute counts of the sessions it makes."""
 
     @classmethod
-    def of(cls, work: Work, window: Session, keep: Callable[[DataFrame], DataFrame]) -> SessionWindows:
+    def of(cls, work: ChunkGroup, window: Session, keep: Callable[[DataFrame], DataFrame]) -> SessionWindows:
         """Find how far their sessions reach, and in a replay the watermarks met there; runs small jobs."""
         owned, source = work.interval, work.definition.source
         between, is_replay = partial(_between, work), work.is_replay
-        reach = halo(between, source.key, window.gap_ms, owned, is_replay=is_replay, may_be=partial(_may_be, work))
+        reach = find_halo(
+            between, source.key, window.gap_ms, owned, is_replay=is_replay, may_be=partial(_may_be, work)
+        )
         span = Interval(min(reach.start_ms, owned.start_ms), reach.end_ms)
-        return cls(work, window, span, met(work, span) if is_replay else None, keep)
+        return cls(work, window, span, load_timeline(work, span) if is_replay else None, keep)
 
     @cached_property
-    def _read(self) -> Records:
+    def _read(self) -> ChunkRecords:
         """All that is read; in a replay with the watermark that each event met."""
         # Sessions are found before records are counted, whatever is asked.
-        found = reading.records(self.work, self.span)
+        found = reading.load_records(self.work, self.span)
         events, work = found.tallied, self.work
         if self.heard is not None:
-            events = events.transform(watermarked(work.spark, self.heard, work.clock))
+            events = events.transform(add_watermarks(work.spark, self.heard, work.clock))
         # All that follows rests on it, and finding copies compares all records.
         kept = self.keep(events) if work.definition.source.deduplicate_on else events
-        return found._replace(known=kept, tallied=kept)
+        return found._replace(columns=kept, tallied=kept)
 
-    def records(self) -> Records:
+    def records(self) -> ChunkRecords:
         """Every record the chunks read, with its `fate`."""
         is_unreadable = F.col(REASON).isNotNull()
         events = self._read.known
         unused = events.where(is_unreadable | F.col("is_duplicate"))
         fate = F.when(is_unreadable, F.lit(Fate.QUARANTINED)).otherwise(F.lit(Fate.DUPLICATE))
         in_time = self._usable.withColumn("fate", F.lit(Fate.ON_TIME))
-        judged = session_panes.records(self._sessions) if self.work.is_replay else in_time
+        judged = session_panes.session_records(self._sessions) if self.work.is_replay else in_time
         added = ["fate", *self._added]
         known = judged.select(*events.columns, *added).unionByName(
             unused.withColumns({"fate": fate, **dict.fromkeys(self._added, F.expr("false"))})
         )
-        return self._read._replace(known=known, tallied=known)
+        return self._read._replace(columns=known, tallied=known)
 
-    def counts(self, known: DataFrame) -> Counts:
+    def counts(self, known: DataFrame) -> FateCounts:
         """Fates, and metrics per hour."""
-        return counted(known, self.work.definition.cells, self.work.owned, None, by=self._added)
+        return count_fates(known, self.work.definition.cells, self.work.owned, None, by=self._added)
 
-    def records_in_windows(self, counts: Counts) -> int:
+    def records_in_windows(self, counts: FateCounts) -> int:
         """How many records the sessions of the chunks hold. Runs a job.
 
         In a recompute only once its rows have been staged: they are counted on the way.
@@ -108,12 +110,12 @@ class SessionWindows:
     def values(self, _: DataFrame) -> DataFrame:
         """Per key and session the value to publish, and in a replay first, live and final beside it."""
         if self.work.is_replay:
-            return session_panes.panes(self._sessions)
-        return session_panes.recomputed(self._sessions, self.recomputed)
+            return session_panes.session_panes(self._sessions)
+        return session_panes.aggregate_sessions(self._sessions, self.recomputed)
 
     def firings(self, _: DataFrame) -> DataFrame:
         """Every pane that each session fired, in order; when, is not known."""
-        return session_panes.firings(self._sessions).withColumn("fired_at", F.lit(None).cast("timestamp"))
+        return session_panes.session_firings(self._sessions).withColumn("fired_at", F.lit(None).cast("timestamp"))
 
     def dropped(self, known: DataFrame) -> DataFrame:
         """The side output: records that no session took."""
@@ -128,7 +130,7 @@ class SessionWindows:
     @cached_property
     def _sessions(self) -> Sessions:
         definition = self.work.definition
-        these = session_panes.found(
+        these = session_panes.find_sessions(
             self._usable,
             definition.source.key,
             SessionColumns.of(self.window.gap_ms, definition.lateness.allowed),
@@ -139,7 +141,7 @@ class SessionWindows:
         )
         if not self.work.is_replay:
             return these
-        return session_panes.kept(these, self.keep)
+        return session_panes.persist_sessions(these, self.keep)
 
     def _is_skewed(self) -> bool:
         if self.work.expected_events < aggregation.MANY_EVENTS:
@@ -147,14 +149,14 @@ class SessionWindows:
         # Not of the records that are counted as they are read: a sample would be taken for all of them.
         sample = self.work.recorded.between(self.work.interval)
         keys, expected = self.work.definition.source.key, self.work.expected_events
-        return aggregation.shape_of(sample, expected, keys, self.window.gap_ms).has_hot_key
+        return aggregation.profile_events(sample, expected, keys, self.window.gap_ms).has_hot_key
 
 
-def _may_be(work: Work, interval: Interval) -> bool:
+def _may_be(work: ChunkGroup, interval: Interval) -> bool:
     return any(file.may_hold(interval) for file in work.plan.inputs)
 
 
-def _between(work: Work, start_ms: int, end_ms: int) -> DataFrame:
+def _between(work: ChunkGroup, start_ms: int, end_ms: int) -> DataFrame:
     return work.recorded.between(Interval(start_ms, end_ms))
 
 
@@ -162,7 +164,7 @@ EventsBetween = Callable[[int, int], DataFrame]
 """Events with event times in `[start, end)` ms; only `event_time_ms` and the keys are read."""
 
 
-def halo(
+def find_halo(
     events_between: EventsBetween,
     keys: Sequence[str],
     gap_ms: int,
@@ -237,12 +239,12 @@ def _reach(
     seen_until_ms, ahead_ms = before.end_ms, 4 * gap_ms
     events = events_between(before.start_ms, seen_until_ms + ahead_ms).select(*keys, "event_time_ms")
     while True:
-        from_ms, until_ms, open_ms = looked_up(
+        from_ms, until_ms, open_ms = plan_literals(
             events.sparkSession, counts_from_ms, seen_until_ms, seen_until_ms + ahead_ms - gap_ms
         )
         crosses = F.col(START).between(from_ms, until_ms - F.lit(1)) & (F.col(LAST) >= until_ms)
         # Its lineage is cut, since each round would otherwise read again what those before it have read.
-        found = islands(units(events, keys, window, is_replay=False), keys, is_replay=False)
+        found = build_islands(build_units(events, keys, window, is_replay=False), keys, is_replay=False)
         crossing = found.where(crosses).localCheckpoint()
         seen_until_ms += ahead_ms
         is_open = F.col(LAST) >= open_ms

@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from backstream.errors import PlanError
-from backstream.eventtime.instants import MAX_MS, MIN_MS, wrapped
-from backstream.eventtime.records import Clock, Record
+from backstream.eventtime.instants import MAX_MS, MIN_MS, wrap_int64
+from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermarks import (
     MOST_EVENTS,
@@ -26,27 +26,22 @@ from backstream.eventtime.watermarks import (
     Topology,
     WatermarkEvent,
     Watermarks,
-    new_built_in,
-    played,
+    new_builtin_generator,
+    run_source,
 )
-from backstream.spark.schemas import (
-    integer_quotient,
-    long,
-    partition_to_group_by,
-    with_partition_as_text,
-)
-from backstream.spark.watermarks.tick_maxima import batched, distinct, merged
-from backstream.spark.watermarks.timeline import Heard, Longs, longs
+from backstream.spark.schemas import int64_literal, integer_quotient, partition_to_group_by, with_partition_as_text
+from backstream.spark.watermarks.tick_maxima import merge_maxima, merge_micro_batches, sorted_unique
+from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline, to_int64
 
 __all__ = [
     "ClockColumns",
-    "Heard",
     "Longs",
-    "arrivals",
-    "as_met",
-    "compressed",
-    "heard",
-    "is_merged",
+    "WatermarkTimeline",
+    "compress_events",
+    "is_numpy_mergeable",
+    "rows_in_arrival_order",
+    "timeline_of_maxima",
+    "to_timeline",
 ]
 
 _PERIODIC_MAXIMA = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
@@ -61,19 +56,19 @@ class ClockColumns:
     end_ms: Column
 
     @classmethod
-    def of(cls, clock: Clock) -> ClockColumns:
+    def of(cls, clock: SourceClock) -> ClockColumns:
         """The parameters of one clock as literals."""
-        return cls(long(clock.start_ms), long(clock.interval_ms), long(clock.end_ms))
+        return cls(int64_literal(clock.start_ms), int64_literal(clock.interval_ms), int64_literal(clock.end_ms))
 
 
-def ticks_before(clock: ClockColumns) -> Column:
+def count_ticks_before(clock: ClockColumns) -> Column:
     """`Clock.ticks_before` of the column `arrival_time_ms`."""
     elapsed_ms = F.least(F.col("arrival_time_ms"), clock.end_ms) - clock.start_ms
-    ticks = integer_quotient(F.greatest(elapsed_ms, long(0)), clock.interval_ms)
-    return F.when(clock.interval_ms == F.lit(0), long(0)).otherwise(ticks)
+    ticks = integer_quotient(F.greatest(elapsed_ms, int64_literal(0)), clock.interval_ms)
+    return F.when(clock.interval_ms == F.lit(0), int64_literal(0)).otherwise(ticks)
 
 
-def compressed(
+def compress_events(
     events: DataFrame, clock: ClockColumns, stream: Sequence[str] = (), emission: Emission | None = None
 ) -> DataFrame:
     """One row per partition and block, with its greatest event time and last position; markers besides.
@@ -84,15 +79,15 @@ def compressed(
     `stream` names columns that tell several streams apart. With an `emission` per record, the records that raise
     their partition's greatest event time are kept as markers.
     """
-    blocks = events.withColumn("block", ticks_before(clock))
+    blocks = events.withColumn("block", count_ticks_before(clock))
     by_block = blocks.groupBy(*stream, partition_to_group_by(blocks), "block")
     greatest_ms = F.max("event_time_ms").alias("event_time_ms")
-    if emission is not None and is_merged(emission):
+    if emission is not None and is_numpy_mergeable(emission):
         # The order within a block decides nothing: Spark would sort for it, and send it to the driver.
         return by_block.agg(greatest_ms).transform(with_partition_as_text)
     last = F.max(F.struct("arrival_time_ms", "arrival_seq"))
     cells = by_block.agg(greatest_ms, last.alias("position")).transform(with_partition_as_text)
-    no_marker = long(None).alias("marker_ms")
+    no_marker = int64_literal(None).alias("marker_ms")
     cells = cells.select(*stream, "source_partition", "block", "event_time_ms", "position.*", no_marker)
     if emission is not None and emission.model is EmissionModel.RECORD:
         blocks = blocks.withColumn("marker_ms", _risen_ms(emission, stream))
@@ -116,7 +111,9 @@ def _risen_ms(emission: Emission, stream: Sequence[str]) -> Column:
     return F.when(is_kept, event_ms - F.lit(emission.delay_ms) - F.lit(1))
 
 
-def heard(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequence[str]) -> Heard:
+def timeline_of_maxima(
+    cells: pa.Table, emission: Emission, clock: SourceClock, partitions: Sequence[str]
+) -> WatermarkTimeline:
     """The watermarks that follow from a compressed stream.
 
     Args:
@@ -129,19 +126,19 @@ def heard(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequenc
         PlanError: when what the watermarks rest on is not in the compressed stream.
     """
     _require_kept(cells, emission)
-    blocks = distinct(cells["block"].to_numpy())
+    blocks = sorted_unique(cells["block"].to_numpy())
     strategy = emission.strategy
     if strategy.kind is StrategyKind.NONE:
-        return Heard(longs([]), longs([]), blocks, is_final=True)
+        return WatermarkTimeline(to_int64([]), to_int64([]), blocks, is_final=True)
     if emission.model is EmissionModel.MICRO_BATCH:
-        return batched(cells, emission, clock, blocks)
-    if is_merged(emission):
-        watermark_ms, ticks = merged(cells, emission, clock, partitions)
-        return Heard(watermark_ms, ticks, blocks, is_final=True)
+        return merge_micro_batches(cells, emission, clock, blocks)
+    if is_numpy_mergeable(emission):
+        watermark_ms, ticks = merge_maxima(cells, emission, clock, partitions)
+        return WatermarkTimeline(watermark_ms, ticks, blocks, is_final=True)
     return _folded(cells, emission, clock, partitions, blocks)
 
 
-def is_merged(emission: Emission) -> bool:
+def is_numpy_mergeable(emission: Emission) -> bool:
     """Whether the greatest event time per partition and tick says all, so that numpy can merge them."""
     is_plain = not (emission.releases_ended or emission.loses_final_when_idle)
     is_ticked = emission.model is EmissionModel.TICK and emission.topology is Topology.SPLITS
@@ -165,23 +162,25 @@ class _Climbing(Watermarks):
     climbs: dict[int, int] = field(default_factory=dict)
     """Number of an event to how many rises it ends."""
 
-    def climb(self, ticks: range, clock: Clock, delay_ms: int) -> None:
+    def climb(self, ticks: range, clock: SourceClock, delay_ms: int) -> None:
         """Note the last tick, and how many came before it."""
         self.at(self._after, clock.tick_ms(ticks[-1]))
-        self.emit(wrapped(self._at_ms - delay_ms))
+        self.emit(wrap_int64(self._at_ms - delay_ms))
         self.climbs[len(self.events) - 1] = len(ticks)
 
 
-def _folded(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequence[str], blocks: Longs) -> Heard:
+def _folded(
+    cells: pa.Table, emission: Emission, clock: SourceClock, partitions: Sequence[str], blocks: Longs
+) -> WatermarkTimeline:
     """Every other strategy and topology: the reference plays the compressed stream."""
-    rows, records = arrivals(cells, partitions)
+    rows, records = rows_in_arrival_order(cells, partitions)
     heard = _Climbing()
-    new = new_built_in(emission)
-    played(records, emission, clock, range(len(partitions)), lambda _: new(), heard=heard)
-    return as_met(heard, rows, clock, blocks, heard.climbs)
+    new = new_builtin_generator(emission)
+    run_source(records, emission, clock, range(len(partitions)), lambda _: new(), heard=heard)
+    return to_timeline(heard, rows, clock, blocks, heard.climbs)
 
 
-def arrivals(cells: pa.Table, partitions: Sequence[str]) -> tuple[list[dict[str, Any]], list[Record]]:
+def rows_in_arrival_order(cells: pa.Table, partitions: Sequence[str]) -> tuple[list[dict[str, Any]], list[Record]]:
     """Compressed rows in arrival order, and the records that stand for them."""
     names = {partition: number for number, partition in enumerate(partitions)}
     # A cell stands behind a marker of the same position: it is the partition's last word in its block.
@@ -199,13 +198,13 @@ def arrivals(cells: pa.Table, partitions: Sequence[str]) -> tuple[list[dict[str,
     ]
 
 
-def as_met(
+def to_timeline(
     played: Watermarks,
     rows: Sequence[dict[str, Any]],
-    clock: Clock,
+    clock: SourceClock,
     blocks: Longs,
     climbs: Mapping[int, int] | None = None,
-) -> Heard:
+) -> WatermarkTimeline:
     """What was heard while compressed rows were played, as records meet it."""
     rises: list[WatermarkEvent] = []
     visible_from: list[int] = []
@@ -228,13 +227,13 @@ def as_met(
     first_ms = [
         event.watermark_ms - (count - 1) * clock.interval_ms for event, count in zip(rises, steps, strict=True)
     ]
-    heard = Heard(
-        longs(first_ms),
-        longs(visible_from),
+    heard = WatermarkTimeline(
+        to_int64(first_ms),
+        to_int64(visible_from),
         blocks,
         is_final=played.is_final,
         marker_positions=positions,
-        steps=longs(steps) if climbs else None,
+        steps=to_int64(steps) if climbs else None,
         step_ms=clock.interval_ms,
     )
     return heard.listed() if sum(steps) <= MOST_EVENTS else heard

@@ -20,10 +20,17 @@ from pyspark.sql import functions as F
 
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import Clock
+from backstream.eventtime.records import SourceClock
 from backstream.eventtime.windows import Cumulate, Sliding
-from backstream.spark.schemas import ARRIVAL_ORDER, IntervalColumns, as_arrays, integer_quotient, long, looked_up
-from backstream.spark.watermarks.timeline import Heard
+from backstream.spark.schemas import (
+    ARRIVAL_ORDER,
+    IntervalColumns,
+    int64_literal,
+    integer_quotient,
+    plan_literals,
+    table_literals,
+)
+from backstream.spark.watermarks.timeline import WatermarkTimeline
 from backstream.spark.windows.assignment import FixedWindow
 
 Longs = npt.NDArray[np.int64]
@@ -66,7 +73,7 @@ class WindowGrid:
         """As columns that ask for some of its tumbling windows, by number, and again for others."""
         spans = [self.stretch(numbers) for numbers in parts]
         bounds_ms = [bound_ms for span in spans for bound_ms in (span.start_ms, span.end_ms)]
-        first_end_ms, *columns = looked_up(spark, self.first_end_ms, *bounds_ms)
+        first_end_ms, *columns = plan_literals(spark, self.first_end_ms, *bounds_ms)
         asked = [IntervalColumns(*bounds) for bounds in zip(columns[::2], columns[1::2], strict=True)]
         return [GridColumns(first_end_ms, self.step_ms, self.count, each) for each in asked]
 
@@ -86,11 +93,11 @@ class GridColumns:
 
     def end_ms(self, number: Column) -> Column:
         """The end of the window with that number."""
-        return number * long(self.step_ms) + self.first_end_ms
+        return number * int64_literal(self.step_ms) + self.first_end_ms
 
 
 @dataclass(frozen=True, slots=True)
-class Positions:
+class ArrivalPositions:
     """Places in arrival order, one per window: a record comes after one iff it is greater in that order.
 
     A tick comes before the records of its millisecond: it has the sequence -inf. Where the watermark moves with a
@@ -108,30 +115,32 @@ class Positions:
 
 
 @dataclass(frozen=True)
-class Thresholds:
+class FiringTimes:
     """Per window of a grid, where in arrival order it fires and where it is gone."""
 
     grid: WindowGrid
-    fired: Positions
-    gone: Positions
+    fired: ArrivalPositions
+    gone: ArrivalPositions
 
     @classmethod
-    def of(cls, heard: Heard, grid: WindowGrid, clock: Clock, allowed_lateness_ms: int) -> Thresholds:
+    def of(
+        cls, heard: WatermarkTimeline, grid: WindowGrid, clock: SourceClock, allowed_lateness_ms: int
+    ) -> FiringTimes:
         """What a stream's watermarks mean for the windows of a grid."""
         last_ms = grid.ends_ms - 1
         # Nothing is gone before +inf where the lateness is larger than time itself.
         gone_ms = np.where(last_ms > MAX_MS - allowed_lateness_ms, MAX_MS, last_ms + allowed_lateness_ms)
         return cls(grid, _positions(heard, last_ms, clock), _positions(heard, gone_ms, clock))
 
-    def bound(self, spark: SparkSession) -> JudgedBy:
+    def bound(self, spark: SparkSession) -> FiringTimeColumns:
         """The same as columns."""
-        return JudgedBy(spark, self)
+        return FiringTimeColumns(spark, self)
 
 
-class JudgedBy:
+class FiringTimeColumns:
     """Thresholds as columns. The arrays travel once, as the one row of a scalar subquery."""
 
-    def __init__(self, spark: SparkSession, thresholds: Thresholds) -> None:
+    def __init__(self, spark: SparkSession, thresholds: FiringTimes) -> None:
         self._spark, self.thresholds = spark, thresholds
 
     @property
@@ -167,7 +176,7 @@ class JudgedBy:
         return self._instant("gone", number)
 
     def _instant(self, name: str, number: Column) -> Column:
-        return F.timestamp_millis(F.nullif(F.get(self._arrays[f"{name}_ms"], number), long(MAX_MS)))
+        return F.timestamp_millis(F.nullif(F.get(self._arrays[f"{name}_ms"], number), int64_literal(MAX_MS)))
 
     def _is_after(self, name: str, number: Column, position: Sequence[Column] | None) -> Column:
         time_ms, *rest = position or [F.col(column) for column in ARRIVAL_ORDER]
@@ -184,21 +193,21 @@ class JudgedBy:
     def _arrays(self) -> dict[str, Column]:
         columns: dict[str, pa.Array] = {}
         for name in ("fired", "gone"):
-            places: Positions = getattr(self.thresholds, name)
+            places: ArrivalPositions = getattr(self.thresholds, name)
             columns[f"{name}_ms"] = pa.array(places.arrival_time_ms)
             if places.arrival_seq is not None:
                 columns[f"{name}_seq"] = pa.array(places.arrival_seq)
                 columns[f"{name}_partition"] = pa.array(list(places.source_partition), pa.string())
-        return as_arrays(self._spark, columns)
+        return table_literals(self._spark, columns)
 
 
-def _positions(heard: Heard, event_times_ms: Longs, clock: Clock) -> Positions:
+def _positions(heard: WatermarkTimeline, event_times_ms: Longs, clock: SourceClock) -> ArrivalPositions:
     """Where the watermark first reaches each event time."""
     if not any(heard.marker_positions):
         blocks = heard.block_reaching(event_times_ms)
         ticks_ms = clock.start_ms + np.where(blocks == MAX_MS, 0, blocks) * clock.interval_ms
-        return Positions(np.where(blocks == MAX_MS, MAX_MS, ticks_ms))
+        return ArrivalPositions(np.where(blocks == MAX_MS, MAX_MS, ticks_ms))
     places = [*heard.places(clock), (MAX_MS, MIN_MS, "")]
     reached = [places[rise] for rise in heard.first_reaching(event_times_ms).tolist()]
     times_ms, seqs, partitions = zip(*reached, strict=True)
-    return Positions(np.array(times_ms), np.array(seqs), partitions)
+    return ArrivalPositions(np.array(times_ms), np.array(seqs), partitions)

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backstream.eventtime.instants import MAX_MS
-from backstream.eventtime.records import Clock
+from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermarks import Emission, Topology
-from backstream.source.arrival_index import ArrivalIndex, BucketGrid, delay_ms, int64_array
-from backstream.spark.watermarks.firing_times import Positions, Thresholds, WindowGrid
+from backstream.source.arrival_index import ArrivalIndex, BucketGrid, index_delay_ms, int64_array
+from backstream.spark.watermarks.firing_times import ArrivalPositions, FiringTimes, WindowGrid
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -30,15 +30,15 @@ NEVER = np.int64(MAX_MS)
 """A tick that does not come."""
 
 
-def thresholds(
+def firing_times_from_index(
     index: ArrivalIndex,
     buckets: BucketGrid,
     grid: WindowGrid,
     emission: Emission,
-    clock: Clock,
+    clock: SourceClock,
     allowed_lateness_ms: int,
     partitions: Sequence[str],
-) -> Thresholds:
+) -> FiringTimes:
     """Where in arrival order each window of the grid fires and is gone.
 
     Args:
@@ -58,15 +58,17 @@ def thresholds(
     stretches = _stretches(rows, emission, clock) if is_idleness_known else _always(len(rows))
     places = []
     for is_second, lateness_ms in ((False, 0), (True, allowed_lateness_ms)):
-        first_cut_ms = grid.first_end_ms + delay_ms(emission) + lateness_ms
+        first_cut_ms = grid.first_end_ms + index_delay_ms(emission) + lateness_ms
         first = buckets.bucket(first_cut_ms, is_second=is_second)
         reached = np.vstack([_reached(each, first, grid.count, clock) for each in rows])
         ticks = _merged(reached, stretches)
-        places.append(Positions(np.where(ticks == NEVER, NEVER, clock.start_ms + ticks * clock.interval_ms)))
-    return Thresholds(grid, *places)
+        places.append(
+            ArrivalPositions(np.where(ticks == NEVER, NEVER, clock.start_ms + ticks * clock.interval_ms))
+        )
+    return FiringTimes(grid, *places)
 
 
-def _reached(mine: pa.Table, first: int, count: int, clock: Clock) -> Longs:
+def _reached(mine: pa.Table, first: int, count: int, clock: SourceClock) -> Longs:
     """Per window number the first tick that sees an event of the partition from the window's cut on."""
     windows = (int64_array(mine["event_bucket"]) - first) // 2  # the last window whose cut the bucket is behind
     earliest_ms = np.full(count + 1, MAX_MS)
@@ -77,7 +79,7 @@ def _reached(mine: pa.Table, first: int, count: int, clock: Clock) -> Longs:
     return _ticks_seeing(from_cut_on_ms, clock)
 
 
-def _ticks_seeing(arrivals_ms: Longs, clock: Clock) -> Longs:
+def _ticks_seeing(arrivals_ms: Longs, clock: SourceClock) -> Longs:
     """The first tick after each arrival; `NEVER` where the clock has stopped by then."""
     is_known = arrivals_ms != MAX_MS
     elapsed_ms = np.where(is_known, np.maximum(arrivals_ms, clock.start_ms), clock.start_ms) - clock.start_ms
@@ -98,15 +100,15 @@ def _always(partitions: int) -> _Stretches:
     return _Stretches(np.array([1]), np.array([NEVER]), np.full((partitions, 1), fill_value=True))
 
 
-def _stretches(rows: Sequence[pa.Table], emission: Emission, clock: Clock) -> _Stretches:
-    quiet = [silences(mine, emission, clock) for mine in rows]
+def _stretches(rows: Sequence[pa.Table], emission: Emission, clock: SourceClock) -> _Stretches:
+    quiet = [idle_ticks(mine, emission, clock) for mine in rows]
     begins = np.unique(np.concatenate([np.array([1]), *(np.concatenate(each) for each in quiet)]))
     begins = begins[begins <= clock.last_tick] if clock.last_tick else begins[:1]
     is_active = np.vstack([~_covers(silent, begins) for silent in quiet])
     return _Stretches(begins, np.append(begins[1:], NEVER), is_active)
 
 
-def silences(mine: pa.Table, emission: Emission, clock: Clock) -> tuple[Longs, Longs]:
+def idle_ticks(mine: pa.Table, emission: Emission, clock: SourceClock) -> tuple[Longs, Longs]:
     """Ticks `[begin, end)` in which the partition is idle, ascending.
 
     Within an arrival bucket it never is: that is no wider than the idle timeout.

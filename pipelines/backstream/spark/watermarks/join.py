@@ -10,11 +10,11 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from backstream.eventtime.instants import MIN_MS
-from backstream.eventtime.records import Clock
+from backstream.eventtime.records import SourceClock
 from backstream.spark import schemas
-from backstream.spark.schemas import ARRIVAL_ORDER, Step, integer_quotient, long
-from backstream.spark.watermarks.compress import ClockColumns, ticks_before
-from backstream.spark.watermarks.timeline import Heard, Longs, longs
+from backstream.spark.schemas import ARRIVAL_ORDER, Step, int64_literal, integer_quotient
+from backstream.spark.watermarks.compress import ClockColumns, count_ticks_before
+from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline, to_int64
 
 _MARKER = pa.struct(
     [("time_ms", pa.int64()), ("seq", pa.int64()), ("partition", pa.string()), ("rise_ms", pa.int64())]
@@ -27,13 +27,13 @@ _ROW_IN_LISTED = 6
 """As many listed watermarks take the room of one row of a table that is joined."""
 
 
-def in_force_table(heard: Heard, blocks: Longs | None = None) -> pa.Table:
+def in_force_table(heard: WatermarkTimeline, blocks: Longs | None = None) -> pa.Table:
     """The watermark at the beginning of each block; by default of all in which anything arrived."""
     wanted = heard.blocks if blocks is None else blocks
     return pa.table({"block": wanted, "block_watermark_ms": heard.at_block(wanted)})
 
 
-def marker_table(heard: Heard) -> pa.Table:
+def marker_table(heard: WatermarkTimeline) -> pa.Table:
     """Per block the rises inside it; empty where watermarks move only at ticks."""
     inside: dict[int, list[dict[str, int | str]]] = {}
     rises = zip(heard.watermark_ms, heard.visible_from, heard.marker_positions, strict=False)
@@ -45,18 +45,18 @@ def marker_table(heard: Heard) -> pa.Table:
     return pa.table({"block": list(inside), "markers": list(inside.values())}, schema)
 
 
-def watermarked(spark: SparkSession, heard: Heard, clock: Clock) -> Step:
+def add_watermarks(spark: SparkSession, heard: WatermarkTimeline, clock: SourceClock) -> Step:
     """Add `watermark_ms`, the watermark in force when the record arrived."""
     if not len(heard.watermark_ms):
         return lambda events: events.withColumn("watermark_ms", F.lit(MIN_MS))
     if heard.most_in_block() > _MOST_IN_BLOCK:
-        return merged_in_order(spark, heard, clock)
+        return add_watermarks_by_sort(spark, heard, clock)
     if not any(heard.marker_positions) and len(blocks := _listed_blocks(heard)) <= _most_listed(heard):
         return _listed(spark, heard, clock, blocks)
-    return looked_up(spark, in_force_table(heard), marker_table(heard), ClockColumns.of(clock))
+    return join_watermarks(spark, in_force_table(heard), marker_table(heard), ClockColumns.of(clock))
 
 
-def _listed_blocks(heard: Heard) -> range:
+def _listed_blocks(heard: WatermarkTimeline) -> range:
     """All blocks from the clock's start to the last in which something arrived; of many, from the first such.
 
     Most lists can begin at the clock's start, and then no record's block has to be counted from another.
@@ -67,25 +67,25 @@ def _listed_blocks(heard: Heard) -> range:
     return range(stop) if stop <= _MOST_LISTED else range(int(heard.blocks[0]), stop)
 
 
-def _most_listed(heard: Heard) -> int:
+def _most_listed(heard: WatermarkTimeline) -> int:
     """A list of so many watermarks takes less room than the table would, or little."""
     return max(_MOST_LISTED, _ROW_IN_LISTED * len(heard.blocks))
 
 
-def _listed(spark: SparkSession, heard: Heard, clock: Clock, blocks: range) -> Step:
+def _listed(spark: SparkSession, heard: WatermarkTimeline, clock: SourceClock, blocks: range) -> Step:
     """The watermark of each block as one array, the one row of a scalar subquery: quicker than a join."""
     watermarks_ms = heard.at_block(np.arange(blocks.start, blocks.stop, dtype=np.int64))
-    of_block = schemas.as_arrays(spark, {"watermark_ms": pa.array(watermarks_ms)})["watermark_ms"]
-    block = ticks_before(ClockColumns.of(clock))
+    of_block = schemas.table_literals(spark, {"watermark_ms": pa.array(watermarks_ms)})["watermark_ms"]
+    block = count_ticks_before(ClockColumns.of(clock))
     if blocks.start:
-        (first,) = schemas.looked_up(spark, blocks.start)
+        (first,) = schemas.plan_literals(spark, blocks.start)
         block -= first
     # A record that cannot be read may have arrived at any time, or none; it meets nothing.
     place = block.try_cast("int")
     return lambda events: events.withColumn("watermark_ms", F.get(of_block, place))
 
 
-def looked_up(
+def join_watermarks(
     spark: SparkSession,
     in_force: pa.Table,
     markers: pa.Table,
@@ -98,7 +98,7 @@ def looked_up(
     inside = F.broadcast(spark.createDataFrame(markers)) if markers.num_rows else None
 
     def step(events: DataFrame) -> DataFrame:
-        joined = events.withColumn("block", ticks_before(clock)).join(at_block, by, how="left")
+        joined = events.withColumn("block", count_ticks_before(clock)).join(at_block, by, how="left")
         begun_ms = F.coalesce("block_watermark_ms", F.lit(MIN_MS))
         if inside is None:
             return joined.withColumn("watermark_ms", begun_ms).drop("block", "block_watermark_ms")
@@ -122,7 +122,7 @@ _STRETCHES = 4_096
 """Stretches of time that are sorted each on its own."""
 
 
-def merged_in_order(spark: SparkSession, heard: Heard, clock: Clock) -> Step:
+def add_watermarks_by_sort(spark: SparkSession, heard: WatermarkTimeline, clock: SourceClock) -> Step:
     """Add `watermark_ms`: rises and records are sorted together, stretch of time by stretch."""
     rises = pa.table(
         {
@@ -138,12 +138,14 @@ def merged_in_order(spark: SparkSession, heard: Heard, clock: Clock) -> Step:
 
     def stretch(time_ms: Column) -> Column:
         """Before the first rise and behind the last one time goes on."""
-        number = integer_quotient(F.greatest(time_ms - long(first_ms), long(0)), long(width_ms))
-        return F.least(number, long(len(stretches) - 1))
+        number = integer_quotient(
+            F.greatest(time_ms - int64_literal(first_ms), int64_literal(0)), int64_literal(width_ms)
+        )
+        return F.least(number, int64_literal(len(stretches) - 1))
 
     times_ms = np.array([place[0] for place in heard.places(clock)])
     risen = np.searchsorted(times_ms, first_ms + stretches * width_ms, side="left")
-    begun_ms = np.concatenate([longs([MIN_MS]), heard.watermark_ms])[risen]
+    begun_ms = np.concatenate([to_int64([MIN_MS]), heard.watermark_ms])[risen]
     before = pa.array([(MIN_MS, MIN_MS, "")] * len(stretches), _PLACE)
     begun = spark.createDataFrame(pa.table({"place": before, "rise_ms": begun_ms, "stretch": stretches}))
     inside = spark.createDataFrame(rises).withColumn("stretch", stretch(F.col("place.time_ms")))

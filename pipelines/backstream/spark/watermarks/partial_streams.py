@@ -20,18 +20,23 @@ from pyspark.sql import functions as F
 
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import Clock
+from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermarks import Emission
 from backstream.runs.plan import InputFile
-from backstream.source.arrival_index import ArrivalIndex, BucketGrid, int64_array, is_told_by_index
-from backstream.spark.schemas import looked_up, partition_to_group_by, with_partition_as_text
-from backstream.spark.shuffle_free import cells_of
-from backstream.spark.source import Recorded
-from backstream.spark.watermarks.compress import ClockColumns, heard, is_merged, ticks_before
-from backstream.spark.watermarks.firing_times_from_index import silences
-from backstream.spark.watermarks.tick_maxima import Merge, distinct
-from backstream.spark.watermarks.timeline import Heard, Longs, longs
-from backstream.spark.watermarks.user_generators import heard_by, partitions_of
+from backstream.source.arrival_index import ArrivalIndex, BucketGrid, int64_array, is_index_exact
+from backstream.spark.schemas import partition_to_group_by, plan_literals, with_partition_as_text
+from backstream.spark.shuffle_free import compress_files
+from backstream.spark.source import EventFiles
+from backstream.spark.watermarks.compress import (
+    ClockColumns,
+    count_ticks_before,
+    is_numpy_mergeable,
+    timeline_of_maxima,
+)
+from backstream.spark.watermarks.firing_times_from_index import idle_ticks
+from backstream.spark.watermarks.tick_maxima import TickMerger, sorted_unique
+from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline, to_int64
+from backstream.spark.watermarks.user_generators import list_partitions, timeline_of_events
 
 Floats = npt.NDArray[np.float64]
 
@@ -39,27 +44,29 @@ CELL_BYTES = 32
 """About what a cell takes on its way: two numbers, and the name of a partition."""
 
 
-def heard_of(recorded: Recorded, emission: Emission, clock: Clock, expected: Iterable[str]) -> Heard:
+def timeline_of_files(
+    recorded: EventFiles, emission: Emission, clock: SourceClock, expected: Iterable[str]
+) -> WatermarkTimeline:
     """The watermarks of recorded events, as `heard_by` finds them. Runs jobs.
 
     Two shares of the files may both have events of a partition and tick: the greater of their greatest event times
     holds. Where watermarks need more than greatest event times, all events are exchanged, and heard at once.
     """
-    if not is_merged(emission):
-        return heard_by(recorded.all(), emission, clock, expected)
-    if sum(file.rows for file in recorded.files) <= most_cells(recorded.spark):
-        cells = cells_of(recorded, emission, clock)
-        return heard(cells, emission, clock, partitions_of(expected, cells))
-    return heard_in_portions(recorded, emission, clock, partitions_of(expected, _delivering(recorded)))
+    if not is_numpy_mergeable(emission):
+        return timeline_of_events(recorded.all(), emission, clock, expected)
+    if sum(file.rows for file in recorded.files) <= max_driver_rows(recorded.spark):
+        cells = compress_files(recorded, emission, clock)
+        return timeline_of_maxima(cells, emission, clock, list_partitions(expected, cells))
+    return timeline_by_tick_range(recorded, emission, clock, list_partitions(expected, _delivering(recorded)))
 
 
-def heard_in_portions(
-    recorded: Recorded,
+def timeline_by_tick_range(
+    recorded: EventFiles,
     emission: Emission,
-    clock: Clock,
+    clock: SourceClock,
     partitions: Sequence[str],
     joined: Callable[[pa.Table, range], pa.Table] = lambda cells, _: cells,
-) -> Heard:
+) -> WatermarkTimeline:
     """The watermarks of recorded events, of as many portions as the driver needs. Runs a job for each.
 
     Args:
@@ -69,19 +76,19 @@ def heard_in_portions(
         partitions: all that the source reads, also those that never delivered.
         joined: adds to the cells of some blocks what else is known of them.
     """
-    merge = Merge(emission, clock, partitions)
+    merge = TickMerger(emission, clock, partitions)
 
     def heard_in(portion: range) -> tuple[Longs, Longs, Longs]:
-        cells = cells_of(_arriving_in(recorded, portion, clock), emission, clock)
+        cells = compress_files(_arriving_in(recorded, portion, clock), emission, clock)
         # What arrives in a block is seen by the tick at its end.
-        return *merge.until(portion.stop, joined(cells, portion)), distinct(cells["block"].to_numpy())
+        return *merge.until(portion.stop, joined(cells, portion)), sorted_unique(cells["block"].to_numpy())
 
-    portions = cut(recorded.files, len(partitions), clock, most_cells(recorded.spark))
+    portions = split_ticks(recorded.files, len(partitions), clock, max_driver_rows(recorded.spark))
     watermark_ms, ticks, blocks = (np.concatenate(each) for each in zip(*map(heard_in, portions), strict=True))
-    return Heard(watermark_ms, ticks, blocks, is_final=True)
+    return WatermarkTimeline(watermark_ms, ticks, blocks, is_final=True)
 
 
-def most_cells(spark: SparkSession) -> int:
+def max_driver_rows(spark: SparkSession) -> int:
     """About how many cells the driver has room for: in what Spark lets it be sent, and in a third of its heap.
 
     A third, since two chunks may be replayed at the same time.
@@ -97,7 +104,7 @@ def _bytes(size: str, unit: str) -> int:
     return int(number) << 10 * "bkmgtp".index(written or unit)
 
 
-def cut(files: Sequence[InputFile], partitions: int, clock: Clock, most: int) -> list[range]:
+def split_ticks(files: Sequence[InputFile], partitions: int, clock: SourceClock, most: int) -> list[range]:
     """All blocks of a clock in portions, each of about so many cells as may come to the driver at a time.
 
     A portion has no more cells than events, and no more than one for each block and partition. Events are taken to
@@ -119,52 +126,52 @@ def cut(files: Sequence[InputFile], partitions: int, clock: Clock, most: int) ->
     return [range(*each) for each in pairwise(starts)]
 
 
-def blocks_of(file: InputFile, clock: Clock) -> range:
+def ticks_of_file(file: InputFile, clock: SourceClock) -> range:
     """The blocks in which events of a file arrived; all, where the footer does not tell."""
     if file.min_arrival_ms is None or file.max_arrival_ms is None:
         return range(clock.last_tick + 1)
     return range(clock.ticks_before(file.min_arrival_ms), clock.ticks_before(file.max_arrival_ms) + 1)
 
 
-def _arrived(files: Sequence[InputFile], clock: Clock) -> tuple[Longs, Floats]:
+def _arrived(files: Sequence[InputFile], clock: SourceClock) -> tuple[Longs, Floats]:
     """Some blocks, ascending, and about how many events had arrived when each began."""
-    spans = [blocks_of(file, clock) for file in files]
-    blocks = distinct(longs([block for span in spans for block in (span.start, span.stop)]))
+    spans = [ticks_of_file(file, clock) for file in files]
+    blocks = sorted_unique(to_int64([block for span in spans for block in (span.start, span.stop)]))
     events = np.zeros(len(blocks))
     for file, span in zip(files, spans, strict=True):
         events += np.clip((blocks - span.start) / len(span), 0, 1) * file.rows
     return blocks, events
 
 
-def _arriving_in(recorded: Recorded, portion: range, clock: Clock) -> Recorded:
+def _arriving_in(recorded: EventFiles, portion: range, clock: SourceClock) -> EventFiles:
     """The events that arrived in some blocks, and the files that may hold such."""
     if len(portion) > clock.last_tick:
         return recorded
-    held = [(blocks_of(file, clock), file) for file in recorded.files if file.rows]
+    held = [(ticks_of_file(file, clock), file) for file in recorded.files if file.rows]
     files = [file for span, file in held if span.start < portion.stop and portion.start < span.stop]
-    start, stop = looked_up(recorded.spark, portion.start, portion.stop)
-    block = ticks_before(ClockColumns.of(clock))
+    start, stop = plan_literals(recorded.spark, portion.start, portion.stop)
+    block = count_ticks_before(ClockColumns.of(clock))
     is_inside = (block >= start) & (block < stop)
     # Where no file holds any, one is read all the same: nothing of it is inside.
-    return Recorded(
+    return EventFiles(
         recorded.spark, files or recorded.files[:1], lambda paths: recorded.read(paths).where(is_inside)
     )
 
 
-def _delivering(recorded: Recorded) -> pa.Table:
+def _delivering(recorded: EventFiles) -> pa.Table:
     """The `source_partition`s of which there are events. Runs a job."""
     events = recorded.all()
     found = events.groupBy(partition_to_group_by(events)).agg(F.count(F.lit(1)))
     return found.transform(with_partition_as_text).toArrow()
 
 
-def is_carried(emission: Emission) -> bool:
+def is_resumable_from_index(emission: Emission) -> bool:
     """Whether the past of these watermarks is a maximum per partition, and the index has it."""
-    return is_merged(emission) and is_told_by_index(emission)
+    return is_numpy_mergeable(emission) and is_index_exact(emission)
 
 
 @dataclass(frozen=True)
-class Part:
+class StreamSlice:
     """A part of a stream: the arrival buckets to read, and the files that hold what arrived in them.
 
     `before` stands for all others: cells as `watermarks.compressed` yields them, two per partition and bucket.
@@ -176,8 +183,8 @@ class Part:
 
     @classmethod
     def of(
-        cls, index: ArrivalIndex, interval: Interval, buckets: BucketGrid, emission: Emission, clock: Clock
-    ) -> Part:
+        cls, index: ArrivalIndex, interval: Interval, buckets: BucketGrid, emission: Emission, clock: SourceClock
+    ) -> StreamSlice:
         """What must be read to know the watermarks that the events of an interval of event time met.
 
         Args:
@@ -214,20 +221,20 @@ class Part:
         return pa.concat_tables([read, before])
 
 
-def _turns(index: ArrivalIndex, buckets: BucketGrid, emission: Emission, clock: Clock) -> Longs:
+def _turns(index: ArrivalIndex, buckets: BucketGrid, emission: Emission, clock: SourceClock) -> Longs:
     """The arrival buckets in which a partition falls silent or wakes."""
     if not emission.strategy.idle_timeout_ms:
         return np.array([], dtype=np.int64)
     # A partition that never delivers falls silent when the stream has just begun.
     turns = [np.array([emission.strategy.idle_timeout_ms // clock.interval_ms + 2])]
     for mine in index.delivered.values():
-        turns += silences(mine, emission, clock)
+        turns += idle_ticks(mine, emission, clock)
     ticks = np.concatenate(turns)
     instants_ms = clock.start_ms + ticks[ticks <= clock.last_tick] * clock.interval_ms
     return instants_ms // buckets.arrival_width_ms
 
 
-def _told(rows: pa.Table, clock: Clock) -> pa.Table:
+def _told(rows: pa.Table, clock: SourceClock) -> pa.Table:
     """Two cells per partition and bucket: the first record, raising nothing; and with the last the greatest."""
     by_bucket = rows.group_by(["source_partition", "arrival_bucket"]).aggregate(
         [("first_arrival_ms", "min"), ("last_arrival_ms", "max"), ("last_event_ms", "max")]
@@ -237,7 +244,9 @@ def _told(rows: pa.Table, clock: Clock) -> pa.Table:
     return pa.concat_tables([begun, ended])
 
 
-def _cells(by_bucket: pa.Table, arrivals_ms: pa.ChunkedArray, event_time_ms: pa.Array, clock: Clock) -> pa.Table:
+def _cells(
+    by_bucket: pa.Table, arrivals_ms: pa.ChunkedArray, event_time_ms: pa.Array, clock: SourceClock
+) -> pa.Table:
     elapsed_ms = np.minimum(int64_array(arrivals_ms), clock.end_ms) - clock.start_ms
     blocks = np.maximum(elapsed_ms, 0) // clock.interval_ms
     return pa.table(

@@ -14,32 +14,38 @@ from backstream.definition.model import Definition
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Sliding
 from backstream.runs.plan import Plan
-from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_told_by_index
-from backstream.spark.arrival_index import arrival_bucket, indexed
-from backstream.spark.chunk_group import Work, readable
+from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_index_exact
+from backstream.spark.arrival_index import arrival_bucket_column, extend_index
+from backstream.spark.chunk_group import ChunkGroup, is_readable_record
 from backstream.spark.schemas import Step
-from backstream.spark.source import Recorded
+from backstream.spark.source import EventFiles
 from backstream.spark.watermarks import firing_times_from_index
-from backstream.spark.watermarks.firing_times import JudgedBy, Thresholds, WindowGrid
-from backstream.spark.watermarks.partial_streams import Part, blocks_of, heard_in_portions, heard_of, is_carried
-from backstream.spark.watermarks.timeline import Heard
+from backstream.spark.watermarks.firing_times import FiringTimeColumns, FiringTimes, WindowGrid
+from backstream.spark.watermarks.partial_streams import (
+    StreamSlice,
+    is_resumable_from_index,
+    ticks_of_file,
+    timeline_by_tick_range,
+    timeline_of_files,
+)
+from backstream.spark.watermarks.timeline import WatermarkTimeline
 from backstream.spark.windows.assignment import FixedWindow
 
 
 @dataclass(frozen=True, slots=True)
-class Lateness:
+class ReplayLateness:
     """How records are judged; `heard` only where a record's own watermark is asked for."""
 
-    judged: JudgedBy
-    heard: Heard | None
+    judged: FiringTimeColumns
+    heard: WatermarkTimeline | None
 
 
-def has_holes(window: FixedWindow) -> bool:
+def has_gaps(window: FixedWindow) -> bool:
     """Whether some instants lie in no window."""
     return isinstance(window, Sliding) and window.slide_ms > window.size_ms
 
 
-def lateness(work: Work, window: FixedWindow) -> Lateness | None:
+def resolve_lateness(work: ChunkGroup, window: FixedWindow) -> ReplayLateness | None:
     """Where in arrival order the chunk's windows fired and were gone; None in a recompute: nothing is late.
 
     For generators that keep a maximum the arrival index tells all. The others are played.
@@ -48,14 +54,14 @@ def lateness(work: Work, window: FixedWindow) -> Lateness | None:
         return None
     # The halo's records are judged by their own windows, as the chunk that owns them judges them.
     grid = WindowGrid.of(window, Interval(work.interval.start_ms, work.read_until_ms))
-    if is_told_by_index(work.emission) and not has_holes(window):
-        return Lateness(_from_index(work, window, grid).bound(work.spark), None)
-    stream = played(work)
-    found = Thresholds.of(stream, grid, work.clock, work.definition.lateness.allowed)
-    return Lateness(found.bound(work.spark), stream)
+    if is_index_exact(work.emission) and not has_gaps(window):
+        return ReplayLateness(_from_index(work, window, grid).bound(work.spark), None)
+    stream = load_full_timeline(work)
+    found = FiringTimes.of(stream, grid, work.clock, work.definition.lateness.allowed)
+    return ReplayLateness(found.bound(work.spark), stream)
 
 
-def played(work: Work) -> Heard:
+def load_full_timeline(work: ChunkGroup) -> WatermarkTimeline:
     """The watermarks of the whole recorded stream up to the plan's cut-off.
 
     Every input of the plan is read, three columns of it, since a watermark rests on all that arrived before; once
@@ -63,39 +69,41 @@ def played(work: Work) -> Heard:
     """
     with _ONE_PLAYS:
         if (known := _LAST_PLAYED.get(work.plan.run_id)) is None:
-            known = heard_of(work.recorded, work.emission, work.clock, expected_partitions(work.definition))
+            known = timeline_of_files(
+                work.recorded, work.emission, work.clock, list_expected_partitions(work.definition)
+            )
             _LAST_PLAYED.clear()
             _LAST_PLAYED[work.plan.run_id] = known
         return known
 
 
-_LAST_PLAYED: dict[str, Heard] = {}
+_LAST_PLAYED: dict[str, WatermarkTimeline] = {}
 """Those of the plan whose chunks are being run."""
 _ONE_PLAYS = Lock()
 """Chunks that run at the same time wait for the first instead of reading everything, too."""
 
 
-def met(work: Work, interval: Interval) -> Heard:
+def load_timeline(work: ChunkGroup, interval: Interval) -> WatermarkTimeline:
     """Watermarks, true to the stream wherever an event of this interval of event time arrived.
 
     Where the arrival index tells what came before, only the events that arrived around these are read.
     """
-    if not is_carried(work.emission) or _reads_everything(work.plan):
-        return played(work).within(_arrivals(work, interval))
+    if not is_resumable_from_index(work.emission) or _reads_everything(work.plan):
+        return load_full_timeline(work).within(_arrivals(work, interval))
     definition = work.definition
     buckets = BucketGrid.of(definition.cells, work.emission, definition.lateness.allowed)
     index = _index(work, buckets)
-    part = Part.of(index, interval, buckets, work.emission, work.clock)
-    partitions = sorted(expected_partitions(definition) | index.partitions())
+    part = StreamSlice.of(index, interval, buckets, work.emission, work.clock)
+    partitions = sorted(list_expected_partitions(definition) | index.partitions())
     files = [file for file in work.plan.inputs if file.path in part.paths] or work.plan.inputs[:1]
     arrived = _arrived_in(work.spark, part, buckets)
-    around = Recorded(work.spark, files, lambda paths: readable(work, paths).transform(arrived))
-    return heard_in_portions(around, work.emission, work.clock, partitions, part.joined)
+    around = EventFiles(work.spark, files, lambda paths: is_readable_record(work, paths).transform(arrived))
+    return timeline_by_tick_range(around, work.emission, work.clock, partitions, part.joined)
 
 
-def _arrivals(work: Work, interval: Interval) -> range:
+def _arrivals(work: ChunkGroup, interval: Interval) -> range:
     """The blocks in which events of this interval of event time may have arrived."""
-    held = [blocks_of(file, work.clock) for file in work.plan.inputs if file.may_hold(interval)]
+    held = [ticks_of_file(file, work.clock) for file in work.plan.inputs if file.may_hold(interval)]
     return range(min((span.start for span in held), default=0), max((span.stop for span in held), default=0))
 
 
@@ -104,25 +112,25 @@ def _reads_everything(plan: Plan) -> bool:
     return len({number for chunk in plan.chunks for number in chunk.files}) == len(plan.inputs)
 
 
-def _arrived_in(spark: SparkSession, part: Part, buckets: BucketGrid) -> Step:
+def _arrived_in(spark: SparkSession, part: StreamSlice, buckets: BucketGrid) -> Step:
     """The events that arrived in the buckets that a part reads."""
     read = F.broadcast(spark.createDataFrame(pa.table({"bucket": part.buckets})))
-    is_read = arrival_bucket(F.col("arrival_time_ms"), buckets) == F.col("bucket")
+    is_read = arrival_bucket_column(F.col("arrival_time_ms"), buckets) == F.col("bucket")
     return lambda events: events.join(read, is_read, how="leftsemi")
 
 
-def expected_partitions(definition: Definition) -> set[str]:
+def list_expected_partitions(definition: Definition) -> set[str]:
     """The source partitions that must deliver, and so hold the watermark until they do."""
     expected = definition.quality.partitions
     return set() if expected == "observed" else set(expected)
 
 
-def _from_index(work: Work, window: FixedWindow, grid: WindowGrid) -> Thresholds:
+def _from_index(work: ChunkGroup, window: FixedWindow, grid: WindowGrid) -> FiringTimes:
     allowed_ms = work.definition.lateness.allowed
     buckets = BucketGrid.of(window, work.emission, allowed_ms)
     index = _index(work, buckets)
-    partitions = sorted(expected_partitions(work.definition) | index.partitions())
-    return firing_times_from_index.thresholds(
+    partitions = sorted(list_expected_partitions(work.definition) | index.partitions())
+    return firing_times_from_index.firing_times_from_index(
         index, buckets, grid, work.emission, work.clock, allowed_ms, partitions
     )
 
@@ -131,12 +139,12 @@ _LAST_INDEX: dict[tuple[str, IndexFolder], ArrivalIndex] = {}
 """That of the plan whose chunks are being run: each of them asks for the same files."""
 
 
-def _index(work: Work, buckets: BucketGrid) -> ArrivalIndex:
+def _index(work: ChunkGroup, buckets: BucketGrid) -> ArrivalIndex:
     folder = IndexFolder.of(Path(work.plan.home), work.plan.dataset, work.definition.read_by, buckets)
     key = (work.plan.run_id, folder)
     if (known := _LAST_INDEX.get(key)) is not None:
         return known
-    found = indexed(work.spark, work.definition, work.plan.inputs, folder, work.schema)
+    found = extend_index(work.spark, work.definition, work.plan.inputs, folder, work.schema)
     _LAST_INDEX.clear()
     _LAST_INDEX[key] = found
     return found

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from backstream.eventtime.instants import MAX_MS, MIN_MS
-from backstream.eventtime.records import Clock
+from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermarks import Emission
-from backstream.spark.watermarks.timeline import Heard, Longs, longs
+from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline, to_int64
 
 _AT_ONCE = 32_768
 """Ticks merged in one go: few enough to stay near the processor while one partition after another is looked at."""
@@ -23,13 +23,15 @@ MOST_SPREAD = 2
 """Values are marked in a list of all from the least to the greatest, if that is at most so many times as long."""
 
 
-def merged(cells: pa.Table, emission: Emission, clock: Clock, partitions: Sequence[str]) -> tuple[Longs, Longs]:
+def merge_maxima(
+    cells: pa.Table, emission: Emission, clock: SourceClock, partitions: Sequence[str]
+) -> tuple[Longs, Longs]:
     """The rises of a whole stream, and their ticks; see `Merge`."""
-    return Merge(emission, clock, partitions).until(clock.last_tick, cells)
+    return TickMerger(emission, clock, partitions).until(clock.last_tick, cells)
 
 
 @dataclass(slots=True)
-class Merge:
+class TickMerger:
     """Bounded generators in one source, without a loop over records; one stretch of ticks after the other.
 
     Per partition the running maximum is a step function of the tick, and idleness depends only on the last
@@ -43,7 +45,7 @@ class Merge:
     """
 
     emission: Emission
-    clock: Clock
+    clock: SourceClock
     partitions: Sequence[str]
     _ticked: int = 0
     _watermark_ms: int = MIN_MS
@@ -64,10 +66,10 @@ class Merge:
         ticks = ticks[(ticks > self._ticked) & (ticks <= last_tick)]
         self._ticked = max(self._ticked, last_tick)
         if not len(ticks):
-            return longs([]), longs([])
+            return to_int64([]), to_int64([])
         pieces = (ticks[start : start + _AT_ONCE] for start in range(0, len(ticks), _AT_ONCE))
         found_ms = [_merged_at(piece, steps, wait) for piece in pieces]
-        running_ms = np.maximum.accumulate(np.concatenate([longs([self._watermark_ms]), *found_ms]))
+        running_ms = np.maximum.accumulate(np.concatenate([to_int64([self._watermark_ms]), *found_ms]))
         self._watermark_ms = int(running_ms[-1])
         rises = running_ms[1:] > running_ms[:-1]
         return running_ms[1:][rises], ticks[rises]
@@ -100,7 +102,7 @@ class _Steps:
     @classmethod
     def of(cls, ticks: Longs, maxima_ms: Longs, delay_ms: int) -> _Steps:
         """From the greatest event time seen by each tick."""
-        floor_ms = longs([MIN_MS + delay_ms + 1])
+        floor_ms = to_int64([MIN_MS + delay_ms + 1])
         return cls(ticks, np.concatenate([floor_ms, np.maximum(maxima_ms, floor_ms)]) - delay_ms - 1)
 
     def positions(self, ticks: Longs) -> Longs:
@@ -121,7 +123,7 @@ def _merged_at(ticks: Longs, steps: Sequence[_Steps], wait: int | None) -> Longs
         if wait is None:
             is_all_idle[:] = False
         else:
-            last_seen = np.where(position > 0, each.ticks[position - 1], 0) if len(each.ticks) else longs([0])
+            last_seen = np.where(position > 0, each.ticks[position - 1], 0) if len(each.ticks) else to_int64([0])
             is_idle = ticks >= last_seen + wait
             watermark_ms = np.where(is_idle, MAX_MS, watermark_ms)
             is_all_idle &= is_idle
@@ -145,13 +147,13 @@ def _in_order(ticks: Longs, event_ms: Longs) -> tuple[Longs, Longs]:
     if not _is_dense(ticks):
         order = np.argsort(ticks)
         return ticks[order], event_ms[order]
-    there = distinct(ticks)
+    there = sorted_unique(ticks)
     greatest_ms = np.full(int(there[-1] - there[0]) + 1, MIN_MS)
     np.maximum.at(greatest_ms, ticks - there[0], event_ms)
     return there, greatest_ms[there - there[0]]
 
 
-def _idle_after(emission: Emission, clock: Clock) -> int | None:
+def _idle_after(emission: Emission, clock: SourceClock) -> int | None:
     """How many ticks after the last one that saw a record a partition is idle; None: never."""
     if not emission.strategy.idle_timeout_ms or not clock.interval_ms:
         return None
@@ -162,12 +164,15 @@ def _changes(seen: Sequence[Longs], wait: int | None) -> Longs:
     """Every tick at which the merge can change: ticks with data, and where a timeout runs out before the next."""
     found = [*seen]
     for each in seen if wait is not None else ():
-        runs_out, following = np.concatenate([longs([0]), each]) + wait, np.concatenate([each, longs([MAX_MS])])
+        runs_out, following = (
+            np.concatenate([to_int64([0]), each]) + wait,
+            np.concatenate([each, to_int64([MAX_MS])]),
+        )
         found.append(runs_out[runs_out < following])
-    return distinct(np.concatenate([longs([]), *found]))
+    return sorted_unique(np.concatenate([to_int64([]), *found]))
 
 
-def distinct(values: Longs) -> Longs:
+def sorted_unique(values: Longs) -> Longs:
     """Each value once, ascending; `np.unique` hashes, which takes many times as long as to mark or to sort."""
     if _is_dense(values):
         first = values.min()
@@ -186,7 +191,9 @@ def _is_dense(values: Longs) -> bool:
     return len(values) > 0 and int(values.max()) - int(values.min()) < len(values) * MOST_SPREAD
 
 
-def batched(cells: pa.Table, emission: Emission, clock: Clock, blocks: Longs) -> Heard:
+def merge_micro_batches(
+    cells: pa.Table, emission: Emission, clock: SourceClock, blocks: Longs
+) -> WatermarkTimeline:
     """One maximum over all partitions, told one batch late: as if each had arrived a block later. See `merged`."""
     together = cells.set_column(
         cells.schema.get_field_index("source_partition"), "source_partition", pa.repeat("all", cells.num_rows)
@@ -195,5 +202,5 @@ def batched(cells: pa.Table, emission: Emission, clock: Clock, blocks: Longs) ->
         together.schema.get_field_index("block"), "block", pa.compute.add(together["block"], 1)
     )
     never_idle = replace(emission, strategy=replace(emission.strategy, idle_timeout_ms=0))
-    watermark_ms, ticks = merged(later, never_idle, clock, ["all"])
-    return Heard(watermark_ms, ticks, blocks, is_final=True)
+    watermark_ms, ticks = merge_maxima(later, never_idle, clock, ["all"])
+    return WatermarkTimeline(watermark_ms, ticks, blocks, is_final=True)

@@ -10,19 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from backstream.eventtime.instants import MAX_MS, MIN_MS
-from backstream.eventtime.records import Clock
-from backstream.eventtime.watermarks import MOST_EVENTS, too_many_rises
+from backstream.eventtime.records import SourceClock
+from backstream.eventtime.watermarks import MOST_EVENTS, too_many_watermarks_error
 
 Longs = npt.NDArray[np.int64]
 
 
-def longs(values: Sequence[int]) -> Longs:
+def to_int64(values: Sequence[int]) -> Longs:
     """64-bit numbers as an array."""
     return np.array(values, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class WatermarkTimeline:
     """The watermarks of a stream, as arrays of one row per rise, and the blocks in which records arrived.
 
     A block is the stretch between two ticks; its number is that of the ticks before it. `visible_from` is the
@@ -44,15 +44,15 @@ class Heard:
     def at_block(self, blocks: Longs) -> Longs:
         """The watermark in force when each block begins; -inf before the first."""
         position = np.searchsorted(self.visible_from, blocks, side="right")
-        begun_ms: Longs = np.concatenate([longs([MIN_MS]), self.watermark_ms])[position]
+        begun_ms: Longs = np.concatenate([to_int64([MIN_MS]), self.watermark_ms])[position]
         if self.steps is None:
             return begun_ms
         first = np.concatenate([blocks[:1], self.visible_from])[position]
-        most = np.concatenate([longs([1]), self.steps])[position] - 1
+        most = np.concatenate([to_int64([1]), self.steps])[position] - 1
         climbed_ms: Longs = np.minimum(blocks - first, most) * self.step_ms
         return begun_ms + climbed_ms
 
-    def within(self, blocks: range) -> Heard:
+    def within(self, blocks: range) -> WatermarkTimeline:
         """What the records of these blocks meet; which rise reaches an event time is not to be asked of it."""
         first = max(int(np.searchsorted(self.visible_from, blocks.start, side="right")) - 1, 0)
         # A rise inside a block is visible to all from the next block on.
@@ -73,13 +73,13 @@ class Heard:
             SpecError: when the watermark follows the clock, so that rises have no rows; ask `block_reaching`.
         """
         if self.steps is not None:
-            raise too_many_rises(int(self.steps.sum()))
+            raise too_many_watermarks_error(int(self.steps.sum()))
         return np.searchsorted(self.watermark_ms, event_times_ms, side="left")
 
     def block_reaching(self, event_times_ms: Longs) -> Longs:
         """The first block whose records all see a watermark of at least that; MAX_MS: only +inf reaches it."""
         row = self._row_reaching(event_times_ms)
-        return np.concatenate([self.visible_from, longs([MAX_MS])])[row] + self._steps_to(event_times_ms, row)
+        return np.concatenate([self.visible_from, to_int64([MAX_MS])])[row] + self._steps_to(event_times_ms, row)
 
     def _row_reaching(self, event_times_ms: Longs) -> Longs:
         last_ms = self.watermark_ms if self.steps is None else self.watermark_ms + (self.steps - 1) * self.step_ms
@@ -89,7 +89,7 @@ class Heard:
         """How far up its climb each event time is reached; where no climb does, 0."""
         if self.steps is None:
             return np.zeros_like(event_times_ms)
-        begun_ms = np.concatenate([self.watermark_ms, longs([MAX_MS])])[row]
+        begun_ms = np.concatenate([self.watermark_ms, to_int64([MAX_MS])])[row]
         missing_ms = np.where(begun_ms < event_times_ms, event_times_ms - begun_ms, 0)
         return -(-missing_ms // max(self.step_ms, 1))
 
@@ -102,7 +102,7 @@ class Heard:
         ]
         return max(Counter(inside).values(), default=0)
 
-    def places(self, clock: Clock) -> list[tuple[int, int, str]]:
+    def places(self, clock: SourceClock) -> list[tuple[int, int, str]]:
         """Where each rise stands in arrival order; one at a tick comes before the records of its millisecond."""
         positions = self.marker_positions or [None] * len(self.watermark_ms)
         return [
@@ -118,12 +118,12 @@ class Heard:
         """
         rises_ms = self.watermark_ms if self.steps is None else self._each_of_climbs_ms(self.steps)
         ends_before = self.is_final and not (len(rises_ms) and rises_ms[-1] == MAX_MS)
-        return np.concatenate([rises_ms, longs([MAX_MS] if ends_before else [])])
+        return np.concatenate([rises_ms, to_int64([MAX_MS] if ends_before else [])])
 
     def _each_of_climbs_ms(self, steps: Longs) -> Longs:
         count = int(steps.sum())
         if count > MOST_EVENTS:
-            raise too_many_rises(count)
+            raise too_many_watermarks_error(count)
         return np.repeat(self.watermark_ms, steps) + self._within_climbs(steps) * self.step_ms
 
     @staticmethod
@@ -133,10 +133,10 @@ class Heard:
     def at_firing_ms(self, max_timestamps_ms: Longs) -> Longs:
         """The watermark that a window firing on time sees."""
         row = self._row_reaching(max_timestamps_ms)
-        reached_ms = np.concatenate([self.watermark_ms, longs([MAX_MS])])[row]
+        reached_ms = np.concatenate([self.watermark_ms, to_int64([MAX_MS])])[row]
         return reached_ms + self._steps_to(max_timestamps_ms, row) * self.step_ms
 
-    def listed(self) -> Heard:
+    def listed(self) -> WatermarkTimeline:
         """The same with a row for each rise."""
         if self.steps is None:
             return self
@@ -144,4 +144,4 @@ class Heard:
         within = self._within_climbs(self.steps)
         positions = [self.marker_positions[number] for number in numbers.tolist()]
         rises_ms, visible_from = self.all_rises_ms()[: len(numbers)], self.visible_from[numbers] + within
-        return Heard(rises_ms, visible_from, self.blocks, self.is_final, positions)
+        return WatermarkTimeline(rises_ms, visible_from, self.blocks, self.is_final, positions)

@@ -22,13 +22,24 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from backstream.errors import BackstreamError, PlanError, SpecError
 from backstream.eventtime.instants import MIN_MS
-from backstream.eventtime.records import Clock, Record
-from backstream.eventtime.watermark_generators import Generator, Guarded, StrategyKind, generator_factory
-from backstream.eventtime.watermarks import Emission, Topology, played, quiet_ticks_of
-from backstream.spark.schemas import ARRIVAL_ORDER, long
-from backstream.spark.session import ship
-from backstream.spark.watermarks.compress import ClockColumns, arrivals, as_met, compressed, heard
-from backstream.spark.watermarks.timeline import Heard
+from backstream.eventtime.records import Record, SourceClock
+from backstream.eventtime.watermark_generators import (
+    CheckedGenerator,
+    StrategyKind,
+    WatermarkGenerator,
+    generator_factory,
+)
+from backstream.eventtime.watermarks import Emission, Topology, idle_emit_ticks, run_source
+from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
+from backstream.spark.session import ship_package
+from backstream.spark.watermarks.compress import (
+    ClockColumns,
+    compress_events,
+    rows_in_arrival_order,
+    timeline_of_maxima,
+    to_timeline,
+)
+from backstream.spark.watermarks.timeline import WatermarkTimeline
 
 _TOLD = pa.schema(
     [
@@ -47,13 +58,13 @@ _ALL = "all"
 _PIECE = 10_000
 
 
-def heard_by(
+def timeline_of_events(
     events: DataFrame,
     emission: Emission,
-    clock: Clock,
+    clock: SourceClock,
     expected: Iterable[str] = (),
-    new_generator: Callable[[], Generator] | None = None,
-) -> Heard:
+    new_generator: Callable[[], WatermarkGenerator] | None = None,
+) -> WatermarkTimeline:
     """The watermarks of a stream, whatever its strategy and emission model. Runs a job.
 
     Args:
@@ -70,30 +81,32 @@ def heard_by(
     """
     if new_generator is None and emission.strategy.kind is StrategyKind.CUSTOM:
         new_generator = generator_factory(emission.strategy)
-        ship(events.sparkSession.sparkContext, emission.strategy.generator)
+        ship_package(events.sparkSession.sparkContext, emission.strategy.generator)
     if emission.strategy.kind is StrategyKind.PUNCTUATED and "marker_ms" not in events.columns:
         msg = "punctuated watermarks need the column `marker_ms`"
         raise PlanError(msg)
     if new_generator is None:
-        cells = compressed(events, ClockColumns.of(clock), (), emission).toArrow()
-        return heard(cells, emission, clock, partitions_of(expected, cells))
+        cells = compress_events(events, ClockColumns.of(clock), (), emission).toArrow()
+        return timeline_of_maxima(cells, emission, clock, list_partitions(expected, cells))
     emission = emission.customised()
     told = _told(events, emission, clock, new_generator)
-    return _merged(told, emission, clock, partitions_of(expected, told), new_generator)
+    return _merged(told, emission, clock, list_partitions(expected, told), new_generator)
 
 
-def partitions_of(expected: Iterable[str], cells: pa.Table) -> list[str]:
+def list_partitions(expected: Iterable[str], cells: pa.Table) -> list[str]:
     """Those that a source reads, delivered or not: a merge asks all of them."""
     return sorted({*expected, *cells["source_partition"].unique().to_pylist()})
 
 
-def _told(events: DataFrame, emission: Emission, clock: Clock, new_generator: Callable[[], Generator]) -> pa.Table:
+def _told(
+    events: DataFrame, emission: Emission, clock: SourceClock, new_generator: Callable[[], WatermarkGenerator]
+) -> pa.Table:
     """What the generators said where the records lie.
 
     Raises:
         SpecError: what one of them did wrong.
     """
-    quiet_ticks_of(Guarded(new_generator()), clock, emission)  # refuses what would take for ever
+    idle_emit_ticks(CheckedGenerator(new_generator()), clock, emission)  # refuses what would take for ever
 
     def play(table: pa.Table) -> pa.Table:
         try:
@@ -103,7 +116,7 @@ def _told(events: DataFrame, emission: Emission, clock: Clock, new_generator: Ca
             rows = [{"error": str(error)}]
         return pa.Table.from_pylist(rows, _TOLD)
 
-    marker = F.col("marker_ms") if "marker_ms" in events.columns else long(None)
+    marker = F.col("marker_ms") if "marker_ms" in events.columns else int64_literal(None)
     travelling = events.select(*ARRIVAL_ORDER, "event_time_ms", marker.alias("marker_ms"))
     by = F.lit(_ALL) if emission.topology is Topology.OPERATOR else F.col("source_partition")
     told = travelling.groupBy(by.alias("read_by")).applyInArrow(play, from_arrow_schema(_TOLD)).toArrow()
@@ -117,9 +130,9 @@ def _told(events: DataFrame, emission: Emission, clock: Clock, new_generator: Ca
 class _Partition:
     """One generator with its idleness, as `core.merging` has it for a partition on its own."""
 
-    generator: Guarded
+    generator: CheckedGenerator
     emission: Emission
-    clock: Clock
+    clock: SourceClock
     names: Sequence[str]
     watermark_ms: int = MIN_MS
     is_idle: bool = False
@@ -129,13 +142,13 @@ class _Partition:
     @classmethod
     def of(
         cls,
-        new_generator: Callable[[], Generator],
+        new_generator: Callable[[], WatermarkGenerator],
         emission: Emission,
-        clock: Clock,
+        clock: SourceClock,
         names: Sequence[str] = (),
     ) -> _Partition:
         """A new generator for the partitions of these names."""
-        return cls(Guarded(new_generator(), names), emission, clock, names)
+        return cls(CheckedGenerator(new_generator(), names), emission, clock, names)
 
     def play(self, table: pa.Table) -> Iterator[dict[str, Any]]:
         """All records in arrival order, and all ticks between and after them."""
@@ -213,10 +226,10 @@ class _Repeating:
 class _Notes:
     """Outputs at ticks, by partition number; None: what a generator says that never sees a record."""
 
-    clock: Clock
+    clock: SourceClock
     by_partition: dict[int | None, dict[int, int]] = field(default_factory=dict)
 
-    def generator(self, partition: int | None) -> Generator:
+    def generator(self, partition: int | None) -> WatermarkGenerator:
         """One that repeats the outputs of a partition."""
         noted = self.by_partition.get(partition, self.by_partition[None])
         return _Repeating({self.clock.tick_ms(tick): said_ms for tick, said_ms in noted.items()})
@@ -231,10 +244,10 @@ class _Notes:
 def _merged(
     told: pa.Table,
     emission: Emission,
-    clock: Clock,
+    clock: SourceClock,
     partitions: Sequence[str],
-    new_generator: Callable[[], Generator],
-) -> Heard:
+    new_generator: Callable[[], WatermarkGenerator],
+) -> WatermarkTimeline:
     is_tick = pa.compute.is_valid(told["tick"])
     ticks, cells = told.filter(is_tick), told.filter(pa.compute.invert(is_tick))
     notes = _Notes(clock)
@@ -248,10 +261,12 @@ def _merged(
         notes.by_partition |= {number: {} for number in numbers.values()}
         for tick in ticks.to_pylist():
             notes.by_partition[numbers[tick["source_partition"]]][tick["tick"]] = tick["marker_ms"]
-    rows, records = arrivals(cells, partitions)
-    everything = played(records, emission, clock, range(len(partitions)), notes.generator, notes.ticks())
-    return as_met(everything, rows, clock, np.unique(cells["block"].to_numpy()))
+    rows, records = rows_in_arrival_order(cells, partitions)
+    everything = run_source(records, emission, clock, range(len(partitions)), notes.generator, notes.ticks())
+    return to_timeline(everything, rows, clock, np.unique(cells["block"].to_numpy()))
 
 
-def _alone(new_generator: Callable[[], Generator], emission: Emission, clock: Clock) -> dict[int, int]:
+def _alone(
+    new_generator: Callable[[], WatermarkGenerator], emission: Emission, clock: SourceClock
+) -> dict[int, int]:
     return _Partition.of(new_generator, emission, clock).ticks_alone()

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from backstream.definition.aggregates import filtered
+from backstream.definition.aggregates import with_filter
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Cumulate, Tumbling
 from backstream.runs.table_schemas import PANES_KEPT, pane_count
-from backstream.spark.schemas import ARRIVAL_ORDER, long
-from backstream.spark.watermarks.firing_times import GridColumns, JudgedBy
-from backstream.spark.windows.assignment import FixedWindow, window_start_ms
-from backstream.spark.windows.fates import EXPIRED, SLICE, ends_ms, late_columns, sliced
-from backstream.spark.windows.partial_aggregates import Partials, partials
+from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
+from backstream.spark.watermarks.firing_times import FiringTimeColumns, GridColumns
+from backstream.spark.windows.assignment import FixedWindow, window_start_column
+from backstream.spark.windows.fates import EXPIRED, SLICE, add_slices, late_columns, window_end_columns
+from backstream.spark.windows.partial_aggregates import PartialAggregates, split_aggregates
 
 NUMBER = "window_number"
 """A window's number in the grid: half as wide as its times, and grouped by."""
@@ -47,7 +47,7 @@ class DataProfile:
 
 
 @dataclass(frozen=True, slots=True)
-class Grouping:
+class AggregationRequest:
     """What is asked of the windows of a grid. `shape` changes the plan, never the result."""
 
     window: FixedWindow
@@ -57,18 +57,18 @@ class Grouping:
     shape: DataProfile = DataProfile()
 
 
-def shape_of(events: DataFrame, expected: int, keys: Sequence[str], width_ms: int) -> DataProfile:
+def profile_events(events: DataFrame, expected: int, keys: Sequence[str], width_ms: int) -> DataProfile:
     """Look at the first of about `expected` events: how many fall into one stretch of a key. Runs a small job."""
     if not keys:
         return DataProfile(expected)
-    stretch_ms = window_start_ms(F.col("event_time_ms"), F.lit(0), F.lit(width_ms))
+    stretch_ms = window_start_column(F.col("event_time_ms"), F.lit(0), F.lit(width_ms))
     groups = events.limit(_SAMPLE).groupBy(*keys, stretch_ms.alias(SLICE)).count()
     of_key = groups.groupBy(*keys).agg(F.count(F.lit(1)).alias("groups"), F.sum("count").alias("rows"))
     ((found, rows, most),) = of_key.agg(F.sum("groups"), F.sum("rows"), F.max("rows")).collect()
     return DataProfile(expected, found * WORTHWHILE <= rows, most > rows * HOT) if rows else DataProfile(expected)
 
 
-def aggregate_windows(events: DataFrame, grouping: Grouping) -> DataFrame:
+def aggregate_windows(events: DataFrame, grouping: AggregationRequest) -> DataFrame:
     """The value of each aggregate per key and window over all its events: keys, window, aggregates."""
     parts, by = _parts(events, grouping), [*grouping.keys, NUMBER]
     if parts is None:
@@ -78,7 +78,7 @@ def aggregate_windows(events: DataFrame, grouping: Grouping) -> DataFrame:
     return _placed(of_windows.select(*by, *parts.values), grouping)
 
 
-def aggregate_panes(events: DataFrame, grouping: Grouping, judged: JudgedBy) -> DataFrame:
+def aggregate_panes(events: DataFrame, grouping: AggregationRequest, judged: FiringTimeColumns) -> DataFrame:
     """First, live and final value of each aggregate per key and window: the columns of `spark.panes.panes`."""
     parts, by, number = _parts(events, grouping), [*grouping.keys, NUMBER], F.col(NUMBER)
     if parts is None:
@@ -95,17 +95,19 @@ def aggregate_panes(events: DataFrame, grouping: Grouping, judged: JudgedBy) -> 
     return _placed(panes_of_partials(told, by, parts), grouping)
 
 
-def _parts(events: DataFrame, grouping: Grouping) -> Partials | None:
+def _parts(events: DataFrame, grouping: AggregationRequest) -> PartialAggregates | None:
     """Where an event is in several windows it is counted once, in a slice, if its aggregates can be merged."""
-    return None if isinstance(grouping.window, Tumbling) else partials(events, grouping.aggregates)
+    return None if isinstance(grouping.window, Tumbling) else split_aggregates(events, grouping.aggregates)
 
 
-def _of_slices(events: DataFrame, grouping: Grouping, parts: Partials, judged: JudgedBy | None) -> DataFrame:
+def _of_slices(
+    events: DataFrame, grouping: AggregationRequest, parts: PartialAggregates, judged: FiringTimeColumns | None
+) -> DataFrame:
     """One row per slice and window, with the slice's partial aggregates and `late_columns`.
 
     There is one exchange, by key: slices and windows are then both grouped where they are.
     """
-    slices = events.transform(sliced(grouping.window, judged))
+    slices = events.transform(add_slices(grouping.window, judged))
     keys, shape = [F.col(key) for key in grouping.keys], grouping.shape
     if keys and not shape.is_reduced and not shape.has_hot_key:
         slices = slices.repartition(_tasks(slices.sparkSession, shape.events), *keys)
@@ -121,30 +123,32 @@ def _tasks(spark: SparkSession, events: int) -> int:
     return max(wanted, spark.sparkContext.defaultParallelism)
 
 
-def _numbered(rows: DataFrame, time_ms: str, grouping: Grouping) -> DataFrame:
+def _numbered(rows: DataFrame, time_ms: str, grouping: AggregationRequest) -> DataFrame:
     """One row per row and window that holds its time and is asked for, with the window's number."""
     window, grid, time = grouping.window, grouping.grid, F.col(time_ms)
     if isinstance(window, Tumbling):
-        end_ms = time + long(grid.step_ms)  # not of the window: of one that has the same number
+        end_ms = time + int64_literal(grid.step_ms)  # not of the window: of one that has the same number
         return rows.where(grid.asked.hold(time)).withColumn(NUMBER, grid.number(end_ms))
-    earliest_ms, latest_ms = ends_ms(window, time)
+    earliest_ms, latest_ms = window_end_columns(window, time)
     first = F.greatest(grid.number(earliest_ms), F.lit(0))
     last = F.least(grid.number(latest_ms), F.lit(grid.count - 1))
     some = rows.where((latest_ms > time) & (first <= last))
     return some.withColumn(NUMBER, F.explode(F.sequence(first, last)))
 
 
-def _placed(of_windows: DataFrame, grouping: Grouping) -> DataFrame:
+def _placed(of_windows: DataFrame, grouping: AggregationRequest) -> DataFrame:
     """The window's start and end in place of its number."""
     window, grid = grouping.window, grouping.grid
     end_ms = grid.end_ms(F.col(NUMBER))
-    start_ms = end_ms - long(window.size_ms)
+    start_ms = end_ms - int64_literal(window.size_ms)
     if isinstance(window, Cumulate):
-        start_ms = window_start_ms(end_ms - long(1), long(window.offset_ms), long(window.size_ms))
+        start_ms = window_start_column(
+            end_ms - int64_literal(1), int64_literal(window.offset_ms), int64_literal(window.size_ms)
+        )
     return of_windows.withColumns(dict(zip(WINDOW, (start_ms, end_ms), strict=True))).drop(NUMBER)
 
 
-def _sent(numbered: DataFrame, grouping: Grouping) -> DataFrame:
+def _sent(numbered: DataFrame, grouping: AggregationRequest) -> DataFrame:
     """Rows as they are sent to be grouped.
 
     Spark counts before the exchange, which is wasted where nearly every row is a group of its own: then raw rows
@@ -177,13 +181,13 @@ def panes_of_rows(timed: DataFrame, by: Sequence[str], aggregates: Mapping[str, 
         too late, so the stream published nothing), `<name>__final`, `late_firings`, and `record_count__<pane>`.
     """
     # A count of events that the definition asks for too is computed once: Spark sees that they are the same.
-    calls = {pane_count(pane): filtered("count(*)", condition) for pane, condition in _IN_PANE.items()}
+    calls = {pane_count(pane): with_filter("count(*)", condition) for pane, condition in _IN_PANE.items()}
     # An aggregate over nothing is no value, not even a count of 0: that pane did not exist.
     told: dict[str, str] = {}
     for name, aggregate in aggregates.items():
         for pane, condition in _IN_PANE.items():
             column = f"{name}__{pane}"
-            calls[column] = filtered(aggregate, condition)
+            calls[column] = with_filter(aggregate, condition)
             told[column] = f"CASE WHEN {pane_count(pane)} > 0 THEN {column} END"
     # Every late record that was accepted fired its window once more.
     told["late_firings"] = f"{pane_count('live')} - {pane_count('first')}"
@@ -191,7 +195,7 @@ def panes_of_rows(timed: DataFrame, by: Sequence[str], aggregates: Mapping[str, 
     return grouped.withColumns({name: F.expr(sql) for name, sql in told.items()})
 
 
-def panes_of_partials(timed: DataFrame, by: Sequence[str], parts: Partials) -> DataFrame:
+def panes_of_partials(timed: DataFrame, by: Sequence[str], parts: PartialAggregates) -> DataFrame:
     """`panes` of rows that hold partial aggregates of many records each."""
     counts = [
         F.expr(f"coalesce(sum({EVENTS}) FILTER (WHERE {condition}), 0)").alias(pane_count(pane))
@@ -214,13 +218,13 @@ def windows_of_rows(assigned: DataFrame, by: Sequence[str], aggregates: Mapping[
     return assigned.groupBy(*by).agg(*values)
 
 
-def on_time_firings(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
+def aggregate_on_time(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
     """The firing of each window that had a record before the watermark reached its end."""
     on_time = timed.where(F.col("timing") == F.lit(Fate.ON_TIME))
     return windows_of_rows(on_time, [*keys, *WINDOW], aggregates)
 
 
-def late_firings(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
+def aggregate_late(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
     """One firing per late record, with all that came before it: the order of arrival in `ARRIVAL_ORDER`.
 
     Only windows that had a late record are ordered. `watermark_ms`, what the record met, is kept if it is there.

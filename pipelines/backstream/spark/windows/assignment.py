@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
-from backstream.spark.schemas import Step, integer_quotient, long
+from backstream.spark.schemas import Step, int64_literal, integer_quotient
 
 FixedWindow = Tumbling | Sliding | Cumulate
 """Windows that depend on the event time alone; sessions depend on other events."""
@@ -32,22 +32,27 @@ class WindowColumns:
     @classmethod
     def of(cls, window: FixedWindow) -> WindowColumns:
         """The parameters of one window as literals."""
-        return cls(type(window), long(window.size_ms), long(step_ms(window)), long(window.offset_ms))
+        return cls(
+            type(window),
+            int64_literal(window.size_ms),
+            int64_literal(end_step_ms(window)),
+            int64_literal(window.offset_ms),
+        )
 
 
-def step_ms(window: FixedWindow) -> int:
+def end_step_ms(window: FixedWindow) -> int:
     """How far apart windows start (cumulating ones: end)."""
     if isinstance(window, Tumbling):
         return window.size_ms
     return window.slide_ms if isinstance(window, Sliding) else window.step_ms
 
 
-def wrapped_sum(one: Column, other: Column) -> Column:
+def wrapping_sum(one: Column, other: Column) -> Column:
     """`one + other` as a Java `long` holds it; under ANSI rules Spark's own sum fails when it overflows."""
     return F.coalesce(F.try_add(one, other), F.try_add(_far(one), _far(other)))
 
 
-def wrapped_difference(one: Column, other: Column) -> Column:
+def wrapping_difference(one: Column, other: Column) -> Column:
     """`one - other` as a Java `long` holds it."""
     return F.coalesce(F.try_subtract(one, other), F.try_subtract(_far(one), _far(other)))
 
@@ -60,26 +65,26 @@ def _far(value: Column) -> Column:
     return value.bitwiseXOR(F.lit(MIN_MS))
 
 
-def window_start_ms(event_time_ms: Column, offset_ms: Column, size_ms: Column) -> Column:
+def window_start_column(event_time_ms: Column, offset_ms: Column, size_ms: Column) -> Column:
     """Twin of `core.windows.window_start_ms`, without wrapping at 64 bits."""
     return event_time_ms - F.pmod(event_time_ms - offset_ms, size_ms)
 
 
-def latest_window_ms(window: WindowColumns) -> tuple[Column, Column]:
+def latest_window_start(window: WindowColumns) -> tuple[Column, Column]:
     """Start and end of the latest window that could hold `event_time_ms`.
 
     With slide > size the event may lie past that end, in a hole.
     """
     every_ms = window.step_ms if window.kind is Sliding else window.size_ms
-    start_ms = window_start_ms(F.col("event_time_ms"), window.offset_ms, every_ms)
+    start_ms = window_start_column(F.col("event_time_ms"), window.offset_ms, every_ms)
     return start_ms, start_ms + window.size_ms
 
 
-def windowed(window: WindowColumns) -> Step:
+def assign_windows(window: WindowColumns) -> Step:
     """One row per record and window that holds it, with `window_start_ms` and `window_end_ms`."""
     if window.may_overflow:
         return lambda events: _exploded(events, window)
-    start_ms, end_ms = latest_window_ms(window)
+    start_ms, end_ms = latest_window_start(window)
 
     def step(events: DataFrame) -> DataFrame:
         latest = events.withColumns({"window_start_ms": start_ms, "window_end_ms": end_ms})
@@ -111,12 +116,12 @@ def _cumulated(latest: DataFrame, window: WindowColumns) -> DataFrame:
     )
 
 
-def wrapped_windows(window: WindowColumns) -> Column:
+def wrapping_windows(window: WindowColumns) -> Column:
     """All windows that hold `event_time_ms`, as an array of `start_ms` and `end_ms` in Java arithmetic."""
     every_ms = window.step_ms if window.kind is Sliding else window.size_ms
-    into_ms = F.pmod(wrapped_difference(F.col("event_time_ms"), window.offset_ms), every_ms)
-    latest_ms = wrapped_difference(F.col("event_time_ms"), into_ms)
-    none, first = long(0), integer_quotient(into_ms, window.step_ms) + F.lit(1)
+    into_ms = F.pmod(wrapping_difference(F.col("event_time_ms"), window.offset_ms), every_ms)
+    latest_ms = wrapping_difference(F.col("event_time_ms"), into_ms)
+    none, first = int64_literal(0), integer_quotient(into_ms, window.step_ms) + F.lit(1)
     steps = {
         Tumbling: F.array(none),
         Sliding: F.sequence(none, integer_quotient(window.size_ms - F.lit(1) - into_ms, window.step_ms)),
@@ -124,18 +129,18 @@ def wrapped_windows(window: WindowColumns) -> Column:
     }
 
     def bounds(step: Column) -> Column:
-        start_ms = wrapped_difference(latest_ms, step * window.step_ms) if window.kind is Sliding else latest_ms
+        start_ms = wrapping_difference(latest_ms, step * window.step_ms) if window.kind is Sliding else latest_ms
         size_ms = step * window.step_ms if window.kind is Cumulate else window.size_ms
-        return F.struct(start_ms.alias("start_ms"), wrapped_sum(start_ms, size_ms).alias("end_ms"))
+        return F.struct(start_ms.alias("start_ms"), wrapping_sum(start_ms, size_ms).alias("end_ms"))
 
     # Flink's loop over slides compares wrapped times: where only one of the two wraps, no window holds the event.
-    is_held = latest_ms > wrapped_difference(F.col("event_time_ms"), window.size_ms)
+    is_held = latest_ms > wrapping_difference(F.col("event_time_ms"), window.size_ms)
     is_in_hole = (into_ms >= window.size_ms) | ~is_held if window.kind is Sliding else F.expr("false")
     return F.transform(F.when(~is_in_hole, steps[window.kind]), bounds)
 
 
 def _exploded(events: DataFrame, window: WindowColumns) -> DataFrame:
-    each = events.withColumn("window", F.explode(wrapped_windows(window)))
+    each = events.withColumn("window", F.explode(wrapping_windows(window)))
     return each.withColumns(
         {"window_start_ms": F.col("window.start_ms"), "window_end_ms": F.col("window.end_ms")}
     ).drop("window")

@@ -16,29 +16,29 @@ from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Sliding, Tumbling
 from backstream.spark.chunk_group import CHUNK
 from backstream.spark.schemas import IntervalColumns, partition_to_group_by, with_partition_as_text
-from backstream.spark.watermarks.firing_times import JudgedBy
+from backstream.spark.watermarks.firing_times import FiringTimeColumns
 from backstream.spark.windows.aggregation import WINDOW
-from backstream.spark.windows.assignment import FixedWindow, WindowColumns, latest_window_ms, windowed
-from backstream.spark.windows.fates import EXPIRED, SLICE, late_columns, sliced, timing_in
+from backstream.spark.windows.assignment import FixedWindow, WindowColumns, assign_windows, latest_window_start
+from backstream.spark.windows.fates import EXPIRED, SLICE, add_slices, late_columns, timing_column
 
 IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class FateCounts:
     """The small table, `rows`, and what it is cut by. Worth keeping: several results rest on it."""
 
     rows: DataFrame
     cells: Tumbling | Sliding
     owned: IntervalColumns
-    judged: JudgedBy | None
+    judged: FiringTimeColumns | None
 
     def fates(self) -> dict[int, dict[str, dict[str, int]]]:
         """Number of the chunk, to source partition, to fate, to number of records. Runs a job.
 
         A record whose latest window none of the chunks owns is `outside`.
         """
-        start_ms, _ = latest_window_ms(WindowColumns.of(self.cells))
+        start_ms, _ = latest_window_start(WindowColumns.of(self.cells))
         is_ours = (F.col("fate") == F.lit(Fate.QUARANTINED)) | self.owned.hold(start_ms)
         fate = F.when(is_ours, F.col("fate")).otherwise(F.lit(Fate.OUTSIDE)).alias("fate")
         counted = self.rows.groupBy(CHUNK, "source_partition", fate).agg(F.sum("events")).collect()
@@ -55,7 +55,7 @@ class Counts:
 
     def _in_windows(self, window: FixedWindow) -> DataFrame:
         in_some = self.rows.where(F.col("fate").isin(*IN_A_WINDOW))
-        return in_some.transform(windowed(WindowColumns.of(window)))
+        return in_some.transform(assign_windows(WindowColumns.of(window)))
 
     def metrics(self) -> DataFrame:
         """One row per window and source partition: how many events it has, and what became of them there.
@@ -63,7 +63,7 @@ class Counts:
         `events = on_time + late + dropped + expired`; `expired` ones were taken by a later window.
         """
         in_windows = self._in_windows(self.cells)
-        timing = F.col("fate") if isinstance(self.cells, Tumbling) else timing_in(self.judged)
+        timing = F.col("fate") if isinstance(self.cells, Tumbling) else timing_column(self.judged)
         owned = in_windows.where(self.owned.hold(F.col("window_start_ms"))).withColumn("timing", timing)
         is_gone = F.col("timing").isin(EXPIRED, Fate.DROPPED)
         is_dropped = F.col("fate") == F.lit(Fate.DROPPED)
@@ -87,15 +87,15 @@ class Counts:
         )
 
 
-def counted(
+def count_fates(
     records: DataFrame,
     cells: Tumbling | Sliding,
     owned: IntervalColumns,
-    judged: JudgedBy | None,
+    judged: FiringTimeColumns | None,
     *,
     window: FixedWindow | None = None,
     by: Sequence[str] = (),
-) -> Counts:
+) -> FateCounts:
     """Count records by slice, source partition and fate.
 
     Args:
@@ -108,7 +108,7 @@ def counted(
     """
     # With one window per record its fate says all; else a late record is late for some of its windows only.
     late = judged if isinstance(cells, Sliding) else None
-    slices = records.transform(sliced(window or cells, late))
+    slices = records.transform(add_slices(window or cells, late))
     by = ["fate", CHUNK, *by, *late_columns(late)]
     of_partition = partition_to_group_by(records)
     rows = slices.groupBy(F.col(SLICE).alias("event_time_ms"), of_partition, *by).agg(
@@ -117,4 +117,4 @@ def counted(
         F.max("arrival_time_ms").alias("last_arrival_ms"),
     )
     named = rows.transform(with_partition_as_text).fillna("unknown", ["source_partition"])
-    return Counts(named, cells, owned, judged)
+    return FateCounts(named, cells, owned, judged)

@@ -14,16 +14,16 @@ from pyspark.sql import functions as F
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Cumulate, Sliding
-from backstream.spark.schemas import Step, long
-from backstream.spark.watermarks.firing_times import JudgedBy
+from backstream.spark.schemas import Step, int64_literal
+from backstream.spark.watermarks.firing_times import FiringTimeColumns
 from backstream.spark.windows.assignment import (
     FixedWindow,
     WindowColumns,
-    latest_window_ms,
-    window_start_ms,
-    wrapped_difference,
-    wrapped_sum,
-    wrapped_windows,
+    latest_window_start,
+    window_start_column,
+    wrapping_difference,
+    wrapping_sum,
+    wrapping_windows,
 )
 
 SLICE = "slice_ms"
@@ -31,52 +31,54 @@ SLICE = "slice_ms"
 _LATE = "late_{}"
 
 
-def slice_width_ms(window: FixedWindow) -> int:
+def slice_width_of(window: FixedWindow) -> int:
     """The widest stretch that no window begins or ends within."""
     if isinstance(window, Sliding):
         return math.gcd(window.size_ms, window.slide_ms)
     return window.step_ms if isinstance(window, Cumulate) else window.size_ms
 
 
-def ends_ms(window: FixedWindow, time_ms: Column) -> tuple[Column, Column]:
+def window_end_columns(window: FixedWindow, time_ms: Column) -> tuple[Column, Column]:
     """The first and the last end of the windows that hold an instant; in a hole, the last is not after it."""
-    size_ms, offset_ms = long(window.size_ms), long(window.offset_ms)
+    size_ms, offset_ms = int64_literal(window.size_ms), int64_literal(window.offset_ms)
     if isinstance(window, Sliding):
-        slide_ms = long(window.slide_ms)
-        first_ms = window_start_ms(time_ms, offset_ms + size_ms, slide_ms) + slide_ms
-        return first_ms, window_start_ms(time_ms, offset_ms, slide_ms) + size_ms
-    width_ms = long(slice_width_ms(window))
-    return window_start_ms(time_ms, offset_ms, width_ms) + width_ms, window_start_ms(
+        slide_ms = int64_literal(window.slide_ms)
+        first_ms = window_start_column(time_ms, offset_ms + size_ms, slide_ms) + slide_ms
+        return first_ms, window_start_column(time_ms, offset_ms, slide_ms) + size_ms
+    width_ms = int64_literal(slice_width_of(window))
+    return window_start_column(time_ms, offset_ms, width_ms) + width_ms, window_start_column(
         time_ms, offset_ms, size_ms
     ) + size_ms
 
 
-def late_columns(judged: JudgedBy | None) -> list[str]:
+def late_columns(judged: FiringTimeColumns | None) -> list[str]:
     """What `sliced` adds for records that some window may be late for: their place in arrival order, else null."""
     return [_LATE.format(name) for name in judged.position] if judged else []
 
 
-def sliced(window: FixedWindow, judged: JudgedBy | None) -> Step:
+def add_slices(window: FixedWindow, judged: FiringTimeColumns | None) -> Step:
     """Add `slice_ms`, and `late_columns`.
 
     Args:
         window: what slices are made for.
         judged: how lateness is told; None: nothing is late, or the record's fate says all.
     """
-    slice_ms = window_start_ms(F.col("event_time_ms"), long(window.offset_ms), long(slice_width_ms(window)))
+    slice_ms = window_start_column(
+        F.col("event_time_ms"), int64_literal(window.offset_ms), int64_literal(slice_width_of(window))
+    )
 
     def step(events: DataFrame) -> DataFrame:
         slices = events.withColumn(SLICE, slice_ms)
         if judged is None:
             return slices
-        earliest_ms, _ = ends_ms(window, F.col(SLICE))
+        earliest_ms, _ = window_end_columns(window, F.col(SLICE))
         is_late = judged.is_fired(F.greatest(judged.grid.number(earliest_ms), F.lit(0)))
         return slices.withColumns({_LATE.format(name): F.when(is_late, F.col(name)) for name in judged.position})
 
     return step
 
 
-def timing_in(judged: JudgedBy | None) -> Column:
+def timing_column(judged: FiringTimeColumns | None) -> Column:
     """Of a slice's records in the window that ends at `window_end_ms`: on_time, late, or expired."""
     if judged is None:
         return F.lit(Fate.ON_TIME)
@@ -90,28 +92,28 @@ EXPIRED = "expired"
 """In one window: the record came when that window was gone."""
 
 
-def saturated_sum_ms(value_ms: Column, allowed_lateness_ms: Column) -> Column:
+def saturating_sum_ms(value_ms: Column, allowed_lateness_ms: Column) -> Column:
     """`value + lateness`, +inf when that overflows: the cleanup time of a window."""
     overflows = value_ms > F.lit(MAX_MS) - allowed_lateness_ms
     return F.when(overflows, F.lit(MAX_MS)).otherwise(value_ms + allowed_lateness_ms)
 
 
-def fated(window: WindowColumns, allowed_lateness_ms: Column) -> Step:
+def add_fates(window: WindowColumns, allowed_lateness_ms: Column) -> Step:
     """Add `fate`: what became of the record, judged by the latest of its windows.
 
     Needs `event_time_ms` and `watermark_ms`.
     """
     if window.may_overflow:
         return lambda events: events.withColumn("fate", _wrapped_fate(window, allowed_lateness_ms))
-    _, end_ms = latest_window_ms(window)
+    _, end_ms = latest_window_start(window)
     max_timestamp_ms = end_ms - F.lit(1)
     watermark_ms = F.col("watermark_ms")
     is_in_hole = F.col("event_time_ms") >= end_ms
-    is_behind = saturated_sum_ms(F.col("event_time_ms"), allowed_lateness_ms) <= watermark_ms
+    is_behind = saturating_sum_ms(F.col("event_time_ms"), allowed_lateness_ms) <= watermark_ms
     fate = (
         F.when(is_in_hole, F.when(is_behind, F.lit(Fate.DROPPED)).otherwise(F.lit(Fate.UNASSIGNED)))
         .when(watermark_ms < max_timestamp_ms, F.lit(Fate.ON_TIME))
-        .when(watermark_ms < saturated_sum_ms(max_timestamp_ms, allowed_lateness_ms), F.lit(Fate.LATE))
+        .when(watermark_ms < saturating_sum_ms(max_timestamp_ms, allowed_lateness_ms), F.lit(Fate.LATE))
         .otherwise(F.lit(Fate.DROPPED))
     )
     return lambda events: events.withColumn("fate", fate)
@@ -119,15 +121,15 @@ def fated(window: WindowColumns, allowed_lateness_ms: Column) -> Step:
 
 def _wrapped_fate(window: WindowColumns, allowed_lateness_ms: Column) -> Column:
     """Near the limits of 64 bits a window may be gone at once though its record is not behind the watermark."""
-    windows, watermark_ms = wrapped_windows(window), F.col("watermark_ms")
+    windows, watermark_ms = wrapping_windows(window), F.col("watermark_ms")
 
     def is_kept(end_ms: Column) -> Column:
-        return watermark_ms < saturated_sum_ms(_wrapped_max_timestamp_ms(end_ms), allowed_lateness_ms)
+        return watermark_ms < saturating_sum_ms(_wrapped_max_timestamp_ms(end_ms), allowed_lateness_ms)
 
     latest_end_ms = F.array_max(F.transform(windows, lambda each: each.end_ms))
     latest_waits = watermark_ms < _wrapped_max_timestamp_ms(latest_end_ms)
     another_is_kept = F.exists(windows, lambda each: is_kept(each.end_ms))
-    is_behind = wrapped_sum(F.col("event_time_ms"), allowed_lateness_ms) <= watermark_ms
+    is_behind = wrapping_sum(F.col("event_time_ms"), allowed_lateness_ms) <= watermark_ms
     return (
         F.when(latest_waits, F.lit(Fate.ON_TIME))
         .when(another_is_kept, F.lit(Fate.LATE))
@@ -136,10 +138,10 @@ def _wrapped_fate(window: WindowColumns, allowed_lateness_ms: Column) -> Column:
 
 
 def _wrapped_max_timestamp_ms(end_ms: Column) -> Column:
-    return wrapped_difference(end_ms, long(1))
+    return wrapping_difference(end_ms, int64_literal(1))
 
 
-def timed(allowed_lateness_ms: Column, *, may_overflow: bool = False) -> Step:
+def add_timing(allowed_lateness_ms: Column, *, may_overflow: bool = False) -> Step:
     """Add `timing` per record and window: on_time, late, or expired.
 
     Needs `window_end_ms` and `watermark_ms`.
@@ -147,7 +149,7 @@ def timed(allowed_lateness_ms: Column, *, may_overflow: bool = False) -> Step:
     end_ms = F.col("window_end_ms")
     max_timestamp_ms = _wrapped_max_timestamp_ms(end_ms) if may_overflow else end_ms - F.lit(1)
     window_waits = F.col("watermark_ms") < max_timestamp_ms
-    window_is_kept = F.col("watermark_ms") < saturated_sum_ms(max_timestamp_ms, allowed_lateness_ms)
+    window_is_kept = F.col("watermark_ms") < saturating_sum_ms(max_timestamp_ms, allowed_lateness_ms)
     timing = (
         F.when(window_waits, F.lit(Fate.ON_TIME)).when(window_is_kept, F.lit(Fate.LATE)).otherwise(F.lit(EXPIRED))
     )

@@ -14,11 +14,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType
 
-from backstream.definition.aggregates import Parts, parts, recast
+from backstream.definition.aggregates import MergeableAggregate, mergeable_aggregate, with_cast_of
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class PartialAggregate:
     """One aggregate in steps, as SQL: `partial` and `merged_by` per column, and the value over merged columns."""
 
     name: str
@@ -29,10 +29,10 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Partials:
+class PartialAggregates:
     """Columns for each step of several aggregates."""
 
-    steps: tuple[Steps, ...]
+    steps: tuple[PartialAggregate, ...]
 
     @property
     def partial(self) -> list[Column]:
@@ -72,7 +72,7 @@ class Partials:
             yield from zip(step.columns, step.merged_by, strict=True)
 
 
-def partials(records: DataFrame, aggregates: Mapping[str, str]) -> Partials | None:
+def split_aggregates(records: DataFrame, aggregates: Mapping[str, str]) -> PartialAggregates | None:
     """The steps of these aggregates over such records, or None when one of them does not merge exactly.
 
     No job is run: only the types of the columns are looked at.
@@ -83,11 +83,11 @@ def partials(records: DataFrame, aggregates: Mapping[str, str]) -> Partials | No
     """
     found = [_steps(records, name, call) for name, call in aggregates.items()]
     known = tuple(step for step in found if step is not None)
-    return Partials(known) if len(known) == len(found) else None
+    return PartialAggregates(known) if len(known) == len(found) else None
 
 
-def _steps(records: DataFrame, name: str, call: str) -> Steps | None:
-    step = parts(call)
+def _steps(records: DataFrame, name: str, call: str) -> PartialAggregate | None:
+    step = mergeable_aggregate(call)
     if step is None:
         return None
     columns = _named(name, step)
@@ -103,12 +103,12 @@ def _steps(records: DataFrame, name: str, call: str) -> Steps | None:
     cast = "" if wanted == got else wanted.simpleString()
 
     def value(merged: Sequence[str]) -> str:
-        return recast(call, f"cast({step.value(merged)} as {cast})" if cast else step.value(merged))
+        return with_cast_of(call, f"cast({step.value(merged)} as {cast})" if cast else step.value(merged))
 
-    return Steps(name, tuple(columns), step.partial, step.merged_by, value)
+    return PartialAggregate(name, tuple(columns), step.partial, step.merged_by, value)
 
 
-def _named(name: str, step: Parts) -> list[str]:
+def _named(name: str, step: MergeableAggregate) -> list[str]:
     """Names that no aggregate can have: theirs never have two underscores in a row."""
     return [f"part__{name}__{number}" for number in range(len(step.partial))]
 
