@@ -366,18 +366,18 @@ class _History:
     def _leave(self, plan: Plan, files: dict[str, list[StagedFile]], published: Publication) -> None:
         """What a run leaves in its folder."""
         folder = plan.folder
-        plan.written()
+        plan.write()
         write_files_read(plan)
         for chunk in plan.chunks:
             fates = {"A": {"on_time": _EVENTS_BEFORE}}
             staged = {suffix: tuple(found) for suffix, found in files.items()} | {"quarantine": ()}
             manifest = Manifest(plan.run_id, chunk.chunk_id, "0", _EVENTS_BEFORE, fates, staged)
             manifest.write(folder.manifest(chunk.chunk_id))
-        for place in (folder.report, folder.audit):
+        for place in (folder.report, folder.audit_frame):
             place.hardlink_to(self._same / place.name)
         days = range(plan.since_ms, plan.until_ms, DAY_MS)
-        write_day_totals(folder.figures, [DayTotals(day, _WINDOWS, 40, 48, 48, 0, 0, 0) for day in days])
-        _audit(plan.run_id).write(folder.verdict)
+        write_day_totals(folder.day_totals, [DayTotals(day, _WINDOWS, 40, 48, 48, 0, 0, 0) for day in days])
+        _audit(plan.run_id).write(folder.audit_result)
         published.write(folder.publication)
 
     def _record(self, catalog: Catalog, plans: Sequence[tuple[Plan, Publication]]) -> None:

@@ -56,7 +56,7 @@ def _spread(events: DataFrame) -> DataFrame:
 def per_window(stream: EventFiles) -> int:
     """When each window of a minute fires and is gone."""
     window = Tumbling(MINUTE_MS)
-    return ours.thresholds(stream.all(), window, WindowGrid.of(window, SPAN), CLOCK, _NAMES).grid.count
+    return ours.thresholds(stream.all(), window, WindowGrid.from_window(window, SPAN), CLOCK, _NAMES).grid.count
 
 
 def per_tick(stream: EventFiles) -> int:

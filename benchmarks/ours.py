@@ -108,13 +108,13 @@ def replay(stream: EventFiles, window: FixedWindow | Session) -> DataFrame:
     """
     if isinstance(window, Session):
         return session_panes.session_panes(_sessions(_met(stream), window, is_replay=True))
-    judged = thresholds(stream.all(), window, _grid(window), CLOCK, SOURCE_PARTITIONS).bound(stream.spark)
+    judged = thresholds(stream.all(), window, _grid(window), CLOCK, SOURCE_PARTITIONS).as_columns(stream.spark)
     return _grouped(stream, window, lambda some, grouping: aggregation.aggregate_panes(some, grouping, judged))
 
 
 def _grid(window: FixedWindow) -> WindowGrid:
     """The windows of the day and of the one before it, where the first events and windows began."""
-    return WindowGrid.of(window, Interval(FIRST_DAY_MS - DAY_MS, FIRST_DAY_MS + DAY_MS))
+    return WindowGrid.from_window(window, Interval(FIRST_DAY_MS - DAY_MS, FIRST_DAY_MS + DAY_MS))
 
 
 def _grouped(
@@ -134,14 +134,14 @@ def _grouped(
             return found
     events = stream.all()
     shape = profile_events(events, rows, KEYS, slice_width_of(window))
-    return grouped(events, AggregationRequest(window, grid.bound(stream.spark), KEYS, AGGREGATES, shape))
+    return grouped(events, AggregationRequest(window, grid.as_columns(stream.spark), KEYS, AGGREGATES, shape))
 
 
 def thresholds(
     events: DataFrame, window: FixedWindow, grid: WindowGrid, clock: SourceClock, partitions: list[str]
 ) -> FiringTimes:
     """When each window fired and was gone, from a first pass over the stream."""
-    buckets = BucketGrid.of(window, EMISSION, ALLOWED_LATENESS_MS)
+    buckets = BucketGrid.from_window(window, EMISSION, ALLOWED_LATENESS_MS)
     of_files = events.withColumn(FILE_SIZE, F.col("_metadata.file_size"))
     index = ArrivalIndex(bucket_events(of_files, buckets, [FILE_SIZE]).toArrow())
     return firing_times_from_index.firing_times_from_index(
@@ -156,7 +156,7 @@ def _met(stream: EventFiles) -> DataFrame:
 
 
 def _sessions(events: DataFrame, window: Session, *, is_replay: bool) -> session_panes.Sessions:
-    columns = SessionColumns.of(window.gap_ms, ALLOWED_LATENESS_MS)
+    columns = SessionColumns.from_settings(window.gap_ms, ALLOWED_LATENESS_MS)
     these = session_panes.find_sessions(events, KEYS, columns, AGGREGATES, is_replay=is_replay)
     if not is_replay:
         return these

@@ -17,14 +17,14 @@ def _datasets_page(name: str) -> str:
     from backstream.pages import views
     from backstream.pages.store import PageStore
 
-    return views.overview_page(PageStore.of(Home.from_environment()), {f"backfill_{name}"}).html
+    return views.overview_page(PageStore.from_home(Home.from_environment()), {f"backfill_{name}"}).html
 
 
 def _windows_page(name: str) -> str:
     from backstream.pages import views
     from backstream.pages.store import PageStore
 
-    return views.windows_page(PageStore.of(Home.from_environment()), f"backfill_{name}", may_run=True).html
+    return views.windows_page(PageStore.from_home(Home.from_environment()), f"backfill_{name}", may_run=True).html
 
 
 def _restate_check(name: str) -> str:

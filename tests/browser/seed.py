@@ -143,11 +143,11 @@ def leave(
     home: Home, plan: Plan, frame: pd.DataFrame, status: Status, checks: Sequence[Check], at_ms: int
 ) -> None:
     """What a run leaves: plan, audit, figures, verdict, report, and its rows in the ledger."""
-    plan.written()
-    frame.to_parquet(plan.folder.audit, index=False)
-    write_day_totals(plan.folder.figures, compute_day_totals(frame, 0.5))
+    plan.write()
+    frame.to_parquet(plan.folder.audit_frame, index=False)
+    write_day_totals(plan.folder.day_totals, compute_day_totals(frame, 0.5))
     audit = Audit(plan.run_id, "window_audit", worst_verdict(checks), "seeded", tuple(checks))
-    audit.write(plan.folder.verdict)
+    audit.write(plan.folder.audit_result)
     plan.folder.report.write_text(
         f"<!doctype html><title>report</title><h1>Report of {plan.dataset}</h1>", "utf-8"
     )
@@ -240,12 +240,12 @@ def _flights(home: Home) -> None:
 def _running(home: Home, since_ms: int) -> None:
     """A run that is under way, as far as its files tell, and one that has left no sign for an hour."""
     plan = plan_of(home, "flights", since_ms, since_ms + 2 * DAY_MS, trigger="manual__running")
-    planned_s = plan.written().stat().st_mtime
+    planned_s = plan.write().stat().st_mtime
     (plan.folder.path / "chunks").mkdir()
     os.utime(plan.folder.plan, (planned_s - 60, planned_s - 60))
     os.utime(plan.folder.path / "chunks", (planned_s + 86_400, planned_s + 86_400))  # however slow the tests are
     dead = plan_of(home, "flights", FIRST_MS, FIRST_MS + DAY_MS, trigger="manual__interrupted")
-    dead.written()
+    dead.write()
     (dead.folder.path / "chunks").mkdir()
     for path, ago_s in (
         (dead.folder.plan, 7_200),

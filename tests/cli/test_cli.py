@@ -214,7 +214,7 @@ def test_local_days_are_planned_as_the_utc_days_that_hold_them_and_the_plan_reme
     (plan_file,) = tmp_path.glob("home/runs/clicks/*/plan.json")
     planned = Plan.read(plan_file)
     assert planned.local_days == LocalDays("America/New_York", "2024-03-10", "2024-03-11")
-    assert planned.range == planned.local_days.covering
+    assert planned.range == planned.local_days.utc_days
     assert result.stderr.startswith("notice: 2024-03-10 to 2024-03-11 in America/New_York is 2024-03-10T05:00Z to")
 
 

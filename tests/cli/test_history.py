@@ -337,7 +337,7 @@ def test_vacuum_refuses_a_grace_that_is_none(lake: Lake) -> None:
 def staged(lake: Lake, windows: dict[str, int], until: str = RANGE[1]) -> str:
     """A run that has staged everything and published nothing."""
     plan = lake.plan(RANGE[0], until, "staged")
-    plan.written()
+    plan.write()
     for manifest in lake.staged(plan, windows):
         manifest.write(plan.folder.manifest(manifest.chunk_id))
     return plan.run_id
@@ -347,7 +347,7 @@ def test_a_staged_run_can_still_be_published_after_a_diff(lake: Lake) -> None:
     lake.publish(*RANGE, FIRST)
     plan = lake.plan(*RANGE, "staged")
     manifests = lake.staged(plan, SECOND)
-    plan.written()
+    plan.write()
     for manifest in manifests:
         manifest.write(plan.folder.manifest(manifest.chunk_id))
     backstream("diff", plan.run_id)

@@ -347,7 +347,7 @@ def _mode(choice: str) -> str:
 def _ask_for(**params: Any) -> Any:
     from backstream.orchestration.params import RunParams
 
-    return RunParams.of(SOUND_FORM | params, [*SOUND_FORM, "mode", "delay", "chunk"], "reprocess_flights")
+    return RunParams.from_params(SOUND_FORM | params, [*SOUND_FORM, "mode", "delay", "chunk"], "reprocess_flights")
 
 
 def _asked() -> str:

@@ -82,7 +82,8 @@ def test_the_hash_depends_on_every_value(lines: Lines) -> None:
 )
 def test_counts_are_kept_for_windows_on_a_grid_whatever_the_kind(window: str, cells: Tumbling | Sliding) -> None:
     chunk = '"3d"'  # a multiple of all of these
-    assert parse_definition(written({"window": window, "backfill.chunk": chunk}), "clicks.toml").cells == cells
+    definition = parse_definition(written({"window": window, "backfill.chunk": chunk}), "clicks.toml")
+    assert definition.metric_windows == cells
 
 
 def fits_schema(content: Mapping[str, Any]) -> bool:

@@ -28,7 +28,7 @@ from backstream.eventtime.watermarks import Emission, EmissionModel, Topology, W
 
 def delays(*critical_ms: int, records: int | None = None) -> CriticalDelays:
     """One record per critical delay."""
-    return CriticalDelays.of(((each, 1) for each in critical_ms), records or len(critical_ms))
+    return CriticalDelays.from_counts(((each, 1) for each in critical_ms), records or len(critical_ms))
 
 
 def advice(
@@ -106,14 +106,18 @@ def test_a_share_is_the_decimal_that_was_written() -> None:
 def test_records_to_which_it_never_happens_count_as_spared() -> None:
     found = delays(30, 20, records=200)
 
-    assert (found.spared_share(0), found.spared_share(21), found.spared_share(31)) == (0.99, 0.995, 1.0)
+    assert (found.unaffected_share(0), found.unaffected_share(21), found.unaffected_share(31)) == (
+        0.99,
+        0.995,
+        1.0,
+    )
     assert (found.smallest_delay_ms(0.99), found.smallest_delay_ms(0.995)) == (0, 21)
-    assert delays(records=0).spared_share(0) == 1.0
+    assert delays(records=0).unaffected_share(0) == 1.0
 
 
 @given(st.lists(st.integers(-60, 600), max_size=40), st.integers(0, 70))
 def test_counts_in_steps_are_exact_at_every_step(critical_ms: list[int], steps: int) -> None:
-    rounded = CriticalDelays.of(((each // 10 * 10, 1) for each in critical_ms), len(critical_ms), 10)
+    rounded = CriticalDelays.from_counts(((each // 10 * 10, 1) for each in critical_ms), len(critical_ms), 10)
     exact = delays(*critical_ms)
 
     assert rounded.affected(10 * steps) == exact.affected(10 * steps)
@@ -125,7 +129,7 @@ def test_counts_in_steps_are_exact_at_every_step(critical_ms: list[int], steps: 
 
 @given(st.lists(st.integers(-500, 500), min_size=1, max_size=40))
 def test_the_normal_distribution_has_the_mean_and_deviation_of_lateness(lateness_ms: list[int]) -> None:
-    normal = NormalDistribution.fitted(delays(*(each - 1 for each in lateness_ms)))
+    normal = NormalDistribution.from_quantiles(delays(*(each - 1 for each in lateness_ms)))
 
     assert normal.mean_ms == pytest.approx(fmean(lateness_ms))
     assert normal.deviation_ms == pytest.approx(pstdev(lateness_ms))

@@ -32,26 +32,28 @@ def interval(start: str, end: str) -> Interval:
 def test_a_local_day_begins_and_ends_when_clocks_say_so(
     since: str, until: str, zone: str, start: str, end: str
 ) -> None:
-    assert LocalDays.of(since, until, zone).exact == interval(start, end)
+    assert LocalDays.from_dates(since, until, zone).instants == interval(start, end)
 
 
 def test_the_utc_days_that_hold_it_are_run() -> None:
-    assert LocalDays.of("2024-03-10", "2024-03-11", NEW_YORK).covering == interval("2024-03-10", "2024-03-12")
-    assert LocalDays.of("2024-07-01", "2024-07-02", "Asia/Kolkata").covering == interval(
+    assert LocalDays.from_dates("2024-03-10", "2024-03-11", NEW_YORK).utc_days == interval(
+        "2024-03-10", "2024-03-12"
+    )
+    assert LocalDays.from_dates("2024-07-01", "2024-07-02", "Asia/Kolkata").utc_days == interval(
         "2024-06-30", "2024-07-02"
     )
-    assert LocalDays.of("2024-07-01", "2024-07-02", "UTC").covering == interval("2024-07-01", "2024-07-02")
+    assert LocalDays.from_dates("2024-07-01", "2024-07-02", "UTC").utc_days == interval("2024-07-01", "2024-07-02")
 
 
 def test_instants_that_are_midnights_there_mean_the_same_days() -> None:
-    by_date = LocalDays.of("2024-03-10", "2024-03-11", NEW_YORK)
+    by_date = LocalDays.from_dates("2024-03-10", "2024-03-11", NEW_YORK)
 
-    assert LocalDays.of("2024-03-10T00:00-05:00", "2024-03-11T04:00:00Z", NEW_YORK) == by_date
+    assert LocalDays.from_dates("2024-03-10T00:00-05:00", "2024-03-11T04:00:00Z", NEW_YORK) == by_date
     assert [(day, each.end_ms - each.start_ms) for day, each in by_date.days()] == [("2024-03-10", 23 * HOUR_MS)]
 
 
 def test_what_is_run_is_said_with_the_days_on_which_clocks_change() -> None:
-    assert LocalDays.of("2024-03-09", "2024-03-11", NEW_YORK).told == (
+    assert LocalDays.from_dates("2024-03-09", "2024-03-11", NEW_YORK).describe == (
         "2024-03-09 to 2024-03-11 in America/New_York is 2024-03-09T05:00Z to 2024-03-11T04:00Z, "
         "2024-03-10 has 23 h; whole UTC days are run: 2024-03-09T00:00Z to 2024-03-12T00:00Z"
     )
@@ -60,7 +62,7 @@ def test_what_is_run_is_said_with_the_days_on_which_clocks_change() -> None:
 @pytest.mark.parametrize("zone", ["New York", "", "America", "../etc/passwd", "/etc/passwd", "a\0b"])
 def test_a_zone_that_does_not_exist_is_named(zone: str) -> None:
     with pytest.raises(SpecError) as raised:
-        LocalDays.of("2024-03-10", "2024-03-11", zone)
+        LocalDays.from_dates("2024-03-10", "2024-03-11", zone)
 
     assert str(raised.value) == (
         f"time zone must be the name of an IANA zone such as America/New_York, got {zone!r}"
@@ -69,7 +71,7 @@ def test_a_zone_that_does_not_exist_is_named(zone: str) -> None:
 
 def test_an_end_that_is_no_midnight_there_is_refused_with_the_one_of_its_day() -> None:
     with pytest.raises(SpecError) as raised:
-        LocalDays.of("2024-03-10", "2024-03-11T00:00Z", NEW_YORK)
+        LocalDays.from_dates("2024-03-10", "2024-03-11T00:00Z", NEW_YORK)
 
     assert str(raised.value) == (
         "until 2024-03-11T00:00Z is not a midnight in America/New_York\n\n"
@@ -79,6 +81,6 @@ def test_an_end_that_is_no_midnight_there_is_refused_with_the_one_of_its_day() -
 
 def test_a_range_without_a_day_is_refused() -> None:
     with pytest.raises(SpecError, match="the range is empty"):
-        LocalDays.of("2024-03-10", "2024-03-10", NEW_YORK)
+        LocalDays.from_dates("2024-03-10", "2024-03-10", NEW_YORK)
     with pytest.raises(SpecError, match="`since` is after `until`"):
-        LocalDays.of("2024-03-10", "2024-03-09", NEW_YORK)
+        LocalDays.from_dates("2024-03-10", "2024-03-09", NEW_YORK)

@@ -26,7 +26,7 @@ def started(plan: Plan, manifests: Sequence[Manifest], *options: str) -> subproc
     """A process that publishes the plan."""
     for manifest in manifests:
         manifest.write(plan.folder.manifest(manifest.chunk_id))
-    command = [sys.executable, str(PUBLISHER), str(plan.written()), *options]
+    command = [sys.executable, str(PUBLISHER), str(plan.write()), *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -160,7 +160,7 @@ def test_a_run_behind_an_expired_snapshot_is_refused(lake: Lake) -> None:
 
 def test_a_run_that_never_published_is_told_from_one_that_nobody_knows(lake: Lake) -> None:
     plan = lake.plan(*DAY)
-    plan.written()
+    plan.write()
 
     with pytest.raises(LedgerError) as planned:
         roll_back_run(lake.home, plan.run_id)

@@ -39,7 +39,7 @@ WEEK_MS = 7 * DAY_MS
 
 def place() -> str:
     """Bucket and prefix of the test's warehouse."""
-    return Warehouse.of(Home(Path("nowhere"))).shown.removeprefix("s3://")
+    return Warehouse.from_home(Home(Path("nowhere"))).shown.removeprefix("s3://")
 
 
 def data_files(s3: Store, run_id: str = "") -> set[str]:
@@ -284,7 +284,7 @@ def test_an_address_that_is_none_is_not_told_for_a_key_may_be_in_it(
 ) -> None:
     monkeypatch.setenv(WAREHOUSE_VARIABLE, address)
 
-    assert refusal(lambda: Warehouse.of(Home(tmp_path)), SetupError) == (
+    assert refusal(lambda: Warehouse.from_home(Home(tmp_path)), SetupError) == (
         "the warehouse's address must be a folder or s3://bucket/prefix (BACKSTREAM_WAREHOUSE)\n\n"
         "hint: BACKSTREAM_WAREHOUSE='s3://bucket/prefix?region=eu-central-1'"
     )
@@ -296,7 +296,7 @@ def test_an_address_says_all_that_the_store_has_to_know(tmp_path: Path, monkeypa
 
     def told(address: str) -> tuple[str, dict[str, str]]:
         monkeypatch.setenv(WAREHOUSE_VARIABLE, address)
-        found = Warehouse.of(Home(tmp_path))
+        found = Warehouse.from_home(Home(tmp_path))
         assert "secret" not in repr(found)
         return found.location, dict(found.properties)
 

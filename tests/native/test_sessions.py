@@ -128,7 +128,7 @@ class Run:
             keys=["key"],
             aggregates=AGGREGATES,
             deduplicate_on=(),
-            met=self._met() if self._is_replay else None,
+            watermarks=self._met() if self._is_replay else None,
             stretch=stretch,
             files=files,
             cells=self._cells,

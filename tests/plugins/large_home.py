@@ -44,12 +44,12 @@ def fill(home: Home, definitions: Path, left: str) -> None:
     (home.data / "flights").mkdir(parents=True)
     pq.write_table(pa.table({"at": events}), home.data / "flights" / "a.parquet")
     published = plan_of(home, "flights", FIRST_MS, FIRST_MS + 28 * DAY_MS, trigger="published")
-    published.written()
+    published.write()
     published.folder.report.write_text("<p>the report", encoding="utf-8")
     record_run(home, run_row(published, Status.PUBLISHED, (1, 2)))
     running, dry = _of_days("running"), _of_days("dry")
     for plan in (running, dry):
-        replace(plan, home=str(home.path)).written()
+        replace(plan, home=str(home.path)).write()
     _finish(replace(running, home=str(home.path)))
     for file in home.path.glob("runs/flights/*/plan.json"):
         file.write_text(left, encoding="utf-8")

@@ -393,8 +393,8 @@ NEW_YORK = ZoneInfo("America/New_York")
 @pytest.mark.parametrize(("day", "hours"), [("2013-03-09", 24), ("2013-03-10", 23), ("2013-11-03", 25)])
 def test_a_run_that_was_asked_for_by_a_local_day_expects_the_windows_of_that_day(day: str, hours: int) -> None:
     following = date.fromisoformat(day) + timedelta(days=1)
-    asked = LocalDays.of(day, following.isoformat(), NEW_YORK.key)
-    since, until = (instant_text(each) for each in (asked.covering.start_ms, asked.covering.end_ms))
+    asked = LocalDays.from_dates(day, following.isoformat(), NEW_YORK.key)
+    since, until = (instant_text(each) for each in (asked.utc_days.start_ms, asked.utc_days.end_ms))
 
     frame = audit_frame(plan(since, until), definition(partitions=["a"]), metrics().iloc[:0])
 

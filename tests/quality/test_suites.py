@@ -111,7 +111,7 @@ def test_a_sound_entry_becomes_a_check_with_its_limits_filled_in(tmp_path: Path)
     (entry,) = load_suite("mine", suite_of(tmp_path, ENTRY)).entries
 
     assert (entry.position, entry.frame, entry.severity) == (1, "windows", "critical")
-    assert entry.resolved({"late_ratio_fail": 0.25}) == {"column": "late_ratio", "max_value": 0.25}
+    assert entry.with_parameters({"late_ratio_fail": 0.25}) == {"column": "late_ratio", "max_value": 0.25}
 
 
 def test_the_parameters_of_a_definition_are_those_that_suites_may_name() -> None:

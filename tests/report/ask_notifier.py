@@ -50,10 +50,10 @@ def judged(home: Path, found: Audit | None) -> Path:
     """A run that has come as far as its audit, or not so far."""
     plan: Plan = replace(PLAN, home=str(home), definition=DEFINITION.model_dump(mode="json"))
     if found:
-        found.write(plan.folder.verdict)
+        found.write(plan.folder.audit_result)
     if found and found.verdict is Verdict.WARN:
         PUBLICATION.write(plan.folder.publication)
-    return plan.written()
+    return plan.write()
 
 
 def main(folder: Path) -> None:

@@ -38,7 +38,7 @@ def test_the_sentence_of_a_run_that_was_never_judged_says_so() -> None:
 
 
 def test_markdown_has_the_checks_that_did_not_pass_with_their_windows() -> None:
-    text = brief(audit(Verdict.FAIL, PASSED, MISSING, LATE), known=RunContext(changed=CHANGED)).markdown()
+    text = brief(audit(Verdict.FAIL, PASSED, MISSING, LATE), known=RunContext(changes=CHANGED)).markdown()
 
     assert text.startswith(
         "### ❌ clicks, 1 Mar 2026 to 4 Mar 2026\n\n3 of 192 windows have no event.\n\n**Nothing"

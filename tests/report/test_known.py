@@ -82,7 +82,7 @@ CHANGED = ChangeSummary(
 
 
 def test_what_changed_is_told_with_the_largest_difference_first() -> None:
-    html = section(page(RunContext(changed=CHANGED)), "changed")
+    html = section(page(RunContext(changes=CHANGED)), "changed")
     seen = text(f"<section{html}</section>")
 
     assert "1 row added, 0 rows removed, 1,250 rows changed against version 3" in seen
@@ -95,7 +95,7 @@ def test_what_changed_is_told_with_the_largest_difference_first() -> None:
 
 def test_a_run_that_is_not_published_tells_what_it_would_change() -> None:
     assert "What would change in the published table" in text(
-        page(RunContext(changed=replace(CHANGED, is_published=False)))
+        page(RunContext(changes=replace(CHANGED, is_published=False)))
     )
 
 
@@ -103,12 +103,12 @@ def test_a_run_that_changes_nothing_says_so() -> None:
     nothing = replace(CHANGED, windows={"added": 0, "removed": 0, "changed": 0}, aggregates=(), old_runs={})
 
     assert "Nothing changed: every row of the range has the values it had." in text(
-        page(RunContext(changed=nothing))
+        page(RunContext(changes=nothing))
     )
 
 
 def test_what_cannot_be_compared_says_why() -> None:
-    known = RunContext(why_not={"changed": "the snapshot of run cli.old was expired"})
+    known = RunContext(unavailable={"changed": "the snapshot of run cli.old was expired"})
 
     assert "Nothing to compare: the snapshot of run cli.old was expired." in text(page(known))
 
@@ -175,7 +175,7 @@ def test_delays_of_any_size_are_drawn() -> None:
 
 
 def test_delays_that_are_not_known_say_why() -> None:
-    known = RunContext(why_not={"delays": "no arrival time was recorded"})
+    known = RunContext(unavailable={"delays": "no arrival time was recorded"})
 
     assert "How long records took to arrive is not shown: no arrival time was recorded." in text(page(known))
 

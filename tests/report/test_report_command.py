@@ -36,7 +36,7 @@ def published(folder: Path, definition: Path, clicks: list[Click]) -> Plan:
     publish_counts(plan, clicks)
     check = Check("counted once", "expect", Severity.CRITICAL, CheckOutcome.WARN, "all do")
     audit = Audit(plan.run_id, "window_audit", Verdict.WARN, "a sentence", (check,))
-    audit.write(plan.folder.verdict)
+    audit.write(plan.folder.audit_result)
     record_checks(home_of(plan), plan.dataset, audit)
     record_run(home_of(plan), ledger_row(plan, Status.PUBLISHED, audit, len(clicks)))
     return plan

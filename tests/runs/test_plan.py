@@ -45,7 +45,7 @@ def plan_in(folder: Path) -> Plan:
 def test_a_plan_reads_back_as_it_was_written(tmp_path: Path) -> None:
     plan = plan_in(tmp_path)
 
-    file = plan.written()
+    file = plan.write()
 
     assert file == tmp_path / "runs" / "clicks" / plan.run_id / "plan.json"
     assert Plan.read(file) == plan
@@ -53,15 +53,15 @@ def test_a_plan_reads_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_the_same_plan_is_the_same_file(tmp_path: Path) -> None:
-    first = plan_in(tmp_path).written()
+    first = plan_in(tmp_path).write()
     content = first.read_bytes()
 
-    assert plan_in(tmp_path).written() == first
+    assert plan_in(tmp_path).write() == first
     assert first.read_bytes() == content
 
 
 def test_a_plan_is_written_whole_or_not_at_all_and_leaves_no_draft(tmp_path: Path) -> None:
-    file = plan_in(tmp_path).written()
+    file = plan_in(tmp_path).write()
 
     assert sorted(each.name for each in file.parent.iterdir()) == ["plan.json", "run.json"]
 
@@ -115,7 +115,7 @@ def a_key_is_gone(content: dict[str, Any]) -> None:
 def test_a_plan_that_was_changed_by_hand_is_refused(
     tmp_path: Path, change: Callable[[dict[str, Any]], None]
 ) -> None:
-    file = plan_in(tmp_path).written()
+    file = plan_in(tmp_path).write()
     content = json.loads(file.read_text())
     change(content)
     file.write_text(json.dumps(content))
@@ -162,7 +162,7 @@ def test_a_file_that_holds_no_plan_is_named(tmp_path: Path, text: str | None, sa
 def test_what_lists_of_runs_show_of_a_plan_lies_beside_it(tmp_path: Path) -> None:
     plan = plan_in(tmp_path)
 
-    plan.written()
+    plan.write()
 
     assert PlanSummary.read(plan.folder.summary) == PlanSummary(
         dataset="clicks",
@@ -200,7 +200,7 @@ def test_thousands_of_chunks_over_a_hundred_files_are_a_small_plan(tmp_path: Pat
     )
     plan = replace(plan_in(tmp_path), inputs=inputs, chunks=chunks, until_ms=3_000 * DAY_MS)
 
-    file = plan.written()
+    file = plan.write()
 
     assert Plan.read(file) == plan
     assert file.stat().st_size < 200_000

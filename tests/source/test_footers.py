@@ -21,7 +21,7 @@ def both(folder: Path, text: str = CLICKS) -> tuple[FileInspection, FileInspecti
     home = Home(folder / "home")
     definition = resolve_paths(load_definition(write_definition(folder, text)), home)
     found = list_source_files(definition.source, "here")
-    return load_footers(found, definition, home).inspected(), inspect_files(found, definition.timed_source)
+    return load_footers(found, definition, home).inspect(), inspect_files(found, definition.timed_source)
 
 
 def click(day: int, page: str = "home") -> tuple[object, ...]:

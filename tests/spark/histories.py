@@ -110,7 +110,7 @@ class Expected:
 
     def __init__(self, history: Sequence[Row], definition: Definition, interval: Interval) -> None:
         """Play the whole history, then keep what belongs to the range."""
-        self.interval, self.window, self.cells = interval, definition.window.spec(), definition.cells
+        self.interval, self.window, self.cells = interval, definition.window.spec(), definition.metric_windows
         if definition.time != "event":
             history = [(row[1], *row[1:]) for row in history]
         arrived = sorted(history, key=lambda row: (row[1], row[3], row[2]))

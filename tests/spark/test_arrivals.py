@@ -51,8 +51,8 @@ def folder_of(folder: Path) -> IndexFolder:
     definition = parse_definition(content(folder), "test")
     window = definition.window.spec()
     assert not hasattr(window, "gap_ms")
-    buckets = BucketGrid.of(window, definition.watermark.spec(), definition.lateness.allowed)
-    return IndexFolder.of(folder / "home", definition.name, definition.read_by, buckets)
+    buckets = BucketGrid.from_window(window, definition.watermark.spec(), definition.lateness.allowed)
+    return IndexFolder.from_source(folder / "home", definition.name, definition.read_by, buckets)
 
 
 def paths_in(batch: Path) -> set[str]:
@@ -75,7 +75,7 @@ def test_a_file_is_read_once_and_a_new_one_when_it_is_there(spark: SparkSession,
     days_of = [f"arrival_day=2024-03-0{day}" for day in (1, 2, 3)]
     # Both earlier files were written anew, so they are other files now; in the index they are there twice.
     assert (paths_in(batch), paths_in(fresh)) == (set(days_of[:2]), set(days_of))
-    assert sum(ArrivalIndex.of(folder, plan.inputs).rows["events"].to_pylist()) == len(first)
+    assert sum(ArrivalIndex.from_folder(folder, plan.inputs).rows["events"].to_pylist()) == len(first)
 
 
 def test_rows_are_in_the_buckets_that_the_grid_says(spark: SparkSession, tmp_path: Path) -> None:

@@ -82,12 +82,12 @@ def wrongly_met(chance: random.Random) -> tuple[list[Record], int]:
     interval = Interval(start_ms, start_ms + chance.choice([20, 100]))
     buckets = BucketGrid(60, 0, 0, width_ms)
 
-    part = StreamSlice.of(index_of(records, width_ms), interval, buckets, emission, clock)
+    part = StreamSlice.from_index(index_of(records, width_ms), interval, buckets, emission, clock)
     read = [record for record in records if record.arrival_time_ms // width_ms in part.buckets]
 
     whole = timeline_of_maxima(cells_of(records, clock), emission, clock, PARTITIONS)
     found = timeline_of_maxima(
-        part.joined(cells_of(read, clock), range(clock.last_tick + 1)), emission, clock, PARTITIONS
+        part.with_prefix(cells_of(read, clock), range(clock.last_tick + 1)), emission, clock, PARTITIONS
     )
     assert {str(record.arrival_time_ms // 100) for record in read} <= part.paths
     wrong = [each for each in inside(records, interval) if not same(each, clock, whole, found)]
@@ -117,11 +117,11 @@ def test_what_the_last_tick_saw_is_read_even_some_buckets_back() -> None:
     clock, emission = SourceClock(2, 40, 100), Emission(WatermarkStrategy(StrategyKind.MONOTONOUS, 0, 40))
     records = [Record(2, 0, "", 1), Record(41, 0, "", 1_000), Record(44, 0, "", 900), Record(70, 0, "", 7)]
 
-    part = StreamSlice.of(index_of(records, 5), Interval(7, 8), BucketGrid(60, 0, 0, 5), emission, clock)
+    part = StreamSlice.from_index(index_of(records, 5), Interval(7, 8), BucketGrid(60, 0, 0, 5), emission, clock)
     read = [record for record in records if record.arrival_time_ms // 5 in part.buckets]
 
     found = timeline_of_maxima(
-        part.joined(cells_of(read, clock), range(clock.last_tick + 1)), emission, clock, ["a"]
+        part.with_prefix(cells_of(read, clock), range(clock.last_tick + 1)), emission, clock, ["a"]
     )
     assert found.at_block(pa.array([1]).to_numpy()).tolist() == [999]  # the tick at 42 came between the two
 
@@ -138,7 +138,7 @@ def test_a_session_late_in_a_long_history_is_replayed_without_reading_all_of_it(
     parts = []
 
     def noted(*told: object) -> StreamSlice:
-        parts.append(StreamSlice.of(*told))  # type: ignore[arg-type]
+        parts.append(StreamSlice.from_index(*told))  # type: ignore[arg-type]
         return parts[-1]
 
     monkeypatch.setattr(resolve, "Part", type("Noted", (), {"of": staticmethod(noted)}))
@@ -146,6 +146,6 @@ def test_a_session_late_in_a_long_history_is_replayed_without_reading_all_of_it(
 
     (part,) = parts
     assert len(part.buckets) < 24 * 6
-    assert part.before.num_rows > 24 * 3
+    assert part.prefix_rows.num_rows > 24 * 3
     assert fates(manifests) == expected.fates()
     assert panes(manifests) == expected.values()

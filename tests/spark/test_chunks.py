@@ -151,10 +151,10 @@ def test_slices_of_a_large_chunk_are_exchanged_once_and_grouped_by_as_many_tasks
     monkeypatch.setattr("backstream.spark.windows.aggregation.GROUPED_AT_ONCE", 60)
     monkeypatch.setattr("backstream.spark.windows.aggregation.WORTHWHILE", 1_000)  # hardly any two in one slice
     monkeypatch.setattr("backstream.spark.windows.aggregation.HOT", 1)
-    work = ChunkGroup.of(spark, plan, plan.chunks)
+    work = ChunkGroup.from_plan(spark, plan, plan.chunks)
 
     results = window_results(work, DataFrame.cache)
-    grouped = results.values(results.records().known)
+    grouped = results.values(results.records().columns)
 
     tasks = -(-work.expected_events // 60)
     assert tasks > 1
@@ -218,7 +218,7 @@ def test_a_plan_spells_out_nothing_that_the_next_chunk_has_otherwise(
     write_history(tmp_path / "data", random_history(seed=3, rows=50))
     content = definition_of(tmp_path / "data", window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.REPLAY, since=1, until=3)
-    work = ChunkGroup.of(spark, plan, plan.chunks[:1])
+    work = ChunkGroup.from_plan(spark, plan, plan.chunks[:1])
     results = window_results(work, DataFrame.cache)
     known, tallied, _, *_ = results.records()
     values = results.values(known)
@@ -239,7 +239,7 @@ def test_no_column_of_a_source_can_be_hidden_by_one_that_a_run_adds(
     content = definition_of(tmp_path / "data", window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
 
-    known = window_results(ChunkGroup.of(spark, plan, plan.chunks), DataFrame.cache).records().known
+    known = window_results(ChunkGroup.from_plan(spark, plan, plan.chunks), DataFrame.cache).records().columns
 
     assert set(known.columns) - WORKING_COLUMNS == {"key", "value", "origin", "seq"}  # the source's own
 
@@ -267,11 +267,11 @@ def test_no_python_runs_in_the_plan_of_a_replay(spark: SparkSession, tmp_path: P
     plan = planned(
         tmp_path, definition_of(tmp_path / "data", window=WINDOWS["sliding"]), Mode.REPLAY, since=0, until=1
     )
-    work = ChunkGroup.of(spark, plan, plan.chunks[:1])
+    work = ChunkGroup.from_plan(spark, plan, plan.chunks[:1])
 
     window = Sliding(3 * HOUR_MS, HOUR_MS)
     results = FixedWindows(work, window, resolve_lateness(work, window))
-    known = results.records().known
+    known = results.records().columns
     wanted = results.values(known)
 
     physical = physical_plan(wanted)

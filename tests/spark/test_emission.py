@@ -103,7 +103,7 @@ def test_many_rises_between_ticks_are_found_by_sorting(
     theirs = compute_watermarks(records, emission, clock, range(2 + len(silent)))
     assert [row.watermark_ms for row in met] == theirs.in_force_ms
     assert heard.all_rises_ms().tolist() == [event.watermark_ms for event in theirs.events]
-    assert heard.most_in_block() > 3
+    assert heard.max_rises_per_tick() > 3
 
 
 def cells_of(records: list[Record], clock: SourceClock) -> pa.Table:
@@ -146,9 +146,11 @@ def test_a_time_lag_is_heard_without_listing_its_ticks(
         asked = np.array([chance.randrange(-100, 12_000) for _ in range(20)])
         numbers = [bisect_left(rises, each) for each in asked.tolist()]
         visible = [clock.ticks_before(event.at_ms) for event in theirs.events[:-1]] + [MAX_MS]
-        assert ours.block_reaching(asked).tolist() == [visible[number] for number in numbers]
-        assert ours.listed().first_reaching(asked).tolist() == numbers
-        assert ours.at_firing_ms(asked).tolist() == [rises[bisect_left(rises, each)] for each in asked.tolist()]
+        assert ours.first_tick_at(asked).tolist() == [visible[number] for number in numbers]
+        assert ours.expand().first_rise_at(asked).tolist() == numbers
+        assert ours.watermark_at_firing_ms(asked).tolist() == [
+            rises[bisect_left(rises, each)] for each in asked.tolist()
+        ]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def test_years_of_a_time_lag_take_no_time() -> None:
     heard = on_spark.timeline_of_maxima(cells_of(records, clock), emission, clock, ["0"])
 
     assert heard.at_block(np.array([0, 1, 8_499_999_999])).tolist() == [MIN_MS, 193, 1_699_999_999_793]
-    assert heard.at_firing_ms(np.array([1_000_000_000])).tolist() == [1_000_000_193]
+    assert heard.watermark_at_firing_ms(np.array([1_000_000_000])).tolist() == [1_000_000_193]
     with pytest.raises(SpecError, match="8,500,000,000 rises are too many to list"):
         heard.all_rises_ms()
 

@@ -169,7 +169,7 @@ def heard_here(
     told = [
         row
         for rows in groups.values()
-        for row in user_generators._Partition.of(  # noqa: SLF001 - the half that workers run
+        for row in user_generators._Partition.from_names(  # noqa: SLF001 - the half that workers run
             new_generator, emission, clock, sorted({str(row["source_partition"]) for row in rows})
         ).play(pa.Table.from_pylist(rows))
     ]

@@ -80,8 +80,8 @@ def test_the_index_tells_when_each_window_fires_and_is_gone(seed: int) -> None:
     lateness_ms = chance.choice([0, 3, 10, 45])
     last_ms = records[-1].arrival_time_ms if records else 100
     clock = SourceClock(chance.randint(-60, 60), emission.strategy.interval_ms, last_ms)
-    grid = WindowGrid.of(window, Interval(-100, max(last_ms, 0) + 100))
-    buckets = BucketGrid.of(window, emission, lateness_ms)
+    grid = WindowGrid.from_window(window, Interval(-100, max(last_ms, 0) + 100))
+    buckets = BucketGrid.from_window(window, emission, lateness_ms)
     heard = compute_watermarks(records, emission, clock, range(len(PARTITIONS)))
 
     found = firing_times_from_index.firing_times_from_index(
@@ -95,4 +95,4 @@ def test_the_index_tells_when_each_window_fires_and_is_gone(seed: int) -> None:
 
     ends_ms = grid.ends_ms.tolist()
     assert found.fired.arrival_time_ms.tolist() == [reached(end_ms - 1) for end_ms in ends_ms]
-    assert found.gone.arrival_time_ms.tolist() == [reached(end_ms - 1 + lateness_ms) for end_ms in ends_ms]
+    assert found.cleaned_up.arrival_time_ms.tolist() == [reached(end_ms - 1 + lateness_ms) for end_ms in ends_ms]

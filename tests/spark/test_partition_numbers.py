@@ -96,7 +96,7 @@ def test_an_unreadable_record_of_one_has_no_place_in_the_index(spark: SparkSessi
     with_hole = pa.concat_arrays([pa.nulls(1, times.type), times.slice(1)])
     pq.write_table(table.set_column(0, "happened_at", with_hole), file)
     plan = planned(tmp_path, definition(tmp_path / "data", "tumbling"), Mode.REPLAY, since=0, until=3)
-    work = ChunkGroup.of(spark, plan, plan.chunks)
+    work = ChunkGroup.from_plan(spark, plan, plan.chunks)
 
     index = extend_index(spark, work.definition, plan.inputs, folder_of(tmp_path, work), work.schema)
 
@@ -113,7 +113,7 @@ def test_text_is_made_of_them_only_when_they_are_grouped(
     content = definition(tmp_path / "data", "tumbling")
     content["source"]["deduplicate_on"] = []  # to find copies, rows are moved as they are
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    work = ChunkGroup.of(spark, plan, plan.chunks)
+    work = ChunkGroup.from_plan(spark, plan, plan.chunks)
 
     _, *below = physical_plan(grouped(work, grouping)).split("HashAggregate")
 
@@ -124,17 +124,17 @@ def test_text_is_made_of_them_only_when_they_are_grouped(
 def buckets_of(work: ChunkGroup) -> BucketGrid:
     window = work.definition.window.spec()
     assert not isinstance(window, Session)
-    return BucketGrid.of(window, work.emission, work.definition.lateness.allowed)
+    return BucketGrid.from_window(window, work.emission, work.definition.lateness.allowed)
 
 
 def folder_of(home: Path, work: ChunkGroup) -> IndexFolder:
-    return IndexFolder.of(home / "index", work.definition.name, work.definition.read_by, buckets_of(work))
+    return IndexFolder.from_source(home / "index", work.definition.name, work.definition.read_by, buckets_of(work))
 
 
 def grouped(work: ChunkGroup, grouping: str) -> DataFrame:
     if grouping == "metrics":
         results = window_results(work, DataFrame.cache)
-        return results.counts(results.records().known).rows
+        return results.counts(results.records().columns).rows
     if grouping == "watermarks":
-        return compress_events(work.recorded.all(), ClockColumns.of(work.clock), (), work.emission)
+        return compress_events(work.recorded.all(), ClockColumns.from_clock(work.clock), (), work.emission)
     return bucket_events(work.recorded.all(), buckets_of(work), ())

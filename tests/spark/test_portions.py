@@ -90,7 +90,7 @@ def test_watermarks_merged_stretch_by_stretch_are_those_of_all_ticks_together(se
         cuts = sorted(chance.randint(0, last_block) for _ in range(chance.randint(0, 6)))
         for start, stop in pairwise([0, *cuts, clock.last_tick + 1]):
             is_inside = [start <= block < stop for block in cells["block"].to_pylist()]
-            found.append(merge.until(stop, cells.filter(pa.array(is_inside))))
+            found.append(merge.advance_to(stop, cells.filter(pa.array(is_inside))))
 
         expected_ms, ticks = (each.tolist() for each in merge_maxima(cells, emission, clock, partitions))
         assert [value for each, _ in found for value in each.tolist()] == expected_ms, f"{number} of seed {seed}"
@@ -106,7 +106,7 @@ def test_the_watermarks_are_those_of_the_whole_stream(
     write_history(tmp_path / "data", random_history(seed=7, rows=300))
     content = definition_of(tmp_path / "data", window=WINDOWS["session"], **STREAMS.get(stream, {}))
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    work = ChunkGroup.of(spark, plan, plan.chunks)
+    work = ChunkGroup.from_plan(spark, plan, plan.chunks)
     monkeypatch.setattr(module, "most_cells", lambda _: 100)
 
     found = timeline_of_files(work.recorded, work.emission, work.clock, ["silent"])

@@ -53,7 +53,7 @@ def cuts(stream: Stream, seed: int, many: int) -> list[Interval]:
 
 def chunked(events: DataFrame, stream: Stream, pieces: list[Interval], *, is_replay: bool) -> list[Sessions]:
     """The sessions of each piece, from no more events than its halo says."""
-    window = SessionColumns.of(stream.gap_ms, stream.allowed_lateness_ms)
+    window = SessionColumns.from_settings(stream.gap_ms, stream.allowed_lateness_ms)
     made = []
     for owned in pieces:
         reads = find_halo(between(events), ["key"], stream.gap_ms, owned, is_replay=is_replay)
@@ -70,7 +70,7 @@ def together(frames: list[DataFrame]) -> list[str]:
 def test_no_cut_is_seen_in_a_replay(spark: SparkSession, seed: int) -> None:
     stream = long_stream(seed)
     events = spark.createDataFrame(rows([stream]))
-    window = SessionColumns.of(stream.gap_ms, stream.allowed_lateness_ms)
+    window = SessionColumns.from_settings(stream.gap_ms, stream.allowed_lateness_ms)
     uncut = find_sessions(events, ["key"], window, AGGREGATES, is_replay=True)
 
     chunks = chunked(events, stream, cuts(stream, seed, many=4), is_replay=True)
@@ -85,7 +85,7 @@ def test_no_cut_is_seen_in_a_replay(spark: SparkSession, seed: int) -> None:
 def test_no_cut_is_seen_in_a_recompute(spark: SparkSession, seed: int) -> None:
     stream = long_stream(seed)
     events = spark.createDataFrame(rows([stream]))
-    window = SessionColumns.of(stream.gap_ms, stream.allowed_lateness_ms)
+    window = SessionColumns.from_settings(stream.gap_ms, stream.allowed_lateness_ms)
     uncut = find_sessions(events, ["key"], window, AGGREGATES, is_replay=False)
 
     chunks = chunked(events, stream, cuts(stream, seed, many=5), is_replay=False)
@@ -138,7 +138,7 @@ def test_a_look_back_of_one_millisecond_less_than_the_gap_cuts_a_session(spark: 
 
     def starts(read_from_ms: int) -> list[int]:
         read = between(events)(read_from_ms, 2_000)
-        window = SessionColumns.of(100, 0)
+        window = SessionColumns.from_settings(100, 0)
         these = find_sessions(read, ["key"], window, {"n": "count(*)"}, is_replay=False, owned=CHUNK)
         return [row["window_start_ms"] for row in aggregate_sessions(these).collect()]
 
@@ -168,7 +168,7 @@ def test_a_cut_without_a_halo_is_seen(spark: SparkSession) -> None:
     """The tests above would notice."""
     stream = long_stream(3)
     events = spark.createDataFrame(rows([stream]))
-    window = SessionColumns.of(stream.gap_ms, stream.allowed_lateness_ms)
+    window = SessionColumns.from_settings(stream.gap_ms, stream.allowed_lateness_ms)
     pieces = cuts(stream, 3, many=4)
 
     bare = [

@@ -122,7 +122,7 @@ def test_the_watermarks_are_those_of_all_events_together(
         **{"window": {"kind": "session", "gap": "1h"}, "backfill": {"chunk": "3d"}, **STREAMS.get(stream, {})},
     )
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    work = ChunkGroup.of(spark, plan, plan.chunks)
+    work = ChunkGroup.from_plan(spark, plan, plan.chunks)
     # The Spark of tests has one task at a time.
     monkeypatch.setattr(shuffle_free, "LARGEST", max(file.rows for file in plan.inputs))
     monkeypatch.setattr(module, "MOST_SHARED", 1)

@@ -36,7 +36,7 @@ def hourly(late_by_ms: int, count: int = 24) -> list[InputFile]:
 
 
 def grid(size_ms: int = HOUR_MS, offset_ms: int = 0) -> WindowGrid:
-    return WindowGrid.of(Tumbling(size_ms, offset_ms), DAY)
+    return WindowGrid.from_window(Tumbling(size_ms, offset_ms), DAY)
 
 
 def test_files_in_order_of_time_are_cut_where_they_end() -> None:
@@ -99,9 +99,9 @@ def test_a_large_chunk_is_grouped_by_stretches_and_equals_the_reference(
     monkeypatch.setattr(shuffle_free, "LARGEST", len(history) // 3 + 1)
     monkeypatch.setattr(module, "MOST_READ", 3)
 
-    work = ChunkGroup.of(spark, plan, plan.chunks)
+    work = ChunkGroup.from_plan(spark, plan, plan.chunks)
     results = window_results(work, DataFrame.cache)
-    grouped = results.values(results.records().known)
+    grouped = results.values(results.records().columns)
     manifest = replay_chunk(spark, plan, plan.chunks[0])
 
     physical = physical_plan(grouped)

@@ -108,7 +108,7 @@ def test_a_users_function_fires_as_on_the_reference(spark: SparkSession, seed: i
     clock = SourceClock(0, 10, records[-1].arrival_time_ms)
     events = spark.createDataFrame(as_table(records))
     known = timeline_of_maxima(
-        compress_events(events, ClockColumns.of(clock)).toArrow(), EMISSION, clock, ["0", "1"]
+        compress_events(events, ClockColumns.from_clock(clock)).toArrow(), EMISSION, clock, ["0", "1"]
     )
 
     met = events.transform(add_watermarks(spark, known, clock))
@@ -136,7 +136,9 @@ def test_several_keys_are_given_as_a_tuple_and_a_failure_names_them(spark: Spark
     records = [Record(0, 0, "a", 5), Record(30, 0, "a", 50)]
     clock = SourceClock(0, 10, 30)
     events = spark.createDataFrame(as_table(records))
-    known = timeline_of_maxima(compress_events(events, ClockColumns.of(clock)).toArrow(), EMISSION, clock, ["0"])
+    known = timeline_of_maxima(
+        compress_events(events, ClockColumns.from_clock(clock)).toArrow(), EMISSION, clock, ["0"]
+    )
 
     met = events.transform(add_watermarks(spark, known, clock))
     with pytest.raises(PythonException) as failed:

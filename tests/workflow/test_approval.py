@@ -43,7 +43,7 @@ def judged(plan: Plan, verdict: Verdict, outcome: CheckOutcome = CheckOutcome.PA
     """As if the gate had said so."""
     check = Check("no window is empty", "expect_it", Severity.CRITICAL, outcome, "2 of 24")
     audit = Audit(plan.run_id, "suite", verdict, "2 of 24 windows are empty", (check,), plan.gate_override)
-    audit.write(plan.folder.verdict)
+    audit.write(plan.folder.audit_result)
     return plan
 
 

@@ -90,7 +90,7 @@ def test_a_failed_run_that_goes_on_is_running_again(plan: Plan) -> None:
         _ = 1 / 0
     assert list_run_states(home_of(plan))[0].error == "division by zero"
     later_s = time.time() + 60
-    os.utime(plan.folder.verdict, (later_s, later_s))
+    os.utime(plan.folder.audit_result, (later_s, later_s))
 
     (state,) = list_run_states(home_of(plan), now_ms=int(later_s * 1_000) + 1)
 

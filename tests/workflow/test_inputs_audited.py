@@ -109,8 +109,8 @@ def test_a_damaged_file_that_came_makes_the_days_stale_that_it_may_hold(
 def held(folder: Path, text: str) -> list[list[KeySlice]]:
     definition = load_definition(write_definition(folder, text))
     found = inspect_files(list_source_files(definition.source, "test"), definition.source)
-    index = KeyIndex.of(definition, Home(folder / "home"))
-    return [index.held(file) for file in found.inputs]
+    index = KeyIndex.from_definition(definition, Home(folder / "home"))
+    return [index.load_slices(file) for file in found.inputs]
 
 
 def test_what_files_hold_is_counted_whatever_types_their_columns_have(tmp_path: Path) -> None:

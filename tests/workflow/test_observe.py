@@ -121,9 +121,9 @@ def test_the_sums_of_a_day_are_those_of_its_windows(tmp_path: Path) -> None:
         on_time=int(frame[is_second]["on_time"].sum()),
         late=int(frame[is_second]["late"].sum()),
         dropped=int(frame[is_second]["dropped"].sum()),
-        flagged=8,
+        problem_windows=8,
     )
-    assert (first.windows_present, first.flagged) == (48, 0)
+    assert (first.windows_present, first.problem_windows) == (48, 0)
     write_day_totals(tmp_path / "figures.json", [first, second])
     assert load_day_totals(tmp_path / "figures.json") == [first, second]
 
@@ -137,4 +137,4 @@ def test_windows_above_the_soft_limit_are_flagged_where_their_day_is_above_it_to
     above = int((frame["late_ratio"] > limit).sum())
     assert above > 0
     (day,) = compute_day_totals(frame, limit)
-    assert day.flagged == (above if is_day_above else 0)
+    assert day.problem_windows == (above if is_day_above else 0)

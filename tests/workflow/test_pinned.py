@@ -192,7 +192,7 @@ def test_a_run_that_the_gate_refused_has_ended(tmp_path: Path, verdict: Verdict,
     plan = three_days(tmp_path)
     for number in range(3):
         finish(plan, number)
-    Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.verdict)
+    Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.audit_result)
 
     assert (found_again(tmp_path) is not None) is goes_on
 

@@ -165,9 +165,9 @@ def test_a_stale_day_stays_refused_until_something_new_comes(
     run(folder, 1, 4)
     late(folder, "b", 7)
     plan = run(folder, 2, 3, Status.REFUSED)
-    Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.verdict)
+    Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.audit_result)
     if decision:
-        decision.write(plan.folder.decision)
+        decision.write(plan.folder.approval)
     again = ("02", "03", "late data: 1 window, by 1 file")
     if is_left:
         assert found(folder) == ([], "clicks: 0 of 3 published days stale, 0 missing, 1 stay refused")
@@ -194,7 +194,7 @@ def test_a_run_that_was_cleared_goes_on_with_the_plan_it_had(folder: Path) -> No
 @pytest.mark.parametrize(("verdict", "has_ended"), [(Verdict.FAIL, True), (Verdict.WARN, False)])
 def test_a_run_that_the_gate_refused_is_planned_anew(folder: Path, verdict: Verdict, *, has_ended: bool) -> None:
     plan = planned(folder, 1, 3, "manual__1")
-    Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.verdict)
+    Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.audit_result)
     assert (find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) is None) is has_ended
 
 

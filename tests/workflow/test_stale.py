@@ -239,7 +239,7 @@ def test_instants_are_floored_to_milliseconds_as_spark_does(
     definition = resolve_paths(load_definition(written), Home(tmp_path / "home"))
     (described,) = inspect_files(SourceFiles((file,), {}), definition.timed_source).inputs
 
-    held = KeyIndex.of(definition, Home(tmp_path / "home")).held(described)
+    held = KeyIndex.from_definition(definition, Home(tmp_path / "home")).load_slices(described)
 
     expected = {
         "timestamp_seconds(at)": [(-1000, -1000, 1), (0, 0, 1), (3_600_000, 3_600_000, 1)],

@@ -105,7 +105,7 @@ def test_of_hundreds_of_finished_chunks_the_newest_say_how_long_the_others_will_
     first, days = plan.chunks[0], range(302)
     chunks = tuple(replace(first, chunk_id=f"{day:04}", start_ms=SINCE_MS + day * DAY_MS) for day in days)
     long = replace(plan, chunks=chunks)
-    long.written()
+    long.write()
     plan.folder.plan.unlink()
     for chunk in chunks[:-2]:
         number = int(chunk.chunk_id)
@@ -145,7 +145,7 @@ def test_a_file_staged_for_a_table_is_a_sign_of_life_before_the_first_chunk_is_d
 
 def test_what_the_gate_refused_is_refused_with_its_verdict(plan: Plan) -> None:
     finish(plan, 0, minute=1)
-    Audit(plan.run_id, "suite", Verdict.FAIL, "", ()).write(plan.folder.verdict)
+    Audit(plan.run_id, "suite", Verdict.FAIL, "", ()).write(plan.folder.audit_result)
 
     assert (state(plan).state, state(plan).verdict) == (RunPhase.REFUSED, "fail")
 
@@ -177,7 +177,7 @@ def test_the_newest_runs_come_first_and_no_more_than_asked_for(plan: Plan) -> No
     home = Home(Path(plan.home))
     for number in (1, 2, 3):
         other = replace(plan, trigger=f"t{number}", dataset="clicks" if number < 3 else "other")
-        other.written()
+        other.write()
         touch(other.folder.path, number)
 
     assert [each.trigger for each in list_run_states(home)] == ["t3", "t2", "t1", "cli"]

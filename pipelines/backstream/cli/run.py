@@ -134,14 +134,14 @@ def _asked(since: str, until: str, time_zone: str | None) -> RequestedRange:
     """The range by its two ends, which may be days of a time zone."""
     if time_zone is None:
         return RequestedRange(backfill_range(instant_ms(since, "--since"), instant_ms(until, "--until")))
-    local_days = LocalDays.of(since, until, time_zone)
-    return RequestedRange(local_days.covering, local_days)
+    local_days = LocalDays.from_dates(since, until, time_zone)
+    return RequestedRange(local_days.utc_days, local_days)
 
 
 def _tell(asked: RequestedRange) -> None:
     """A word on the days of a time zone, once they are known to be possible: it looks at each."""
     if asked.local_days:
-        print(f"notice: {asked.local_days.told}", file=sys.stderr)
+        print(f"notice: {asked.local_days.describe}", file=sys.stderr)
 
 
 def _run_stale(definition: str, within: tuple[str | None, str | None], mode: Mode | None, why: RunOptions) -> None:

@@ -329,7 +329,7 @@ class Definition(_Section):
     approval: Approval = Approval()
 
     @property
-    def cells(self) -> Tumbling | Sliding:
+    def metric_windows(self) -> Tumbling | Sliding:
         """The windows that counts are kept for: of sessions the hours, of cumulating windows the full ones."""
         spec = self.window.spec()
         if isinstance(spec, Session):
@@ -351,7 +351,7 @@ class Definition(_Section):
     @property
     def unit_ms(self) -> int:
         """The grid on which the windows of `cells` start."""
-        cells = self.cells
+        cells = self.metric_windows
         return cells.slide_ms if isinstance(cells, Sliding) else cells.size_ms
 
     @property

@@ -69,7 +69,7 @@ class CriticalDelays:
     step_ms: int = 1
 
     @classmethod
-    def of(cls, counts: Iterable[tuple[int, int]], records: int, step_ms: int = 1) -> CriticalDelays:
+    def from_counts(cls, counts: Iterable[tuple[int, int]], records: int, step_ms: int = 1) -> CriticalDelays:
         """From pairs of a critical delay and how many records have it."""
         ascending = sorted(counts)
         sums = list(accumulate(count for _, count in reversed(ascending)))
@@ -80,7 +80,7 @@ class CriticalDelays:
         place = bisect_left(self.delays_ms, delay_ms)
         return self.at_least[place] if place < len(self.at_least) else 0
 
-    def spared_share(self, delay_ms: int) -> float:
+    def unaffected_share(self, delay_ms: int) -> float:
         """The share of records to which it does not happen; 1 without records."""
         return 1 - self.affected(delay_ms) / self.records if self.records else 1.0
 
@@ -104,7 +104,7 @@ class NormalDistribution(NamedTuple):
     deviation_ms: float
 
     @classmethod
-    def fitted(cls, behind: CriticalDelays) -> NormalDistribution:
+    def from_quantiles(cls, behind: CriticalDelays) -> NormalDistribution:
         """To lateness: the smallest delay at which a record is not behind the watermark; negative: ahead."""
         total = sum((delay_ms + 1) * count for delay_ms, count in behind.counts())
         squares = sum((delay_ms + 1) ** 2 * count for delay_ms, count in behind.counts())
@@ -189,7 +189,7 @@ class DelayAdvice:
         dropped = self.dropped.affected(delay_ms)
         late = self.overdue.affected(delay_ms) - dropped
         return DelayEffect(
-            delay_ms, dropped, late, self.dropped.spared_share(delay_ms), self.firings.wait(delay_ms)
+            delay_ms, dropped, late, self.dropped.unaffected_share(delay_ms), self.firings.wait(delay_ms)
         )
 
     def shown_ms(self) -> list[int]:
@@ -220,7 +220,7 @@ class DelayAdvice:
             "on_time_ms": self.on_time_ms,
             "current_ms": self.current_ms,
             "shown": [_flat(self.at(each)) for each in self.shown_ms()],
-            "normal": NormalDistribution.fitted(self.behind)._asdict(),
+            "normal": NormalDistribution.from_quantiles(self.behind)._asdict(),
             "curve": {"step_ms": self.dropped.step_ms, "delay_ms": delay_ms, "dropped": dropped, "late": late},
         }
         return json.dumps(content) + "\n"

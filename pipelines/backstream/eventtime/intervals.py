@@ -102,7 +102,7 @@ class LocalDays:
     until: str
 
     @classmethod
-    def of(cls, since: str, until: str, zone: str) -> Self:
+    def from_dates(cls, since: str, until: str, zone: str) -> Self:
         """The days that a person asked for.
 
         Args:
@@ -115,20 +115,20 @@ class LocalDays:
         """
         known = _zone(zone)
         asked = cls(zone, _day(since, "since", known), _day(until, "until", known))
-        backfill_range(asked.exact.start_ms, asked.exact.end_ms)
+        backfill_range(asked.instants.start_ms, asked.instants.end_ms)
         return asked
 
     @property
-    def exact(self) -> Interval:
+    def instants(self) -> Interval:
         """From the first moment of the first day to that of the first day left out."""
         zone = _zone(self.zone)
         start, end = (date.fromisoformat(text) for text in (self.since, self.until))
         return Interval(_midnight_ms(start, zone), _midnight_ms(end, zone))
 
     @property
-    def covering(self) -> Interval:
+    def utc_days(self) -> Interval:
         """The UTC days, in which tables are replaced, that hold all of it."""
-        exact = self.exact
+        exact = self.instants
         return Interval(exact.start_ms // DAY_MS * DAY_MS, -(-exact.end_ms // DAY_MS) * DAY_MS)
 
     def days(self) -> Iterator[tuple[str, Interval]]:
@@ -143,11 +143,11 @@ class LocalDays:
         return f"{self.since} to {self.until} in {self.zone}"
 
     @property
-    def told(self) -> str:
+    def describe(self) -> str:
         """In words: the instants, the days on which clocks change, and what is run for it."""
         lengths = {day: (each.end_ms - each.start_ms) / HOUR_MS for day, each in self.days()}
         odd = "".join(f", {day} has {hours:g} h" for day, hours in lengths.items() if hours * HOUR_MS != DAY_MS)
-        return f"{self} is {self.exact}{odd}; whole UTC days are run: {self.covering}"
+        return f"{self} is {self.instants}{odd}; whole UTC days are run: {self.utc_days}"
 
 
 def _zone(name: str) -> ZoneInfo:

@@ -101,7 +101,7 @@ class SplitWatermarkMultiplexer:
         """The partition has ended: it takes part no longer."""
         self._splits.pop(partition, None)
 
-    def onsets(self) -> set[int]:
+    def idle_onset_ticks(self) -> set[int]:
         """Ticks at which some partition, or the unused output, becomes idle if nothing arrives."""
         if not self.strategy.idle_timeout_ms or not self.strategy.interval_ms:
             return set()
@@ -166,7 +166,7 @@ class OperatorWatermarks:
     def release(self, partition: int) -> None:
         """A partition's end means nothing here."""
 
-    def onsets(self) -> set[int]:
+    def idle_onset_ticks(self) -> set[int]:
         """Ticks at which the generator becomes idle if nothing arrives."""
         if not self.strategy.idle_timeout_ms or not self.strategy.interval_ms:
             return set()

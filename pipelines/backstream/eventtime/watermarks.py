@@ -76,8 +76,8 @@ class Emission:
 
     strategy: WatermarkStrategy
     topology: Topology = Topology.SPLITS
-    releases_ended: bool = False
-    loses_final_when_idle: bool = False
+    drops_finished_splits: bool = False
+    suppresses_final_when_idle: bool = False
     model: EmissionModel = EmissionModel.TICK
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class Emission:
         """How far the watermark stays behind the greatest event time, or the clock."""
         return 0 if self.strategy.kind is StrategyKind.MONOTONOUS else self.strategy.delay_ms
 
-    def customised(self) -> Emission:
+    def with_custom_generator(self) -> Emission:
         """The same with a user's own generator."""
         return replace(self, strategy=replace(self.strategy, kind=StrategyKind.CUSTOM))
 
@@ -203,7 +203,7 @@ def compute_watermarks(
     """
     if new_generator or emission.strategy.kind is StrategyKind.CUSTOM:
         new = new_generator or generator_factory(emission.strategy)
-        emission = emission.customised()
+        emission = emission.with_custom_generator()
         quiet = idle_emit_ticks(CheckedGenerator(new()), clock, emission)
         return run_source(records, emission, clock, partitions, lambda _: CheckedGenerator(new()), quiet)
     new = new_builtin_generator(emission)
@@ -256,7 +256,7 @@ def run_source(
     else:
         sources = _sources(emission, partitions, heard, new_generator)
         _Play(emission, clock, sources, heard, quiet_ticks).play(records)
-    if not (emission.loses_final_when_idle and heard.is_idle and emission.topology is Topology.SPLITS):
+    if not (emission.suppresses_final_when_idle and heard.is_idle and emission.topology is Topology.SPLITS):
         heard.at(len(records) - 1, clock.end_ms)
         heard.emit(MAX_MS)
         heard.is_final = True
@@ -303,7 +303,7 @@ class _Play:
 
     def play(self, records: Sequence[Record]) -> None:
         last = {record.source_partition: number for number, record in enumerate(records)}
-        if self.emission.releases_ended:
+        if self.emission.drops_finished_splits:
             for partition in self.source_of.keys() - last.keys():
                 self.source_of[partition].release(partition)
         arrived_ms = MIN_MS
@@ -313,7 +313,7 @@ class _Play:
                 raise SpecError(msg)
             arrived_ms = record.arrival_time_ms
             self._on_record(number, record)
-            if self.emission.releases_ended and last[record.source_partition] == number:
+            if self.emission.drops_finished_splits and last[record.source_partition] == number:
                 self.source_of[record.source_partition].release(record.source_partition)
         self._tick_until(self.clock.last_tick, len(records) - 1)
 
@@ -352,7 +352,7 @@ class _Play:
         """
         first = self.ticked + 1
         wanted = {first, first + 1} if self.has_new_data or not self.ticked else set()
-        onsets = set().union(*(source.onsets() for source in self.sources))
+        onsets = set().union(*(source.idle_onset_ticks() for source in self.sources))
         for onset in onsets:
             wanted |= {onset, onset + 1}
         # Once all are idle, no generator is called.

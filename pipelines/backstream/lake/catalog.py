@@ -39,7 +39,7 @@ def open_catalog(home: Home) -> SqlCatalog:
         CatalogError: when the database cannot be reached.
         StorageError: when the warehouse's folder cannot be made, or its object store does not have it.
     """
-    Warehouse.of(home).require_there()
+    Warehouse.from_home(home).require_there()
     create_folder(home.path, "the home folder")
     return _reached(home, _settled)
 
@@ -77,7 +77,7 @@ def open_catalog_for_reading(home: Home) -> Iterator[SqlCatalog]:
         CatalogError: naming the database, when it cannot be reached or read.
         StorageError: naming the warehouse, when it cannot be read, or its object store does not have it.
     """
-    warehouse = Warehouse.of(home)
+    warehouse = Warehouse.from_home(home)
     if not warehouse.is_on_disk:
         warehouse.require_there()
     with _closing(home, _reached(home, _as_it_is)) as catalog:
@@ -134,7 +134,7 @@ def _catalog_failed(home: Home, error: SQLAlchemyError) -> CatalogError:
 
 
 def _storage_failed(home: Home, error: OSError) -> StorageError:
-    warehouse, what = Warehouse.of(home), f"could not {_attempted(error) or 'write to the lake'}"
+    warehouse, what = Warehouse.from_home(home), f"could not {_attempted(error) or 'write to the lake'}"
     if isinstance(error, FileNotFoundError):
         msg = f"a file of the lake is gone: {error.filename or error}\n  the lake lies in {warehouse.shown}"
         return StorageError(msg)
@@ -212,7 +212,7 @@ def _catalog(home: Home, engine: Engine) -> SqlCatalog:
 
 
 def _properties(home: Home) -> dict[str, str]:
-    warehouse = Warehouse.of(home)
+    warehouse = Warehouse.from_home(home)
     return {"uri": home.catalog_uri, "warehouse": warehouse.location, **warehouse.properties}
 
 

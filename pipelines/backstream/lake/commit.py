@@ -277,6 +277,6 @@ def to_data_files(table: Table, files: Sequence[StagedFile], locations: Sequence
 
 def _footer(table: Table, path: str) -> pq.FileMetaData:
     if "://" not in path:
-        return pq.read_metadata(pa.BufferReader(Footer.of(path).content))
+        return pq.read_metadata(pa.BufferReader(Footer.from_file(path).content))
     with table.io.new_input(path).open() as file:
         return pq.read_metadata(file)

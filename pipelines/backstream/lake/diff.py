@@ -198,12 +198,12 @@ class Replacement:
     removed: Sequence[DataFile]
     added: Sequence[DataFile]
     keys: Sequence[str]
-    said: dict[str, str]
+    summary_properties: dict[str, str]
 
     @property
     def run_id(self) -> str:
         """Whose replacement it is."""
-        return self.said[snapshots.RUN_ID]
+        return self.summary_properties[snapshots.RUN_ID]
 
     def changes(self) -> Iterator[pa.Table]:
         """What it changes, as `differences` tells it: a table for some days at a time, in their order."""
@@ -227,7 +227,8 @@ def append_restatements(catalog: Catalog, dataset: str, replacement: Replacement
     table = create_or_evolve_table(catalog, name, restatements_table(_key_columns(replacement)))
     with retry_attempts(f"append to table `{name}`"):
         file = _written(table, replacement.run_id, _chained(first, changes))
-    said = replacement.said | {snapshots.ROWS: str(file.rows), snapshots.REPLACED_ROWS: "0", snapshots.FILES: "1"}
+    counts = {snapshots.ROWS: str(file.rows), snapshots.REPLACED_ROWS: "0", snapshots.FILES: "1"}
+    said = replacement.summary_properties | counts
     added = to_data_files(table, [file])
 
     def attempt() -> None:

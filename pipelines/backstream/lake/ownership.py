@@ -29,13 +29,13 @@ class TableOwner:
     keys: tuple[str, ...]
 
     @classmethod
-    def of(cls, plan: Plan) -> Self:
+    def from_plan(cls, plan: Plan) -> Self:
         """Return the claim of a plan's definition."""
         keys = plan.definition.get("source", {}).get("key", ())
         return cls(plan.dataset, Path(plan.definition_path), tuple(keys))
 
     @property
-    def said(self) -> dict[str, str]:
+    def properties(self) -> dict[str, str]:
         """What the table of the windows notes of it."""
         return {DEFINITION: str(self.definition), KEYS: json.dumps(self.keys)}
 
@@ -72,11 +72,11 @@ def record_owner(table: Table, claim: TableOwner) -> None:
         CommitFailedException: when somebody else noted or published something meanwhile; nothing was noted.
     """
     _require_claimable(table, claim)
-    if any(table.properties.get(name) != value for name, value in claim.said.items()):
+    if any(table.properties.get(name) != value for name, value in claim.properties.items()):
         transaction = OneTransaction(table)
-        transaction.require_unchanged(claim.said)
+        transaction.require_unchanged(claim.properties)
         with transaction:
-            transaction.set_properties(claim.said)
+            transaction.set_properties(claim.properties)
 
 
 def _require_claimable(table: Table, claim: TableOwner) -> None:

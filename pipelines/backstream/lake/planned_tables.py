@@ -95,7 +95,7 @@ def _new_location(catalog: Catalog, name: str) -> str:
 
 def _made(catalog: Catalog, plan: Plan, suffix: str) -> IcebergTable:
     planned = plan.tables[suffix]
-    claim = TableOwner.of(plan) if suffix == WINDOWS else None
+    claim = TableOwner.from_plan(plan) if suffix == WINDOWS else None
     columns = [Column(name, kind, required) for name, kind, _, required in planned.columns]
     wanted = Table(suffix, tuple(columns), planned.day_column)
 
@@ -120,7 +120,7 @@ def _table_for(catalog: Catalog, plan: Plan, wanted: Table, claim: TableOwner | 
         return table
     location = location_of(planned.location)
     _require_new(catalog, plan, wanted)
-    return create_table(catalog, planned.name, wanted, location, claim.said if claim else None)
+    return create_table(catalog, planned.name, wanted, location, claim.properties if claim else None)
 
 
 def _require_new(catalog: Catalog, plan: Plan, wanted: Table) -> None:

@@ -138,9 +138,11 @@ def _windows_replaced(catalog: Catalog, plan: Plan, added: Sequence[DataFile]) -
         if done := snapshots.find_snapshot_of_run(table, run_id):
             return _publication(catalog, plan, done, already=True)
         snapshots.require_no_conflict(table, plan)
-        record_owner(table, TableOwner.of(plan))
+        record_owner(table, TableOwner.from_plan(plan))
         now = plan_replacement(table, plan, added)
-        snapshot = commit_snapshot(table, Operation.OVERWRITE, added, now.removed, now.said, tag_name(run_id))
+        snapshot = commit_snapshot(
+            table, Operation.OVERWRITE, added, now.removed, now.summary_properties, tag_name(run_id)
+        )
         return _publication(catalog, plan, snapshot, already=False)
 
     return with_retries(f"publish {plan.dataset} {plan.range}", attempt)

@@ -69,7 +69,9 @@ def _committed(catalog: Catalog, found: PublishedRun, restored: Sequence[DataFil
             return _told(found, done, already=True)
         _require_latest(table, found)
         now = _replacement(table, found, restored)
-        snapshot = commit_snapshot(table, Operation.OVERWRITE, restored, now.removed, now.said, tag_name(undo_id))
+        snapshot = commit_snapshot(
+            table, Operation.OVERWRITE, restored, now.removed, now.summary_properties, tag_name(undo_id)
+        )
         return _told(found, snapshot, already=False)
 
     return with_retries(f"roll back {found.run_id}", attempt)
@@ -81,7 +83,8 @@ def _require_latest(table: Table, found: PublishedRun) -> None:
         if later.snapshot_id == found.snapshot.snapshot_id:
             return
         if snapshots.overlaps_range(later, found.interval):
-            fact = f"version {snapshots.snapshot_version(later)} touched it since ({snapshots.describe_author(later)})"
+            version, author = snapshots.snapshot_version(later), snapshots.describe_author(later)
+            fact = f"version {version} touched it since ({author})"
             raise _refused(found, "its range was published again", fact)
     fact = "snapshots between it and the table as it is were expired"
     raise _refused(found, "what came after it is not known", fact)

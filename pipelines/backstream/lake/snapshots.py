@@ -145,8 +145,9 @@ def find_parent(table: Table, snapshot: Snapshot) -> Snapshot | None:
     parent_id = snapshot.parent_snapshot_id  # expiring a snapshot also takes its id from its children
     parent = None if parent_id is None else table.snapshot_by_id(parent_id)
     if parent is None:
+        run_id = summary_property(snapshot, RUN_ID)
         msg = (
-            f"the snapshot that run {summary_property(snapshot, RUN_ID)} found in table `{table.name()[-1]}` was expired\n"
+            f"the snapshot that run {run_id} found in table `{table.name()[-1]}` was expired\n"
             f"  it was version {snapshot_version(snapshot) - 1}"
         )
         raise LedgerError(msg)

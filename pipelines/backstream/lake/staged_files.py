@@ -106,7 +106,7 @@ def _problems(table: PlannedTable, folder: Path, interval: Interval, file: Stage
         yield f"must lie in {folder}"  # so that no run takes in, or takes away, what another staged
         return
     try:
-        end = Footer.of(file.path)
+        end = Footer.from_file(file.path)
         rows, found = _looked_up(end.content, table, interval)
     except FileNotFoundError:
         yield "there is no such file"

@@ -49,7 +49,7 @@ class Warehouse:
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, home: Home) -> Warehouse:
+    def from_home(cls, home: Home) -> Warehouse:
         """The warehouse of a home.
 
         Raises:

@@ -55,7 +55,7 @@ def scan_window_keys(home: Home, location: str, paths: Collection[str], keys: Se
     """Key columns, window and run of the rows of some files of a table as it was at a location of its metadata."""
     names = (START, END, RUN)
     with open_catalog_for_writing(home):  # for its words where a file cannot be read
-        table = StaticTable.from_metadata(location, dict(Warehouse.of(home).properties))
+        table = StaticTable.from_metadata(location, dict(Warehouse.from_home(home).properties))
         tasks = [task for task in table.scan().plan_files() if task.file.file_path in paths]
         found = _read(table, tasks, [*keys, *names])
     columns = [found[key] if key in found.column_names else pa.nulls(found.num_rows) for key in keys]
@@ -84,8 +84,9 @@ def _entries(table: Table, manifest: ManifestFile) -> list[Any]:
 def _entry(table: Table, file: DataFile) -> list[Any]:
     """A file as its manifest describes it; by its rows where that does not tell their day and run."""
     lower, upper = (_Bounds(table.schema(), of) for of in (file.lower_bounds, file.upper_bounds))
-    first_us, last_us, end_us, run_id = lower.of(START), upper.of(START), upper.of(END), lower.of(RUN)
-    if None in {first_us, last_us, end_us, run_id} or run_id != upper.of(RUN):
+    first_us, run_id = lower.from_column(START), lower.from_column(RUN)
+    last_us, end_us = upper.from_column(START), upper.from_column(END)
+    if None in {first_us, last_us, end_us, run_id} or run_id != upper.from_column(RUN):
         return _looked_up(table, FileScanTask(file))
     day_ms = _day_ms(first_us)
     if day_ms != _day_ms(last_us):
@@ -100,7 +101,7 @@ class _Bounds:
     schema: Schema
     by_field: Mapping[int, bytes] | None
 
-    def of(self, name: str) -> Any:
+    def from_column(self, name: str) -> Any:
         field = self.schema.find_field(name)
         value = (self.by_field or {}).get(field.field_id)
         return None if value is None else from_bytes(cast("PrimitiveType", field.field_type), value)

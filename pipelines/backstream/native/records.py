@@ -62,15 +62,15 @@ class RecordsQuery:
         )
         self.has_copies = True
 
-    def of(self, interval: Interval) -> str:
+    def select(self, interval: Interval) -> str:
         """Return all records of an interval of event time."""
         if not self.has_copies:
             return self._scanned(interval)
         return f"SELECT * FROM kept WHERE event_ms >= {interval.start_ms} AND event_ms < {interval.end_ms}"
 
-    def once(self, interval: Interval) -> str:
+    def select_once(self, interval: Interval) -> str:
         """Return those that are no copies of another."""
-        records = self.of(interval)
+        records = self.select(interval)
         return f"SELECT * FROM ({records}) WHERE NOT is_duplicate" if self.has_copies else records
 
     def _scanned(self, interval: Interval) -> str:

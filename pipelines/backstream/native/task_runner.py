@@ -100,7 +100,8 @@ def _run_window_task(asked: WindowTask) -> TaskResult:
 
 def _records(opened: duckdb.DuckDBPyConnection, path: str) -> tuple[int, int]:
     """Return how many records a file of counts is made of, and how many of them were dropped."""
-    sums = f"sum(events)::BIGINT, coalesce(sum(events) FILTER (WHERE fate = {sql.quote_text(Fate.DROPPED)}), 0)::BIGINT"
+    is_dropped = f"fate = {sql.quote_text(Fate.DROPPED)}"
+    sums = f"sum(events)::BIGINT, coalesce(sum(events) FILTER (WHERE {is_dropped}), 0)::BIGINT"
     ((events, dropped),) = opened.execute(f"SELECT {sums} FROM read_parquet({sql.quote_path(path)})").fetchall()
     return int(events), int(dropped)
 

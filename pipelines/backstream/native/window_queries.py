@@ -117,7 +117,7 @@ class WindowQueries:
         """The records of the stretch, and their fate as a place in `_FATES`."""
         start_ms = floor_to_step("event_ms", self._window.offset_ms, time_step_ms(self._window))
         number = self._number(f"({start_ms} + {self._window.size_ms})")
-        records = f"SELECT *, {number} AS n FROM ({self._records.of(self._task.stretch)})"
+        records = f"SELECT *, {number} AS n FROM ({self._records.select(self._task.stretch)})"
         fate = "CASE " + ("WHEN is_duplicate THEN 3 " if self._records.has_copies else "")
         if self._task.thresholds is None:
             return records, fate + "ELSE 0 END" if self._records.has_copies else "0"
@@ -193,7 +193,7 @@ class WindowQueries:
         if not isinstance(self._window, Tumbling):
             return self._sliced(thresholds), {name: name for name in self._key_names()}
         number = self._number(f"(event_ms + {self._grid.step_ms})")
-        return f"SELECT *, {number} AS n FROM ({self._records.once(self._window_span())})", self._keys()
+        return f"SELECT *, {number} AS n FROM ({self._records.select_once(self._window_span())})", self._keys()
 
     def _count(self, only: str) -> str:
         if isinstance(self._window, Tumbling):
@@ -227,7 +227,7 @@ class WindowQueries:
         """One row per slice and window, with parts of aggregates and the place of late records."""
         first, end = self._task.numbers
         slice_ms = floor_to_step("event_ms", self._window.offset_ms, slice_width(self._window))
-        records = f"SELECT *, {slice_ms} AS slice_start_ms FROM ({self._records.once(self._window_span())})"
+        records = f"SELECT *, {slice_ms} AS slice_start_ms FROM ({self._records.select_once(self._window_span())})"
         late: dict[str, str] = {}
         if thresholds is not None:
             records, late = self._with_late_place(records, "slice_start_ms")

@@ -66,7 +66,7 @@ def verdict_message(context: Context | MutableMapping[str, Any]) -> dict[str, st
     if not plan_file or not Path(plan_file).exists():
         return None
     plan = Plan.read(Path(plan_file))
-    if not plan.folder.verdict.exists():
+    if not plan.folder.audit_result.exists():
         return None
     found = import_module("backstream.workflow.report").load_summary_of_run(plan)
     if found.verdict == _PASSED:

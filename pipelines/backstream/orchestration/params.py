@@ -49,7 +49,7 @@ class RunParams:
     reason: str
 
     @classmethod
-    def of(cls, params: Mapping[str, Any], known: Collection[str], dag_id: str) -> RunParams:
+    def from_params(cls, params: Mapping[str, Any], known: Collection[str], dag_id: str) -> RunParams:
         """What the parameters of a run say.
 
         Args:

@@ -33,7 +33,7 @@ def resolve_range(params: Mapping[str, Any], data_interval: DataInterval) -> Int
             reversed, or neither the parameters nor the data interval name one; see `resolve_local_days`.
     """
     if local_days := resolve_local_days(params):
-        return local_days.covering
+        return local_days.utc_days
     since, until = params.get("since") or None, params.get("until") or None
     if since and until:
         return backfill_range(instant_ms(str(since), "since"), instant_ms(str(until), "until"))
@@ -57,7 +57,7 @@ def resolve_local_days(params: Mapping[str, Any]) -> LocalDays | None:
         msg = f"time_zone {zone} says whose days since and until are, and they are not both given"
         raise SpecError(msg)
     since, until = map(str, ends)
-    return LocalDays.of(since, until, str(zone))
+    return LocalDays.from_dates(since, until, str(zone))
 
 
 def data_interval(context: Mapping[str, Any]) -> DataInterval:

@@ -74,7 +74,7 @@ def execute_plan(definition_path: Path, context: Mapping[str, Any]) -> list[dict
         What differs between the Spark jobs, one per batch of chunks; none of a dry run.
     """
     with fail_without_retry():
-        asked = RunParams.of(context["params"], list(context["dag"].params), context["dag"].dag_id)
+        asked = RunParams.from_params(context["params"], list(context["dag"].params), context["dag"].dag_id)
         wanted = resolve_range(context["params"], data_interval(context))
         begun = None if asked.is_fresh or asked.is_dry_run else _begun(definition_path, wanted, asked, context)
         planned = begun or _planned(definition_path, wanted, asked, context)
@@ -108,7 +108,7 @@ def _planned(definition_path: Path, wanted: Interval, asked: RunParams, context:
         f"; {planned.reason}" if planned.reason else "",
     )
     if planned.local_days:
-        log.info("%s", planned.local_days.told)
+        log.info("%s", planned.local_days.describe)
     for label, told in describe_inputs(planned):
         log.warning("%s: %s", label.lower(), told)
     return planned
@@ -218,7 +218,7 @@ def execute_publish(plan_path: str, context: Mapping[str, Any], asset: Any) -> i
         "mode": planned.mode.value,
         "rows": published.rows,
         "replaced_rows": published.replaced_rows,
-        "verdict": Audit.read(planned.folder.verdict).verdict.value,
+        "verdict": Audit.read(planned.folder.audit_result).verdict.value,
     }
     return published.rows
 

@@ -151,7 +151,7 @@ def _marked(row: RunRow, figures: Mapping[int, DayTotals]) -> set[int] | None:
     """The days that a verdict below pass is about; None: all, since no day alone is the reason."""
     if row.verdict in (None, Verdict.PASS):
         return set()
-    return {day_ms for day_ms, found in figures.items() if found.flagged} or None
+    return {day_ms for day_ms, found in figures.items() if found.problem_windows} or None
 
 
 def _status(

@@ -230,7 +230,7 @@ def _range_of(typed: Mapping[str, str]) -> Interval:
     """What was typed, as instants: days of UTC, or of the time zone named."""
     since, until = (typed.get(name, "") for name in RANGE)
     if zone := typed.get("time_zone", "").strip():
-        return LocalDays.of(since, until, zone).exact
+        return LocalDays.from_dates(since, until, zone).instants
     since_ms, until_ms = instant_ms(since, "since"), instant_ms(until, "until")
     for name, value_ms in zip(RANGE, (since_ms, until_ms), strict=True):
         require_whole_days(value_ms, name)

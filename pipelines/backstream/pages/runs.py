@@ -87,7 +87,7 @@ def _run(folder: RunFolder) -> RunEntry | None:
         **names,
         interval=interval,
         planned_at_s=folder.plan.stat().st_mtime,
-        verdict=str(_content(folder.verdict, "verdict").get("verdict", "")),
+        verdict=str(_content(folder.audit_result, "verdict").get("verdict", "")),
         rows=int(published["rows"]) if "rows" in published else None,
         has_report=folder.report.is_file(),
     )

@@ -51,7 +51,7 @@ class PageStore:
     version: str
 
     @classmethod
-    def of(cls, home: Home) -> PageStore:
+    def from_home(cls, home: Home) -> PageStore:
         """As they are now.
 
         Raises:
@@ -73,7 +73,7 @@ class PageStore:
 
     def figures(self, dataset: str, run_id: str) -> dict[int, DayTotals]:
         """What a run counted, by day in ms; empty where it left none."""
-        return _figures(self.home.run(dataset, run_id).figures)
+        return _figures(self.home.run(dataset, run_id).day_totals)
 
     def observation(self, dataset: str) -> DatasetState | None:
         """The newest look at a dataset; None when nobody has looked, or it cannot be read."""

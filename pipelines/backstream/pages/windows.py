@@ -112,7 +112,7 @@ def count_changes_by_run(home: Home, dataset: str, day_ms: int) -> dict[str, dic
 def _frame(folder: RunFolder, day_ms: int) -> pd.DataFrame:
     first, end = utc_datetime(day_ms), utc_datetime(day_ms + DAY_MS)
     of_day = (pc.field("window_start") >= first) & (pc.field("window_start") < end)
-    frame = pd.read_parquet(folder.audit, filters=of_day)
+    frame = pd.read_parquet(folder.audit_frame, filters=of_day)
     instants = {name: frame[name].dt.as_unit("ms") for name in ("window_start", "window_end")}
     return frame.assign(**instants)
 
@@ -147,4 +147,4 @@ def _drawn(grid: svg.HeatGrid | None, width: int) -> Markup | None:
 
 def find_newest_audited(home: Home, dataset: str, run_ids: Sequence[str]) -> str | None:
     """The first of these runs that has left an audit frame."""
-    return next((run_id for run_id in run_ids if home.run(dataset, run_id).audit.is_file()), None)
+    return next((run_id for run_id in run_ids if home.run(dataset, run_id).audit_frame.is_file()), None)

@@ -152,7 +152,7 @@ def _filled(cells: pd.DataFrame, definition: Definition) -> pd.DataFrame:
     """Zeros where one side knows nothing."""
     whole = ["expected_events", *COUNTS, "copies"]
     cells[whole] = cells[whole].fillna(0).astype("int64")
-    end_ms = cells["window_end_ms"].fillna(cells["window_start_ms"] + definition.cells.size_ms)
+    end_ms = cells["window_end_ms"].fillna(cells["window_start_ms"] + definition.metric_windows.size_ms)
     cells["window_end_ms"] = end_ms.astype("int64")
     return cells
 
@@ -160,11 +160,11 @@ def _filled(cells: pd.DataFrame, definition: Definition) -> pd.DataFrame:
 def _judged(cells: pd.DataFrame, plan: Plan, definition: Definition) -> pd.DataFrame:
     """Add what checks ask for."""
     start_ms, end_ms = cells["window_start_ms"], cells["window_end_ms"]
-    off_grid = (start_ms - definition.cells.offset_ms) % definition.unit_ms
+    off_grid = (start_ms - definition.metric_windows.offset_ms) % definition.unit_ms
     cells["window_start"], cells["window_end"] = _instants(start_ms), _instants(end_ms)
     cells["is_present"] = cells["events"] > 0
     cells["in_range"] = start_ms.between(plan.since_ms, plan.until_ms, inclusive="left")
-    cells["is_aligned"] = (off_grid == 0) & (end_ms - start_ms == definition.cells.size_ms)
+    cells["is_aligned"] = (off_grid == 0) & (end_ms - start_ms == definition.metric_windows.size_ms)
     cells["is_placed"] = cells["in_range"] & cells["is_aligned"]
     cells["is_counted_on"] = cells["is_expected"] & cells["is_present"]
     cells["is_count_known"] = definition.quality.expected is not None
@@ -194,7 +194,7 @@ def partitions_frame(windows: pd.DataFrame, manifests: Sequence[Manifest], defin
     rows["is_delivered"] = (rows["windows_expected"] == 0) | (rows["events"] > 0)
     rows["records"] = [records.get(name, 0) for name in names]
     rows["unmatched"] = 0
-    if isinstance(definition.cells, Tumbling):
+    if isinstance(definition.metric_windows, Tumbling):
         for fate, counts in of_fate.items():
             counted = pd.Series(counts, dtype="int64").reindex(names, fill_value=0)
             rows["unmatched"] += (counted - rows[fate]).abs()

@@ -57,7 +57,7 @@ def _silent(definition: Definition) -> tuple[str, ...]:
 def window_starts_ms(plan: Plan, definition: Definition) -> range:
     """Starts of all windows of the range."""
     unit_ms = definition.unit_ms
-    first_ms = plan.since_ms + (definition.cells.offset_ms - plan.since_ms) % unit_ms
+    first_ms = plan.since_ms + (definition.metric_windows.offset_ms - plan.since_ms) % unit_ms
     return range(first_ms, plan.until_ms, unit_ms)
 
 
@@ -78,7 +78,7 @@ def _counted(plan: Plan, definition: Definition, events: pd.DataFrame) -> pd.Dat
 
 def _assigned(events: pd.DataFrame, definition: Definition) -> list[pd.DataFrame]:
     """The events once per window: with the latest window's start, then with one slide earlier each."""
-    cells, unit_ms = definition.cells, definition.unit_ms
+    cells, unit_ms = definition.metric_windows, definition.unit_ms
     last_ms = events["event_time_ms"] - (events["event_time_ms"] - cells.offset_ms) % unit_ms
     assigned = []
     for back_ms in range(0, max(cells.size_ms, unit_ms), unit_ms):
@@ -101,7 +101,7 @@ def _only_partition(candidates: Sequence[str], definition: Definition) -> str:
 
 def _times_read(plan: Plan, definition: Definition) -> Interval:
     """Event times that a window of the range can hold."""
-    return Interval(plan.since_ms, plan.until_ms + definition.cells.size_ms)
+    return Interval(plan.since_ms, plan.until_ms + definition.metric_windows.size_ms)
 
 
 def _timetable(definition: Definition, expected: Expected, times: Interval) -> pd.DataFrame:

@@ -203,7 +203,7 @@ def evaluate_suite(  # noqa: PLR0913 - each says another thing, by its name
 
 def _check(entry: SuiteEntry, frame: pd.DataFrame, asked: ExpectationFrames, limits: Mapping[str, float]) -> Check:
     """One expectation asked of its frame."""
-    kwargs = entry.resolved(limits)
+    kwargs = entry.with_parameters(limits)
     found = validate_expectation(asked.batch(entry.frame, entry.type, kwargs), entry.type, kwargs, frame)
     return Check(
         name=entry.description,

@@ -98,7 +98,7 @@ def _of_cells(chunk: pa.Table, definition: Definition, counts: Sequence[str]) ->
     windows = chunk.group_by(_WINDOW).aggregate([(name, "sum") for name in counts])
     starts_ms, ends_ms = (_as_ms(windows[name]) for name in _WINDOW)
     rows = pd.DataFrame({name: windows[f"{name}_sum"].to_numpy() for name in counts})
-    is_cell = ends_ms - starts_ms == definition.cells.size_ms
+    is_cell = ends_ms - starts_ms == definition.metric_windows.size_ms
     return pd.DataFrame(rows[is_cell].groupby(_cells_ms(starts_ms[is_cell], definition)).sum())
 
 
@@ -119,7 +119,7 @@ def _events(plan: Plan, definition: Definition, windows: pd.DataFrame) -> pd.Dat
 
 
 def _cells_ms(starts_ms: Any, definition: Definition) -> Any:
-    return starts_ms - (starts_ms - definition.cells.offset_ms) % definition.unit_ms
+    return starts_ms - (starts_ms - definition.metric_windows.offset_ms) % definition.unit_ms
 
 
 def _rows(definition: Definition, chunks: Iterable[pa.Table], *, is_whole: bool) -> pd.DataFrame:
@@ -129,7 +129,8 @@ def _rows(definition: Definition, chunks: Iterable[pa.Table], *, is_whole: bool)
     open_sessions, found = pd.DataFrame(), []
     for chunk in chunks:
         windows = _windows(chunk, keys)
-        is_cell = is_session | (windows["window_end"] - windows["window_start"] == definition.cells.size_ms)
+        lengths_ms = windows["window_end"] - windows["window_start"]
+        is_cell = is_session | (lengths_ms == definition.metric_windows.size_ms)
         windows[RECORD_COUNT] = windows[RECORD_COUNT].where(is_cell, 0)
         windows["cut_sessions"] = 0
         if is_session and is_whole:

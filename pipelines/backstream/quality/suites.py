@@ -51,7 +51,7 @@ class SuiteEntry:
     frame: str
     kwargs: Mapping[str, Any]
 
-    def resolved(self, parameters: Mapping[str, float]) -> dict[str, Any]:
+    def with_parameters(self, parameters: Mapping[str, float]) -> dict[str, Any]:
         """The arguments with the run's parameters filled in."""
         return {
             key: parameters[value[_MARK]] if _is_parameter(value) else value for key, value in self.kwargs.items()

@@ -62,7 +62,9 @@ class Comparison:
     interval: Interval
     home: Home
 
-    def of(self, ours: PublishedSide, theirs: pd.DataFrame, where: str, notes: Sequence[str]) -> Reconciliation:
+    def compare(
+        self, ours: PublishedSide, theirs: pd.DataFrame, where: str, notes: Sequence[str]
+    ) -> Reconciliation:
         """Pair, look for a shift, judge what still differs."""
         near = self._within(theirs, REACH_MS)
         pairs = plain = self._pairs(ours.windows, near)

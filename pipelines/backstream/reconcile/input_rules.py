@@ -46,7 +46,7 @@ class ExtraRecordCounts:
     unread: ExtraRecords
 
     @classmethod
-    def of(cls, case: UnexplainedWindows) -> Self | None:
+    def from_windows(cls, case: UnexplainedWindows) -> Self | None:
         """None where nothing counts records."""
         counts = case.counts()
         if counts is None:
@@ -99,13 +99,14 @@ def _same_rows(case: UnexplainedWindows) -> Evidence:
 
 def _removed_copies(case: UnexplainedWindows) -> Evidence:
     """Records that the files hold beyond those that count once."""
-    surpluses = ExtraRecordCounts.of(case)
+    surpluses = ExtraRecordCounts.from_windows(case)
     if surpluses is None:
         return first_position()
     removed, by = surpluses.copies.records, ", ".join(case.definition.source.deduplicate_on)
 
     def text(place: int) -> str:
-        return f"theirs has {record_count_text(removed[place])} more, as many as copies by {by} are in the input files"
+        more = record_count_text(removed[place])
+        return f"theirs has {more} more, as many as copies by {by} are in the input files"
 
     return explained_by(case, surpluses.is_copies(), text)
 
@@ -126,7 +127,8 @@ def _multiples(case: UnexplainedWindows) -> Evidence:
     whole = _whole_windows(case, fits, multiple)
 
     def text(place: int) -> str:
-        return f"theirs is {number_text(multiple[place])} times ours in {', '.join(pairs.adding)}, and equal in all else"
+        times = number_text(multiple[place])
+        return f"theirs is {times} times ours in {', '.join(pairs.adding)}, and equal in all else"
 
     return explained_by(case, strong | whole, text)
 
@@ -260,7 +262,7 @@ def _always(held: pd.DataFrame, unit: str, count: str) -> Sequence[str]:
 
 def _unread(case: UnexplainedWindows) -> Evidence:
     """Records in files that came after the run, which theirs has and ours lacks."""
-    surpluses, counts = ExtraRecordCounts.of(case), case.counts()
+    surpluses, counts = ExtraRecordCounts.from_windows(case), case.counts()
     if surpluses is None or counts is None:
         return first_position()
     new, more = surpluses.unread.records, counts[1] - counts[0]
@@ -280,6 +282,7 @@ def _beyond(case: UnexplainedWindows) -> Evidence:
     theirs, held = counts[1], case.in_files()
 
     def text(place: int) -> str:
-        return f"theirs counts {record_count_text(theirs[place])}, and the input files hold {number_text(held[place])}"
+        counted = record_count_text(theirs[place])
+        return f"theirs counts {counted}, and the input files hold {number_text(held[place])}"
 
     return explained_by(case, theirs > held, text)

@@ -58,7 +58,7 @@ def reconcile_dataset(asked: ReconcileRequest, home: Home) -> Reconciliation:
     theirs = to_frame(rows, chosen, shape, "theirs", there.where)
     ours = _ours(asked, definition, home, shape)
     interval = _interval(asked, definition, ours.windows, theirs, there)
-    return Comparison(definition, shape, interval, home).of(
+    return Comparison(definition, shape, interval, home).compare(
         ours, collapse_copies(theirs, shape), there.where, _notes(shape, definition)
     )
 

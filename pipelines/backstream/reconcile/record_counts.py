@@ -62,14 +62,14 @@ def count_records(
     except PlanError as error:
         return unknown_counts(shape, f"records in files are not counted: {_first_line(error)}")
     reach = Interval(interval.start_ms, interval.end_ms + spec.size_ms)
-    index, rows, unknown = KeyIndex.of(definition, home), [], []
+    index, rows, unknown = KeyIndex.from_definition(definition, home), [], []
     there = {_identity(file): file for file in source.inputs}
     gone = {_identity(file): file for plan in plans.values() if plan for file in plan.inputs} | there
     try:
         for identity, file in gone.items():
             if not file.may_hold(reach):
                 continue
-            held = index.held(file) if identity in there else index.known(file)
+            held = index.load_slices(file) if identity in there else index.is_known(file)
             if held is None:
                 unknown.append(_bounds(file, reach))
                 continue

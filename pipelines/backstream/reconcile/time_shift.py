@@ -76,7 +76,7 @@ def find_shift(ours: pd.DataFrame, theirs: pd.DataFrame, shape: TableShape) -> S
     sample = ours.sort_values(START, kind="stable").iloc[:: max(1, len(ours) // _SAMPLE)]
     if len(sample) < LEAST_WINDOWS or theirs.empty:
         return None
-    tried = _Tried.of(sample, theirs, shape)
+    tried = _Tried.from_sample(sample, theirs, shape)
     best = max(tried.candidates(), key=tried.score, default=None)
     if best is None:
         return None
@@ -99,7 +99,7 @@ class _Tried:
     covered: np.ndarray
 
     @classmethod
-    def of(cls, sample: pd.DataFrame, theirs: pd.DataFrame, shape: TableShape) -> _Tried:
+    def from_sample(cls, sample: pd.DataFrame, theirs: pd.DataFrame, shape: TableShape) -> _Tried:
         keys = shape.places[:-2]
         side = theirs.drop_duplicates([*keys, START])
         starts_ms = sample[START].to_numpy(dtype=np.int64)

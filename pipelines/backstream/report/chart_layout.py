@@ -93,7 +93,7 @@ def delay_charts(plan: Plan, known: RunContext, definition: Definition) -> dict[
 
 def change_bars(known: RunContext) -> dict[str, list[Markup]]:
     """A bar per largest change of each aggregate, all of one aggregate on one scale."""
-    changes = known.changed.aggregates if known.changed else ()
+    changes = known.changes.aggregates if known.changes else ()
     return {
         each.name: [svg.difference_bar(size, max(sizes)) for size in sizes_signed]
         for each in changes

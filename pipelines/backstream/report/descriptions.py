@@ -41,7 +41,7 @@ def describe_settings(plan: Plan, definition: Definition) -> tuple[tuple[str, st
             ("Allowed lateness", _lateness(definition)),
         ]
     if plan.local_days:
-        rows.insert(0, ("Asked for", plan.local_days.told))
+        rows.insert(0, ("Asked for", plan.local_days.describe))
     return (
         *rows,
         *_departures(plan),
@@ -56,7 +56,7 @@ def _departures(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "For this run only", said
     if plan.gate_override:
         yield "Override of the gate", plan.gate_override
-    if decision := ApprovalDecision.read(plan.folder.decision):
+    if decision := ApprovalDecision.read(plan.folder.approval):
         yield "Approval", f"{decision}, {decision.at}"
 
 
@@ -125,7 +125,7 @@ def reason_not_published(plan: Plan, audit: Audit | None, unfinished: int) -> st
         return f"the gate said no, not met is: {_first(audit, CheckOutcome.FAIL)}"
     if audit.verdict is Verdict.ERROR:
         return f"what cannot be checked is not published: {_first(audit, CheckOutcome.ERROR)}"
-    if (decision := ApprovalDecision.read(plan.folder.decision)) and not decision.is_approved:
+    if (decision := ApprovalDecision.read(plan.folder.approval)) and not decision.is_approved:
         return f"{decision}; what was staged is kept"
     return "the gate let it through, but no publication is recorded (yet)"
 

@@ -156,7 +156,7 @@ def _row(name: str, counts: dict[str, int], held: dict[str, int] | None) -> Reco
 
 
 def _held(frame: pd.DataFrame | None, definition: Definition) -> dict[str, int] | None:
-    if frame is None or not isinstance(definition.cells, Tumbling):
+    if frame is None or not isinstance(definition.metric_windows, Tumbling):
         return None
     sums = frame.groupby("source_partition")["events"].sum()
     return {str(name): int(count) for name, count in sums.items()}

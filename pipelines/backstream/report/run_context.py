@@ -64,12 +64,12 @@ class RunContext:
     """
 
     written_at_ms: int = 0
-    changed: ChangeSummary | None = None
+    changes: ChangeSummary | None = None
     own: RunRow | None = None
     past: tuple[RunRow, ...] = ()
     outcomes: Mapping[str, tuple[CheckOutcome, ...]] = field(default_factory=dict)
     delays: DelayCounts | None = None
-    why_not: Mapping[str, str] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
 
 
 _FEW = 4  # below this the extremes stand for the quartiles

@@ -67,7 +67,7 @@ class RunSummary:
             f"**{_plain(sentence(self._outcome()))}**",
             *self._checks(),
             "\n".join(_fates(self.manifests)),
-            *([_changes(self.known.changed)] if self.known.changed else []),
+            *([_changes(self.known.changes)] if self.known.changes else []),
             _plain(f"Run `{self.plan.run_id}`, {self.plan.mode}, plan `{self.plan.plan_hash}`, all times UTC."),
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
@@ -77,7 +77,8 @@ class RunSummary:
             return
         missed = [check for check in sort_by_severity(self.audit) if check.outcome is not CheckOutcome.PASS]
         passed = len(self.audit.checks) - len(missed)
-        yield f"{passed} of {count_of(len(self.audit.checks), 'check')} of suite {_plain(self.audit.suite)} passed."
+        checks = count_of(len(self.audit.checks), "check")
+        yield f"{passed} of {checks} of suite {_plain(self.audit.suite)} passed."
         if missed:
             rows = [self._check(check) for check in missed]
             yield "\n".join(["| | check | found | where |", "|---|---|---|---|", *rows])
@@ -119,7 +120,7 @@ class RunSummary:
             }
             if publication
             else None,
-            "changed": dict(self.known.changed.windows) if self.known.changed else None,
+            "changed": dict(self.known.changes.windows) if self.known.changes else None,
             "report": str(plan.folder.report) if plan.folder.report.exists() else None,
         }
 

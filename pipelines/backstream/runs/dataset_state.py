@@ -87,7 +87,7 @@ class DayTotals:
     on_time: int
     late: int
     dropped: int
-    flagged: int
+    problem_windows: int
 
 
 def write_day_totals(path: Path, figures: Sequence[DayTotals]) -> None:

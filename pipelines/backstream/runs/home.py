@@ -116,22 +116,22 @@ class RunFolder:
         return self.manifests / f"{chunk_id}.json"
 
     @property
-    def audit(self) -> Path:
+    def audit_frame(self) -> Path:
         """The audit frame, Parquet."""
         return self.path / "audit.parquet"
 
     @property
-    def figures(self) -> Path:
+    def day_totals(self) -> Path:
         """What was counted per day, JSON: a small part of the audit frame, for the pages."""
         return self.path / "figures.json"
 
     @property
-    def verdict(self) -> Path:
+    def audit_result(self) -> Path:
         """The gate's answer with every check, JSON."""
         return self.path / "verdict.json"
 
     @property
-    def decision(self) -> Path:
+    def approval(self) -> Path:
         """What a person decided about the result, JSON; absent when nobody was asked, or has not answered."""
         return self.path / "decision.json"
 

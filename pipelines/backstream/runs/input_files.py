@@ -32,7 +32,7 @@ class FileList:
     first: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, paths: Iterable[object]) -> Self:
+    def from_paths(cls, paths: Iterable[object]) -> Self:
         """Return these files; only the first ten names are kept."""
         names = sorted(map(str, paths))
         return cls(len(names), tuple(names[:SHOWN]))

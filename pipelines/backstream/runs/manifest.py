@@ -36,7 +36,7 @@ class StagedFile:
     def is_intact(self) -> bool:
         """Return whether the file is there with the size and the footer that it was written with."""
         try:
-            footer = Footer.of(self.path)
+            footer = Footer.from_file(self.path)
         except (OSError, ValueError):
             return False
         return footer.size_bytes == self.size_bytes and self.digest in ("", footer.digest)

@@ -25,7 +25,7 @@ class Footer:
     size_bytes: int
 
     @classmethod
-    def of(cls, path: str | Path) -> Footer:
+    def from_file(cls, path: str | Path) -> Footer:
         """Read the footer of a file.
 
         Source: https://parquet.apache.org/docs/file-format/.

@@ -225,7 +225,7 @@ class Plan:
         msg = f"no chunk {chunk_id!r} in plan {self.run_id}, which has {len(self.chunks)}"
         raise PlanError(msg)
 
-    def written(self) -> Path:
+    def write(self) -> Path:
         """Write the plan into its run folder and return the file; the same plan is the same file.
 
         The summary comes first: whoever finds a plan finds its summary.

@@ -49,7 +49,7 @@ class BucketGrid:
     arrival_width_ms: int
 
     @classmethod
-    def of(cls, window: FixedWindow, emission: Emission, allowed_lateness_ms: int) -> BucketGrid:
+    def from_window(cls, window: FixedWindow, emission: Emission, allowed_lateness_ms: int) -> BucketGrid:
         """The grid that answers for these windows and watermarks.
 
         The bounded watermark is `max - delay - 1`, so it reaches `end - 1` with an event at `end + delay`.
@@ -81,7 +81,9 @@ def index_delay_ms(emission: Emission) -> int:
 def is_index_exact(emission: Emission) -> bool:
     """Whether the index says all that these watermarks depend on."""
     strategy = emission.strategy
-    is_plain = not emission.releases_ended and emission.model is EmissionModel.TICK and strategy.interval_ms > 0
+    is_plain = (
+        not emission.drops_finished_splits and emission.model is EmissionModel.TICK and strategy.interval_ms > 0
+    )
     # Behind a gate a partition that wakes is left out until it has caught up, which no index row tells.
     is_merged_simply = emission.topology is not Topology.SUBTASKS or not strategy.idle_timeout_ms
     return is_plain and is_merged_simply and strategy.kind in (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
@@ -98,7 +100,7 @@ class IndexFolder:
     grid: BucketGrid
 
     @classmethod
-    def of(cls, home: Path, dataset: str, source: Mapping[str, Any], grid: BucketGrid) -> IndexFolder:
+    def from_source(cls, home: Path, dataset: str, source: Mapping[str, Any], grid: BucketGrid) -> IndexFolder:
         """The folder for a dataset's source section and a grid."""
         content = {"version": INDEX_VERSION, "source": source, "grid": asdict(grid)}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]
@@ -139,7 +141,7 @@ class ArrivalIndex:
     rows: pa.Table
 
     @classmethod
-    def of(cls, folder: IndexFolder, inputs: Sequence[InputFile]) -> ArrivalIndex:
+    def from_folder(cls, folder: IndexFolder, inputs: Sequence[InputFile]) -> ArrivalIndex:
         """What the index knows of these files. One that two batches hold counts once."""
         wanted, tables = {_identity(file) for file in inputs}, []
         known: set[tuple[str, int, int]] = set()

@@ -50,7 +50,7 @@ def resolve_columns(shapes: Iterable[SchemaGroup], definition: Definition, where
             path for shape in ordered if shape.has_rows and name not in shape.schema.names for path in shape.paths
         ]
         if lacking:
-            absent[name] = FileList.of(lacking)
+            absent[name] = FileList.from_paths(lacking)
     _require_instants(definition, types, where)
     return SourceColumns(types, absent)
 

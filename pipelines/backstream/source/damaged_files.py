@@ -57,7 +57,7 @@ class ReadRequest:
         """Whether damaged files are left out."""
         return self.definition.source.corrupt_files == "skip"
 
-    def needs(self, file: InputFile) -> bool:
+    def needs_file(self, file: InputFile) -> bool:
         """Return whether the run may read a file."""
         is_anywhere = isinstance(self.definition.window.spec(), Session) and self.is_skipping
         return is_anywhere or self.is_every_file_needed or file.may_hold(self.reach)
@@ -74,11 +74,11 @@ def split_damaged_files(source: FileInspection, asked: ReadRequest, home: Home) 
     """
     bounds = _known_before(home, asked.definition.name, {file.path for file in source.damaged})
     described = [(file, bounds.get(file.path)) for file in source.damaged]
-    needed = [(file, known) for file, known in described if known is None or asked.needs(known)]
+    needed = [(file, known) for file, known in described if known is None or asked.needs_file(known)]
     if needed and not asked.is_skipping:
         raise _refusal(needed, asked)
     skipped = [SkippedFile(file.path, file.size_bytes, file.modified_ms, file.reason) for file, _ in needed]
-    outside = tuple(known for _, known in described if known is not None and not asked.needs(known))
+    outside = tuple(known for _, known in described if known is not None and not asked.needs_file(known))
     inputs = source.inputs
     if asked.is_skipping:
         broken = {each.path: each for each in _broken(inputs, asked, home)}
@@ -150,7 +150,7 @@ def _broken(inputs: Sequence[InputFile], asked: ReadRequest, home: Home) -> list
     columns = source_columns(asked.definition)
     place = _place(home, asked.definition.name, columns)
     verified = _verified(place)
-    fresh = [file for file in inputs if file.rows and asked.needs(file) and _identity(file) not in verified]
+    fresh = [file for file in inputs if file.rows and asked.needs_file(file) and _identity(file) not in verified]
     broken = [damage for file in fresh if (damage := _damage(file, columns))]
     bad = {each.path for each in broken}
     if sound := {_identity(file) for file in fresh if file.path not in bad}:

@@ -36,8 +36,8 @@ def count_deliveries(path: Path, definition: Definition) -> list[list[Any]]:
         PlanError: when only Spark can evaluate the event or arrival times.
     """
     source = definition.timed_source
-    event = TimeColumn.of(source.event_time, "source.event_time")
-    arrival = TimeColumn.of(source.arrival_time or "", "source.arrival_time")
+    event = TimeColumn.from_expression(source.event_time, "source.event_time")
+    arrival = TimeColumn.from_expression(source.arrival_time or "", "source.arrival_time")
     names = sorted({event.name, arrival.name, *({source.partition} if source.partition else ())})
     parts = [_placed(rows, source, event, arrival) for rows in scan_row_groups(path, names)]
     whole = pa.concat_tables([_PLACED.empty_table(), *parts])

@@ -48,7 +48,7 @@ def list_source_files(source: Source, where: str) -> SourceFiles:
             ignored[reason].append(path)
         else:
             data.append(path)
-    found = {reason: FileList.of(paths) for reason, paths in sorted(ignored.items())}
+    found = {reason: FileList.from_paths(paths) for reason, paths in sorted(ignored.items())}
     if not data:
         left = "".join(f"\n  {files.counted} with {reason}: {files}" for reason, files in found.items())
         msg = f"no Parquet files under {root} ({where}, source.path){left}"

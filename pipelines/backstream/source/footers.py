@@ -29,7 +29,7 @@ class SourceFooters:
     numbers: tuple[int, ...]
     schemas: tuple[str, ...]
 
-    def inspected(self) -> FileInspection:
+    def inspect(self) -> FileInspection:
         """The same with the columns of all files."""
         shapes: dict[tuple[int, bool], list[str]] = {}
         for number, file in zip(self.numbers, self.inputs, strict=True):

@@ -46,7 +46,7 @@ class KeyIndex:
     folder: Path
 
     @classmethod
-    def of(cls, definition: Definition, home: Home) -> KeyIndex:
+    def from_definition(cls, definition: Definition, home: Home) -> KeyIndex:
         """The index for what a definition says of its source and its windows."""
         content = {
             "version": _VERSION,
@@ -56,20 +56,20 @@ class KeyIndex:
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
         return cls(definition, home.path / "arrivals" / definition.name / f"events-{digest}")
 
-    def held(self, file: InputFile) -> list[KeySlice]:
+    def load_slices(self, file: InputFile) -> list[KeySlice]:
         """What a file holds; it is read if it never was.
 
         Raises:
             PlanError: when only Spark can tell its event times.
             UnreadableError: when it is damaged.
         """
-        found = self.known(file)
+        found = self.is_known(file)
         if found is None:
             self._write(file, _counted(Path(file.path), self.definition))
-            found = self.known(file) or []
+            found = self.is_known(file) or []
         return found
 
-    def known(self, file: InputFile) -> list[KeySlice] | None:
+    def is_known(self, file: InputFile) -> list[KeySlice] | None:
         """What a file held when it was read; None: it never was."""
         try:
             with pq.ParquetFile(self._place(file)) as found:
@@ -100,7 +100,7 @@ def _plain(value: object) -> object:
 
 def _counted(path: Path, definition: Definition) -> pa.Table:
     """The rows of the index for one file, a row group at a time."""
-    event_time = TimeColumn.of(definition.timed_source.event_time, "source.event_time")
+    event_time = TimeColumn.from_expression(definition.timed_source.event_time, "source.event_time")
     names = list(dict.fromkeys([*definition.source.key, event_time.name]))
     parts = [_grouped(rows, definition, event_time) for rows in scan_row_groups(path, names)]
     parts = [part for part in parts if part.num_rows]

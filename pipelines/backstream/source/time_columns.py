@@ -27,7 +27,7 @@ class TimeColumn:
     said: str
 
     @classmethod
-    def of(cls, expression: str, said: str) -> TimeColumn:
+    def from_expression(cls, expression: str, said: str) -> TimeColumn:
         """The column of an expression such as `at`, `timestamp_millis(at)` or `timestamp_seconds(at)`.
 
         Raises:

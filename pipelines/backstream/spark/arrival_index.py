@@ -58,14 +58,16 @@ def extend_index(
     Raises:
         PlanError: when a new one is not as it was planned.
     """
-    known = ArrivalIndex.of(folder, inputs)
+    known = ArrivalIndex.from_folder(folder, inputs)
     if not known.missing(inputs):
         return known
     with _alone(folder):
-        fresh = ArrivalIndex.of(folder, inputs).missing(inputs)  # another chunk may have read them meanwhile
+        fresh = ArrivalIndex.from_folder(folder, inputs).missing(
+            inputs
+        )  # another chunk may have read them meanwhile
         if fresh:
             write_batch(folder, _batch(spark, definition, fresh, folder.grid, schema), uuid.uuid4().hex)
-    return ArrivalIndex.of(folder, inputs)
+    return ArrivalIndex.from_folder(folder, inputs)
 
 
 def bucket_events(events: DataFrame, grid: BucketGrid, file: Sequence[str]) -> DataFrame:

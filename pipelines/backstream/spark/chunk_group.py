@@ -50,7 +50,7 @@ class ChunkGroup:
     """What is read of each file: the columns that the definition names, as planning found them."""
 
     @classmethod
-    def of(cls, spark: SparkSession, plan: Plan, chunks: Sequence[Chunk]) -> ChunkGroup:
+    def from_plan(cls, spark: SparkSession, plan: Plan, chunks: Sequence[Chunk]) -> ChunkGroup:
         """The chunks with their plan's definition."""
         definition = parse_definition(plan.definition, f"plan {plan.run_id}")
         return cls(spark, plan, chunks, definition, source.read_schema(plan.columns))
@@ -101,9 +101,9 @@ class ChunkGroup:
     @cached_property
     def owned(self) -> IntervalColumns:
         """What windows start in that the chunks answer for."""
-        return IntervalColumns.of(self.spark, self.interval)
+        return IntervalColumns.from_interval(self.spark, self.interval)
 
-    def number(self, time_ms: Column) -> Column:
+    def chunk_number_at(self, time_ms: Column) -> Column:
         """The number of the chunk in which an instant lies; before the first it is 0, after the last the last."""
         if len(self.chunks) == 1:
             return F.lit(0)
@@ -141,15 +141,15 @@ class ChunkRecords(NamedTuple):
     much as grouping them. `tally` then has a number per chunk, under the name that `tallied_as` gives.
     """
 
-    known: DataFrame
-    tallied: DataFrame
-    tally: Observation
+    columns: DataFrame
+    with_metric: DataFrame
+    metric: Observation
     rows: int
     """Of the files that are read, by their footers; `tally` has how many were there, as `SCANNED`."""
 
     def transform(self, step: Step) -> ChunkRecords:
         """Both taken through a step."""
-        return self._replace(columns=self.known.transform(step), tallied=self.tallied.transform(step))
+        return self._replace(columns=self.columns.transform(step), with_metric=self.with_metric.transform(step))
 
 
 def load_records(work: ChunkGroup, interval: Interval) -> ChunkRecords:
@@ -191,9 +191,9 @@ def read_count_name(number: int) -> str:
 
 def _number(work: ChunkGroup) -> Column:
     """Which chunk answers for a record: that of its latest window; of an unreadable one, that of its file."""
-    start_ms, _ = latest_window_start(WindowColumns.of(work.definition.cells))
+    start_ms, _ = latest_window_start(WindowColumns.from_window(work.definition.metric_windows))
     is_readable = F.col(source.REASON).isNull()
-    return F.when(is_readable, work.number(start_ms)).otherwise(_number_of_file(work))
+    return F.when(is_readable, work.chunk_number_at(start_ms)).otherwise(_number_of_file(work))
 
 
 def _number_of_file(work: ChunkGroup) -> Column:

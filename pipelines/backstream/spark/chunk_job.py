@@ -104,7 +104,7 @@ def replay_chunks(
     undone = [chunk for chunk in chunks if chunk.chunk_id not in done_before]
     if undone:
         require_shared_folder(spark, plan.staging(WINDOWS))
-    work = ChunkGroup.of(spark, plan, undone)
+    work = ChunkGroup.from_plan(spark, plan, undone)
     waiting = group_chunks(undone, work.definition.backfill.together)
     running = set[Future[list[Manifest]]]()
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -315,7 +315,7 @@ def window_results(work: ChunkGroup, keep: Keep) -> Results:
     """What chunks yield, by the kind of their windows; jobs are run for the watermarks only."""
     window = work.definition.window.spec()
     if isinstance(window, Session):
-        return SessionWindows.of(work, window, keep)
+        return SessionWindows.from_group(work, window, keep)
     return FixedWindows(work, window, resolve_lateness(work, window))
 
 
@@ -357,7 +357,7 @@ def table_frames(work: ChunkGroup, results: Results, made: TableFrames) -> Itera
     """
 
     def by_window(rows: DataFrame) -> DataFrame:
-        return rows.withColumn(CHUNK, work.number(F.col("window_start_ms")))
+        return rows.withColumn(CHUNK, work.chunk_number_at(F.col("window_start_ms")))
 
     if not work.is_replay:
         yield WINDOWS, by_window(made.values)
@@ -378,10 +378,10 @@ def _tables_of_records(
     if not work.is_replay:
         return
     if Fate.DROPPED in fates:
-        yield DROPPED, results.dropped(known or results.records().known)
+        yield DROPPED, results.dropped(known or results.records().columns)
     if FIRINGS in work.plan.tables:
-        firings = results.firings(known or results.records().known)
-        yield FIRINGS, firings.withColumn(CHUNK, work.number(F.col("window_start_ms")))
+        firings = results.firings(known or results.records().columns)
+        yield FIRINGS, firings.withColumn(CHUNK, work.chunk_number_at(F.col("window_start_ms")))
 
 
 def _published(work: ChunkGroup, panes: DataFrame) -> DataFrame:

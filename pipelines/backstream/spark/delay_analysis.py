@@ -101,9 +101,9 @@ def measure_delays(
     records = sum(count for _, count in kinds[OVERDUE])
     delays = {kind: [pair for pair in kinds[kind] if pair[0] >= 0] for kind in (OVERDUE, DROPPED)}
     return DelayHistograms(
-        CriticalDelays.of(delays[OVERDUE], records, histogram_step_ms),
-        CriticalDelays.of(delays[DROPPED], records, histogram_step_ms),
-        CriticalDelays.of(kinds[BEHIND], sum(count for _, count in kinds[BEHIND]), histogram_step_ms),
+        CriticalDelays.from_counts(delays[OVERDUE], records, histogram_step_ms),
+        CriticalDelays.from_counts(delays[DROPPED], records, histogram_step_ms),
+        CriticalDelays.from_counts(kinds[BEHIND], sum(count for _, count in kinds[BEHIND]), histogram_step_ms),
         _firings(found, recorded, [start_ms for start_ms, _ in kinds[SLICE]]),
     )
 
@@ -132,7 +132,7 @@ def without_delay(definition: Definition) -> Emission:
 
 def _records(spark: SparkSession, recorded: AnalysisRange) -> DataFrame:
     """The readable records that windows of the range can hold, each once."""
-    is_near = IntervalColumns.of(spark, recorded.near).hold(F.col("event_time_ms"))
+    is_near = IntervalColumns.from_interval(spark, recorded.near).hold(F.col("event_time_ms"))
     events = (
         source.load_files(spark, recorded.near_paths, source.read_schema(recorded.columns))
         .transform(source.normalize_events(recorded.definition))
@@ -149,7 +149,7 @@ def add_critical_delays(window: FixedWindow, allowed_lateness_ms: int, interval:
     range if its latest window starts there. Kinds are late or dropped, dropped, behind the watermark (no row for a
     record that met -inf), and the slices of time that hold records of any window of the range.
     """
-    start_ms, _ = latest_window_start(WindowColumns.of(window))
+    start_ms, _ = latest_window_start(WindowColumns.from_window(window))
     is_ours = (start_ms >= F.lit(interval.start_ms)) & (start_ms < F.lit(interval.end_ms))
     overdue_ms, dropped_ms, behind_ms = _critical_ms(window, allowed_lateness_ms)
     never = int64_literal(_NEVER)  # greatest() passes over a null, which stands for a record that met -inf
@@ -175,7 +175,7 @@ def _critical_ms(window: FixedWindow, allowed_lateness_ms: int) -> tuple[Column,
     """Greatest delays at which the record is late or dropped, dropped, and behind; null if it met -inf."""
     event_ms, lateness_ms = F.col("event_time_ms"), int64_literal(allowed_lateness_ms)
     met_ms = F.when(F.col("watermark_ms") > F.lit(MIN_MS), F.col("watermark_ms"))
-    _, end_ms = latest_window_start(WindowColumns.of(window))
+    _, end_ms = latest_window_start(WindowColumns.from_window(window))
     is_in_hole = event_ms >= end_ms
     behind_ms = met_ms - event_ms
     overdue_ms = met_ms - (end_ms - F.lit(1))
@@ -224,7 +224,7 @@ def _firings(found: WatermarkTimeline, recorded: AnalysisRange, slices_ms: Seque
     windows = {window for slice_ms in slices_ms for window in recorded.window.assign(slice_ms)}
     span = recorded.interval
     ends_ms = {each.end_ms for each in windows if span.start_ms <= each.start_ms < span.end_ms}
-    risen_at_ms = (at_ms for at_ms, _, _ in found.places(recorded.clock))
+    risen_at_ms = (at_ms for at_ms, _, _ in found.arrival_positions(recorded.clock))
     watermark_ms = found.watermark_ms.tolist()
     return FiringDelays(
         array("q", sorted(ends_ms)), array("q", watermark_ms), array("q", risen_at_ms), recorded.clock.end_ms

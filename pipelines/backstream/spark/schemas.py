@@ -102,7 +102,7 @@ class IntervalColumns:
     end_ms: Column
 
     @classmethod
-    def of(cls, spark: SparkSession, interval: Interval) -> IntervalColumns:
+    def from_interval(cls, spark: SparkSession, interval: Interval) -> IntervalColumns:
         """The bounds of an interval."""
         return cls(*plan_literals(spark, interval.start_ms, interval.end_ms))
 

@@ -117,7 +117,7 @@ def aggregate_by_time_range(
         numbers, columns = stretch
         return grouped(recorded.around(grid.stretch(numbers)).coalesce(1), columns)
 
-    return union_parts(list(zip(found, grid.bound_apart(spark, found), strict=True)), part)
+    return union_parts(list(zip(found, grid.as_shared_columns(spark, found), strict=True)), part)
 
 
 MANY_EVENTS = 1_000_000
@@ -136,7 +136,7 @@ def compress_files(recorded: EventFiles, emission: Emission, clock: SourceClock)
     found = share_files(recorded.files, recorded.spark.sparkContext.defaultParallelism)
     if found:
         return compress_file_groups(recorded, found, emission, clock).toArrow()
-    return compress_events(recorded.all(), ClockColumns.of(clock), (), emission).toArrow()
+    return compress_events(recorded.all(), ClockColumns.from_clock(clock), (), emission).toArrow()
 
 
 def compress_file_groups(
@@ -146,7 +146,7 @@ def compress_file_groups(
 
     def cells(share: Sequence[InputFile]) -> DataFrame:
         events = recorded.read([file.path for file in share]).coalesce(1)
-        return compress_events(events, ClockColumns.of(clock), (), emission)
+        return compress_events(events, ClockColumns.from_clock(clock), (), emission)
 
     return union_parts(found, cells)
 

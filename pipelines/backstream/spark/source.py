@@ -160,7 +160,7 @@ def is_in_chunk(spark: SparkSession, interval: Interval, owned_files: Iterable[s
     A record without a readable time cannot be placed, so it belongs to the first chunk that reads its file.
     """
     is_readable = F.col(REASON).isNull()
-    is_inside = IntervalColumns.of(spark, interval).hold(F.col("event_time_ms"))
+    is_inside = IntervalColumns.from_interval(spark, interval).hold(F.col("event_time_ms"))
     ours = table_literals(spark, {"files": pa.array(list(owned_files), pa.string())})["files"]
     is_ours = F.array_contains(ours, F.col(FILE))
     return (is_readable & F.coalesce(is_inside, F.expr("false"))) | (~is_readable & is_ours)
@@ -197,7 +197,7 @@ class EventFiles:
 
     def between(self, interval: Interval) -> DataFrame:
         """Those of an interval."""
-        is_inside = IntervalColumns.of(self.spark, interval).hold(F.col("event_time_ms"))
+        is_inside = IntervalColumns.from_interval(self.spark, interval).hold(F.col("event_time_ms"))
         return self.around(interval).where(is_inside)
 
     def around(self, interval: Interval) -> DataFrame:

@@ -232,7 +232,7 @@ def _described(path: Path, counted: str | None) -> StagedFile:
         rows = file.metadata.num_rows
         values = file.read([counted], use_threads=False) if counted and rows else None
     else:
-        footer = Footer.of(path)
+        footer = Footer.from_file(path)
         rows = pq.read_metadata(pa.BufferReader(footer.content)).num_rows
         values = load_columns(path, [counted]) if counted and rows else None
     records = pc.sum(values[counted]).as_py() or 0 if values else 0

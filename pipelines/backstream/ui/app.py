@@ -131,7 +131,7 @@ def _records() -> "PageStore":
     from backstream.pages.store import PageStore
 
     _provide_lake()
-    return PageStore.of(Home.from_environment())
+    return PageStore.from_home(Home.from_environment())
 
 
 @cache

@@ -213,7 +213,7 @@ def _lateness(advice: DelayAdvice) -> str:
     for share in SHARES:
         delay_ms = advice.behind.smallest_delay_ms(share)
         lines.append(f"{f'{share * 100:g} %':<14}{_by_lateness(advice, delay_ms)}")
-    normal, below = NormalDistribution.fitted(advice.behind), _percent(NormalDist().cdf(DEVIATIONS))
+    normal, below = NormalDistribution.from_quantiles(advice.behind), _percent(NormalDist().cdf(DEVIATIONS))
     rule = f"mean + {DEVIATIONS} sd"
     lines.append(f"{rule:<14}{_by_lateness(advice, normal.delay_ms(DEVIATIONS))}")
     fit = f"mean {_about(round(normal.mean_ms))}, sd {_about(round(normal.deviation_ms))}"
@@ -222,7 +222,7 @@ def _lateness(advice: DelayAdvice) -> str:
 
 
 def _by_lateness(advice: DelayAdvice, delay_ms: int) -> str:
-    shares = f"{_percent(advice.behind.spared_share(delay_ms)):>12}{_percent(advice.at(delay_ms).kept):>10}"
+    shares = f"{_percent(advice.behind.unaffected_share(delay_ms)):>12}{_percent(advice.at(delay_ms).kept):>10}"
     return f"{duration_text(delay_ms):>14}{shares}"
 
 

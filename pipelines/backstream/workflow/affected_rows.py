@@ -35,7 +35,7 @@ def find_affected_rows(
         return _sessions(published, keys, spec.gap_ms, touches)
     gone = [touch for touch in touches if not touch.is_added]
     stretches = _Stretches.about(gone, 0)
-    rows = _Rows.of(
+    rows = _Rows.from_table(
         published.rows(lambda file: stretches.meet(file) and any(day in days for day, _ in file.runs), keys), keys
     )
     of_days = np.isin(rows.start_ms // DAY_MS * DAY_MS, np.fromiter(days, np.int64))
@@ -55,7 +55,7 @@ def _sessions(
         wanted = {path for file in published.files if reached.meet(file) and (path := file.path) not in read}
         tables.append(published.rows(lambda file: file.path in wanted, keys))  # noqa: B023 - called at once
         read |= wanted
-        rows = _Rows.of(pa.concat_tables(tables, promote_options="permissive"), keys)
+        rows = _Rows.from_table(pa.concat_tables(tables, promote_options="permissive"), keys)
         joined = _joined(rows, added, gap_ms)
         if not wanted:
             return rows.listed(joined | _met(rows, gone, near_gone))
@@ -72,7 +72,7 @@ class _Rows:
     end_ms: Longs
 
     @classmethod
-    def of(cls, table: pa.Table, keys: Sequence[str]) -> Self:
+    def from_table(cls, table: pa.Table, keys: Sequence[str]) -> Self:
         key, first = _numbered(table, keys)
         values = zip(*(table[name].take(first).to_pylist() for name in keys), strict=True) if keys else [()]
         texts = [key_text(each) for each in values]

@@ -83,9 +83,9 @@ def _judged(plan: Plan) -> Audit:
         evidence=_evidence(plan, definition, manifests),
     )
     audit = replace(audit, overridden=plan.gate_override)
-    with replace_file(plan.folder.audit) as draft:
+    with replace_file(plan.folder.audit_frame) as draft:
         frame.to_parquet(draft, index=False)
-    audit.write(plan.folder.verdict)
+    audit.write(plan.folder.audit_result)
     return audit
 
 
@@ -170,7 +170,7 @@ def approval_text(plan: Plan) -> str | None:
         LedgerError: when the run was not audited.
     """
     when = parse_definition(plan.definition, f"plan {plan.run_id}").approval.when
-    audit = Audit.read(plan.folder.verdict)
+    audit = Audit.read(plan.folder.audit_result)
     if when == "never" or (when == "warn" and audit.verdict is Verdict.PASS):
         return None
     found = diff_run(home_of(plan), plan.run_id, limit=0)
@@ -181,10 +181,10 @@ def approval_text(plan: Plan) -> str | None:
 
 def record_approval(plan: Plan, decision: ApprovalDecision) -> None:
     """Keep a decision with its run; a rejected run ends with its report, and what it staged stays."""
-    decision.write(plan.folder.decision)
+    decision.write(plan.folder.approval)
     if decision.is_approved:
         return
-    audit = Audit.read(plan.folder.verdict)
+    audit = Audit.read(plan.folder.audit_result)
     record_run(home_of(plan), ledger_row(plan, Status.REFUSED, audit))
     report_run(plan)
 

@@ -74,9 +74,10 @@ def refresh_after_run(plan: Plan) -> str | None:
 
 def write_run_totals(plan: Plan) -> None:
     """Keep the sums of each day of a run's audit beside it, for the pages; nothing else is read."""
-    if plan.folder.audit.exists():
+    if plan.folder.audit_frame.exists():
         limits = parse_definition(plan.definition, f"plan {plan.run_id}").quality.late_ratio
-        write_day_totals(plan.folder.figures, compute_day_totals(pd.read_parquet(plan.folder.audit), limits.warn))
+        frame = pd.read_parquet(plan.folder.audit_frame)
+        write_day_totals(plan.folder.day_totals, compute_day_totals(frame, limits.warn))
 
 
 def compute_day_totals(frame: pd.DataFrame, late_limit: float) -> list[DayTotals]:

@@ -28,7 +28,7 @@ class PlanInputs(NamedTuple):
     mode: Mode
     clock_end_ms: int
     definition: str
-    known: int
+    read_files: int
     skipped: int
     otherwise: dict[int, InputFile]
 
@@ -47,7 +47,7 @@ class PlannedInputs:
     _is_new: bool = False
 
     @classmethod
-    def of(cls, home: Home, dataset: str) -> Self:
+    def from_home(cls, home: Home, dataset: str) -> Self:
         """Those that were read before."""
         summary = load_summary(home.summary(_name(dataset)), f"the plans of {dataset}")
         if summary is None:
@@ -133,7 +133,7 @@ def _name(dataset: str) -> str:
 
 def _written(plan: PlanInputs) -> list[Any]:
     otherwise = {number: astuple(file) for number, file in plan.otherwise.items()}
-    return [*plan[:3], f"{plan.known:x}", f"{plan.skipped:x}", otherwise]
+    return [*plan[:3], f"{plan.read_files:x}", f"{plan.skipped:x}", otherwise]
 
 
 def _read(values: list[Any]) -> PlanInputs:

@@ -95,7 +95,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     definition = resolve_paths(apply_overrides(written, overrides or {}, chosen), home)
     require_valid_suite(definition.quality.suite, home.sound_suites)
     files = list_source_files(definition.source, where)
-    source = load_footers(files, definition, home).inspected()
+    source = load_footers(files, definition, home).inspect()
     found = split_damaged_files(
         source, ReadRequest(definition, chosen, read_interval(interval, definition), where), home
     )
@@ -145,7 +145,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
         damaged=found.damaged,
         gone=find_removed_files(home, definition.name, definition.source.path, files.paths, interval),
     )
-    plan.written()
+    plan.write()
     write_files_read(plan)
     return plan
 
@@ -212,8 +212,10 @@ def _indexed(definition: Definition, inputs: Sequence[InputFile], mode: Mode, ho
     window, emission = definition.window.spec(), definition.watermark.spec()
     if isinstance(window, Session) or mode is Mode.RECOMPUTE or not is_index_exact(emission):
         return ArrivalIndex.empty()
-    buckets = BucketGrid.of(window, emission, definition.lateness.allowed)
-    return ArrivalIndex.of(IndexFolder.of(home.path, definition.name, definition.read_by, buckets), inputs)
+    buckets = BucketGrid.from_window(window, emission, definition.lateness.allowed)
+    return ArrivalIndex.from_folder(
+        IndexFolder.from_source(home.path, definition.name, definition.read_by, buckets), inputs
+    )
 
 
 def _chunks(
@@ -223,7 +225,7 @@ def _chunks(
     width = max(4, len(str(len(pieces))))
     # What cannot be read is found by whoever reads its file, so the index says nothing about such files.
     unknown = {file.path for file in index.missing(inputs)} | index.unplaced()
-    held, positions = _Held.of(inputs, unknown), {file.path: number for number, file in enumerate(inputs)}
+    held, positions = _Held.from_inputs(inputs, unknown), {file.path: number for number, file in enumerate(inputs)}
 
     def chunk(number: int, piece: Interval) -> Chunk:
         wanted = read_interval(piece, definition)
@@ -247,7 +249,7 @@ class _Held(NamedTuple):
     last_ms: Longs
 
     @classmethod
-    def of(cls, inputs: Sequence[InputFile], paths: Container[str]) -> _Held:
+    def from_inputs(cls, inputs: Sequence[InputFile], paths: Container[str]) -> _Held:
         """Of those paths; a file without bounds may hold any event."""
         asked = [(number, file) for number, file in enumerate(inputs) if file.rows and file.path in paths]
         told = [file.min_event_ms is not None and file.max_event_ms is not None for _, file in asked]

@@ -63,9 +63,9 @@ def record_failure(plan: Plan) -> Iterator[None]:
 
 
 def _passed(plan: Plan) -> Audit:
-    if plan.folder.verdict.exists():
-        audit = Audit.read(plan.folder.verdict)
-        decision = ApprovalDecision.read(plan.folder.decision)
+    if plan.folder.audit_result.exists():
+        audit = Audit.read(plan.folder.audit_result)
+        decision = ApprovalDecision.read(plan.folder.approval)
         if decision and not decision.is_approved:
             msg = f"refusing to publish {plan.dataset} {plan.range}: {decision}"
             raise QualityError(msg)
@@ -99,7 +99,7 @@ def _reason(plan: Plan, audit: Audit | None) -> str:
         said.append(", ".join(f"{key} = {value}" for key, value in sorted(plan.overrides.items())))
     if audit and audit.overridden and not audit.verdict.may_publish:
         said.append(f"the gate's {audit.verdict} overridden: {audit.overridden}")
-    if decision := ApprovalDecision.read(plan.folder.decision):
+    if decision := ApprovalDecision.read(plan.folder.approval):
         said.append(str(decision))
     return "; ".join(said)
 
@@ -108,8 +108,8 @@ def publication_text(plan: Plan) -> str:
     """The run in a few lines for a terminal: events = sum of fates per partition, verdict, publication, report."""
     folder, manifests = plan.folder, load_manifests(plan)
     lines = [f"{plan.dataset}  {plan.range}  {plan.mode}  run {plan.run_id}", "", *_fate_lines(manifests), ""]
-    if folder.verdict.exists():
-        audit = Audit.read(folder.verdict)
+    if folder.audit_result.exists():
+        audit = Audit.read(folder.audit_result)
         lines.append(f"verdict    {audit.verdict}: {audit.summary}")
     lines.append(f"published  {_published(plan)}")
     if folder.report.exists():

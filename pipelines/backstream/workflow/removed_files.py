@@ -49,7 +49,7 @@ def find_removed_files(
         for start_ms, end_ms, names in _files_read(folder):
             if any(start_ms < day_ms + DAY_MS and end_ms > day_ms for day_ms in days):
                 missing.update(name for name in names if name not in there)
-    return FileList.of(Path(source) / name for name in missing)
+    return FileList.from_paths(Path(source) / name for name in missing)
 
 
 def _name(path: str, root: str) -> str:

@@ -112,7 +112,7 @@ class _Reader:
 
     def _event_time(self) -> TimeColumn | None:
         try:
-            return TimeColumn.of(self.definition.timed_source.event_time, "source.event_time")
+            return TimeColumn.from_expression(self.definition.timed_source.event_time, "source.event_time")
         except PlanError:
             return None
 

@@ -53,7 +53,7 @@ def report_text(plan: Plan, form: ReportFormat) -> str:
         return told.markdown()
     if form is ReportFormat.JSON:
         return json.dumps(told.as_json(), indent=1) + "\n"
-    frame = pd.read_parquet(plan.folder.audit) if plan.folder.audit.exists() else None
+    frame = pd.read_parquet(plan.folder.audit_frame) if plan.folder.audit_frame.exists() else None
     return render_report(plan, told.manifests, told.audit, frame, told.publication, told.definition, known)
 
 
@@ -64,7 +64,7 @@ def load_summary_of_run(plan: Plan) -> RunSummary:
         plan,
         parse_definition(plan.definition, f"plan {plan.run_id}"),
         load_manifests(plan),
-        Audit.read(folder.verdict) if folder.verdict.exists() else None,
+        Audit.read(folder.audit_result) if folder.audit_result.exists() else None,
         Publication.read(folder.publication) if folder.publication.exists() else None,
         RunContext(),
     )
@@ -109,12 +109,12 @@ def gather_context(
     )
     return RunContext(
         written_at_ms=int(time.time() * SECOND_MS),
-        changed=changed,
+        changes=changed,
         own=next((row for row in rows if row.run_id == plan.run_id), None),
         past=past,
         outcomes=_outcomes(plan, past),
         delays=delays,
-        why_not=why_not,
+        unavailable=why_not,
     )
 
 

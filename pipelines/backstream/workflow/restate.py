@@ -219,7 +219,7 @@ def find_refused_days(definition_path: Path, home: Home, found: Staleness) -> se
 
 
 def _is_a_no(run: RunFolder) -> bool:
-    decision = ApprovalDecision.read(run.decision)
+    decision = ApprovalDecision.read(run.approval)
     if decision:
         return not decision.is_approved
-    return run.verdict.exists() and not Audit.read(run.verdict).may_publish
+    return run.audit_result.exists() and not Audit.read(run.audit_result).may_publish

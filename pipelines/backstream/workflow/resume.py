@@ -102,7 +102,7 @@ def _has_ended(folder: RunFolder) -> bool:
     """Whether a run was refused, or published: the report, which tells of it, is the last that a run leaves."""
     if _is_reported(folder):
         return True
-    return folder.verdict.exists() and not Audit.read(folder.verdict).may_publish
+    return folder.audit_result.exists() and not Audit.read(folder.audit_result).may_publish
 
 
 def _is_reported(folder: RunFolder) -> bool:

@@ -93,7 +93,7 @@ def find_stale_days(
         SpecError: when only one end of the range is given, or the range is wrong.
         PlanError: when the source cannot be read, or only Spark can evaluate its event times.
     """
-    finding = _Finding.of(definition_path, home)
+    finding = _Finding.from_definition(definition_path, home)
     interval = _interval(since_ms, until_ms)
     days = finding.published.runs_by_day()
     wanted = {day_ms: runs for day_ms, runs in days.items() if interval is None or _is_in(day_ms, interval)}
@@ -111,7 +111,7 @@ def find_stale_since(definition_path: Path, home: Home, days_by_run: Mapping[str
     """
     if not days_by_run:
         return set()
-    finding = _Finding.of(definition_path, home)
+    finding = _Finding.from_definition(definition_path, home)
     for run_id, days in days_by_run.items():
         finding.look_at(run_id, days)
     finding.plans.keep()
@@ -157,13 +157,15 @@ class _Finding:
     _modes: dict[int, Mode] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, definition_path: Path, home: Home) -> Self:
+    def from_definition(cls, definition_path: Path, home: Home) -> Self:
         """Nothing yet, over the input files and the published files that there are now."""
         definition = resolve_paths(load_definition(definition_path), home)
         source = load_footers(list_source_files(definition.source, str(definition_path)), definition, home)
-        plans = PlannedInputs.of(home, definition.name)
+        plans = PlannedInputs.from_home(home, definition.name)
         files = load_published_windows(home, definition.name)
-        return cls(home, definition.name, definition.source.key, _Inputs.of(source.inputs, plans), files, plans)
+        return cls(
+            home, definition.name, definition.source.key, _Inputs.from_files(source.inputs, plans), files, plans
+        )
 
     def look_at(self, run_id: str, days: set[int]) -> None:
         """Compare what a run read with what there is now; `days` are those that it published."""
@@ -180,10 +182,10 @@ class _Finding:
         if file := _unsettles(plan, definition, self.inputs, came, went):
             self._whole(days, f"the watermarks would be others: {file} arrived among what was replayed")
             return
-        compared = _Compared.of(self.inputs, came, went, _reach(definition, days))
+        compared = _Compared.from_inputs(self.inputs, came, went, _reach(definition, days))
         self.changes |= compared.changes
         if compared.came or compared.went:
-            index = KeyIndex.of(definition, self.home)
+            index = KeyIndex.from_definition(definition, self.home)
             self._note(definition, days, _touches(definition, compared, index, _reach(definition, days)))
 
     def _note(self, definition: Definition, days: set[int], touches: Sequence[ChangedRecords]) -> None:
@@ -226,7 +228,7 @@ class _Inputs:
     first_arrival_ms: Longs
 
     @classmethod
-    def of(cls, files: Sequence[InputFile], plans: PlannedInputs) -> Self:
+    def from_files(cls, files: Sequence[InputFile], plans: PlannedInputs) -> Self:
         numbers = plans.numbers(files)
         is_bounded = [file.min_event_ms is not None and file.max_event_ms is not None for file in files]
         bounds = (
@@ -240,7 +242,7 @@ class _Inputs:
 
     def came_since(self, plan: PlanInputs) -> Mask:
         """Which of the files a plan did not know. One that it left out as damaged is as damaged as it was."""
-        known = plan.known | plan.skipped
+        known = plan.read_files | plan.skipped
         size = int(max(self.numbers.max(initial=0), known.bit_length())) // 8 + 1
         bits = np.frombuffer(known.to_bytes(size, "little"), np.uint8)
         found: Mask = np.unpackbits(bits, bitorder="little")[self.numbers] == 0
@@ -248,7 +250,7 @@ class _Inputs:
 
     def gone_since(self, plan: PlanInputs) -> int:
         """The files that a plan knew and that are not there now, as bits."""
-        return plan.known & ~(self.bits & ~plan.skipped)
+        return plan.read_files & ~(self.bits & ~plan.skipped)
 
     def may_hold(self, reach: Interval | None) -> Mask:
         """In which of them events of a reach may be; None: any event."""
@@ -266,7 +268,9 @@ class _Compared:
     changes: Mapping[str, ChangeKind]
 
     @classmethod
-    def of(cls, inputs: _Inputs, came: Mask, went: Sequence[InputFile], reach: Interval | None) -> _Compared:
+    def from_inputs(
+        cls, inputs: _Inputs, came: Mask, went: Sequence[InputFile], reach: Interval | None
+    ) -> _Compared:
         near = tuple(inputs.files[at] for at in _places(came & inputs.may_hold(reach)))
         away = tuple(file for file in went if file.rows and (reach is None or file.may_hold(reach)))
         new = {inputs.files[at].path for at in _places(came)} if went else {file.path for file in near}
@@ -330,7 +334,7 @@ def _came(
 ) -> Iterator[ChangedRecords]:
     """Of two copies of a record the first to arrive counts: one may push out another, of another key."""
     may_push_out = _may_differ_in_key(definition)
-    for held in index.held(file):
+    for held in index.load_slices(file):
         if reach is None or reach.overlaps(Interval(held.first_ms, held.last_ms + 1)):
             stretch = (file.path, change, held.first_ms, held.last_ms)
             yield ChangedRecords(*stretch, held.events, held.key, is_of_any_key=may_push_out)
@@ -347,7 +351,7 @@ def _may_differ_in_key(definition: Definition) -> bool:
 def _went(file: InputFile, change: ChangeKind, index: KeyIndex) -> Iterator[ChangedRecords]:
     """What a file held is known if it was ever read here, else its footer's bounds have to do."""
     may_bring_in = _may_differ_in_key(index.definition)
-    known = index.known(file)
+    known = index.is_known(file)
     if known is None:
         yield _somewhere(file, change)
         return

@@ -122,7 +122,7 @@ def _of_folder(folder: RunFolder, row: RunRow | None, now_ms: int) -> RunState |
         return None
     finished = _finished(folder, planned)
     started_ms, last_sign_ms = _modified_ms(folder.plan), max(_signs_ms(folder, planned))
-    audit = Audit.read(folder.verdict) if folder.verdict.exists() else None
+    audit = Audit.read(folder.audit_result) if folder.audit_result.exists() else None
     publication = Publication.read(folder.publication) if folder.publication.exists() else None
     state, done = _ended(audit, publication, row, last_sign_ms), list[ChunkTiming]()
     if state is None:

@@ -75,7 +75,7 @@ class ReplayColumns:
         for (table,) in replay_islands(batches, self):
             yield from table.to_batches()
 
-    def of(self, rows: pa.Table, islands: Sequence[Island]) -> pa.Table:
+    def collect(self, rows: pa.Table, islands: Sequence[Island]) -> pa.Table:
         """The rows of islands with the columns."""
         numbers: list[int] = []
         added: list[list[Any]] = [[] for _ in self.types]
@@ -94,7 +94,7 @@ def replay_islands(batches: Batches, *several: ReplayColumns) -> Iterator[list[p
     """Play each island once, and yield some of them at a time: per `Columns` a table."""
     for rows in _whole_islands(batches):
         islands = list(_islands(rows))
-        yield [columns.of(rows, islands) for columns in several]
+        yield [columns.collect(rows, islands) for columns in several]
 
 
 _Rows = tuple[list[int], list[list[Any]]]

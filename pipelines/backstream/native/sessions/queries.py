@@ -64,7 +64,7 @@ class UnitQueries:
         groups = (
             f"SELECT cell_ms, source_partition, is_copy, count(*) AS events, min(arrival_ms) AS first_ms,"
             f" max(arrival_ms) AS last_ms FROM (SELECT {cell_ms} AS cell_ms, source_partition, {fate} AS is_copy,"
-            f" arrival_ms FROM ({self._records.of(task.stretch)})) GROUP BY ALL"
+            f" arrival_ms FROM ({self._records.select(task.stretch)})) GROUP BY ALL"
         )
         columns = {
             "event_time_ms": "cell_ms",
@@ -94,10 +94,11 @@ class UnitQueries:
         spans = {"first_ms": "min(event_ms)", "last_ms": "max(event_ms)", "events": "count(*)"}
         parts = storable_partials(task.aggregates, task.reading)
         by = ", ".join([*keys.values(), floor_to_step("event_ms", 0, task.gap_ms)])
-        records = self._records.once(task.stretch) if task.met is None else self._in_time()
-        unmet = {} if task.met is None else dict.fromkeys(("met_ms", *_ARRIVED), "NULL")
-        found = f"SELECT {select_list({**keys, 'share': share, **spans, **parts, **unmet})} FROM ({records}) GROUP BY {by}"
-        if task.met is None:
+        records = self._records.select_once(task.stretch) if task.watermarks is None else self._in_time()
+        unmet = {} if task.watermarks is None else dict.fromkeys(("met_ms", *_ARRIVED), "NULL")
+        columns = select_list({**keys, "share": share, **spans, **parts, **unmet})
+        found = f"SELECT {columns} FROM ({records}) GROUP BY {by}"
+        if task.watermarks is None:
             return found
         one = {name: f"any_value({value})" for name, value in {**keys, "share": share}.items()}
         arrived = {name: name for name in _ARRIVED} | {"source_partition": PARTITION_TEXT}
@@ -116,9 +117,9 @@ class UnitQueries:
 
     def _timed(self) -> str:
         """The records with the watermark that they met, and whether they were at least 2 ms ahead of it."""
-        met = self._task.met
+        met = self._task.watermarks
         assert met is not None  # noqa: S101 - asked for by a replay only
-        records = self._records.once(self._task.stretch)
+        records = self._records.select_once(self._task.stretch)
         joined = (
             f"SELECT r.*, coalesce(b.watermark_ms, {MIN_MS}) AS watermark_ms"
             f" FROM (SELECT *, {_ticks_before(met)} AS block FROM ({records})) r LEFT JOIN blocks b USING (block)"
@@ -272,7 +273,8 @@ class SessionQueries:
     def moved(self) -> str:
         """Return what the counts of records lack: each straggler with another fate, less one on time."""
         late = f"SELECT * FROM ({self._judged()}) WHERE fate <> {quote_text(Fate.ON_TIME)}"
-        both = f"SELECT *, unnest([1, -1]) AS change, unnest([fate, {quote_text(Fate.ON_TIME)}]) AS of_fate FROM ({late})"
+        fates = f"unnest([1, -1]) AS change, unnest([fate, {quote_text(Fate.ON_TIME)}]) AS of_fate"
+        both = f"SELECT *, {fates} FROM ({late})"
         cell_ms = floor_to_step("first_ms", self._task.cells.offset_ms, self._task.cells.size_ms)
         columns = {
             "event_time_ms": cell_ms,

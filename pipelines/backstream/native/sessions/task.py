@@ -42,7 +42,7 @@ class UnitTask:
     keys: Sequence[str]
     aggregates: Sequence[Aggregate]
     deduplicate_on: Sequence[str]
-    met: BlockWatermarks | None
+    watermarks: BlockWatermarks | None
     stretch: Interval
     files: Sequence[str]
     cells: Tumbling

@@ -29,8 +29,8 @@ def run_unit_task(task: UnitTask) -> TaskResult:
         queries.mark_copies(opened)
         is_counted = write_query(opened, queries.counts(), counts_path) > 0
         scanned, copies = _records(opened, counts_path) if is_counted else (0, 0)
-        if task.met is not None:
-            opened.execute(f"CREATE TEMP TABLE blocks AS {queries.blocks(task.met)}")
+        if task.watermarks is not None:
+            opened.execute(f"CREATE TEMP TABLE blocks AS {queries.blocks(task.watermarks)}")
             opened.execute(f"CREATE TEMP TABLE stragglers AS {queries.stragglers()}")
         opened.execute(f"CREATE TEMP TABLE units AS {queries.units()}")
         paths = {share: str(units_path.with_stem(f"{units_path.stem}-{share}")) for share in range(task.shares)}

@@ -67,7 +67,7 @@ def compute_sessions(work: ChunkGroup, results: SessionWindows, attempt: Attempt
 
 
 def _cells(work: ChunkGroup) -> Tumbling:
-    cells = work.definition.cells
+    cells = work.definition.metric_windows
     assert isinstance(cells, Tumbling)  # noqa: S101 - the hours, of sessions
     return cells
 
@@ -93,7 +93,7 @@ def _unit_tasks(
             keys=source.key,
             aggregates=aggregates,
             deduplicate_on=source.deduplicate_on,
-            met=BlockWatermarks(path, work.clock, met) if path else None,
+            watermarks=BlockWatermarks(path, work.clock, met) if path else None,
             stretch=stretch,
             files=[file.path for file in held],
             cells=_cells(work),

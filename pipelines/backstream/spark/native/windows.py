@@ -35,11 +35,11 @@ def compute_windows(work: ChunkGroup, results: FixedWindows, attempt: Attempt) -
     windows, rest = _tasks(work, results, attempt)
     done = run_native_tasks(work.spark, [*windows, *rest])
     counted = [each.counts for each in done.values() if each.counts]
-    judged = results.lateness.judged.thresholds if results.lateness else None
-    places = [_places(each, 0, judged.grid.count) for each in (judged.fired, judged.gone)] if judged else []
+    judged = results.lateness.firing_times.thresholds if results.lateness else None
+    places = [_places(each, 0, judged.grid.count) for each in (judged.fired, judged.cleaned_up)] if judged else []
     thresholds = TaskThresholds(0, *places) if places else None
     grid, most_mb = windows[0].grid, windows[0].memory_mb
-    counts = NativeCounts(counted, grid, work.definition.cells, work.interval, thresholds, most_mb)
+    counts = NativeCounts(counted, grid, work.definition.metric_windows, work.interval, thresholds, most_mb)
     return NativeResult(
         counts=counts,
         files=collect_staged_files(attempt, list(done.values())),
@@ -60,7 +60,7 @@ def _tasks(work: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[l
     aggregates = native_aggregates(definition, plan.columns)
     also = [*source.key, *source.deduplicate_on, *(each.column for each in aggregates if each.column)]
     reading = read_spec(definition, plan.columns, also)
-    bounds = WindowGrid.of(results.window, work.interval)
+    bounds = WindowGrid.from_window(results.window, work.interval)
     grid = TaskGrid(results.window, bounds.first_end_ms, bounds.step_ms, bounds.count)
     files = list_input_files(work, interval)
     slots, most_mb = work.spark.sparkContext.defaultParallelism, task_memory_mb(work.spark)
@@ -88,7 +88,7 @@ def _tasks(work: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[l
             deduplicate_on=source.deduplicate_on,
             counts_path=task_counts_path(attempt, number),
             memory_mb=most_mb,
-            cell_late=isinstance(definition.cells, Sliding) and results.lateness is not None,
+            cell_late=isinstance(definition.metric_windows, Sliding) and results.lateness is not None,
         )
 
     windows = [
@@ -111,12 +111,12 @@ def _thresholds(results: FixedWindows, grid: TaskGrid, piece: TaskRange) -> Task
     """Those of the windows that hold some record of a piece."""
     if results.lateness is None:
         return None
-    every = results.lateness.judged.thresholds
+    every = results.lateness.firing_times.thresholds
     span = _span(grid, piece)
     first = (span.start_ms - grid.first_end_ms) // grid.step_ms - 1
     last = (span.end_ms + grid.window.size_ms - grid.first_end_ms) // grid.step_ms + 2
     low, high = max(0, min(first, piece.numbers[0])), min(last, every.grid.count)
-    return TaskThresholds(low, _places(every.fired, low, high), _places(every.gone, low, high))
+    return TaskThresholds(low, _places(every.fired, low, high), _places(every.cleaned_up, low, high))
 
 
 def _places(positions: ArrivalPositions, low: int, high: int) -> TaskPositions:

@@ -40,7 +40,7 @@ class SessionColumns:
     allowed_lateness_ms: Column
 
     @classmethod
-    def of(cls, gap_ms: int, allowed_lateness_ms: int) -> SessionColumns:
+    def from_settings(cls, gap_ms: int, allowed_lateness_ms: int) -> SessionColumns:
         """The parameters of one definition as literals."""
         return cls(int64_literal(gap_ms), int64_literal(allowed_lateness_ms))
 

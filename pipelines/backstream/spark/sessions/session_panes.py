@@ -108,7 +108,7 @@ def find_sessions(
         is_skewed: a few keys have most of the events.
     """
     parts = split_aggregates(events, aggregates)
-    mine = IntervalColumns.of(events.sparkSession, owned) if owned else None
+    mine = IntervalColumns.from_interval(events.sparkSession, owned) if owned else None
     of = build_units(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
     of_key = build_islands(of, keys, parts, is_replay=is_replay)
     return Sessions(events, keys, window, aggregates, of, of_key, parts, is_replay, mine)

@@ -51,7 +51,9 @@ class SessionWindows:
     """What a recompute counts of the sessions it makes."""
 
     @classmethod
-    def of(cls, work: ChunkGroup, window: Session, keep: Callable[[DataFrame], DataFrame]) -> SessionWindows:
+    def from_group(
+        cls, work: ChunkGroup, window: Session, keep: Callable[[DataFrame], DataFrame]
+    ) -> SessionWindows:
         """Find how far their sessions reach, and in a replay the watermarks met there; runs small jobs."""
         owned, source = work.interval, work.definition.source
         between, is_replay = partial(_between, work), work.is_replay
@@ -66,17 +68,17 @@ class SessionWindows:
         """All that is read; in a replay with the watermark that each event met."""
         # Sessions are found before records are counted, whatever is asked.
         found = reading.load_records(self.work, self.span)
-        events, work = found.tallied, self.work
+        events, work = found.with_metric, self.work
         if self.heard is not None:
             events = events.transform(add_watermarks(work.spark, self.heard, work.clock))
         # All that follows rests on it, and finding copies compares all records.
         kept = self.keep(events) if work.definition.source.deduplicate_on else events
-        return found._replace(columns=kept, tallied=kept)
+        return found._replace(columns=kept, with_metric=kept)
 
     def records(self) -> ChunkRecords:
         """Every record the chunks read, with its `fate`."""
         is_unreadable = F.col(REASON).isNotNull()
-        events = self._read.known
+        events = self._read.columns
         unused = events.where(is_unreadable | F.col("is_duplicate"))
         fate = F.when(is_unreadable, F.lit(Fate.QUARANTINED)).otherwise(F.lit(Fate.DUPLICATE))
         in_time = self._usable.withColumn("fate", F.lit(Fate.ON_TIME))
@@ -85,11 +87,11 @@ class SessionWindows:
         known = judged.select(*events.columns, *added).unionByName(
             unused.withColumns({"fate": fate, **dict.fromkeys(self._added, F.expr("false"))})
         )
-        return self._read._replace(columns=known, tallied=known)
+        return self._read._replace(columns=known, with_metric=known)
 
     def counts(self, known: DataFrame) -> FateCounts:
         """Fates, and metrics per hour."""
-        return count_fates(known, self.work.definition.cells, self.work.owned, None, by=self._added)
+        return count_fates(known, self.work.definition.metric_windows, self.work.owned, None, by=self._added)
 
     def records_in_windows(self, counts: FateCounts) -> int:
         """How many records the sessions of the chunks hold. Runs a job.
@@ -125,7 +127,7 @@ class SessionWindows:
 
     @property
     def _usable(self) -> DataFrame:
-        return self._read.known.where(F.col(REASON).isNull() & ~F.col("is_duplicate"))
+        return self._read.columns.where(F.col(REASON).isNull() & ~F.col("is_duplicate"))
 
     @cached_property
     def _sessions(self) -> Sessions:
@@ -133,7 +135,7 @@ class SessionWindows:
         these = session_panes.find_sessions(
             self._usable,
             definition.source.key,
-            SessionColumns.of(self.window.gap_ms, definition.lateness.allowed),
+            SessionColumns.from_settings(self.window.gap_ms, definition.lateness.allowed),
             definition.aggregates,
             is_replay=self.work.is_replay,
             owned=self.work.interval,
@@ -234,7 +236,7 @@ def _reach(
         before: what is read to know the islands that come to the boundary; at least one gap.
         counts_from_ms: islands that start earlier do not count.
     """
-    window = SessionColumns.of(gap_ms, 0)
+    window = SessionColumns.from_settings(gap_ms, 0)
     furthest_ms: int | None = None
     seen_until_ms, ahead_ms = before.end_ms, 4 * gap_ms
     events = events_between(before.start_ms, seen_until_ms + ahead_ms).select(*keys, "event_time_ms")

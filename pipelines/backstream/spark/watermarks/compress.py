@@ -56,7 +56,7 @@ class ClockColumns:
     end_ms: Column
 
     @classmethod
-    def of(cls, clock: SourceClock) -> ClockColumns:
+    def from_clock(cls, clock: SourceClock) -> ClockColumns:
         """The parameters of one clock as literals."""
         return cls(int64_literal(clock.start_ms), int64_literal(clock.interval_ms), int64_literal(clock.end_ms))
 
@@ -140,7 +140,7 @@ def timeline_of_maxima(
 
 def is_numpy_mergeable(emission: Emission) -> bool:
     """Whether the greatest event time per partition and tick says all, so that numpy can merge them."""
-    is_plain = not (emission.releases_ended or emission.loses_final_when_idle)
+    is_plain = not (emission.drops_finished_splits or emission.suppresses_final_when_idle)
     is_ticked = emission.model is EmissionModel.TICK and emission.topology is Topology.SPLITS
     return is_plain and is_ticked and emission.strategy.kind in _PERIODIC_MAXIMA
 
@@ -236,7 +236,7 @@ def to_timeline(
         steps=to_int64(steps) if climbs else None,
         step_ms=clock.interval_ms,
     )
-    return heard.listed() if sum(steps) <= MOST_EVENTS else heard
+    return heard.expand() if sum(steps) <= MOST_EVENTS else heard
 
 
 def _position(row: dict[str, Any]) -> tuple[int, int, int, str, bool]:

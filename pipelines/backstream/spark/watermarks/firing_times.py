@@ -45,7 +45,7 @@ class WindowGrid:
     count: int
 
     @classmethod
-    def of(cls, window: FixedWindow, interval: Interval) -> WindowGrid:
+    def from_window(cls, window: FixedWindow, interval: Interval) -> WindowGrid:
         """The windows that start in the interval; cumulating ones end at every step."""
         every_ms = window.slide_ms if isinstance(window, Sliding) else window.size_ms
         first_ms = interval.start_ms + (window.offset_ms - interval.start_ms) % every_ms
@@ -64,12 +64,12 @@ class WindowGrid:
         before_ms = self.first_end_ms - self.step_ms
         return Interval(before_ms + numbers.start * self.step_ms, before_ms + numbers.stop * self.step_ms)
 
-    def bound(self, spark: SparkSession) -> GridColumns:
+    def as_columns(self, spark: SparkSession) -> GridColumns:
         """The same as columns."""
-        (columns,) = self.bound_apart(spark, [range(self.count)])
+        (columns,) = self.as_shared_columns(spark, [range(self.count)])
         return columns
 
-    def bound_apart(self, spark: SparkSession, parts: Sequence[range]) -> list[GridColumns]:
+    def as_shared_columns(self, spark: SparkSession, parts: Sequence[range]) -> list[GridColumns]:
         """As columns that ask for some of its tumbling windows, by number, and again for others."""
         spans = [self.stretch(numbers) for numbers in parts]
         bounds_ms = [bound_ms for span in spans for bound_ms in (span.start_ms, span.end_ms)]
@@ -120,10 +120,10 @@ class FiringTimes:
 
     grid: WindowGrid
     fired: ArrivalPositions
-    gone: ArrivalPositions
+    cleaned_up: ArrivalPositions
 
     @classmethod
-    def of(
+    def from_timeline(
         cls, heard: WatermarkTimeline, grid: WindowGrid, clock: SourceClock, allowed_lateness_ms: int
     ) -> FiringTimes:
         """What a stream's watermarks mean for the windows of a grid."""
@@ -132,7 +132,7 @@ class FiringTimes:
         gone_ms = np.where(last_ms > MAX_MS - allowed_lateness_ms, MAX_MS, last_ms + allowed_lateness_ms)
         return cls(grid, _positions(heard, last_ms, clock), _positions(heard, gone_ms, clock))
 
-    def bound(self, spark: SparkSession) -> FiringTimeColumns:
+    def as_columns(self, spark: SparkSession) -> FiringTimeColumns:
         """The same as columns."""
         return FiringTimeColumns(spark, self)
 
@@ -146,13 +146,13 @@ class FiringTimeColumns:
     @property
     def position(self) -> tuple[str, ...]:
         """The columns that place a record in arrival order as far as these thresholds ask."""
-        are_ticks = self.thresholds.fired.are_ticks and self.thresholds.gone.are_ticks
+        are_ticks = self.thresholds.fired.are_ticks and self.thresholds.cleaned_up.are_ticks
         return ARRIVAL_ORDER[:1] if are_ticks else ARRIVAL_ORDER
 
     @cached_property
     def grid(self) -> GridColumns:
         """The windows that are numbered."""
-        return self.thresholds.grid.bound(self._spark)
+        return self.thresholds.grid.as_columns(self._spark)
 
     def is_fired(self, number: Column, position: Sequence[Column] | None = None) -> Column:
         """Whether the record meets a window that has fired; null for a number outside the grid.
@@ -163,7 +163,7 @@ class FiringTimeColumns:
         """
         return self._is_after("fired", number, position)
 
-    def is_gone(self, number: Column, position: Sequence[Column] | None = None) -> Column:
+    def is_cleaned_up(self, number: Column, position: Sequence[Column] | None = None) -> Column:
         """Whether the record meets a window that is gone; null for a number outside the grid."""
         return self._is_after("gone", number, position)
 
@@ -171,7 +171,7 @@ class FiringTimeColumns:
         """When the window fired on time by the source's clock; null: only the end of input fired it."""
         return self._instant("fired", number)
 
-    def gone_at(self, number: Column) -> Column:
+    def cleaned_up_at(self, number: Column) -> Column:
         """When the window was forgotten by the source's clock."""
         return self._instant("gone", number)
 
@@ -204,10 +204,10 @@ class FiringTimeColumns:
 def _positions(heard: WatermarkTimeline, event_times_ms: Longs, clock: SourceClock) -> ArrivalPositions:
     """Where the watermark first reaches each event time."""
     if not any(heard.marker_positions):
-        blocks = heard.block_reaching(event_times_ms)
+        blocks = heard.first_tick_at(event_times_ms)
         ticks_ms = clock.start_ms + np.where(blocks == MAX_MS, 0, blocks) * clock.interval_ms
         return ArrivalPositions(np.where(blocks == MAX_MS, MAX_MS, ticks_ms))
-    places = [*heard.places(clock), (MAX_MS, MIN_MS, "")]
-    reached = [places[rise] for rise in heard.first_reaching(event_times_ms).tolist()]
+    places = [*heard.arrival_positions(clock), (MAX_MS, MIN_MS, "")]
+    reached = [places[rise] for rise in heard.first_rise_at(event_times_ms).tolist()]
     times_ms, seqs, partitions = zip(*reached, strict=True)
     return ArrivalPositions(np.array(times_ms), np.array(seqs), partitions)

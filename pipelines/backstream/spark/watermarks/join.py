@@ -49,11 +49,11 @@ def add_watermarks(spark: SparkSession, heard: WatermarkTimeline, clock: SourceC
     """Add `watermark_ms`, the watermark in force when the record arrived."""
     if not len(heard.watermark_ms):
         return lambda events: events.withColumn("watermark_ms", F.lit(MIN_MS))
-    if heard.most_in_block() > _MOST_IN_BLOCK:
+    if heard.max_rises_per_tick() > _MOST_IN_BLOCK:
         return add_watermarks_by_sort(spark, heard, clock)
     if not any(heard.marker_positions) and len(blocks := _listed_blocks(heard)) <= _most_listed(heard):
         return _listed(spark, heard, clock, blocks)
-    return join_watermarks(spark, in_force_table(heard), marker_table(heard), ClockColumns.of(clock))
+    return join_watermarks(spark, in_force_table(heard), marker_table(heard), ClockColumns.from_clock(clock))
 
 
 def _listed_blocks(heard: WatermarkTimeline) -> range:
@@ -76,7 +76,7 @@ def _listed(spark: SparkSession, heard: WatermarkTimeline, clock: SourceClock, b
     """The watermark of each block as one array, the one row of a scalar subquery: quicker than a join."""
     watermarks_ms = heard.at_block(np.arange(blocks.start, blocks.stop, dtype=np.int64))
     of_block = schemas.table_literals(spark, {"watermark_ms": pa.array(watermarks_ms)})["watermark_ms"]
-    block = count_ticks_before(ClockColumns.of(clock))
+    block = count_ticks_before(ClockColumns.from_clock(clock))
     if blocks.start:
         (first,) = schemas.plan_literals(spark, blocks.start)
         block -= first
@@ -127,7 +127,7 @@ def add_watermarks_by_sort(spark: SparkSession, heard: WatermarkTimeline, clock:
     rises = pa.table(
         {
             "place": pa.array(
-                [dict(zip(_PLACE.names, each, strict=True)) for each in heard.places(clock)], _PLACE
+                [dict(zip(_PLACE.names, each, strict=True)) for each in heard.arrival_positions(clock)], _PLACE
             ),
             "rise_ms": heard.watermark_ms,
         }
@@ -143,7 +143,7 @@ def add_watermarks_by_sort(spark: SparkSession, heard: WatermarkTimeline, clock:
         )
         return F.least(number, int64_literal(len(stretches) - 1))
 
-    times_ms = np.array([place[0] for place in heard.places(clock)])
+    times_ms = np.array([place[0] for place in heard.arrival_positions(clock)])
     risen = np.searchsorted(times_ms, first_ms + stretches * width_ms, side="left")
     begun_ms = np.concatenate([to_int64([MIN_MS]), heard.watermark_ms])[risen]
     before = pa.array([(MIN_MS, MIN_MS, "")] * len(stretches), _PLACE)

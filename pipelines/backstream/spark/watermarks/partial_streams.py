@@ -81,7 +81,7 @@ def timeline_by_tick_range(
     def heard_in(portion: range) -> tuple[Longs, Longs, Longs]:
         cells = compress_files(_arriving_in(recorded, portion, clock), emission, clock)
         # What arrives in a block is seen by the tick at its end.
-        return *merge.until(portion.stop, joined(cells, portion)), sorted_unique(cells["block"].to_numpy())
+        return *merge.advance_to(portion.stop, joined(cells, portion)), sorted_unique(cells["block"].to_numpy())
 
     portions = split_ticks(recorded.files, len(partitions), clock, max_driver_rows(recorded.spark))
     watermark_ms, ticks, blocks = (np.concatenate(each) for each in zip(*map(heard_in, portions), strict=True))
@@ -150,7 +150,7 @@ def _arriving_in(recorded: EventFiles, portion: range, clock: SourceClock) -> Ev
     held = [(ticks_of_file(file, clock), file) for file in recorded.files if file.rows]
     files = [file for span, file in held if span.start < portion.stop and portion.start < span.stop]
     start, stop = plan_literals(recorded.spark, portion.start, portion.stop)
-    block = count_ticks_before(ClockColumns.of(clock))
+    block = count_ticks_before(ClockColumns.from_clock(clock))
     is_inside = (block >= start) & (block < stop)
     # Where no file holds any, one is read all the same: nothing of it is inside.
     return EventFiles(
@@ -179,10 +179,10 @@ class StreamSlice:
 
     buckets: Longs
     paths: frozenset[str]
-    before: pa.Table
+    prefix_rows: pa.Table
 
     @classmethod
-    def of(
+    def from_index(
         cls, index: ArrivalIndex, interval: Interval, buckets: BucketGrid, emission: Emission, clock: SourceClock
     ) -> StreamSlice:
         """What must be read to know the watermarks that the events of an interval of event time met.
@@ -207,15 +207,16 @@ class StreamSlice:
         paths = frozenset(rows["path"].filter(pa.array(is_wanted)).unique().to_pylist())
         return cls(wanted, paths, _told(rows.filter(pa.array(~is_wanted)), clock))
 
-    def joined(self, cells: pa.Table, blocks: range) -> pa.Table:
+    def with_prefix(self, cells: pa.Table, blocks: range) -> pa.Table:
         """The cells of these blocks that were read, and those that stand for all others in them.
 
         Of a partition and block in which both have a cell, the greater holds.
         """
         is_there = pc.and_(
-            pc.greater_equal(self.before["block"], blocks.start), pc.less(self.before["block"], blocks.stop)
+            pc.greater_equal(self.prefix_rows["block"], blocks.start),
+            pc.less(self.prefix_rows["block"], blocks.stop),
         )
-        before = self.before.filter(is_there)
+        before = self.prefix_rows.filter(is_there)
         # Spark says of some columns that they are never null, and Arrow takes that for another schema.
         read = cells.select(before.column_names).cast(before.schema)
         return pa.concat_tables([read, before])

@@ -36,8 +36,8 @@ from backstream.spark.windows.assignment import FixedWindow
 class ReplayLateness:
     """How records are judged; `heard` only where a record's own watermark is asked for."""
 
-    judged: FiringTimeColumns
-    heard: WatermarkTimeline | None
+    firing_times: FiringTimeColumns
+    timeline: WatermarkTimeline | None
 
 
 def has_gaps(window: FixedWindow) -> bool:
@@ -53,12 +53,12 @@ def resolve_lateness(work: ChunkGroup, window: FixedWindow) -> ReplayLateness | 
     if not work.is_replay:
         return None
     # The halo's records are judged by their own windows, as the chunk that owns them judges them.
-    grid = WindowGrid.of(window, Interval(work.interval.start_ms, work.read_until_ms))
+    grid = WindowGrid.from_window(window, Interval(work.interval.start_ms, work.read_until_ms))
     if is_index_exact(work.emission) and not has_gaps(window):
-        return ReplayLateness(_from_index(work, window, grid).bound(work.spark), None)
+        return ReplayLateness(_from_index(work, window, grid).as_columns(work.spark), None)
     stream = load_full_timeline(work)
-    found = FiringTimes.of(stream, grid, work.clock, work.definition.lateness.allowed)
-    return ReplayLateness(found.bound(work.spark), stream)
+    found = FiringTimes.from_timeline(stream, grid, work.clock, work.definition.lateness.allowed)
+    return ReplayLateness(found.as_columns(work.spark), stream)
 
 
 def load_full_timeline(work: ChunkGroup) -> WatermarkTimeline:
@@ -89,16 +89,16 @@ def load_timeline(work: ChunkGroup, interval: Interval) -> WatermarkTimeline:
     Where the arrival index tells what came before, only the events that arrived around these are read.
     """
     if not is_resumable_from_index(work.emission) or _reads_everything(work.plan):
-        return load_full_timeline(work).within(_arrivals(work, interval))
+        return load_full_timeline(work).slice_interval(_arrivals(work, interval))
     definition = work.definition
-    buckets = BucketGrid.of(definition.cells, work.emission, definition.lateness.allowed)
+    buckets = BucketGrid.from_window(definition.metric_windows, work.emission, definition.lateness.allowed)
     index = _index(work, buckets)
-    part = StreamSlice.of(index, interval, buckets, work.emission, work.clock)
+    part = StreamSlice.from_index(index, interval, buckets, work.emission, work.clock)
     partitions = sorted(list_expected_partitions(definition) | index.partitions())
     files = [file for file in work.plan.inputs if file.path in part.paths] or work.plan.inputs[:1]
     arrived = _arrived_in(work.spark, part, buckets)
     around = EventFiles(work.spark, files, lambda paths: is_readable_record(work, paths).transform(arrived))
-    return timeline_by_tick_range(around, work.emission, work.clock, partitions, part.joined)
+    return timeline_by_tick_range(around, work.emission, work.clock, partitions, part.with_prefix)
 
 
 def _arrivals(work: ChunkGroup, interval: Interval) -> range:
@@ -127,7 +127,7 @@ def list_expected_partitions(definition: Definition) -> set[str]:
 
 def _from_index(work: ChunkGroup, window: FixedWindow, grid: WindowGrid) -> FiringTimes:
     allowed_ms = work.definition.lateness.allowed
-    buckets = BucketGrid.of(window, work.emission, allowed_ms)
+    buckets = BucketGrid.from_window(window, work.emission, allowed_ms)
     index = _index(work, buckets)
     partitions = sorted(list_expected_partitions(work.definition) | index.partitions())
     return firing_times_from_index.firing_times_from_index(
@@ -140,7 +140,7 @@ _LAST_INDEX: dict[tuple[str, IndexFolder], ArrivalIndex] = {}
 
 
 def _index(work: ChunkGroup, buckets: BucketGrid) -> ArrivalIndex:
-    folder = IndexFolder.of(Path(work.plan.home), work.plan.dataset, work.definition.read_by, buckets)
+    folder = IndexFolder.from_source(Path(work.plan.home), work.plan.dataset, work.definition.read_by, buckets)
     key = (work.plan.run_id, folder)
     if (known := _LAST_INDEX.get(key)) is not None:
         return known

@@ -27,7 +27,7 @@ def merge_maxima(
     cells: pa.Table, emission: Emission, clock: SourceClock, partitions: Sequence[str]
 ) -> tuple[Longs, Longs]:
     """The rises of a whole stream, and their ticks; see `Merge`."""
-    return TickMerger(emission, clock, partitions).until(clock.last_tick, cells)
+    return TickMerger(emission, clock, partitions).advance_to(clock.last_tick, cells)
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class TickMerger:
     _watermark_ms: int = MIN_MS
     _begun: dict[str, _Step] = field(default_factory=dict)
 
-    def until(self, last_tick: int, cells: pa.Table) -> tuple[Longs, Longs]:
+    def advance_to(self, last_tick: int, cells: pa.Table) -> tuple[Longs, Longs]:
         """The rises at the next ticks up to this one, and the ticks.
 
         Args:
@@ -82,7 +82,9 @@ class TickMerger:
         if len(ticks):
             self._begun[partition] = _Step(int(ticks[-1]), int(maxima_ms[-1]))
         strategy = self.emission.strategy
-        return _Steps.of(ticks, maxima_ms, strategy.delay_ms if strategy.kind is StrategyKind.BOUNDED else 0)
+        return _Steps.from_maxima(
+            ticks, maxima_ms, strategy.delay_ms if strategy.kind is StrategyKind.BOUNDED else 0
+        )
 
 
 class _Step(NamedTuple):
@@ -100,7 +102,7 @@ class _Steps:
     watermarks_ms: Longs
 
     @classmethod
-    def of(cls, ticks: Longs, maxima_ms: Longs, delay_ms: int) -> _Steps:
+    def from_maxima(cls, ticks: Longs, maxima_ms: Longs, delay_ms: int) -> _Steps:
         """From the greatest event time seen by each tick."""
         floor_ms = to_int64([MIN_MS + delay_ms + 1])
         return cls(ticks, np.concatenate([floor_ms, np.maximum(maxima_ms, floor_ms)]) - delay_ms - 1)

@@ -52,7 +52,7 @@ class WatermarkTimeline:
         climbed_ms: Longs = np.minimum(blocks - first, most) * self.step_ms
         return begun_ms + climbed_ms
 
-    def within(self, blocks: range) -> WatermarkTimeline:
+    def slice_interval(self, blocks: range) -> WatermarkTimeline:
         """What the records of these blocks meet; which rise reaches an event time is not to be asked of it."""
         first = max(int(np.searchsorted(self.visible_from, blocks.start, side="right")) - 1, 0)
         # A rise inside a block is visible to all from the next block on.
@@ -66,7 +66,7 @@ class WatermarkTimeline:
             steps=None if self.steps is None else self.steps[rises],
         )
 
-    def first_reaching(self, event_times_ms: Longs) -> Longs:
+    def first_rise_at(self, event_times_ms: Longs) -> Longs:
         """The number of the first rise to each event time; as many as there are rises: only +inf reaches it.
 
         Raises:
@@ -76,7 +76,7 @@ class WatermarkTimeline:
             raise too_many_watermarks_error(int(self.steps.sum()))
         return np.searchsorted(self.watermark_ms, event_times_ms, side="left")
 
-    def block_reaching(self, event_times_ms: Longs) -> Longs:
+    def first_tick_at(self, event_times_ms: Longs) -> Longs:
         """The first block whose records all see a watermark of at least that; MAX_MS: only +inf reaches it."""
         row = self._row_reaching(event_times_ms)
         return np.concatenate([self.visible_from, to_int64([MAX_MS])])[row] + self._steps_to(event_times_ms, row)
@@ -93,7 +93,7 @@ class WatermarkTimeline:
         missing_ms = np.where(begun_ms < event_times_ms, event_times_ms - begun_ms, 0)
         return -(-missing_ms // max(self.step_ms, 1))
 
-    def most_in_block(self) -> int:
+    def max_rises_per_tick(self) -> int:
         """The greatest number of rises within one block."""
         inside = [
             visible
@@ -102,7 +102,7 @@ class WatermarkTimeline:
         ]
         return max(Counter(inside).values(), default=0)
 
-    def places(self, clock: SourceClock) -> list[tuple[int, int, str]]:
+    def arrival_positions(self, clock: SourceClock) -> list[tuple[int, int, str]]:
         """Where each rise stands in arrival order; one at a tick comes before the records of its millisecond."""
         positions = self.marker_positions or [None] * len(self.watermark_ms)
         return [
@@ -130,13 +130,13 @@ class WatermarkTimeline:
     def _within_climbs(steps: Longs) -> Longs:
         return np.arange(int(steps.sum())) - np.repeat(np.cumsum(steps) - steps, steps)
 
-    def at_firing_ms(self, max_timestamps_ms: Longs) -> Longs:
+    def watermark_at_firing_ms(self, max_timestamps_ms: Longs) -> Longs:
         """The watermark that a window firing on time sees."""
         row = self._row_reaching(max_timestamps_ms)
         reached_ms = np.concatenate([self.watermark_ms, to_int64([MAX_MS])])[row]
         return reached_ms + self._steps_to(max_timestamps_ms, row) * self.step_ms
 
-    def listed(self) -> WatermarkTimeline:
+    def expand(self) -> WatermarkTimeline:
         """The same with a row for each rise."""
         if self.steps is None:
             return self

@@ -86,9 +86,9 @@ def timeline_of_events(
         msg = "punctuated watermarks need the column `marker_ms`"
         raise PlanError(msg)
     if new_generator is None:
-        cells = compress_events(events, ClockColumns.of(clock), (), emission).toArrow()
+        cells = compress_events(events, ClockColumns.from_clock(clock), (), emission).toArrow()
         return timeline_of_maxima(cells, emission, clock, list_partitions(expected, cells))
-    emission = emission.customised()
+    emission = emission.with_custom_generator()
     told = _told(events, emission, clock, new_generator)
     return _merged(told, emission, clock, list_partitions(expected, told), new_generator)
 
@@ -111,7 +111,7 @@ def _told(
     def play(table: pa.Table) -> pa.Table:
         try:
             names = sorted(set(table["source_partition"].to_pylist()))
-            rows = list(_Partition.of(new_generator, emission, clock, names).play(table))
+            rows = list(_Partition.from_names(new_generator, emission, clock, names).play(table))
         except BackstreamError as error:
             rows = [{"error": str(error)}]
         return pa.Table.from_pylist(rows, _TOLD)
@@ -140,7 +140,7 @@ class _Partition:
     last_data_tick: int = 0
 
     @classmethod
-    def of(
+    def from_names(
         cls,
         new_generator: Callable[[], WatermarkGenerator],
         emission: Emission,
@@ -269,4 +269,4 @@ def _merged(
 def _alone(
     new_generator: Callable[[], WatermarkGenerator], emission: Emission, clock: SourceClock
 ) -> dict[int, int]:
-    return _Partition.of(new_generator, emission, clock).ticks_alone()
+    return _Partition.from_names(new_generator, emission, clock).ticks_alone()

@@ -82,14 +82,14 @@ def aggregate_panes(events: DataFrame, grouping: AggregationRequest, judged: Fir
     """First, live and final value of each aggregate per key and window: the columns of `spark.panes.panes`."""
     parts, by, number = _parts(events, grouping), [*grouping.keys, NUMBER], F.col(NUMBER)
     if parts is None:
-        timing = {IS_ON_TIME: ~judged.is_fired(number), IS_ACCEPTED: ~judged.is_gone(number)}
+        timing = {IS_ON_TIME: ~judged.is_fired(number), IS_ACCEPTED: ~judged.is_cleaned_up(number)}
         told = _numbered(events, "event_time_ms", grouping).withColumns(timing)
         return _placed(panes_of_rows(_sent(told, grouping), by, grouping.aggregates), grouping)
     place = [F.col(name) for name in late_columns(judged)]
     is_early = place[0].isNull()
     timing = {
         IS_ON_TIME: is_early | ~judged.is_fired(number, place),
-        IS_ACCEPTED: is_early | ~judged.is_gone(number, place),
+        IS_ACCEPTED: is_early | ~judged.is_cleaned_up(number, place),
     }
     told = _of_slices(events, grouping, parts, judged).withColumns(timing)
     return _placed(panes_of_partials(told, by, parts), grouping)

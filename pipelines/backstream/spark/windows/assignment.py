@@ -30,7 +30,7 @@ class WindowColumns:
     may_overflow: bool = False
 
     @classmethod
-    def of(cls, window: FixedWindow) -> WindowColumns:
+    def from_window(cls, window: FixedWindow) -> WindowColumns:
         """The parameters of one window as literals."""
         return cls(
             type(window),

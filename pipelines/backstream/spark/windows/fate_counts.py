@@ -38,7 +38,7 @@ class FateCounts:
 
         A record whose latest window none of the chunks owns is `outside`.
         """
-        start_ms, _ = latest_window_start(WindowColumns.of(self.cells))
+        start_ms, _ = latest_window_start(WindowColumns.from_window(self.cells))
         is_ours = (F.col("fate") == F.lit(Fate.QUARANTINED)) | self.owned.hold(start_ms)
         fate = F.when(is_ours, F.col("fate")).otherwise(F.lit(Fate.OUTSIDE)).alias("fate")
         counted = self.rows.groupBy(CHUNK, "source_partition", fate).agg(F.sum("events")).collect()
@@ -55,7 +55,7 @@ class FateCounts:
 
     def _in_windows(self, window: FixedWindow) -> DataFrame:
         in_some = self.rows.where(F.col("fate").isin(*IN_A_WINDOW))
-        return in_some.transform(assign_windows(WindowColumns.of(window)))
+        return in_some.transform(assign_windows(WindowColumns.from_window(window)))
 
     def metrics(self) -> DataFrame:
         """One row per window and source partition: how many events it has, and what became of them there.

@@ -83,7 +83,7 @@ def timing_column(judged: FiringTimeColumns | None) -> Column:
     if judged is None:
         return F.lit(Fate.ON_TIME)
     number, place = judged.grid.number(F.col("window_end_ms")), [F.col(name) for name in late_columns(judged)]
-    is_fired, is_gone = judged.is_fired(number, place), judged.is_gone(number, place)
+    is_fired, is_gone = judged.is_fired(number, place), judged.is_cleaned_up(number, place)
     late = F.when(is_gone, F.lit(EXPIRED)).when(is_fired, F.lit(Fate.LATE)).otherwise(F.lit(Fate.ON_TIME))
     return F.when(place[0].isNull(), F.lit(Fate.ON_TIME)).otherwise(late)
 

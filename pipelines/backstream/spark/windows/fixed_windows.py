@@ -44,15 +44,15 @@ class FixedWindows:
         """
         late, start_ms = self.lateness, self.work.interval.start_ms
         found = reading.load_records(self.work, Interval(start_ms, self.work.read_until_ms))
-        if late is not None and late.heard is not None and has_gaps(self.window):
-            found = found.transform(add_watermarks(self.work.spark, late.heard, self.work.clock))
+        if late is not None and late.timeline is not None and has_gaps(self.window):
+            found = found.transform(add_watermarks(self.work.spark, late.timeline, self.work.clock))
         fate = self._fate()
         return found.transform(lambda events: events.withColumn("fate", fate))
 
     def counts(self, known: DataFrame) -> FateCounts:
         """Fates and metrics."""
-        judged = self.lateness.judged if self.lateness else None
-        return count_fates(known, self.work.definition.cells, self.work.owned, judged, window=self.window)
+        judged = self.lateness.firing_times if self.lateness else None
+        return count_fates(known, self.work.definition.metric_windows, self.work.owned, judged, window=self.window)
 
     def records_in_windows(self, counts: FateCounts) -> int:
         """How many records the windows of the chunks hold, each as often as it is in one. Runs a job."""
@@ -64,7 +64,7 @@ class FixedWindows:
         keys, aggregates = definition.source.key, dict(definition.aggregates)
         if self.lateness is None:
             aggregates[RECORD_COUNT] = "count(*)"  # panes have one each
-        grid = WindowGrid.of(self.window, self.work.interval)
+        grid = WindowGrid.from_window(self.window, self.work.interval)
         is_many = self.work.expected_events >= aggregation.MANY_EVENTS
         # Where copies are looked for, the records were kept once those were found; of records read anew they would
         # have to be found again.
@@ -85,13 +85,13 @@ class FixedWindows:
             shape = aggregation.profile_events(
                 events, self.work.expected_events, keys, slice_width_of(self.window)
             )
-        every = grid.bound(self.work.spark)
+        every = grid.as_columns(self.work.spark)
         return self._grouped(events, AggregationRequest(self.window, every, keys, aggregates, shape))
 
     def _grouped(self, events: DataFrame, grouping: AggregationRequest) -> DataFrame:
         if self.lateness is None:
             return aggregation.aggregate_windows(events, grouping)
-        return aggregation.aggregate_panes(events, grouping, self.lateness.judged)
+        return aggregation.aggregate_panes(events, grouping, self.lateness.firing_times)
 
     def firings(self, known: DataFrame) -> DataFrame:
         """Every pane that each window fired, in order."""
@@ -115,15 +115,15 @@ class FixedWindows:
         """The side output: records that came when their last window was gone, and since when it was."""
         start_ms, end_ms = latest_window_start(self._columns)
         behind = known.where((F.col("fate") == F.lit(Fate.DROPPED)) & self.work.owned.hold(start_ms))
-        return behind.withColumn("gone_at", self._judged().gone_at(self._judged().grid.number(end_ms)))
+        return behind.withColumn("gone_at", self._judged().cleaned_up_at(self._judged().grid.number(end_ms)))
 
     @property
     def _columns(self) -> WindowColumns:
-        return WindowColumns.of(self.window)
+        return WindowColumns.from_window(self.window)
 
     def _judged(self) -> FiringTimeColumns:
         assert self.lateness is not None  # noqa: S101 - only a replay gets here
-        return self.lateness.judged
+        return self.lateness.firing_times
 
     def _fate(self) -> Column:
         """Unreadable, seen before, or judged by the latest of its windows."""
@@ -131,7 +131,7 @@ class FixedWindows:
         fate = F.lit(Fate.ON_TIME)
         if self.lateness is not None:
             number = self._judged().grid.number(end_ms)
-            is_fired, is_gone = self._judged().is_fired(number), self._judged().is_gone(number)
+            is_fired, is_gone = self._judged().is_fired(number), self._judged().is_cleaned_up(number)
             fate = F.when(~is_fired, fate).when(~is_gone, F.lit(Fate.LATE)).otherwise(F.lit(Fate.DROPPED))
         if has_gaps(self.window):
             fate = F.when(F.col("event_time_ms") >= end_ms, self._fate_in_hole()).otherwise(fate)
@@ -159,6 +159,6 @@ class FixedWindows:
         in_windows = self._usable(known, columns).transform(assign_windows(self._columns))
         owned = in_windows.where(self.work.owned.hold(F.col("window_start_ms")))
         number = self._judged().grid.number(F.col("window_end_ms"))
-        is_fired, is_gone = self._judged().is_fired(number), self._judged().is_gone(number)
+        is_fired, is_gone = self._judged().is_fired(number), self._judged().is_cleaned_up(number)
         late = F.when(~is_gone, F.lit(Fate.LATE)).otherwise(F.lit(EXPIRED))
         return owned.withColumn("timing", F.when(~is_fired, F.lit(Fate.ON_TIME)).otherwise(late))
