@@ -20,7 +20,7 @@ from backstream.reconcile.rules import (
     UnexplainedWindows,
     explained_by,
     first_position,
-    number_text,
+    plain_number_text,
     record_count_text,
 )
 
@@ -127,7 +127,7 @@ def _multiples(case: UnexplainedWindows) -> Evidence:
     whole = _whole_windows(case, fits, multiple)
 
     def text(place: int) -> str:
-        times = number_text(multiple[place])
+        times = plain_number_text(multiple[place])
         return f"theirs is {times} times ours in {', '.join(pairs.adding)}, and equal in all else"
 
     return explained_by(case, strong | whole, text)
@@ -224,8 +224,8 @@ def _absent_files(case: UnexplainedWindows) -> Evidence:
     of_row = files.groupby("place")[FILE].agg(set)
 
     def text(place: int) -> str:
-        copied = f", {number_text(copies[place])} of all here are copies" if copies[place] else ""
-        held = f"{join_file_names(of_row[place])} holds {number_text(totals[place])} here{copied}"
+        copied = f", {plain_number_text(copies[place])} of all here are copies" if copies[place] else ""
+        held = f"{join_file_names(of_row[place])} holds {plain_number_text(totals[place])} here{copied}"
         return f"theirs lacks {record_count_text(deficit[place])}; {held}"
 
     return explained_by(case, (deficit > 0) & (deficit <= totals) & (totals <= deficit + copies), text)
@@ -268,7 +268,7 @@ def _unread(case: UnexplainedWindows) -> Evidence:
     new, more = surpluses.unread.records, counts[1] - counts[0]
 
     def text(place: int) -> str:
-        held = f"files that its run has not read hold {number_text(new[place])} here"
+        held = f"files that its run has not read hold {plain_number_text(new[place])} here"
         return f"ours lacks {record_count_text(more[place])}; {held}; backstream stale names them"
 
     return explained_by(case, surpluses.unread.fits, text)
@@ -283,6 +283,6 @@ def _beyond(case: UnexplainedWindows) -> Evidence:
 
     def text(place: int) -> str:
         counted = record_count_text(theirs[place])
-        return f"theirs counts {counted}, and the input files hold {number_text(held[place])}"
+        return f"theirs counts {counted}, and the input files hold {plain_number_text(held[place])}"
 
     return explained_by(case, theirs > held, text)

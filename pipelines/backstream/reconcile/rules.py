@@ -88,14 +88,14 @@ def first_position(*found: Evidence) -> Evidence:
     return joined[~joined.index.duplicated()]
 
 
-def number_text(value: float) -> str:
+def plain_number_text(value: float) -> str:
     """`1,234` or `0.5`."""
     return f"{int(value):,}" if float(value).is_integer() else f"{value:.6g}"
 
 
 def record_count_text(count: float) -> str:
     """`1 record`, `2 records`."""
-    return "1 record" if count == 1 else f"{number_text(count)} records"
+    return "1 record" if count == 1 else f"{plain_number_text(count)} records"
 
 
 _PANES = {
