@@ -189,7 +189,7 @@ async def form(
     )
 
 
-async def started(dag_id: str, airflow: Airflow, typed: Mapping[str, str], home: Home) -> Page:
+async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], home: Home) -> Page:
     """Start the run that was asked for; what is wrong with it is said in the form, which keeps what was typed."""
     name = dataset_of_dag(dag_id)
     if name is None:

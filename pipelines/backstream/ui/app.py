@@ -105,7 +105,7 @@ def _add_form(app: FastAPI) -> None:
     async def start(request: Request, dag_id: _Dag) -> HTMLResponse:
         typed = dict(parse_qsl(await _body(request), keep_blank_values=True))
         _provide_lake()
-        return _shown(await views.started(dag_id, _airflow(request), typed, Home.from_environment()))
+        return _shown(await views.started_page(dag_id, _airflow(request), typed, Home.from_environment()))
 
 
 def _add_report(app: FastAPI) -> None:
