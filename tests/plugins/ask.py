@@ -56,13 +56,13 @@ def lake() -> str:
     """What the pages answer when the connection of the catalog names a server that is not there."""
     from backstream.errors import CatalogError
     from backstream.runs.home import Home
-    from backstream.ui.app import _records
+    from backstream.ui.app import _page_store
 
     closed = {"conn_type": "postgres", "host": "127.0.0.1", "port": 9, "login": "me", "password": "se/cret"}
     os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"] = json.dumps(closed | {"schema": "lake"})
     Home.from_environment().warehouse.mkdir(parents=True)  # something was published
     try:
-        _records()
+        _page_store()
     except CatalogError as error:
         return str(error).splitlines()[0]
     return ""
