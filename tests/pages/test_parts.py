@@ -52,11 +52,11 @@ def test_every_delay_has_the_loss_of_the_last_change_before_it(tmp_path: Path) -
 def test_the_chart_marks_the_delay_in_force_the_recommended_and_the_asked_one(tmp_path: Path) -> None:
     curve = load_curve(home_with(tmp_path, advice()), "flights")
     assert curve
-    wide, narrow = draw_curve(curve, curve.at(45 * MINUTE_MS, "asked"))
+    wide, narrow = draw_curve(curve, curve.at(45 * MINUTE_MS, "selected"))
     for svg in (wide, narrow):
-        assert [svg.count(f'class="mark-{name}"') for name in ("in-force", "recommended", "asked")] == [1, 1, 1]
+        assert [svg.count(f'class="mark-{name}"') for name in ("in-force", "recommended", "selected")] == [1, 1, 1]
         assert "share of records" in svg
-        assert "delay of the watermark" in svg
+        assert "watermark delay" in svg
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_days_of_a_time_zone_are_sent_as_its_midnights() -> None:
         ({"since": ""}, "since must be an instant"),
         ({"since": "2024-02-08T01:00Z"}, "not a boundary of UTC days"),
         ({"until": "2024-02-08"}, "the range is empty"),
-        ({"reason": ""}, "a reason is needed"),
+        ({"reason": ""}, "a reason is required"),
         ({"parallelism": "4.5"}, "Parallelism must be a whole number, got '4.5'"),
     ],
 )
@@ -212,7 +212,7 @@ def test_what_airflow_refuses_is_told_in_its_first_line() -> None:
 
 
 def test_an_airflow_that_makes_no_sense_is_told_by_its_status() -> None:
-    with pytest.raises(RefusedError, match="Airflow answered 502"):
+    with pytest.raises(RefusedError, match="Airflow responded with status 502"):
         asyncio.run(Airflow(answering(502, b"<html>"), "token").form("flights"))
 
 

@@ -40,7 +40,7 @@ def test_each_level_of_completeness_has_its_class() -> None:
     assert [cell.level for cell in grid.cells] == [
         *("c5", "c4", "c4", "c3", "c3", "c2", "c2", "c1", "c1", "c0", "cx", "cx"),
     ]
-    assert legend_levels((grid,))[-2:] == (("c0", "no event"), ("cx", "more than expected"))
+    assert legend_levels((grid,))[-2:] == (("c0", "no events"), ("cx", "more than expected"))
 
 
 def test_without_a_timetable_the_share_of_windows_counts() -> None:
