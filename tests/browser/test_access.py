@@ -1,4 +1,4 @@
-"""Who may see and do what, asked of a real API server with real roles."""
+"""Test permissions with a real API server and real roles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages in a real browser, inside Airflow: log in, look, hover, click through to a window, run it."""
+"""Test the pages in a real browser, inside Airflow: log in, hover, open a window, start a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAGES = {
 }
 
 ONE_YEAR: Any = {"exclude": [[".year:not(:first-child)"]]}
-"""The newest year has a day of every status; the others would cost most of the time, and are the same."""
+"""The newest year has a day of every status; checking the others would take most of the time."""
 FIRST_PAINT = """new Promise(tell => new PerformanceObserver(list => {
   for (const each of list.getEntriesByName("first-contentful-paint")) tell(each.startTime);
 }).observe({type: "paint", buffered: true}))"""

@@ -1,4 +1,4 @@
-"""The parts behind the pages: curves, checks over runs, the form, the policy, and files that are read once."""
+"""Test the parts of the pages: curves, check histories, form, content security policy, and file cache."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def check(run_id: str, name: str, outcome: str, unexpected: int = 0) -> CheckRow
 
 
 class Run:
-    """As much of a run as a history needs."""
+    """The part of a run that a history needs."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -194,7 +194,7 @@ def test_a_browser_lets_nobody_choose_a_day_that_is_not_possible() -> None:
 
 
 def answering(status: int, body: bytes) -> Any:
-    """An ASGI application that says one thing."""
+    """Return an ASGI application with one response."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         del scope, receive

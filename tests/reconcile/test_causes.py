@@ -1,4 +1,4 @@
-"""Causes of which the truth is known, put into a copy of what was published: each label follows."""
+"""Test each cause with known changes in a copy of the published windows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUES = ["clicks", "seconds", "longest", "mean"]
 
 
 def of_pane(published: Published, pane: str) -> pd.DataFrame:
-    """What a live system says that never looks back: windows without a record in the pane are not there."""
+    """Return the output of a live system that publishes only one pane; windows without records are missing."""
     found = published.panes()
     theirs = found[["window_start", "window_end", "page", *(f"{name}__{pane}" for name in VALUES)]]
     return theirs.rename(columns={f"{name}__{pane}": name for name in VALUES}).dropna()
@@ -152,7 +152,7 @@ def test_a_wall_clock_written_as_utc(published: Published, zone: str, said: str)
 
 @pytest.mark.parametrize("is_summed", [False, True])
 def test_an_hour_that_clocks_say_twice(published: Published, is_summed: bool) -> None:
-    """In Morocco clocks went back on the tenth of March 2024, for the month of fasting."""
+    """In Morocco, clocks went back on March 10, 2024, for Ramadan."""
     theirs = published.truth()
     for name in ("window_start", "window_end"):
         theirs[name] = theirs[name].dt.tz_convert("Africa/Casablanca").dt.tz_localize(None)
@@ -171,7 +171,7 @@ def test_an_hour_that_clocks_say_twice(published: Published, is_summed: bool) ->
 
 
 def _unmoved(published: Published) -> int:
-    """Windows since the clocks of Morocco are those of UTC."""
+    """Return the number of windows after the clocks of Morocco changed to UTC."""
     return int((published.truth()["window_start"] >= "2024-03-10T02:00Z").sum())
 
 
@@ -190,7 +190,7 @@ def test_what_differs_after_a_shift_is_judged_against_the_shifted_window(publish
 
 
 def _mostly(theirs: pd.DataFrame, whole: pd.DataFrame) -> pd.DataFrame:
-    """Late records are missed in the first two days only."""
+    """Return windows that lack late records in the first two days only."""
     moved = whole.assign(**{name: whole[name] + pd.Timedelta(hours=2) for name in ("window_start", "window_end")})
     is_early = theirs["window_start"] < "2024-03-07"
     return pd.concat([theirs[is_early], moved[moved["window_start"] >= "2024-03-07"]])
@@ -241,7 +241,7 @@ def test_what_has_no_evidence_is_unknown(published: Published) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_causes_put_in_at_random_are_told_apart(published: Published, seed: int) -> None:
-    """Windows are dealt to the causes; each keeps its own label, whatever happened to the others."""
+    """Each window has one random cause, and its label doesn't depend on other windows."""
     dealt = Dealt.of(published, seed)
     expected = {}
     for place, (start, page) in enumerate(dealt.theirs[["window_start", "page"]].to_numpy()):
@@ -257,7 +257,7 @@ def test_causes_put_in_at_random_are_told_apart(published: Published, seed: int)
 
 @dataclass(frozen=True)
 class Dealt:
-    """A copy of what was published, and ways to put a cause into one of its rows; False: the row has no such."""
+    """A copy of the published windows, and functions that put a cause into a row, False if they can't."""
 
     draw: random.Random
     theirs: pd.DataFrame
@@ -266,14 +266,14 @@ class Dealt:
 
     @classmethod
     def of(cls, published: Published, seed: int) -> Dealt:
-        """Of everything that was published."""
+        """Return a copy of all published windows."""
         with_copies = counted(published.events(with_copies=True))
         draw = random.Random(seed)  # noqa: S311 - the same windows each time
         return cls(draw, published.truth(), published.panes(), with_copies)
 
     @property
     def causes(self) -> dict[Cause, Callable[[int], bool]]:
-        """What puts each cause into a row."""
+        """Functions that put a cause into a row."""
         return {
             Cause.LATE_DATA: self._late,
             Cause.DUPLICATE: self._copied,

@@ -1,4 +1,4 @@
-"""What `backstream reconcile` reads and prints, and what it says of input that it cannot use."""
+"""Test the input, the output, and the error messages of `backstream reconcile`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Command = Callable[..., Result]
 
 @pytest.fixture
 def reconcile(published: Published, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """What the command says of some file."""
+    """Return a function that runs the command."""
     monkeypatch.setenv(HOME_VARIABLE, str(published.home.path))
 
     def result(*arguments: str) -> Result:

@@ -10,7 +10,7 @@ SINCE_MS = instant_ms("2026-03-01", "since")
 
 
 def windows(*rows: tuple[str, int, int, int], is_count_known: bool = True) -> pd.DataFrame:
-    """One row each: source partition, hour since the start, expected events (0: none expected), events."""
+    """Return windows from rows of source partition, hour since the start, expected events, and events."""
     frame = pd.DataFrame(rows, columns=["source_partition", "hour", "expected_events", "events"])
     starts_ms = SINCE_MS + frame.pop("hour") * HOUR_MS
     is_expected = frame["expected_events"] > 0

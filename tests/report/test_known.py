@@ -40,7 +40,7 @@ def page(known: RunContext, verdict: Verdict = Verdict.WARN) -> str:
 
 
 def row(run_id: str, seconds: int, **values: int | str | None) -> RunRow:
-    """A run that read 1,000 records into 500 rows, in so many seconds, a day before the report."""
+    """Return the row of a run with 1,000 records and 500 rows that ended a day before the report."""
     finished_ms = NOW_MS - DAY_MS
     known: dict[str, int | str | None] = {"mode": "replay", "events_read": 1_000, "rows": 500}
     return RunRow(

@@ -11,7 +11,7 @@ SINCE_MS = instant_ms("2026-03-01", "since")
 
 
 def chart(limits: Limits, *rows: tuple[int, int, int, int]) -> LateChart | None:
-    """One row each: hour, events, late, dropped; every hour listed was expected."""
+    """Return a chart of rows of hour, events, late, and dropped; all these hours are expected."""
     frame = pd.DataFrame(rows, columns=["hour", "events", "late", "dropped"])
     starts_ms = SINCE_MS + frame.pop("hour").astype("int64") * HOUR_MS
     windows = frame.assign(

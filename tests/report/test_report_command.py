@@ -1,4 +1,4 @@
-"""The whole way without Spark: two publications into a lake, an audit, and the report in each form."""
+"""Test the report command without Spark: two publications, an audit, and the report in each format."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from backstream.workflow.publish import ledger_row
 
 Click = tuple[object, ...]
 Runs = tuple[Path, Plan, Plan]
-"""The folder of all state, and two runs."""
+"""Folder of all state, and two runs."""
 FIRST: list[Click] = [
     (at("1 05:10"), at("1 05:12"), "A", 0, "home"),
     (at("1 06:20"), at("1 06:20"), "A", 1, "home"),
@@ -44,7 +44,7 @@ def published(folder: Path, definition: Path, clicks: list[Click]) -> Plan:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """A run, and one after a late file came."""
+    """Publish a run, and another one after a late file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(CATALOG_VARIABLE, raising=False)
         folder = tmp_path_factory.mktemp("reported")
@@ -57,7 +57,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 @pytest.fixture(autouse=True)
 def installation(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The home that the command finds."""
+    """Set the home of the command."""
     monkeypatch.setenv(HOME_VARIABLE, str(runs[0] / "home"))
     monkeypatch.setenv("BACKSTREAM_DEFINITIONS", str(runs[0]))
     monkeypatch.delenv(CATALOG_VARIABLE, raising=False)

@@ -1,4 +1,4 @@
-"""The sentences about a watermark, of every kind that a definition can name."""
+"""Test the text of each watermark strategy of a definition."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class TableShape:
         return is_number_type(self.types[aggregate])
 
 
-def parse_mapping(text: str, known: Sequence[str]) -> dict[str, ColumnMapping | None]:
+def parse_mapping(text: str, names: Sequence[str]) -> dict[str, ColumnMapping | None]:
     """Return the mappings of `--columns` by our name; None for an excluded column.
 
     Raises:
@@ -75,8 +75,8 @@ def parse_mapping(text: str, known: Sequence[str]) -> dict[str, ColumnMapping | 
     mappings: dict[str, ColumnMapping | None] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, is_pair, theirs = (word.strip() for word in part.partition("="))
-        if not is_pair or name not in known:
-            msg = f"--columns must be NAME=THEIRS with a NAME of {', '.join(known)}, got {part!r}"
+        if not is_pair or name not in names:
+            msg = f"--columns must be NAME=THEIRS with a NAME of {', '.join(names)}, got {part!r}"
             raise SpecError(msg)
         mappings[name] = _parse_column(name, theirs) if theirs else None
     return mappings
@@ -90,33 +90,33 @@ def _parse_column(name: str, text: str) -> ColumnMapping:
 
 
 def map_columns(
-    said: Mapping[str, ColumnMapping | None],
+    mappings: Mapping[str, ColumnMapping | None],
     keys: Sequence[str],
     aggregates: Sequence[str],
-    there: Sequence[str],
+    live_columns: Sequence[str],
     where: str,
 ) -> ColumnMappings:
     """Return the columns to compare, after a check that the live output has all of them.
 
     Args:
-        said: result of `parse_mapping`.
+        mappings: result of `parse_mapping`.
         keys: our key columns.
         aggregates: our aggregates.
-        there: columns of the live output.
+        live_columns: columns of the live output.
         where: name of the live output for messages.
 
     Raises:
         SpecError: when the live output lacks columns, or a required column is excluded.
     """
     required = [WINDOW_START, *keys]
-    if excluded := [name for name in required if name in said and said[name] is None]:
+    if excluded := [name for name in required if name in mappings and mappings[name] is None]:
         msg = f"{', '.join(excluded)} cannot be excluded: windows are matched by it (--columns)"
         raise SpecError(msg)
-    wanted = {name: said.get(name, ColumnMapping(name, name)) for name in (*required, *aggregates)}
-    end = said.get(WINDOW_END, ColumnMapping(WINDOW_END, WINDOW_END) if WINDOW_END in there else None)
+    wanted = {name: mappings.get(name, ColumnMapping(name, name)) for name in (*required, *aggregates)}
+    end = mappings.get(WINDOW_END, ColumnMapping(WINDOW_END, WINDOW_END) if WINDOW_END in live_columns else None)
     columns = [column for column in (*wanted.values(), end) if column is not None]
-    if missing := [column for column in columns if column.theirs not in there]:
-        raise _missing_columns_error(missing, there, where)
+    if missing := [column for column in columns if column.theirs not in live_columns]:
+        raise _missing_columns_error(missing, live_columns, where)
     values = tuple(column for name in aggregates if (column := wanted[name]) is not None)
     if not values:
         msg = f"no aggregate to compare: --columns excludes {', '.join(aggregates)}"
@@ -130,13 +130,13 @@ def _required(column: ColumnMapping | None) -> ColumnMapping:
     return column
 
 
-def _missing_columns_error(missing: Sequence[ColumnMapping], there: Sequence[str], where: str) -> SpecError:
+def _missing_columns_error(missing: Sequence[ColumnMapping], live_columns: Sequence[str], where: str) -> SpecError:
     names = ", ".join(
         column.theirs if column.theirs == column.name else f"{column.theirs} (for {column.name})"
         for column in missing
     )
     return SpecError(
-        f"{where} has no column {names}\n  it has {', '.join(there)}\n\n"
+        f"{where} has no column {names}\n  it has {', '.join(live_columns)}\n\n"
         "hint: map a column with --columns NAME=THEIRS, or exclude an aggregate with --columns NAME="
     )
 

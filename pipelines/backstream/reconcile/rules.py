@@ -87,9 +87,9 @@ def explained_by(case: UnexplainedWindows, mask: Mask, text: Callable[[int], str
     return pd.Series([text(int(number)) for number in numbers], index=numbers, dtype=object)
 
 
-def first_position(*found: Evidence) -> Evidence:
+def first_position(*results: Evidence) -> Evidence:
     """Return the first evidence of each row."""
-    joined = pd.concat(found) if found else pd.Series(dtype=object)
+    joined = pd.concat(results) if results else pd.Series(dtype=object)
     return joined[~joined.index.duplicated()]
 
 

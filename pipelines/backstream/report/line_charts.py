@@ -133,11 +133,11 @@ def _magnitude(at_ms: int) -> float:
 
 def _with_room(ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
     """Return the ticks whose labels do not overlap."""
-    kept: list[tuple[float, str]] = []
+    selected: list[tuple[float, str]] = []
     for x, label in ticks:
-        if not kept or x - kept[-1][0] >= _MIN_LABEL_DISTANCE:
-            kept.append((x, label))
-    return kept
+        if not selected or x - selected[-1][0] >= _MIN_LABEL_DISTANCE:
+            selected.append((x, label))
+    return selected
 
 
 def _delay_text(at_ms: int) -> str:
