@@ -1,4 +1,4 @@
-"""Registers backstream's pages with Airflow: all datasets, tabs on each DAG, and the report of each DAG run."""
+"""Register the pages with Airflow: all datasets, tabs of each DAG, and the report of each Dag run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from backstream.ui.lazy import LazyApplication
 
 
 class BackstreamPlugin(AirflowPlugin):
-    """Links only: the application behind them is imported with the first request."""
+    """Links of the pages; the first request imports the application."""
 
     name = "backstream"
     fastapi_apps = [{"app": LazyApplication(), "url_prefix": "/backstream", "name": "backstream"}]  # noqa: RUF012 - Airflow's interface

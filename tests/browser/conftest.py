@@ -1,4 +1,4 @@
-"""One Airflow API server and one Chromium for all tests of the pages."""
+"""Start one Airflow API server and one Chromium for all tests of the pages."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LOGIN_LIMIT_MS = 60_000
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The server; starting it takes most of the time of these tests."""
+    """Start the server, which takes most of the time of these tests."""
     with running(tmp_path_factory.mktemp("airflow")) as found:
         yield found
 
 
 @pytest.fixture(scope="session")
 def clients(server: Server) -> Iterator[dict[str | None, httpx.Client]]:
-    """By user, a client that is logged in; None: nobody."""
+    """Return logged-in clients by user; None is the anonymous client."""
     found = {user: server.client(user) for user in ("admin", "viewer", "flights", "operator", None)}
     yield found
     for client in found.values():
@@ -34,14 +34,14 @@ def clients(server: Server) -> Iterator[dict[str | None, httpx.Client]]:
 
 @pytest.fixture(scope="module")  # while it runs, nothing else in this process may have an event loop
 def chromium() -> Iterator[Browser]:
-    """Chromium without a window."""
+    """Start Chromium in headless mode."""
     with started() as browser:
         yield browser
 
 
 @pytest.fixture(scope="module")
 def state(chromium: Browser, server: Server) -> dict[str, object]:
-    """What a browser remembers of somebody who has logged in by Airflow's own page."""
+    """Return the browser state after a login on the page of Airflow."""
     context = chromium.new_context(base_url=server.url)
     page = context.new_page()
     page.set_default_timeout(_LOGIN_LIMIT_MS)
@@ -57,7 +57,7 @@ def state(chromium: Browser, server: Server) -> dict[str, object]:
 
 @pytest.fixture
 def opened(chromium: Browser, server: Server, state: dict[str, object]) -> Iterator[Callable[..., Page]]:
-    """Opens an address as somebody who is logged in: `opened(path, width=1600, scheme="dark")`."""
+    """Return a function that opens an address as a logged-in user: `opened(path, width=1600, scheme="dark")`."""
     contexts: list[BrowserContext] = []
 
     def open_page(path: str, width: int = 1600, scheme: str = "light", **options: object) -> Page:

@@ -1,4 +1,4 @@
-"""Run by the fixture in a process of its own: Airflow's database with its DAGs, roles and users."""
+"""Create Airflow's database with DAGs, roles, and users. The fixture runs this in a separate process."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from airflow.providers.fab.auth_manager.cli_commands.utils import get_applicatio
 from tests.house.compose import commands
 
 ONLY_FLIGHTS = "OnlyFlights"
-"""May read the DAGs of one dataset, and start none."""
+"""Role that can read the DAGs of one dataset and start none."""
 RUNS_FLIGHTS = "RunsFlights"
-"""May read all DAGs, and start those of one dataset."""
+"""Role that can read all DAGs and start those of one dataset."""
 USERS = {"flights": ONLY_FLIGHTS, "operator": RUNS_FLIGHTS}
-"""Beside `admin` and `viewer`, which compose makes."""
+"""Users in addition to `admin` and `viewer` of the compose file."""
 OF_FLIGHTS = ("DAG:backfill_flights", "DAG:reprocess_flights")
 GRANTED: dict[str, dict[str, tuple[str, ...]]] = {
     ONLY_FLIGHTS: {"can_read": ("Website", "DAG Runs", *OF_FLIGHTS)},
@@ -26,13 +26,13 @@ GRANTED: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def run(*arguments: str) -> None:
-    """One command of Airflow's, in this process."""
+    """Run a command of Airflow in this process."""
     parsed = get_parser().parse_args(arguments)
     parsed.func(parsed)
 
 
 def main(password: str) -> None:
-    """Make everything that the API server needs."""
+    """Create everything that the API server needs."""
     for line in commands("init"):  # word for word what the compose file does once
         run(*(password if word.endswith("_PASSWORD") else word for word in line[1:]))
     run("dags", "reserialize")

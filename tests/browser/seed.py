@@ -1,4 +1,4 @@
-"""A home with years of history, written with the functions that runs use; no Spark.
+"""Write a home with years of history, with the functions that runs use, but without Spark.
 
 `flights` has 3,000 days: a backfill, a restatement with a warning, a refused run, and days that are stale, open
 and missing. `clicks` never ran. `orders` is full of markup. `broken` is no definition.
@@ -59,7 +59,7 @@ _UNEXPECTED = {CheckOutcome.PASS: 0, CheckOutcome.WARN: 8, CheckOutcome.FAIL: 40
 
 
 def define(definitions: Path) -> None:
-    """Fill an empty folder with definitions."""
+    """Write the definitions into an empty folder."""
     definitions.mkdir(parents=True, exist_ok=True)
     described = {"flights": "Departures per carrier and hour", "clicks": "Clicks per hour", "orders": "Orders <b>"}
     for name, description in described.items():
@@ -69,7 +69,7 @@ def define(definitions: Path) -> None:
 
 
 def seed(home: Home) -> None:
-    """Fill an empty home."""
+    """Write the history into an empty home."""
     _flights(home)
     _orders(home)
     home.advice("flights").parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def seed(home: Home) -> None:
 
 
 def plan_of(home: Home, dataset: str, since_ms: int, until_ms: int, **told: str) -> Plan:
-    """A plan in chunks of 28 days; `told` may hold trigger, reason and the partitions' files."""
+    """Return a plan in chunks of 28 days; `told` can have trigger, reason, and files."""
     chunks = tuple(
         Chunk(
             f"{n:04d}", start, min(until_ms, start + 28 * DAY_MS), min(until_ms, start + 28 * DAY_MS), (0,), 60_000
@@ -109,7 +109,7 @@ def plan_of(home: Home, dataset: str, since_ms: int, until_ms: int, **told: str)
 def frame_of(
     since_ms: int, until_ms: int, missing: Sequence[str] = (), partitions: Sequence[str] = PARTITIONS
 ) -> pd.DataFrame:
-    """An audit frame of hourly windows; on the days that are named every third window of the second partition."""
+    """Return an audit frame of hourly windows; on the days `missing`, some windows of one partition are empty."""
     starts = np.arange(since_ms, until_ms, HOUR_MS)
     cells = len(starts) * len(partitions)
     chance = np.random.default_rng(7)
@@ -142,7 +142,7 @@ def frame_of(
 def leave(
     home: Home, plan: Plan, frame: pd.DataFrame, status: Status, checks: Sequence[Check], at_ms: int
 ) -> None:
-    """What a run leaves: plan, audit, figures, verdict, report, and its rows in the ledger."""
+    """Write the files of a run and its rows in the ledger."""
     plan.write()
     frame.to_parquet(plan.folder.audit_frame, index=False)
     write_day_totals(plan.folder.day_totals, compute_day_totals(frame, 0.5))
@@ -162,7 +162,7 @@ def leave(
 
 
 def check(name: str, outcome: CheckOutcome, observed: str = "", severity: Severity = Severity.CRITICAL) -> Check:
-    """One check of an audit."""
+    """Return one check of an audit."""
     return Check(
         name,
         "expect",
@@ -176,7 +176,7 @@ def check(name: str, outcome: CheckOutcome, observed: str = "", severity: Severi
 
 
 def advice() -> dict[str, object]:
-    """What `backstream advise --json` writes, of a recording whose lateness has a long tail."""
+    """Return output of `backstream advise --json` for a recording with a long tail of late records."""
     delays = [0, *(int(1_000 * 1.32**n) for n in range(41))]
     records = 100_000
     late = [int(24_000 / (1 + delay / (6 * MINUTE_MS))) for delay in delays]
@@ -201,7 +201,7 @@ def advice() -> dict[str, object]:
 
 
 def _flights(home: Home) -> None:
-    """Runs from the oldest to the newest."""
+    """Write runs from the oldest to the newest."""
     passed = [
         check("expected windows have events", CheckOutcome.PASS, "all do"),
         check("records are conserved", CheckOutcome.PASS),
@@ -238,7 +238,7 @@ def _flights(home: Home) -> None:
 
 
 def _running(home: Home, since_ms: int) -> None:
-    """A run that is under way, as far as its files tell, and one that has left no sign for an hour."""
+    """Write a run in progress, and one without a heartbeat for an hour."""
     plan = plan_of(home, "flights", since_ms, since_ms + 2 * DAY_MS, trigger="manual__running")
     planned_s = plan.write().stat().st_mtime
     (plan.folder.path / "chunks").mkdir()
@@ -256,7 +256,7 @@ def _running(home: Home, since_ms: int) -> None:
 
 
 def _orders(home: Home) -> None:
-    """Everything that data can name holds markup."""
+    """Write a run in which all values from data have markup."""
     plan = plan_of(home, "orders", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger=HOSTILE, reason=HOSTILE)
     frame = frame_of(FIRST_MS, FIRST_MS + 2 * DAY_MS, ["2016-01-01"], ("north", HOSTILE))
     checks = [check(HOSTILE, CheckOutcome.WARN, HOSTILE, Severity.WARNING)]

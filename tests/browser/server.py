@@ -1,4 +1,4 @@
-"""A real Airflow API server with our plugin, its own users and roles, and a home full of history."""
+"""Run a real Airflow API server with the plugin, users, roles, and a home with history."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _START_LIMIT_S = 400.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where it answers, and whose home it shows."""
+    """Address and home of the server."""
 
     url: str
     home: Home
 
     def client(self, user: str | None) -> httpx.Client:
-        """A client that is logged in as a user; None: nobody."""
+        """Return a client for a logged-in user; anonymous for None."""
         client = httpx.Client(base_url=self.url, timeout=60, trust_env=False)
         if user:
             answer = client.post("/auth/token", json={"username": user, "password": PASSWORD})
@@ -41,7 +41,7 @@ class Server:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Server]:
-    """The server, for as long as the block lasts."""
+    """Run the server until the block ends."""
     home, definitions = Home(folder / "home"), folder / "definitions"
     (port,) = free_ports(1)
     env = _environment(folder, home, definitions, port)

@@ -1,4 +1,4 @@
-"""Who may see and do what, asked of a real API server with real roles."""
+"""Test permissions with a real API server and real roles."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def test_who_may_only_look_starts_nothing(clients: Clients, user: str) -> None:
     assert status(clients, user, "reprocess?dag_id=backfill_flights") == 403
     assert clients["admin"].get(runs).json()["total_entries"] == before
     page = clients[user].get("/backstream/dataset?dag_id=backfill_flights").text
-    assert "You may look at this dataset, but not start runs of it." in page
-    assert "Reprocess this range" not in page
+    assert "You can view this dataset, but you do not have permission to start runs." in page
+    assert "Reprocess range" not in page
 
 
 def test_who_may_start_runs_of_one_dataset_starts_no_other(clients: Clients) -> None:
@@ -114,7 +114,7 @@ def test_who_may_start_runs_of_one_dataset_starts_no_other(clients: Clients) -> 
 def test_a_form_of_another_site_starts_nothing(clients: Clients, headers: dict[str, str]) -> None:
     answer = posted(clients, "admin", headers=headers)
     assert answer.status_code == 403
-    assert "not sent from a page of this Airflow" in answer.text
+    assert "a page of another site sent this form" in answer.text
 
 
 def test_a_browser_that_sends_its_origin_only_is_believed(clients: Clients) -> None:
@@ -129,8 +129,8 @@ def test_a_browser_that_sends_its_origin_only_is_believed(clients: Clients) -> N
         ({"since": "2024-02-30"}, "since must be an instant such as"),
         ({"since": "2024-02-09"}, "the range is empty"),
         ({"since": "2024-02-10"}, "`since` is after `until`"),
-        ({"reason": " "}, "a reason is needed"),
-        ({"mode": HOSTILE}, "Airflow did not start it: Invalid input for param mode"),
+        ({"reason": " "}, "a reason is required"),
+        ({"mode": HOSTILE}, "Airflow did not start the run: Invalid input for param mode"),
         ({"parallelism": "many"}, "must be a whole number"),
     ],
 )
@@ -148,7 +148,7 @@ def test_what_is_wrong_is_said_in_the_form_which_keeps_what_was_typed(
 def test_a_run_that_is_asked_for_has_its_range_and_reason(clients: Clients) -> None:
     answer = posted(clients, "admin", data=RANGE | {"mode": "replay"})
     assert answer.status_code == 200
-    found = re.search(r'Airflow calls it <span class="mono">(.*?)</span>, of DAG', answer.text)
+    found = re.search(r'Dag run <span class="mono">(.*?)</span> of DAG', answer.text)
     assert found
     run_id = found[1].replace("&#43;", "+")
     run = clients["admin"].get(f"/api/v2/dags/reprocess_flights/dagRuns/{quote(run_id, safe='')}").json()

@@ -1,4 +1,4 @@
-"""The pages in a real browser, inside Airflow: log in, look, hover, click through to a window, run it."""
+"""Test the pages in a real browser, inside Airflow: log in, hover, open a window, start a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAGES = {
 }
 
 ONE_YEAR: Any = {"exclude": [[".year:not(:first-child)"]]}
-"""The newest year has a day of every status; the others would cost most of the time, and are the same."""
+"""The newest year has a day of every status; checking the others would take most of the time."""
 FIRST_PAINT = """new Promise(tell => new PerformanceObserver(list => {
   for (const each of list.getEntriesByName("first-contentful-paint")) tell(each.startTime);
 }).observe({type: "paint", buffered: true}))"""
@@ -78,15 +78,15 @@ def test_from_a_warning_on_the_grid_to_its_windows_fates_and_a_run_of_the_day(op
         "tr", has_text="JFK"
     )
     assert cells.inner_text().split()[:3] == ["JFK", "missing", "0"]
-    assert page.locator("tr.in-force").inner_text().count("in the table now") == 1
+    assert page.locator("tr.in-force").inner_text().count("current") == 1
     assert page.get_by_text("4 values changed").is_visible()
 
-    page.get_by_role("link", name="Reprocess this day").click()
+    page.get_by_role("link", name="Reprocess day").click()
     assert page.get_by_label("Since").input_value() == "2024-02-08"
     assert page.get_by_label("Until").input_value() == "2024-02-09"
     page.get_by_label("Reason").fill("windows of JFK are missing")
-    page.get_by_role("button", name="Start the run").click()
-    page.get_by_role("heading", name="The run was started").wait_for()
+    page.get_by_role("button", name="Start run").click()
+    page.get_by_role("heading", name="Run started").wait_for()
     assert "of DAG reprocess_flights" in page.locator("main").inner_text()
 
 
@@ -97,8 +97,8 @@ def test_days_are_walked_and_a_range_is_chosen_by_keys_alone(opened: Opened) -> 
     page.locator("a.day[tabindex='0']").focus()
     for key in ("ArrowUp", "ArrowLeft", "Shift+ArrowLeft", "Shift+ArrowLeft"):
         page.keyboard.press(key)
-    assert page.locator("#range-said").inner_text() == "3 days chosen: 2024-02-15 until 2024-02-18"
-    page.get_by_role("button", name="Reprocess this range").click()
+    assert page.locator("#range-status").inner_text() == "3 days selected: 2024-02-15 until 2024-02-18"
+    page.get_by_role("button", name="Reprocess range").click()
     assert page.get_by_label("Since").input_value() == "2024-02-15"
     assert page.get_by_label("Until").input_value() == "2024-02-18"
 
@@ -112,7 +112,7 @@ def test_what_needs_somebody_is_listed_with_a_way_to_act(opened: Opened) -> None
     page = shown(opened, "windows")
     assert page.get_by_text("The run over 1 Jan 2016 was interrupted").is_visible()
     assert page.get_by_text("Running: 9 Mar to 10 Mar 2024, 0 of 1 chunk done").is_visible()
-    items = [" ".join(each.split()) for each in page.locator(".stretches li").all_inner_texts()]
+    items = [" ".join(each.split()) for each in page.locator(".ranges li").all_inner_texts()]
     assert items == [
         "11 Mar to 12 Mar 2024 2 days: missing Reprocess 11 Mar to 12 Mar 2024",
         "28 Feb to 29 Feb 2024 2 days: last run published nothing Reprocess 28 Feb to 29 Feb 2024",
@@ -122,10 +122,10 @@ def test_what_needs_somebody_is_listed_with_a_way_to_act(opened: Opened) -> None
 
 def test_any_delay_can_be_asked_for(opened: Opened) -> None:
     page = shown(opened, "watermark")
-    page.get_by_label("What would another delay lose?").fill("2h")
+    page.get_by_label("Delay to check").fill("2h")
     page.get_by_role("button", name="Show").click()
-    asked = page.locator("tr", has=page.get_by_text("asked", exact=True)).inner_text().split()
-    assert asked[:4] == ["2", "h", "asked", "413"]
+    asked = page.locator("tr", has=page.get_by_text("selected", exact=True)).inner_text().split()
+    assert asked[:4] == ["2", "h", "selected", "413"]
 
 
 def test_markup_in_data_does_nothing(opened: Opened) -> None:

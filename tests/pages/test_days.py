@@ -1,4 +1,4 @@
-"""One status per day, from the ledger's rows and what was seen of the source."""
+"""Test the status of days, from rows of the ledger and scans of the source."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def day(number: int) -> int:
 
 
 def row(name: str, first: int, end: int, status: Status = Status.PUBLISHED, verdict: str = "pass") -> RunRow:
-    """A run over some days, counted from the first."""
+    """Return a run of some days, counted from the first."""
     return RunRow(
         run_id=name,
         dataset="flights",

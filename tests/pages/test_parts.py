@@ -1,4 +1,4 @@
-"""The parts behind the pages: curves, checks over runs, the form, the policy, and files that are read once."""
+"""Test the parts of the pages: curves, check histories, form, content security policy, and file cache."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def test_every_delay_has_the_loss_of_the_last_change_before_it(tmp_path: Path) -
 def test_the_chart_marks_the_delay_in_force_the_recommended_and_the_asked_one(tmp_path: Path) -> None:
     curve = load_curve(home_with(tmp_path, advice()), "flights")
     assert curve
-    wide, narrow = draw_curve(curve, curve.at(45 * MINUTE_MS, "asked"))
+    wide, narrow = draw_curve(curve, curve.at(45 * MINUTE_MS, "selected"))
     for svg in (wide, narrow):
-        assert [svg.count(f'class="mark-{name}"') for name in ("in-force", "recommended", "asked")] == [1, 1, 1]
+        assert [svg.count(f'class="mark-{name}"') for name in ("in-force", "recommended", "selected")] == [1, 1, 1]
         assert "share of records" in svg
-        assert "delay of the watermark" in svg
+        assert "watermark delay" in svg
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def check(run_id: str, name: str, outcome: str, unexpected: int = 0) -> CheckRow
 
 
 class Run:
-    """As much of a run as a history needs."""
+    """The part of a run that a history needs."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -167,7 +167,7 @@ def test_days_of_a_time_zone_are_sent_as_its_midnights() -> None:
         ({"since": ""}, "since must be an instant"),
         ({"since": "2024-02-08T01:00Z"}, "not a boundary of UTC days"),
         ({"until": "2024-02-08"}, "the range is empty"),
-        ({"reason": ""}, "a reason is needed"),
+        ({"reason": ""}, "a reason is required"),
         ({"parallelism": "4.5"}, "Parallelism must be a whole number, got '4.5'"),
     ],
 )
@@ -194,7 +194,7 @@ def test_a_browser_lets_nobody_choose_a_day_that_is_not_possible() -> None:
 
 
 def answering(status: int, body: bytes) -> Any:
-    """An ASGI application that says one thing."""
+    """Return an ASGI application with one response."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         del scope, receive
@@ -212,7 +212,7 @@ def test_what_airflow_refuses_is_told_in_its_first_line() -> None:
 
 
 def test_an_airflow_that_makes_no_sense_is_told_by_its_status() -> None:
-    with pytest.raises(RefusedError, match="Airflow answered 502"):
+    with pytest.raises(RefusedError, match="Airflow responded with status 502"):
         asyncio.run(Airflow(answering(502, b"<html>"), "token").form("flights"))
 
 

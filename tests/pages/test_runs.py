@@ -15,7 +15,7 @@ RUN_ID = "backfill__2013-03-01T00:00:00+00:00"
 
 
 def leave_run(home: Path, folder: str, *, dataset: str = "flights", planned_at_s: int = 0, **left: object) -> None:
-    """Leave what a run leaves: the summary of a plan of trigger `RUN_ID`, and whichever other files are given."""
+    """Write the summary of a plan with the trigger `RUN_ID`, and the other given files of a run."""
     path = home / "runs" / dataset / folder
     path.mkdir(parents=True)
     plan = {"dataset": dataset, "trigger": RUN_ID, "mode": "replay", "plan_hash": folder.rpartition(".")[2]}

@@ -1,4 +1,4 @@
-"""Run by the tests as a process of its own: loads the plugin as Airflow does and visits it without a login."""
+"""Load the plugin like Airflow, and visit it without a login. The tests run this in a separate process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VISITED = (
 
 
 def loaded() -> dict[str, Any]:
-    """What Airflow finds when it loads plugins, and whether that has built our application."""
+    """Return the loaded plugins, and whether loading built the application."""
     from airflow import plugins_manager
 
     apps, _ = plugins_manager.get_fastapi_plugins()
@@ -40,7 +40,7 @@ def loaded() -> dict[str, Any]:
 
 
 def visited() -> dict[str, Any]:
-    """What somebody gets who is not logged in, and which checks stand before each route."""
+    """Return the responses to an anonymous user, and the access checks of each route."""
     from backstream.ui.app import application
     from backstream.ui.lazy import LazyApplication
 
@@ -53,16 +53,16 @@ def visited() -> dict[str, Any]:
 
 
 def lake() -> str:
-    """What the pages answer when the connection of the catalog names a server that is not there."""
+    """Return the error of the pages when the catalog server of the connection is not reachable."""
     from backstream.errors import CatalogError
     from backstream.runs.home import Home
-    from backstream.ui.app import _records
+    from backstream.ui.app import _page_store
 
     closed = {"conn_type": "postgres", "host": "127.0.0.1", "port": 9, "login": "me", "password": "se/cret"}
     os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"] = json.dumps(closed | {"schema": "lake"})
     Home.from_environment().warehouse.mkdir(parents=True)  # something was published
     try:
-        _records()
+        _page_store()
     except CatalogError as error:
         return str(error).splitlines()[0]
     return ""

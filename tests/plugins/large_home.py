@@ -1,6 +1,6 @@
-"""A home in which one request went wrong: a plan that no page may read, and a run of thousands of finished chunks.
+"""Write a home with an oversized plan that no page may read, and a run with thousands of finished chunks.
 
-As a program it makes such a home, with a plan of 100 MB, and says how long each page takes there:
+As a program, it writes such a home with a plan of 100 MB and prints the time of each page:
 `python -m tests.plugins.large_home <folder>`.
 """
 
@@ -38,7 +38,7 @@ FATES = {partition: {"on_time": 1_000, "late": 10, "dropped": 1} for partition i
 
 
 def fill(home: Home, definitions: Path, left: str) -> None:
-    """Leave runs of `flights`; `left` is what is in the files of plans, of which one has no summary either."""
+    """Write runs of `flights`; `left` is the content of the plan files, one of which has no summary."""
     define(definitions)
     events = pa.array([utc_datetime(FIRST_MS), utc_datetime(END_MS - 1)], pa.timestamp("ms", "UTC"))
     (home.data / "flights").mkdir(parents=True)
@@ -60,7 +60,7 @@ def fill(home: Home, definitions: Path, left: str) -> None:
 
 
 def _of_days(trigger: str) -> Plan:
-    """A plan of a day per chunk, one more than are finished."""
+    """Return a plan with a chunk per day, one more than the finished ones."""
     whole = plan_of(Home(Path("/nowhere")), "flights", FIRST_MS, FIRST_MS + (CHUNKS + 1) * DAY_MS, trigger=trigger)
     starts = range(whole.since_ms, whole.until_ms, DAY_MS)
     chunks = tuple(
@@ -71,7 +71,7 @@ def _of_days(trigger: str) -> Plan:
 
 
 def _finish(plan: Plan) -> None:
-    """All chunks but the last, each a minute after the other."""
+    """Write the manifests of all chunks but the last, one per minute."""
     for number, chunk in enumerate(plan.chunks[:-1]):
         ended = instant_text(END_MS + number * 60_000).replace("Z", "+00:00")
         manifest = Manifest(plan.run_id, chunk.chunk_id, chunk.chunk_id, 3_033, FATES, {}, {"fates": 60.0}, ended)
@@ -79,7 +79,7 @@ def _finish(plan: Plan) -> None:
 
 
 def main(folder: Path) -> None:
-    """Make the home, and say how long each page takes in it, for the first time and once more."""
+    """Write the home, and print the time of each page for the first and the second request."""
     from tests.plugins.visit import visitor
 
     began = time.perf_counter()

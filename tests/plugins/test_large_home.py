@@ -1,4 +1,4 @@
-"""One mistaken request stays one: no page reads a plan, and each shows what is known of a run without it."""
+"""Test that no page reads a plan, so that one oversized plan doesn't break the pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RANGES = ("0001-01-01/9999-12-31", "2016-02-01/9999-12-31", "2016-02-01/2016-02-
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Each page's status and text, where no file of a plan can be read, and the form's answers to ranges."""
+    """Return status and text of each page without readable plans, and the responses of the form to ranges."""
     folder = tmp_path_factory.mktemp("large")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(CATALOG_VARIABLE, raising=False)
@@ -44,7 +44,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def text_of(seen: Any, page: str) -> str:
-    """What a page says, without its markup."""
+    """Return the text of a page without markup."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", seen[page][1]))
 
 

@@ -24,7 +24,7 @@ GUARDED = [
 
 @pytest.fixture(scope="session")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The plugin as Airflow loads it, in a process of its own: importing Airflow here would set up its logging."""
+    """Return the loaded plugin from a separate process: importing Airflow would configure logging."""
     home = tmp_path_factory.mktemp("airflow")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
     plugins = {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__PLUGINS_FOLDER": str(CHECKOUT / "plugins")}

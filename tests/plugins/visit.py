@@ -1,4 +1,4 @@
-"""Run by the tests as a process of its own: visits each page as an administrator, without a server."""
+"""Visit each page as an administrator, without a server. The tests run this in a separate process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.plugins.large_home import PAGES
 
 @contextmanager
 def visitor(folder: Path) -> Iterator[Callable[..., Any]]:
-    """Gets a page of the home in a folder, or posts the form when it is given; Airflow's database is there too."""
+    """Yield a function that gets a page or posts the form; the folder has the home and Airflow's database."""
     os.environ |= {
         "AIRFLOW_HOME": str(folder),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / 'airflow.db'}",
@@ -34,7 +34,7 @@ def visitor(folder: Path) -> Iterator[Callable[..., Any]]:
 
 
 def _admin() -> Any:
-    """Somebody who may do everything, once Airflow's database knows the DAGs."""
+    """Return a user with all permissions, after Airflow's database has the DAGs."""
     from airflow import settings
     from airflow.api_fastapi.app import create_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
@@ -58,7 +58,7 @@ def _admin() -> Any:
 
 
 def _airflow(user: Any) -> Any:
-    """An application that knows the form's DAG and starts what it is asked for, with our pages in it."""
+    """Return an application with the DAG of the form and with the pages; it starts every requested run."""
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi import FastAPI
 
@@ -87,7 +87,7 @@ def _airflow(user: Any) -> Any:
 
 
 def main(folder: Path, *ranges: str) -> None:
-    """Each page's status and text, and what the form answers to each range, such as `2013-02-01/2013-03-01`."""
+    """Print status and text of each page, and the response of the form to each range (`2013-02-01/2013-03-01`)."""
     with visitor(folder) as visit:
         pages = {page: visit(page) for page in PAGES}
         asked = {each: dict(zip(("since", "until"), each.split("/"), strict=True)) for each in ranges}

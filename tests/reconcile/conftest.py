@@ -1,4 +1,4 @@
-"""Twelve days of clicks about a change of clocks, replayed by Spark and published once for all tests."""
+"""Publish twelve days of clicks around a clock change, replayed by Spark once for all tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from backstream.workflow import plan_run
 
 FIRST_DAY = datetime(2024, 3, 5, tzinfo=UTC)
 DAYS = 12
-"""Clocks in New York went forward on the tenth of March 2024."""
+"""Clocks in New York went forward on March 10, 2024."""
 DEFINITION = (
     CLICKS.replace('delay = "10m"', 'delay = "10m"\n\n[lateness]\nallowed = "1h"')
     + 'seconds = "sum(dwell)"\nlongest = "max(dwell)"\nmean = "avg(dwell)"\n\n[backfill]\nchunk = "12d"\n'
@@ -37,7 +37,7 @@ Click = tuple[datetime, datetime, str, int, str, float]
 
 
 def clicks(origin: str, day: int, seed: int) -> list[Click]:
-    """Some of a day: one in thirty comes late, one in sixty much too late, one in twenty twice."""
+    """Return clicks of a day: one in thirty is late, one in sixty is dropped, one in twenty has a duplicate."""
     draw, found = random.Random(seed), []  # noqa: S311 - the same clicks each time
     for number in range(500):
         at = FIRST_DAY + timedelta(days=day, seconds=draw.randrange(86_400))
@@ -49,34 +49,34 @@ def clicks(origin: str, day: int, seed: int) -> list[Click]:
 
 @dataclass(frozen=True)
 class Published:
-    """What was published, and how to compare it with something."""
+    """A published dataset, and functions to compare it."""
 
     folder: Path
     plan: Plan
 
     @property
     def home(self) -> Home:
-        """Where state lies."""
+        """Home of the dataset."""
         return Home(self.folder / "home")
 
     def truth(self) -> pd.DataFrame:
-        """The published windows."""
+        """Return the published windows."""
         found: pd.DataFrame = load_rows(self.home, "clicks").to_pandas().drop(columns="run_id")
         return found.sort_values(["window_start", "page"], ignore_index=True)
 
     def panes(self) -> pd.DataFrame:
-        """First, live and final beside each other, in the order of `truth`."""
+        """Return the first, live, and final panes, in the order of `truth`."""
         found: pd.DataFrame = load_published_rows(self.home, "clicks", "panes").to_pandas()
         return found.sort_values(["window_start", "page"], ignore_index=True)
 
     def events(self, *, with_copies: bool = False) -> pd.DataFrame:
-        """What was clicked, with the hour; a copy counts once unless asked for."""
+        """Return the clicks with their hour, without duplicates by default."""
         found: pd.DataFrame = pq.read_table(self.folder / "data").to_pandas()
         found["window_start"] = found["happened_at"].dt.floor("h")
         return found if with_copies else found.drop_duplicates(["origin", "seq", "happened_at"])
 
     def compare(self, theirs: pd.DataFrame, **options: object) -> Reconciliation:
-        """What is said of a live system's output."""
+        """Compare the dataset with the output of a live system."""
         file = self.folder / "theirs.parquet"
         theirs.to_parquet(file, index=False)
         asked = ReconcileRequest(self.folder / "clicks.toml", str(file), **options)  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ class Published:
 
 
 def counted(events: pd.DataFrame) -> pd.DataFrame:
-    """The windows over events, as a live system would count them."""
+    """Return the windows over events, as a live system would compute them."""
     found = (
         events.groupby(["window_start", "page"])
         .agg(clicks=("dwell", "size"), seconds=("dwell", "sum"), longest=("dwell", "max"), mean=("dwell", "mean"))
@@ -96,7 +96,7 @@ def counted(events: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.fixture(scope="package")
 def published(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Published:
-    """Two partitions, a file a day each; replayed, and all records published."""
+    """Publish two source partitions with a file per day."""
     folder = tmp_path_factory.mktemp("reconcile")
     for origin, seed in (("A", 1), ("B", 2)):
         for day in range(DAYS):
@@ -109,7 +109,7 @@ def published(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def labels(found: Reconciliation) -> dict[tuple[str, str], str]:
-    """Start and page of each window that differs, and why."""
+    """Return the cause by start and page of each window that differs."""
     return {
         (row["window_start"].strftime("%dT%H:%MZ"), row["page"]): row["cause"]
         for row in found.differing.to_pylist()

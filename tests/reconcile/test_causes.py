@@ -1,4 +1,4 @@
-"""Causes of which the truth is known, put into a copy of what was published: each label follows."""
+"""Test each cause with known changes in a copy of the published windows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUES = ["clicks", "seconds", "longest", "mean"]
 
 
 def of_pane(published: Published, pane: str) -> pd.DataFrame:
-    """What a live system says that never looks back: windows without a record in the pane are not there."""
+    """Return the output of a live system that publishes only one pane; windows without records are missing."""
     found = published.panes()
     theirs = found[["window_start", "window_end", "page", *(f"{name}__{pane}" for name in VALUES)]]
     return theirs.rename(columns={f"{name}__{pane}": name for name in VALUES}).dropna()
@@ -58,8 +58,8 @@ def test_a_stream_that_counts_copies(published: Published) -> None:
     copies = events[events.duplicated(["origin", "seq"])].groupby(["window_start", "page"]).size()
     assert found.causes == {Cause.DUPLICATE: len(copies)}
     row = found.differing.to_pylist()[0]
-    said = f"theirs has {copies.max()} records more, as many as copies by origin, seq are in the input files"
-    assert row["evidence"] == said
+    duplicates = "the number of duplicates by origin, seq in the input files"
+    assert row["evidence"] == f"the live system counts {copies.max()} records more, {duplicates}"
 
 
 def test_a_window_delivered_twice_and_a_row_written_twice(published: Published) -> None:
@@ -71,8 +71,8 @@ def test_a_window_delivered_twice_and_a_row_written_twice(published: Published) 
 
     assert found.causes == {Cause.DUPLICATE: int(times.sum()) + 1}
     assert evidence(found, Cause.DUPLICATE) == {
-        "theirs has this row 2 times",
-        "theirs is 3 times ours in clicks, seconds, and equal in all else",
+        "the live system has this row 2 times",
+        "clicks, seconds: the live value is 3 times the backstream value; all other values are equal",
     }
 
 
@@ -90,7 +90,7 @@ def test_a_stream_without_a_file_or_a_partition(published: Published) -> None:
     assert set(file.causes) <= {Cause.MISSING_INPUT, Cause.LATE_DATA}
     assert set(partition.causes) <= {Cause.MISSING_INPUT, Cause.LATE_DATA}
     assert file.causes[Cause.MISSING_INPUT] > 0.9 * len(touched)
-    assert any("; B-03.parquet holds " in each for each in evidence(file, Cause.MISSING_INPUT))
+    assert any("; B-03.parquet has " in text for text in evidence(file, Cause.MISSING_INPUT))
 
 
 def test_an_outage_and_a_key_that_never_came(published: Published) -> None:
@@ -102,8 +102,8 @@ def test_an_outage_and_a_key_that_never_came(published: Published) -> None:
 
     assert found.causes == {Cause.MISSING_INPUT: int((is_out | is_shop).sum())}
     assert evidence(found, Cause.MISSING_INPUT) == {
-        "theirs has no window at all from 2024-03-09T03:00Z to 2024-03-09T06:00Z",
-        f"theirs has no row of page=shop; ours has {int(is_shop.sum())}",
+        "the live system has no windows from 2024-03-09T03:00Z to 2024-03-09T06:00Z",
+        f"the live system has no row with page=shop; backstream has {int(is_shop.sum())}",
     }
 
 
@@ -114,8 +114,8 @@ def test_records_that_no_file_holds_and_files_that_came_after_the_run(published:
 
     found = published.compare(more)
     assert labels(found) == {(more["window_start"][7].strftime("%dT%H:%MZ"), more["page"][7]): "missing input"}
-    [said] = evidence(found, Cause.MISSING_INPUT)
-    assert said.startswith(f"theirs counts {more['clicks'][7]:.0f} records, and the input files hold ")
+    [text] = evidence(found, Cause.MISSING_INPUT)
+    assert text.startswith(f"the live system counts {more['clicks'][7]:.0f} records, the input files have ")
 
     write_clicks(new, [each for each in clicks("C", 2, 999) if each[1] > each[0]][:60], TYPES)
     try:
@@ -123,13 +123,14 @@ def test_records_that_no_file_holds_and_files_that_came_after_the_run(published:
     finally:
         new.unlink()
     assert set(found.causes) == {Cause.MISSING_INPUT}
-    assert all(each.startswith("ours lacks ") and "stale" in each for each in evidence(found, Cause.MISSING_INPUT))
+    texts = evidence(found, Cause.MISSING_INPUT)
+    assert all(text.startswith("backstream lacks ") and "stale" in text for text in texts)
 
 
 @pytest.mark.parametrize(
     ("zone", "said"),
     [
-        ("America/New_York", "-5h, from 2024-03-10T07:00Z -4h, as clocks in America/"),
+        ("America/New_York", "-5h, from 2024-03-10T07:00Z -4h, as in America/"),
         ("Asia/Kathmandu", "+5h45m: "),
         ("Etc/GMT-1", "+1h: "),
     ],
@@ -146,12 +147,12 @@ def test_a_wall_clock_written_as_utc(published: Published, zone: str, said: str)
     assert str(found.shift).startswith(said)
     at = found.differing.to_pylist()[0]
     local = pd.Timestamp(at["window_start"]).tz_convert(zone).strftime("%Y-%m-%dT%H:%MZ")
-    assert at["evidence"] == f"theirs has it at {local}"
+    assert at["evidence"] == f"the live system has it at {local}"
 
 
 @pytest.mark.parametrize("is_summed", [False, True])
 def test_an_hour_that_clocks_say_twice(published: Published, is_summed: bool) -> None:
-    """In Morocco clocks went back on the tenth of March 2024, for the month of fasting."""
+    """In Morocco, clocks went back on March 10, 2024, for Ramadan."""
     theirs = published.truth()
     for name in ("window_start", "window_end"):
         theirs[name] = theirs[name].dt.tz_convert("Africa/Casablanca").dt.tz_localize(None)
@@ -165,12 +166,12 @@ def test_an_hour_that_clocks_say_twice(published: Published, is_summed: bool) ->
 
     moved = found.windows - _unmoved(published) + (4 if is_summed else 0)
     assert found.causes == {Cause.TIME_ZONE_SHIFT: moved}
-    said = ", with the other window of the hour that clocks say twice"
-    assert sum(each["evidence"].endswith(said) for each in found.differing.to_pylist()) == (8 if is_summed else 0)
+    end = ", added to the other window of the repeated hour"
+    assert sum(row["evidence"].endswith(end) for row in found.differing.to_pylist()) == (8 if is_summed else 0)
 
 
 def _unmoved(published: Published) -> int:
-    """Windows since the clocks of Morocco are those of UTC."""
+    """Return the number of windows after the clocks of Morocco changed to UTC."""
     return int((published.truth()["window_start"] >= "2024-03-10T02:00Z").sum())
 
 
@@ -189,7 +190,7 @@ def test_what_differs_after_a_shift_is_judged_against_the_shifted_window(publish
 
 
 def _mostly(theirs: pd.DataFrame, whole: pd.DataFrame) -> pd.DataFrame:
-    """Late records are missed in the first two days only."""
+    """Return windows that lack late records in the first two days only."""
     moved = whole.assign(**{name: whole[name] + pd.Timedelta(hours=2) for name in ("window_start", "window_end")})
     is_early = theirs["window_start"] < "2024-03-07"
     return pd.concat([theirs[is_early], moved[moved["window_start"] >= "2024-03-07"]])
@@ -211,8 +212,11 @@ def test_data_that_repeat_themselves_prove_no_shift(published: Published) -> Non
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda rows: rows.assign(seconds=rows["seconds"] / 60), "seconds is 0.0166666667 times ours in "),
-        (lambda rows: rows.assign(longest=rows["longest"] + 2.5), "longest is ours plus 2.5 in "),
+        (
+            lambda rows: rows.assign(seconds=rows["seconds"] / 60),
+            "seconds is 0.0166666667 times the backstream ",
+        ),
+        (lambda rows: rows.assign(longest=rows["longest"] + 2.5), "longest is the backstream value plus 2.5 "),
         (lambda rows: rows.assign(mean=rows["longest"]), "mean differs in "),
     ],
 )
@@ -220,7 +224,7 @@ def test_another_code_over_the_same_records(published: Published, change: object
     found = published.compare(change(published.truth()))  # type: ignore[operator]
 
     assert set(found.causes) == {Cause.CODE}
-    assert all(each.startswith(f"the same records; {said}") for each in evidence(found, Cause.CODE))
+    assert all(each.startswith(f"same records; {said}") for each in evidence(found, Cause.CODE))
 
 
 def test_what_has_no_evidence_is_unknown(published: Published) -> None:
@@ -237,7 +241,7 @@ def test_what_has_no_evidence_is_unknown(published: Published) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_causes_put_in_at_random_are_told_apart(published: Published, seed: int) -> None:
-    """Windows are dealt to the causes; each keeps its own label, whatever happened to the others."""
+    """Each window has one random cause, and its label doesn't depend on other windows."""
     dealt = Dealt.of(published, seed)
     expected = {}
     for place, (start, page) in enumerate(dealt.theirs[["window_start", "page"]].to_numpy()):
@@ -253,7 +257,7 @@ def test_causes_put_in_at_random_are_told_apart(published: Published, seed: int)
 
 @dataclass(frozen=True)
 class Dealt:
-    """A copy of what was published, and ways to put a cause into one of its rows; False: the row has no such."""
+    """A copy of the published windows, and functions that put a cause into a row, False if they can't."""
 
     draw: random.Random
     theirs: pd.DataFrame
@@ -262,14 +266,14 @@ class Dealt:
 
     @classmethod
     def of(cls, published: Published, seed: int) -> Dealt:
-        """Of everything that was published."""
+        """Return a copy of all published windows."""
         with_copies = counted(published.events(with_copies=True))
         draw = random.Random(seed)  # noqa: S311 - the same windows each time
         return cls(draw, published.truth(), published.panes(), with_copies)
 
     @property
     def causes(self) -> dict[Cause, Callable[[int], bool]]:
-        """What puts each cause into a row."""
+        """Functions that put a cause into a row."""
         return {
             Cause.LATE_DATA: self._late,
             Cause.DUPLICATE: self._copied,

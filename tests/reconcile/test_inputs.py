@@ -1,4 +1,4 @@
-"""What `backstream reconcile` reads and prints, and what it says of input that it cannot use."""
+"""Test the input, the output, and the error messages of `backstream reconcile`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Command = Callable[..., Result]
 
 @pytest.fixture
 def reconcile(published: Published, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """What the command says of some file."""
+    """Return a function that runs the command."""
     monkeypatch.setenv(HOME_VARIABLE, str(published.home.path))
 
     def result(*arguments: str) -> Result:
@@ -74,7 +74,7 @@ def test_the_summary_comes_first_then_the_largest(
     first = json.loads(as_json.stdout.splitlines()[0])
     assert (first["cause"], first["difference"]) == ("missing input", 900.0)
     assert first["evidence"].startswith(
-        f"theirs counts {theirs['clicks'][2]:,} records, and the input files hold "
+        f"the live system counts {theirs['clicks'][2]:,} records, the input files have "
     )
     assert as_json.stderr.splitlines()[0] == printed[0]
 
@@ -136,10 +136,10 @@ def test_missing_columns_are_named(published: Published, reconcile: Command, tmp
     assert refusal(reconcile("--against", str(file))) == (
         f"{file} has no column page, mean\n"
         "  it has window_start, window_end, clicks, seconds, longest, record_count\n\n"
-        "hint: --columns NAME=THEIRS says what a column is called there; NAME= leaves an aggregate out"
+        "hint: map a column with --columns NAME=THEIRS, or exclude an aggregate with --columns NAME="
     )
     assert refusal(reconcile("--against", str(file), "--columns", "page=")) == (
-        "page cannot be left out: windows are matched by it (--columns)"
+        "page cannot be excluded: windows are matched by it (--columns)"
     )
     assert refusal(reconcile("--against", str(file), "--columns", "visits=n")) == (
         "--columns must be NAME=THEIRS with a NAME of window_start, window_end, page, clicks, seconds, longest,"
@@ -165,7 +165,7 @@ def test_what_cannot_be_read_is_said(published: Published, reconcile: Command, t
     later = truth.assign(window_start=truth["window_start"] + pd.Timedelta(days=400))
     later.to_parquet(tmp_path / "later.parquet", index=False)
 
-    assert said("nothing") == "--against names neither a file or folder nor a table of the lake: 'nothing'"
+    assert said("nothing") == "--against must be a file, a folder, or a table of the lake, got 'nothing'"
     assert said(str(tmp_path / "empty")) == f"no .parquet or .csv file under {tmp_path}/empty (--against)"
     assert said(str(tmp_path / "empty.csv")) == f"cannot read {tmp_path}/empty.csv (--against)"
     assert said(str(tmp_path / "broken.parquet")) == f"cannot read {tmp_path}/broken.parquet (--against)"
@@ -174,15 +174,15 @@ def test_what_cannot_be_read_is_said(published: Published, reconcile: Command, t
     number, noon, many = (tmp_path / f"{name}.parquet" for name in ("number", "noon", "many"))
     assert said(str(number)) == f"window_start must be an instant, got int64 ({number})"
     assert said(str(noon)) == f"window_start must be an instant such as 2013-02-01T05:00Z ({noon})"
-    assert said(str(many)) == f"clicks must be a int64, as our clicks is, got string ({many})"
+    assert said(str(many)) == f"clicks must be of type int64, like clicks of the dataset, got string ({many})"
     file = tmp_path / "later.parquet"
     assert refusal(reconcile("--against", str(file))) == (
-        f"{file} and ours have no time in common\n"
-        "  theirs has windows from 2025-04-09T00:00Z to 2025-04-21T00:00Z\n"
-        "  ours has windows from 2024-03-05T00:00Z to 2024-03-17T00:00Z"
+        f"{file} and clicks have no time in common\n"
+        f"  {file} has windows from 2025-04-09T00:00Z to 2025-04-21T00:00Z\n"
+        "  clicks has windows from 2024-03-05T00:00Z to 2024-03-17T00:00Z"
     )
     assert said(str(file), "--since", "2030-01-01", "--until", "2030-01-02") == (
-        "nothing is published of clicks from 2030-01-01T00:00Z to 2030-01-02T00:00Z"
+        "clicks has no published rows from 2030-01-01T00:00Z to 2030-01-02T00:00Z"
     )
 
 

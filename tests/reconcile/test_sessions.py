@@ -1,4 +1,4 @@
-"""Sessions: what can be told of windows whose bounds are in the data."""
+"""Test the causes that reconcile finds for session windows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUES = ["clicks", "seconds", "longest", "mean"]
 
 @pytest.fixture(scope="module")
 def sessions(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Published:
-    """A day of clicks in sessions; replayed, and all records published."""
+    """Publish a day of clicks in sessions."""
     folder = tmp_path_factory.mktemp("sessions")
     write_clicks(folder / "data/0.parquet", clicks("A", 0, seed=0), TYPES)
     text = DEFINITION.replace('kind = "tumbling"\nsize = "1h"', 'kind = "session"\ngap = "12m"')

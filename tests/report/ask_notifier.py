@@ -1,4 +1,4 @@
-"""Asked in a process of its own, because importing Airflow sets it up: what a notifier is told."""
+"""Print the messages of a notifier. This is a separate process, because importing Airflow configures it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SENT: list[str] = []
 
 
 class Chat(BaseNotifier):
-    """As providers write theirs: the text is a template."""
+    """Notifier with a templated message, like those of providers."""
 
     template_fields = ("text",)
 
@@ -28,12 +28,12 @@ class Chat(BaseNotifier):
         self.text = text
 
     def notify(self, context: Any) -> None:
-        """Keep what would be sent."""
+        """Store the message."""
         SENT.append(self.text)
 
 
 class TaskInstance:
-    """The little of one that a callback uses."""
+    """The part of a task instance that a callback uses."""
 
     dag_id, run_id = "backfill_clicks", "manual__2026-03-06T00:00:00+00:00"
     log_url = "https://airflow.example/at/dags/backfill_clicks/runs/manual/tasks/audit?try_number=1"
@@ -42,12 +42,12 @@ class TaskInstance:
         self.plan_file = plan_file
 
     def xcom_pull(self, task_ids: str, key: str) -> str | None:
-        """What the task `plan` left."""
+        """Return the result of the `plan` task."""
         return str(self.plan_file) if (task_ids, key) == ("plan", "plan") and self.plan_file else None
 
 
 def judged(home: Path, found: Audit | None) -> Path:
-    """A run that has come as far as its audit, or not so far."""
+    """Write a run that ended after or before its audit."""
     plan: Plan = replace(PLAN, home=str(home), definition=DEFINITION.model_dump(mode="json"))
     if found:
         found.write(plan.folder.audit_result)
@@ -57,7 +57,7 @@ def judged(home: Path, found: Audit | None) -> Path:
 
 
 def main(folder: Path) -> None:
-    """Print what was sent for runs of each kind, and that the template is left as it was."""
+    """Print the messages for each kind of run, and whether the template is unchanged."""
     chat = Chat("{{ backstream.verdict }} | {{ backstream.text }}")
     tell = VerdictNotifier(chat)
     told = {}

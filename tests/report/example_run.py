@@ -1,4 +1,4 @@
-"""One small run, written out: four days of hourly windows of two source partitions, three of them missing."""
+"""Define one small run: four days of hourly windows of two source partitions, three of them missing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ PUBLICATION = Publication(
 
 
 def metrics(**changes: dict[str, int] | None) -> pd.DataFrame:
-    """20 events in each hour of four days in north and south; `south_30=None` leaves out its window 30."""
+    """Return 20 events in each hour of four days in north and south; `south_30=None` omits window 30 of south."""
     rows = []
     for gate in ("north", "south"):
         for at, start_ms in enumerate(range(SINCE_MS, UNTIL_MS, HOUR_MS)):
@@ -85,7 +85,7 @@ WITH_A_GAP = metrics(south_30=None, south_31=None, north_5={"on_time": 15, "late
 
 
 def manifests() -> list[Manifest]:
-    """Fates that agree with `WITH_A_GAP`, and besides them 7 duplicates and 5 records read as a halo."""
+    """Return manifests that agree with `WITH_A_GAP`, with 7 more duplicates and 5 records of a halo."""
     first = {
         "north": {"on_time": 935, "late": 3, "dropped": 2},
         "south": {"on_time": 920, "duplicate": 7, "outside": 5},

@@ -1,4 +1,4 @@
-"""A page as a reader sees it."""
+"""Read the visible text of a page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class _Page(HTMLParser):
-    """Collects the words of a page and refuses tags that do not match."""
+    """Parser that collects the text of a page and rejects unbalanced tags."""
 
     VOID = frozenset({"meta", "rect", "line", "br", "img"})
 
@@ -25,7 +25,7 @@ class _Page(HTMLParser):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: Any) -> None:
-        """Nothing stays open."""
+        """Ignore a tag that closes itself."""
 
     def handle_endtag(self, tag: str) -> None:
         if tag not in self.VOID:
@@ -39,7 +39,7 @@ class _Page(HTMLParser):
 
 
 def text(html: str) -> str:
-    """What a reader sees, with single spaces."""
+    """Return the visible text with single spaces."""
     return " ".join("".join(_Page(html).words).split())
 
 
@@ -48,7 +48,7 @@ def section(html: str, name: str) -> str:
 
 
 def table_row(html: str, first_cell: str) -> list[str]:
-    """The cells of the first table row that begins with a text."""
+    """Return the cells of the first table row with a given first cell."""
     for row in re.findall(r"<tr>(.*?)</tr>", html, re.DOTALL):
         cells = [" ".join(cell.split()) for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row, re.DOTALL)]
         if cells and cells[0] == first_cell:

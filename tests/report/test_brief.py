@@ -26,14 +26,14 @@ def test_the_sentence_tells_dataset_range_verdict_finding_and_outcome() -> None:
 
 def test_the_sentence_of_a_refused_run_says_why_nothing_was_published() -> None:
     assert brief(audit(Verdict.FAIL, LATE)).sentence.endswith(
-        "; nothing was published: the gate said no, not met is: late share of windows"
+        "; nothing was published: rejected by the quality gate, failed check: late share of windows"
     )
 
 
 def test_the_sentence_of_a_run_that_was_never_judged_says_so() -> None:
     assert RunSummary(PLAN, DEFINITION).sentence == (
         "clicks, 1 Mar 2026 to 4 Mar 2026: no verdict; "
-        "nothing was published: 2 chunks of 2 did not finish, so nothing was judged"
+        "nothing was published: 2 chunks of 2 did not finish, so the audit did not run"
     )
 
 
@@ -47,7 +47,7 @@ def test_markdown_has_the_checks_that_did_not_pass_with_their_windows() -> None:
     assert "| ❌ | late share of windows |  | north 2026-03-01 05:00: 25 % |" in text
     assert (
         "| ⚠️ | expected windows have events | 3 of 192 windows do not | north 2026-03-01 06:00; "
-        "south 2026-03-02 06:00 to 2026-03-02 08:00: 2 windows; .. |"
+        "south 2026-03-02 06:00 to 2026-03-02 08:00: 2 windows; ... |"
     ) in text
     assert "counted once" not in text
     assert "| south | 1,887 | 1,880 | 0 | 0 | 7 |" in text

@@ -1,4 +1,4 @@
-"""The page in a real browser: it fits phones and wide screens, and people who do not see it can use it."""
+"""Test the page in a real browser: on phones and wide screens, and for accessibility."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report with every section, of a source partition with a long name."""
+    """Return a report with all sections and a source partition with a long name."""
     known = RunContext(
         NOW_MS,
         CHANGED,

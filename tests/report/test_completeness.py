@@ -10,7 +10,7 @@ SINCE_MS = instant_ms("2026-03-01", "since")
 
 
 def windows(*rows: tuple[str, int, int, int], is_count_known: bool = True) -> pd.DataFrame:
-    """One row each: source partition, hour since the start, expected events (0: none expected), events."""
+    """Return windows from rows of source partition, hour since the start, expected events, and events."""
     frame = pd.DataFrame(rows, columns=["source_partition", "hour", "expected_events", "events"])
     starts_ms = SINCE_MS + frame.pop("hour") * HOUR_MS
     is_expected = frame["expected_events"] > 0
@@ -40,7 +40,7 @@ def test_each_level_of_completeness_has_its_class() -> None:
     assert [cell.level for cell in grid.cells] == [
         *("c5", "c4", "c4", "c3", "c3", "c2", "c2", "c1", "c1", "c0", "cx", "cx"),
     ]
-    assert legend_levels((grid,))[-2:] == (("c0", "no event"), ("cx", "more than expected"))
+    assert legend_levels((grid,))[-2:] == (("c0", "no events"), ("cx", "more than expected"))
 
 
 def test_without_a_timetable_the_share_of_windows_counts() -> None:

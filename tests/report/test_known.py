@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 from tests.report.example_run import (
     DEFINITION,
@@ -21,11 +22,12 @@ from tests.report.page import section, table_row, text
 
 from backstream.definition.loader import parse_definition
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS
+from backstream.lake.diff import AggregateChange, ChangeTotals
 from backstream.lake.ledger import RunRow, Status
 from backstream.report import descriptions
 from backstream.report.delay_histogram import LADDER_MS
 from backstream.report.html import render_report
-from backstream.report.run_context import AggregateTotals, ChangeSummary, DelayCounts, RunContext
+from backstream.report.run_context import ChangeSummary, DelayCounts, RunContext
 from backstream.runs.plan import Mode
 from backstream.runs.results import CheckOutcome, Verdict
 
@@ -38,7 +40,7 @@ def page(known: RunContext, verdict: Verdict = Verdict.WARN) -> str:
 
 
 def row(run_id: str, seconds: int, **values: int | str | None) -> RunRow:
-    """A run that read 1,000 records into 500 rows, in so many seconds, a day before the report."""
+    """Return the row of a run with 1,000 records and 500 rows that ended a day before the report."""
     finished_ms = NOW_MS - DAY_MS
     known: dict[str, int | str | None] = {"mode": "replay", "events_read": 1_000, "rows": 500}
     return RunRow(
@@ -66,18 +68,19 @@ def change(day: int, was: str | None, now: str | None, by: float | None) -> dict
         "old_value": was,
         "new_value": now,
         "difference": by,
-        "keys": {"page": "<i>home"},
+        "page": "<i>home",
     }
 
 
+LARGEST = pa.Table.from_pylist([change(2, "1030", "1000", -30.0), change(3, None, "12", None)])
 CHANGED = ChangeSummary(
     is_published=True,
     against="version 3 of 2026-03-05 00:00:00 UTC by run cli.old",
-    windows={"added": 1, "removed": 0, "changed": 1_250},
-    aggregates=(
-        AggregateTotals("clicks", 1_251, -18.0, (change(2, "1030", "1000", -30.0), change(3, None, "12", None))),
+    totals=ChangeTotals(
+        windows={"added": 1, "removed": 0, "changed": 1_250},
+        aggregates={"clicks": AggregateChange(1_251, -18.0, 42.0, [LARGEST])},
+        old_runs={"cli.old": 1_250},
     ),
-    old_runs={"cli.old": 1_250},
 )
 
 
@@ -85,32 +88,28 @@ def test_what_changed_is_told_with_the_largest_difference_first() -> None:
     html = section(page(RunContext(changes=CHANGED)), "changed")
     seen = text(f"<section{html}</section>")
 
-    assert "1 row added, 0 rows removed, 1,250 rows changed against version 3" in seen
-    assert "Run cli.old had said otherwise of 1,250 rows." in seen
-    assert "clicks 1,251 rows differ, together -18" in seen
+    assert "1 row added, 0 rows removed, 1,250 rows changed, compared with version 3" in seen
+    assert "Run cli.old had published other values in 1,250 rows." in seen
+    assert "clicks 1,251 rows differ, total -18" in seen
     assert table_row(html, "2026-03-02 05:00")[1:5] == ["&lt;i&gt;home", "1,030", "1,000", "-30"]
     assert table_row(html, "2026-03-03 05:00")[2:5] == ["no row", "12", ""]
     assert html.count('class="difference"') == 1
 
 
 def test_a_run_that_is_not_published_tells_what_it_would_change() -> None:
-    assert "What would change in the published table" in text(
-        page(RunContext(changes=replace(CHANGED, is_published=False)))
-    )
+    assert "Preview of changes" in text(page(RunContext(changes=replace(CHANGED, is_published=False))))
 
 
 def test_a_run_that_changes_nothing_says_so() -> None:
-    nothing = replace(CHANGED, windows={"added": 0, "removed": 0, "changed": 0}, aggregates=(), old_runs={})
+    nothing = replace(CHANGED, totals=ChangeTotals({"added": 0, "removed": 0, "changed": 0}, {}, {}))
 
-    assert "Nothing changed: every row of the range has the values it had." in text(
-        page(RunContext(changes=nothing))
-    )
+    assert "No changes: every row of the range kept its values." in text(page(RunContext(changes=nothing)))
 
 
 def test_what_cannot_be_compared_says_why() -> None:
     known = RunContext(unavailable={"changed": "the snapshot of run cli.old was expired"})
 
-    assert "Nothing to compare: the snapshot of run cli.old was expired." in text(page(known))
+    assert "No comparison: the snapshot of run cli.old was expired." in text(page(known))
 
 
 def test_a_run_is_held_against_what_past_runs_took_per_record() -> None:
@@ -121,7 +120,7 @@ def test_a_run_is_held_against_what_past_runs_took_per_record() -> None:
 
     assert table_row(html, "Records read")[1:] == ["3,850", "3,792", "-1.5 %", ""]
     assert table_row(html, "Rows")[1:4] == ["1,925", "98,765", "+5,030.6 %"]
-    assert table_row(html, "Time")[1:] == ["46 s", "1 min 17 s", "+66.7 %", "38 s to 1 min 17 s, by 5 past runs"]
+    assert table_row(html, "Time")[1:] == ["46 s", "1 min 17 s", "+66.7 %", "38 s to 1 min 17 s (5 previous runs)"]
 
 
 def test_runs_of_another_mode_and_later_ones_foretell_nothing() -> None:
@@ -131,7 +130,7 @@ def test_runs_of_another_mode_and_later_ones_foretell_nothing() -> None:
 
     html = section(page(RunContext(NOW_MS, own=own, past=(other, later))), "run")
 
-    assert table_row(html, "Time")[1:] == ["no past run to tell by", "1 min 17 s", "", ""]
+    assert table_row(html, "Time")[1:] == ["no previous runs", "1 min 17 s", "", ""]
 
 
 def test_past_runs_are_told_with_their_age_and_the_instant_on_hover() -> None:
@@ -144,7 +143,7 @@ def test_past_runs_are_told_with_their_age_and_the_instant_on_hover() -> None:
 def test_each_check_has_its_outcomes_of_the_runs_before() -> None:
     known = RunContext(outcomes={MISSING.name: (CheckOutcome.PASS, CheckOutcome.PASS, CheckOutcome.FAIL)})
 
-    assert 'aria-label="The 3 runs before: Pass, Pass, Fail"' in section(page(known), "checks")
+    assert 'aria-label="Previous 3 runs: Pass, Pass, Fail"' in section(page(known), "checks")
 
 
 def delays(*spans_ms: int) -> DelayCounts:
@@ -161,30 +160,30 @@ def test_the_delays_of_arrival_are_drawn_beside_the_watermarks_delay() -> None:
 
     html = section(page(RunContext(delays=minutes)), "lateness")
 
-    assert "half had come 1 min after it, all had come 25 min after it." in text(f"<section{html}</section>")
+    assert "50 % 1 min after event time, 100 % 25 min after event time." in text(f"<section{html}</section>")
     assert "<title>at most 0 or before: 5 records, 50 %</title>" in html
     assert "<title>more than 0 or before, at most 1 min: 3 records, 30 %</title>" in html
     assert "<title>more than 20 min, at most 30 min: 2 records, 20 %</title>" in html
-    assert "the watermark&#39;s delay, 10 min" in html
-    assert "delay and allowed lateness" not in html  # 1 h 10 min lies beyond the axis
+    assert "watermark delay, 10 min" in html
+    assert "delay plus allowed lateness" not in html  # 1 h 10 min lies beyond the axis
 
 
 def test_delays_of_any_size_are_drawn() -> None:
     for spans in ([7], [-5], [10**12, 3], [HOUR_MS] * 1_000 + [1]):
-        assert "arrived after event time, at most" in page(RunContext(delays=delays(*spans)))
+        assert "arrival delay, at most" in page(RunContext(delays=delays(*spans)))
 
 
 def test_delays_that_are_not_known_say_why() -> None:
-    known = RunContext(unavailable={"delays": "no arrival time was recorded"})
+    known = RunContext(unavailable={"delays": "the source has no arrival time"})
 
-    assert "How long records took to arrive is not shown: no arrival time was recorded." in text(page(known))
+    assert "No arrival delays: the source has no arrival time." in text(page(known))
 
 
 @pytest.mark.parametrize(
     ("trigger", "words"),
     [
-        ("cli", "by hand, from the command line"),
-        ("backfill__2013-02-01T00:00:00+00:00", "backfill__2013-02-01T00:00:00+00:00 (by a Backfill of Airflow)"),
+        ("cli", "command line"),
+        ("backfill__2013-02-01T00:00:00+00:00", "backfill__2013-02-01T00:00:00+00:00 (Airflow backfill)"),
         ("else", "else"),
     ],
 )
@@ -194,13 +193,11 @@ def test_who_asked_is_told_from_the_trigger(trigger: str, words: str) -> None:
 
 def test_a_mode_that_is_not_the_definitions_is_an_override() -> None:
     assert descriptions.describe_overrides(replace(PLAN, mode=Mode.RECOMPUTE), DEFINITION) == ()
-    assert descriptions.describe_overrides(PLAN, DEFINITION) == (
-        "mode replay, where the definition says recompute",
-    )
+    assert descriptions.describe_overrides(PLAN, DEFINITION) == ("mode replay instead of recompute",)
 
 
 def test_who_is_asked_for_approval_is_told() -> None:
     asks = parse_definition(DEFINITION.model_dump(mode="json") | {"approval": {"when": "warn"}}, "test")
 
-    assert descriptions.describe_approval(DEFINITION) == "nobody"
-    assert descriptions.describe_approval(asks) == "a person, when the verdict is a warning"
+    assert descriptions.describe_approval(DEFINITION) == "never"
+    assert descriptions.describe_approval(asks) == "if the verdict is a warning"

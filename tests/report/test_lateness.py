@@ -11,7 +11,7 @@ SINCE_MS = instant_ms("2026-03-01", "since")
 
 
 def chart(limits: Limits, *rows: tuple[int, int, int, int]) -> LateChart | None:
-    """One row each: hour, events, late, dropped; every hour listed was expected."""
+    """Return a chart of rows of hour, events, late, and dropped; all these hours are expected."""
     frame = pd.DataFrame(rows, columns=["hour", "events", "late", "dropped"])
     starts_ms = SINCE_MS + frame.pop("hour").astype("int64") * HOUR_MS
     windows = frame.assign(
@@ -34,8 +34,8 @@ def test_each_window_shows_its_shares_and_those_without_events_say_so() -> None:
     ]
     assert [bar.title for bar in found.chart.bars] == [
         "2026-03-01 00:00 UTC: 10 % late, 5 % dropped of 100 events",
-        "2026-03-01 01:00 UTC: no event of 1 window",
-        "2026-03-01 02:00 UTC: nothing expected, nothing came",
+        "2026-03-01 01:00 UTC: no events in 1 expected window",
+        "2026-03-01 02:00 UTC: no events, none expected",
         "2026-03-01 03:00 UTC: 0 % late, 0 % dropped of 200 events",
     ]
 
@@ -47,7 +47,7 @@ def test_the_limits_and_the_share_of_the_run_are_lines() -> None:
     assert [(line.style, line.at, line.label) for line in found.chart.lines] == [
         ("soft", 0.05, "soft limit 5 %"),
         ("hard", 0.25, "hard limit 25 %"),
-        ("run", 0.075, "share of the whole run 7.5 %"),
+        ("run", 0.075, "whole run 7.5 %"),
     ]
     assert found.beyond == ()
 

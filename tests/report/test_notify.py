@@ -18,7 +18,7 @@ LINK = (
 
 @pytest.fixture(scope="module")
 def sent(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What a notifier was told of runs of each kind; starting Airflow costs seconds."""
+    """Return the messages of a notifier for each kind of run; one process, because Airflow starts slowly."""
     folder = tmp_path_factory.mktemp("notified")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
     paths = os.pathsep.join([str(ROOT), *sys.path])

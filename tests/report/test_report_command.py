@@ -1,4 +1,4 @@
-"""The whole way without Spark: two publications into a lake, an audit, and the report in each form."""
+"""Test the report command without Spark: two publications, an audit, and the report in each format."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from backstream.workflow.publish import ledger_row
 
 Click = tuple[object, ...]
 Runs = tuple[Path, Plan, Plan]
-"""The folder of all state, and two runs."""
+"""Folder of all state, and two runs."""
 FIRST: list[Click] = [
     (at("1 05:10"), at("1 05:12"), "A", 0, "home"),
     (at("1 06:20"), at("1 06:20"), "A", 1, "home"),
@@ -44,7 +44,7 @@ def published(folder: Path, definition: Path, clicks: list[Click]) -> Plan:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """A run, and one after a late file came."""
+    """Publish a run, and another one after a late file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(CATALOG_VARIABLE, raising=False)
         folder = tmp_path_factory.mktemp("reported")
@@ -57,7 +57,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 @pytest.fixture(autouse=True)
 def installation(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The home that the command finds."""
+    """Set the home of the command."""
     monkeypatch.setenv(HOME_VARIABLE, str(runs[0] / "home"))
     monkeypatch.setenv("BACKSTREAM_DEFINITIONS", str(runs[0]))
     monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
@@ -70,8 +70,8 @@ def told(*arguments: str) -> Result:
 def test_a_report_tells_what_changed_against_the_published_revision(runs: Runs) -> None:
     seen = text(told(runs[2].run_id, "--format", "html").stdout)
 
-    assert "0 rows added, 0 rows removed, 1 row changed against version 1 of 2" in seen
-    assert f"Run {runs[1].run_id} had said otherwise of 1 row." in seen
+    assert "0 rows added, 0 rows removed, 1 row changed, compared with version 1 of 2" in seen
+    assert f"Run {runs[1].run_id} had published other values in 1 row." in seen
     assert "2024-03-01 05:00 home 1 2 +1" in seen
     assert not runs[2].folder.report.exists()
 
@@ -79,21 +79,22 @@ def test_a_report_tells_what_changed_against_the_published_revision(runs: Runs) 
 def test_a_first_publication_has_nothing_to_compare(runs: Runs) -> None:
     seen = text(told(runs[1].run_id, "--format", "html").stdout)
 
-    assert "Nothing to compare: nothing had been published in this range before." in seen
+    assert "No comparison: nothing had been published in this range before." in seen
 
 
 def test_a_report_counts_how_long_the_recorded_rows_took_to_arrive(runs: Runs) -> None:
     seen = text(told(runs[2].run_id, "--format", "html").stdout)
 
-    assert "Of the 3 records that the range's files hold, copies included, half had come 2 min after it" in seen
-    assert "all had come 2 h 20 min after it." in seen
+    assert "Share of the 3 records of the range, duplicates included" in seen
+    assert "50 % 2 min after event time" in seen
+    assert "100 % 2 h 20 min after event time." in seen
 
 
 def test_a_report_shows_past_runs_and_what_each_check_had_said(runs: Runs) -> None:
     html = told(runs[2].run_id, "--format", "html").stdout
 
-    assert "Runs of clicks before this one" in text(html)
-    assert html.count('aria-label="The 1 run before: Warning"') == 1
+    assert "Previous runs" in text(html)
+    assert html.count('aria-label="Previous 1 run: Warning"') == 1
 
 
 def test_a_report_whose_input_files_are_gone_says_so(runs: Runs) -> None:
@@ -104,7 +105,7 @@ def test_a_report_whose_input_files_are_gone_says_so(runs: Runs) -> None:
     finally:
         file.with_suffix(".gone").rename(file)
 
-    assert "is not shown: the input files cannot be read as they were: FileNotFoundError." in seen
+    assert "No arrival delays: the input files cannot be read: FileNotFoundError." in seen
 
 
 def test_markdown_and_json_are_told_of_a_run_or_of_the_newest_of_a_definition(runs: Runs) -> None:

@@ -35,8 +35,8 @@ def test_the_figures_are_those_of_the_run() -> None:
 
     assert "189 of 192 expected windows have events 98.4 %" in seen
     assert "3,780 events in windows" in seen
-    assert "0.1 % late: came after the window fired, still counted 3 events" in seen
-    assert "0.1 % dropped: came when the window was gone 2 events" in seen
+    assert "0.1 % late: arrived after the window fired, included in the result 3 events" in seen
+    assert "0.1 % dropped: arrived after the allowed lateness 2 events" in seen
     assert "98,765 rows published 4,321 replaced" in seen
 
 
@@ -46,7 +46,7 @@ def test_the_records_read_are_the_sum_of_their_fates() -> None:
     assert "3,787 records read = 3,775 on time + 3 late + 2 dropped + 7 duplicate" in text(html)
     assert table_row(html, "north")[1:] == ["1,895", "3", "2", "0", "0", "0", "1,900", "1,900"]
     assert table_row(html, "south")[1:] == ["1,880", "0", "0", "0", "7", "0", "1,887", "1,880"]
-    assert "The chunks read 3,792 records; 5 of them were read beyond a chunk's edge" in text(html)
+    assert "The chunks read 3,792 records; 5 of them belong to a neighboring chunk" in text(html)
     assert 'class="sum good"' in html
     assert 'class="number differs"' not in html
 
@@ -56,7 +56,7 @@ def test_a_record_without_a_fate_is_shown_as_a_defect() -> None:
 
     html = render_report(PLAN, lossy, audit(Verdict.FAIL, LATE), frame_of(WITH_A_GAP), None, DEFINITION)
 
-    assert "+ 7 duplicate, which leaves 8 records without a fate" in text(html)
+    assert "+ 7 duplicate; 8 records without a fate" in text(html)
     assert 'class="sum bad"' in html
 
 
@@ -80,7 +80,7 @@ def test_checks_are_sorted_by_gravity_and_the_passed_ones_are_folded_away() -> N
 def test_failing_windows_are_named_by_source_partition_and_joined_where_they_follow_each_other() -> None:
     seen = text(warned())
 
-    assert "3 of 30 named (start of window, UTC)" in seen
+    assert "3 of 30 failing rows (window start, UTC)" in seen
     assert "north 2026-03-01 06:00 south 2026-03-02 06:00 to 2026-03-02 08:00: 2 windows" in seen
 
 
@@ -116,7 +116,7 @@ def test_every_chart_has_axis_titles_and_a_description() -> None:
 def test_the_limits_are_drawn_or_named_if_they_lie_far_above() -> None:
     seen = text(warned())
 
-    assert "share of the whole run 0.1 %" in seen
+    assert "whole run 0.1 %" in seen
     assert "soft limit 5 %" in seen
     assert "hard limit 25 %" in seen
 
@@ -141,12 +141,12 @@ def test_plan_and_actual_stand_side_by_side() -> None:
 def test_what_was_asked_is_told_in_words() -> None:
     seen = text(warned())
 
-    assert "2026-03-01 00:00 UTC to 2026-03-05 00:00 UTC, the end excluded (4 d)" in seen
-    assert "bounded out-of-orderness: an event may come 10 min out of order; computed every 200 ms" in seen
-    assert "one that is silent for 2 h no longer counts" in seen
-    assert "manual__1 (by hand, in Airflow)" in seen
-    assert "Why a test" in seen
-    assert "mode replay, where the definition says recompute" in seen
+    assert "2026-03-01 00:00 UTC to 2026-03-05 00:00 UTC, end excluded (4 d)" in seen
+    assert "bounded out-of-orderness: events arrive at most 10 min out of order; emitted every 200 ms" in seen
+    assert "a source partition is idle after 2 h without records" in seen
+    assert "manual__1 (manual Airflow run)" in seen
+    assert "Reason a test" in seen
+    assert "mode replay instead of recompute" in seen
     assert "2 files with 1,244 rows, 2.3 MB" in seen
 
 

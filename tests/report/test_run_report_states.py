@@ -35,37 +35,41 @@ from backstream.runs.results import Verdict
 def test_a_refused_run_says_that_nothing_was_published_and_why() -> None:
     html = render_report(PLAN, manifests(), audit(Verdict.FAIL, LATE), frame_of(WITH_A_GAP), None, DEFINITION)
 
-    assert "Nothing was published: the gate said no, not met is: late share of windows." in text(html)
+    assert "Nothing was published: rejected by the quality gate, failed check: late share of windows." in text(
+        html
+    )
     assert "0 rows published" in text(html)
 
 
 def test_a_run_whose_check_could_not_run_says_so() -> None:
     html = render_report(PLAN, manifests(), audit(Verdict.ERROR, BROKEN), frame_of(WITH_A_GAP), None, DEFINITION)
 
-    assert "Nothing was published: what cannot be checked is not published: watermark." in text(html)
+    assert "Nothing was published: a check could not run: watermark." in text(html)
 
 
 def test_a_run_that_ended_before_its_audit_has_a_report() -> None:
     html = render_report(PLAN, manifests()[:1], None, None, None, DEFINITION)
     seen = text(html)
 
-    assert "No verdict clicks 1 Mar 2026 to 4 Mar 2026 1 chunk of 2 did not finish, so nothing was judged." in seen
-    assert "Nothing was checked: the run ended before its audit." in seen
+    assert (
+        "No verdict clicks 1 Mar 2026 to 4 Mar 2026 1 chunk of 2 did not finish, so the audit did not run." in seen
+    )
+    assert "No checks: the run ended before its audit. Start the run again." in seen
     assert table_row(html, "0001")[-1] == "did not finish"
-    assert "1,867 records read, none judged" in seen
+    assert "1,867 records read, the audit did not run" in seen
 
 
 def test_a_run_of_which_nothing_finished_has_a_report() -> None:
     seen = text(render_report(PLAN, [], None, None, None, DEFINITION))
 
-    assert "2 chunks of 2 did not finish, so nothing was judged." in seen
-    assert "No chunk finished, so no record was counted." in seen
+    assert "2 chunks of 2 did not finish, so the audit did not run." in seen
+    assert "No records: no chunk finished. Start the run again." in seen
 
 
 def test_a_run_that_waits_for_approval_says_that_nothing_is_published_yet() -> None:
     html = render_report(PLAN, manifests(), audit(Verdict.WARN, MISSING), frame_of(WITH_A_GAP), None, DEFINITION)
 
-    assert "Nothing was published: the gate let it through, but no publication is recorded (yet)." in text(html)
+    assert "Nothing was published: passed by the quality gate, but not published yet." in text(html)
 
 
 def test_a_run_without_events_shows_only_missing_windows() -> None:
@@ -74,7 +78,7 @@ def test_a_run_without_events_shows_only_missing_windows() -> None:
     html = render_report(PLAN, [], audit(Verdict.FAIL, MISSING), frame_of(empty), None, DEFINITION)
 
     assert html.count('<rect class="c0"') == 192
-    assert "No event came, so none was late." in text(html)
+    assert "No late events: the range has no events." in text(html)
 
 
 def test_a_run_without_any_window_says_so() -> None:
@@ -85,7 +89,7 @@ def test_a_run_without_any_window_says_so() -> None:
 
     html = render_report(PLAN, [], audit(Verdict.FAIL, MISSING), nothing, None, observed)
 
-    assert "There is no window to show: none was expected and none came." in text(html)
+    assert "No windows: the range has no expected windows and no events. Check the range." in text(html)
 
 
 def test_a_recompute_has_no_chapter_about_lateness() -> None:
@@ -95,9 +99,9 @@ def test_a_recompute_has_no_chapter_about_lateness() -> None:
         plan, manifests(), audit(Verdict.PASS, PASSED), frame_of(metrics()), PUBLICATION, DEFINITION
     )
 
-    assert "How late events came" not in html
-    assert "recompute: only event time counts, so nothing is late" in text(html)
-    assert "No gap: every expected window has events." in text(html)
+    assert "Late events" not in html
+    assert "recompute: uses event time only, so no record is late" in text(html)
+    assert "No gaps: every expected window has events." in text(html)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The sentences about a watermark, of every kind that a definition can name."""
+"""Test the text of each watermark strategy of a definition."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermarks import EmissionModel
 from backstream.report.descriptions import watermark_text
 
-SLOWEST = "the slowest source partition decides"
+SLOWEST = "minimum over all source partitions"
 
 
 @pytest.mark.parametrize(
     ("said", "text"),
     [
-        ({}, "none: every window waits for the end of the input"),
+        ({}, "none: all windows fire at the end of the input"),
         (
             {"strategy": "monotonous", "emission": "record", "idle_timeout": "1m"},
             (
-                "monotonous: each source partition delivers in order of event time; computed at each record; "
-                f"{SLOWEST}; one that is silent for 1 min no longer counts"
+                "monotonous: each source partition delivers in order of event time; emitted at each record; "
+                f"{SLOWEST}; a source partition is idle after 1 min without records"
             ),
         ),
         (
             {"strategy": "bounded_out_of_orderness", "delay": "10m", "interval": "5s", "emission": "micro_batch"},
             (
-                "bounded out-of-orderness: an event may come 10 min out of order; "
-                f"computed between batches, of which one began every 5 s; {SLOWEST}"
+                "bounded out-of-orderness: events arrive at most 10 min out of order; "
+                f"emitted between micro-batches, one every 5 s; {SLOWEST}"
             ),
         ),
         (
             {"strategy": "punctuated", "marker": "kind = 'end'", "delay": "1s"},
             (
-                "punctuated: marked records say how far event time is, less 1 s (kind = 'end'); "
-                f"computed at each of these; {SLOWEST}"
+                "punctuated: event time of marked records, less 1 s (kind = 'end'); "
+                f"emitted at each marked record; {SLOWEST}"
             ),
         ),
         (
             {"strategy": "time_lag", "delay": "2m"},
-            f"time lag: event time is the clock, less 2 min; computed every 200 ms; {SLOWEST}",
+            f"time lag: clock time, less 2 min; emitted every 200 ms; {SLOWEST}",
         ),
         (
             {"strategy": "custom", "generator": "mine.lag:Smoothed", "options": {"records": 50}},
-            f"custom: mine.lag:Smoothed(records = 50); computed every 200 ms; {SLOWEST}",
+            f"custom: mine.lag:Smoothed(records = 50); emitted every 200 ms; {SLOWEST}",
         ),
     ],
 )

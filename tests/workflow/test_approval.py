@@ -100,7 +100,7 @@ def test_a_rejected_run_ends_in_the_ledger_with_its_report_and_keeps_what_it_sta
     record_approval(plan, REJECTED)
 
     assert reasons(plan) == [(Status.REFUSED, "why not; rejected by ada")]
-    assert "rejected by ada; what was staged is kept" in plan.folder.report.read_text()
+    assert "rejected by ada; the staged files are kept" in plan.folder.report.read_text()
     with pytest.raises(QualityError, match=r"refusing to publish clicks .*: rejected by ada"):
         publish_run(plan)
 

@@ -1,1 +1,1 @@
-"""What the pages inside Airflow show: records in, HTML out. No Airflow, no Spark."""
+"""HTML pages for Airflow, rendered from run files and tables; they import neither Airflow nor Spark."""

@@ -1,4 +1,4 @@
-"""What each check of a dataset found, run after run."""
+"""Collect the results of each check of a dataset over its runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backstream.lake.ledger import RunRow
 from backstream.runs.results import CheckOutcome
 
 _RUNS_SHOWN = 40
-_GRAVITY = [
+_SEVERITY_ORDER = [
     outcome.value
     for outcome in (CheckOutcome.ERROR, CheckOutcome.FAIL, CheckOutcome.WARN, CheckOutcome.INFO, CheckOutcome.PASS)
 ]
@@ -18,7 +18,7 @@ _GRAVITY = [
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """What one check of one run found; its words are those of `core.audit.Check`."""
+    """Result of one check in one run; the fields are those of `runs.results.Check`."""
 
     run_id: str
     name: str
@@ -32,7 +32,7 @@ class CheckRow:
 
 @dataclass(frozen=True, slots=True)
 class CheckHistory:
-    """One check: what it found in each of the runs shown, None where it was not made; the newest first."""
+    """One check and its results in the runs shown, newest first; None for a run without this check."""
 
     name: str
     severity: str
@@ -41,41 +41,47 @@ class CheckHistory:
 
     @property
     def newest(self) -> CheckRow | None:
-        """What it found last."""
-        return next((each for each in self.found if each), None)
+        """Newest result."""
+        return next((row for row in self.found if row), None)
 
     @property
     def fitting(self) -> list[float]:
-        """The share of what it looked at that was as wanted, run after run, the oldest first."""
-        counted = [each for each in self.found if each and each.elements]
-        return [1 - each.unexpected / each.elements for each in reversed(counted)]
+        """Share of passing elements by run, oldest first."""
+        counted = [row for row in self.found if row and row.elements]
+        return [1 - row.unexpected / row.elements for row in reversed(counted)]
 
     @property
     def counts(self) -> list[tuple[str, int]]:
-        """How often each outcome, the gravest first."""
-        counted = Counter(each.outcome for each in self.found if each)
-        return sorted(counted.items(), key=lambda item: _gravity(item[0]))
+        """Number of results by outcome, most severe first."""
+        counts = Counter(row.outcome for row in self.found if row)
+        return sorted(counts.items(), key=lambda item: _severity_rank(item[0]))
 
 
 def check_histories(rows: Sequence[CheckRow], runs: Sequence[RunRow]) -> tuple[list[RunRow], list[CheckHistory]]:
-    """The newest runs that were checked, and each check over them, those that matter now first.
+    """Return the newest checked runs, and the history of each check over them, failed checks first.
 
     Args:
         rows: all recorded checks of the dataset.
         runs: its runs, newest first.
     """
-    by_place = {(row.run_id, row.name): row for row in rows}
+    by_run_and_name = {(row.run_id, row.name): row for row in rows}
     checked = {row.run_id for row in rows}
     shown = list({run.run_id: run for run in runs if run.run_id in checked}.values())[:_RUNS_SHOWN]
     latest: dict[str, CheckRow] = {}
     for run in reversed(shown):
         latest |= {row.name: row for row in rows if row.run_id == run.run_id}
-    found = [
-        CheckHistory(name, row.severity, row.limit, tuple(by_place.get((run.run_id, name)) for run in shown))
+    histories = [
+        CheckHistory(
+            name, row.severity, row.limit, tuple(by_run_and_name.get((run.run_id, name)) for run in shown)
+        )
         for name, row in latest.items()
     ]
-    return shown, sorted(found, key=lambda each: (_gravity(each.newest.outcome if each.newest else ""), each.name))
+    return shown, sorted(histories, key=lambda history: (_newest_rank(history), history.name))
 
 
-def _gravity(outcome: str) -> int:
-    return _GRAVITY.index(outcome) if outcome in _GRAVITY else len(_GRAVITY)
+def _newest_rank(history: CheckHistory) -> int:
+    return _severity_rank(history.newest.outcome if history.newest else "")
+
+
+def _severity_rank(outcome: str) -> int:
+    return _SEVERITY_ORDER.index(outcome) if outcome in _SEVERITY_ORDER else len(_SEVERITY_ORDER)

@@ -1,4 +1,4 @@
-"""The datasets there are, and everything that the pages say about one of them."""
+"""List datasets, and load the state of one dataset for the pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ATTENTION = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSI
 
 @dataclass(frozen=True, slots=True)
 class DefinitionEntry:
-    """A definition file: what it says, or what is wrong with it."""
+    """A definition file: its content, or its problem."""
 
     name: str
     definition: Definition | None
@@ -38,7 +38,7 @@ class DefinitionEntry:
 
 @dataclass(frozen=True)
 class Dataset:
-    """One dataset as it is now; `unended` are runs that have not ended, `runs` those that have, newest first."""
+    """Current state of one dataset; `runs` are its ended runs, newest first, `unended` all others."""
 
     name: str
     defined: DefinitionEntry | None
@@ -50,70 +50,70 @@ class Dataset:
 
     @property
     def dag_id(self) -> str:
-        """Its DAG."""
+        """DAG of its backfill runs."""
         return BACKFILL + self.name
 
     @property
     def is_untouched(self) -> bool:
-        """Whether no run was ever made."""
+        """Return whether the dataset has no runs."""
         return not self.runs and not self.unended
 
     @property
     def running(self) -> list[RunState]:
-        """The runs under way."""
+        """Runs in progress."""
         return [run for run in self.unended if run.state is RunPhase.RUNNING]
 
     @property
     def interrupted(self) -> list[RunState]:
-        """The runs that were begun and leave no sign of life any more."""
+        """Runs that started, did not end, and have no recent heartbeat."""
         return [run for run in self.unended if run.state is RunPhase.INTERRUPTED]
 
     @cached_property
     def newest(self) -> RunRow | None:
-        """The run that ended last."""
+        """Run that ended last."""
         return self.runs[0] if self.runs else None
 
     @cached_property
     def published(self) -> Interval | None:
-        """From the first published day to the end of the last; what lies between need not be."""
-        at_ms = [day.day_ms for day in self.days if day.run_id]
-        return Interval(at_ms[0], at_ms[-1] + DAY_MS) if at_ms else None
+        """Range from the first to the last published day; days in between can be missing."""
+        days_ms = [day.day_ms for day in self.days if day.run_id]
+        return Interval(days_ms[0], days_ms[-1] + DAY_MS) if days_ms else None
 
     @cached_property
     def recent(self) -> list[DayTotals]:
-        """What was counted on the last published days."""
+        """Totals of the last published days."""
         return [day.figures for day in self.days if day.figures][-_RECENT_DAYS:]
 
     @cached_property
     def attention(self) -> list[DayRange]:
-        """Stretches of days that somebody should look at, the newest first."""
+        """Ranges of days that need attention, newest first."""
         return consecutive_days(self.days, _ATTENTION)
 
     def count(self, status: DayStatus) -> int:
-        """How many days have a status."""
+        """Return the number of days with a status."""
         return sum(day.status is status for day in self.days)
 
     @property
     def stale_windows(self) -> int:
-        """How many windows are known to be stale."""
+        """Number of windows that are known to be stale."""
         return sum(note.windows for note in self.seen.stale) if self.seen else 0
 
     def day(self, day_ms: int) -> CalendarDay | None:
-        """One day; None where nothing is known of it."""
-        at = bisect_left(self.days, day_ms, key=lambda day: day.day_ms)
-        return self.days[at] if at < len(self.days) and self.days[at].day_ms == day_ms else None
+        """Return one day; None for a day outside the history."""
+        index = bisect_left(self.days, day_ms, key=lambda day: day.day_ms)
+        return self.days[index] if index < len(self.days) and self.days[index].day_ms == day_ms else None
 
 
 def list_dataset_names(records: PageStore, dag_ids: Collection[str]) -> list[str]:
-    """The datasets whose DAGs are among these: defined ones, and those that runs were recorded of."""
+    """Return the names of datasets with a definition or a recorded run whose DAG is in `dag_ids`."""
     return sorted(name for name in _names(records) if BACKFILL + name in dag_ids)
 
 
 def load_dataset(records: PageStore, name: str) -> Dataset:
-    """Everything about one dataset.
+    """Return the state of one dataset.
 
     Raises:
-        LedgerError: when the catalog cannot be reached.
+        LedgerError: when the catalog is not reachable.
     """
     now_ms = int(time.time() * SECOND_MS)
     runs = records.runs(name)
@@ -125,43 +125,43 @@ def load_dataset(records: PageStore, name: str) -> Dataset:
 
 
 def find_dataset(records: PageStore, dag_id: str) -> Dataset | None:
-    """The dataset of a DAG; None when the DAG is none of ours, or nothing is known of such a dataset.
+    """Return the dataset of a DAG; None for a DAG of another project, or an unknown dataset.
 
-    Its backfill, its restatement and its form for a range are DAGs of one dataset.
+    A dataset has three DAGs: `backfill_`, `restate_`, and `reprocess_`.
     """
     name = dataset_of_dag(dag_id)
     return load_dataset(records, name) if name and name in _names(records) else None
 
 
 def _names(records: PageStore) -> set[str]:
-    return {each.name for each in list_definition_entries()} | records.datasets()
+    return {entry.name for entry in list_definition_entries()} | records.datasets()
 
 
 def sum_day_totals(figures: Sequence[DayTotals]) -> DayTotals | None:
-    """The sums over days; None without any."""
+    """Return the sums over days; None without days."""
     if not figures:
         return None
     fields = list(DayTotals.__dataclass_fields__)[1:]
-    return DayTotals(figures[0].day_ms, *(sum(getattr(each, name) for each in figures) for name in fields))
+    return DayTotals(figures[0].day_ms, *(sum(getattr(day, name) for day in figures) for name in fields))
 
 
 def is_published_run(run: RunRow) -> bool:
-    """Whether a run's rows became visible."""
+    """Return whether a run published its rows."""
     return run.status in (Status.PUBLISHED, Status.ALREADY_PUBLISHED)
 
 
 def find_definition_entry(name: str) -> DefinitionEntry | None:
-    """The definition of a dataset."""
-    return next((each for each in list_definition_entries() if each.name == name), None)
+    """Return the definition file of a dataset; None if there is none."""
+    return next((entry for entry in list_definition_entries() if entry.name == name), None)
 
 
 def list_definition_entries() -> list[DefinitionEntry]:
-    """Every definition file, sound or not."""
-    return [_read(path) for path in sorted(definitions_folder().glob("*.toml"))]
+    """Return all definition files, valid or not."""
+    return [_load_entry(path) for path in sorted(definitions_folder().glob("*.toml"))]
 
 
 @cached_by_mtime
-def _read(path: Path) -> DefinitionEntry:
+def _load_entry(path: Path) -> DefinitionEntry:
     try:
         definition = load_definition(path)
     except SpecError as error:

@@ -1,4 +1,4 @@
-"""What became of each UTC day of a dataset: one status per day, and whose rows are in the table."""
+"""Compute the status of each UTC day of a dataset, and draw the days as a calendar."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from backstream.runs.results import Verdict, undone_run_id
 _PUBLISHED = (Status.PUBLISHED, Status.ALREADY_PUBLISHED)
 
 FiguresOf = Callable[[str], Mapping[int, DayTotals]]
-"""Run id to what it counted, by day."""
+"""Function from a run id to the totals of the run by day."""
 
 
 class DayStatus(StrEnum):
-    """What is to be known of a day first; the earlier one wins where several are true."""
+    """Status of a day; if several apply, the first one in this order."""
 
     RUNNING = "running"
     FAILED = "failed"
-    """The newest run over the day published nothing."""
+    """The newest run of the day published nothing."""
     STALE = "stale"
-    """Published, and input files have changed since."""
+    """Input files changed after publication."""
     FAIL = "fail"
-    """Published although the verdict was fail."""
+    """Published with an override, although the verdict was fail."""
     WARN = "warn"
     PASS = "pass"  # noqa: S105 - a verdict, not a password
     OPEN = "open"
-    """Not published, and may still gain events."""
+    """Not published; more events can arrive."""
     MISSING = "missing"
-    """Lies between the first event and the last, and no run has published it."""
+    """Not published; the day is between the first and the last event."""
 
 
 @dataclass(frozen=True, slots=True)
 class CalendarDay:
-    """One day; `run_id` made the rows that are in the table."""
+    """One day; `run_id` is the run that published its current rows."""
 
     day_ms: int
     status: DayStatus
@@ -55,7 +55,7 @@ class CalendarDay:
 
 @dataclass(frozen=True, slots=True)
 class DayRange:
-    """Days of one status that follow one another."""
+    """Consecutive days with the same status."""
 
     status: DayStatus
     interval: Interval
@@ -63,57 +63,54 @@ class DayRange:
 
     @property
     def days(self) -> int:
-        """How many."""
+        """Number of days."""
         return (self.interval.end_ms - self.interval.start_ms) // DAY_MS
 
 
 def calendar_days(
     runs: Sequence[RunRow], figures: FiguresOf, seen: DatasetState | None, running: Iterable[Interval] = ()
 ) -> list[CalendarDay]:
-    """Every day that is published or has events or lies between such days, and those of runs, in order.
+    """Return the days of the history in order, and the days of runs.
 
-    The dataset's history is what is published and what the source holds: a run that published nothing marks its
-    own days, and none before or after them is missing for it.
+    The history covers the published days and the days from the first to the last event of the source. A run that
+    published nothing adds only its own days: no day before or after them becomes missing.
 
     Args:
-        runs: the ledger's rows of the dataset, newest first.
-        figures: what a run counted.
-        seen: the newest look at the source.
-        running: the ranges of runs that are under way.
+        runs: rows of the dataset in the ledger, newest first.
+        figures: totals of a run by day.
+        seen: newest scan of the source.
+        running: ranges of the runs in progress.
     """
-    claims, tried = _claims(runs)
+    published, failures = _split_by_day(runs)
     busy = {day_ms for interval in running for day_ms in _days(interval)}
-    history = {*claims, *_days_of_events(seen, claims)}
-    tries = {day_ms for day_ms, row in tried.items() if day_ms in history or _is_newer(row, seen)}
-    known = sorted({*history, *tries, *busy})
-    notes = _notes(seen)
-    publishers = {row.run_id: row for row in claims.values()}
-    counted = {run_id: figures(run_id) for run_id in publishers}
-    marked = {run_id: _marked(row, counted[run_id]) for run_id, row in publishers.items()}
-    return [
-        CalendarDay(
-            day_ms,
-            _status(day_ms, claims.get(day_ms), marked, day_ms in tries, day_ms in busy, notes.get(day_ms)),
-            claims[day_ms].run_id if day_ms in claims else None,
-            counted[claims[day_ms].run_id].get(day_ms) if day_ms in claims else None,
-            notes.get(day_ms),
-        )
-        for day_ms in known
-    ]
+    history = {*published, *_days_of_events(seen, published)}
+    failed = {day_ms for day_ms, row in failures.items() if day_ms in history or _is_newer(row, seen)}
+    issues = _issues_by_day(seen)
+    publishers = {row.run_id: row for row in published.values()}
+    totals = {run_id: figures(run_id) for run_id in publishers}
+    problems = {run_id: _problem_days(row, totals[run_id]) for run_id, row in publishers.items()}
+    days = []
+    for day_ms in sorted({*history, *failed, *busy}):
+        row, issue = published.get(day_ms), issues.get(day_ms)
+        status = _status(day_ms, row, problems, is_failed=day_ms in failed, is_busy=day_ms in busy, issue=issue)
+        run_id = row.run_id if row else None
+        day_totals = totals[row.run_id].get(day_ms) if row else None
+        days.append(CalendarDay(day_ms, status, run_id, day_totals, issue))
+    return days
 
 
 def consecutive_days(days: Sequence[CalendarDay], statuses: Iterable[DayStatus]) -> list[DayRange]:
-    """Days of these statuses, joined where they follow one another; the newest first."""
+    """Return the ranges of consecutive days with one of these statuses, newest first."""
     wanted = set(statuses)
-    found: list[list[CalendarDay]] = []
+    groups: list[list[CalendarDay]] = []
     for before, day in pairwise([None, *days]):
         if day is None or day.status not in wanted:
             continue
-        if found and before and found[-1][-1] is before and _is_next(before, day):
-            found[-1].append(day)
+        if groups and before and groups[-1][-1] is before and _is_next(before, day):
+            groups[-1].append(day)
         else:
-            found.append([day])
-    return [_stretch(each) for each in reversed(found)]
+            groups.append([day])
+    return [_day_range(group) for group in reversed(groups)]
 
 
 def _is_next(before: CalendarDay, day: CalendarDay) -> bool:
@@ -121,73 +118,74 @@ def _is_next(before: CalendarDay, day: CalendarDay) -> bool:
 
 
 def runs_covering(runs: Sequence[RunRow], day_ms: int) -> list[RunRow]:
-    """The rows of the ledger whose range holds a day, newest first: its revisions and what was tried."""
+    """Return the runs whose range includes a day, newest first, published or not."""
     return [row for row in runs if row.since_ms < day_ms + DAY_MS and day_ms < row.until_ms]
 
 
-def _stretch(days: Sequence[CalendarDay]) -> DayRange:
+def _day_range(days: Sequence[CalendarDay]) -> DayRange:
     notes = dict.fromkeys(day.note.reason for day in days if day.note and day.note.reason)
     return DayRange(days[0].status, Interval(days[0].day_ms, days[-1].day_ms + DAY_MS), tuple(notes))
 
 
-def _claims(runs: Sequence[RunRow]) -> tuple[dict[int, RunRow], dict[int, RunRow]]:
-    """By day, whose rows are in the table; and by day the newer run that published nothing."""
-    undone = {found for row in runs if (found := undone_run_id(row.run_id))}
-    claims: dict[int, RunRow] = {}
-    tries: dict[int, RunRow] = {}
+def _split_by_day(runs: Sequence[RunRow]) -> tuple[dict[int, RunRow], dict[int, RunRow]]:
+    """Return, by day, the run with the current rows, and a newer run that published nothing."""
+    undone = {run_id for row in runs if (run_id := undone_run_id(row.run_id))}
+    published: dict[int, RunRow] = {}
+    failures: dict[int, RunRow] = {}
     for row in reversed(runs):
         if undone_run_id(row.run_id) or row.run_id in undone:
             continue
         for day_ms in _days(Interval(row.since_ms, row.until_ms)):
             if row.status in _PUBLISHED:
-                claims[day_ms] = row
-                tries.pop(day_ms, None)
+                published[day_ms] = row
+                failures.pop(day_ms, None)
             else:
-                tries[day_ms] = row
-    return claims, tries
+                failures[day_ms] = row
+    return published, failures
 
 
-def _marked(row: RunRow, figures: Mapping[int, DayTotals]) -> set[int] | None:
-    """The days that a verdict below pass is about; None: all, since no day alone is the reason."""
+def _problem_days(row: RunRow, totals: Mapping[int, DayTotals]) -> set[int] | None:
+    """Return the days that caused a verdict below pass; None for all days, if no single day is the cause."""
     if row.verdict in (None, Verdict.PASS):
         return set()
-    return {day_ms for day_ms, found in figures.items() if found.problem_windows} or None
+    return {day_ms for day_ms, day in totals.items() if day.problem_windows} or None
 
 
 def _status(
     day_ms: int,
-    claim: RunRow | None,
-    marked: Mapping[str, set[int] | None],
-    is_tried: bool,
+    row: RunRow | None,
+    problems: Mapping[str, set[int] | None],
+    *,
+    is_failed: bool,
     is_busy: bool,
-    note: DayIssue | None,
+    issue: DayIssue | None,
 ) -> DayStatus:
     if is_busy:
         return DayStatus.RUNNING
-    if is_tried:
+    if is_failed:
         return DayStatus.FAILED
-    if claim is None:
-        return DayStatus.OPEN if note and note.kind == "open" else DayStatus.MISSING
-    if note and note.kind == "stale":
+    if row is None:
+        return DayStatus.OPEN if issue and issue.kind == "open" else DayStatus.MISSING
+    if issue and issue.kind == "stale":
         return DayStatus.STALE
-    days = marked[claim.run_id]
+    days = problems[row.run_id]
     if days is not None and day_ms not in days:
         return DayStatus.PASS
-    return DayStatus.WARN if claim.verdict is Verdict.WARN else DayStatus.FAIL
+    return DayStatus.WARN if row.verdict is Verdict.WARN else DayStatus.FAIL
 
 
-def _notes(seen: DatasetState | None) -> dict[int, DayIssue]:
-    """By day; that it is stale matters more than that it may gain events."""
-    return {note.day_ms: note for note in (*(seen.unsealed or ()), *seen.stale)} if seen else {}
+def _issues_by_day(seen: DatasetState | None) -> dict[int, DayIssue]:
+    """Return the issue of each day; `stale` takes precedence over `open`."""
+    return {issue.day_ms: issue for issue in (*(seen.unsealed or ()), *seen.stale)} if seen else {}
 
 
 def _is_newer(row: RunRow, seen: DatasetState | None) -> bool:
-    """Whether a run ended after the newest look, which then cannot know whether its days have events."""
+    """Return whether a run ended after the newest scan, which therefore did not include its events."""
     return seen is None or row.finished_at_ms > seen.at_ms
 
 
 def _days_of_events(seen: DatasetState | None, published: Collection[int]) -> Iterator[int]:
-    """From the first event to the last; as long as nobody has looked, from the first published day to the last."""
+    """Yield the days from the first to the last event, or published day if there was no scan."""
     if seen and seen.span:
         yield from _days(seen.span)
     elif published:
@@ -199,10 +197,10 @@ def _days(interval: Interval) -> Iterator[int]:
 
 
 STATUS_WORDS = {
-    DayStatus.RUNNING: "being computed",
+    DayStatus.RUNNING: "running",
     DayStatus.FAILED: "last run published nothing",
     DayStatus.STALE: "stale",
-    DayStatus.FAIL: "published in spite of fail",
+    DayStatus.FAIL: "published with override",
     DayStatus.WARN: "published, warning",
     DayStatus.PASS: "published, pass",
     DayStatus.OPEN: "open",
@@ -210,12 +208,12 @@ STATUS_WORDS = {
 }
 _LINK = Markup('<td><a class="day s-{}" href="{}&amp;day={}" title="{}"></a></td>')
 _NO_DAY = Markup("<td></td>")
-_LONGEST_MONTH = 31
+_MAX_MONTH_DAYS = 31
 
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """A row of the table: its name, and 31 cells."""
+    """A row of the calendar: name and 31 cells."""
 
     name: str
     cells: Markup
@@ -223,14 +221,14 @@ class Month:
 
 @dataclass(frozen=True, slots=True)
 class Year:
-    """A table of months; years without a known day are left out."""
+    """A year of the calendar."""
 
     year: int
     months: tuple[Month, ...]
 
 
 def calendar_years(days: Sequence[CalendarDay], dag_id: str) -> list[Year]:
-    """The days as tables, the newest year first."""
+    """Return the calendar, newest year first; years without days are omitted."""
     base = escape("day?" + urlencode({"dag_id": dag_id}))
     cells: dict[tuple[int, int], dict[int, Markup]] = {}
     for day in days:
@@ -238,34 +236,34 @@ def calendar_years(days: Sequence[CalendarDay], dag_id: str) -> list[Year]:
         iso = f"{at.year:04d}-{at.month:02d}-{at.day:02d}"
         cell = _LINK.format(day.status.value, base, iso, f"{at.day} {at:%b %Y}: {describe_day(day)}")
         cells.setdefault((at.year, at.month), {})[at.day] = cell
-    found: dict[int, list[Month]] = {}
-    for (year, month), of_month in sorted(cells.items()):
-        row = Markup("").join(of_month.get(number, _NO_DAY) for number in range(1, _LONGEST_MONTH + 1))
-        found.setdefault(year, []).append(Month(calendar.month_abbr[month], row))
-    return [Year(year, tuple(months)) for year, months in sorted(found.items(), reverse=True)]
+    years: dict[int, list[Month]] = {}
+    for (year, month), month_cells in sorted(cells.items()):
+        row = Markup("").join(month_cells.get(number, _NO_DAY) for number in range(1, _MAX_MONTH_DAYS + 1))
+        years.setdefault(year, []).append(Month(calendar.month_abbr[month], row))
+    return [Year(year, tuple(months)) for year, months in sorted(years.items(), reverse=True)]
 
 
 def describe_day(day: CalendarDay) -> str:
-    """`published, warning, 37 of 54 windows, 1.2 % late`."""
-    said = [STATUS_WORDS[day.status]]
+    """Return status and counts of a day: `published, warning, 37 of 54 windows, 1.2 % late or dropped`."""
+    parts = [STATUS_WORDS[day.status]]
     if day.figures:
-        said.append(f"{day.figures.windows_present:,} of {count_of(day.figures.windows_expected, 'window')}")
+        parts.append(f"{day.figures.windows_present:,} of {count_of(day.figures.windows_expected, 'window')}")
         if day.figures.late or day.figures.dropped:
-            said.append(
+            parts.append(
                 f"{share_text(day.figures.late + day.figures.dropped, day.figures.events)} late or dropped"
             )
     if day.note and day.note.windows:
-        said.append(f"{count_of(day.note.windows, 'window')} stale")
-    return ", ".join(said)
+        parts.append(f"{count_of(day.note.windows, 'window')} stale")
+    return ", ".join(parts)
 
 
 def last_day(days: Sequence[CalendarDay]) -> str:
-    """The newest day as ISO 8601."""
+    """Return the newest day as ISO 8601; empty without days."""
     return utc_datetime(days[-1].day_ms).date().isoformat() if days else ""
 
 
 def day_span(since_ms: int, until_ms: int) -> str:
-    """`8 Feb 2013` or `8 Feb to 10 Feb 2013`: first and last day of a half-open range."""
+    """Return the first and the last day of a half-open range: `8 Feb 2013`, `8 Feb to 10 Feb 2013`."""
     first, last = utc_datetime(since_ms), utc_datetime(until_ms - DAY_MS)
     if first == last:
         return f"{first.day} {first:%b %Y}"

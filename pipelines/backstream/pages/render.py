@@ -1,4 +1,4 @@
-"""Pages as HTML: whatever comes from data is escaped, and nothing is loaded from elsewhere."""
+"""Render pages as HTML: all data is escaped, and a page loads nothing from other origins."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from backstream.report.templating import template_environment
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHARED = Path(__file__).parents[1] / "report" / "templates"
 _RELOAD_S = 10
-_LOWEST_TREND = 0.5
+_MAX_TREND_BOTTOM = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An HTML page and the policy under which a browser may show it."""
+    """An HTML page, its content security policy, and its HTTP status."""
 
     html: str
     policy: str
@@ -39,12 +39,12 @@ class Page:
 
 
 def page(template: str, status: int = 200, **content: Any) -> Page:
-    """A page from a template.
+    """Return a page from a template.
 
     Args:
-        template: its file.
-        status: of the answer.
-        content: what it shows; `reload` true has the browser ask again after a while.
+        template: file name of the template.
+        status: HTTP status.
+        content: variables of the template; if `reload` is true, the browser reloads the page every 10 s.
     """
     common = {"now_ms": int(time.time() * SECOND_MS), "reload_s": _RELOAD_S if content.get("reload") else 0}
     html = _environment().get_template(template).render(common | {"dataset": None, "tab": ""} | content)
@@ -52,17 +52,17 @@ def page(template: str, status: int = 200, **content: Any) -> Page:
 
 
 def note_page(title: str, sentence: str, hint: str = "", kind: str = "none", status: int = 200) -> Page:
-    """A page that says one thing: that there is nothing (yet), that it is not allowed, or what went wrong."""
+    """Return a page with one message: an empty state, a denied access, or an error."""
     return page("note.html", status, title=title, sentence=sentence, hint=hint, kind=kind)
 
 
 def query(**values: object) -> str:
-    """A query string; what is None is left out."""
+    """Return a query string without the values that are None."""
     return urlencode({name: value for name, value in values.items() if value is not None})
 
 
 def relative_time(value_ms: int, now_ms: int) -> Markup:
-    """How long ago, with the instant on hover."""
+    """Return a relative time, with the instant on hover."""
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         instant_text(value_ms // SECOND_MS * SECOND_MS),
         formatting.at_text(value_ms // SECOND_MS * SECOND_MS),
@@ -71,34 +71,34 @@ def relative_time(value_ms: int, now_ms: int) -> Markup:
 
 
 def completeness_trend(dataset: Dataset) -> tuple[Markup, float] | None:
-    """Completeness of the last published days as a line, and the share at its bottom; None below two days."""
-    days = [each for each in dataset.recent if each.windows_expected]
+    """Return completeness of the last published days as a line, and the start of its scale; None for one day."""
+    days = [day for day in dataset.recent if day.windows_expected]
     if len(days) < 2:  # noqa: PLR2004 - a line has two ends
         return None
-    values = [each.windows_present / each.windows_expected for each in days]
-    least = min(values)
-    said = f"Completeness of {len(days)} days, lowest {formatting.share_text(least, 1)}"
-    bottom = min(_LOWEST_TREND, least)
-    return draw_trend(values, said, bottom), bottom
+    values = [day.windows_present / day.windows_expected for day in days]
+    lowest = min(values)
+    label = f"Completeness of {len(days)} days, lowest {formatting.share_text(lowest, 1)}"
+    bottom = min(_MAX_TREND_BOTTOM, lowest)
+    return draw_trend(values, label, bottom), bottom
 
 
 def check_trend(check: CheckHistory) -> Markup | None:
-    """The share that fits a check over its runs as a line; None where nothing was counted, or only once."""
+    """Return the share of passing rows of a check by run as a line; None below two runs with counts."""
     if len(check.fitting) < 2:  # noqa: PLR2004 - a line has two ends
         return None
     last = formatting.share_text(check.fitting[-1], 1)
-    return draw_trend(check.fitting, f"Share that fits in {len(check.fitting)} runs, in the newest {last}")
+    return draw_trend(check.fitting, f"Passing rows in {len(check.fitting)} runs, newest run {last}")
 
 
 def dataset_links(dag_id: str) -> list[tuple[str, str, str]]:
-    """The tabs of a dataset: key, name and address."""
-    own = query(dag_id=dag_id)
+    """Return key, name, and address of the tabs of a dataset."""
+    arguments = query(dag_id=dag_id)
     return [
-        ("dataset", "Windows", f"dataset?{own}"),
-        ("watermark", "Watermark", f"watermark?{own}"),
-        ("checks", "Checks", f"checks?{own}"),
-        ("runs", "Runs", f"runs?{own}"),
-        ("reprocess", "Reprocess", f"reprocess?{own}"),
+        ("dataset", "Windows", f"dataset?{arguments}"),
+        ("watermark", "Watermark", f"watermark?{arguments}"),
+        ("checks", "Checks", f"checks?{arguments}"),
+        ("runs", "Runs", f"runs?{arguments}"),
+        ("reprocess", "Reprocess", f"reprocess?{arguments}"),
     ]
 
 
@@ -123,11 +123,15 @@ def _policy() -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    """That of the run report, with templates and words of the pages added."""
-    made = template_environment()
-    made.loader = jinja2.FileSystemLoader([_TEMPLATES, _SHARED])
-    made.filters |= {"iso_day": _iso_day, "sentence": formatting.sentence, "status": days.STATUS_WORDS.__getitem__}
-    made.globals |= {
+    """Return the environment of the run report with the templates and functions of the pages."""
+    environment = template_environment()
+    environment.loader = jinja2.FileSystemLoader([_TEMPLATES, _SHARED])
+    environment.filters |= {
+        "iso_day": _iso_day,
+        "sentence": formatting.sentence,
+        "status": days.STATUS_WORDS.__getitem__,
+    }
+    environment.globals |= {
         "style": Markup(_style()),  # noqa: S704 - our own file
         "script": Markup(_script()),  # noqa: S704 - our own file
         "ago_time": relative_time,
@@ -141,23 +145,23 @@ def _environment() -> jinja2.Environment:
         "totals": sum_day_totals,
         "trend": completeness_trend,
     }
-    return made
+    return environment
 
 
 def time_left_text(seconds_left: Sequence[float] | None) -> str:
-    """How long a run will still take: `1 to 3 min left`."""
+    """Return the remaining time of a run: `1 min to 3 min left`."""
     if seconds_left is None:
         return "time left unknown"
-    low, high = (formatting.seconds_text(each) for each in seconds_left)
+    low, high = (formatting.seconds_text(seconds) for seconds in seconds_left)
     return f"{low} left" if low == high else f"{low} to {high} left"
 
 
 def policy(style: str, script: str = "") -> str:
-    """A content security policy under which nothing runs and nothing is loaded but this style and this script.
+    """Return a content security policy that allows only this style and this script.
 
     Args:
-        style: the text of the page's one style element; empty: any inline style, for reports of other versions.
-        script: the text of its one script element; empty: none may run.
+        style: text of the style element; empty to allow any inline style, for reports of other versions.
+        script: text of the script element; empty to allow no script.
     """
     styles = f"'{_hash(style)}'" if style else "'unsafe-inline'"
     scripts = f"'{_hash(script)}'" if script else "'none'"

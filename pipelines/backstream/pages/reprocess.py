@@ -1,7 +1,7 @@
-"""Having a range computed again: a form made from the DAG's own parameters, sent on to Airflow's own API.
+"""Reprocess a range: build a form from the parameters of the DAG, and start the run through Airflow's API.
 
-The calls go through Airflow's own routes with the caller's own token. So the permission check, the check of the
-parameters and the audit log are Airflow's, and the form cannot differ from the DAG it starts.
+The calls go through Airflow's routes with the token of the user. Therefore Airflow checks permissions and
+parameters and writes the audit log, and the form always matches the DAG that it starts.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from backstream.runs.allowed_ranges import round_to_days
 
 RANGE = ("since", "until")
 FIRST = (*RANGE, "time_zone", "reason", "mode", "dry_run")
-"""What is always shown; the rest is folded away."""
+"""Parameters that the form always shows; all others are collapsed."""
 
-_DAYS = {"since": "The first day", "until": "The first day that is left as it is"}
+_DAYS = {"since": "First day of the range", "until": "Day after the last day of the range"}
 _KINDS = {"boolean": "checkbox", "integer": "number", "number": "number"}
 
 
 class RefusedError(BackstreamError):
-    """Airflow did not do as asked; `status` is its answer's."""
+    """A request that Airflow rejected; `status` is the HTTP status of its response."""
 
-    is_retryable = False  # a person reads the answer, and asks otherwise
+    is_retryable = False  # The user reads the response and changes the request.
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -39,9 +39,9 @@ class RefusedError(BackstreamError):
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """One parameter of the DAG as a field; `kind` is that of the input, `select` with choices or `area`.
+    """A parameter of the DAG as a form field; `kind` is an input type, `select`, or `area`.
 
-    `least` and `most` are the days that may be chosen; `problem` says what is wrong with what was typed.
+    `least` and `most` are the first and the last possible day; `problem` is the error of the entered value.
     """
 
     name: str
@@ -57,13 +57,13 @@ class FormField:
 
     @property
     def is_first(self) -> bool:
-        """Whether it is shown without unfolding."""
+        """Return whether the form always shows the field."""
         return self.name in FIRST
 
 
 @dataclass(frozen=True, slots=True)
 class ReprocessForm:
-    """What the DAG that starts runs over a range can be told."""
+    """Parameters of the DAG that starts runs of a range."""
 
     dag_id: str
     params: Mapping[str, Mapping[str, Any]]
@@ -75,97 +75,97 @@ class ReprocessForm:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """What each parameter is when nobody says otherwise."""
+        """Default value of each parameter."""
         return {name: param.get("value") for name, param in self.params.items()}
 
     @property
     def takes_range(self) -> bool:
-        """Whether a range can be asked for."""
+        """Return whether the DAG has range parameters."""
         return all(name in self.schemas for name in RANGE)
 
     def fields(self, typed: Mapping[str, str], days: Interval | None = None) -> list[FormField]:
-        """The fields with what was typed, or what they begin with.
+        """Return the fields with the entered values or the defaults.
 
         Args:
-            typed: by name; nothing for a field that nobody has filled in.
-            days: the whole UTC days that may be asked for; None: nobody knows.
+            typed: entered values by name.
+            days: the UTC days that can be reprocessed; None if unknown.
         """
         ordered = sorted(self.params, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
-        found = [_field(name, self.params[name], typed.get(name)) for name in ordered]
-        return [_bounded(each, days) if days and each.name in RANGE else each for each in found]
+        fields = [_field(name, self.params[name], typed.get(name)) for name in ordered]
+        return [_with_bounds(field, days) if days and field.name in RANGE else field for field in fields]
 
     def conf(self, typed: Mapping[str, str]) -> dict[str, Any]:
-        """The configuration of the run; what was left as it is is left to the DAG.
+        """Return the configuration of the run: the values that differ from the defaults of the DAG.
 
         Raises:
-            SpecError, PlanError: when the range is none, or a number is none.
+            SpecError, PlanError: when the range or a number is invalid.
         """
-        interval = _range_of(typed)
+        interval = _parse_range(typed)
         if "reason" in self.schemas and not typed.get("reason", "").strip():
-            msg = "a reason is needed: it is kept with the run"
+            msg = "a reason is required: the run stores it"
             raise SpecError(msg)
-        said = {
-            name: _value(name, schema, typed.get(name, ""))
+        values = {
+            name: _parse_value(name, schema, typed.get(name, ""))
             for name, schema in self.schemas.items()
-            if name in typed or "boolean" in _types(schema)  # a box that is not ticked is not sent
+            if name in typed or "boolean" in _types(schema)  # A browser doesn't send a cleared check box.
         }
-        said |= {"since": _date_time(interval.start_ms), "until": _date_time(interval.end_ms)}
-        return {name: value for name, value in said.items() if value != self.defaults.get(name)}
+        values |= {"since": _date_time_text(interval.start_ms), "until": _date_time_text(interval.end_ms)}
+        return {name: value for name, value in values.items() if value != self.defaults.get(name)}
 
 
 @dataclass(frozen=True, slots=True)
 class Airflow:
-    """Airflow's own application, asked in the name of the caller."""
+    """Client of Airflow's API in the same process, with the token of the user."""
 
     application: Any
     token: str
 
     async def form(self, dataset: str) -> ReprocessForm:
-        """The form of the DAG that reprocesses a dataset; of its backfill where there is no other.
+        """Return the form of the `reprocess_` DAG of a dataset, or of its `backfill_` DAG if there is no other.
 
         Raises:
-            RefusedError: when neither is there, or the caller may not see it.
+            RefusedError: when neither exists, or the user has no access.
         """
         for prefix in (REPROCESS, BACKFILL):
-            answer = await self._asked("GET", f"/api/v2/dags/{prefix}{dataset}/details")
-            if answer.status_code != HTTPStatus.NOT_FOUND:
+            response = await self._request("GET", f"/api/v2/dags/{prefix}{dataset}/details")
+            if response.status_code != HTTPStatus.NOT_FOUND:
                 break
-        return ReprocessForm(f"{prefix}{dataset}", _json(answer).get("params") or {})
+        return ReprocessForm(f"{prefix}{dataset}", _parse_response(response).get("params") or {})
 
     async def started(self, dag_id: str, conf: Mapping[str, Any]) -> str:
-        """Have a run started, and return its id.
+        """Start a run and return its id.
 
         Raises:
-            RefusedError: with what Airflow said.
+            RefusedError: when Airflow rejects the run, with its message.
         """
         body = {"logical_date": None, "conf": conf}
-        answer = await self._asked("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)
-        return str(_json(answer)["dag_run_id"])
+        response = await self._request("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)
+        return str(_parse_response(response)["dag_run_id"])
 
-    async def _asked(self, method: str, path: str, **options: Any) -> httpx.Response:
+    async def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
         transport = httpx.ASGITransport(app=self.application, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://airflow") as client:
             headers = {"Authorization": f"Bearer {self.token}"}
             return await client.request(method, path, headers=headers, **options)
 
 
-def _json(answer: httpx.Response) -> dict[str, Any]:
+def _parse_response(response: httpx.Response) -> dict[str, Any]:
     try:
-        content = dict(answer.json())
+        content = dict(response.json())
     except ValueError:
         content = {}
-    if not answer.is_success:
-        said = str(content.get("detail") or f"Airflow answered {answer.status_code}")
-        first, _, _ = said.partition("\n")  # what follows is the schema
-        raise RefusedError(first, answer.status_code)
+    if not response.is_success:
+        detail = str(content.get("detail") or f"Airflow responded with status {response.status_code}")
+        first_line, _, _ = detail.partition("\n")  # The JSON schema of the parameter follows.
+        raise RefusedError(first_line, response.status_code)
     return content
 
 
 def _field(name: str, param: Mapping[str, Any], typed: str | None) -> FormField:
     schema: Mapping[str, Any] = param.get("schema") or {}
     kinds = _types(schema)
-    choices = tuple(str(each) for each in schema.get("enum") or ())
-    kind = next((_KINDS[each] for each in kinds if each in _KINDS), "text")
+    choices = tuple(str(choice) for choice in schema.get("enum") or ())
+    kind = next((_KINDS[name] for name in kinds if name in _KINDS), "text")
     if name in RANGE:
         kind = "date"
     elif choices:
@@ -183,15 +183,15 @@ def _field(name: str, param: Mapping[str, Any], typed: str | None) -> FormField:
     )
 
 
-def _bounded(field: FormField, days: Interval) -> FormField:
-    """A range of one day at least: its first is not the end of all, its end not the first of all."""
-    first_ms, end_ms = days.start_ms, days.end_ms
-    least_ms, most_ms = (first_ms, end_ms - DAY_MS) if field.name == "since" else (first_ms + DAY_MS, end_ms)
-    return replace(field, least=instant_text(least_ms)[:10], most=instant_text(most_ms)[:10])
+def _with_bounds(field: FormField, days: Interval) -> FormField:
+    """Return the field with its first and last possible day; a range has at least one day."""
+    start_ms, end_ms = days.start_ms, days.end_ms
+    min_ms, max_ms = (start_ms, end_ms - DAY_MS) if field.name == "since" else (start_ms + DAY_MS, end_ms)
+    return replace(field, least=instant_text(min_ms)[:10], most=instant_text(max_ms)[:10])
 
 
-def _value(name: str, schema: Mapping[str, Any], typed: str) -> Any:
-    """What was typed, as its type; an empty field is null where the schema lets it."""
+def _parse_value(name: str, schema: Mapping[str, Any], typed: str) -> Any:
+    """Return an entered value in the type of its parameter; an empty field is null if the schema allows it."""
     kinds, text = _types(schema), typed.strip()
     if "boolean" in kinds:
         return text == "true"
@@ -218,16 +218,16 @@ def _text(default: Any) -> str:
 
 
 def requested_days(typed: Mapping[str, str]) -> Interval:
-    """The whole UTC days that would be run.
+    """Return the UTC days of the entered range.
 
     Raises:
-        SpecError, PlanError: when what was typed is no range.
+        SpecError, PlanError: when the entered range is invalid.
     """
-    return round_to_days(_range_of(typed))
+    return round_to_days(_parse_range(typed))
 
 
-def _range_of(typed: Mapping[str, str]) -> Interval:
-    """What was typed, as instants: days of UTC, or of the time zone named."""
+def _parse_range(typed: Mapping[str, str]) -> Interval:
+    """Return the instants of the entered range: days in UTC, or in the entered time zone."""
     since, until = (typed.get(name, "") for name in RANGE)
     if zone := typed.get("time_zone", "").strip():
         return LocalDays.from_dates(since, until, zone).instants
@@ -237,14 +237,14 @@ def _range_of(typed: Mapping[str, str]) -> Interval:
     return backfill_range(since_ms, until_ms)
 
 
-def _date_time(value_ms: int) -> str:
-    """As JSON schema's `date-time` wants it: with seconds."""
+def _date_time_text(value_ms: int) -> str:
+    """Return an instant with seconds, as JSON schema's `date-time` requires."""
     text = instant_text(value_ms)
     return text if text.count(":") > 1 else text.replace("Z", ":00Z")
 
 
 def started_run_link(day: str) -> str:
-    """The day after, as ISO 8601: a range of one day ends before it. Empty when it is no day."""
+    """Return the next day as ISO 8601, the exclusive end of a range of one day; empty for an invalid day."""
     try:
         return utc_datetime(instant_ms(day, "day") + DAY_MS).date().isoformat()
     except (SpecError, OverflowError):

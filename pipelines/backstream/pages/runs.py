@@ -1,4 +1,4 @@
-"""What the run folders tell: which runs there were, how each was judged, where its report lies."""
+"""List runs from their folders, and find the report of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DAG_ID = re.compile(rf"(?:{'|'.join(_PREFIXES)})([a-z][a-z0-9_]*)")
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """One plan and what became of it; `verdict` is empty before the audit, `rows` None without publication."""
+    """One planned run; `verdict` is empty before the audit, `rows` is None without a publication."""
 
     dataset: str
     trigger: str
@@ -33,38 +33,41 @@ class RunEntry:
 
     @property
     def dag_id(self) -> str:
-        """The DAG whose runs these are."""
+        """DAG of the run."""
         return BACKFILL + self.dataset
 
 
 def find_report(home: Home, dag_id: str, trigger: str, plan_hash: str | None = None) -> Path | None:
-    """The report of a DAG run: of the plan with that hash, else of the newest it made; None without one.
+    """Return the report of a Dag run, of the plan with that hash or of its newest plan; None without a report.
 
-    What comes in from a request is compared with contents and is never part of a path.
+    Values of a request are compared with file contents and are never part of a path.
     """
-    for folder in _folders(home, dag_id):
-        plan = _planned(folder.summary)
+    for folder in _list_folders(home, dag_id):
+        plan = _load_summary(folder.summary)
         if plan.get("trigger") == trigger and plan_hash in (None, plan.get("plan_hash")):
             return folder.report if folder.report.is_file() else None
     return None
 
 
 def list_newest_runs(home: Home, dag_ids: set[str], limit: int = 200) -> list[RunEntry]:
-    """The runs of these DAGs, the newest first."""
-    found = [
-        run for dag_id in dag_ids for folder in _folders(home, dag_id)[:limit] if (run := _run(folder)) is not None
+    """Return the runs of these DAGs, newest first."""
+    runs = [
+        run
+        for dag_id in dag_ids
+        for folder in _list_folders(home, dag_id)[:limit]
+        if (run := _load_run(folder)) is not None
     ]
-    return sorted(found, key=lambda run: run.planned_at_s, reverse=True)[:limit]
+    return sorted(runs, key=lambda run: run.planned_at_s, reverse=True)[:limit]
 
 
 def dataset_of_dag(dag_id: str) -> str | None:
-    """The dataset that a DAG works on; None for a DAG that is not made from a definition."""
-    named = _DAG_ID.fullmatch(dag_id)
-    return named[1] if named else None
+    """Return the dataset of a DAG; None for a DAG without a definition."""
+    match = _DAG_ID.fullmatch(dag_id)
+    return match[1] if match else None
 
 
-def _folders(home: Home, dag_id: str) -> list[RunFolder]:
-    """The run folders of a DAG's dataset, by the time of their plan, the newest first."""
+def _list_folders(home: Home, dag_id: str) -> list[RunFolder]:
+    """Return the run folders of the dataset of a DAG, newest plan first."""
     name = dataset_of_dag(dag_id)
     runs = home.path / "runs" / name if name else None
     if runs is None or not runs.is_dir():
@@ -74,37 +77,37 @@ def _folders(home: Home, dag_id: str) -> list[RunFolder]:
     return sorted(planned, key=lambda folder: folder.plan.stat().st_mtime, reverse=True)
 
 
-def _run(folder: RunFolder) -> RunEntry | None:
-    """What became of the plan in a folder; None when its summary cannot be read. The plan itself is not."""
-    plan = _planned(folder.summary)
+def _load_run(folder: RunFolder) -> RunEntry | None:
+    """Return the run in a folder; None if its summary is not readable. The plan itself is not read."""
+    plan = _load_summary(folder.summary)
     try:
         interval = Interval(int(plan["since_ms"]), int(plan["until_ms"]))
         names = {name: str(plan[name]) for name in ("dataset", "trigger", "plan_hash", "mode")}
     except (KeyError, ValueError):
         return None
-    published = _content(folder.publication, "publication")
+    publication = _load_content(folder.publication, "publication")
     return RunEntry(
         **names,
         interval=interval,
         planned_at_s=folder.plan.stat().st_mtime,
-        verdict=str(_content(folder.audit_result, "verdict").get("verdict", "")),
-        rows=int(published["rows"]) if "rows" in published else None,
+        verdict=str(_load_content(folder.audit_result, "verdict").get("verdict", "")),
+        rows=int(publication["rows"]) if "rows" in publication else None,
         has_report=folder.report.is_file(),
     )
 
 
-_WORDS = ("dataset", "trigger", "plan_hash", "mode", "since_ms", "until_ms")
+_SUMMARY_KEYS = ("dataset", "trigger", "plan_hash", "mode", "since_ms", "until_ms")
 
 
 @cached_by_mtime
-def _planned(summary: Path) -> dict[str, Any]:
-    """The few words of a plan's summary that are asked for."""
-    content = _content(summary, "summary of a plan")
-    return {name: content[name] for name in _WORDS if name in content}
+def _load_summary(summary: Path) -> dict[str, Any]:
+    """Return the values of a plan summary that the pages use, to keep the cache small."""
+    content = _load_content(summary, "summary of a plan")
+    return {name: content[name] for name in _SUMMARY_KEYS if name in content}
 
 
-def _content(path: Path, what: str) -> dict[str, Any]:
-    """What the file says; nothing when it is not there or cannot be read: a page shows the other runs."""
+def _load_content(path: Path, what: str) -> dict[str, Any]:
+    """Return the content of a JSON file; empty if it is not readable, so a page shows the other runs."""
     try:
         return load_json(path, what)
     except LedgerError:

@@ -1,4 +1,4 @@
-"""Files that are read for every page, and seldom change: what was read is kept until the file is another."""
+"""Read run files and ledger for the pages; cache each file until it changes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from backstream.pages.checks import CheckRow
 from backstream.runs.dataset_state import DatasetState, DayTotals, load_day_totals
 from backstream.runs.home import Home, RunFolder
 
-_KEPT = 4_096
+_MAX_CACHED = 4_096
 _ABSENT = 0
 
 _Content = TypeVar("_Content")
 
 
 def cached_by_mtime(read: Callable[[Path], _Content]) -> Callable[[Path], _Content]:
-    """The same function, which reads a file again only when its time of change is another."""
+    """Return a function that calls `read` again only when the modification time of the file changes."""
 
-    @lru_cache(maxsize=_KEPT)
-    def known(path: Path, modified_ns: int) -> _Content:
-        del modified_ns  # it is there to be compared
+    @lru_cache(maxsize=_MAX_CACHED)
+    def cached(path: Path, modified_ns: int) -> _Content:
+        del modified_ns  # The cache compares it; the reader does not need it.
         return read(path)
 
     @wraps(read)
-    def reading(path: Path) -> _Content:
-        return known(path, _modified_ns(path))
+    def read_if_changed(path: Path) -> _Content:
+        return cached(path, _modified_ns(path))
 
-    return reading
+    return read_if_changed
 
 
 def _modified_ns(path: Path) -> int:
@@ -45,45 +45,45 @@ def _modified_ns(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PageStore:
-    """Reads of one home. `version` is that of the ledger when the page was asked for."""
+    """Reader of one home; `version` is the version of the ledger at the time of the request."""
 
     home: Home
     version: str
 
     @classmethod
     def from_home(cls, home: Home) -> PageStore:
-        """As they are now.
+        """Return a reader for the current version of the ledger.
 
         Raises:
-            LedgerError, SetupError: when the catalog cannot be reached.
+            LedgerError, SetupError: when the catalog is not reachable.
         """
         return cls(home, ledger.ledger_version(home))
 
     def runs(self, dataset: str) -> tuple[RunRow, ...]:
-        """The outcomes of a dataset's runs, newest first."""
+        """Return the ledger rows of a dataset, newest first."""
         return tuple(row for row in _runs(self.home, self.version) if row.dataset == dataset)
 
     def datasets(self) -> set[str]:
-        """Those that any run was recorded of."""
+        """Return the names of the datasets with recorded runs."""
         return {row.dataset for row in _runs(self.home, self.version)}
 
     def checks(self, dataset: str) -> tuple[CheckRow, ...]:
-        """What checks of a dataset found."""
+        """Return the check results of a dataset."""
         return _checks(self.home, self.version, dataset)
 
     def figures(self, dataset: str, run_id: str) -> dict[int, DayTotals]:
-        """What a run counted, by day in ms; empty where it left none."""
-        return _figures(self.home.run(dataset, run_id).day_totals)
+        """Return the totals of a run by day in ms; empty if the run has none."""
+        return _load_totals(self.home.run(dataset, run_id).day_totals)
 
     def observation(self, dataset: str) -> DatasetState | None:
-        """The newest look at a dataset; None when nobody has looked, or it cannot be read."""
+        """Return the newest scan of a dataset; None if there is none, or the file is not readable."""
         try:
             return DatasetState.read(self.home.observation(dataset))
         except (BackstreamError, KeyError, TypeError):
             return None
 
     def folder(self, dataset: str, run_id: str) -> RunFolder:
-        """Where a run that is in the ledger has left its files."""
+        """Return the folder of a run."""
         return self.home.run(dataset, run_id)
 
 
@@ -101,8 +101,8 @@ def _checks(home: Home, version: str, dataset: str) -> tuple[CheckRow, ...]:
 
 
 @cached_by_mtime
-def _figures(path: Path) -> dict[int, DayTotals]:
+def _load_totals(path: Path) -> dict[int, DayTotals]:
     try:
-        return {each.day_ms: each for each in load_day_totals(path)}
+        return {day.day_ms: day for day in load_day_totals(path)}
     except (BackstreamError, KeyError, TypeError, ValueError):
         return {}

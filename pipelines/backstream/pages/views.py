@@ -1,4 +1,4 @@
-"""What each page shows: records in, a page out. Who may see it was decided before."""
+"""Build the pages. The routes check permissions before they call these functions."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from backstream.pages.windows import count_changes_by_run, day_windows, find_new
 from backstream.runs.home import Home
 from backstream.workflow.allowed_ranges import find_possible_days, require_possible_range
 
-_GRAVITY = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)
-_STRETCHES_SHOWN = 12
+_SEVERITY_ORDER = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)
+_MAX_RANGES = 12
 BAD_REQUEST, FORBIDDEN, NOT_FOUND = 400, 403, 404
 
 
 def overview_page(records: PageStore, dag_ids: Collection[str]) -> Page:
-    """All datasets, those that need somebody first."""
-    found = [datasets.load_dataset(records, name) for name in datasets.list_dataset_names(records, dag_ids)]
-    found.sort(key=lambda each: (*(-each.count(status) for status in _GRAVITY), each.name))
-    running = any(each.running for each in found)
+    """Return the page of all datasets, those that need attention first."""
+    shown = [datasets.load_dataset(records, name) for name in datasets.list_dataset_names(records, dag_ids)]
+    shown.sort(key=lambda dataset: (*(-dataset.count(status) for status in _SEVERITY_ORDER), dataset.name))
+    running = any(dataset.running for dataset in shown)
     return page(
         "overview.html",
         title="Backfills",
         tab="overview",
-        found=found,
+        datasets=shown,
         left=time_left_text,
         reload=running,
         statuses=DayStatus,
@@ -43,7 +43,7 @@ def overview_page(records: PageStore, dag_ids: Collection[str]) -> Page:
 
 
 def windows_page(records: PageStore, dag_id: str, *, may_run: bool) -> Page:
-    """The days of a dataset over all years."""
+    """Return the page of a dataset with its calendar."""
     found = datasets.find_dataset(records, dag_id)
     if found is None:
         return _unknown(dag_id)
@@ -54,8 +54,8 @@ def windows_page(records: PageStore, dag_id: str, *, may_run: bool) -> Page:
         tab="dataset",
         years=days.calendar_years(found.days, dag_id),
         counts=[(status, found.count(status)) for status in DayStatus if found.count(status)],
-        attention=found.attention[:_STRETCHES_SHOWN],
-        more=len(found.attention[_STRETCHES_SHOWN:]),
+        attention=found.attention[:_MAX_RANGES],
+        more=len(found.attention[_MAX_RANGES:]),
         last_day=days.last_day(found.days),
         left=time_left_text,
         may_run=may_run,
@@ -64,18 +64,18 @@ def windows_page(records: PageStore, dag_id: str, *, may_run: bool) -> Page:
 
 
 def day_page(records: PageStore, dag_id: str, text: str, *, may_run: bool) -> Page:
-    """One day: its windows, fates, revisions and runs."""
+    """Return the page of one day with its windows, fates, revisions, and runs."""
     found = datasets.find_dataset(records, dag_id)
     try:
         day_ms = instant_ms(text, "day") // DAY_MS * DAY_MS
     except (SpecError, OverflowError):
-        return note_page("No such day", f"{text!r} is no day such as 2013-02-08.", status=NOT_FOUND)
+        return note_page("Invalid day", f"A day has the form 2013-02-08, got {text!r}.", status=NOT_FOUND)
     shown = found.day(day_ms) if found else None
     if found is None:
         return _unknown(dag_id)
     if shown is None:
-        sentence = f"No run of {found.name} covers {text}, nor has it events."
-        return note_page("Nothing is known of this day", sentence, status=NOT_FOUND)
+        sentence = f"{found.name} has no runs and no events on {text}. Select a day in the calendar."
+        return note_page("No data", sentence, status=NOT_FOUND)
     revisions = runs_covering(found.runs, day_ms)
     of_run = shown.run_id or find_newest_audited(records.home, found.name, [row.run_id for row in revisions])
     folder = records.folder(found.name, of_run) if of_run else None
@@ -97,7 +97,7 @@ def day_page(records: PageStore, dag_id: str, text: str, *, may_run: bool) -> Pa
 
 
 def watermark_page(records: PageStore, dag_id: str, delay: str) -> Page:
-    """What every delay of the watermark would lose."""
+    """Return the page with the lost records by watermark delay."""
     found = datasets.find_dataset(records, dag_id)
     if found is None:
         return _unknown(dag_id)
@@ -106,18 +106,20 @@ def watermark_page(records: PageStore, dag_id: str, delay: str) -> Page:
     try:
         curve = load_curve(records.home, found.name)
     except BackstreamError as error:
-        return page("watermark.html", **content, curve=None, asked=None, drawn=None, problem=str(error))
-    asked_ms = parse_delay_ms(delay) if delay else None
+        return page("watermark.html", **content, curve=None, selected=None, charts=None, problem=str(error))
+    selected_ms = parse_delay_ms(delay) if delay else None
     problem = (
-        "" if not delay or asked_ms is not None else f'a delay is written such as "45m" or "1h30m", got {delay!r}'
+        ""
+        if not delay or selected_ms is not None
+        else f'the delay must be a duration such as "45m" or "1h30m", got {delay!r}'
     )
-    asked = curve.at(asked_ms, "asked") if curve and asked_ms is not None else None
-    lines = draw_curve(curve, asked) if curve else None
-    return page("watermark.html", **content, curve=curve, asked=asked, drawn=lines, problem=problem)
+    selected = curve.at(selected_ms, "selected") if curve and selected_ms is not None else None
+    charts = draw_curve(curve, selected) if curve else None
+    return page("watermark.html", **content, curve=curve, selected=selected, charts=charts, problem=problem)
 
 
 def checks_page(records: PageStore, dag_id: str) -> Page:
-    """What each check found, run after run."""
+    """Return the page with the results of each check by run."""
     found = datasets.find_dataset(records, dag_id)
     if found is None:
         return _unknown(dag_id)
@@ -127,12 +129,11 @@ def checks_page(records: PageStore, dag_id: str) -> Page:
 
 
 def runs_page(records: PageStore, dag_ids: Collection[str], dag_id: str | None) -> Page:
-    """The newest runs, of all datasets or of one."""
+    """Return the page of the newest runs of all datasets, or of one."""
     found = datasets.find_dataset(records, dag_id) if dag_id else None
     if dag_id and found is None:
         return _unknown(dag_id)
-    of_dags = {found.dag_id} if found else set(dag_ids)
-    listed = list_newest_runs(records.home, of_dags)
+    listed = list_newest_runs(records.home, {found.dag_id} if found else set(dag_ids))
     return page(
         "runs.html",
         title=f"{found.name}: runs" if found else "Runs",
@@ -146,35 +147,38 @@ def runs_page(records: PageStore, dag_ids: Collection[str], dag_id: str | None) 
 
 
 def refuse_run_page(dag_id: str) -> Page:
-    """For those who may look and not act."""
-    sentence = f"You may look at {dataset_of_dag(dag_id) or dag_id}, but not start runs of it."
-    return note_page(
-        "Not allowed", sentence, "Whoever administrates Airflow can let you trigger its DAG.", status=FORBIDDEN
-    )
+    """Return the page for users who can view a dataset but not start its runs."""
+    sentence = f"You can view {dataset_of_dag(dag_id) or dag_id}, but you do not have permission to start runs."
+    hint = "Ask your Airflow administrator for permission to trigger the DAG."
+    return note_page("Not allowed", sentence, hint, status=FORBIDDEN)
 
 
 async def form(
     dag_id: str, airflow: Airflow, typed: Mapping[str, str], problem: Exception | str = "", status: int = 200
 ) -> Page:
-    """The form that has a range computed again; what is wrong with an end of the range is said beside it."""
+    """Return the form to reprocess a range; an error of `since` or `until` is shown at its field."""
     name = dataset_of_dag(dag_id)
     if name is None:
         return _unknown(dag_id)
     try:
-        asked = await airflow.form(name)
+        dag_form = await airflow.form(name)
     except RefusedError as error:
         return note_page(
-            "No form", f"Airflow shows no DAG that could reprocess {name}.", str(error), "error", error.status
+            "No form",
+            f"Airflow has no DAG to reprocess {name} that you can view.",
+            str(error),
+            "error",
+            error.status,
         )
     if typed.get("since") and not typed.get("until"):
         typed = {**typed, "until": started_run_link(typed["since"])}
     defined = datasets.find_definition_entry(name)
     days = find_possible_days(defined.definition) if defined and defined.definition else None
     fields = [
-        replace(each, problem=str(problem))
-        if isinstance(problem, RangeError) and each.name == problem.end
-        else each
-        for each in asked.fields(typed, days)
+        replace(field, problem=str(problem))
+        if isinstance(problem, RangeError) and field.name == problem.end
+        else field
+        for field in dag_form.fields(typed, days)
     ]
     return page(
         "reprocess.html",
@@ -182,7 +186,7 @@ async def form(
         title=f"{name}: reprocess",
         dataset=_named(name, dag_id),
         tab="reprocess",
-        asked=asked,
+        form=dag_form,
         first=[field for field in fields if field.is_first],
         rest=[field for field in fields if not field.is_first],
         problem="" if isinstance(problem, RangeError) else str(problem),
@@ -190,21 +194,21 @@ async def form(
 
 
 async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], home: Home) -> Page:
-    """Start the run that was asked for; what is wrong with it is said in the form, which keeps what was typed."""
+    """Start a run and return its page; on an error, return the form with the entered values."""
     name = dataset_of_dag(dag_id)
     if name is None:
         return _unknown(dag_id)
     try:
-        asked = await airflow.form(name)
-        conf = asked.conf(typed)
+        dag_form = await airflow.form(name)
+        conf = dag_form.conf(typed)
         if (defined := datasets.find_definition_entry(name)) and defined.definition:
-            # In a thread of its own: it may look at the files of the source.
+            # In a separate thread, because it can read files of the source.
             await to_thread(require_possible_range, defined.path, requested_days(typed), home)
-        run_id = await airflow.started(asked.dag_id, conf)
+        run_id = await airflow.started(dag_form.dag_id, conf)
     except (SpecError, PlanError) as error:
         return await form(dag_id, airflow, typed, error, BAD_REQUEST)
     except RefusedError as error:
-        return await form(dag_id, airflow, typed, f"Airflow did not start it: {error}", error.status)
+        return await form(dag_id, airflow, typed, f"Airflow did not start the run: {error}", error.status)
     return page(
         "started.html",
         title=f"{name}: started",
@@ -213,19 +217,19 @@ async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], 
         since=typed["since"],
         until=typed["until"],
         run_id=run_id,
-        started_dag_id=asked.dag_id,
+        started_dag_id=dag_form.dag_id,
     )
 
 
 def _named(name: str, dag_id: str) -> Mapping[str, str]:
-    """As much of a dataset as the head of a page needs."""
+    """Return the values that the head of a page needs of a dataset."""
     return {"name": name, "dag_id": dag_id}
 
 
 def _unknown(dag_id: str) -> Page:
     return note_page(
-        "Not a dataset of backstream",
-        f"DAG {dag_id} is not made from a definition, or its definition is gone and it never ran.",
-        "The pages Windows, Watermark and Checks are about DAGs called backfill_<dataset> and their siblings.",
+        "Unknown dataset",
+        f"DAG {dag_id} has no definition and no recorded runs.",
+        "Open a DAG called backfill_<dataset>, restate_<dataset>, or reprocess_<dataset>.",
         status=NOT_FOUND,
     )

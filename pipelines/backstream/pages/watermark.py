@@ -1,4 +1,7 @@
-"""Loss against delay: the newest advice, read back. Working it out takes Spark, which no page starts."""
+"""Load the newest delay analysis of a dataset, and chart lost records by watermark delay.
+
+`backstream advise` computes the analysis with Spark; a page never starts Spark.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ from backstream.runs.home import Home, load_json
 
 _WIDE, _NARROW = Frame(64, 10, 1_060, 300), Frame(64, 10, 296, 240)
 _TICKS = 4
-_LEAST_TOP = 0.01
+_MIN_TOP = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class DelayLoss:
-    """What one delay does: counts of records, and what it is called where it has a name."""
+    """Dropped and late records with one delay; `name` is empty, `recommended`, or `in force`."""
 
     delay_ms: int
     dropped: int
@@ -34,7 +37,7 @@ class DelayLoss:
 
 @dataclass(frozen=True, slots=True)
 class LossCurve:
-    """The newest advice on a dataset; `shown` are the delays of its table, with their median waits in ms."""
+    """Newest delay analysis of a dataset; `shown` has the delays of its table and their median waits in ms."""
 
     since_ms: int
     until_ms: int
@@ -50,95 +53,97 @@ class LossCurve:
     advised_at_ms: int
 
     def at(self, delay_ms: int, name: str = "") -> DelayLoss:
-        """What any delay does, exactly."""
-        place = max(0, bisect_right(self.delays_ms, delay_ms) - 1)
-        return DelayLoss(delay_ms, self.dropped[place], self.late[place], name)
+        """Return the exact loss of any delay."""
+        index = max(0, bisect_right(self.delays_ms, delay_ms) - 1)
+        return DelayLoss(delay_ms, self.dropped[index], self.late[index], name)
 
     @property
     def named(self) -> list[DelayLoss]:
-        """The recommended delay, and the one in force."""
-        found = [self.at(self.recommended_ms, "recommended")]
-        return found if self.current_ms is None else [*found, self.at(self.current_ms, "in force")]
+        """Recommended delay, and the current delay if the definition has one."""
+        losses = [self.at(self.recommended_ms, "recommended")]
+        return losses if self.current_ms is None else [*losses, self.at(self.current_ms, "in force")]
 
     @property
     def is_in_force(self) -> bool:
-        """Whether the delay in force is the recommended one."""
+        """Return whether the current delay is the recommended one."""
         return self.current_ms == self.recommended_ms
 
 
 def load_curve(home: Home, dataset: str) -> LossCurve | None:
-    """The newest advice; None when nobody asked for any.
+    """Return the newest delay analysis; None if there is none.
 
     Raises:
-        LedgerError: when the file does not hold what advice is.
+        BackstreamError: when the file is not a delay analysis.
     """
     path = home.advice(dataset)
     if not path.is_file():
         return None
     try:
-        return _curve(load_json(path, "advice"), path.stat().st_mtime_ns // 1_000_000)
+        return _parse_curve(load_json(path, "advice"), path.stat().st_mtime_ns // 1_000_000)
     except (KeyError, TypeError, ValueError) as error:
-        msg = f"the advice at {path} cannot be read: {type(error).__name__} {error}"
-        raise BackstreamError(msg + "\n\nhint: run backstream advise again") from None
+        msg = f"cannot read the delay analysis {path}: {type(error).__name__} {error}"
+        raise BackstreamError(msg + "\n\nhint: run `backstream advise` again") from None
 
 
 def parse_delay_ms(text: str) -> int | None:
-    """The delay that somebody typed; None when it is none."""
+    """Return a delay in milliseconds; None for text that is no duration of at least zero."""
     try:
-        found = duration_ms(text.strip())
+        delay_ms = duration_ms(text.strip())
     except SpecError:
         return None
-    return found if found >= 0 else None
+    return delay_ms if delay_ms >= 0 else None
 
 
-def draw_curve(curve: LossCurve, asked: DelayLoss | None) -> tuple[Markup, Markup]:
-    """The curve twice: for where there is room, and for a phone."""
-    return draw_delay_curve(_chart(curve, asked, 1), _WIDE), draw_delay_curve(_chart(curve, asked, 2), _NARROW)
+def draw_curve(curve: LossCurve, selected: DelayLoss | None) -> tuple[Markup, Markup]:
+    """Return a wide chart, and a narrow one for phones."""
+    return draw_delay_curve(_chart(curve, selected, 1), _WIDE), draw_delay_curve(
+        _chart(curve, selected, 2), _NARROW
+    )
 
 
-def _chart(curve: LossCurve, asked: DelayLoss | None, every: int) -> DelayCurveChart:
+def _chart(curve: LossCurve, selected: DelayLoss | None, stride: int) -> DelayCurveChart:
     both = [dropped + late for dropped, late in zip(curve.dropped, curve.late, strict=True)]
     whole = max(1, curve.records)
-    step = _round_step(max(_LEAST_TOP, both[0] / whole) / _TICKS)
+    step = _round_step(max(_MIN_TOP, both[0] / whole) / _TICKS)
     top = step * _TICKS
     marks = [ChartMark(f"mark-{loss.name.replace(' ', '-')}", loss.delay_ms) for loss in curve.named]
-    marks += [ChartMark("mark-asked", asked.delay_ms)] if asked else []
+    marks += [ChartMark("mark-selected", selected.delay_ms)] if selected else []
     most_ms = max([curve.delays_ms[-1], *(mark.at_ms for mark in marks)])
-    ticks = tuple((n * step, share_text(n * step, 1) if n else "0") for n in range(0, _TICKS + 1, every))
+    ticks = tuple((n * step, share_text(n * step, 1) if n else "0") for n in range(0, _TICKS + 1, stride))
     return DelayCurveChart(
         label=_label(curve),
-        x_title="delay of the watermark (logarithmic scale)",
+        x_title="watermark delay (logarithmic scale)",
         y=Axis("share of records", ticks),
         top=top,
         most_ms=most_ms,
         lines=(
-            StepLine("line-late", curve.delays_ms, [each / whole for each in both]),
-            StepLine("line-dropped", curve.delays_ms, [each / whole for each in curve.dropped]),
+            StepLine("line-late", curve.delays_ms, [count / whole for count in both]),
+            StepLine("line-dropped", curve.delays_ms, [count / whole for count in curve.dropped]),
         ),
         marks=tuple(marks),
     )
 
 
 def _round_step(least: float) -> float:
-    """The next of 1, 2, 2.5 and 5 times a power of ten."""
+    """Return the next of 1, 2, 2.5, and 5 times a power of ten."""
     magnitude = 10.0 ** math.floor(math.log10(least))
     return next(step for factor in (1, 2, 2.5, 5, 10) if (step := factor * magnitude) >= least * (1 - 1e-9))
 
 
 def _label(curve: LossCurve) -> str:
-    first, best = curve.at(0), curve.at(curve.recommended_ms)
+    zero, best = curve.at(0), curve.at(curve.recommended_ms)
     return (
-        f"Share of {curve.records:,} records that are dropped or late, falling as the delay grows: without a delay"
-        f" {share_text(first.dropped, curve.records)} dropped; at the recommended {duration_words(best.delay_ms)}"
-        f" {share_text(best.dropped, curve.records)} dropped, which keeps {limit_text(curve.keep)}"
+        f"Share of {curve.records:,} records that are dropped or late, by watermark delay: without a delay"
+        f" {share_text(zero.dropped, curve.records)} dropped; with the recommended {duration_words(best.delay_ms)}"
+        f" {share_text(best.dropped, curve.records)} dropped, to keep {limit_text(curve.keep)}"
     )
 
 
-def _curve(content: Mapping[str, Any], at_ms: int) -> LossCurve:
+def _parse_curve(content: Mapping[str, Any], at_ms: int) -> LossCurve:
     line = content["curve"]
     delays_ms, dropped, late = (tuple(map(int, line[name])) for name in ("delay_ms", "dropped", "late"))
     if not delays_ms or not len(delays_ms) == len(dropped) == len(late):
-        msg = "its columns differ in length"
+        msg = "the columns have different lengths"
         raise ValueError(msg)
     current = content["current_ms"]
     return LossCurve(
@@ -154,10 +159,10 @@ def _curve(content: Mapping[str, Any], at_ms: int) -> LossCurve:
         late,
         tuple(
             (
-                DelayLoss(int(each["delay_ms"]), int(each["dropped"]), int(each["late"])),
-                int(each["median_wait_ms"]),
+                DelayLoss(int(row["delay_ms"]), int(row["dropped"]), int(row["late"])),
+                int(row["median_wait_ms"]),
             )
-            for each in content["shown"]
+            for row in content["shown"]
         ),
         at_ms,
     )

@@ -1,4 +1,4 @@
-"""One day of a dataset: its windows with their fates, as the audit of a run saw them, and its revisions."""
+"""Load the windows of one day with their fates from the audit data of a run, and the changes by run."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from backstream.report import completeness_map, svg
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.table_schemas import RESTATEMENTS
 
-_WINDOWS_SHOWN = 400
-_ROW_HEIGHT, _LEAST_HEIGHT = 22, 108
+_MAX_WINDOWS = 400
+_ROW_HEIGHT, _MIN_HEIGHT = 22, 108
 _WIDE, _NARROW, _LEFT = 1_120, 350, 92
 _ROOM_WIDE, _ROOM_NARROW = 96, 24
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCounts:
-    """One source partition in one window."""
+    """Counts of one source partition in one window."""
 
     source_partition: str
     is_expected: bool
@@ -39,13 +39,13 @@ class PartitionCounts:
 
     @property
     def is_missing(self) -> bool:
-        """Expected, and without an event."""
+        """Return whether the source partition was expected and has no events."""
         return self.is_expected and not self.events
 
 
 @dataclass(frozen=True, slots=True)
 class WindowCounts:
-    """All source partitions of one window."""
+    """Counts of one window by source partition."""
 
     start_ms: int
     end_ms: int
@@ -53,22 +53,22 @@ class WindowCounts:
 
     @property
     def missing(self) -> int:
-        """How many partitions are missing."""
+        """Number of missing source partitions."""
         return sum(cell.is_missing for cell in self.cells)
 
     @property
     def has_trouble(self) -> bool:
-        """Whether anything is missing, late or dropped."""
+        """Return whether the window has missing source partitions, or late or dropped events."""
         return any(cell.is_missing or cell.late or cell.dropped for cell in self.cells)
 
     def total(self, name: str) -> int:
-        """The sum of a count over its partitions."""
+        """Return the sum of a count over the source partitions."""
         return sum(getattr(cell, name) for cell in self.cells)
 
 
 @dataclass(frozen=True, slots=True)
 class DayWindows:
-    """The windows of a day, `left_out` of them not listed (those without trouble), and a map of all."""
+    """Windows of a day and a heat map of all of them; `left_out` is the number of windows not listed."""
 
     windows: tuple[WindowCounts, ...]
     left_out: int
@@ -79,45 +79,48 @@ class DayWindows:
 
 
 def day_windows(folder: RunFolder, day_ms: int) -> DayWindows | None:
-    """What a run's audit saw of a day; None where it has left no audit frame, or one that cannot be read."""
+    """Return the windows of a day from the audit of a run; None without a readable audit frame.
+
+    If a day has too many windows, those with missing, late, or dropped events are listed first.
+    """
     try:
-        found = _frame(folder, day_ms)
+        frame = _load_frame(folder, day_ms)
     except (OSError, ValueError, KeyError):
         return None
-    windows = _windows(found)
+    windows = _group_by_window(frame)
     shown = windows
-    if len(windows) > _WINDOWS_SHOWN:
-        shown = sorted(windows, key=lambda each: (not each.has_trouble, each.start_ms))[:_WINDOWS_SHOWN]
-        shown.sort(key=lambda each: each.start_ms)
-    wide, narrow, levels = _maps(found, day_ms)
-    is_known = bool(found["is_count_known"].any())
+    if len(windows) > _MAX_WINDOWS:
+        shown = sorted(windows, key=lambda window: (not window.has_trouble, window.start_ms))[:_MAX_WINDOWS]
+        shown.sort(key=lambda window: window.start_ms)
+    wide, narrow, levels = _draw_maps(frame, day_ms)
+    is_known = bool(frame["is_count_known"].any())
     return DayWindows(tuple(shown), len(windows) - len(shown), is_known, wide, narrow, levels)
 
 
 def count_changes_by_run(home: Home, dataset: str, day_ms: int) -> dict[str, dict[str, int]]:
-    """By run, how many values of the day's windows it added, removed or changed; empty where nothing tells."""
+    """Return the number of added, removed, and changed values of a day by run; empty if unknown."""
     try:
         rows = load_published_rows(home, dataset, RESTATEMENTS, Interval(day_ms, day_ms + DAY_MS))
     except BackstreamError:
         return {}
     if not rows.num_rows:
         return {}
-    counted = rows.group_by(["run_id", "change"]).aggregate([([], "count_all")])
-    found: dict[str, dict[str, int]] = {}
-    for row in counted.to_pylist():
-        found.setdefault(row["run_id"], {})[row["change"]] = row["count_all"]
-    return found
+    groups = rows.group_by(["run_id", "change"]).aggregate([([], "count_all")])
+    counts: dict[str, dict[str, int]] = {}
+    for row in groups.to_pylist():
+        counts.setdefault(row["run_id"], {})[row["change"]] = row["count_all"]
+    return counts
 
 
-def _frame(folder: RunFolder, day_ms: int) -> pd.DataFrame:
-    first, end = utc_datetime(day_ms), utc_datetime(day_ms + DAY_MS)
-    of_day = (pc.field("window_start") >= first) & (pc.field("window_start") < end)
-    frame = pd.read_parquet(folder.audit_frame, filters=of_day)
+def _load_frame(folder: RunFolder, day_ms: int) -> pd.DataFrame:
+    start, end = utc_datetime(day_ms), utc_datetime(day_ms + DAY_MS)
+    is_in_day = (pc.field("window_start") >= start) & (pc.field("window_start") < end)
+    frame = pd.read_parquet(folder.audit_frame, filters=is_in_day)
     instants = {name: frame[name].dt.as_unit("ms") for name in ("window_start", "window_end")}
     return frame.assign(**instants)
 
 
-def _windows(frame: pd.DataFrame) -> list[WindowCounts]:
+def _group_by_window(frame: pd.DataFrame) -> list[WindowCounts]:
     fields = list(PartitionCounts.__dataclass_fields__)
     by_window: dict[tuple[int, int], list[PartitionCounts]] = {}
     starts, ends = (frame[name].astype("int64").tolist() for name in ("window_start", "window_end"))
@@ -127,24 +130,26 @@ def _windows(frame: pd.DataFrame) -> list[WindowCounts]:
     return [WindowCounts(start, end, tuple(cells)) for (start, end), cells in sorted(by_window.items())]
 
 
-def _maps(frame: pd.DataFrame, day_ms: int) -> tuple[Markup | None, Markup | None, tuple[tuple[str, str], ...]]:
+def _draw_maps(
+    frame: pd.DataFrame, day_ms: int
+) -> tuple[Markup | None, Markup | None, tuple[tuple[str, str], ...]]:
     if frame.empty:
         return None, None, ()
     starts_ms = sorted(set(frame["window_start"].astype("int64")))
     unit_ms = min((after - before for before, after in pairwise(starts_ms)), default=DAY_MS)
     shown = completeness_map.ChartRange(Interval(day_ms, day_ms + DAY_MS), unit_ms)
     grids = [completeness_map.time_grid(frame, shown, room) for room in (_ROOM_WIDE, _ROOM_NARROW)]
-    drawn = [_drawn(grid, width) for grid, width in zip(grids, (_WIDE, _NARROW), strict=True)]
-    return drawn[0], drawn[1], completeness_map.legend_levels(tuple(grid for grid in grids if grid))
+    wide, narrow = (_draw_map(grid, width) for grid, width in zip(grids, (_WIDE, _NARROW), strict=True))
+    return wide, narrow, completeness_map.legend_levels(tuple(grid for grid in grids if grid))
 
 
-def _drawn(grid: svg.HeatGrid | None, width: int) -> Markup | None:
+def _draw_map(grid: svg.HeatGrid | None, width: int) -> Markup | None:
     if grid is None:
         return None
-    height = max(_LEAST_HEIGHT, _ROW_HEIGHT * grid.rows)
+    height = max(_MIN_HEIGHT, _ROW_HEIGHT * grid.rows)
     return svg.heat_map(grid, svg.Frame(_LEFT, 6, width - _LEFT, height))
 
 
 def find_newest_audited(home: Home, dataset: str, run_ids: Sequence[str]) -> str | None:
-    """The first of these runs that has left an audit frame."""
+    """Return the first of these runs that has an audit frame; None if no run has one."""
     return next((run_id for run_id in run_ids if home.run(dataset, run_id).audit_frame.is_file()), None)

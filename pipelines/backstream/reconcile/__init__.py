@@ -1,1 +1,1 @@
-"""Comparing what is published, or staged, with what a live system said, and saying why windows differ."""
+"""Compare published or staged windows with the output of a live system, and classify the differences."""

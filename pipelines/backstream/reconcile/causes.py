@@ -1,52 +1,51 @@
-"""Why a window of ours and the same window of a live system differ.
+"""Causes of a difference between one of our windows and the same window of a live system.
 
-A label follows from evidence and from nothing else. The causes are tried in the order below, after the rule for
-a time-zone shift, which is about all windows at once; the first whose evidence holds is the label. A window is
-one key and one window here. `ours` is the value that is published (or staged), `theirs` that of the live system.
-Numbers are equal when they differ by no more than 1e-9 of the larger one; null and NaN are equal.
+A label depends only on evidence. The time-zone shift comes first, because it concerns all windows. The other
+rules follow in the order below, and the first rule with evidence gives the label. In these rules, a window is one
+window of one key. `ours` is the published or staged value, `theirs` the live value. Numbers are equal if they
+differ by at most 1e-9 of the larger one. Null equals null, and NaN equals NaN.
 
-Time-zone shift (`shift.py`)
-    Theirs is found at our window's start plus a whole number of quarter-hours, up to 14 h either way: one number
-    for all windows, or what a zone of the IANA database says at each (its offset from UTC, or the reverse). At
-    least 10 windows and 80 % of those that fall into the time theirs covers must be found so, and more than
-    without a shift. No other shift may find half as many, or the data repeat themselves and nothing is told. The
-    windows equal after the shift have this label; what still differs is judged by the other rules, against the
-    shifted window.
+Time-zone shift (`time_shift.py`)
+    The live window starts at our window start plus a whole number of quarter-hours, at most 14 h either way. The
+    offset is one number for all windows, or at each window the UTC offset of a zone of the IANA database, added or
+    subtracted. The shift must match at least 10 windows, at least 80 % of the windows in the time that the live
+    output covers, and more windows than without a shift. No other shift may match half as many, because repetitive
+    data match several shifts. Windows that are equal after the shift have this label. The other rules compare the
+    remaining ones with the shifted window.
 
-Late data (`lateness.py`)
-    Every aggregate of theirs is that of another pane of ours than the published one: `first` (what was on time),
-    `live` (what the stream had in the end) or `final` (all records), or of one of its firings where they are
-    kept. A window that theirs lacks counts as such a pane where that pane has no record.
+Late data (`rules.py`)
+    All live aggregates equal those of another pane of ours: `first` (on-time records only), `live` (the last
+    result of the stream), `final` (all records), or a single firing if all panes are kept. A missing live window
+    matches a pane without records.
 
-Duplicate (`copies.py`), one of
-    * theirs has the same row more than once;
-    * theirs counts as many records more than ours as the input files hold copies that `deduplicate_on` removes;
-    * theirs is a whole multiple (2 or more) of ours in every aggregate that adds up, and equal in every other,
-      where ours counts at least 5 records in the window, or in all keys of it together, when all of them are
-      that multiple.
+Duplicate (`input_rules.py`), one of:
+    * The live output has the same row more than once.
+    * The live record count exceeds ours by the number of duplicates in the input files, by `deduplicate_on`.
+    * The live value is a whole multiple (2 or more) of ours in every additive aggregate and equal in every other
+      one. We count at least 5 records in the window, or in all its keys together if all have the same multiple.
 
-Missing input (`missing.py`), one of
-    * theirs has no row of any key in this window;
-    * theirs has no row of this key in any window, and ours has it in at least two;
-    * theirs has as many records less as certain input files hold here (copies may or may not count), and these
-      files are missing in all windows that they touch;
-    * theirs has as many records less, over all keys, as certain source partitions have here, and these are
-      missing in all windows;
-    * theirs has as many records more as input files hold here that the run has not read (at most as many with
-      `deduplicate_on`: nobody has looked for copies in them). Where copies in other files fit too, the label is
-      that which fits the larger share of the windows it could be about;
-    * theirs has more records than all input files hold.
+Missing input (`input_rules.py`), one of:
+    * The live output has no row of any key in this window.
+    * The live output has no row of this key in any window, and we have at least two.
+    * The live output lacks as many records as certain input files have in this window, with or without duplicates,
+      and lacks these files in all their windows.
+    * The live output lacks as many records, over all keys, as certain source partitions have in this window, and
+      lacks these source partitions in all windows.
+    * The live output has more records, as many as input files have that the run did not read. With
+      `deduplicate_on`, the number of records in these files is an upper bound: their duplicates are unknown. If
+      duplicates in other files match too, the rule that matches the larger share of its windows wins.
+    * The live output has more records than all input files.
 
-Code (`code.py`)
-    Both count the same records (where nothing counts them: another aggregate is equal), and each aggregate that
-    differs does so systematically: by one factor or one summand in at least 3 windows and half of those where it
-    differs, in at least 9 of 10 windows (and at least 10) of the same count, or the definition has another
-    expression for it now than when the run was planned.
+Code (`rules.py`)
+    Both sides count the same records; without a record count, another aggregate is equal. Each aggregate that
+    differs does so systematically: by one factor or one summand in at least 3 windows and half of its differing
+    windows, or in at least 9 of 10 windows (and at least 10) with the same count, or its expression in the
+    definition changed after the plan of the run.
 
 Unknown
-    None of these.
+    No rule has evidence.
 
-What needs counts needs an aggregate `count(*)`, and windows of fixed bounds.
+Rules about record counts need an aggregate `count(*)` and windows with fixed bounds.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """Why a window differs."""
+    """Cause of a difference."""
 
     LATE_DATA = "late data"
     DUPLICATE = "duplicate"

@@ -1,4 +1,4 @@
-"""The comparison itself: windows are paired, a shift is looked for, and what still differs is judged."""
+"""Compare two sides: pair their windows, find a time-zone shift, and classify the remaining differences."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _RULES: Mapping[Cause, Rule] = {
     Cause.MISSING_INPUT: missing_input_rule,
     Cause.CODE: code_rule,
 }
-"""In the order in which they are tried."""
+"""Rules in the order of their application."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Ours against theirs, window by window.
+    """Result of a comparison.
 
-    `differing` has a row per key and window that differs, the largest difference first: bounds, keys, `cause`,
-    `aggregate` (the first that differs most), `ours`, `theirs` (text), `difference`, `evidence`.
+    `differing` has a row per key and window that differs, largest difference first: bounds, keys, `cause`,
+    `aggregate` (the one with the largest difference), `ours`, `theirs` (text), `difference`, and `evidence`.
     """
 
     dataset: str
@@ -55,7 +55,7 @@ class Reconciliation:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is compared: which columns, of which windows."""
+    """Comparison of the columns of `shape` in the windows of an interval."""
 
     definition: Definition
     shape: TableShape
@@ -65,53 +65,54 @@ class Comparison:
     def compare(
         self, ours: PublishedSide, theirs: pd.DataFrame, where: str, notes: Sequence[str]
     ) -> Reconciliation:
-        """Pair, look for a shift, judge what still differs."""
-        near = self._within(theirs, REACH_MS)
-        pairs = plain = self._pairs(ours.windows, near)
-        if shift := self._shift(plain, near):
-            pairs = _unfolded(self._pairs(ours.windows, undo_shift(near, shift.shift, self.shape)))
+        """Return the windows that differ, with their causes."""
+        near = self._in_interval(theirs, REACH_MS)
+        pairs = unshifted = self._pair(ours.windows, near)
+        if shift := self._find_shift(unshifted, near):
+            pairs = _drop_worse_pairs(self._pair(ours.windows, undo_shift(near, shift.shift, self.shape)))
         case = self._case(pairs, ours)
-        causes = self._causes(case, shift, self._equal_before(pairs, plain) if shift else case.pairs.is_equal)
-        counted = Counter(causes["cause"])
+        was_equal = self._equal_before(pairs, unshifted) if shift else case.pairs.is_equal
+        causes = self._classify(case, shift, was_equal)
+        counts = Counter(causes["cause"])
         return Reconciliation(
             dataset=self.definition.name,
             interval=self.interval,
             ours=ours.what,
             theirs=where,
             windows=int(pairs.matters.sum()),
-            causes={cause: counted[cause] for cause in Cause if counted[cause]},
+            causes={cause: counts[cause] for cause in Cause if counts[cause]},
             shift=shift,
             notes=[*notes, *([case.records.note] if case.records.note else [])],
             differing=mismatch_table(case, causes),
         )
 
-    def _within(self, rows: pd.DataFrame, margin_ms: int) -> pd.DataFrame:
+    def _in_interval(self, rows: pd.DataFrame, margin_ms: int) -> pd.DataFrame:
         since_ms, until_ms = self.interval.start_ms - margin_ms, self.interval.end_ms + margin_ms
         return rows[(rows[START] >= since_ms) & (rows[START] < until_ms)].reset_index(drop=True)
 
-    def _pairs(self, ours: pd.DataFrame, theirs: pd.DataFrame) -> Pairs:
+    def _pair(self, ours: pd.DataFrame, theirs: pd.DataFrame) -> Pairs:
         calls = self.definition.aggregates
         counting = [name for name in self.shape.aggregates if is_record_count(calls[name])]
         adding = [name for name in self.shape.aggregates if is_sum(calls[name])]
-        rows = join_sides(self._within(ours, 0), self._within(theirs, 0), self.shape)
+        rows = join_sides(self._in_interval(ours, 0), self._in_interval(theirs, 0), self.shape)
         return Pairs(rows, self.shape, counting, adding)
 
-    def _shift(self, plain: Pairs, near: pd.DataFrame) -> ShiftMatch | None:
-        if plain.is_equal[plain.matters].all():
+    def _find_shift(self, pairs: Pairs, near: pd.DataFrame) -> ShiftMatch | None:
+        if pairs.is_equal[pairs.matters].all():
             return None
-        ours = plain.rows[plain.rows["is_ours"]].drop_duplicates(self.shape.places)
+        ours = pairs.rows[pairs.rows["is_ours"]].drop_duplicates(self.shape.places)
         return find_shift(
             ours[[*self.shape.places, *(f"ours__{name}" for name in self.shape.aggregates)]], near, self.shape
         )
 
-    def _equal_before(self, pairs: Pairs, plain: Pairs) -> Mask:
-        """Which windows are equal where they stand, whatever the shift says."""
-        places = plain.rows[self.shape.places][plain.is_equal].drop_duplicates().assign(was=True)
-        found = pairs.rows[self.shape.places].merge(places, on=self.shape.places, how="left")
-        return np.asarray(found["was"].eq(True).to_numpy())  # noqa: FBT003 - a value
+    def _equal_before(self, pairs: Pairs, unshifted: Pairs) -> Mask:
+        """Return the windows that are equal without the shift."""
+        equal = unshifted.rows[self.shape.places][unshifted.is_equal].drop_duplicates().assign(was_equal=True)
+        rows = pairs.rows[self.shape.places].merge(equal, on=self.shape.places, how="left")
+        return np.asarray(rows["was_equal"].eq(True).to_numpy())  # noqa: FBT003 - a value
 
     def _case(self, pairs: Pairs, ours: PublishedSide) -> UnexplainedWindows:
-        """The records in files are counted only about the windows that differ."""
+        """Return the input of the rules; records of files are counted only around the windows that differ."""
         rows = pairs.rows
         days = rows[START] - rows[START] % DAY_MS
         rows[RUN] = rows[RUN].where(rows[RUN].notna(), days.map(dict(ours.run_of_day)))
@@ -119,49 +120,52 @@ class Comparison:
         if starts.empty or not pairs.counting:
             return UnexplainedWindows(pairs, ours, unknown_counts(self.shape), self.definition)
         span = Interval(int(starts.min()), int(starts.max()) + 1)
-        found = count_records(self.definition, ours.plans, span, self.shape, self.home)
-        return UnexplainedWindows(pairs, ours, found, self.definition)
+        records = count_records(self.definition, ours.plans, span, self.shape, self.home)
+        return UnexplainedWindows(pairs, ours, records, self.definition)
 
-    def _causes(self, case: UnexplainedWindows, shift: ShiftMatch | None, was_equal: Mask) -> pd.DataFrame:
-        """Cause and evidence by row, of those that differ; with a shift also of those that it makes equal."""
-        labels: list[tuple[Cause, Evidence]] = []
+    def _classify(self, case: UnexplainedWindows, shift: ShiftMatch | None, was_equal: Mask) -> pd.DataFrame:
+        """Return cause and evidence of the rows that differ, and of the rows that only the shift makes equal."""
+        results: list[tuple[Cause, Evidence]] = []
         if shift is not None:
-            labels.append((Cause.TIME_ZONE_SHIFT, _moved(case, shift.shift, was_equal)))
-        labels += [(cause, rule(case)) for cause, rule in _RULES.items()]
-        rest = np.flatnonzero(case.differs)
-        labels.append((Cause.UNKNOWN, pd.Series("no rule has evidence", index=rest)))
-        found = pd.concat(
+            results.append((Cause.TIME_ZONE_SHIFT, _shift_evidence(case, shift.shift, was_equal)))
+        results += [(cause, rule(case)) for cause, rule in _RULES.items()]
+        differing = np.flatnonzero(case.differs)
+        results.append((Cause.UNKNOWN, pd.Series("no rule has evidence", index=differing)))
+        causes = pd.concat(
             [
-                pd.DataFrame({"cause": [cause] * len(each), "evidence": each.to_numpy()}, each.index)
-                for cause, each in labels
+                pd.DataFrame({"cause": [cause] * len(evidence), "evidence": evidence.to_numpy()}, evidence.index)
+                for cause, evidence in results
             ]
         )
-        found = found[~found.index.duplicated() & ~np.isin(found.index, np.flatnonzero(was_equal))]
+        causes = causes[~causes.index.duplicated() & ~np.isin(causes.index, np.flatnonzero(was_equal))]
         if shift is None:
-            return found
-        is_moved = found["cause"] == Cause.TIME_ZONE_SHIFT
-        return found.assign(evidence=found["evidence"].where(is_moved, found["evidence"] + "; after the shift"))
+            return causes
+        is_shifted = causes["cause"] == Cause.TIME_ZONE_SHIFT
+        return causes.assign(
+            evidence=causes["evidence"].where(is_shifted, causes["evidence"] + "; after the shift")
+        )
 
 
-def _moved(case: UnexplainedWindows, shift: Shift, was_equal: Mask) -> Evidence:
-    """The windows that a shift makes equal, and those that share a label of theirs when clocks go back."""
+def _shift_evidence(case: UnexplainedWindows, shift: Shift, was_equal: Mask) -> Evidence:
+    """Return the windows that a shift makes equal, and those of a repeated hour that share a live row."""
     pairs, starts_ms = case.pairs, case.rows[START].to_numpy(dtype=np.int64)
-    labels_ms = starts_ms + shift.at_ms(starts_ms)
-    is_summed = repeated_hour_mask(pairs, labels_ms) & ~pairs.is_equal
-    places = np.flatnonzero((is_summed | pairs.is_equal) & pairs.matters & ~was_equal)
-    said = [
-        f"theirs has it at {instant_text(int(labels_ms[at]))}" + (_TWICE if is_summed[at] else "") for at in places
+    live_starts_ms = starts_ms + shift.at_ms(starts_ms)
+    is_summed = repeated_hour_mask(pairs, live_starts_ms) & ~pairs.is_equal
+    numbers = np.flatnonzero((is_summed | pairs.is_equal) & pairs.matters & ~was_equal)
+    texts = [
+        f"the live system has it at {instant_text(int(live_starts_ms[number]))}"
+        + (_REPEATED_HOUR if is_summed[number] else "")
+        for number in numbers
     ]
-    return pd.Series(said, index=places, dtype=object)
+    return pd.Series(texts, index=numbers, dtype=object)
 
 
-_TWICE = ", with the other window of the hour that clocks say twice"
+_REPEATED_HOUR = ", added to the other window of the repeated hour"
 
 
-def _unfolded(pairs: Pairs) -> Pairs:
-    """Where an hour was said twice, a row of theirs may be that of either window: of each window the best pair."""
-    rows = pairs.rows
-    found = rows.assign(differs=~pairs.is_equal).sort_values("differs", kind="stable")
-    is_spare = found["is_folded"].eq(True) & found.duplicated(pairs.shape.places)  # noqa: FBT003 - a value
-    kept = rows[~is_spare.reindex(rows.index)].reset_index(drop=True)
-    return Pairs(kept, pairs.shape, pairs.counting, pairs.adding)
+def _drop_worse_pairs(pairs: Pairs) -> Pairs:
+    """Return the best pair of each window; in a repeated hour, a live row can be of either window."""
+    ranked = pairs.rows.assign(differs=~pairs.is_equal).sort_values("differs", kind="stable")
+    is_worse = ranked["is_folded"].eq(True) & ranked.duplicated(pairs.shape.places)  # noqa: FBT003 - a value
+    best = pairs.rows[~is_worse.reindex(pairs.rows.index)].reset_index(drop=True)
+    return Pairs(best, pairs.shape, pairs.counting, pairs.adding)

@@ -1,4 +1,4 @@
-"""Windows of both sides put together: which are equal, and what each side says of those that are not."""
+"""Join the windows of both sides, and find the equal ones."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pandas as pd
 from backstream.reconcile.frames import TableShape
 
 TOLERANCE = 1e-9
-"""How far numbers may lie apart, as a share of the larger one: sums of doubles depend on their order."""
+"""Largest relative difference of equal numbers; sums of doubles depend on their order."""
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """A row per key and window that either side knows, with the values of both.
+    """A row per key and window of either side, with the values of both.
 
-    `rows` has the columns of `Ours.windows` and `theirs__<aggregate>`, `is_theirs`, `copies` (how many equal rows
-    theirs has of it). `counting` are the aggregates that are the number of records, `adding` those that add up.
+    `rows` has the columns of `PublishedSide.windows`, `theirs__<aggregate>`, `is_theirs`, and `copies`, the number
+    of equal live rows. `counting` has the aggregates that count records, `adding` those that are additive.
     """
 
     rows: pd.DataFrame
@@ -31,36 +31,37 @@ class Pairs:
     adding: Sequence[str]
 
     def equal(self, aggregate: str, side: str = "ours") -> Mask:
-        """Where an aggregate of theirs is that of a side of ours; false where theirs has no row."""
+        """Return where the live value of an aggregate equals that of a side; false without a live row."""
         theirs, other = self.rows[f"theirs__{aggregate}"], self.rows[f"{side}__{aggregate}"]
         return equal_mask(theirs, other, is_number=self.shape.is_number(aggregate))
 
     def all_equal(self, side: str = "ours") -> Mask:
-        """Where all aggregates of theirs are those of a side of ours, whether or not the rows are there."""
-        found = np.ones(len(self.rows), dtype=bool)
+        """Return where the live values of all aggregates equal those of a side, even if rows are missing."""
+        mask = np.ones(len(self.rows), dtype=bool)
         for name in self.shape.aggregates:
-            found &= self.equal(name, side)
-        return found
+            mask &= self.equal(name, side)
+        return mask
 
     @property
     def is_equal(self) -> Mask:
-        """Where both have the window once, with the same values."""
-        there = (self.rows["is_ours"] & self.rows["is_theirs"] & (self.rows["copies"] == 1)).to_numpy()
-        return np.asarray(there & self.all_equal())
+        """Windows that both sides have once, with the same values."""
+        is_paired = (self.rows["is_ours"] & self.rows["is_theirs"] & (self.rows["copies"] == 1)).to_numpy()
+        return np.asarray(is_paired & self.all_equal())
 
     @property
     def matters(self) -> Mask:
-        """Where at least one side has the window: what only our panes know was never published."""
+        """Windows of at least one side, except those that only our panes have: they were never published."""
         return np.asarray(self.rows["is_ours"] | self.rows["is_theirs"])
 
     def numbers(self, side: str) -> np.ndarray | None:
-        """How many records a side counts in each window, 0 where it has none; None where nothing counts them."""
-        name = next((f"{side}__{each}" for each in self.counting if f"{side}__{each}" in self.rows), None)
+        """Return the record counts of a side, 0 without a row; None if no aggregate counts records."""
+        columns = (f"{side}__{aggregate}" for aggregate in self.counting)
+        name = next((column for column in columns if column in self.rows), None)
         return None if name is None else self.rows[name].fillna(0.0).to_numpy()
 
 
 def equal_mask(left: pd.Series, right: pd.Series, *, is_number: bool) -> Mask:
-    """Where two columns are equal: nulls (and NaN) are, numbers within the tolerance."""
+    """Return where two columns are equal: null and NaN equal themselves, numbers within the tolerance."""
     both_null = (left.isna() & right.isna()).to_numpy()
     if not is_number:
         return np.asarray(both_null | (left == right).to_numpy())
@@ -71,14 +72,14 @@ def equal_mask(left: pd.Series, right: pd.Series, *, is_number: bool) -> Mask:
 
 
 def collapse_copies(theirs: pd.DataFrame, shape: TableShape) -> pd.DataFrame:
-    """Rows that are equal in all columns as one, with the number of `copies`."""
+    """Return one row for rows that are equal in all columns, with the number of `copies`."""
     columns = list(theirs.columns)
-    counted = theirs.groupby(columns, dropna=False, sort=False).size().reset_index(name="copies")
-    return counted.sort_values([*shape.places], kind="stable", ignore_index=True)
+    counts = theirs.groupby(columns, dropna=False, sort=False).size().reset_index(name="copies")
+    return counts.sort_values([*shape.places], kind="stable", ignore_index=True)
 
 
 def join_sides(ours: pd.DataFrame, theirs: pd.DataFrame, shape: TableShape) -> pd.DataFrame:
-    """Every window of either side; a window of which theirs has rows that differ has a row for each."""
+    """Return all windows of both sides; a window with different live rows has one row for each."""
     rows = ours.merge(theirs, on=shape.places, how="outer", indicator="side")
     rows["is_theirs"] = rows.pop("side") != "left_only"
     for name in ("is_ours", "has_panes"):

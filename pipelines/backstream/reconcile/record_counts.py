@@ -1,4 +1,4 @@
-"""How many records the input files hold per key and window: copies are counted, and so is what no run has read."""
+"""Count the records of input files by key and window, including duplicates and files that no run has read."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ FILE, RECORDS = "file", "records"
 
 @dataclass(frozen=True, slots=True)
 class RecordCounts:
-    """Records per file, key and window (`FILE`, the places, `RECORDS`).
+    """Records by file, key, and window (columns `FILE`, `TableShape.places`, and `RECORDS`).
 
-    `unknown` are stretches of event time of which a file is gone that nobody had counted; `note` says why nothing
-    could be counted at all.
+    `unknown` has the ranges of event time of deleted files that were never counted. `note` is the reason why
+    nothing was counted.
     """
 
     rows: pd.DataFrame
@@ -42,17 +42,17 @@ class RecordCounts:
     is_counted: bool = True
 
     def per_window(self, files: frozenset[str] | None, shape: TableShape) -> pd.DataFrame:
-        """The sum over some files, None: over all."""
-        kept = self.rows if files is None else self.rows[self.rows[FILE].isin(list(files))]
-        return kept.groupby(shape.places, dropna=False, sort=False)[RECORDS].sum().reset_index()
+        """Return the sum over some files; over all for None."""
+        selected = self.rows if files is None else self.rows[self.rows[FILE].isin(list(files))]
+        return selected.groupby(shape.places, dropna=False, sort=False)[RECORDS].sum().reset_index()
 
 
 def count_records(
     definition: Definition, plans: Mapping[str, Plan | None], interval: Interval, shape: TableShape, home: Home
 ) -> RecordCounts:
-    """Count the input files as they are now, and what is known of those of the plans that are gone.
+    """Count the records of the current input files, and of deleted files of the plans that are in the index.
 
-    Each file is read once, ever, with the columns of event time and key.
+    Each file is read once, with the columns of event time and key; the index keeps the counts.
     """
     spec = definition.window.spec()
     if isinstance(spec, Session):
@@ -63,30 +63,30 @@ def count_records(
         return unknown_counts(shape, f"records in files are not counted: {_first_line(error)}")
     reach = Interval(interval.start_ms, interval.end_ms + spec.size_ms)
     index, rows, unknown = KeyIndex.from_definition(definition, home), [], []
-    there = {_identity(file): file for file in source.inputs}
-    gone = {_identity(file): file for plan in plans.values() if plan for file in plan.inputs} | there
+    present = {_identity(file): file for file in source.inputs}
+    files = {_identity(file): file for plan in plans.values() if plan for file in plan.inputs} | present
     try:
-        for identity, file in gone.items():
+        for identity, file in files.items():
             if not file.may_hold(reach):
                 continue
-            held = index.load_slices(file) if identity in there else index.is_known(file)
-            if held is None:
-                unknown.append(_bounds(file, reach))
+            slices = index.load_slices(file) if identity in present else index.is_known(file)
+            if slices is None:
+                unknown.append(_event_time_span(file, reach))
                 continue
             rows += [
-                (identity, each.key, window.start_ms, window.end_ms, each.events)
-                for each in held
-                if reach.overlaps(Interval(each.first_ms, each.last_ms + 1))
-                for window in spec.assign(each.first_ms)
+                (identity, part.key, window.start_ms, window.end_ms, part.events)
+                for part in slices
+                if reach.overlaps(Interval(part.first_ms, part.last_ms + 1))
+                for window in spec.assign(part.first_ms)
             ]
     except PlanError as error:
         return unknown_counts(shape, f"records in files are not counted: {_first_line(error)}")
     read_by = {run_id: frozenset(map(_identity, plan.inputs)) for run_id, plan in plans.items() if plan}
-    return RecordCounts(_framed(rows, shape), read_by, unknown)
+    return RecordCounts(_count_frame(rows, shape), read_by, unknown)
 
 
 def input_file_name(identity: str) -> str:
-    """The path of a file by its identity."""
+    """Return the path of a file from its identity."""
     return str(json.loads(identity)[0])
 
 
@@ -95,35 +95,37 @@ def _identity(file: InputFile) -> str:
 
 
 def unknown_counts(shape: TableShape, note: str = "") -> RecordCounts:
-    """Nothing is known of the files."""
-    return RecordCounts(_framed([], shape), {}, note=note, is_counted=False)
+    """Return empty counts."""
+    return RecordCounts(_count_frame([], shape), {}, note=note, is_counted=False)
 
 
 def _first_line(error: PlanError) -> str:
     return str(error).partition("\n")[0]
 
 
-def _bounds(file: InputFile, reach: Interval) -> Interval:
+def _event_time_span(file: InputFile, reach: Interval) -> Interval:
     if file.min_event_ms is None or file.max_event_ms is None:
         return reach
     return Interval(file.min_event_ms, file.max_event_ms + 1)
 
 
-def _framed(rows: Sequence[tuple[str, str, int, int, int]], shape: TableShape) -> pd.DataFrame:
+def _count_frame(rows: Sequence[tuple[str, str, int, int, int]], shape: TableShape) -> pd.DataFrame:
     numbers = {START: np.int64, END: np.int64, RECORDS: np.int64}
-    found = pd.DataFrame(rows, columns=[FILE, "key", START, END, RECORDS]).astype(numbers)
-    known = found["key"].drop_duplicates()
-    values = [json.loads(text) for text in known]
-    keys = {
-        f"{KEY}{number}": to_series(pa.chunked_array([_array([each[number] for each in values], kind)]), kind)
+    counts = pd.DataFrame(rows, columns=[FILE, "key", START, END, RECORDS]).astype(numbers)
+    texts = counts["key"].drop_duplicates()
+    keys = [json.loads(text) for text in texts]
+    columns = {
+        f"{KEY}{number}": to_series(pa.chunked_array([_key_array([key[number] for key in keys], kind)]), kind)
         for number, kind in enumerate(shape.types[name] for name in shape.keys)
     }
-    by_text = pd.DataFrame({"key": known.to_numpy()} | {name: each.to_numpy() for name, each in keys.items()})
-    return found.merge(by_text, on="key", how="left").drop(columns="key")
+    by_text = pd.DataFrame(
+        {"key": texts.to_numpy()} | {name: column.to_numpy() for name, column in columns.items()}
+    )
+    return counts.merge(by_text, on="key", how="left").drop(columns="key")
 
 
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Values as the index has written them in JSON, in the type of the key."""
+def _key_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return values of the index, which stores them as JSON, in the type of the key."""
     parse: Callable[[str], object] = str
     if pa.types.is_timestamp(kind):
         parse = datetime.fromisoformat
@@ -135,6 +137,6 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def join_file_names(identities: frozenset[str] | set[str]) -> str:
-    """Files for people: the first two by name."""
-    shown = sorted(Path(input_file_name(each)).name for each in identities)
-    return ", ".join(shown[:2]) + (f" and {len(shown) - 2} more files" if len(shown) > 2 else "")  # noqa: PLR2004
+    """Return the names of the first two files, and the number of others."""
+    names = sorted(Path(input_file_name(identity)).name for identity in identities)
+    return ", ".join(names[:2]) + (f" and {len(names) - 2} more files" if len(names) > 2 else "")  # noqa: PLR2004

@@ -1,4 +1,4 @@
-"""What every rule gets and gives: the windows that still differ, and a line of evidence for those it explains."""
+"""Define the input and the output of a rule, and the rules for late data and for code changes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from backstream.runs.table_schemas import PANES_KEPT
 from backstream.text import describe_differences
 
 Evidence = pd.Series
-"""Text by row of `Pairs.rows`; only rows that are explained are in it."""
+"""Evidence as text, by row number of `Pairs.rows`; it has only explained rows."""
 
 
 @dataclass(frozen=True)
 class UnexplainedWindows:
-    """All that is known: every pair, ours, what the files hold, and the definition as it is now."""
+    """Input of a rule: the pairs, our side, the record counts of the files, and the current definition."""
 
     pairs: Pairs
     ours: PublishedSide
@@ -31,169 +31,175 @@ class UnexplainedWindows:
 
     @property
     def rows(self) -> pd.DataFrame:
-        """The pairs, a row each."""
+        """Rows of the pairs."""
         return self.pairs.rows
 
     @property
     def differs(self) -> Mask:
-        """Where there is something to explain."""
+        """Windows that differ."""
         return np.asarray(self.pairs.matters & ~self.pairs.is_equal)
 
     def counts(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Ours and theirs, as numbers of records; None where nothing counts them."""
+        """Return our and the live record counts; None if no aggregate counts records."""
         ours, theirs = self.pairs.numbers("ours"), self.pairs.numbers("theirs")
         return None if ours is None or theirs is None else (ours, theirs)
 
     def in_files(self, *, is_read: bool | None = None) -> np.ndarray:
-        """Records of each window in the files that its run has read, has not, or (None) in all. NaN: not known."""
-        found = np.zeros(len(self.rows))
+        """Return the records of each window in the files that its run read or did not read; None for all files.
+
+        Unknown counts are NaN.
+        """
+        counts = np.zeros(len(self.rows))
         for run_id in self.rows[RUN].dropna().unique() if is_read is not None else [None]:
             files = self._files(run_id, is_read=is_read)
-            mine = np.ones(len(self.rows), dtype=bool) if run_id is None else (self.rows[RUN] == run_id).to_numpy()
-            found = np.where(mine, self._held(files), found)
+            is_of_run = (
+                np.ones(len(self.rows), dtype=bool) if run_id is None else (self.rows[RUN] == run_id).to_numpy()
+            )
+            counts = np.where(is_of_run, self._count_in(files), counts)
         if not self.records.is_counted:
-            return np.full(len(found), np.nan)
+            return np.full(len(counts), np.nan)
         starts, ends = self.rows["start_ms"].to_numpy(), self.rows["end_ms"].to_numpy()
-        for gone in self.records.unknown:
-            found = np.where((starts < gone.end_ms) & (ends > gone.start_ms), np.nan, found)
-        return found
+        for span in self.records.unknown:
+            counts = np.where((starts < span.end_ms) & (ends > span.start_ms), np.nan, counts)
+        return counts
 
     def _files(self, run_id: str | None, *, is_read: bool | None) -> frozenset[str] | None:
         if run_id is None:
             return None
         read = self.records.read_by.get(run_id)
-        every = frozenset(self.records.rows["file"].unique())
+        files = frozenset(self.records.rows["file"].unique())
         if read is None:
-            return every if is_read else frozenset()
-        return every & read if is_read else every - read
+            return files if is_read else frozenset()
+        return files & read if is_read else files - read
 
-    def _held(self, files: frozenset[str] | None) -> np.ndarray:
-        held = self.records.per_window(files, self.pairs.shape)
-        found = self.rows[self.pairs.shape.places].merge(held, on=self.pairs.shape.places, how="left")
-        return np.asarray(found["records"].fillna(0.0).to_numpy(dtype=float))
+    def _count_in(self, files: frozenset[str] | None) -> np.ndarray:
+        counts = self.records.per_window(files, self.pairs.shape)
+        rows = self.rows[self.pairs.shape.places].merge(counts, on=self.pairs.shape.places, how="left")
+        return np.asarray(rows["records"].fillna(0.0).to_numpy(dtype=float))
 
 
 Rule = Callable[[UnexplainedWindows], Evidence]
 
 
 def explained_by(case: UnexplainedWindows, mask: Mask, text: Callable[[int], str]) -> Evidence:
-    """The evidence for the rows of a mask that differ; `text` gets their position."""
-    places = np.flatnonzero(mask & case.differs)
-    return pd.Series([text(int(place)) for place in places], index=places, dtype=object)
+    """Return evidence for the differing rows of a mask; `text` receives the row number."""
+    numbers = np.flatnonzero(mask & case.differs)
+    return pd.Series([text(int(number)) for number in numbers], index=numbers, dtype=object)
 
 
-def first_position(*found: Evidence) -> Evidence:
-    """Of each row the first evidence."""
-    joined = pd.concat(found) if found else pd.Series(dtype=object)
+def first_position(*results: Evidence) -> Evidence:
+    """Return the first evidence of each row."""
+    joined = pd.concat(results) if results else pd.Series(dtype=object)
     return joined[~joined.index.duplicated()]
 
 
 def plain_number_text(value: float) -> str:
-    """`1,234` or `0.5`."""
+    """Return a number as text: `1,234`, `0.5`."""
     return f"{int(value):,}" if float(value).is_integer() else f"{value:.6g}"
 
 
 def record_count_text(count: float) -> str:
-    """`1 record`, `2 records`."""
+    """Return a record count as text: `1 record`, `2 records`."""
     return "1 record" if count == 1 else f"{plain_number_text(count)} records"
 
 
 _PANES = {
-    "first": "theirs is our first pane: what had arrived on time",
-    "live": "theirs is our live pane: what the stream had in the end",
-    "final": "theirs is our final pane: all records, also those that came too late for the stream",
+    "first": "the live system has the first pane: on-time records only",
+    "live": "the live system has the live pane: the last result of the stream",
+    "final": "the live system has the final pane: all records, dropped ones included",
 }
 
 
 def late_data_rule(case: UnexplainedWindows) -> Evidence:
-    """The windows where theirs is another pane of ours than the one that ours publishes."""
+    """Return the windows where the live values are those of another pane than the published one."""
     if not case.rows["has_panes"].any():
         return first_position()
-    of_panes = [explained_by(case, _is_pane(case, pane), _Text(case, pane)) for pane in PANES_KEPT]
-    return first_position(*of_panes, _firings(case))
+    matches = [explained_by(case, _is_pane(case, pane), _PaneText(case, pane)) for pane in PANES_KEPT]
+    return first_position(*matches, _match_firings(case))
 
 
 def _is_pane(case: UnexplainedWindows, pane: str) -> Mask:
-    there = _exists(case, pane)
+    exists = _has_records(case, pane)
     rows = case.rows
-    both = (rows["is_theirs"] & rows["has_panes"] & (rows["copies"] == 1)).to_numpy() & there
-    neither = (~rows["is_theirs"] & rows["has_panes"]).to_numpy() & ~there
+    both = (rows["is_theirs"] & rows["has_panes"] & (rows["copies"] == 1)).to_numpy() & exists
+    neither = (~rows["is_theirs"] & rows["has_panes"]).to_numpy() & ~exists
     return np.asarray((both & case.pairs.all_equal(pane)) | neither)
 
 
-def _exists(case: UnexplainedWindows, pane: str) -> Mask:
-    """Whether the pane had a record: the aggregates over none are null, and a count of them is never 0."""
+def _has_records(case: UnexplainedWindows, pane: str) -> Mask:
+    """Return where the pane has records; without records, all its aggregates are null, counts included."""
     names = [f"{pane}__{name}" for name in case.pairs.counting or case.pairs.shape.aggregates]
     return np.asarray(case.rows[names].notna().any(axis=1).to_numpy())
 
 
-class _Text:
-    """Which pane, and how many records came after it: of this key where a count says so, else of the window."""
+class _PaneText:
+    """Evidence for a pane: its name, and the number of later records of the key, or else of the whole window."""
 
     def __init__(self, case: UnexplainedWindows, pane: str) -> None:
         self._case, self._pane = case, pane
         counts = {name: case.pairs.numbers(name) for name in PANES_KEPT}
-        self._counts = {name: each for name, each in counts.items() if each is not None}
+        self._counts = {name: count for name, count in counts.items() if count is not None}
         totals = case.ours.metrics.groupby(["start_ms", "end_ms"])[["late", "dropped"]].sum()
         self._totals = totals.to_dict("index")
 
-    def __call__(self, place: int) -> str:
-        said = _PANES[self._pane]
-        if not self._case.rows["is_theirs"].to_numpy()[place]:
-            said = f"theirs lacks the window, and our {self._pane} pane has no record"
-        late, dropped, whose = self._late(place)
-        return f"{said}; {record_count_text(late)} came late and {record_count_text(dropped)} too late{whose}"
+    def __call__(self, number: int) -> str:
+        match = _PANES[self._pane]
+        if not self._case.rows["is_theirs"].to_numpy()[number]:
+            match = f"the live system lacks the window, and the {self._pane} pane has no records"
+        late, dropped, scope = self._count_later(number)
+        return f"{match}; {record_count_text(late)} late and {record_count_text(dropped)} dropped{scope}"
 
-    def _late(self, place: int) -> tuple[float, float, str]:
+    def _count_later(self, number: int) -> tuple[float, float, str]:
         if self._counts:
-            first, live, final = (self._counts[name][place] for name in PANES_KEPT)
+            first, live, final = (self._counts[name][number] for name in PANES_KEPT)
             return live - first, final - live, ""
-        row = self._case.rows.iloc[place]
-        found = self._totals.get((row["start_ms"], row["end_ms"]), {"late": 0, "dropped": 0})
-        return float(found["late"]), float(found["dropped"]), " for the window, of any key"
+        row = self._case.rows.iloc[number]
+        total = self._totals.get((row["start_ms"], row["end_ms"]), {"late": 0, "dropped": 0})
+        return float(total["late"]), float(total["dropped"]), " in the window, over all keys"
 
 
-def _firings(case: UnexplainedWindows) -> Evidence:
-    """Where every pane was kept, theirs may be one between the first and the last."""
+def _match_firings(case: UnexplainedWindows) -> Evidence:
+    """Return the windows whose live values are those of a single firing, if all panes are kept."""
     shape, firings = case.pairs.shape, case.ours.firings
     if firings.empty or "pane_index" not in firings:
         return first_position()
     rows = case.rows[[*shape.places, RUN, *(f"theirs__{name}" for name in shape.aggregates)]]
-    found = rows.assign(place=np.arange(len(rows))).merge(firings, on=[*shape.places, RUN])
-    is_same = np.ones(len(found), dtype=bool)
+    joined = rows.assign(number=np.arange(len(rows))).merge(firings, on=[*shape.places, RUN])
+    is_equal = np.ones(len(joined), dtype=bool)
     for name in shape.aggregates:
-        is_same &= equal_mask(found[f"theirs__{name}"], found[f"firing__{name}"], is_number=shape.is_number(name))
-    matched = found[is_same].drop_duplicates("place").set_index("place")["pane_index"]
-    mask = np.isin(np.arange(len(rows)), matched.index) & case.rows["is_theirs"].to_numpy()
-    return explained_by(case, mask, lambda place: _firing_text(matched, place))
+        live, firing = joined[f"theirs__{name}"], joined[f"firing__{name}"]
+        is_equal &= equal_mask(live, firing, is_number=shape.is_number(name))
+    panes = joined[is_equal].drop_duplicates("number").set_index("number")["pane_index"]
+    mask = np.isin(np.arange(len(rows)), panes.index) & case.rows["is_theirs"].to_numpy()
+    return explained_by(case, mask, lambda number: _firing_text(int(panes[number])))
 
 
-def _firing_text(matched: pd.Series, place: int) -> str:
-    return f"theirs is our pane {int(matched[place])}: the window fired again for late records after it"
+def _firing_text(pane_index: int) -> str:
+    return f"the live system has pane {pane_index}: the window fired again later for late records"
 
 
 LEAST_ALIKE, SHARE_ALIKE, LEAST_OF_ALL, SHARE_OF_ALL = 3, 0.5, 10, 0.9
 
 
 def code_rule(case: UnexplainedWindows) -> Evidence:
-    """The windows of the same records where every aggregate that differs does so systematically."""
+    """Return the windows with the same records where each different aggregate differs systematically."""
     same = _same_records(case)
-    reasons = {name: _reasons(case, name, same) for name in case.pairs.shape.aggregates}
+    reasons = {name: _find_reasons(case, name, same) for name in case.pairs.shape.aggregates}
     explained, differing = same.copy(), np.zeros(len(same), dtype=bool)
-    for name, found in reasons.items():
+    for name, reasons_of_rows in reasons.items():
         differs = ~case.pairs.equal(name)
         differing |= differs
-        explained &= ~differs | np.array([reason is not None for reason in found], dtype=bool)
+        explained &= ~differs | np.array([reason is not None for reason in reasons_of_rows], dtype=bool)
 
-    def text(place: int) -> str:
-        said = [found[place] for name, found in reasons.items() if not case.pairs.equal(name)[place]]
-        return "the same records; " + "; ".join(each for each in said if each)
+    def text(number: int) -> str:
+        texts = [of_rows[number] for name, of_rows in reasons.items() if not case.pairs.equal(name)[number]]
+        return "same records; " + "; ".join(reason for reason in texts if reason)
 
     return explained_by(case, explained & differing, text) if same.any() else first_position()
 
 
 def _same_records(case: UnexplainedWindows) -> Mask:
-    """Where both count the same; where nothing counts, where another aggregate is equal."""
+    """Return where both record counts are equal; without record counts, where another aggregate is equal."""
     pairs, rows = case.pairs, case.rows
     both = (rows["is_ours"] & rows["is_theirs"]).to_numpy()
     if pairs.counting:
@@ -201,57 +207,58 @@ def _same_records(case: UnexplainedWindows) -> Mask:
     return np.asarray(both & np.any([pairs.equal(name) for name in pairs.shape.aggregates], axis=0))
 
 
-def _reasons(case: UnexplainedWindows, name: str, same: Mask) -> list[str | None]:
-    """Why an aggregate differs, by row; None where there is no reason."""
-    found: list[str | None] = [None] * len(same)
+def _find_reasons(case: UnexplainedWindows, name: str, same: Mask) -> list[str | None]:
+    """Return the reason why an aggregate differs by row; None without a reason."""
+    reasons: list[str | None] = [None] * len(same)
     differs = same & ~case.pairs.equal(name)
-    _fill(found, differs, _redefined(case, name))
+    _fill(reasons, differs, _definition_changes(case, name))
     if case.pairs.shape.is_number(name):
         ours, theirs = (case.rows[f"{side}__{name}"].to_numpy(dtype=float) for side in ("ours", "theirs"))
         with np.errstate(divide="ignore", invalid="ignore"):
-            _fill_alike(found, differs, theirs / ours, f"{name} is {{}} times ours")
-        _fill_alike(found, differs, theirs - ours, f"{name} is ours plus {{}}")
+            _fill_repeated(reasons, differs, theirs / ours, f"{name} is {{}} times the backstream value")
+        _fill_repeated(reasons, differs, theirs - ours, f"{name} is the backstream value plus {{}}")
     count, possible = int(differs.sum()), int(same.sum())
     if count >= LEAST_OF_ALL and count >= SHARE_OF_ALL * possible:
-        said = f"{name} differs in {count:,} of {possible:,} windows of the same count"
-        _fill(found, differs, [said] * len(same))
-    return found
+        reason = f"{name} differs in {count:,} of {possible:,} windows with the same count"
+        _fill(reasons, differs, [reason] * len(same))
+    return reasons
 
 
-def _fill(found: list[str | None], mask: Mask, said: list[str | None] | list[str]) -> None:
-    for place in np.flatnonzero(mask):
-        found[place] = found[place] or said[place]
+def _fill(reasons: list[str | None], mask: Mask, new: list[str | None] | list[str]) -> None:
+    """Set the reason of the rows of a mask that have none."""
+    for number in np.flatnonzero(mask):
+        reasons[number] = reasons[number] or new[number]
 
 
-def _fill_alike(found: list[str | None], differs: Mask, values: np.ndarray, said: str) -> None:
-    """Rows whose value is one that many have, within the tolerance."""
-    places = np.flatnonzero(differs & np.isfinite(values))
-    places = places[np.argsort(values[places], kind="stable")]
-    begin = 0
-    for end in range(1, len(places) + 1):
-        is_last = end == len(places)
-        if is_last or abs(values[places[end]] - values[places[begin]]) > _width(values[places[begin]]):
-            alike = places[begin:end]
-            if len(alike) >= max(LEAST_ALIKE, SHARE_ALIKE * differs.sum()):
-                text = f"{said.format(f'{values[alike[0]]:.9g}')} in {len(alike):,} windows"
-                for place in alike:
-                    found[place] = found[place] or text
-            begin = end
+def _fill_repeated(reasons: list[str | None], differs: Mask, values: np.ndarray, text: str) -> None:
+    """Set the reason of the rows whose value occurs in many rows, within the tolerance."""
+    numbers = np.flatnonzero(differs & np.isfinite(values))
+    numbers = numbers[np.argsort(values[numbers], kind="stable")]
+    start = 0
+    for end in range(1, len(numbers) + 1):
+        is_last = end == len(numbers)
+        if is_last or abs(values[numbers[end]] - values[numbers[start]]) > _group_width(values[numbers[start]]):
+            group = numbers[start:end]
+            if len(group) >= max(LEAST_ALIKE, SHARE_ALIKE * differs.sum()):
+                reason = f"{text.format(f'{values[group[0]]:.9g}')} in {len(group):,} windows"
+                for number in group:
+                    reasons[number] = reasons[number] or reason
+            start = end
 
 
-def _width(value: float) -> float:
+def _group_width(value: float) -> float:
     return 100 * TOLERANCE * max(abs(value), TOLERANCE)
 
 
-def _redefined(case: UnexplainedWindows, name: str) -> list[str | None]:
-    """What the definition says otherwise now than when the run of a window was planned."""
-    said = {run_id: _change(case, plan, name) for run_id, plan in case.ours.plans.items()}
-    return [said.get(run_id) if isinstance(run_id, str) else None for run_id in case.rows[RUN]]
+def _definition_changes(case: UnexplainedWindows, name: str) -> list[str | None]:
+    """Return, by row, the change of an aggregate in the definition after the run was planned."""
+    changes = {run_id: _definition_change(case, plan, name) for run_id, plan in case.ours.plans.items()}
+    return [changes.get(run_id) if isinstance(run_id, str) else None for run_id in case.rows[RUN]]
 
 
-def _change(case: UnexplainedWindows, plan: Plan | None, name: str) -> str | None:
+def _definition_change(case: UnexplainedWindows, plan: Plan | None, name: str) -> str | None:
     if plan is None:
         return None
-    was: Mapping[str, str] = plan.definition.get("aggregates", {})
-    changed = describe_differences({name: was.get(name)}, {name: case.definition.aggregates.get(name)})
-    return f"the definition says otherwise since run {plan.run_id}: {changed[0]}" if changed else None
+    planned: Mapping[str, str] = plan.definition.get("aggregates", {})
+    changes = describe_differences({name: planned.get(name)}, {name: case.definition.aggregates.get(name)})
+    return f"the definition changed after run {plan.run_id}: {changes[0]}" if changes else None

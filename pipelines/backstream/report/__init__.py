@@ -1,1 +1,1 @@
-"""The run report: data in, one self-contained page out. No script, no external reference."""
+"""Run report: one self-contained HTML page, a Markdown summary, or JSON."""

@@ -1,9 +1,9 @@
-"""The charts of a run report: each twice, for a wide screen and for a phone."""
+"""Lay out the charts of a run report. Each chart has a wide version and a narrow one for phones."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
@@ -11,7 +11,7 @@ from markupsafe import Markup
 from backstream.definition.model import Definition
 from backstream.report import bar_charts, completeness_map, delay_histogram, figures, svg
 from backstream.report.formatting import count_of
-from backstream.report.run_context import RunContext
+from backstream.report.run_context import RunContext, largest_changes
 from backstream.runs.plan import Mode, Plan
 from backstream.text import share_text
 
@@ -19,130 +19,167 @@ _DAY_GRID = svg.Frame(left=46, top=6, width=348, height=216)
 _WIDE_HEIGHT, _NARROW_HEIGHT = 230, 200
 _WIDE_WIDTH, _NARROW_WIDTH = 1_080, 292
 _WIDE_ROOM, _NARROW_ROOM = 112, 31
-_STRIP_WIDE_ROOM, _STRIP_NARROW_ROOM = 372, 62  # a year of days where there is room
+_STRIP_WIDE_ROOM, _STRIP_NARROW_ROOM = 372, 62  # The wide strip holds a year of days.
 _STRIP_HEIGHT, _STRIP_ROW, _LETTER = 108, 22, 6.6
 
 
 @dataclass(frozen=True, slots=True)
 class ResponsiveChart:
-    """A chart twice: one is shown where there is room, the other on a phone."""
+    """A chart in two widths; `bar_spans` is the time span of one bar in each."""
 
     wide: Markup
     narrow: Markup
+    bar_spans: tuple[str, str] = ("", "")
 
 
-def window_charts(plan: Plan, definition: Definition, frame: pd.DataFrame | None) -> dict[str, Any]:
-    """The charts over the windows; empty without any."""
+@dataclass(frozen=True, slots=True)
+class DayGrid:
+    """Heat map of one source partition by day and hour, with the number of its events."""
+
+    source_partition: str
+    delivery: str
+    chart: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class LateFigure:
+    """Chart of late and dropped events, its limit lines, and the limits above its scale."""
+
+    chart: ResponsiveChart
+    lines: tuple[svg.Line, ...]
+    beyond: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeFigure:
+    """Chart of events over time, and the names of the stacked parts that occur."""
+
+    chart: ResponsiveChart
+    parts: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DelayFigure:
+    """Histogram of the arrival delay, its marks, and its quantiles as texts."""
+
+    chart: ResponsiveChart
+    marks: tuple[svg.Line, ...]
+    quantiles: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCharts:
+    """Charts of the windows of a run: either `day_grids` or one `strip` shows their completeness."""
+
+    day_grids: Sequence[DayGrid] = ()
+    strip: ResponsiveChart | None = None
+    levels: Sequence[tuple[str, str]] = ()
+    gaps: Sequence[completeness_map.Gap] = ()
+    late: LateFigure | None = None
+    volume: VolumeFigure | None = None
+
+
+def window_charts(plan: Plan, definition: Definition, frame: pd.DataFrame | None) -> WindowCharts:
+    """Return the charts of the windows; all are empty without windows."""
     if frame is None or frame.empty:
-        return {
-            "day_grids": (),
-            "strip": None,
-            "levels": (),
-            "gaps": [],
-            "late": None,
-            "late_drawn": None,
-            "volume": None,
-        }
+        return WindowCharts()
     shown = completeness_map.ChartRange(plan.range, definition.unit_ms)
     grids = completeness_map.day_hour_grid(frame, shown)
-    strips = None if grids else _strips(frame, shown)
-    late = [
-        bar_charts.late_chart(frame, plan.range, definition.unit_ms, definition.quality.late_ratio, room)
-        for room in (_WIDE_ROOM, _NARROW_ROOM)
-    ]
-    return {
-        "day_grids": [
-            (name, came, svg.heat_map(grid, _DAY_GRID))
-            for (name, came), grid in zip(figures.delivery_texts(frame).items(), grids, strict=bool(grids))
+    strips = None if grids else _strip_grids(frame, shown)
+    return WindowCharts(
+        day_grids=[
+            DayGrid(name, delivery, svg.heat_map(grid, _DAY_GRID))
+            for (name, delivery), grid in zip(figures.delivery_texts(frame).items(), grids, strict=bool(grids))
         ],
-        "strip": _drawn_strips(strips) if strips else None,
-        "levels": completeness_map.legend_levels(grids or strips or ()),
-        "gaps": completeness_map.find_gaps(frame),
-        "late": late[0],
-        "late_bars": [each.bar_words for each in late if each],
-        "late_drawn": _drawn_bars(*(each.chart if each else None for each in late)),
-        **_volume(plan, definition, frame),
-    }
+        strip=_draw_strips(strips) if strips else None,
+        levels=completeness_map.legend_levels(grids or strips or ()),
+        gaps=completeness_map.find_gaps(frame),
+        late=_late_figure(plan, definition, frame),
+        volume=_volume_figure(plan, definition, frame),
+    )
 
 
-def _volume(plan: Plan, definition: Definition, frame: pd.DataFrame) -> dict[str, Any]:
-    """Events over time; the same number of bars as the chart of late ones, so that both can be read together."""
+def _late_figure(plan: Plan, definition: Definition, frame: pd.DataFrame) -> LateFigure | None:
+    limits = definition.quality.late_ratio
+    wide, narrow = (
+        bar_charts.late_chart(frame, plan.range, definition.unit_ms, limits, room)
+        for room in (_WIDE_ROOM, _NARROW_ROOM)
+    )
+    if wide is None or narrow is None:
+        return None
+    chart = _draw_bars(wide.chart, narrow.chart, (wide.bar_words, narrow.bar_words))
+    return LateFigure(chart, wide.chart.lines, wide.beyond)
+
+
+def _volume_figure(plan: Plan, definition: Definition, frame: pd.DataFrame) -> VolumeFigure | None:
+    """Return the chart of events; it has as many bars as the chart of late events, to compare both."""
     wide, narrow = (
         bar_charts.volume_chart(frame, plan.range, definition.unit_ms, room) for room in (_WIDE_ROOM, _NARROW_ROOM)
     )
     if wide is None or narrow is None:
-        return {"volume": None}
-    return {
-        "volume": _drawn_bars(wide.chart, narrow.chart),
-        "volume_bars": [wide.bar_words, narrow.bar_words],
-        "volume_parts": wide.parts,
-    }
+        return None
+    chart = _draw_bars(wide.chart, narrow.chart, (wide.bar_words, narrow.bar_words))
+    return VolumeFigure(chart, wide.parts)
 
 
-def delay_charts(plan: Plan, known: RunContext, definition: Definition) -> dict[str, Any]:
-    """How long records took to arrive; empty where that is not known."""
-    if known.delays is None:
-        return {"delay_drawn": None}
-    chart = delay_histogram.delay_chart(known.delays, definition if plan.mode is Mode.REPLAY else None)
-    return {
-        "delay_drawn": _drawn_bars(chart, replace(chart, x=_thinned(chart.x))),
-        "delay_marks": chart.marks,
-        "delay_quantiles": delay_histogram.quantile_texts(known.delays),
-    }
+def delay_figure(plan: Plan, context: RunContext, definition: Definition) -> DelayFigure | None:
+    """Return the histogram of the arrival delay; None when the delays are unknown."""
+    if context.delays is None:
+        return None
+    chart = delay_histogram.delay_chart(context.delays, definition if plan.mode is Mode.REPLAY else None)
+    narrow = replace(chart, x=_with_fewer_ticks(chart.x))
+    return DelayFigure(_draw_bars(chart, narrow), chart.marks, delay_histogram.quantile_texts(context.delays))
 
 
-def change_bars(known: RunContext) -> dict[str, list[Markup]]:
-    """A bar per largest change of each aggregate, all of one aggregate on one scale."""
-    changes = known.changes.aggregates if known.changes else ()
-    return {
-        each.name: [svg.difference_bar(size, max(sizes)) for size in sizes_signed]
-        for each in changes
-        for sizes_signed in [[row["difference"] or 0.0 for row in each.largest]]
-        for sizes in [[abs(size) for size in sizes_signed] or [0.0]]
-    }
+def change_bars(context: RunContext) -> dict[str, list[Markup]]:
+    """Return a bar for each largest change by aggregate; the bars of an aggregate share one scale."""
+    aggregates = context.changes.totals.aggregates if context.changes else {}
+    bars = {}
+    for name, change in aggregates.items():
+        differences = [row["difference"] or 0.0 for row in largest_changes(change)]
+        largest = max(map(abs, differences), default=0.0)
+        bars[name] = [svg.difference_bar(difference, largest) for difference in differences]
+    return bars
 
 
-def _thinned(axis: svg.Axis) -> svg.Axis:
-    """Every third label: on a phone there is room for no more."""
+def fate_bar(accounting: figures.RecordAccounting) -> Markup | None:
+    """Return all records as one bar divided by fate; None without records."""
+    whole = accounting.total.total
+    parts = [
+        (f"fate-{fate}", count / whole, f"{count_of(count, 'record')} {name}: {share_text(count, whole)}")
+        for fate, count, name in figures.fate_shares(accounting.total)
+    ]
+    return svg.share_bar(parts, "Fates of all records") if parts else None
+
+
+def _with_fewer_ticks(axis: svg.Axis) -> svg.Axis:
+    """Return the axis with every third label, because a phone has no room for more."""
     return replace(axis, ticks=axis.ticks[::3])
 
 
-def _strips(frame: pd.DataFrame, shown: completeness_map.ChartRange) -> tuple[svg.HeatGrid, svg.HeatGrid] | None:
+def _strip_grids(
+    frame: pd.DataFrame, shown: completeness_map.ChartRange
+) -> tuple[svg.HeatGrid, svg.HeatGrid] | None:
     wide, narrow = (
         completeness_map.time_grid(frame, shown, room) for room in (_STRIP_WIDE_ROOM, _STRIP_NARROW_ROOM)
     )
     return (wide, narrow) if wide and narrow else None
 
 
-def _drawn_strips(strips: tuple[svg.HeatGrid, svg.HeatGrid]) -> ResponsiveChart:
-    """Rows high enough for the title of their axis, and to the left as much as the names need."""
-    rows = strips[0].rows
-    height = max(_STRIP_ROW * rows, _STRIP_HEIGHT)
-    left = 34 + _LETTER * max(len(label) for _, label in strips[0].y.ticks)
+def _draw_strips(strips: tuple[svg.HeatGrid, svg.HeatGrid]) -> ResponsiveChart:
+    """Draw strips high enough for the axis title, with a left margin for the names of the rows."""
+    wide, narrow = strips
+    height = max(_STRIP_ROW * wide.rows, _STRIP_HEIGHT)
+    left = 34 + _LETTER * max(len(label) for _, label in wide.y.ticks)
     return ResponsiveChart(
-        svg.heat_map(strips[0], svg.Frame(left, 6, _WIDE_WIDTH + 58 - left, height)),
-        svg.heat_map(strips[1], svg.Frame(left, 6, _NARROW_WIDTH + 58 - left, height)),
+        svg.heat_map(wide, svg.Frame(left, 6, _WIDE_WIDTH + 58 - left, height)),
+        svg.heat_map(narrow, svg.Frame(left, 6, _NARROW_WIDTH + 58 - left, height)),
     )
 
 
-def _drawn_bars(wide: svg.BarChart | None, narrow: svg.BarChart | None) -> ResponsiveChart | None:
-    if wide is None or narrow is None:
-        return None
+def _draw_bars(wide: svg.BarChart, narrow: svg.BarChart, bar_spans: tuple[str, str] = ("", "")) -> ResponsiveChart:
     return ResponsiveChart(
         svg.bar_chart(wide, svg.Frame(58, 14, _WIDE_WIDTH, _WIDE_HEIGHT)),
         svg.bar_chart(narrow, svg.Frame(58, 14, _NARROW_WIDTH, _NARROW_HEIGHT)),
+        bar_spans,
     )
-
-
-def fate_bar(found: figures.RecordAccounting) -> Markup | None:
-    """All records read as one bar of their fates; None when none was read."""
-    whole = found.total.total
-    parts = [
-        (
-            f"fate-{fate}",
-            count / whole,
-            f"{count_of(count, 'record')} {name}: {share_text(count, whole)}",
-        )
-        for fate, count, name in figures.fate_shares(found.total)
-    ]
-    return svg.share_bar(parts, "Fates of all records read") if parts else None

@@ -1,4 +1,4 @@
-"""Which windows came: heat maps of source partition x time, and the gaps in words."""
+"""Draw window completeness as heat maps by source partition and time, and find gaps."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from backstream.report.svg import Axis, HeatCell, HeatGrid
 
 LEVELS = (
     ("c5", "complete", 0.995),
-    ("c4", "90 % and more", 0.9),
+    ("c4", "90 % or more", 0.9),
     ("c3", "75 to 90 %", 0.75),
     ("c2", "50 to 75 %", 0.5),
     ("c1", "below 50 %", 0.0),
 )
-"""CSS class, name and least share of each level of completeness; two more stand beside the scale."""
-MISSING = ("c0", "no event")
+"""CSS class, name, and minimum of each level of completeness; `MISSING` and `SURPLUS` are extra levels."""
+MISSING = ("c0", "no events")
 SURPLUS = ("cx", "more than expected")
 
-_MOST_CELLS = 6_000
-_MOST_GRIDS = 9
-_LEAST_DAYS, _MOST_DAYS = 3, 62
-_MOST_ROWS = 40
+_MAX_CELLS = 6_000
+_MAX_GRIDS = 9
+_MIN_DAYS, _MAX_DAYS = 3, 62
+_MAX_ROWS = 40
 _LABEL_LENGTH, _NAME_LENGTH = 16, 60
 _SURPLUS_FROM = 1.005
 _COUNTS = ["windows", "present", "expected_events", "events", "late", "dropped"]
@@ -37,7 +37,7 @@ _COUNTS = ["windows", "present", "expected_events", "events", "late", "dropped"]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Expected windows of one source partition without any event, one after the other."""
+    """Consecutive expected windows of one source partition without events."""
 
     source_partition: str
     since_ms: int
@@ -48,20 +48,20 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class ChartRange:
-    """What the heat maps are about: the range and the grid of its windows."""
+    """Range of a chart and the distance of its window starts."""
 
     span: Interval
     unit_ms: int
 
 
 def day_hour_grid(frame: pd.DataFrame, shown: ChartRange) -> tuple[HeatGrid, ...]:
-    """One grid per source partition, a column per day; none where that would be too few or too many cells."""
+    """Return a grid per source partition with a column per day; empty for too few or too many cells."""
     row_ms = max(shown.unit_ms, HOUR_MS)
     days = _whole_days(shown.span)
     columns, rows = bucket_count(days, DAY_MS), DAY_MS // row_ms
     partitions = sorted(frame["source_partition"].unique())
-    is_fit = DAY_MS % row_ms == 0 and rows > 1 and _LEAST_DAYS <= columns <= _MOST_DAYS
-    if not is_fit or len(partitions) > _MOST_GRIDS or columns * rows * len(partitions) > _MOST_CELLS:
+    is_fit = DAY_MS % row_ms == 0 and rows > 1 and _MIN_DAYS <= columns <= _MAX_DAYS
+    if not is_fit or len(partitions) > _MAX_GRIDS or columns * rows * len(partitions) > _MAX_CELLS:
         return ()
     cells = _cells(frame, days.start_ms, row_ms, shown.unit_ms)
     x = Axis("day (UTC)", time_ticks(days, DAY_MS, 6))
@@ -74,7 +74,8 @@ def day_hour_grid(frame: pd.DataFrame, shown: ChartRange) -> tuple[HeatGrid, ...
             x=x,
             y=y,
             cells=tuple(
-                HeatCell(at // rows, at % rows, level, title) for at, level, title in cells.get(partition, ())
+                HeatCell(bucket // rows, bucket % rows, level, title)
+                for bucket, level, title in cells.get(partition, ())
             ),
         )
         for partition in partitions
@@ -82,11 +83,14 @@ def day_hour_grid(frame: pd.DataFrame, shown: ChartRange) -> tuple[HeatGrid, ...
 
 
 def time_grid(frame: pd.DataFrame, shown: ChartRange, room: int) -> HeatGrid | None:
-    """One grid, a row per source partition, in at most `room` columns; the least complete rows if too many."""
+    """Return a grid with a row per source partition and at most `room` columns.
+
+    If there are too many source partitions, only the least complete ones are shown.
+    """
     if frame.empty:
         return None
     partitions = _least_complete(frame)
-    bucket_ms = axis_step_ms(shown.span, shown.unit_ms, min(room, _MOST_CELLS // len(partitions)))
+    bucket_ms = axis_step_ms(shown.span, shown.unit_ms, min(room, _MAX_CELLS // len(partitions)))
     cells = _cells(frame, shown.span.start_ms, bucket_ms, shown.unit_ms)
     steps = "" if bucket_ms == shown.unit_ms else f", in steps of {duration_words(bucket_ms)}"
     ticks = tuple((row + 0.5, _shortened(name, _LABEL_LENGTH)) for row, name in enumerate(partitions))
@@ -94,27 +98,27 @@ def time_grid(frame: pd.DataFrame, shown: ChartRange, room: int) -> HeatGrid | N
         label="Completeness by source partition and time",
         columns=bucket_count(shown.span, bucket_ms),
         rows=len(partitions),
-        x=Axis(f"window start (UTC){steps}", time_ticks(shown.span, bucket_ms, 12 if room > _MOST_DAYS else 4)),
+        x=Axis(f"window start (UTC){steps}", time_ticks(shown.span, bucket_ms, 12 if room > _MAX_DAYS else 4)),
         y=Axis("source partition", ticks),
         cells=tuple(
-            HeatCell(at, row, level, title)
+            HeatCell(bucket, row, level, title)
             for row, name in enumerate(partitions)
-            for at, level, title in cells.get(name, ())
+            for bucket, level, title in cells.get(name, ())
         ),
     )
 
 
 def legend_levels(grids: tuple[HeatGrid, ...]) -> tuple[tuple[str, str], ...]:
-    """CSS class and name of the levels for the legend: the whole scale, and what else occurs."""
+    """Return CSS class and name of the levels for the legend; `SURPLUS` only if it occurs."""
     used = {cell.level for grid in grids for cell in grid.cells}
     scale = tuple((style, name) for style, name, _ in LEVELS)
     return (*scale, MISSING, *((SURPLUS,) if SURPLUS[0] in used else ()))
 
 
 def find_gaps(frame: pd.DataFrame) -> list[Gap]:
-    """Runs of expected windows without events, the longest first.
+    """Return the gaps, longest first.
 
-    Windows that nobody expected do not end a run: a night without flights belongs to the gap around it.
+    A window that is not expected does not end a gap: a night without flights belongs to the gap around it.
     """
     expected = frame[frame["is_expected"]].sort_values(["source_partition", "window_start"])
     is_missing = ~expected["is_present"]
@@ -129,32 +133,32 @@ def find_gaps(frame: pd.DataFrame) -> list[Gap]:
     names = by_run.index.get_level_values("source_partition")
     since_ms, until_ms = _all_ms(by_run["since"]), _all_ms(by_run["until"])
     columns = [column.to_numpy() for column in (since_ms, until_ms, by_run["windows"], by_run["expected_events"])]
-    # There may be one for every second window, and few are shown.
+    # Sort the columns first: there can be a gap for every second window, and the page shows few.
     order = np.lexsort((columns[0], -columns[3], -columns[2]))
     values = (column[order].tolist() for column in columns)
-    return [Gap(str(name), *of_gap) for name, *of_gap in zip(names[order], *values, strict=True)]
+    return [Gap(str(name), *numbers) for name, *numbers in zip(names[order], *values, strict=True)]
 
 
 def _cells(
     frame: pd.DataFrame, start_ms: int, bucket_ms: int, unit_ms: int
 ) -> dict[Hashable, list[tuple[int, str, str]]]:
-    """Per source partition: bucket, level and title of the buckets where anything was expected or came."""
+    """Return bucket, level, and title of buckets with expected windows or events, by source partition."""
     starts_ms = frame["window_start"].astype("int64")
-    counted_frame = frame[["source_partition", "expected_events", "events", "late", "dropped"]].assign(
+    counts = frame[["source_partition", "expected_events", "events", "late", "dropped"]].assign(
         bucket=(starts_ms - start_ms) // bucket_ms,
         windows=frame["is_expected"].astype("int64"),
         present=(frame["is_expected"] & frame["is_present"]).astype("int64"),
     )
-    is_inside = frame["in_range"] & (counted_frame["bucket"] >= 0)
-    sums = counted_frame[is_inside].groupby(["source_partition", "bucket"], as_index=False)[_COUNTS].sum()
+    is_inside = frame["in_range"] & (counts["bucket"] >= 0)
+    sums = counts[is_inside].groupby(["source_partition", "bucket"], as_index=False)[_COUNTS].sum()
     is_count_known = bool(frame["is_count_known"].any())
-    found: dict[Hashable, list[tuple[int, str, str]]] = {}
+    cells: dict[Hashable, list[tuple[int, str, str]]] = {}
     for row in sums.to_dict("records"):
         if row["windows"] or row["events"]:
             title = _title(row, start_ms + int(row["bucket"]) * bucket_ms, is_count_known, bucket_ms > unit_ms)
             cell = (int(row["bucket"]), _level(row, is_count_known), title)
-            found.setdefault(row["source_partition"], []).append(cell)
-    return found
+            cells.setdefault(row["source_partition"], []).append(cell)
+    return cells
 
 
 def _level(row: dict[Hashable, Any], is_count_known: bool) -> str:
@@ -166,11 +170,11 @@ def _level(row: dict[Hashable, Any], is_count_known: bool) -> str:
     share = row[part] / row[whole]
     if share > _SURPLUS_FROM:
         return SURPLUS[0]
-    return next(style for style, _, least in LEVELS if share >= least)
+    return next(style for style, _, minimum in LEVELS if share >= minimum)
 
 
 def _title(row: dict[Hashable, Any], at_ms: int, is_count_known: bool, is_several: bool) -> str:
-    """`JFK, 2013-02-08 21:00 UTC: 5 of 19 expected events, 1 late`."""
+    """Return the title of a bucket: `JFK, 2013-02-08 21:00 UTC: 5 of 19 expected events, 1 late`."""
     events = (
         f"{count_text(row['events'])} of {count_of(row['expected_events'], 'expected event')}"
         if is_count_known and row["windows"]
@@ -186,11 +190,11 @@ def _title(row: dict[Hashable, Any], at_ms: int, is_count_known: bool, is_severa
 
 
 def _least_complete(frame: pd.DataFrame) -> list[str]:
-    """Names of the rows to show, in order of name; the least complete ones if there are too many."""
+    """Return the names of the least complete source partitions, in order of name."""
     means = frame[frame["is_expected"]].groupby("source_partition")["completeness"].mean()
     others = sorted(set(frame["source_partition"]) - set(means.index))
     ranked = [str(name) for name in means.sort_values(kind="stable").index] + others
-    return sorted(ranked[:_MOST_ROWS])
+    return sorted(ranked[:_MAX_ROWS])
 
 
 def _whole_days(span: Interval) -> Interval:
@@ -212,6 +216,6 @@ def _all_ms(instants: pd.Series[pd.Timestamp]) -> pd.Series[int]:
 
 
 def range_words(span: Interval) -> str:
-    """`1 Feb 2013 to 28 Feb 2013`: first and last UTC day of a range."""
+    """Return the first and the last UTC day of a range: `1 Feb 2013 to 28 Feb 2013`."""
     first, last = day_text(span.start_ms), day_text(span.end_ms - 1)
     return first if first == last else f"{first} to {last}"

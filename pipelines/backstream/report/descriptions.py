@@ -1,4 +1,4 @@
-"""What was asked for, in sentences: mode, watermark, lateness, fidelity, publication."""
+"""Describe the settings, the trigger, and the outcome of a run in short sentences."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from backstream.runs.plan import Fidelity, Mode, Plan
 from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Publication, Verdict
 
 _MODES = {
-    Mode.RECOMPUTE: "recompute: only event time counts, so nothing is late",
-    Mode.REPLAY: "replay: records are taken in the order in which they arrived, late ones are late again",
+    Mode.RECOMPUTE: "recompute: uses event time only, so no record is late",
+    Mode.REPLAY: "replay: processes records in arrival order, so late records are late again",
 }
 _FIDELITY = {
-    Fidelity.RECORDED: "recorded: arrival times and their order come from the record",
-    Fidelity.MODELLED: "modelled: arrival times come from the record, ties were broken by rule",
-    Fidelity.ASSUMED: "assumed: no arrival time was recorded, so only a recompute is possible",
+    Fidelity.RECORDED: "recorded: the source has arrival times and their order",
+    Fidelity.MODELLED: "modelled: the source has arrival times, a rule orders equal times",
+    Fidelity.ASSUMED: "assumed: the source has no arrival times, so only a recompute is possible",
 }
 _PUBLISHED = {
-    "first": "first: what each window held when it fired on time",
-    "live": "live: what the stream itself had published in the end",
-    "final": "final: all events of each window, however late",
+    "first": "first: the result of the on-time firing of each window",
+    "live": "live: the last result that the stream published",
+    "final": "final: the result of all events of each window, late and dropped ones included",
 }
 
 
 def describe_settings(plan: Plan, definition: Definition) -> tuple[tuple[str, str], ...]:
-    """The settings of a run, as name and sentence."""
+    """Return the settings of a run as pairs of name and description."""
     rows = [
         ("Mode", _MODES[plan.mode]),
         ("Arrival order", _FIDELITY[plan.fidelity]),
@@ -38,143 +38,143 @@ def describe_settings(plan: Plan, definition: Definition) -> tuple[tuple[str, st
     if plan.mode is Mode.REPLAY:
         rows[1:1] = [
             ("Watermark", watermark_text(definition.watermark)),
-            ("Allowed lateness", _lateness(definition)),
+            ("Allowed lateness", _lateness_text(definition)),
         ]
     if plan.local_days:
-        rows.insert(0, ("Asked for", plan.local_days.describe))
+        rows.insert(0, ("Requested range", plan.local_days.describe))
     return (
         *rows,
-        *_departures(plan),
-        *((f"Input files: {label.lower()}", told) for label, told in describe_inputs(plan)),
+        *_exceptions(plan),
+        *((f"Input files: {label.lower()}", text) for label, text in describe_inputs(plan)),
     )
 
 
-def _departures(plan: Plan) -> Iterator[tuple[str, str]]:
-    """In what the run departs from its definition and from the gate, and who let it through."""
+def _exceptions(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield overridden settings, the override of the quality gate, and the approval decision."""
     if plan.overrides:
-        said = "; ".join(f"{key} = {value}" for key, value in sorted(plan.overrides.items()))
-        yield "For this run only", said
+        values = "; ".join(f"{key} = {value}" for key, value in sorted(plan.overrides.items()))
+        yield "For this run only", values
     if plan.gate_override:
-        yield "Override of the gate", plan.gate_override
+        yield "Quality gate override", plan.gate_override
     if decision := ApprovalDecision.read(plan.folder.approval):
         yield "Approval", f"{decision}, {decision.at}"
 
 
 def limits_text(quality: Quality) -> str:
-    """The soft and the hard limit of each share."""
+    """Return the soft and the hard limit of each share."""
     shares = {
         "late or dropped": quality.late_ratio,
         "dropped": quality.dropped_ratio,
-        "windows without event": quality.missing_ratio,
+        "windows without events": quality.missing_ratio,
     }
     return "; ".join(
-        f"{name} {limit_text(each.warn)} (soft), {limit_text(each.fail)} (hard)" for name, each in shares.items()
+        f"{name} {limit_text(limits.warn)} (soft), {limit_text(limits.fail)} (hard)"
+        for name, limits in shares.items()
     )
 
 
 def watermark_text(section: WatermarkSection) -> str:
-    """What the stream believed about events still to come."""
+    """Return the watermark strategy as text: strategy, emission, source partitions, and idle timeout."""
     if section.strategy is StrategyKind.NONE:
-        return "none: every window waits for the end of the input"
-    parts = [_belief(section), _emitted(section)]
-    parts.append("the slowest source partition decides")
+        return "none: all windows fire at the end of the input"
+    parts = [_strategy_text(section), _emission_text(section)]
+    parts.append("minimum over all source partitions")
     if section.idle_timeout:
-        parts.append(f"one that is silent for {duration_words(section.idle_timeout)} no longer counts")
+        parts.append(f"a source partition is idle after {duration_words(section.idle_timeout)} without records")
     return "; ".join(parts)
 
 
-def _belief(section: WatermarkSection) -> str:
+def _strategy_text(section: WatermarkSection) -> str:
     delay = duration_words(section.delay)
     less = f", less {delay}" if section.delay else ""
     options = ", ".join(f"{name} = {value}" for name, value in section.options.items())
     return {
         StrategyKind.MONOTONOUS: "monotonous: each source partition delivers in order of event time",
-        StrategyKind.BOUNDED: f"bounded out-of-orderness: an event may come {delay} out of order",
-        StrategyKind.PUNCTUATED: f"punctuated: marked records say how far event time is{less} ({section.marker})",
-        StrategyKind.TIME_LAG: f"time lag: event time is the clock{less}",
+        StrategyKind.BOUNDED: f"bounded out-of-orderness: events arrive at most {delay} out of order",
+        StrategyKind.PUNCTUATED: f"punctuated: event time of marked records{less} ({section.marker})",
+        StrategyKind.TIME_LAG: f"time lag: clock time{less}",
         StrategyKind.CUSTOM: f"custom: {section.generator}({options})",
     }[section.strategy]
 
 
-def _emitted(section: WatermarkSection) -> str:
-    """When the belief was brought up to date."""
+def _emission_text(section: WatermarkSection) -> str:
     every = f"every {duration_words(section.interval)}"
     if section.strategy is StrategyKind.PUNCTUATED:
-        return "computed at each of these"
+        return "emitted at each marked record"
     if section.emission is EmissionModel.MICRO_BATCH:
-        return f"computed between batches, of which one began {every}"
+        return f"emitted between micro-batches, one {every}"
     if section.emission is EmissionModel.RECORD or not section.interval:
-        return "computed at each record"
-    return f"computed {every}"
+        return "emitted at each record"
+    return f"emitted {every}"
 
 
-def _lateness(definition: Definition) -> str:
+def _lateness_text(definition: Definition) -> str:
     allowed = definition.lateness.allowed
     if not allowed:
-        return "none: an event that comes after its window fired is dropped"
-    return f"{duration_words(allowed)}: until then a late event fires its window again, after that it is dropped"
+        return "none: an event that arrives after its window fired is dropped"
+    return f"{duration_words(allowed)}: a late event fires its window again; after this time, it is dropped"
 
 
 def reason_not_published(plan: Plan, audit: Audit | None, unfinished: int) -> str:
-    """Why a run without publication has none."""
+    """Return the reason why a run published nothing."""
     if audit is None and unfinished:
-        return f"{count_of(unfinished, 'chunk')} of {len(plan.chunks):,} did not finish, so nothing was judged"
+        return f"{count_of(unfinished, 'chunk')} of {len(plan.chunks):,} did not finish, so the audit did not run"
     if audit is None:
-        return "the run ended before anything was judged"
+        return "the run ended before its audit"
     if audit.verdict is Verdict.FAIL and not audit.may_publish:
-        return f"the gate said no, not met is: {_first(audit, CheckOutcome.FAIL)}"
+        return f"rejected by the quality gate, failed check: {_first_check(audit, CheckOutcome.FAIL)}"
     if audit.verdict is Verdict.ERROR:
-        return f"what cannot be checked is not published: {_first(audit, CheckOutcome.ERROR)}"
+        return f"a check could not run: {_first_check(audit, CheckOutcome.ERROR)}"
     if (decision := ApprovalDecision.read(plan.folder.approval)) and not decision.is_approved:
-        return f"{decision}; what was staged is kept"
-    return "the gate let it through, but no publication is recorded (yet)"
+        return f"{decision}; the staged files are kept"
+    return "passed by the quality gate, but not published yet"
 
 
-def _first(audit: Audit, outcome: CheckOutcome) -> str:
-    """The first check of an outcome, and how many more there are."""
+def _first_check(audit: Audit, outcome: CheckOutcome) -> str:
+    """Return the first check with an outcome, and the number of others."""
     names = [check.name for check in audit.checks if check.outcome is outcome]
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    return f"{names[0]}{more}" if names else "nothing was checked"
+    return f"{names[0]}{more}" if names else "the suite has no checks"
 
 
 def describe_publication(publication: Publication) -> str:
-    """What a publication did, in a few words."""
+    """Return the number of published and replaced rows as text."""
     replaced = count_of(publication.replaced_rows, "row")
-    first = f"{count_of(publication.rows, 'row')} published, replacing {replaced}"
-    return f"{first} (by an earlier attempt of this run)" if publication.already else first
+    rows = f"{count_of(publication.rows, 'row')} published, replacing {replaced}"
+    return f"{rows} (by an earlier attempt of this run)" if publication.already else rows
 
 
-_WHO = (
-    ("cli", "by hand, from the command line"),
-    ("scheduled__", "by its schedule, in Airflow"),
-    ("backfill__", "by a Backfill of Airflow"),
-    ("manual__", "by hand, in Airflow"),
-    ("asset_triggered__", "by an asset, in Airflow"),
+_TRIGGERS = (
+    ("cli", "command line"),
+    ("scheduled__", "Airflow schedule"),
+    ("backfill__", "Airflow backfill"),
+    ("manual__", "manual Airflow run"),
+    ("asset_triggered__", "Airflow asset event"),
 )
-"""How Airflow's run ids begin, and the command line's trigger."""
+"""Prefixes of Airflow's run ids, and the trigger of the command line."""
 
-_ASKED_WHEN = {
-    "never": "nobody",
-    "warn": "a person, when the verdict is a warning",
-    "always": "a person, always",
-    "restatement": "a person, when something published would change",
+_APPROVALS = {
+    "never": "never",
+    "warn": "if the verdict is a warning",
+    "always": "always",
+    "restatement": "if published values would change",
 }
 
 
 def describe_trigger(plan: Plan) -> str:
-    """What started the run: `by hand, from the command line`, or an Airflow run by its id."""
-    how = next((words for prefix, words in _WHO if plan.trigger.startswith(prefix)), "")
+    """Return the trigger of the run: `command line`, or the id of the Airflow run and its kind."""
+    kind = next((text for prefix, text in _TRIGGERS if plan.trigger.startswith(prefix)), "")
     if plan.trigger == "cli":
-        return how
-    return f"{plan.trigger} ({how})" if how else plan.trigger
+        return kind
+    return f"{plan.trigger} ({kind})" if kind else plan.trigger
 
 
 def describe_overrides(plan: Plan, definition: Definition) -> tuple[str, ...]:
-    """What this run does otherwise than its definition says."""
-    said = definition.backfill.mode
-    return () if plan.mode == said else (f"mode {plan.mode}, where the definition says {said}",)
+    """Return the settings in which the run differs from its definition."""
+    defined = definition.backfill.mode
+    return () if plan.mode == defined else (f"mode {plan.mode} instead of {defined}",)
 
 
 def describe_approval(definition: Definition) -> str:
-    """When a person is asked before publication."""
-    return _ASKED_WHEN[definition.approval.when]
+    """Return the condition under which a publication needs approval."""
+    return _APPROVALS[definition.approval.when]

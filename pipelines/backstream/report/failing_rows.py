@@ -1,4 +1,4 @@
-"""The failing rows of a check as people read them: by source partition, windows in a row as one span."""
+"""Group the failing rows of a check by source partition, and join adjacent windows to ranges."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from backstream.runs.results import Check
 
 @dataclass(frozen=True, slots=True)
 class FailingGroup:
-    """Failing rows of one source partition, as texts."""
+    """Failing rows of one source partition as texts."""
 
     source_partition: str
     rows: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Failing:
-    """One failing window, or several one after the other."""
+class _FailingRange:
+    """One failing window, or a range of adjacent ones with the same value."""
 
     since_ms: int | None
     until_ms: int | None
     value: str
     windows: int = 1
 
-    def is_followed_by(self, other: _Failing) -> bool:
+    def is_followed_by(self, other: _FailingRange) -> bool:
         return self.until_ms is not None and self.until_ms == other.since_ms and self.value == other.value
 
-    def with_next(self, other: _Failing) -> _Failing:
-        return _Failing(self.since_ms, other.until_ms, self.value, self.windows + other.windows)
+    def joined_with(self, other: _FailingRange) -> _FailingRange:
+        return _FailingRange(self.since_ms, other.until_ms, self.value, self.windows + other.windows)
 
     def __str__(self) -> str:
         if self.since_ms is None or self.until_ms is None:
@@ -46,18 +46,18 @@ class _Failing:
 
 
 def group_failing_rows(check: Check, unit_ms: int) -> tuple[FailingGroup, ...]:
-    """The named failing rows of a check, by source partition; windows in a row become one span.
+    """Return the failing rows of a check by source partition; adjacent windows become one range.
 
     Args:
-        check: one that names rows of windows or of source partitions.
-        unit_ms: from the start of one window to that of the next.
+        check: check whose failing rows are windows or source partitions.
+        unit_ms: distance of two window starts.
     """
-    groups: dict[str, list[_Failing]] = {}
+    groups: dict[str, list[_FailingRange]] = {}
     for row in check.failing:
-        failing = _failing(row, check.column, unit_ms)
+        failing = _failing_range(row, check.column, unit_ms)
         rows = groups.setdefault(str(row.get("source_partition", "")), [])
         if rows and rows[-1].is_followed_by(failing):
-            rows[-1] = rows[-1].with_next(failing)
+            rows[-1] = rows[-1].joined_with(failing)
         else:
             rows.append(failing)
     return tuple(
@@ -65,22 +65,22 @@ def group_failing_rows(check: Check, unit_ms: int) -> tuple[FailingGroup, ...]:
     )
 
 
-def _failing(row: Mapping[str, Any], column: str | None, unit_ms: int) -> _Failing:
+def _failing_range(row: Mapping[str, Any], column: str | None, unit_ms: int) -> _FailingRange:
     value = row.get(column) if column else None
-    shown = "" if value is None or isinstance(value, bool) else _measure(value)
+    text = "" if value is None or isinstance(value, bool) else _value_text(value)
     since_ms = _start_ms(row)
-    return _Failing(since_ms, None if since_ms is None else since_ms + unit_ms, shown)
+    return _FailingRange(since_ms, None if since_ms is None else since_ms + unit_ms, text)
 
 
-def _measure(value: Any) -> str:
-    """A share in percent, a count with separators, anything else as it is."""
+def _value_text(value: Any) -> str:
+    """Return a share in percent, a count with separators, any other value as `str`."""
     if isinstance(value, float):
         return share_text(value, 1)
     return count_text(value) if isinstance(value, int) else str(value)
 
 
 def _start_ms(row: Mapping[str, Any]) -> int | None:
-    """When a failing row's window starts; None where it names none."""
+    """Return the window start of a failing row; None for a row without a window."""
     try:
         return instant_ms(str(row["window_start"]), "window_start")
     except (KeyError, SpecError):

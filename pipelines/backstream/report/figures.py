@@ -1,4 +1,4 @@
-"""The numbers of a run report, computed once, so that the page only has to show them."""
+"""Compute the numbers of a run report: totals, record accounting, chunks, and checks by severity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backstream.runs.results import Audit, Check, CheckOutcome, Publication
 from backstream.runs.table_schemas import WINDOWS
 
 FATES = tuple(fate for fate in Fate if fate is not Fate.OUTSIDE)
-"""Fates that count towards what was read: `outside` belongs to the chunk that owns the record."""
+"""Fates of the records that a chunk owns. A record with the fate `outside` belongs to another chunk."""
 FATE_WORDS = {
     Fate.ON_TIME: "on time",
     Fate.LATE: "late",
@@ -28,12 +28,12 @@ FATE_WORDS = {
     Fate.QUARANTINED: "quarantined",
     Fate.OUTSIDE: "outside",
 }
-_GRAVITY = (CheckOutcome.ERROR, CheckOutcome.FAIL, CheckOutcome.WARN, CheckOutcome.INFO, CheckOutcome.PASS)
+_SEVERITY_ORDER = (CheckOutcome.ERROR, CheckOutcome.FAIL, CheckOutcome.WARN, CheckOutcome.INFO, CheckOutcome.PASS)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the windows of the range hold, over all source partitions."""
+    """Counts of the windows in the range, over all source partitions."""
 
     windows_expected: int
     windows_present: int
@@ -47,7 +47,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class ReconciledRow:
-    """Fates of one source partition: `held` are the records its windows hold, None where not comparable."""
+    """Counts of one source partition by fate; `held` is the sum over its windows, None when not comparable."""
 
     name: str
     fates: tuple[int, ...]
@@ -56,18 +56,18 @@ class ReconciledRow:
 
     @property
     def total(self) -> int:
-        """Records with a fate."""
+        """Number of records with a fate."""
         return sum(self.fates)
 
     @property
     def is_agreed(self) -> bool:
-        """Whether the windows hold exactly the records that the fates say."""
+        """Return whether the sum over the windows equals the sum of the fates."""
         return self.held is None or self.held == self.in_windows
 
 
 @dataclass(frozen=True, slots=True)
 class RecordAccounting:
-    """`read = sum of fates`, per source partition and over all."""
+    """Number of records read and their fates, by source partition and in total."""
 
     rows: tuple[ReconciledRow, ...]
     total: ReconciledRow
@@ -75,24 +75,24 @@ class RecordAccounting:
     outside: int
     result_rows: int
     result_records: int
-    """Those that the result rows say they are made of; one in three windows counts three times."""
+    """Sum of the record counts of the result rows; a record in three windows counts three times."""
     is_repeated: bool
-    """Whether a record may be in several windows."""
+    """True when a record can be in several windows."""
 
     @property
     def read(self) -> int:
-        """Records read by the chunk that owns them."""
+        """Number of records read by the chunks that own them."""
         return self.read_by_chunks - self.outside
 
     @property
     def unaccounted(self) -> int:
-        """Records without a fate; negative: with more than one."""
+        """Number of records without a fate; negative when records have more than one."""
         return self.read - self.total.total
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRow:
-    """One chunk: planned and, if it finished, what it did."""
+    """One chunk: plan, and manifest if it finished."""
 
     chunk_id: str
     since: str
@@ -105,18 +105,18 @@ class ChunkRow:
 
     @property
     def seconds(self) -> float | None:
-        """Sum of its stages."""
+        """Sum of the durations of its stages."""
         return sum(self.manifest.timings_s.values()) if self.manifest else None
 
     @property
     def stages(self) -> str:
-        """Each stage with its seconds."""
+        """Stages with their durations as text."""
         timings = self.manifest.timings_s if self.manifest else {}
         return ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in timings.items())
 
 
 def compute_totals(frame: pd.DataFrame) -> Totals:
-    """Sums of the audit frame; `expected_events` is None where no timetable says."""
+    """Return the sums of the audit frame; `expected_events` is None when no timetable defines it."""
     expected = frame[frame["is_expected"]]
     is_known = bool(frame["is_count_known"].any())
     return Totals(
@@ -130,44 +130,49 @@ def compute_totals(frame: pd.DataFrame) -> Totals:
 def account_records(
     manifests: Sequence[Manifest], frame: pd.DataFrame | None, definition: Definition
 ) -> RecordAccounting:
-    """The sums of all chunks, beside what the windows hold where a record counts once (tumbling windows)."""
+    """Return the sums over all chunks, and for tumbling windows the events in the windows to compare."""
     fates = sum_fates(list(manifests))
-    held = _held(frame, definition)
-    rows = tuple(_row(name, fates[name], held) for name in sorted(fates))
+    held = _sum_window_events(frame, definition)
+    rows = tuple(_accounting_row(name, fates[name], held) for name in sorted(fates))
     total = ReconciledRow(
         "all",
-        tuple(sum(row.fates[at] for row in rows) for at in range(len(FATES))),
+        tuple(sum(row.fates[index] for row in rows) for index in range(len(FATES))),
         sum(row.in_windows for row in rows),
         sum(held.values()) if held is not None else None,
     )
-    outside = sum(_outside(manifest) for manifest in manifests)
-    files = [file for each in manifests for file in each.files.get(WINDOWS, ())]
+    outside = sum(_count_outside(manifest) for manifest in manifests)
+    files = [file for manifest in manifests for file in manifest.files.get(WINDOWS, ())]
     is_repeated = isinstance(definition.window.spec(), Sliding | Cumulate)
-    behind = sum(file.rows for file in files), sum(file.records for file in files)
     return RecordAccounting(
-        rows, total, sum(each.events_read for each in manifests), outside, *behind, is_repeated
+        rows=rows,
+        total=total,
+        read_by_chunks=sum(manifest.events_read for manifest in manifests),
+        outside=outside,
+        result_rows=sum(file.rows for file in files),
+        result_records=sum(file.records for file in files),
+        is_repeated=is_repeated,
     )
 
 
-def _row(name: str, counts: dict[str, int], held: dict[str, int] | None) -> ReconciledRow:
+def _accounting_row(name: str, counts: dict[str, int], held: dict[str, int] | None) -> ReconciledRow:
     in_windows = sum(counts.get(fate, 0) for fate in (Fate.ON_TIME, Fate.LATE, Fate.DROPPED))
     fates = tuple(counts.get(fate, 0) for fate in FATES)
     return ReconciledRow(name, fates, in_windows, None if held is None else held.get(name, 0))
 
 
-def _held(frame: pd.DataFrame | None, definition: Definition) -> dict[str, int] | None:
+def _sum_window_events(frame: pd.DataFrame | None, definition: Definition) -> dict[str, int] | None:
     if frame is None or not isinstance(definition.metric_windows, Tumbling):
         return None
     sums = frame.groupby("source_partition")["events"].sum()
     return {str(name): int(count) for name, count in sums.items()}
 
 
-def _outside(manifest: Manifest) -> int:
+def _count_outside(manifest: Manifest) -> int:
     return sum(counts.get(Fate.OUTSIDE, 0) for counts in manifest.fates.values())
 
 
 def list_chunk_rows(plan: Plan, manifests: Sequence[Manifest]) -> tuple[ChunkRow, ...]:
-    """Plan against actual, in order of the plan."""
+    """Return the chunks with their manifests, in order of the plan."""
     finished = {manifest.chunk_id: manifest for manifest in manifests}
     return tuple(
         ChunkRow(
@@ -178,26 +183,26 @@ def list_chunk_rows(plan: Plan, manifests: Sequence[Manifest]) -> tuple[ChunkRow
             files=len(chunk.files),
             expected_events=chunk.expected_events,
             manifest=finished.get(chunk.chunk_id),
-            outside=_outside(finished[chunk.chunk_id]) if chunk.chunk_id in finished else 0,
+            outside=_count_outside(finished[chunk.chunk_id]) if chunk.chunk_id in finished else 0,
         )
         for chunk in plan.chunks
     )
 
 
 def sort_by_severity(audit: Audit) -> tuple[Check, ...]:
-    """Checks, the gravest first; in the order of their suite within one gravity."""
-    return tuple(sorted(audit.checks, key=lambda check: _GRAVITY.index(check.outcome)))
+    """Return the checks by severity of their outcome, then in the order of their suite."""
+    return tuple(sorted(audit.checks, key=lambda check: _SEVERITY_ORDER.index(check.outcome)))
 
 
 def fate_shares(total: ReconciledRow) -> tuple[tuple[str, int, str], ...]:
-    """CSS class, count and words of each fate that occurs."""
+    """Return CSS class, count, and name of each fate that occurs."""
     return tuple(
         (str(fate), count, FATE_WORDS[fate]) for fate, count in zip(FATES, total.fates, strict=True) if count
     )
 
 
 def input_figures(plan: Plan) -> tuple[int, int, int]:
-    """Files, rows and bytes that the plan reads."""
+    """Return the number of files, rows, and bytes that the plan reads."""
     return (
         len(plan.inputs),
         sum(file.rows for file in plan.inputs),
@@ -206,23 +211,23 @@ def input_figures(plan: Plan) -> tuple[int, int, int]:
 
 
 def delivery_texts(frame: pd.DataFrame) -> dict[str, str]:
-    """Per source partition what came: `8,597 of 9,104 events (94.4 %), 10 windows empty`."""
-    return {str(name): _delivered(compute_totals(rows)) for name, rows in frame.groupby("source_partition")}
+    """Return the delivery of each source partition: `8,597 of 9,104 events (94.4 %), 10 windows empty`."""
+    return {str(name): _delivery_text(compute_totals(rows)) for name, rows in frame.groupby("source_partition")}
 
 
-def _delivered(found: Totals) -> str:
-    events = count_of(found.events, "event")
-    if not found.windows_expected:
+def _delivery_text(totals: Totals) -> str:
+    events = count_of(totals.events, "event")
+    if not totals.windows_expected:
         return f"{events}, none expected"
-    if found.expected_events is not None:
-        came = share_text(found.events, found.expected_events)
-        events = f"{count_text(found.events)} of {count_of(found.expected_events, 'event')} ({came})"
-    empty = found.windows_expected - found.windows_present
+    if totals.expected_events is not None:
+        share = share_text(totals.events, totals.expected_events)
+        events = f"{count_text(totals.events)} of {count_of(totals.expected_events, 'event')} ({share})"
+    empty = totals.windows_expected - totals.windows_present
     return f"{events}, {count_of(empty, 'window')} empty" if empty else events
 
 
 def snapshot_texts(publication: Publication | None) -> tuple[str, ...]:
-    """Each table with the snapshot that now holds the range."""
+    """Return each table with the snapshot that the publication committed."""
     if publication is None:
         return ()
     name = publication.dataset
@@ -233,26 +238,26 @@ def snapshot_texts(publication: Publication | None) -> tuple[str, ...]:
 
 
 def aggregate_texts(definition: Definition) -> tuple[str, ...]:
-    """`departures = count(*)`, .."""
+    """Return the aggregates as texts: `departures = count(*)`."""
     return tuple(f"{name} = {call}" for name, call in definition.aggregates.items())
 
 
 def window_text(definition: Definition) -> str:
-    """`tumbling, 1 h`."""
+    """Return the kind and the durations of the windows: `tumbling, 1 h`."""
     window = definition.window
     if isinstance(window, SessionWindow):
-        return f"session, closed by a gap of more than {duration_words(window.gap)}"
+        return f"session, gap {duration_words(window.gap)}"
     parts = [window.kind, duration_words(window.size)]
     if isinstance(window, SlidingWindow):
-        parts.append(f"a new one every {duration_words(window.slide)}")
+        parts.append(f"slide {duration_words(window.slide)}")
     if isinstance(window, CumulateWindow):
-        parts.append(f"in steps of {duration_words(window.step)}")
+        parts.append(f"step {duration_words(window.step)}")
     if window.offset:
         parts.append(f"offset {duration_text(window.offset)}")
     return ", ".join(parts)
 
 
-def accounting_text(found: RecordAccounting) -> str:
-    """`23,666 records read = 22,295 on time + 968 late + ..`."""
-    parts = [f"{count_text(count)} {words}" for _, count, words in fate_shares(found.total)]
-    return f"{count_text(found.read)} records read = {' + '.join(parts) or '0'}"
+def accounting_text(accounting: RecordAccounting) -> str:
+    """Return the sum of the fates: `23,666 records read = 22,295 on time + 968 late + 403 dropped`."""
+    parts = [f"{count_text(count)} {name}" for _, count, name in fate_shares(accounting.total)]
+    return f"{count_text(accounting.read)} records read = {' + '.join(parts) or '0'}"

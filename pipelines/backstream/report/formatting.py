@@ -1,4 +1,4 @@
-"""Numbers, instants and settings as people read them. All instants are UTC and said to be."""
+"""Format numbers, instants (UTC), and settings for people."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ _SPELLED = ("year", "day")
 
 
 def count_text(count: int) -> str:
-    """`1,484`."""
+    """Return a count with separators: `1,484`."""
     return f"{count:,}"
 
 
 def count_of(count: int, one: str, many: str | None = None) -> str:
-    """`1 file`, `1,484 files`."""
+    """Return a count with its noun: `1 file`, `1,484 files`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def limit_text(share: float) -> str:
-    """A limit as a definition holds it: `5 %`."""
+    """Return a limit as a percentage: `5 %`."""
     return f"{share * 100:g} %"
 
 
 def bytes_text(size: int) -> str:
-    """`12.3 MB`, in powers of 1,000."""
+    """Return a size in powers of 1,000: `12.3 MB`."""
     value, unit = float(size), 0
     while value >= _KILO and unit < len(_BYTES) - 1:
         value, unit = value / _KILO, unit + 1
@@ -70,7 +70,7 @@ def bytes_text(size: int) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """`0.4 s`, `16 s`, `2 min 5 s`."""
+    """Return a duration: `0.4 s`, `16 s`, `2 min 5 s`."""
     if seconds < _TEN_S:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -78,19 +78,19 @@ def seconds_text(seconds: float) -> str:
 
 
 def number_text(value: float) -> str:
-    """A value of any size in at most six digits: `1,484`, `-0.25`, `43,505.3`."""
+    """Return a number in at most six significant digits: `1,484`, `-0.25`, `43,505.3`."""
     return f"{value:,.6g}" if abs(value) < _MILLION else f"{value:,.0f}"
 
 
 def change_text(value: float) -> str:
-    """A difference with its sign: `+4`, `-0.25`."""
+    """Return a difference with its sign: `+4`, `-0.25`."""
     return f"{'+' if value > 0 else ''}{number_text(value)}"
 
 
 def ago_text(value_ms: int, now_ms: int) -> str:
-    """How long before now in one unit: `just now`, `5 min ago`, `3 days ago`; of what is to come `in 2 h`."""
+    """Return the time before now in one unit: `just now`, `5 min ago`, `3 days ago`; for the future `in 2 h`."""
     distance_ms = abs(now_ms - value_ms)
-    unit_ms, name = next((each for each in _AGO if distance_ms >= each[0]), (0, ""))
+    unit_ms, name = next((unit for unit in _AGO if distance_ms >= unit[0]), (0, ""))
     if not unit_ms:
         return "just now"
     count = distance_ms // unit_ms
@@ -99,7 +99,7 @@ def ago_text(value_ms: int, now_ms: int) -> str:
 
 
 def duration_words(value_ms: int) -> str:
-    """`1 h 30 min`; of less than nothing `-1 ms`."""
+    """Return a duration with its units: `1 h 30 min`, `-1 ms`."""
     rest, parts = abs(value_ms), []
     for unit_ms, name in _UNITS:
         count, rest = divmod(rest, unit_ms)
@@ -108,17 +108,17 @@ def duration_words(value_ms: int) -> str:
 
 
 def at_text(value_ms: int) -> str:
-    """`2013-02-08 21:00 UTC`, finer only where it has to be."""
+    """Return an instant: `2013-02-08 21:00 UTC`, with seconds and milliseconds only if they are not zero."""
     return f"{instant_text(value_ms).removesuffix('Z').replace('T', ' ')} UTC"
 
 
 def minute_text(value_ms: int) -> str:
-    """`2013-02-08 21:00`, where the zone is said elsewhere."""
+    """Return an instant without its zone: `2013-02-08 21:00`."""
     return at_text(value_ms).removesuffix(" UTC")
 
 
 def iso_text(text: str) -> str:
-    """An ISO 8601 instant in the words of this page; any other text as it is."""
+    """Return an ISO 8601 instant in the format of `at_text`; any other text unchanged."""
     try:
         return at_text(instant_ms(text, "instant") // SECOND_MS * SECOND_MS)
     except SpecError:
@@ -126,12 +126,12 @@ def iso_text(text: str) -> str:
 
 
 def second_text(value_ms: int) -> str:
-    """`2013-02-08 21:00:07 UTC`, whatever happened within the second."""
+    """Return an instant without milliseconds: `2013-02-08 21:00:07 UTC`."""
     return at_text(value_ms // SECOND_MS * SECOND_MS)
 
 
 def value_text(text: str) -> str:
-    """A value that a table keeps as text: numbers as people read them, anything else as it is."""
+    """Return a value that a table stores as text: numbers formatted, any other text unchanged."""
     try:
         return number_text(float(text))
     except ValueError:
@@ -139,24 +139,24 @@ def value_text(text: str) -> str:
 
 
 def deviation_text(share: float | None) -> str:
-    """How far an actual figure is from the expected one: `+4.2 %`, `-12 %`; empty when not known."""
+    """Return a relative deviation: `+4.2 %`, `-12 %`; empty when unknown."""
     if share is None:
         return ""
     return f"{'+' if share > 0 else '-' if share < 0 else ''}{share_text(abs(share))}"
 
 
 def day_text(value_ms: int) -> str:
-    """`8 Feb 2013`, the UTC day of an instant."""
+    """Return the UTC day of an instant: `8 Feb 2013`."""
     at = utc_datetime(value_ms)
     return f"{at.day} {at:%b %Y}"
 
 
 def short_day_text(value_ms: int) -> str:
-    """`8 Feb`."""
+    """Return the UTC day of an instant without its year: `8 Feb`."""
     at = utc_datetime(value_ms)
     return f"{at.day} {at:%b}"
 
 
 def sentence(text: str) -> str:
-    """The text with a capital letter and a full stop."""
+    """Return the text with a capital letter and a full stop."""
     return f"{text[:1].upper()}{text[1:].removesuffix('.')}." if text else ""

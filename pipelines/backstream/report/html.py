@@ -1,7 +1,7 @@
-"""The run report: one self-contained HTML page of what a run was asked, what it found, and what it published.
+"""Render the run report: one self-contained HTML page about the settings, the checks, and the output of a run.
 
-The page needs no script and refers to nothing outside itself, so that it can be mailed, archived and opened
-years later. It is written for a failed run too: that is the one people open.
+The page has no script and no external reference, so it can be mailed and archived.
+It also covers failed runs, because users open the report of a failed run most often.
 """
 
 from __future__ import annotations
@@ -33,75 +33,106 @@ def render_report(
     definition: Definition,
     known: RunContext | None = None,
 ) -> str:
-    """The page as HTML.
+    """Return the report as HTML.
 
     Args:
-        plan: what was to be done.
-        manifests: what the finished chunks left; none is needed.
-        audit: the gate's answer; None when the run ended before it.
-        frame: the audit frame (columns of `quality.frame.WINDOW_COLUMNS`); None as for `audit`.
-        publication: what was committed; None when nothing was.
-        definition: the definition that the run used.
-        known: what the lake, the ledger and the recording tell besides.
+        plan: plan of the run.
+        manifests: manifests of the finished chunks; may be empty.
+        audit: result of the quality gate; None when the run ended before its audit.
+        frame: audit frame (columns of `quality.frame.WINDOW_COLUMNS`); None without an audit.
+        publication: result of the commit; None when nothing was published.
+        definition: definition that the run used.
+        known: context from tables, ledger, and recording.
     """
-    known = known or RunContext()
-    windows = None if frame is None else _in_milliseconds(frame)
-    found = figures.account_records(manifests, windows, definition)
-    chunks = figures.list_chunk_rows(plan, manifests)
-    unfinished = sum(chunk.manifest is None for chunk in chunks)
-    attention = [check for check in _checks(audit) if check.outcome is not CheckOutcome.PASS]
-    page = {
+    context = known or RunContext()
+    windows = None if frame is None else _with_ms(frame)
+    content = {
         "plan": plan,
         "definition": definition,
-        "publication": publication,
-        "published": descriptions.describe_publication(publication) if publication else "",
-        "not_published": descriptions.reason_not_published(plan, audit, unfinished),
+        "context": context,
+        "is_replay": plan.mode is Mode.REPLAY,
+        "version": backstream.__version__,
+        "totals": None if windows is None else figures.compute_totals(windows),
+        "charts": chart_layout.window_charts(plan, definition, windows),
+        "delays": chart_layout.delay_figure(plan, context, definition),
+        "change_bars": chart_layout.change_bars(context),
+        **_verdict_content(plan, manifests, audit, publication),
+        **_check_content(audit),
+        **_record_content(plan, manifests, windows, definition),
+        **_run_content(plan, manifests, publication, definition, context),
+    }
+    return template_environment().get_template("run_report.html").render(content)
+
+
+def _verdict_content(
+    plan: Plan, manifests: Sequence[Manifest], audit: Audit | None, publication: Publication | None
+) -> dict[str, Any]:
+    """Return the content of the head of the page: verdict, summary, and publication."""
+    finished = {manifest.chunk_id for manifest in manifests}
+    unfinished = sum(chunk.chunk_id not in finished for chunk in plan.chunks)
+    reason = descriptions.reason_not_published(plan, audit, unfinished)
+    return {
         "audit": audit,
         "verdict": str(audit.verdict) if audit else _NO_VERDICT,
-        "summary": _unbroken(
-            formatting.sentence(
-                audit.summary if audit else descriptions.reason_not_published(plan, None, unfinished)
-            )
-        ),
+        "summary": _with_fixed_percent(formatting.sentence(audit.summary if audit else reason)),
+        "publication": publication,
+        "published": descriptions.describe_publication(publication) if publication else "",
+        "not_published": reason,
+    }
+
+
+def _check_content(audit: Audit | None) -> dict[str, Any]:
+    """Return the checks by severity; `opened` is the first one with failing rows."""
+    checks = figures.sort_by_severity(audit) if audit else ()
+    attention = [check for check in checks if check.outcome is not CheckOutcome.PASS]
+    return {
         "attention": attention,
         "opened": next((check for check in attention if check.failing), None),
-        "passed": [check for check in _checks(audit) if check.outcome is CheckOutcome.PASS],
-        "totals": None if windows is None else figures.compute_totals(windows),
-        "found": found,
-        "fate_bar": chart_layout.fate_bar(found),
-        "is_replay": plan.mode is Mode.REPLAY,
-        "chunks": chunks,
-        "inputs": figures.input_figures(plan),
-        "asked": descriptions.describe_settings(plan, definition),
+        "passed": [check for check in checks if check.outcome is CheckOutcome.PASS],
+    }
+
+
+def _record_content(
+    plan: Plan, manifests: Sequence[Manifest], windows: pd.DataFrame | None, definition: Definition
+) -> dict[str, Any]:
+    accounting = figures.account_records(manifests, windows, definition)
+    return {
+        "accounting": accounting,
+        "fate_bar": chart_layout.fate_bar(accounting),
+        "chunks": figures.list_chunk_rows(plan, manifests),
+        "finished_at": max((manifest.finished_at for manifest in manifests), default=""),
+    }
+
+
+def _run_content(
+    plan: Plan,
+    manifests: Sequence[Manifest],
+    publication: Publication | None,
+    definition: Definition,
+    context: RunContext,
+) -> dict[str, Any]:
+    """Return the content of the section with the run details."""
+    return {
+        "settings": descriptions.describe_settings(plan, definition),
         "limits": descriptions.limits_text(definition.quality),
+        "trigger": descriptions.describe_trigger(plan),
+        "overrides": descriptions.describe_overrides(plan, definition),
+        "approval": descriptions.describe_approval(definition),
+        "inputs": figures.input_figures(plan),
         "snapshots": figures.snapshot_texts(publication),
-        "finished_at": max((each.finished_at for each in manifests), default=""),
-        "version": backstream.__version__,
+        "forecasts": compute_forecasts(plan, manifests, publication.rows if publication else None, context),
         "gaps_shown": _GAPS_SHOWN,
         "files_shown": _FILES_SHOWN,
         "past_shown": _PAST_SHOWN,
-        "known": known,
-        "forecasts": compute_forecasts(plan, manifests, publication.rows if publication else None, known),
-        "asked_by": descriptions.describe_trigger(plan),
-        "overrides": descriptions.describe_overrides(plan, definition),
-        "approval": descriptions.describe_approval(definition),
-        "bars_of": chart_layout.change_bars(known),
-        **chart_layout.window_charts(plan, definition, windows),
-        **chart_layout.delay_charts(plan, known, definition),
     }
-    return template_environment().get_template("run_report.html").render(page)
 
 
-def _checks(audit: Audit | None) -> tuple[Any, ...]:
-    return figures.sort_by_severity(audit) if audit else ()
-
-
-def _in_milliseconds(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with instants in one unit, whatever the file it came from held them in."""
+def _with_ms(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame with instants in milliseconds, because the unit depends on the source file."""
     instants = {name: frame[name].dt.as_unit("ms") for name in ("window_start", "window_end")}
     return frame.assign(**instants)
 
 
-def _unbroken(text: str) -> str:
-    """The text whose percentages stay on one line with their sign."""
+def _with_fixed_percent(text: str) -> str:
+    """Return the text with a no-break space before each percent sign."""
     return text.replace(" %", "\N{NO-BREAK SPACE}%")

@@ -1,6 +1,6 @@
-"""Lines as inline SVG: a trend small enough for a row, and losses against the delay of the watermark.
+"""Draw line charts as inline SVG: a small trend, and the lost records by watermark delay.
 
-Colours are CSS classes of the page; every text is escaped; each is one image with a description.
+Colors are CSS classes of the page. Every text is escaped. Each chart is one image with a description.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _ROUND_MS = (
     *(count * HOUR_MS for count in (1, 3, 6, 12)),
     *(count * DAY_MS for count in (1, 3, 7, 30, 365)),
 )
-_APART = 46.0  # SVG units between labels
+_MIN_LABEL_DISTANCE = 46.0  # SVG units
 
 
 @dataclass(frozen=True, slots=True)
 class StepLine:
-    """A line that stays where it is until its next point: CSS class, places and values."""
+    """A step function: CSS class, positions, and values; a value holds until the next position."""
 
     style: str
     at_ms: Sequence[int]
@@ -41,7 +41,7 @@ class StepLine:
 
 @dataclass(frozen=True, slots=True)
 class ChartMark:
-    """A delay that stands out: a line from top to bottom."""
+    """A vertical line at a delay."""
 
     style: str
     at_ms: int
@@ -49,7 +49,7 @@ class ChartMark:
 
 @dataclass(frozen=True, slots=True)
 class DelayCurveChart:
-    """Shares against delays, the delays on a scale that begins at zero and then goes by magnitudes."""
+    """Shares by delay; the delay axis is logarithmic and starts at zero."""
 
     label: str
     x_title: str
@@ -61,11 +61,11 @@ class DelayCurveChart:
 
 
 def draw_trend(values: Sequence[float], label: str, lowest: float = 0.0) -> Markup:
-    """Shares of 0 to 1 in order of time, as a line; `lowest` is at the bottom."""
+    """Return shares from 0 to 1 in order of time as a line; the scale starts at `lowest`."""
     width, height = _TREND
     step = width / max(1, len(values) - 1)
     scale = (height - 4) / ((1.0 - lowest) or 1.0)
-    points = [(n * step, height - 2 - (max(lowest, each) - lowest) * scale) for n, each in enumerate(values)]
+    points = [(n * step, height - 2 - (max(lowest, value) - lowest) * scale) for n, value in enumerate(values)]
     if len(points) == 1:
         points.append((width, points[0][1]))
     line = "M" + "L".join(f"{_number(x)} {_number(y)}" for x, y in points)
@@ -76,7 +76,7 @@ def draw_trend(values: Sequence[float], label: str, lowest: float = 0.0) -> Mark
 
 
 def draw_delay_curve(chart: DelayCurveChart, frame: Frame) -> Markup:
-    """The chart as SVG."""
+    """Return the chart as SVG."""
     scale = frame.height / chart.top
     most = _magnitude(max(chart.most_ms, 1))
 
@@ -91,24 +91,24 @@ def draw_delay_curve(chart: DelayCurveChart, frame: Frame) -> Markup:
     )
     ticks = _NONE.join(
         _text("tick", x, frame.bottom + 14, label)
-        for x, label in _apart(
+        for x, label in _with_room(
             [(x_of(at_ms), _delay_text(at_ms)) for at_ms in _ROUND_MS if at_ms <= chart.most_ms]
         )
     )
     lines = _NONE.join(
         _PATH.format(
-            each.style,
-            _stepped([x_of(at) for at in each.at_ms], [frame.bottom - v * scale for v in each.values], right),
+            line.style,
+            _step_path([x_of(at) for at in line.at_ms], [frame.bottom - v * scale for v in line.values], right),
         )
-        for each in chart.lines
+        for line in chart.lines
     )
     marks = _NONE.join(
         _line(mark.style, x_of(mark.at_ms), frame.top, x_of(mark.at_ms), frame.bottom) for mark in chart.marks
     )
-    return _framed(chart, frame, grid + ticks + lines + marks)
+    return _with_axis_titles(chart, frame, grid + ticks + lines + marks)
 
 
-def _framed(chart: DelayCurveChart, frame: Frame, content: Markup) -> Markup:
+def _with_axis_titles(chart: DelayCurveChart, frame: Frame, content: Markup) -> Markup:
     middle = frame.top + frame.height / 2
     turn = Markup(' transform="rotate(-90 {} {})"').format(10, _number(middle))
     titles = _text("axis", frame.left + frame.width / 2, frame.bottom + 32, chart.x_title)
@@ -117,8 +117,8 @@ def _framed(chart: DelayCurveChart, frame: Frame, content: Markup) -> Markup:
     return _SVG.format("curve", width, height, chart.label, content + titles)
 
 
-def _stepped(xs: Sequence[float], ys: Sequence[float], right: float) -> str:
-    """A path; of points that share a pixel only the last is drawn."""
+def _step_path(xs: Sequence[float], ys: Sequence[float], right: float) -> str:
+    """Return the path of a step function; only the last point per pixel is drawn."""
     path, last = [f"M{_number(xs[0])} {_number(ys[0])}"], -math.inf
     for x, y in zip(xs, ys, strict=True):
         path.append(f"V{_number(y)}" if x - last < 1 and len(path) > 1 else f"H{_number(x)}V{_number(y)}")
@@ -127,17 +127,17 @@ def _stepped(xs: Sequence[float], ys: Sequence[float], right: float) -> str:
 
 
 def _magnitude(at_ms: int) -> float:
-    """Zero at zero, then by magnitudes of a minute."""
+    """Return the position on the logarithmic axis, `log(1 + minutes)`."""
     return math.log1p(at_ms / MINUTE_MS)
 
 
-def _apart(ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Those labels that have room."""
-    kept: list[tuple[float, str]] = []
+def _with_room(ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """Return the ticks whose labels do not overlap."""
+    selected: list[tuple[float, str]] = []
     for x, label in ticks:
-        if not kept or x - kept[-1][0] >= _APART:
-            kept.append((x, label))
-    return kept
+        if not selected or x - selected[-1][0] >= _MIN_LABEL_DISTANCE:
+            selected.append((x, label))
+    return selected
 
 
 def _delay_text(at_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""What the lake, the ledger and the recording tell about a run, beside what the run itself has left."""
+"""Context of a run report from tables, ledger, and recording, and the forecast of a run from previous runs."""
 
 from __future__ import annotations
 
@@ -7,47 +7,38 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any
 
+from backstream.lake.diff import WINDOW, AggregateChange, ChangeTotals
 from backstream.lake.ledger import RunRow
-from backstream.report.formatting import count_text, seconds_text
+from backstream.report.formatting import count_of, count_text, seconds_text
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.runs.results import CheckOutcome
 
-WINDOW = ("window_start", "window_end")
-SAID = ("change", "aggregate", "old_value", "new_value", "difference", "old_run_id", "new_run_id")
-"""Columns of a difference that are not keys of the dataset."""
-
-
-@dataclass(frozen=True, slots=True)
-class AggregateTotals:
-    """One aggregate: rows that differ, the sum of their differences, and the largest, largest first.
-
-    A row has `window_start`, the keys, `change`, `old_value`, `new_value` (text) and `difference`.
-    """
-
-    name: str
-    rows: int
-    difference: float
-    largest: tuple[Mapping[str, Any], ...]
+_SHOWN = ("window_start", "change", "old_value", "new_value", "difference")
+_NOT_KEYS = {*WINDOW, *_SHOWN, "aggregate", "old_run_id", "new_run_id"}
+_MIN_FOR_QUARTILES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSummary:
-    """What a run changed in the published table, or would change; `against` names the state before it."""
+    """Changes of a run in the published table, or a preview of them; `against` describes the state before."""
 
     is_published: bool
     against: str
-    windows: Mapping[str, int]
-    aggregates: tuple[AggregateTotals, ...]
-    old_runs: Mapping[str, int]
+    totals: ChangeTotals
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no row changes."""
+        return not any(self.totals.windows.values())
 
 
 @dataclass(frozen=True, slots=True)
 class DelayCounts:
-    """How long after its event time each record of the range arrived.
+    """Distribution of the arrival delay, arrival time minus event time, of the records in the range.
 
-    `counts` has one number per step of `report.delays.LADDER_MS`, the last for what is longer than all of them;
-    `quantiles_ms` maps a share of the records to the delay that so many of them kept.
+    `counts` has one number per step of `delay_histogram.LADDER_MS`, and a last one for longer delays.
+    `quantiles_ms` maps a share of the records to the delay that this share does not exceed.
     """
 
     records: int
@@ -57,10 +48,10 @@ class DelayCounts:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """All of it. What is None or empty is not known; `why_not` may say why.
+    """Context of a run report. Unknown parts are None or empty; `unavailable` may have the reason.
 
-    `own` is the run's row in the ledger; `past` are rows of other runs of the dataset, the newest first;
-    `outcomes` maps a check to its outcomes in the runs before this one, the oldest first.
+    `own` is the row of the run in the ledger. `past` has the rows of other runs of the dataset, newest first.
+    `outcomes` maps a check to its outcomes in previous runs, oldest first.
     """
 
     written_at_ms: int = 0
@@ -72,49 +63,63 @@ class RunContext:
     unavailable: Mapping[str, str] = field(default_factory=dict)
 
 
-_FEW = 4  # below this the extremes stand for the quartiles
-
-
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """One figure: expected, between which bounds (quartiles of past runs), and what it became; None: not known."""
+    """Expected and actual value of one figure; `between` are the quartiles of previous runs."""
 
     name: str
     expected: str
     between: str
     actual: str
     off_by: float | None
+    """Relative deviation of the actual value; None when unknown."""
+
+
+def largest_changes(change: AggregateChange) -> list[dict[str, Any]]:
+    """Return the largest changes of an aggregate, largest first.
+
+    A row has `window_start`, `change`, `old_value` and `new_value` (text), `difference`, and `keys`, a mapping.
+    """
+    return [_change_row(row) for table in change.largest for row in table.to_pylist()]
+
+
+def _change_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    keys = {name: value for name, value in row.items() if name not in _NOT_KEYS}
+    return {name: row[name] for name in _SHOWN} | {"keys": keys}
 
 
 def compute_forecasts(
     plan: Plan, manifests: Sequence[Manifest], rows: int | None, known: RunContext
 ) -> tuple[Forecast, ...]:
-    """Records, rows and seconds of a run: planned or foretold, and actual.
+    """Return forecast and actual value of records, rows, and seconds of a run.
 
-    Records are foretold by the files' footers or the arrival index, the others by what past runs of the
-    dataset and mode took per record: the median, between the quartiles.
+    The record count comes from Parquet footers or the arrival index. Rows and seconds are extrapolated from
+    previous runs of the same dataset and mode: the median per record, and the quartiles as bounds.
     """
     planned = sum(chunk.expected_events for chunk in plan.chunks)
-    read = sum(each.events_read for each in manifests) if len(manifests) == len(plan.chunks) else None
+    is_finished = len(manifests) == len(plan.chunks)
+    read = sum(manifest.events_read for manifest in manifests) if is_finished else None
     past = [row for row in known.past if row.mode == plan.mode and row.events_read and _is_before(row, known.own)]
     seconds = known.own.seconds if known.own else None
+    row_rates = [(row.rows or 0) / _events(row) for row in past if row.rows]
+    second_rates = [row.seconds / _events(row) for row in past]
     return (
-        Forecast("records read", count_text(planned), "", _text(read, _count), _off_by(planned, read)),
-        _foretold("rows", [(row.rows or 0) / _events(row) for row in past if row.rows], planned, rows, _count),
-        _foretold("time", [row.seconds / _events(row) for row in past], planned, seconds, seconds_text),
+        Forecast("records read", count_text(planned), "", _text(read, _rounded_text), _deviation(planned, read)),
+        _extrapolate("rows", row_rates, planned, rows, _rounded_text),
+        _extrapolate("time", second_rates, planned, seconds, seconds_text),
     )
 
 
-def _foretold(
+def _extrapolate(
     name: str, rates: Sequence[float], planned: int, actual: float | None, text: Callable[[float], str]
 ) -> Forecast:
     if not rates or not planned:
-        return Forecast(name, "no past run to tell by", "", _text(actual, text), None)
-    low, high = (min(rates), max(rates)) if len(rates) < _FEW else _quartiles(rates)
+        return Forecast(name, "no previous runs", "", _text(actual, text), None)
+    low, high = (min(rates), max(rates)) if len(rates) < _MIN_FOR_QUARTILES else _quartiles(rates)
     expected = median(rates) * planned
-    runs = f"{len(rates)} past run{'s' if len(rates) > 1 else ''}"
-    between = f"{text(low * planned)} to {text(high * planned)}, by {runs}" if len(rates) > 1 else f"by {runs}"
-    return Forecast(name, text(expected), between, _text(actual, text), _off_by(expected, actual))
+    runs = count_of(len(rates), "previous run")
+    between = f"{text(low * planned)} to {text(high * planned)} ({runs})" if len(rates) > 1 else runs
+    return Forecast(name, text(expected), between, _text(actual, text), _deviation(expected, actual))
 
 
 def _quartiles(rates: Sequence[float]) -> tuple[float, float]:
@@ -130,13 +135,13 @@ def _events(row: RunRow) -> int:
     return row.events_read or 1
 
 
-def _off_by(expected: float, actual: float | None) -> float | None:
+def _deviation(expected: float, actual: float | None) -> float | None:
     return None if actual is None or not expected else actual / expected - 1
 
 
-def _count(value: float) -> str:
+def _rounded_text(value: float) -> str:
     return count_text(round(value))
 
 
 def _text(value: float | None, text: Callable[[float], str]) -> str:
-    return "not known" if value is None else text(value)
+    return "unknown" if value is None else text(value)

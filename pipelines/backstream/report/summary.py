@@ -1,4 +1,4 @@
-"""A run in brief: one sentence for chat, a page of Markdown for a pull request, an object for programs."""
+"""Summarize a run as one sentence, as Markdown, or as JSON."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from backstream.report.descriptions import describe_publication, reason_not_publ
 from backstream.report.failing_rows import group_failing_rows
 from backstream.report.figures import FATE_WORDS, FATES, sort_by_severity
 from backstream.report.formatting import change_text, count_of, count_text, sentence
-from backstream.report.run_context import ChangeSummary, RunContext
+from backstream.report.run_context import ChangeSummary, RunContext, largest_changes
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Publication
 
 _MARKS = {"pass": "✅", "info": "📝", "warn": "⚠️", "fail": "❌", "error": "❓", "none": "⏸️"}
-_WINDOWS_NAMED, _CHANGES_NAMED = 5, 3
+_MAX_WINDOWS, _MAX_CHANGES = 5, 3
 _NO_VERDICT = "no verdict"
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a run has left, as far as it has come."""
+    """Files of a run, as far as it has written them, and its context."""
 
     plan: Plan
     definition: Definition
@@ -37,17 +37,17 @@ class RunSummary:
 
     @property
     def verdict(self) -> str:
-        """`pass`, `warn`, `fail`, `error`, or that there is none."""
+        """`pass`, `warn`, `fail`, `error`, or `no verdict`."""
         return self.audit.verdict.value if self.audit else _NO_VERDICT
 
     @property
     def sentence(self) -> str:
-        """The run in one sentence: `flights, 1 Feb 2013 to 28 Feb 2013: warn: 35 of ..; 4,499 rows published ..`.
+        """Return the run in one sentence, the text of all short messages.
 
-        Every short message is this one, whoever sends it.
+        Example: `flights, 1 Feb 2013 to 28 Feb 2013: warn: 35 of ...; 4,499 rows published ...`.
         """
-        found = f"{self.verdict}: {self.audit.summary}" if self.audit else self.verdict
-        return f"{self.plan.dataset}, {range_words(self.plan.range)}: {found}; {self._outcome()}"
+        finding = f"{self.verdict}: {self.audit.summary}" if self.audit else self.verdict
+        return f"{self.plan.dataset}, {range_words(self.plan.range)}: {finding}; {self._outcome()}"
 
     @property
     def _mark(self) -> str:
@@ -60,41 +60,41 @@ class RunSummary:
         return f"nothing was published: {reason_not_published(self.plan, self.audit, unfinished)}"
 
     def markdown(self) -> str:
-        """The run for a pull request or a chat that knows Markdown; nothing from data is markup."""
+        """Return the run as Markdown for a pull request or a chat; all data is escaped."""
         parts = [
-            f"### {self._mark} {_plain(self.plan.dataset)}, {range_words(self.plan.range)}",
-            _plain(sentence(self.audit.summary if self.audit else self._outcome())),
-            f"**{_plain(sentence(self._outcome()))}**",
-            *self._checks(),
-            "\n".join(_fates(self.manifests)),
-            *([_changes(self.known.changes)] if self.known.changes else []),
-            _plain(f"Run `{self.plan.run_id}`, {self.plan.mode}, plan `{self.plan.plan_hash}`, all times UTC."),
+            f"### {self._mark} {_escaped(self.plan.dataset)}, {range_words(self.plan.range)}",
+            _escaped(sentence(self.audit.summary if self.audit else self._outcome())),
+            f"**{_escaped(sentence(self._outcome()))}**",
+            *self._check_lines(),
+            "\n".join(_fate_lines(self.manifests)),
+            *([_change_lines(self.known.changes)] if self.known.changes else []),
+            _escaped(f"Run `{self.plan.run_id}`, {self.plan.mode}, plan `{self.plan.plan_hash}`, all times UTC."),
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
 
-    def _checks(self) -> Iterator[str]:
+    def _check_lines(self) -> Iterator[str]:
         if self.audit is None:
             return
-        missed = [check for check in sort_by_severity(self.audit) if check.outcome is not CheckOutcome.PASS]
-        passed = len(self.audit.checks) - len(missed)
+        failed = [check for check in sort_by_severity(self.audit) if check.outcome is not CheckOutcome.PASS]
+        passed = len(self.audit.checks) - len(failed)
         checks = count_of(len(self.audit.checks), "check")
-        yield f"{passed} of {checks} of suite {_plain(self.audit.suite)} passed."
-        if missed:
-            rows = [self._check(check) for check in missed]
-            yield "\n".join(["| | check | found | where |", "|---|---|---|---|", *rows])
+        yield f"{passed} of {checks} of suite {_escaped(self.audit.suite)} passed."
+        if failed:
+            rows = [self._check_row(check) for check in failed]
+            yield "\n".join(["| | check | result | failing rows |", "|---|---|---|---|", *rows])
 
-    def _check(self, check: Check) -> str:
-        named = [
+    def _check_row(self, check: Check) -> str:
+        rows = [
             f"{group.source_partition} {row}".strip()
             for group in group_failing_rows(check, self.definition.unit_ms)
             for row in group.rows or ("",)
         ]
-        is_more = check.unexpected > len(check.failing) or len(named) > _WINDOWS_NAMED
-        where = _plain("; ".join(named[:_WINDOWS_NAMED])) + ("; .." if named and is_more else "")
-        return f"| {_MARKS[check.outcome]} | {_plain(check.name)} | {_plain(check.observed)} | {where} |"
+        is_more = check.unexpected > len(check.failing) or len(rows) > _MAX_WINDOWS
+        where = _escaped("; ".join(rows[:_MAX_WINDOWS])) + ("; ..." if rows and is_more else "")
+        return f"| {_MARKS[check.outcome]} | {_escaped(check.name)} | {_escaped(check.observed)} | {where} |"
 
     def as_json(self) -> dict[str, Any]:
-        """All of it for programs; instants as ISO 8601, the report's path where there is a report."""
+        """Return the run as a JSON object: instants as ISO 8601, and the path of the report if it exists."""
         plan, publication = self.plan, self.publication
         return {
             "run_id": plan.run_id,
@@ -109,8 +109,8 @@ class RunSummary:
             "code_version": plan.code_version,
             "verdict": self.audit.verdict.value if self.audit else None,
             "sentence": self.sentence,
-            "checks": [_told(check) for check in sort_by_severity(self.audit)] if self.audit else [],
-            "records_read": sum(each.events_read for each in self.manifests),
+            "checks": [_check_json(check) for check in sort_by_severity(self.audit)] if self.audit else [],
+            "records_read": sum(manifest.events_read for manifest in self.manifests),
             "fates": sum_fates(list(self.manifests)),
             "published": {
                 "rows": publication.rows,
@@ -120,19 +120,19 @@ class RunSummary:
             }
             if publication
             else None,
-            "changed": dict(self.known.changes.windows) if self.known.changes else None,
+            "changed": dict(self.known.changes.totals.windows) if self.known.changes else None,
             "report": str(plan.folder.report) if plan.folder.report.exists() else None,
         }
 
 
-def _told(check: Check) -> dict[str, Any]:
+def _check_json(check: Check) -> dict[str, Any]:
     names = ("name", "expectation", "observed", "limit", "unexpected", "elements")
-    told: dict[str, Any] = {name: getattr(check, name) for name in names}
+    values: dict[str, Any] = {name: getattr(check, name) for name in names}
     rows = [dict(row) for row in check.failing]
-    return told | {"severity": check.severity.value, "outcome": check.outcome.value, "failing": rows}
+    return values | {"severity": check.severity.value, "outcome": check.outcome.value, "failing": rows}
 
 
-def _fates(manifests: Sequence[Manifest]) -> Iterator[str]:
+def _fate_lines(manifests: Sequence[Manifest]) -> Iterator[str]:
     by_partition = sum_fates(list(manifests))
     if not by_partition:
         return
@@ -141,28 +141,30 @@ def _fates(manifests: Sequence[Manifest]) -> Iterator[str]:
     yield "|---|" + "---:|" * (len(fates) + 1)
     for name, counts in sorted(by_partition.items()):
         cells = [sum(counts.values()), *(counts.get(fate, 0) for fate in fates)]
-        yield f"| {_plain(name)} | {' | '.join(count_text(count) for count in cells)} |"
+        yield f"| {_escaped(name)} | {' | '.join(count_text(count) for count in cells)} |"
 
 
-def _changes(changed: ChangeSummary) -> str:
-    counts = ", ".join(f"{count_of(count, 'row')} {kind}" for kind, count in changed.windows.items())
-    verb = "Changed" if changed.is_published else "Would change"
-    lines = [_plain(f"{verb}: {counts}{f' against {changed.against}' if changed.against else ''}.")]
-    for each in changed.aggregates:
-        largest = "; ".join(_change(row) for row in each.largest[:_CHANGES_NAMED] if row["difference"])
-        told = f"{each.name}: {count_of(each.rows, 'row')}{f', largest {largest}' if largest else ''}"
-        lines.append(f"* {_plain(told)}")
+def _change_lines(changes: ChangeSummary) -> str:
+    counts = ", ".join(f"{count_of(count, 'row')} {kind}" for kind, count in changes.totals.windows.items())
+    verb = "Changed" if changes.is_published else "Would change"
+    against = f", compared with {changes.against}" if changes.against else ""
+    lines = [_escaped(f"{verb}: {counts}{against}.")]
+    for name, change in changes.totals.aggregates.items():
+        rows = largest_changes(change)[:_MAX_CHANGES]
+        largest = "; ".join(_change_text(row) for row in rows if row["difference"])
+        text = f"{name}: {count_of(change.rows, 'row')}{f', largest {largest}' if largest else ''}"
+        lines.append(f"* {_escaped(text)}")
     return "\n".join(lines)
 
 
-def _change(row: Mapping[str, Any]) -> str:
+def _change_text(row: Mapping[str, Any]) -> str:
     keys = " ".join(str(value) for value in row["keys"].values())
     return f"{change_text(row['difference'])} ({row['window_start']:%Y-%m-%d %H:%M}{f' {keys}' if keys else ''})"
 
 
-def _plain(text: str) -> str:
-    """The text as Markdown shows it: no table cell, tag, link, mention or line begins in it."""
-    shown = html.escape(" ".join(text.split()), quote=False)
-    for mark, told in (("|", "\\|"), ("[", "\\["), ("*", "\\*"), ("_", "\\_"), ("@", "&#64;")):
-        shown = shown.replace(mark, told)
-    return shown
+def _escaped(text: str) -> str:
+    """Return the text on one line, escaped: no table cell, tag, link, or mention starts in it."""
+    escaped = html.escape(" ".join(text.split()), quote=False)
+    for mark, escape in (("|", "\\|"), ("[", "\\["), ("*", "\\*"), ("_", "\\_"), ("@", "&#64;")):
+        escaped = escaped.replace(mark, escape)
+    return escaped

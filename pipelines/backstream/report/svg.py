@@ -1,8 +1,8 @@
-"""Charts as inline SVG: a heat map, stacked bars with limits, one bar of shares.
+"""Draw charts as inline SVG: a heat map, stacked bars with limits, and one bar of shares.
 
-Nothing here knows what is drawn: callers say positions, CSS classes and words. Colours are the page's CSS
-classes, so that a chart follows light and dark. Every text is escaped. Cells and bars carry a `<title>`,
-which browsers show on hover; the chart as a whole is one image with a description for those who do not see it.
+Callers pass positions, CSS classes, and texts. Colors are CSS classes of the page, so a chart follows its light
+or dark theme. Every text is escaped. Cells and bars have a `<title>`, which browsers show on hover. The chart is
+one image with a description for screen readers.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _TEXT = Markup('<text class="{}" x="{}" y="{}"{}>{}</text>')
 _LINE = Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>')
 _MIDDLE, _END = Markup(' text-anchor="middle"'), Markup(' text-anchor="end"')
 _NONE = Markup("")
-_SMALL = 4  # SVG units; a smaller cell needs its gap for itself
+_SMALL = 4  # SVG units; a smaller cell has room only for a narrow gap.
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What an axis measures, and its ticks: position (in cells, bars or values) and label."""
+    """Title of an axis, and its ticks: position (in cells, bars, or values) and label."""
 
     title: str
     ticks: tuple[tuple[float, str], ...]
@@ -62,7 +62,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line across the chart: where, CSS class, and what a legend calls it (lines lie too close for labels)."""
+    """A line across the chart: position, CSS class, and label for the legend (lines are too close for labels)."""
 
     at: float
     style: str
@@ -94,12 +94,12 @@ class Frame:
 
     @property
     def bottom(self) -> float:
-        """Where the x axis lies."""
+        """Position of the x axis."""
         return self.top + self.height
 
 
 def heat_map(grid: HeatGrid, frame: Frame) -> Markup:
-    """The grid as SVG, its cells filling the frame."""
+    """Return the grid as SVG; its cells fill the frame."""
     width, height = frame.width / grid.columns, frame.height / grid.rows
     gap = 1.0 if min(width, height) > _SMALL else 0.4
     cells = _joined(
@@ -120,7 +120,7 @@ def heat_map(grid: HeatGrid, frame: Frame) -> Markup:
 
 
 def bar_chart(chart: BarChart, frame: Frame) -> Markup:
-    """The bars as SVG, with grid lines at the ticks of the y axis."""
+    """Return the bars as SVG, with grid lines at the ticks of the y axis."""
     step = frame.width / max(1, len(chart.bars))
     scale = frame.height / chart.top
     grid = _joined(
@@ -134,43 +134,46 @@ def bar_chart(chart: BarChart, frame: Frame) -> Markup:
     )
     right = frame.left + frame.width
     lines = _joined(_line(line.style, frame.left, frame.bottom - line.at * scale, right) for line in chart.lines)
-    marks = _joined(_upright(mark.style, frame.left + mark.at * step, frame) for mark in chart.marks)
-    drawn = grid + bars + x_ticks + lines + marks + _axis_titles(chart.x, chart.y, frame)
-    return _svg("bars", frame, chart.label, drawn)
+    marks = _joined(_vertical_line(mark.style, frame.left + mark.at * step, frame) for mark in chart.marks)
+    content = grid + bars + x_ticks + lines + marks + _axis_titles(chart.x, chart.y, frame)
+    return _svg("bars", frame, chart.label, content)
 
 
 def share_bar(parts: Sequence[tuple[str, float, str]], label: str) -> Markup:
-    """One horizontal bar: CSS class, share and title of each part. A part that exists is always visible."""
-    full, least, at = 1_000.0, 3.0, 0.0
-    widths = [max(least, share * full) if share else 0.0 for _, share, _ in parts]
-    drawn = []
+    """Return one horizontal bar; a part has a CSS class, a share, and a title.
+
+    A part with a positive share is at least 3 of 1,000 units wide, so it stays visible.
+    """
+    full, min_width, left = 1_000.0, 3.0, 0.0
+    widths = [max(min_width, share * full) if share else 0.0 for _, share, _ in parts]
+    rectangles = []
     for (style, _, title), width in zip(parts, widths, strict=True):
         scaled = width * full / (sum(widths) or full)
         if width:
-            drawn.append(_rect(style, (at, 0, max(1.0, scaled - 1.5), 22), title))
-        at += scaled
-    return _SVG.format("shares", 1_000, 22, label, _joined(drawn)).replace(
+            rectangles.append(_rect(style, (left, 0, max(1.0, scaled - 1.5), 22), title))
+        left += scaled
+    return _SVG.format("shares", 1_000, 22, label, _joined(rectangles)).replace(
         Markup("<svg "), Markup('<svg preserveAspectRatio="none" ')
     )
 
 
 def difference_bar(value: float, largest: float) -> Markup:
-    """A bar from the middle: to the right what became more, to the left what became less."""
+    """Return a bar that starts in the middle: to the right for an increase, to the left for a decrease."""
     full = 100.0
     width = max(1.5, abs(value) / largest * full) if value and largest else 0.0
     left, style = (full, "more") if value > 0 else (full - width, "less")
-    drawn = _rect(style, (left, 1, width, 8)) + _LINE.format("grid", 100, 0, 100, 10)
-    return Markup('<svg class="difference" viewBox="0 0 200 10" aria-hidden="true">{}</svg>').format(drawn)
+    content = _rect(style, (left, 1, width, 8)) + _LINE.format("grid", 100, 0, 100, 10)
+    return Markup('<svg class="difference" viewBox="0 0 200 10" aria-hidden="true">{}</svg>').format(content)
 
 
 def _bar(bar: Bar, left: float, step: float, frame: Frame, scale: float) -> Markup:
-    """Its parts stacked, under one area that shows the title wherever the pointer is above it."""
-    gap, base, drawn = min(1.5, step * 0.2), frame.bottom, _NONE
+    """Return the stacked parts, and an area over the full height that shows the title on hover."""
+    gap, base, content = min(1.5, step * 0.2), frame.bottom, _NONE
     for style, value in bar.parts:
         height = min(value * scale, base - frame.top)
-        drawn += _rect(style, (left, base - height, step - gap, height)) if height > 0 else _NONE
+        content += _rect(style, (left, base - height, step - gap, height)) if height > 0 else _NONE
         base -= height
-    return drawn + _rect("hover", (left, frame.top, step, frame.height), bar.title)
+    return content + _rect("hover", (left, frame.top, step, frame.height), bar.title)
 
 
 def _axis_titles(x: Axis, y: Axis, frame: Frame) -> Markup:
@@ -194,7 +197,7 @@ def _text(style: str, x: float, y: float, text: str, attributes: Markup = _MIDDL
     return _TEXT.format(style, _number(x), _number(y), attributes, text)
 
 
-def _upright(style: str, x: float, frame: Frame) -> Markup:
+def _vertical_line(style: str, x: float, frame: Frame) -> Markup:
     return _LINE.format(style, _number(x), _number(frame.top), _number(x), _number(frame.bottom))
 
 
@@ -207,5 +210,5 @@ def _joined(parts: Iterable[Markup]) -> Markup:
 
 
 def _number(value: float) -> str:
-    """Two decimals at most: the page is sent over networks."""
+    """Return at most two decimals, to keep the page small."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

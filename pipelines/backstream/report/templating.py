@@ -1,4 +1,4 @@
-"""Jinja as every page takes it: all not marked as safe is escaped, names that do not exist are refused."""
+"""Create the Jinja environment of reports and pages: it escapes all data and rejects undefined names."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from backstream.errors import SpecError
 from backstream.eventtime.instants import epoch_ms, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.report import completeness_map, failing_rows, figures, formatting
+from backstream.report.run_context import largest_changes
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 def template_environment() -> jinja2.Environment:
-    """Templates of this package, with the words of `report.words` as filters."""
-    made = jinja2.Environment(
+    """Return an environment for the templates of this package, with the functions of `formatting` as filters."""
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    environment.filters |= {
         "at": formatting.at_text,
         "iso": formatting.iso_text,
         "minute": formatting.minute_text,
@@ -39,25 +40,26 @@ def template_environment() -> jinja2.Environment:
         "value": formatting.value_text,
         "groups": failing_rows.group_failing_rows,
     }
-    made.globals |= {
+    environment.globals |= {
         "counted": formatting.count_of,
         "share": formatting.share_text,
         "limit": formatting.limit_text,
         "ago": formatting.ago_text,
-        "off_by": formatting.deviation_text,
+        "deviation": formatting.deviation_text,
         "span_of": lambda since_ms, until_ms: completeness_map.range_words(Interval(since_ms, until_ms)),
         "fates": [(str(fate), figures.FATE_WORDS[fate]) for fate in figures.FATES],
         "aggregates": figures.aggregate_texts,
         "window_text": figures.window_text,
-        "summed": figures.accounting_text,
+        "accounting_text": figures.accounting_text,
         "fate_shares": figures.fate_shares,
+        "largest_changes": largest_changes,
         "span": completeness_map.range_words,
     }
-    return made
+    return environment
 
 
 def parse_instant(value: datetime | str) -> int | None:
-    """Epoch milliseconds of what a table or a file holds; None for text that is no instant."""
+    """Return epoch milliseconds of a value from a table or file; None for text that is no instant."""
     if isinstance(value, datetime):
         return epoch_ms(value)
     try:

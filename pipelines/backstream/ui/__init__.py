@@ -1,1 +1,1 @@
-"""Routes inside Airflow, behind Airflow's own access checks."""
+"""Routes inside Airflow, protected by Airflow's access checks."""

@@ -1,7 +1,8 @@
-"""The routes. Each one asks Airflow who the user is and what they may see; one starts a run, none changes data."""
+"""Define the routes. Airflow authenticates and authorizes each request. One route starts a run, none changes data.
 
-# No postponed annotations here: FastAPI could not resolve those of functions inside a factory.
-# What the pages show is imported with the first request: it brings pandas and the lake.
+This module has no postponed annotations, because FastAPI cannot resolve those of nested functions. It imports the
+pages with the first request, because they import pandas and PyIceberg.
+"""
 
 from functools import cache
 from typing import TYPE_CHECKING, Annotated
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from backstream.pages.store import PageStore
 
 _NOT_FOUND, _TOO_LARGE = 404, 413
-_LONGEST_FORM = 20_000
+_MAX_FORM_LENGTH = 20_000
 
 _Text = Annotated[str, Query(max_length=500)]
 _Dag = Annotated[str, Query(max_length=250)]
@@ -36,13 +37,13 @@ _Day = Annotated[str, Query(max_length=10)]
 
 
 def application() -> FastAPI:
-    """All routes; those that Airflow's users may visit at all, guarded again by the DAG they show."""
+    """Return the application: all routes require a user of Airflow, and most require access to a DAG."""
     app = FastAPI(
         title="backstream",
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        # Not AccessView.PLUGINS: that is for people who administrate Airflow, not for those who read a report.
+        # Not AccessView.PLUGINS, because that is for administrators of Airflow, and all users read reports.
         dependencies=[Depends(requires_access_view(AccessView.WEBSITE))],
     )
     app.middleware("http")(add_headers(policy("")))
@@ -62,28 +63,28 @@ def _add_pages(app: FastAPI) -> None:
 
     @app.get("/overview", dependencies=[may_read_runs])
     def overview(user: GetUserDep) -> HTMLResponse:
-        return _shown(views.overview_page(_records(), _readable(user)))
+        return _html(views.overview_page(_page_store(), _readable_dags(user)))
 
     @app.get("/runs", dependencies=[may_read_runs])
     def runs(user: GetUserDep, dag_id: _Dag | None = None) -> HTMLResponse:
-        readable = _readable(user) if dag_id is None else {dag_id}
-        return _shown(views.runs_page(_records(), readable, dag_id))
+        readable = _readable_dags(user) if dag_id is None else {dag_id}
+        return _html(views.runs_page(_page_store(), readable, dag_id))
 
     @app.get("/dataset", dependencies=[may_read_runs])
     def dataset(user: GetUserDep, dag_id: _Dag) -> HTMLResponse:
-        return _shown(views.windows_page(_records(), dag_id, may_run=_may_run(user, dag_id)))
+        return _html(views.windows_page(_page_store(), dag_id, may_run=_can_run(user, dag_id)))
 
     @app.get("/day", dependencies=[may_read_runs])
     def day(user: GetUserDep, dag_id: _Dag, day: _Day) -> HTMLResponse:
-        return _shown(views.day_page(_records(), dag_id, day, may_run=_may_run(user, dag_id)))
+        return _html(views.day_page(_page_store(), dag_id, day, may_run=_can_run(user, dag_id)))
 
     @app.get("/watermark", dependencies=[may_read_runs])
     def watermark(dag_id: _Dag, delay: Annotated[str, Query(max_length=40)] = "") -> HTMLResponse:
-        return _shown(views.watermark_page(_records(), dag_id, delay))
+        return _html(views.watermark_page(_page_store(), dag_id, delay))
 
     @app.get("/checks", dependencies=[may_read_runs])
     def checks(dag_id: _Dag) -> HTMLResponse:
-        return _shown(views.checks_page(_records(), dag_id))
+        return _html(views.checks_page(_page_store(), dag_id))
 
 
 def _add_form(app: FastAPI) -> None:
@@ -93,10 +94,10 @@ def _add_form(app: FastAPI) -> None:
     async def form(
         request: Request, user: GetUserDep, dag_id: _Dag, since: _Day = "", until: _Day = ""
     ) -> HTMLResponse:
-        if not _may_run(user, dag_id):
-            return _shown(views.refuse_run_page(dag_id))
+        if not _can_run(user, dag_id):
+            return _html(views.refuse_run_page(dag_id))
         typed = {"since": since, "until": until}
-        return _shown(await views.form(dag_id, _airflow(request), typed))
+        return _html(await views.form(dag_id, _airflow(request), typed))
 
     @app.post(
         "/reprocess",
@@ -105,7 +106,7 @@ def _add_form(app: FastAPI) -> None:
     async def start(request: Request, dag_id: _Dag) -> HTMLResponse:
         typed = dict(parse_qsl(await _body(request), keep_blank_values=True))
         _provide_lake()
-        return _shown(await views.started_page(dag_id, _airflow(request), typed, Home.from_environment()))
+        return _html(await views.started_page(dag_id, _airflow(request), typed, Home.from_environment()))
 
 
 def _add_report(app: FastAPI) -> None:
@@ -117,17 +118,17 @@ def _add_report(app: FastAPI) -> None:
         path = find_report(Home.from_environment(), dag_id, run_id, plan)
         if path is None:
             sentence = (
-                f"Run {run_id} of {dag_id} has no report (yet): it is written when the run ends or is refused."
+                f"Run {run_id} of {dag_id} has no report yet. It is written when the run ends or is rejected."
             )
-            return _shown(note_page("No report", sentence, status=_NOT_FOUND))
+            return _html(note_page("No report", sentence, status=_NOT_FOUND))
         return HTMLResponse(path.read_text(encoding="utf-8"))
 
 
-def _shown(page: "Page") -> HTMLResponse:
+def _html(page: "Page") -> HTMLResponse:
     return HTMLResponse(page.html, page.status, headers={"Content-Security-Policy": page.policy})
 
 
-def _records() -> "PageStore":
+def _page_store() -> "PageStore":
     from backstream.pages.store import PageStore
 
     _provide_lake()
@@ -136,15 +137,15 @@ def _records() -> "PageStore":
 
 @cache
 def _provide_lake() -> None:
-    """Once: a connection that is changed takes effect when Airflow's server is started again."""
+    """Read the connection once; a changed connection takes effect after a restart of Airflow's API server."""
     provide_lake()
 
 
-def _readable(user: GetUserDep) -> set[str]:
+def _readable_dags(user: GetUserDep) -> set[str]:
     return get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
 
 
-def _may_run(user: GetUserDep, dag_id: str) -> bool:
+def _can_run(user: GetUserDep, dag_id: str) -> bool:
     details = DagDetails(id=dag_id)
     manager = get_auth_manager()
     return manager.is_authorized_dag(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user)
@@ -157,20 +158,20 @@ def _airflow(request: Request) -> "Airflow":
 
 
 async def _body(request: Request) -> str:
-    """What was sent, of which a form is only a little.
+    """Return the body of the request.
 
     Raises:
-        HTTPException: 413 when it is much.
+        HTTPException: 413 when it is longer than a form can be.
     """
     text = ""
     async for part in request.stream():
         text += part.decode("ascii", "replace")
-        if len(text) > _LONGEST_FORM:
+        if len(text) > _MAX_FORM_LENGTH:
             raise HTTPException(_TOO_LARGE, "the form is too long")
     return text
 
 
 def _token(request: Request) -> str:
-    """The caller's token, from where Airflow itself took it: the header before the cookie."""
+    """Return the token of the user from the header or else the cookie, in the same order as Airflow."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     return token if kind.lower() == "bearer" else request.cookies.get(COOKIE_NAME_JWT_TOKEN, "")

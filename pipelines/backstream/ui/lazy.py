@@ -1,4 +1,4 @@
-"""The application, built when it is first asked: every Airflow process loads plugins, every task included."""
+"""Build the application on the first request, because every Airflow process loads all plugins."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], 
 
 
 class LazyApplication:
-    """An ASGI application that imports and builds the real one with its first request."""
+    """An ASGI application that imports and builds the real one on its first request."""
 
     def __init__(self) -> None:
         self._application: Asgi | None = None
@@ -22,9 +22,9 @@ class LazyApplication:
         receive: Callable[[], Awaitable[Message]],
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
-        """Hand the request on."""
+        """Pass the request to the real application."""
         if self._application is None:
             self._application = import_module("backstream.ui.app").application()
-        # Airflow's own application, in which this one is mounted: the real one puts itself in its place.
+        # Keep Airflow's application, in which this one is mounted: the real one replaces `app` in the scope.
         scope["backstream.airflow"] = scope.get("app")
         await self._application(scope, receive, send)

@@ -1,4 +1,4 @@
-"""What every answer and every request of the pages has to keep to, beside Airflow's own access checks."""
+"""Secure the pages beyond Airflow's access checks: response headers, the origin of forms, and error pages."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SAME = "same-origin"
 
 
 def security_headers(content_security_policy: str) -> dict[str, str]:
-    """The headers of every answer."""
+    """Return the headers of every response."""
     return {
         "Content-Security-Policy": content_security_policy,
         "X-Content-Type-Options": "nosniff",
-        # Not `no-referrer`: browsers then hide from us where a form was sent from.
+        # Not `no-referrer`, because browsers would then omit the origin of a form.
         "Referrer-Policy": _SAME,
         "Cache-Control": "no-store",
     }
@@ -30,73 +30,72 @@ def security_headers(content_security_policy: str) -> dict[str, str]:
 def add_headers(
     fallback: str,
 ) -> Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]:
-    """A middleware that gives every answer its headers; an answer without a policy of its own gets this one."""
+    """Return a middleware that adds the headers to every response; `fallback` is the default policy."""
 
     async def middleware(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         response = await call_next(request)
-        own = response.headers.get("Content-Security-Policy", fallback)
-        response.headers.update(security_headers(own))
+        content_security_policy = response.headers.get("Content-Security-Policy", fallback)
+        response.headers.update(security_headers(content_security_policy))
         return response
 
     return middleware
 
 
 def require_own_form(request: Request) -> None:
-    """Check that a request that acts was sent by a page of this very server, and not by another site's form.
+    """Check that a page of this server sent the form, and not another site.
 
-    Airflow's session cookie is already kept from such requests (`SameSite=Lax`); this does not rest on it.
+    The cookie of Airflow is `SameSite=Lax`, so browsers omit it in such requests; this check is a second barrier.
 
     Raises:
-        HTTPException: 403 when it was not, or the browser does not say.
+        HTTPException: 403 when another site sent the form, or the origin is unknown.
     """
-    if not _is_own(request.headers, request.url.netloc):
-        raise HTTPException(
-            FORBIDDEN, "this form was not sent from a page of this Airflow, so nothing was started"
-        )
+    if not _is_same_origin(request.headers, request.url.netloc):
+        raise HTTPException(FORBIDDEN, "a page of another site sent this form, so no run was started")
 
 
-def _is_own(said: Mapping[str, str], host: str) -> bool:
-    if site := said.get("sec-fetch-site"):
+def _is_same_origin(headers: Mapping[str, str], host: str) -> bool:
+    if site := headers.get("sec-fetch-site"):
         return site == _SAME
-    origin = urlsplit(said.get("origin") or said.get("referer") or "")
+    origin = urlsplit(headers.get("origin") or headers.get("referer") or "")
     return bool(origin.netloc) and origin.netloc == host
 
 
 log = logging.getLogger(__name__)
 
-_WORDS = {
-    HTTPStatus.UNAUTHORIZED: ("Not logged in", "Log in to Airflow, then open this page again."),
+_TEXTS = {
+    HTTPStatus.UNAUTHORIZED: ("Not logged in", "Log in to Airflow, and open this page again."),
     HTTPStatus.FORBIDDEN: (
         "Not allowed",
-        "Your role in Airflow does not let you do this. Whoever administrates Airflow can give you access.",
+        "Your role in Airflow does not allow this. Ask your Airflow administrator for access.",
     ),
 }
 
 
 async def on_refusal(_: Request, error: Exception) -> Response:
-    """What Airflow's access checks refuse, with the status they gave."""
+    """Return the page for a request that an access check rejected, with the status of the check."""
     status = error.status_code if isinstance(error, StarletteHTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
-    said = str(error.detail) if isinstance(error, StarletteHTTPException) else ""
-    title, sentence = _WORDS.get(HTTPStatus(status), (HTTPStatus(status).phrase, said))
-    hint = said if said not in ("Forbidden", "Not authenticated", sentence) else ""
-    return _answer(status, title, sentence, hint)
+    detail = str(error.detail) if isinstance(error, StarletteHTTPException) else ""
+    title, sentence = _TEXTS.get(HTTPStatus(status), (HTTPStatus(status).phrase, detail))
+    hint = detail if detail not in ("Forbidden", "Not authenticated", sentence) else ""
+    return _error_page(status, title, sentence, hint)
 
 
 async def on_bad_request(_: Request, error: Exception) -> Response:
-    """A parameter of the address that is missing or too long."""
-    names = [str(each["loc"][-1]) for each in error.errors()] if isinstance(error, RequestValidationError) else []
-    sentence = f"The address of this page is not complete: check {', '.join(names) or 'it'}."
-    return _answer(HTTPStatus.UNPROCESSABLE_ENTITY, "No such page", sentence)
+    """Return the page for a request with a missing or too long parameter."""
+    problems = error.errors() if isinstance(error, RequestValidationError) else []
+    names = ", ".join(str(problem["loc"][-1]) for problem in problems)
+    sentence = f"The address of this page is invalid. Check {names or 'its parameters'}."
+    return _error_page(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid address", sentence)
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """What backstream itself could not do: its message is for people, and holds no secret."""
-    log.warning("%s could not be shown: %s", request.url.path, error)
-    first, _, rest = str(error).partition("\n")
-    return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "This page cannot be shown now", first, rest.strip(), "error")
+    """Return the page for an error of backstream, whose message is readable and has no secret."""
+    log.warning("Failed to render %s: %s", request.url.path, error)
+    first_line, _, rest = str(error).partition("\n")
+    return _error_page(HTTPStatus.INTERNAL_SERVER_ERROR, "Page not available", first_line, rest.strip(), "error")
 
 
-def _answer(status: int, title: str, sentence: str, hint: str = "", kind: str = "none") -> HTMLResponse:
+def _error_page(status: int, title: str, sentence: str, hint: str = "", kind: str = "none") -> HTMLResponse:
     from backstream.pages.render import note_page
 
     page = note_page(title, sentence, hint, kind, status)

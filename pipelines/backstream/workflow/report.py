@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -14,13 +13,12 @@ from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.instants import SECOND_MS
-from backstream.lake.diff import AggregateChange as SummedChange
 from backstream.lake.ledger import RunRow, list_checks, list_runs
 from backstream.lake.snapshots import TableState
 from backstream.report.delay_histogram import count_delays
 from backstream.report.formatting import second_text
 from backstream.report.html import render_report
-from backstream.report.run_context import SAID, AggregateTotals, ChangeSummary, RunContext
+from backstream.report.run_context import ChangeSummary, RunContext
 from backstream.report.summary import RunSummary
 from backstream.runs.home import Home, write_text
 from backstream.runs.manifest import home_of, load_manifests
@@ -28,7 +26,7 @@ from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, CheckOutcome, Publication
 from backstream.text import ReportFormat
 from backstream.workflow.dataset_state import write_run_totals
-from backstream.workflow.history import RunDifference, diff_run
+from backstream.workflow.history import diff_run
 
 
 def report_run(plan: Plan) -> Path:
@@ -86,7 +84,6 @@ def load_plan(home: Home, run_id: str) -> Plan:
 
 _CHANGES_SHOWN = 8
 _RUNS_SHOWN = 12
-_HIDDEN = (*SAID, "window_end")
 
 
 def gather_context(
@@ -143,34 +140,13 @@ def _changed(plan: Plan, publication: Publication | None) -> tuple[ChangeSummary
     if publication and not publication.replaced_rows and not publication.already:
         return None, "nothing had been published in this range before"
     try:
-        return _told(diff_run(home_of(plan), plan.run_id, _CHANGES_SHOWN)), ""
+        difference = diff_run(home_of(plan), plan.run_id, _CHANGES_SHOWN)
     except BackstreamError as error:
         return None, str(error).partition("\n")[0]
-
-
-def _told(found: RunDifference) -> ChangeSummary:
-    changes = found.changes
-    return ChangeSummary(
-        is_published=found.is_published,
-        against=_state(found.against) if found.against else "",
-        windows=changes.windows,
-        aggregates=tuple(_aggregate(name, total) for name, total in changes.aggregates.items()),
-        old_runs=changes.old_runs,
-    )
+    against = _state(difference.against) if difference.against else ""
+    return ChangeSummary(difference.is_published, against, difference.changes), ""
 
 
 def _state(against: TableState) -> str:
     by = f" by run {against.run_id}" if against.run_id else ""
     return f"version {against.version} of {second_text(against.made_at_ms)}{by}"
-
-
-def _aggregate(name: str, total: SummedChange) -> AggregateTotals:
-    rows = [row for table in total.largest for row in table.slice(0, _CHANGES_SHOWN).to_pylist()]
-    return AggregateTotals(name, total.rows, total.difference, tuple(_row(row) for row in rows))
-
-
-def _row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A difference as the report shows it: its window, its keys in words, what was said and what is said now."""
-    keys = {name: value for name, value in row.items() if name not in (*_HIDDEN, "window_start")}
-    told = {name: row[name] for name in ("window_start", "change", "old_value", "new_value", "difference")}
-    return told | {"keys": keys}

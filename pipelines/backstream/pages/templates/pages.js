@@ -2,38 +2,38 @@
 (() => {
   const grid = document.querySelector("[data-grid]");
   if (grid) {
-    const named = [...grid.querySelectorAll("a.day")].map((day) => [day.href.slice(-10), day]);
-    named.sort((one, other) => (one[0] < other[0] ? -1 : 1));
-    const isos = named.map((each) => each[0]), days = named.map((each) => each[1]);
-    const places = new Map(days.map((day, at) => [day, at]));
+    const cells = [...grid.querySelectorAll("a.day")].map((day) => [day.href.slice(-10), day]);
+    cells.sort((left, right) => (left[0] < right[0] ? -1 : 1));
+    const dates = cells.map((cell) => cell[0]), days = cells.map((cell) => cell[1]);
+    const positions = new Map(days.map((day, index) => [day, index]));
     const since = document.getElementById("since"), until = document.getElementById("until");
-    const said = document.getElementById("range-said");
+    const status = document.getElementById("range-status");
     let current = days.length - 1, anchor = null;
-    const next = (iso) => new Date(Date.parse(iso + "T00:00Z") + 864e5).toISOString().slice(0, 10);
-    const focus = (at, isRange) => {
-      at = Math.max(0, Math.min(days.length - 1, at));
+    const next = (date) => new Date(Date.parse(date + "T00:00Z") + 864e5).toISOString().slice(0, 10);
+    const focus = (index, isRange) => {
+      index = Math.max(0, Math.min(days.length - 1, index));
       if (isRange && anchor === null) anchor = current;
       days[current].tabIndex = -1;
-      current = at;
-      days[at].tabIndex = 0;
-      days[at].focus();
-      if (isRange) select(anchor, at); else anchor = null;
+      current = index;
+      days[index].tabIndex = 0;
+      days[index].focus();
+      if (isRange) select(anchor, index); else anchor = null;
     };
-    const select = (one, other) => {
-      const low = Math.min(one, other), high = Math.max(one, other);
-      for (const day of grid.querySelectorAll(".chosen")) day.classList.remove("chosen");
-      for (let at = low; at <= high; at++) days[at].classList.add("chosen");
+    const select = (start, end) => {
+      const low = Math.min(start, end), high = Math.max(start, end);
+      for (const day of grid.querySelectorAll(".selected")) day.classList.remove("selected");
+      for (let index = low; index <= high; index++) days[index].classList.add("selected");
       if (!since) return;
-      since.value = isos[low];
-      until.value = next(isos[high]);
-      said.textContent = `${high - low + 1} ${high > low ? "days" : "day"} chosen: ${since.value} until ${until.value}`;
+      since.value = dates[low];
+      until.value = next(dates[high]);
+      status.textContent = `${high - low + 1} ${high > low ? "days" : "day"} selected: ${since.value} until ${until.value}`;
     };
     for (const day of days) day.tabIndex = -1;
     if (days.length) days[current].tabIndex = 0;
-    const month = (at, by) => {
-      const day = new Date(isos[at] + "T00:00Z");
-      day.setUTCMonth(day.getUTCMonth() + by, Math.min(day.getUTCDate(), 28));
-      return at + Math.round((day - Date.parse(isos[at] + "T00:00Z")) / 864e5);
+    const month = (index, count) => {
+      const day = new Date(dates[index] + "T00:00Z");
+      day.setUTCMonth(day.getUTCMonth() + count, Math.min(day.getUTCDate(), 28));
+      return index + Math.round((day - Date.parse(dates[index] + "T00:00Z")) / 864e5);
     };
     const moves = {
       ArrowLeft: () => current - 1, ArrowRight: () => current + 1,
@@ -50,13 +50,13 @@
       const day = event.target.closest("a.day");
       if (!day || !event.shiftKey) return;
       event.preventDefault();
-      const at = places.get(day);
-      if (anchor === null) anchor = at;
-      select(anchor, at);
+      const index = positions.get(day);
+      if (anchor === null) anchor = index;
+      select(anchor, index);
     });
   }
-  const soon = document.body.dataset.reload;
-  if (soon) setTimeout(() => {
+  const reloadSeconds = document.body.dataset.reload;
+  if (reloadSeconds) setTimeout(() => {
     if (!document.hidden && !document.activeElement.matches("input, textarea, select")) location.reload();
-  }, Number(soon) * 1000);
+  }, Number(reloadSeconds) * 1000);
 })();
