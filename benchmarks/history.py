@@ -83,7 +83,7 @@ total = "sum(value)"
 
 [backfill]
 mode = "recompute"
-horizon = "1h"
+max_arrival_delay = "1h"
 chunk = "{chunk}d"
 
 [quality]

@@ -25,7 +25,7 @@ DEFINITION = parse_definition(
         "watermark": {"strategy": "bounded_out_of_orderness", "delay": "10m", "idle_timeout": "2h"},
         "lateness": {"allowed": "1h"},
         "aggregates": {"clicks": "count(*)"},
-        "quality": {"partitions": ["north", "south"]},
+        "quality": {"expected_partitions": ["north", "south"]},
     },
     "test",
 )

@@ -79,7 +79,7 @@ def test_a_run_without_events_shows_only_missing_windows() -> None:
 
 def test_a_run_without_any_window_says_so() -> None:
     observed = parse_definition(
-        DEFINITION.model_dump(mode="json") | {"quality": {"partitions": "observed"}}, "test"
+        DEFINITION.model_dump(mode="json") | {"quality": {"expected_partitions": "observed"}}, "test"
     )
     nothing = frame_of(metrics().iloc[:0], observed)
 

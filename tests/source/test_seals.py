@@ -18,8 +18,8 @@ from backstream.runs.home import HOME_VARIABLE, Home
 from backstream.runs.plan import Mode
 from backstream.workflow import plan_run
 
-ASKED = '\n[backfill]\nhorizon = "6h"\n'
-TWO_PARTITIONS = '\n[quality]\npartitions = ["A", "B"]\n'
+ASKED = '\n[backfill]\nmax_arrival_delay = "6h"\n'
+TWO_PARTITIONS = '\n[quality]\nexpected_partitions = ["A", "B"]\n'
 
 
 def write_arrivals(folder: Path, **arrivals: list[datetime]) -> None:

@@ -89,8 +89,8 @@ class Recording:
         """What became of the flights of February with this delay in the definition."""
         definition = load_definition(FLIGHTS)
         section, arrivals_ms = definition.watermark, [each.arrival_time_ms for each in self.records]
-        strategy = WatermarkStrategy(StrategyKind.BOUNDED, delay_ms, section.interval, section.idle_timeout)
-        clock = SourceClock(arrivals_ms[0], section.interval, arrivals_ms[-1])
+        strategy = WatermarkStrategy(StrategyKind.BOUNDED, delay_ms, section.emit_interval, section.idle_timeout)
+        clock = SourceClock(arrivals_ms[0], section.emit_interval, arrivals_ms[-1])
         heard = compute_watermarks(self.records, Emission(strategy), clock, range(len(self.partitions)))
         played = fire_windows(self.records, heard, definition.window.spec(), definition.lateness.allowed)
         met = zip(self.records, played.fates, strict=True)

@@ -126,7 +126,7 @@ def _day(value_ms: int) -> str:
 
 
 _UNKNOWN = "not asked"
-"""Where a definition has no `backfill.horizon`, or no arrival times."""
+"""Where a definition has no `backfill.max_arrival_delay`, or no arrival times."""
 
 
 @app.command()
@@ -135,8 +135,8 @@ def days(
 ) -> None:
     """Show each day of a range: whether it can still gain events, and which run published it.
 
-    sealed: every partition of `quality.partitions` has delivered something later than the day's end and
-    `backfill.horizon`, or is idle.  empty: the same, without an event.  open: no partition has come so far.
+    sealed: every partition of `quality.expected_partitions` has delivered something later than the day's end and
+    `backfill.max_arrival_delay`, or is idle.  empty: the same, without an event.  open: no partition has come so far.
     missing: some have, and others have not.
 
     Example: `backstream days flights --since 2013-02-01 --until 2013-03-01`

@@ -86,24 +86,24 @@ def watermark_text(section: WatermarkSection) -> str:
 def _belief(section: WatermarkSection) -> str:
     delay = duration_words(section.delay)
     less = f", less {delay}" if section.delay else ""
-    options = ", ".join(f"{name} = {value}" for name, value in section.options.items())
+    options = ", ".join(f"{name} = {value}" for name, value in section.kwargs.items())
     return {
         StrategyKind.MONOTONOUS: "monotonous: each source partition delivers in order of event time",
         StrategyKind.BOUNDED: f"bounded out-of-orderness: an event may come {delay} out of order",
         StrategyKind.PUNCTUATED: f"punctuated: marked records say how far event time is{less} ({section.marker})",
         StrategyKind.TIME_LAG: f"time lag: event time is the clock{less}",
-        StrategyKind.CUSTOM: f"custom: {section.generator}({options})",
+        StrategyKind.CUSTOM: f"custom: {section.generator_class}({options})",
     }[section.strategy]
 
 
 def _emitted(section: WatermarkSection) -> str:
     """When the belief was brought up to date."""
-    every = f"every {duration_words(section.interval)}"
+    every = f"every {duration_words(section.emit_interval)}"
     if section.strategy is StrategyKind.PUNCTUATED:
         return "computed at each of these"
-    if section.emission is EmissionModel.MICRO_BATCH:
+    if section.emit is EmissionModel.MICRO_BATCH:
         return f"computed between batches, of which one began {every}"
-    if section.emission is EmissionModel.RECORD or not section.interval:
+    if section.emit is EmissionModel.RECORD or not section.emit_interval:
         return "computed at each record"
     return f"computed {every}"
 

@@ -74,15 +74,15 @@ _SHOWN = 10
 def find_day_seals(
     definition: Definition, inputs: Sequence[InputFile], interval: Interval, home: Home
 ) -> list[DaySeal]:
-    """The seal of each day of an interval; none where nothing is asked (no `backfill.horizon`) or recorded.
+    """The seal of each day of an interval; none where nothing is asked (no `backfill.max_arrival_delay`) or recorded.
 
     Raises:
         PlanError: when only Spark can evaluate the event or arrival times.
     """
-    horizon_ms, quality = definition.backfill.horizon, definition.quality
+    horizon_ms, quality = definition.backfill.max_arrival_delay, definition.quality
     if horizon_ms is None or definition.source.arrival_time is None:
         return []
-    partitions = None if quality.partitions == "observed" else tuple(quality.partitions)
+    partitions = None if quality.expected_partitions == "observed" else tuple(quality.expected_partitions)
     rule = SealRule(horizon_ms, partitions, definition.watermark.idle_timeout)
     files = [file for file in inputs if file.rows]
     delivered = _delivered(files, definition, _name(definition), home)

@@ -125,7 +125,9 @@ class ChunkGroup:
     @property
     def clock(self) -> SourceClock:
         """The clock of the stream's source."""
-        return SourceClock(self.plan.clock_start_ms, self.definition.watermark.interval, self.plan.clock_end_ms)
+        return SourceClock(
+            self.plan.clock_start_ms, self.definition.watermark.emit_interval, self.plan.clock_end_ms
+        )
 
 
 def is_readable_record(work: ChunkGroup, paths: Sequence[str]) -> DataFrame:

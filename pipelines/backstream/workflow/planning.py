@@ -203,7 +203,7 @@ def _tables(definition: Definition, types: Mapping[str, str], mode: Mode) -> lis
     tables = [windows_table(keys, values), METRICS_TABLE, QUARANTINE_TABLE]
     if mode is Mode.REPLAY:
         tables += [panes_table(keys, values), dropped_table(keys)]
-        tables += [firings_table(keys, values)] if definition.backfill.panes == "all" else []
+        tables += [firings_table(keys, values)] if definition.backfill.keep_firings else []
     return tables
 
 

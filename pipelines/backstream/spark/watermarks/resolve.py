@@ -121,7 +121,7 @@ def _arrived_in(spark: SparkSession, part: StreamSlice, buckets: BucketGrid) -> 
 
 def list_expected_partitions(definition: Definition) -> set[str]:
     """The source partitions that must deliver, and so hold the watermark until they do."""
-    expected = definition.quality.partitions
+    expected = definition.quality.expected_partitions
     return set() if expected == "observed" else set(expected)
 
 
