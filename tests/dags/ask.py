@@ -305,7 +305,7 @@ def _reported(plan: str, home: str) -> list[str]:
 
     from backstream.orchestration import tasks as ours
 
-    in_its_way = Path(home) / "observed" / "clicks.json"
+    in_its_way = Path(home) / "dataset_state" / "clicks.json"
     in_its_way.unlink(missing_ok=True)
     in_its_way.mkdir(parents=True)
     heard = io.StringIO()

@@ -66,7 +66,7 @@ def test_a_run_is_planned_and_cut_into_as_many_jobs_as_asked(told: dict[str, Any
         "clicks 0002-0003: 2024-03-03T00:00Z to 2024-03-05T00:00Z (2 chunks)",
     ]
     assert log.startswith("clicks 2024-03-01T00:00Z to 2024-03-05T00:00Z: recompute in 4 chunks, about 3 events")
-    assert (Plan.read(Path(plan)).trigger, Plan.read(Path(plan)).reason) == ("one", "why")
+    assert (Plan.read(Path(plan)).triggered_by, Plan.read(Path(plan)).reason) == ("one", "why")
 
 
 def test_a_cleared_run_goes_on_with_its_plan_whatever_has_come_since(told: dict[str, Any]) -> None:

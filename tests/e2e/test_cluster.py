@@ -88,7 +88,7 @@ def test_a_backfill_ends_well_after_a_kill_and_beside_a_crowd_of_other_runs(
 
 
 def test_a_retry_runs_the_plan_that_there_was(cluster: Cluster, backfilled: list[dict[str, Any]]) -> None:
-    triggers = [plan.trigger for plan in plans(cluster, "events")]
+    triggers = [plan.triggered_by for plan in plans(cluster, "events")]
     assert sorted(each for each in triggers if each.startswith("backfill__")) == sorted(
         run["dag_run_id"] for run in backfilled
     )
@@ -196,7 +196,7 @@ def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
     # completed                 again     it has succeeded since
     assert redone == {"none": set(), "failed": {second_day}, "completed": {second_day}}
     published_by = Counter(
-        row.trigger for row in ledger(Home(cluster.home), "events") if row.status == "published"
+        row.triggered_by for row in ledger(Home(cluster.home), "events") if row.status == "published"
     )
     assert sorted(published_by[run["dag_run_id"]] for run in backfilled) == [1, 3]
     wanted = expected(cluster, "events", HISTORY, days(0, 2)).values()

@@ -24,7 +24,7 @@ from backstream.quality.audit_frame import (
     run_frame,
 )
 from backstream.runs.manifest import Manifest
-from backstream.runs.plan import Chunk, Fidelity, Mode, Plan
+from backstream.runs.plan import ArrivalOrder, Chunk, Mode, Plan
 
 
 def definition(window: dict[str, str] | None = None, **quality: Any) -> Definition:
@@ -47,9 +47,9 @@ def plan(since: str, until: str) -> Plan:
         definition={},
         definition_hash="d",
         definition_path="clicks.toml",
-        code_version="1",
+        planned_by_version="1",
         mode=Mode.REPLAY,
-        fidelity=Fidelity.RECORDED,
+        arrival_order=ArrivalOrder.RECORDED,
         since_ms=since_ms,
         until_ms=until_ms,
         clock_start_ms=since_ms,
@@ -268,7 +268,7 @@ def test_records_of_sliding_windows_are_not_matched_because_one_counts_several_t
 
 def test_a_record_without_a_fate_is_unaccounted_and_does_not_cancel_out_with_one_that_has_two() -> None:
     windows = audit_frame(TWO_HOURS, definition(), metrics())
-    read = [manifest(5, a={"on_time": 4}), manifest(5, a={"on_time": 4, "outside": 2})]
+    read = [manifest(5, a={"on_time": 4}), manifest(5, a={"on_time": 4, "halo": 2})]
 
     assert run_frame(TWO_HOURS, windows, read)["unaccounted"].tolist() == [2]
 

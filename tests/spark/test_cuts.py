@@ -100,6 +100,6 @@ def test_a_chunk_that_read_one_millisecond_less_would_miss_an_event(
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=1)
     chunk = plan.chunks[0]
 
-    manifest = replay_chunk(spark, plan, replace(chunk, read_until_ms=chunk.read_until_ms - short_by_ms))
+    manifest = replay_chunk(spark, plan, replace(chunk, halo_end_ms=chunk.halo_end_ms - short_by_ms))
 
     assert max(row["events"] for row in rows([manifest], "")) == events

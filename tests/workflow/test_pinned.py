@@ -149,7 +149,7 @@ def test_a_retried_job_refuses_for_good_before_there_is_a_spark(
 
 
 def test_a_retry_with_other_code_is_told_apart(tmp_path: Path) -> None:
-    plan = replace(three_days(tmp_path), code_version="0.0.9")
+    plan = replace(three_days(tmp_path), planned_by_version="0.0.9")
 
     assert version_warning(plan, "0.0.9") is None
     assert version_warning(plan, "0.1.0") == (

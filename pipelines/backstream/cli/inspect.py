@@ -88,7 +88,7 @@ def _cells(run: RunState, now_ms: int) -> tuple[str, ...]:
         run.verdict or _UNTRIED,
         _UNTRIED if run.rows is None else f"{run.rows:,}",
         rough_duration(run.seconds),
-        f"{run.trigger}: {run.reason}" if run.reason else run.trigger,
+        f"{run.triggered_by}: {run.reason}" if run.reason else run.triggered_by,
         _progress(run, now_ms),
     )
 
@@ -136,7 +136,8 @@ def days(
     """Show each day of a range: whether it can still gain events, and which run published it.
 
     sealed: every partition of `quality.expected_partitions` has delivered something later than the day's end and
-    `backfill.max_arrival_delay`, or is idle.  empty: the same, without an event.  open: no partition has come so far.
+    `backfill.max_arrival_delay`, or is idle.  empty: the same, without an event.  open: no partition has come so
+    far.
     missing: some have, and others have not.
 
     Example: `backstream days flights --since 2013-02-01 --until 2013-03-01`

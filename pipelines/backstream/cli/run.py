@@ -270,7 +270,7 @@ def _plan_text(planned: Plan) -> str:
 
     engine = describe_engine(parse_definition(planned.definition, f"plan {planned.run_id}"), planned.columns)
     lines = [
-        f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.fidelity}",
+        f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.arrival_order}",
         f"run {planned.run_id}, plan {planned.folder.plan}",
         f"engine {engine}",
         *(f"{label.lower()}: {told}" for label, told in describe_inputs(planned)),
@@ -278,7 +278,7 @@ def _plan_text(planned: Plan) -> str:
         f"{'chunk':<8} {'windows start in':<40} {'files':>6} {'events, about':>14}  halo",
     ]
     for chunk in planned.chunks:
-        halo = duration_text(chunk.read_until_ms - chunk.end_ms)
+        halo = duration_text(chunk.halo_end_ms - chunk.end_ms)
         files, events = f"{len(chunk.files):>6,}", f"{chunk.expected_events:>14,}"
         lines.append(f"{chunk.chunk_id:<8} {chunk.interval!s:<40} {files} {events}  {halo}")
     return "\n".join(lines)

@@ -240,9 +240,9 @@ def _refresh(planned: Plan) -> None:
 
 def describe_plan(planned: Plan) -> str:
     """A line per chunk: what it reads, about how many events, and its halo."""
-    lines = [f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.fidelity}"]
+    lines = [f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.arrival_order}"]
     for chunk in planned.chunks:
-        halo = duration_text(chunk.read_until_ms - chunk.end_ms)
+        halo = duration_text(chunk.halo_end_ms - chunk.end_ms)
         read = f"{len(chunk.files):,} files, about {chunk.expected_events:,} events, halo {halo}"
         lines.append(f"{chunk.chunk_id}  {chunk.interval}  {read}")
     return "\n".join(lines)

@@ -74,7 +74,7 @@ _SHOWN = 10
 def find_day_seals(
     definition: Definition, inputs: Sequence[InputFile], interval: Interval, home: Home
 ) -> list[DaySeal]:
-    """The seal of each day of an interval; none where nothing is asked (no `backfill.max_arrival_delay`) or recorded.
+    """The seal of each day of an interval; none without `backfill.max_arrival_delay` or arrival times.
 
     Raises:
         PlanError: when only Spark can evaluate the event or arrival times.

@@ -53,7 +53,7 @@ def find_unfinished_plan(trigger: str, dataset: str, home: Home) -> Plan | None:
     """
     paths = (home.path / "runs" / dataset).glob(f"{slug(trigger)}.*/plan.json")
     found = [plan for path in paths if (plan := _readable(path))]
-    mine = [plan for plan in found if plan.trigger == trigger]
+    mine = [plan for plan in found if plan.triggered_by == trigger]
     newest = max(mine, key=lambda plan: plan.folder.plan.stat().st_mtime_ns, default=None)
     return newest if newest and not _has_ended(newest.folder) else None
 
