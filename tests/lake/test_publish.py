@@ -277,7 +277,7 @@ def test_a_table_that_a_newer_version_took_over_since_the_plan_is_not_written(la
         transaction.set_properties({FORMAT: str(FORMAT_VERSION + 1)})
 
     with pytest.raises(
-        PlanError, match=f"table `{name}` has format {FORMAT_VERSION + 1}, and backstream .* knows"
+        PlanError, match=f"table `{name}` has format {FORMAT_VERSION + 1}, and backstream .* reads only"
     ):
         publish_range(plan, manifests)
 

@@ -132,12 +132,12 @@ def test_a_plan_that_was_changed_by_hand_is_refused(
 
 def test_a_plan_of_another_version_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    file.write_text('{"plan_version": 1}')
+    file.write_text('{"plan_version": 2}')
 
     with pytest.raises(PlanError) as refused:
         Plan.read(file)
 
-    assert str(refused.value) == f"plan version must be 2, got 1: plan it anew ({file})"
+    assert str(refused.value) == f"plan version must be 3, got 2: plan it anew ({file})"
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from backstream.runs.packing import (
 )
 from backstream.runs.plan_summary import PlanSummary
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 _HASH_LENGTH = 12
 _MAY_BE_UNSAID = (
     "overrides",
