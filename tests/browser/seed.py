@@ -176,7 +176,7 @@ def check(name: str, outcome: CheckOutcome, observed: str = "", severity: Severi
 
 
 def advice() -> dict[str, object]:
-    """What `backstream advise --json` writes, of a recording whose lateness has a long tail."""
+    """What `backstream advise --format json` prints, of a recording whose lateness has a long tail."""
     delays = [0, *(int(1_000 * 1.32**n) for n in range(41))]
     records = 100_000
     late = [int(24_000 / (1 + delay / (6 * MINUTE_MS))) for delay in delays]

@@ -39,7 +39,7 @@ pytestmark = [
         ({"since": "2024-03-01"}, "Invalid input for param since: '2024-03-01' is not a 'date-time'"),
         ({"until": "soon"}, "Invalid input for param until: 'soon' is not a 'date-time'"),
         ({"delay": "an hour"}, "Invalid input for param delay: 'an hour' does not match"),
-        ({"parallelism": 0}, "Invalid input for param parallelism: 0 is less than the minimum of 1"),
+        ({"max_spark_jobs": 0}, "Invalid input for param max_spark_jobs: 0 is less than the minimum of 1"),
         ({"mode": "fast"}, "Invalid input for param mode: 'fast' is not one of"),
         ({"reason": " "}, "Invalid input for param reason: ' ' does not match"),
     ],

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -92,6 +93,16 @@ TimeZoneOption = Annotated[
     typer.Option(help="Whose days the range is, such as America/New_York; the UTC days that hold it are run"),
 ]
 ReasonOption = Annotated[str, typer.Option(help="Why, for the report and the ledger")]
+
+
+class OutputFormat(StrEnum):
+    """Formats of commands that print one result."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+OutputFormatOption = Annotated[OutputFormat, typer.Option("--format", help="Print a table or JSON")]
 
 
 def find_definition(definition: str) -> Path:

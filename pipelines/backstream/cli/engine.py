@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backstream.cli.app import DefinitionArgument, SinceOption, UntilOption, app, find_definition, report_errors
+from backstream.cli.app import (
+    DefinitionArgument,
+    OutputFormat,
+    OutputFormatOption,
+    SinceOption,
+    UntilOption,
+    app,
+    find_definition,
+    report_errors,
+)
 from backstream.errors import SpecError
 from backstream.eventtime.instants import instant_ms
 from backstream.runs.home import Home
@@ -23,8 +32,8 @@ def advise(
     definition: DefinitionArgument,
     since: SinceOption,
     until: UntilOption,
-    keep: Annotated[float, typer.Option(help="Share of the records that must not be dropped")] = 0.999,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the whole curve to this file")] = None,
+    min_kept: Annotated[float, typer.Option(help="Share of the records that must not be dropped")] = 0.999,
+    form: OutputFormatOption = OutputFormat.TABLE,
 ) -> None:
     """Learn the watermark's delay from history: what would every delay have lost, and how long do results wait?
 
@@ -35,18 +44,18 @@ def advise(
     dropped: came when the window was gone.  late: came after it had fired, which then fired again.
     kept: not dropped.  wait: from a window's end until the watermark lets it fire.
 
-    Example: `backstream advise flights --since 2013-02-01 --until 2013-03-01 --keep 0.99`
+    Example: `backstream advise flights --since 2013-02-01 --until 2013-03-01 --min-kept 0.99`
     """
-    from backstream.runs.home import write_text
     from backstream.workflow.advise import advice_text, prepare_advice
 
     with report_errors():
         since_ms, until_ms = instant_ms(since, "--since"), instant_ms(until, "--until")
-        asked = prepare_advice(find_definition(definition), since_ms, until_ms, keep, Home.from_environment())
+        asked = prepare_advice(find_definition(definition), since_ms, until_ms, min_kept, Home.from_environment())
         advice = _advised(asked)
-        if json:
-            write_text(json, advice.json_text())
-        print(advice_text(asked, advice))
+        if form is OutputFormat.JSON:
+            print(advice.json_text(), end="")
+        else:
+            print(advice_text(asked, advice))
 
 
 @app.command()
@@ -73,10 +82,10 @@ def conformance(
 
 
 @app.command()
-def schema() -> None:
+def definition_schema() -> None:
     """Print the JSON schema of a definition, for editors that complete and check TOML.
 
-    Example: `backstream schema > definition.schema.json`
+    Example: `backstream definition-schema > definition.schema.json`
     """
     from backstream.definition.loader import json_schema
 

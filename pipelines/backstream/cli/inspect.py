@@ -13,6 +13,8 @@ from backstream.cli.app import (
     DefinitionArgument,
     MaybeSince,
     MaybeUntil,
+    OutputFormat,
+    OutputFormatOption,
     SinceOption,
     UntilOption,
     app,
@@ -42,8 +44,8 @@ _UNTRIED = "-"
 @app.command()
 def status(
     dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="Only the runs of this one")] = None,
-    last: Annotated[int, typer.Option(help="How many runs", min=1)] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead")] = False,
+    limit: Annotated[int, typer.Option(help="How many runs", min=1)] = 20,
+    form: OutputFormatOption = OutputFormat.TABLE,
 ) -> None:
     """Show the newest runs: what became of each, who asked for it and why, and how far those under way are.
 
@@ -51,14 +53,14 @@ def status(
     minutes, or for twice its longest chunk, is interrupted; `backstream run` with the same range goes on with it.
     The time left lies between the quartiles of what finished chunks took per event.
 
-    Example: `backstream status flights --last 5`
+    Example: `backstream status flights --limit 5`
     """
     from backstream.workflow.status import list_run_states
 
     with report_errors():
         now_ms = int(time.time() * SECOND_MS)
-        found = list_run_states(Home.from_environment(), dataset, last, now_ms)
-        if as_json:
+        found = list_run_states(Home.from_environment(), dataset, limit, now_ms)
+        if form is OutputFormat.JSON:
             print(json.dumps([each.as_json() for each in found], indent=1))
         else:
             print("\n".join(_table(found, now_ms)) if found else "no runs")
@@ -131,7 +133,10 @@ _UNKNOWN = "not asked"
 
 @app.command()
 def days(
-    definition: DefinitionArgument, since: SinceOption, until: UntilOption, as_json: JsonFlag = False
+    definition: DefinitionArgument,
+    since: SinceOption,
+    until: UntilOption,
+    form: OutputFormatOption = OutputFormat.TABLE,
 ) -> None:
     """Show each day of a range: whether it can still gain events, and which run published it.
 
@@ -149,7 +154,7 @@ def days(
         for value_ms, name in ((interval.start_ms, "since"), (interval.end_ms, "until")):
             require_whole_days(value_ms, name)
         found = days_of(find_definition(definition), interval, Home.from_environment())
-        if as_json:
+        if form is OutputFormat.JSON:
             print(json.dumps([_content(day) for day in found], indent=1))
         else:
             print("\n".join([f"{'day':<10}  {'seal':<9}  published by", *(_line(day) for day in found)]))
@@ -168,15 +173,13 @@ def _line(day: DayState) -> str:
 
 _FILES_SHOWN = 3
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead")]
-
 
 @app.command()
 def stale(
     definition: DefinitionArgument,
     since: MaybeSince = None,
     until: MaybeUntil = None,
-    as_json: JsonFlag = False,
+    form: OutputFormatOption = OutputFormat.TABLE,
 ) -> None:
     """Say which published days would have other rows now, because input files came, changed or went since.
 
@@ -188,7 +191,10 @@ def stale(
     """
     with report_errors():
         found = load_staleness(definition, since, until)
-        print(json.dumps(found.as_json(), indent=1) if as_json else "\n".join(_lines(found, definition)))
+        if form is OutputFormat.JSON:
+            print(json.dumps(found.as_json(), indent=1))
+        else:
+            print("\n".join(_lines(found, definition)))
 
 
 def load_staleness(definition: str, since: str | None, until: str | None) -> Staleness:

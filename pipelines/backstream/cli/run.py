@@ -37,12 +37,14 @@ if TYPE_CHECKING:
 
 StaleOption = Annotated[bool, typer.Option("--stale", help="Run the days that late data made stale")]
 UnsealedOption = Annotated[
-    bool, typer.Option("--unsealed", help="Publish days as final that may still gain events, and say so")
+    bool, typer.Option("--allow-unsealed", help="Publish days as final that may still gain events, and say so")
 ]
 GateOverrideOption = Annotated[
     str, typer.Option(help='Publish even if the gate refuses, and say why, such as "the source lost 9 February"')
 ]
-FreshOption = Annotated[bool, typer.Option("--fresh", help="Plan anew, even where an interrupted run could go on")]
+ReplanOption = Annotated[
+    bool, typer.Option("--replan", help="Plan anew, even where an interrupted run could go on")
+]
 
 
 @app.command()
@@ -53,7 +55,7 @@ def plan(
     time_zone: TimeZoneOption = None,
     mode: ModeOption = None,
     reason: ReasonOption = "",
-    unsealed: UnsealedOption = False,
+    allow_unsealed: UnsealedOption = False,
 ) -> None:
     """Say what a run would read and write, chunk by chunk, and write the plan. No table is made or changed.
 
@@ -61,7 +63,7 @@ def plan(
     """
     with report_errors():
         asked = _asked(since, until, time_zone)
-        planned = _planned(definition, asked, mode, RunOptions(reason, is_unsealed_allowed=unsealed))
+        planned = _planned(definition, asked, mode, RunOptions(reason, is_unsealed_allowed=allow_unsealed))
         _tell(asked)
         print(_plan_text(planned))
 
@@ -74,9 +76,9 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
     time_zone: TimeZoneOption = None,
     mode: ModeOption = None,
     reason: ReasonOption = "",
-    fresh: FreshOption = False,
+    replan: ReplanOption = False,
     stale: StaleOption = False,
-    unsealed: UnsealedOption = False,
+    allow_unsealed: UnsealedOption = False,
     gate_override: GateOverrideOption = "",
 ) -> None:
     """Plan a range, replay it on this machine's cores, audit it, publish it, and write the report.
@@ -91,7 +93,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
     """
     from backstream.spark.heap import driver_heap
 
-    why = RunOptions(reason, is_unsealed_allowed=unsealed, gate_override=gate_override.strip())
+    why = RunOptions(reason, is_unsealed_allowed=allow_unsealed, gate_override=gate_override.strip())
     with report_errors():
         driver_heap()  # an amount of memory that is none is told before anything is planned
         if stale:
@@ -101,7 +103,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
             _run_stale(definition, (since, until), mode, why)
             return
         asked = _asked(*_both(since, until), time_zone)
-        planned = None if fresh or why.gate_override else _interrupted(definition, asked.interval, mode)
+        planned = None if replan or why.gate_override else _interrupted(definition, asked.interval, mode)
         spark = SparkStart(find_definition(definition))  # while the run is planned
         planned = planned or _planned(definition, asked, mode, why)
         _tell(asked)

@@ -102,7 +102,7 @@ def require_sealed_days(definition: Definition, days: Sequence[DaySeal], where: 
         count = f"{len(unsealed)} of {len(days)} days are" if len(days) > 1 else "the day is"
         msg = (
             f"cannot publish {definition.name} as final: {count} not sealed ({where}){listed}\n\n"
-            "hint: end the range earlier, or add --unsealed, which the report and the ledger will say"
+            "hint: end the range earlier, or add --allow-unsealed, which the report and the ledger will say"
         )
         raise PlanError(msg)
 
