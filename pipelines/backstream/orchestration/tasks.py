@@ -82,7 +82,7 @@ def execute_plan(definition_path: Path, context: Mapping[str, Any]) -> list[dict
         log.info("dry run: nothing but this was done\n%s", describe_plan(planned))
         return []
     context["ti"].xcom_push(key=PLAN_KEY, value=str(planned.folder.plan))
-    most_events = parse_definition(planned.definition, str(definition_path)).backfill.together
+    most_events = parse_definition(planned.definition, str(definition_path)).backfill.max_events_per_job
     return [_job(planned, batch) for batch in batch_groups(planned.chunks, most_events, asked.max_spark_jobs)]
 
 
