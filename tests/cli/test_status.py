@@ -70,7 +70,7 @@ def test_a_run_that_stopped_shows_how_far_it_came(tmp_path: Path) -> None:
         "dataset  range                     mode       status       verdict  rows  duration  by                  "
         "progress\n"
         "clicks   2024-03-01 to 2024-03-04  recompute  interrupted  -           -      1h2m  cli: a second look  "
-        "1 of 3 chunks, last sign of life 3h2m ago\n"
+        "1 of 3 chunks, last heartbeat 3h2m ago\n"
     )
     (found,) = json.loads(said("status", "clicks", "--format", "json"))
     assert {
@@ -105,7 +105,7 @@ def test_a_run_under_way_says_how_long_it_will_take(tmp_path: Path, timings: lis
     line = said("status").splitlines()[1]
 
     assert " running " in line
-    assert line.endswith(f"{len(timings)} of 3 chunks, last sign of life 0s ago, {left}")
+    assert line.endswith(f"{len(timings)} of 3 chunks, last heartbeat 0s ago, {left}")
 
 
 def test_stale_says_which_days_and_why_and_what_to_do(tmp_path: Path) -> None:

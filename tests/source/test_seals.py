@@ -114,4 +114,4 @@ def test_days_shows_seals_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "reason": "",
     }
     write_definition(tmp_path)
-    assert CliRunner().invoke(app, command).stdout.splitlines()[1] == "2024-03-01  not asked  -"
+    assert CliRunner().invoke(app, command).stdout.splitlines()[1] == "2024-03-01  unchecked  -"
