@@ -53,7 +53,7 @@ def test_the_form_may_leave_the_mode_to_the_definition(seen: Any) -> None:
 
 def test_a_filled_in_form_says_what_is_otherwise_than_defined(seen: Any) -> None:
     assert seen["asked"] == (
-        "Asked(mode=<Mode.REPLAY: 'replay'>, overrides={'watermark.delay': '45m'}, max_spark_jobs=None, "
+        "RunParams(mode=<Mode.REPLAY: 'replay'>, overrides={'watermark.delay': '45m'}, max_spark_jobs=None, "
         "is_unsealed_allowed=False, gate_override='', is_dry_run=False, is_replan=False, reason='why')"
     )
 

@@ -63,7 +63,7 @@ def test_a_run_that_was_cancelled_goes_on_with_its_plan_where_it_stopped(
 ) -> None:
     assert cancelled.items() <= attempts(cluster, "live").items()
     assert len(attempts(cluster, "live")) == 3
-    assert "going on with plan" in cluster.log_of("reprocess_live", rejected, "plan")
+    assert "resuming plan" in cluster.log_of("reprocess_live", rejected, "plan")
 
 
 def test_a_killed_task_takes_its_spark_application_with_it(cluster: Cluster, killed: list[int]) -> None:
@@ -206,7 +206,7 @@ def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
 
 
 def test_a_day_whose_run_is_in_the_queue_of_a_backfill_is_left_to_it(nights: Nights, left: str) -> None:
-    assert f"{nights.days(1, 2)}: left to its run of backfill_nightly, which has not ended" in left
+    assert f"{nights.days(1, 2)}: skipped, its run of backfill_nightly has not ended" in left
     assert "1 missing" in left
     assert "missing: no run covers it" not in left
 
