@@ -112,7 +112,7 @@ def test_a_backfill_keeps_to_its_range(cluster: Cluster, backfilled: list[dict[s
 def test_a_parameter_that_does_not_exist_fails_the_run_at_once(cluster: Cluster, misspelt: str) -> None:
     assert cluster.until_finished("reprocess_events", misspelt) == "failed"
     assert cluster.task("reprocess_events", misspelt, "plan")["try_number"] == 1
-    assert "colour is no parameter of reprocess_events, got 'red'" in cluster.log_of(
+    assert "colour is not a parameter of reprocess_events, got 'red'" in cluster.log_of(
         "reprocess_events", misspelt, "plan"
     )
 
@@ -125,7 +125,7 @@ def test_someone_is_told_of_a_run_that_failed(cluster: Cluster, misspelt: str) -
 def test_someone_is_told_of_a_run_that_takes_too_long_from_when_it_was_queued(
     cluster: Cluster, rejected: str
 ) -> None:
-    said = f"reprocess_live: run {rejected} is not done 15s after it was queued"
+    said = f"reprocess_live: run {rejected} has not ended 15s after it was queued"
     cluster.until("someone is told", lambda: said in [text for _, text in cluster.told.alerts])
 
 
