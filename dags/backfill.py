@@ -1,4 +1,4 @@
-"""Create one `backfill_<name>` DAG per definition, for its schedule and Airflow's Backfills.
+"""Create one Airflow DAG `backfill_<name>` per definition, for its schedule and Airflow's Backfills.
 
 An invalid definition has no DAG; `broken_definitions.py` reports its errors.
 """

@@ -1,4 +1,4 @@
-"""Create one `reprocess_<name>` DAG per definition, with a form for the range and the options of a run.
+"""Create one Airflow DAG `reprocess_<name>` per definition, with a form for the range and the options of a run.
 
 An invalid definition has no DAG; `broken_definitions.py` reports its errors.
 """

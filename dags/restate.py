@@ -1,4 +1,4 @@
-"""Create one `restate_<name>` DAG per definition, which reprocesses days that late data made stale.
+"""Create one Airflow DAG `restate_<name>` per definition, which reprocesses days that late data made stale.
 
 An invalid definition has no DAG; `broken_definitions.py` reports its errors.
 """
