@@ -1,4 +1,4 @@
-"""The tasks `plan` and `find`, with a real definition and files, and without an Airflow around it."""
+"""The tasks `plan` and `find_intervals`, with a real definition and files, and without an Airflow around it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _publish_two_days(folder: Path) -> None:
 def test_a_dry_run_says_what_would_be_done_and_gives_no_job(told: dict[str, Any]) -> None:
     jobs, plan, log = told["dry run"]
     assert (jobs, plan) == ([], "")
-    assert "dry run: nothing but this was done" in log
+    assert "dry run: created the plan only" in log
     assert log.splitlines()[-1] == (
         "0003  2024-03-04T00:00Z to 2024-03-05T00:00Z  1 files, about 0 events, halo 0s"
     )
@@ -66,21 +66,21 @@ def test_a_run_is_planned_and_cut_into_as_many_jobs_as_asked(told: dict[str, Any
         "clicks 0002-0003: 2024-03-03T00:00Z to 2024-03-05T00:00Z (2 chunks)",
     ]
     assert log.startswith("clicks 2024-03-01T00:00Z to 2024-03-05T00:00Z: recompute in 4 chunks, about 3 events")
-    assert (Plan.read(Path(plan)).trigger, Plan.read(Path(plan)).reason) == ("one", "why")
+    assert (Plan.read(Path(plan)).triggered_by, Plan.read(Path(plan)).reason) == ("one", "why")
 
 
 def test_a_cleared_run_goes_on_with_its_plan_whatever_has_come_since(told: dict[str, Any]) -> None:
     jobs, plan, log = told["cleared"]
     assert plan == told["first"][1]
     assert len(jobs) == 1
-    assert "going on with plan" in log
+    assert "resuming plan" in log
     assert len(Plan.read(Path(plan)).inputs) == 1
 
 
 def test_a_cleared_run_that_is_asked_otherwise_is_planned_anew_and_says_so(told: dict[str, Any]) -> None:
     _, plan, log = told["asked otherwise"]
     assert plan != told["first"][1]
-    assert log.startswith("planning anew: plan ")
+    assert log.startswith("creating a new plan: the parameters of this run changed since plan ")
 
 
 def test_a_run_that_cannot_go_on_says_what_is_other_and_how_to_plan_anew(told: dict[str, Any]) -> None:
@@ -89,9 +89,9 @@ def test_a_run_that_cannot_go_on_says_what_is_other_and_how_to_plan_anew(told: d
     assert kind == "AirflowFailException"
     assert "gone: " in message
     assert message.splitlines()[-1] == (
-        "hint: a new run plans the range anew; so does a Backfill with the configuration fresh = true"
+        "hint: to create a new plan, start a new run, or a Backfill with the configuration replan = true"
     )
-    assert len(Plan.read(Path(told["fresh"][1])).inputs) == 1
+    assert len(Plan.read(Path(told["replanned"][1])).inputs) == 1
 
 
 def test_what_only_planning_can_tell_fails_at_once_too(told: dict[str, Any]) -> None:
@@ -138,7 +138,7 @@ def test_what_is_missing_before_the_interval_of_a_scheduled_run_becomes_a_run(to
             "until": "2024-03-04T00:00:00Z",
             "mode": "as defined",
             "approval": "always",
-            "unsealed": False,
+            "allow_unsealed": False,
             "reason": "again; missing: no run covers it",
         },
     }

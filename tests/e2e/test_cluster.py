@@ -39,7 +39,7 @@ pytestmark = [
         ({"since": "2024-03-01"}, "Invalid input for param since: '2024-03-01' is not a 'date-time'"),
         ({"until": "soon"}, "Invalid input for param until: 'soon' is not a 'date-time'"),
         ({"delay": "an hour"}, "Invalid input for param delay: 'an hour' does not match"),
-        ({"parallelism": 0}, "Invalid input for param parallelism: 0 is less than the minimum of 1"),
+        ({"max_spark_jobs": 0}, "Invalid input for param max_spark_jobs: 0 is less than the minimum of 1"),
         ({"mode": "fast"}, "Invalid input for param mode: 'fast' is not one of"),
         ({"reason": " "}, "Invalid input for param reason: ' ' does not match"),
     ],
@@ -63,7 +63,7 @@ def test_a_run_that_was_cancelled_goes_on_with_its_plan_where_it_stopped(
 ) -> None:
     assert cancelled.items() <= attempts(cluster, "live").items()
     assert len(attempts(cluster, "live")) == 3
-    assert "going on with plan" in cluster.log_of("reprocess_live", rejected, "plan")
+    assert "resuming plan" in cluster.log_of("reprocess_live", rejected, "plan")
 
 
 def test_a_killed_task_takes_its_spark_application_with_it(cluster: Cluster, killed: list[int]) -> None:
@@ -88,7 +88,7 @@ def test_a_backfill_ends_well_after_a_kill_and_beside_a_crowd_of_other_runs(
 
 
 def test_a_retry_runs_the_plan_that_there_was(cluster: Cluster, backfilled: list[dict[str, Any]]) -> None:
-    triggers = [plan.trigger for plan in plans(cluster, "events")]
+    triggers = [plan.triggered_by for plan in plans(cluster, "events")]
     assert sorted(each for each in triggers if each.startswith("backfill__")) == sorted(
         run["dag_run_id"] for run in backfilled
     )
@@ -112,7 +112,7 @@ def test_a_backfill_keeps_to_its_range(cluster: Cluster, backfilled: list[dict[s
 def test_a_parameter_that_does_not_exist_fails_the_run_at_once(cluster: Cluster, misspelt: str) -> None:
     assert cluster.until_finished("reprocess_events", misspelt) == "failed"
     assert cluster.task("reprocess_events", misspelt, "plan")["try_number"] == 1
-    assert "colour is no parameter of reprocess_events, got 'red'" in cluster.log_of(
+    assert "colour is not a parameter of reprocess_events, got 'red'" in cluster.log_of(
         "reprocess_events", misspelt, "plan"
     )
 
@@ -125,7 +125,7 @@ def test_someone_is_told_of_a_run_that_failed(cluster: Cluster, misspelt: str) -
 def test_someone_is_told_of_a_run_that_takes_too_long_from_when_it_was_queued(
     cluster: Cluster, rejected: str
 ) -> None:
-    said = f"reprocess_live: run {rejected} is not done 15s after it was queued"
+    said = f"reprocess_live: run {rejected} has not ended 15s after it was queued"
     cluster.until("someone is told", lambda: said in [text for _, text in cluster.told.alerts])
 
 
@@ -196,7 +196,7 @@ def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
     # completed                 again     it has succeeded since
     assert redone == {"none": set(), "failed": {second_day}, "completed": {second_day}}
     published_by = Counter(
-        row.trigger for row in ledger(Home(cluster.home), "events") if row.status == "published"
+        row.triggered_by for row in ledger(Home(cluster.home), "events") if row.status == "published"
     )
     assert sorted(published_by[run["dag_run_id"]] for run in backfilled) == [1, 3]
     wanted = expected(cluster, "events", HISTORY, days(0, 2)).values()
@@ -206,7 +206,7 @@ def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
 
 
 def test_a_day_whose_run_is_in_the_queue_of_a_backfill_is_left_to_it(nights: Nights, left: str) -> None:
-    assert f"{nights.days(1, 2)}: left to its run of backfill_nightly, which has not ended" in left
+    assert f"{nights.days(1, 2)}: skipped, its run of backfill_nightly has not ended" in left
     assert "1 missing" in left
     assert "missing: no run covers it" not in left
 

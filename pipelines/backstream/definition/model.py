@@ -1,4 +1,4 @@
-"""What a user may write in a definition, as a validated model; every key unknown to it is an error."""
+"""Define the keys of a definition as a validated model; unknown keys are errors."""
 
 from __future__ import annotations
 
@@ -26,51 +26,51 @@ from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling
 from backstream.runs.plan import Mode
 from backstream.runs.table_schemas import RESULT_COLUMNS
 
-LONGEST_MS = 36_500 * DAY_MS
-"""No duration is longer than a century, so that sums of instants and durations stay far within 64 bits."""
+MAX_DURATION_MS = 36_500 * DAY_MS
+"""Maximum of all durations: a century, so that sums of instants and durations stay far within 64 bits."""
 
 
-def _duration(value: object) -> int:
+def _parse_duration(value: object) -> int:
     if not isinstance(value, str):
         msg = f'must be a duration such as "1h", "30m" or "200ms", got {value!r}'
-        raise ValueError(msg)  # noqa: TRY004 - pydantic turns ValueError, not TypeError, into a finding
+        raise ValueError(msg)  # noqa: TRY004 - pydantic reports ValueError, not TypeError
     value_ms = duration_ms(value)
-    if abs(value_ms) > LONGEST_MS:
-        msg = f"must be at most {duration_text(LONGEST_MS)}, got {value}"
+    if abs(value_ms) > MAX_DURATION_MS:
+        msg = f"must be at most {duration_text(MAX_DURATION_MS)}, got {value}"
         raise ValueError(msg)
     return value_ms
 
 
-def _positive(value_ms: int) -> int:
+def _require_positive(value_ms: int) -> int:
     if value_ms <= 0:
         msg = f"must be positive, got {value_ms} ms"
         raise ValueError(msg)
     return value_ms
 
 
-def _not_negative(value_ms: int) -> int:
+def _require_not_negative(value_ms: int) -> int:
     if value_ms < 0:
         msg = f"must not be negative, got {value_ms} ms"
         raise ValueError(msg)
     return value_ms
 
 
-def _instant(value: object) -> int:
+def _parse_instant(value: object) -> int:
     try:
-        return instant_ms(str(value), "")  # the finding begins with the key
+        return instant_ms(str(value), "")  # pydantic adds the key
     except SpecError as error:
         raise ValueError(str(error).lstrip()) from None
 
 
-def _forwards(span_ms: tuple[int, int]) -> tuple[int, int]:
+def _require_order(span_ms: tuple[int, int]) -> tuple[int, int]:
     if span_ms[0] >= span_ms[1]:
         msg = f"must begin before it ends, got {instant_text(span_ms[0])} to {instant_text(span_ms[1])}"
         raise ValueError(msg)
     return span_ms
 
 
-def _partitions(value: object) -> object:
-    if value == "observed" or (isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)):
+def _require_partitions(value: object) -> object:
+    if value == "observed" or (isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)):
         return value
     msg = f'must be "observed" or a list of source partitions, got {value!r}'
     raise ValueError(msg)
@@ -81,23 +81,25 @@ _AS_DURATION = WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN}, m
 _AS_TEXT = WithJsonSchema({"type": "string"}, mode="validation")
 
 Duration = Annotated[
-    int, BeforeValidator(_duration), PlainSerializer(duration_text, when_used="json"), _AS_DURATION
+    int, BeforeValidator(_parse_duration), PlainSerializer(duration_text, when_used="json"), _AS_DURATION
 ]
-"""Written as text such as `1h`; milliseconds once read."""
-PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
-NonNegativeDuration = Annotated[Duration, AfterValidator(_not_negative)]
-Instant = Annotated[int, BeforeValidator(_instant), PlainSerializer(instant_text, when_used="json"), _AS_TEXT]
-"""Written as ISO 8601 text; epoch milliseconds once read."""
+"""Duration in milliseconds, written as text, e.g., `1h`."""
+PositiveDuration = Annotated[Duration, AfterValidator(_require_positive)]
+NonNegativeDuration = Annotated[Duration, AfterValidator(_require_not_negative)]
+Instant = Annotated[
+    int, BeforeValidator(_parse_instant), PlainSerializer(instant_text, when_used="json"), _AS_TEXT
+]
+"""Instant in epoch milliseconds, written as ISO 8601 text."""
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length=100)]
-"""Two underscores in a row are kept for the side tables of a dataset."""
+"""Name in snake case; two underscores in a row are reserved for the side tables of a dataset."""
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True)
 
 
 class Source(_Section):
-    """Where the recorded events lie and which columns say when, where and in which order."""
+    """Location of the recorded events, and the columns with their times, source partition, and sequence."""
 
     format: Literal["parquet"] = "parquet"
     path: str
@@ -107,30 +109,30 @@ class Source(_Section):
     sequence: str | None = None
     key: tuple[str, ...] = ()
     deduplicate_on: tuple[str, ...] = ()
-    event_time_range: Annotated[tuple[Instant, Instant], AfterValidator(_forwards)] = Field(
+    event_time_range: Annotated[tuple[Instant, Instant], AfterValidator(_require_order)] = Field(
         default=(0, instant_ms("2100-01-01", "end")),
         json_schema_extra={"default": ["1970-01-01T00:00Z", "2100-01-01T00:00Z"]},
     )
-    """Half-open; an event time outside is absurd, and its record goes to quarantine."""
+    """Half-open range of valid event times; other records are quarantined."""
     corrupt_files: Literal["fail", "skip"] = "fail"
-    """`skip`: a damaged file is left out, and the plan, the report and the gate say so; `fail`: a range that needs
-    one is refused."""
+    """`skip`: damaged files are skipped, and the plan, the report, and the quality gate list them.
+    `fail`: planning fails if the range needs a damaged file."""
 
 
 class TumblingWindow(_Section):
-    """`kind = "tumbling"`."""
+    """Tumbling window: `kind = "tumbling"`."""
 
     kind: Literal["tumbling"]
     size: PositiveDuration
     offset: Duration = 0
 
     def spec(self) -> Tumbling:
-        """The same as a formula."""
+        """Return the window for the engines."""
         return Tumbling(self.size, self.offset)
 
 
 class SlidingWindow(_Section):
-    """`kind = "sliding"`."""
+    """Sliding window: `kind = "sliding"`."""
 
     kind: Literal["sliding"]
     size: PositiveDuration
@@ -138,23 +140,23 @@ class SlidingWindow(_Section):
     offset: Duration = 0
 
     def spec(self) -> Sliding:
-        """The same as a formula."""
+        """Return the window for the engines."""
         return Sliding(self.size, self.slide, self.offset)
 
 
 class SessionWindow(_Section):
-    """`kind = "session"`: per key, events less than or exactly a gap apart belong together."""
+    """Session window, `kind = "session"`: events of a key that are at most a gap apart are in the same session."""
 
     kind: Literal["session"]
     gap: PositiveDuration
 
     def spec(self) -> Session:
-        """The same as a formula."""
+        """Return the window for the engines."""
         return Session(self.gap)
 
 
 class CumulateWindow(_Section):
-    """`kind = "cumulate"`: windows that share a start and grow by a step until they have their size."""
+    """Cumulating window, `kind = "cumulate"`: windows with the same start, which grow by a step up to the size."""
 
     kind: Literal["cumulate"]
     size: PositiveDuration
@@ -162,7 +164,7 @@ class CumulateWindow(_Section):
     offset: Duration = 0
 
     def spec(self) -> Cumulate:
-        """The same as a formula."""
+        """Return the window for the engines."""
         return Cumulate(self.size, self.step, self.offset)
 
 
@@ -170,106 +172,108 @@ GENERATOR_PATTERN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 
 
 class WatermarkSection(_Section):
-    """When the stream believed that no earlier event was to come."""
+    """Watermarks: how the stream derived them, and when it emitted them."""
 
     strategy: StrategyKind = StrategyKind.NONE
     delay: NonNegativeDuration = 0
-    interval: NonNegativeDuration = 200
-    """How often a watermark is emitted; with `emission = "micro_batch"` how often a batch begins."""
-    emission: EmissionModel = EmissionModel.TICK
+    emit_interval: NonNegativeDuration = 200
+    """Interval at which watermarks are emitted, or at which a micro-batch begins."""
+    emit: EmissionModel = EmissionModel.TICK
     idle_timeout: NonNegativeDuration = 0
-    """0: a silent partition is never idle."""
+    """Time without records after which a partition is idle; 0: never."""
     topology: Topology = Topology.SPLITS
-    partition_end: Literal["hold", "release"] = "hold"
-    """`release`: a partition leaves the merge after its last record, as in a bounded source."""
+    finished_partitions: Literal["hold", "release"] = "hold"
+    """`release`: a finished partition no longer holds the watermark back, as in a bounded source."""
     marker: str | None = None
-    """For punctuated watermarks, and custom ones that ask for it. SQL over the source's columns: true where a
-    record's event time less the delay is a watermark, or an instant that is one itself."""
-    generator: Annotated[str, Field(pattern=GENERATOR_PATTERN)] | None = None
-    """For custom watermarks: `package.module:Class`."""
-    options: dict[str, Any] = {}
-    """Keyword arguments of the custom generator's class."""
+    """SQL over the columns of the source, for punctuated watermarks and optionally for custom ones. The value is
+    true if the event time of the record minus the delay is a watermark, or it is the watermark itself."""
+    generator_class: Annotated[str, Field(pattern=GENERATOR_PATTERN)] | None = Field(default=None, alias="class")
+    """Class of a custom generator: `package.module:Class`."""
+    kwargs: dict[str, Any] = {}
+    """Keyword arguments of the class."""
     clock_start: Instant | None = None
-    """When the stream's source was opened; by default with the first arrival."""
+    """Instant at which the clock of the source starts; by default the first arrival."""
 
     def spec(self) -> Emission:
-        """The same as the engines know it."""
-        generator = (self.generator or "", self.options)
-        strategy = WatermarkStrategy(self.strategy, self.delay, self.interval, self.idle_timeout, *generator)
-        return Emission(strategy, self.topology, self.partition_end == "release", model=self.emission)
+        """Return the emission for the engines."""
+        generator = (self.generator_class or "", self.kwargs)
+        strategy = WatermarkStrategy(self.strategy, self.delay, self.emit_interval, self.idle_timeout, *generator)
+        return Emission(strategy, self.topology, self.finished_partitions == "release", model=self.emit)
 
     @model_validator(mode="after")
-    def _complete(self) -> WatermarkSection:
-        for name, kind, allowed in _OWN_KEYS:
-            is_said = getattr(self, name) is not None
-            if is_said != (self.strategy is kind) and not (is_said and self.strategy is allowed):
-                says = "has no meaning" if is_said else "is missing"
-                msg = f"{name} {says} with strategy = {self.strategy.value!r}"
+    def _check_combinations(self) -> WatermarkSection:
+        values = {"marker": self.marker, "class": self.generator_class}
+        for key, required_by, optional_for in _STRATEGY_KEYS:
+            is_given = values[key] is not None
+            if is_given != (self.strategy is required_by) and not (is_given and self.strategy is optional_for):
+                problem = "has no meaning" if is_given else "is missing"
+                msg = f"{key} {problem} with strategy = {self.strategy.value!r}"
                 raise ValueError(msg)
-        if self.options and self.strategy is not StrategyKind.CUSTOM:
-            msg = f"options have no meaning with strategy = {self.strategy.value!r}"
+        if self.kwargs and self.strategy is not StrategyKind.CUSTOM:
+            msg = f"kwargs have no meaning with strategy = {self.strategy.value!r}"
             raise ValueError(msg)
-        if self.emission is not EmissionModel.TICK and self.strategy not in _MAXIMA:
-            msg = f"emission = {self.emission.value!r} needs monotonous or bounded_out_of_orderness watermarks"
+        if self.emit is not EmissionModel.TICK and self.strategy not in _MAX_BASED:
+            msg = f"emit = {self.emit.value!r} needs monotonous or bounded_out_of_orderness watermarks"
             raise ValueError(msg)
         return self
 
 
-_OWN_KEYS = (
+_STRATEGY_KEYS = (
     ("marker", StrategyKind.PUNCTUATED, StrategyKind.CUSTOM),
-    ("generator", StrategyKind.CUSTOM, StrategyKind.CUSTOM),
+    ("class", StrategyKind.CUSTOM, StrategyKind.CUSTOM),
 )
-_MAXIMA = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
+"""Key, the strategy that requires it, and the strategy for which it is optional."""
+_MAX_BASED = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
 
 
 class LatenessSection(_Section):
-    """How long a fired window is kept for late events."""
+    """Allowed lateness: how long the state of a fired window is kept for late events."""
 
     allowed: NonNegativeDuration = 0
 
 
 class Backfill(_Section):
-    """How history is recomputed."""
+    """Settings of runs: the schedule, the chunks, the engine, and the published pane."""
 
     schedule: str = "@daily"
     chunk: PositiveDuration = DAY_MS
     max_chunks: int = Field(default=10_000, ge=1)
-    """A range of more chunks is refused: it is mistyped, or wants a larger chunk."""
-    together: int = Field(default=4_000_000, ge=0)
-    """Chunks side by side run as one while they have no more events than that in all; 0: each runs by itself."""
+    """Maximum number of chunks of a run; planning rejects a longer range."""
+    max_events_per_job: int = Field(default=4_000_000, ge=0)
+    """Maximum number of events of adjacent chunks that run as one Spark job; 0: one job per chunk."""
     engine: Literal["auto", "spark", "native"] = "auto"
-    """What computes windows. `native` is DuckDB inside tasks of Spark, which knows most definitions; `auto`
-    takes it for those, and Spark for the others."""
+    """Engine that computes the windows. `native` is DuckDB inside Spark tasks, which supports most definitions.
+    `auto` uses it for these definitions, and Spark for the others."""
     mode: Mode = Mode.RECOMPUTE
     publish: Literal["first", "live", "final"] = "final"
-    panes: Literal["last", "all"] = "last"
-    """`all` keeps every pane a window fired in the table `__firings`; replay only."""
+    keep_firings: bool = False
+    """`true`: each firing of a window is stored in the table `__firings`; replay only."""
     deadline: PositiveDuration | None = None
-    """How long after it was queued a run may take in Airflow before someone is told. Not said: nobody is."""
-    horizon: NonNegativeDuration | None = None
-    """How long after its event time a record may still arrive: a day is sealed when arrivals later than that were
-    seen of every partition, and only sealed days are published as final. Not said: nothing is asked."""
+    """Time after which an alert is sent about an unfinished run in Airflow, from the moment it was queued."""
+    max_arrival_delay: NonNegativeDuration | None = None
+    """Maximum delay between the event time and the arrival time of a record. A day is sealed when each partition
+    has a later arrival. Only sealed days are published as final. None: seals are not checked."""
 
 
 class TimeKind(StrEnum):
-    """Which clock the windows are cut by."""
+    """Time on which windows are based."""
 
     EVENT = "event"
-    """When it happened."""
+    """Time at which the event happened."""
     INGESTION = "ingestion"
-    """When it arrived, with watermarks over the arrivals."""
+    """Time at which the record arrived, with watermarks of the arrival times."""
     PROCESSING = "processing"
-    """When it arrived; windows fire by that clock, so nothing is ever late."""
+    """Time at which the record arrived; windows fire by the same clock, so no record is late."""
 
 
 class Limits(_Section):
-    """A soft and a hard limit of one share, between 0 and 1."""
+    """Soft limit (`warn`) and hard limit (`fail`) of a share, between 0 and 1."""
 
     warn: float = Field(ge=0, le=1)
     fail: float = Field(ge=0, le=1)
 
     @model_validator(mode="after")
-    def _ordered(self) -> Limits:
+    def _check_order(self) -> Limits:
         if self.warn > self.fail:
             msg = f"warn must not be above fail, got warn = {self.warn} and fail = {self.fail}"
             raise ValueError(msg)
@@ -277,7 +281,7 @@ class Limits(_Section):
 
 
 class Expected(_Section):
-    """What should have come: Parquet files with one row per expected event (a timetable, an order book)."""
+    """Expected events: Parquet files with one row per event, e.g., a timetable or an order book."""
 
     path: str
     event_time: str
@@ -285,36 +289,38 @@ class Expected(_Section):
 
 
 class Quality(_Section):
-    """What the gate asks for."""
+    """Expectations and limits of the quality gate."""
 
     suite: Name = "window_audit"
     late_ratio: Limits = Limits(warn=0.05, fail=0.25)
     dropped_ratio: Limits = Limits(warn=0.05, fail=0.25)
-    """`late_ratio` counts late and dropped events, `dropped_ratio` those that no window took."""
+    """`late_ratio` limits the share of late and dropped events, and `dropped_ratio` the share of dropped ones."""
     missing_ratio: Limits = Limits(warn=0.0, fail=0.25)
-    """Share of expected windows (per source partition) without any event."""
+    """Share of expected windows (per source partition) without events."""
     quarantined_ratio: Limits = Limits(warn=0.0, fail=0.01)
-    """Share of the records read that cannot be normalised."""
+    """Share of the records read that are invalid."""
     duplicate_ratio: Limits = Limits(warn=0.05, fail=1.0)
-    """Share of the records read that had come before, where `source.deduplicate_on` looks for them."""
+    """Share of the records read that are duplicates by `source.deduplicate_on`."""
     rows_ratio: float = Field(default=0.5, ge=0)
-    """How many rows a run must write for each row that it replaces; below it nothing is published."""
-    partitions: Annotated[tuple[str, ...] | Literal["observed"], BeforeValidator(_partitions)] = "observed"
-    """Source partitions that must deliver; `observed`: those that delivered anything in the range."""
+    """Minimum of written rows per replaced row; below it, nothing is published."""
+    expected_partitions: Annotated[tuple[str, ...] | Literal["observed"], BeforeValidator(_require_partitions)] = (
+        "observed"
+    )
+    """Source partitions that must deliver records; `observed`: those with records in the range."""
     expected: Expected | None = None
 
 
 class Approval(_Section):
-    """When a person is asked before publication, and how long the answer may take."""
+    """Approval before publication."""
 
     when: Literal["never", "warn", "always", "restatement"] = "never"
-    """`warn`: unless the verdict is pass; `restatement`: when rows that are published would be replaced."""
+    """`warn`: unless the verdict is pass; `restatement`: if the run replaces published rows."""
     timeout: PositiveDuration = DAY_MS
-    """No answer in time is a no."""
+    """Time after which the publication is rejected without an answer."""
 
 
 class Definition(_Section):
-    """One dataset: a source of recorded events, a window, a watermark, aggregates, and what may be published."""
+    """Dataset: a source of recorded events, windows, watermarks, aggregates, and limits for publication."""
 
     name: Name
     description: str = ""
@@ -330,7 +336,7 @@ class Definition(_Section):
 
     @property
     def metric_windows(self) -> Tumbling | Sliding:
-        """The windows that counts are kept for: of sessions the hours, of cumulating windows the full ones."""
+        """Return the windows of the metrics: hours for session windows, and full windows for cumulating ones."""
         spec = self.window.spec()
         if isinstance(spec, Session):
             return Tumbling(HOUR_MS)
@@ -338,35 +344,35 @@ class Definition(_Section):
 
     @property
     def timed_source(self) -> Source:
-        """The source with the time that windows are cut by as its event time."""
+        """Return the source with the time of the windows as its event time."""
         if self.time is TimeKind.EVENT:
             return self.source
         return self.source.model_copy(update={"event_time": self.source.arrival_time})
 
     @property
     def read_by(self) -> dict[str, Any]:
-        """All that decides how a row of the source is read as an event."""
+        """Return all settings that decide how a source row is read as an event."""
         return self.source.model_dump(mode="json", exclude={"corrupt_files"}) | {"time": self.time.value}
 
     @property
     def unit_ms(self) -> int:
-        """The grid on which the windows of `cells` start."""
-        cells = self.metric_windows
-        return cells.slide_ms if isinstance(cells, Sliding) else cells.size_ms
+        """Return the distance between the starts of two metric windows."""
+        windows = self.metric_windows
+        return windows.slide_ms if isinstance(windows, Sliding) else windows.size_ms
 
     @property
     def definition_hash(self) -> str:
-        """Hash of the content, not of the spelling."""
+        """Return a hash of the values, which formatting does not change."""
         canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     @model_validator(mode="after")
-    def _consistent(self) -> Definition:
-        for complaint in self._complaints():
-            raise ValueError(complaint)
+    def _check_consistency(self) -> Definition:
+        for problem in self._problems():
+            raise ValueError(problem)
         return self
 
-    def _complaints(self) -> list[str]:
+    def _problems(self) -> list[str]:
         window, chunk_ms = self.window, self.backfill.chunk
         if not isinstance(window, SessionWindow):
             unit_ms = window.slide if isinstance(window, SlidingWindow) else window.size
@@ -376,23 +382,27 @@ class Definition(_Section):
         if isinstance(window, CumulateWindow) and window.size % window.step:
             size, step = duration_text(window.size), duration_text(window.step)
             return [f"window.size must be a multiple of window.step = {step}, got {size}"]
-        unit_ms, found = self.unit_ms, []
+        unit_ms, problems = self.unit_ms, []
         unit, chunk = duration_text(unit_ms), duration_text(chunk_ms)
         if chunk_ms % unit_ms:
-            found.append(f"backfill.chunk must be a multiple of the window's {unit}, got {chunk}")
+            problems.append(f"backfill.chunk must be a multiple of the window's {unit}, got {chunk}")
         if chunk_ms % DAY_MS:
-            found.append(f"backfill.chunk must be whole days (the lake's unit), got {chunk}")
+            problems.append(f"backfill.chunk must be whole days (the lake's unit), got {chunk}")
         if self.time is TimeKind.PROCESSING and self.watermark.strategy is not StrategyKind.NONE:
-            found.append('watermark.strategy must be "none" with time = "processing", which knows no lateness')
+            problems.append(
+                'watermark.strategy must be "none" with time = "processing", in which no record is late'
+            )
         if self.time is not TimeKind.EVENT and self.source.arrival_time is None:
-            found.append(f"source.arrival_time is missing, which time = {self.time.value!r} is about")
-        return found + self._name_complaints()
+            problems.append(f"source.arrival_time is missing, but time = {self.time.value!r} needs it")
+        return problems + self._name_problems()
 
-    def _name_complaints(self) -> list[str]:
+    def _name_problems(self) -> list[str]:
         key = self.source.key
         twice = sorted({name for name in key if key.count(name) > 1})
-        found = [f"source.key must name each column once, got {name!r} more than once" for name in twice]
-        taken = "has the name of a column that the result has already"
-        found += [f"source.key {name!r} {taken}" for name in sorted(RESULT_COLUMNS & set(key))]
-        found += [f"aggregates.{name} {taken}" for name in sorted({*key, *RESULT_COLUMNS} & set(self.aggregates))]
-        return found
+        problems = [f"source.key must name each column once, got {name!r} more than once" for name in twice]
+        taken = "has the name of another result column"
+        problems += [f"source.key {name!r} {taken}" for name in sorted(RESULT_COLUMNS & set(key))]
+        problems += [
+            f"aggregates.{name} {taken}" for name in sorted({*key, *RESULT_COLUMNS} & set(self.aggregates))
+        ]
+        return problems

@@ -26,8 +26,8 @@ class CheckRow:
     outcome: str
     observed: str
     limit: str
-    unexpected: int
-    elements: int
+    unexpected_count: int
+    element_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class CheckHistory:
     @property
     def fitting(self) -> list[float]:
         """Share of passing elements by run, oldest first."""
-        counted = [row for row in self.found if row and row.elements]
-        return [1 - row.unexpected / row.elements for row in reversed(counted)]
+        counted = [row for row in self.found if row and row.element_count]
+        return [1 - row.unexpected_count / row.element_count for row in reversed(counted)]
 
     @property
     def counts(self) -> list[tuple[str, int]]:

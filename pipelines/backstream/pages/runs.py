@@ -22,7 +22,7 @@ class RunEntry:
     """One planned run; `verdict` is empty before the audit, `rows` is None without a publication."""
 
     dataset: str
-    trigger: str
+    triggered_by: str
     plan_hash: str
     mode: str
     interval: Interval
@@ -44,7 +44,7 @@ def find_report(home: Home, dag_id: str, trigger: str, plan_hash: str | None = N
     """
     for folder in _list_folders(home, dag_id):
         plan = _load_summary(folder.summary)
-        if plan.get("trigger") == trigger and plan_hash in (None, plan.get("plan_hash")):
+        if plan.get("triggered_by") == trigger and plan_hash in (None, plan.get("plan_hash")):
             return folder.report if folder.report.is_file() else None
     return None
 
@@ -82,7 +82,7 @@ def _load_run(folder: RunFolder) -> RunEntry | None:
     plan = _load_summary(folder.summary)
     try:
         interval = Interval(int(plan["since_ms"]), int(plan["until_ms"]))
-        names = {name: str(plan[name]) for name in ("dataset", "trigger", "plan_hash", "mode")}
+        names = {name: str(plan[name]) for name in ("dataset", "triggered_by", "plan_hash", "mode")}
     except (KeyError, ValueError):
         return None
     publication = _load_content(folder.publication, "publication")
@@ -96,7 +96,7 @@ def _load_run(folder: RunFolder) -> RunEntry | None:
     )
 
 
-_SUMMARY_KEYS = ("dataset", "trigger", "plan_hash", "mode", "since_ms", "until_ms")
+_SUMMARY_KEYS = ("dataset", "triggered_by", "plan_hash", "mode", "since_ms", "until_ms")
 
 
 @cached_by_mtime

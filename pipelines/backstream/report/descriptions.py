@@ -9,17 +9,17 @@ from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermarks import EmissionModel
 from backstream.report.formatting import count_of, duration_words, limit_text
 from backstream.runs.input_notes import describe_inputs
-from backstream.runs.plan import Fidelity, Mode, Plan
+from backstream.runs.plan import ArrivalOrder, Mode, Plan
 from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Publication, Verdict
 
 _MODES = {
     Mode.RECOMPUTE: "recompute: uses event time only, so no record is late",
     Mode.REPLAY: "replay: processes records in arrival order, so late records are late again",
 }
-_FIDELITY = {
-    Fidelity.RECORDED: "recorded: the source has arrival times and their order",
-    Fidelity.MODELLED: "modelled: the source has arrival times, a rule orders equal times",
-    Fidelity.ASSUMED: "assumed: the source has no arrival times, so only a recompute is possible",
+_ARRIVAL_ORDER = {
+    ArrivalOrder.RECORDED: "recorded: the source has arrival times and their order",
+    ArrivalOrder.TIES_BROKEN: "ties broken: the source has arrival times, a rule orders equal times",
+    ArrivalOrder.UNKNOWN: "unknown: the source has no arrival times, so only a recompute is possible",
 }
 _PUBLISHED = {
     "first": "first: the result of the on-time firing of each window",
@@ -32,7 +32,7 @@ def describe_settings(plan: Plan, definition: Definition) -> tuple[tuple[str, st
     """Return the settings of a run as pairs of name and description."""
     rows = [
         ("Mode", _MODES[plan.mode]),
-        ("Arrival order", _FIDELITY[plan.fidelity]),
+        ("Arrival order", _ARRIVAL_ORDER[plan.arrival_order]),
         ("Published value", _PUBLISHED[definition.backfill.publish]),
     ]
     if plan.mode is Mode.REPLAY:
@@ -87,23 +87,23 @@ def watermark_text(section: WatermarkSection) -> str:
 def _strategy_text(section: WatermarkSection) -> str:
     delay = duration_words(section.delay)
     less = f", less {delay}" if section.delay else ""
-    options = ", ".join(f"{name} = {value}" for name, value in section.options.items())
+    options = ", ".join(f"{name} = {value}" for name, value in section.kwargs.items())
     return {
         StrategyKind.MONOTONOUS: "monotonous: each source partition delivers in order of event time",
         StrategyKind.BOUNDED: f"bounded out-of-orderness: events arrive at most {delay} out of order",
         StrategyKind.PUNCTUATED: f"punctuated: event time of marked records{less} ({section.marker})",
         StrategyKind.TIME_LAG: f"time lag: clock time{less}",
-        StrategyKind.CUSTOM: f"custom: {section.generator}({options})",
+        StrategyKind.CUSTOM: f"custom: {section.generator_class}({options})",
     }[section.strategy]
 
 
 def _emission_text(section: WatermarkSection) -> str:
-    every = f"every {duration_words(section.interval)}"
+    every = f"every {duration_words(section.emit_interval)}"
     if section.strategy is StrategyKind.PUNCTUATED:
         return "emitted at each marked record"
-    if section.emission is EmissionModel.MICRO_BATCH:
+    if section.emit is EmissionModel.MICRO_BATCH:
         return f"emitted between micro-batches, one {every}"
-    if section.emission is EmissionModel.RECORD or not section.interval:
+    if section.emit is EmissionModel.RECORD or not section.emit_interval:
         return "emitted at each record"
     return f"emitted {every}"
 
@@ -163,10 +163,10 @@ _APPROVALS = {
 
 def describe_trigger(plan: Plan) -> str:
     """Return the trigger of the run: `command line`, or the id of the Airflow run and its kind."""
-    kind = next((text for prefix, text in _TRIGGERS if plan.trigger.startswith(prefix)), "")
-    if plan.trigger == "cli":
+    kind = next((text for prefix, text in _TRIGGERS if plan.triggered_by.startswith(prefix)), "")
+    if plan.triggered_by == "cli":
         return kind
-    return f"{plan.trigger} ({kind})" if kind else plan.trigger
+    return f"{plan.triggered_by} ({kind})" if kind else plan.triggered_by
 
 
 def describe_overrides(plan: Plan, definition: Definition) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Publication
 from backstream.runs.table_schemas import WINDOWS
 
-FATES = tuple(fate for fate in Fate if fate is not Fate.OUTSIDE)
-"""Fates of the records that a chunk owns. A record with the fate `outside` belongs to another chunk."""
+FATES = tuple(fate for fate in Fate if fate is not Fate.HALO)
+"""Fates of the records that a chunk owns. A record with the fate `halo` belongs to another chunk."""
 FATE_WORDS = {
     Fate.ON_TIME: "on time",
     Fate.LATE: "late",
@@ -26,7 +26,7 @@ FATE_WORDS = {
     Fate.UNASSIGNED: "unassigned",
     Fate.DUPLICATE: "duplicate",
     Fate.QUARANTINED: "quarantined",
-    Fate.OUTSIDE: "outside",
+    Fate.HALO: "halo",
 }
 _SEVERITY_ORDER = (CheckOutcome.ERROR, CheckOutcome.FAIL, CheckOutcome.WARN, CheckOutcome.INFO, CheckOutcome.PASS)
 
@@ -97,7 +97,6 @@ class ChunkRow:
     chunk_id: str
     since: str
     until: str
-    reason: str
     files: int
     expected_events: int
     manifest: Manifest | None
@@ -168,7 +167,7 @@ def _sum_window_events(frame: pd.DataFrame | None, definition: Definition) -> di
 
 
 def _count_outside(manifest: Manifest) -> int:
-    return sum(counts.get(Fate.OUTSIDE, 0) for counts in manifest.fates.values())
+    return sum(counts.get(Fate.HALO, 0) for counts in manifest.fates.values())
 
 
 def list_chunk_rows(plan: Plan, manifests: Sequence[Manifest]) -> tuple[ChunkRow, ...]:
@@ -179,7 +178,6 @@ def list_chunk_rows(plan: Plan, manifests: Sequence[Manifest]) -> tuple[ChunkRow
             chunk_id=chunk.chunk_id,
             since=minute_text(chunk.start_ms),
             until=minute_text(chunk.end_ms),
-            reason=chunk.reason,
             files=len(chunk.files),
             expected_events=chunk.expected_events,
             manifest=finished.get(chunk.chunk_id),
