@@ -62,7 +62,7 @@ class EmissionModel(StrEnum):
 _MAX_BASED_KINDS = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
 MOST_EVENTS = 1_000_000
 """Limit of watermarks that are listed one by one while they only follow the clock."""
-MOST_TICKS = 200_000_000
+_MAX_TICKS = 200_000_000
 """Limit of ticks at which a custom generator is called; a year at 200 ms has fewer."""
 
 
@@ -225,9 +225,9 @@ def idle_emit_ticks(generator: CheckedGenerator, clock: SourceClock, emission: E
     """
     if generator.is_steady:
         return _no_quiet_ticks
-    if clock.last_tick > MOST_TICKS and not emission.strategy.idle_timeout_ms:
+    if clock.last_tick > _MAX_TICKS and not emission.strategy.idle_timeout_ms:
         msg = (
-            f"a watermark generator cannot be called at {clock.last_tick:,} ticks, the limit is {MOST_TICKS:,}\n\n"
+            f"a watermark generator cannot be called at {clock.last_tick:,} ticks, the limit is {_MAX_TICKS:,}\n\n"
             "hint: use a longer interval or an idle timeout, or set `is_steady = True` in the generator's class"
         )
         raise SpecError(msg)

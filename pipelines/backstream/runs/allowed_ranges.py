@@ -8,10 +8,10 @@ from backstream.errors import RangeError
 from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import Interval
 
-AHEAD_MS = DAY_MS
+_MAX_AHEAD_MS = DAY_MS
 """Distance that a range may extend beyond the current UTC day, since some time zones are a day ahead."""
 
-BEYOND_MS = 366 * DAY_MS
+_MAX_BEYOND_EVENTS_MS = 366 * DAY_MS
 """Distance that a range may extend beyond the days of events: a month or year with some events is allowed."""
 
 
@@ -35,7 +35,7 @@ class SourceSpan:
 
     def days(self, now_ms: int) -> Interval:
         """Return the whole UTC days that a range may contain."""
-        allowed, ahead_ms = round_to_days(self.allowed), _day_after(now_ms) + AHEAD_MS
+        allowed, ahead_ms = round_to_days(self.allowed), _day_after(now_ms) + _MAX_AHEAD_MS
         events_end_ms = _day_after(self.events.end_ms) if self.events and self.has_events else ahead_ms
         return Interval(allowed.start_ms, min(allowed.end_ms, max(ahead_ms, events_end_ms)))
 
@@ -77,7 +77,7 @@ def _require_events(interval: Interval, reads: Interval, events: Interval, conte
         ("since", "first", days.start_ms - interval.start_ms),
         ("until", "last", interval.end_ms - days.end_ms),
     ):
-        if beyond_ms > BEYOND_MS:
+        if beyond_ms > _MAX_BEYOND_EVENTS_MS:
             msg = f"no event in the {first_or_last} {beyond_ms // DAY_MS:,} days of range {interval} {context}"
             raise RangeError(msg, end)
 
