@@ -18,7 +18,7 @@ from backstream.eventtime.windows import Cumulate, Session, Sliding, TimeWindow,
 
 
 class ChangeKind(StrEnum):
-    """The change of an input file since it was read, or missing, in a run."""
+    """The change of an input file compared with an earlier run."""
 
     NEW = "new"
     CHANGED = "changed"
@@ -53,19 +53,19 @@ class StaleWindow:
     is_of_any_key: bool = False
     touches: set[ChangedRecords] = field(default_factory=set)
 
-    def add(self, touch: ChangedRecords) -> None:
+    def add(self, change: ChangedRecords) -> None:
         """Add a cause."""
-        self.keys |= {touch.key} if touch.key is not None else set()
-        self.is_of_any_key |= touch.is_of_any_key
-        self.touches.add(touch)
+        self.keys |= {change.key} if change.key is not None else set()
+        self.is_of_any_key |= change.is_of_any_key
+        self.touches.add(change)
 
 
-def count_by_file(touches: Iterable[ChangedRecords]) -> dict[str, int | None]:
+def count_by_file(changes: Iterable[ChangedRecords]) -> dict[str, int | None]:
     """Return the number of changed records by file; None for a file with uncounted records."""
     counts: dict[str, int | None] = {}
-    for touch in touches:
-        count = counts.get(touch.file, 0)
-        counts[touch.file] = None if count is None or touch.events is None else count + touch.events
+    for change in changes:
+        count = counts.get(change.file, 0)
+        counts[change.file] = None if count is None or change.events is None else count + change.events
     return counts
 
 
@@ -83,24 +83,24 @@ def slice_ms(window: WindowSpec) -> tuple[int, int]:
 
 
 def find_stale_windows(
-    spec: WindowSpec, touches: Sequence[ChangedRecords], published: Sequence[tuple[str, TimeWindow]]
+    spec: WindowSpec, changes: Sequence[ChangedRecords], published: Sequence[tuple[str, TimeWindow]]
 ) -> list[StaleWindow]:
     """Return the windows whose rows may have changed, or that may gain their first rows, in order.
 
     Args:
         spec: assigns windows.
-        touches: the changed records.
+        changes: the changed records.
         published: key (as JSON) and window of each published row; needed for sessions and for removed records.
     """
     stale = _StaleWindows()
-    added = [touch for touch in touches if touch.is_added]
-    removed = [touch for touch in touches if not touch.is_added]
+    added = [change for change in changes if change.is_added]
+    removed = [change for change in changes if not change.is_added]
     if isinstance(spec, Session):
         _add_sessions(stale, spec, added, published)
     else:
-        for touch in added:
-            for window in spec.assign(touch.first_ms):
-                stale.add(window, touch)
+        for change in added:
+            for window in spec.assign(change.first_ms):
+                stale.add(window, change)
     reach_ms = spec.gap_ms if isinstance(spec, Session) else 0
     _add_windows_of_removed(stale, removed, published, reach_ms)
     return stale.in_order()
@@ -121,10 +121,10 @@ class _StaleWindows:
     def __init__(self) -> None:
         self._by_place: dict[tuple[TimeWindow, str | None], StaleWindow] = {}
 
-    def add(self, window: TimeWindow, touch: ChangedRecords, session_key: str | None = None) -> None:
+    def add(self, window: TimeWindow, change: ChangedRecords, session_key: str | None = None) -> None:
         """Add a window with one of its causes; a session needs its key."""
         stale = self._by_place.setdefault((window, session_key), StaleWindow(window))
-        stale.add(touch)
+        stale.add(change)
         if session_key is not None:
             stale.keys, stale.is_of_any_key = {session_key}, False
 
@@ -147,13 +147,13 @@ def _add_windows_of_removed(
     rows = sorted(published, key=lambda row: row[1])
     starts_ms = [window.start_ms for _, window in rows]
     longest_ms = max((window.end_ms - window.start_ms for _, window in rows), default=0)
-    for touch in removed:
-        low = bisect_left(starts_ms, touch.first_ms - longest_ms - reach_ms)
-        high = bisect_right(starts_ms, touch.last_ms + reach_ms)
+    for change in removed:
+        low = bisect_left(starts_ms, change.first_ms - longest_ms - reach_ms)
+        high = bisect_right(starts_ms, change.last_ms + reach_ms)
         for key, window in rows[low:high]:
-            is_in_reach = touch.first_ms < window.end_ms + reach_ms
-            if is_in_reach and (touch.is_of_any_key or touch.key == key):
-                stale.add(window, touch)
+            is_in_reach = change.first_ms < window.end_ms + reach_ms
+            if is_in_reach and (change.is_of_any_key or change.key == key):
+                stale.add(window, change)
 
 
 _Piece = tuple[TimeWindow, ChangedRecords | None]
@@ -171,8 +171,8 @@ def _add_sessions(
     A new record joins the sessions of its key that it touches, and may merge them.
     """
     pieces_by_key: dict[str | None, list[_Piece]] = defaultdict(list)
-    for touch in added:
-        pieces_by_key[touch.key].append((TimeWindow(touch.first_ms, touch.last_ms + spec.gap_ms), touch))
+    for change in added:
+        pieces_by_key[change.key].append((TimeWindow(change.first_ms, change.last_ms + spec.gap_ms), change))
     for key, window in published:
         if key in pieces_by_key:
             pieces_by_key[key].append((window, None))
@@ -185,12 +185,12 @@ def _merge_pieces(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
     """Group the pieces whose windows touch: each group is one session."""
     session: list[_Piece] = []
     end_ms = 0
-    for window, touch in sorted(pieces, key=lambda piece: piece[0]):
+    for window, change in sorted(pieces, key=lambda piece: piece[0]):
         if session and window.start_ms > end_ms:
             yield session
             session = []
         end_ms = max(end_ms, window.end_ms) if session else window.end_ms
-        session.append((window, touch))
+        session.append((window, change))
     if session:
         yield session
 
@@ -198,7 +198,7 @@ def _merge_pieces(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
 def _add_session(stale: _StaleWindows, key: str | None, pieces: Sequence[_Piece]) -> None:
     """Add the session that results from the pieces, and the published sessions that it replaces."""
     session = TimeWindow(pieces[0][0].start_ms, max(window.end_ms for window, _ in pieces))
-    replaced = {window for window, touch in pieces if touch is None}
-    for touch in (touch for _, touch in pieces if touch):
+    replaced = {window for window, change in pieces if change is None}
+    for change in (piece_change for _, piece_change in pieces if piece_change):
         for window in {session, *replaced}:
-            stale.add(window, touch, key)
+            stale.add(window, change, key)

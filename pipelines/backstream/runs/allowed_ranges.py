@@ -35,8 +35,8 @@ class SourceSpan:
 
     def days(self, now_ms: int) -> Interval:
         """Return the whole UTC days that a range may contain."""
-        allowed, ahead_ms = round_to_days(self.allowed), _day_after(now_ms) + _MAX_AHEAD_MS
-        events_end_ms = _day_after(self.events.end_ms) if self.events and self.has_events else ahead_ms
+        allowed, ahead_ms = round_to_days(self.allowed), _ceil_to_day_ms(now_ms) + _MAX_AHEAD_MS
+        events_end_ms = _ceil_to_day_ms(self.events.end_ms) if self.events and self.has_events else ahead_ms
         return Interval(allowed.start_ms, min(allowed.end_ms, max(ahead_ms, events_end_ms)))
 
 
@@ -87,7 +87,7 @@ def round_to_days(interval: Interval) -> Interval:
     return Interval(interval.start_ms // DAY_MS * DAY_MS, -(-interval.end_ms // DAY_MS) * DAY_MS)
 
 
-def _day_after(value_ms: int) -> int:
+def _ceil_to_day_ms(value_ms: int) -> int:
     return -(-value_ms // DAY_MS) * DAY_MS
 
 

@@ -14,16 +14,16 @@ MOST_BATCHES = 100
 """Limit of Spark jobs per run; a run with more chunks has several chunks per job."""
 
 
-def group_chunks(chunks: Sequence[Chunk], most_events: int) -> Iterator[Sequence[Chunk]]:
+def group_chunks(chunks: Sequence[Chunk], max_events: int) -> Iterator[Sequence[Chunk]]:
     """Return groups of chunks that run as one: adjacent, equally long except the last, with few events in total.
 
     Args:
         chunks: in the order of time.
-        most_events: limit of expected events in a group; a chunk with more is a group of its own.
+        max_events: limit of expected events in a group; a chunk with more is a group of its own.
     """
     group: list[Chunk] = []
     for chunk in chunks:
-        if group and not (_fits(chunk, group) and _count_events([*group, chunk]) <= most_events):
+        if group and not (_fits(chunk, group) and _count_events([*group, chunk]) <= max_events):
             yield group
             group = []
         group.append(chunk)
@@ -43,17 +43,17 @@ def _count_events(chunks: Sequence[Chunk]) -> int:
 
 
 def batch_groups(
-    chunks: Sequence[Chunk], most_events: int, parallelism: int | None = None
+    chunks: Sequence[Chunk], max_events: int, parallelism: int | None = None
 ) -> list[tuple[Chunk, ...]]:
     """Return the chunks in order, in batches whose sizes differ by one at most.
 
     Args:
         chunks: of one plan.
-        most_events: limit of expected events in a group; see `group_chunks`.
+        max_events: limit of expected events in a group; see `group_chunks`.
         parallelism: number of batches; by default the number of groups, up to `MOST_BATCHES`, which Airflow
             still shows well.
     """
-    groups = sum(1 for _ in group_chunks(chunks, most_events))
+    groups = sum(1 for _ in group_chunks(chunks, max_events))
     count = min(len(chunks), parallelism or min(groups, MOST_BATCHES))
     bounds = [len(chunks) * number // count for number in range(count + 1)] if count else [0]
     return [tuple(chunks[start:end]) for start, end in pairwise(bounds)]

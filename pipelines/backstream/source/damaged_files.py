@@ -72,13 +72,15 @@ def split_damaged_files(source: FileInspection, request: ReadRequest, home: Home
     Raises:
         PlanError: when the run needs a damaged file and the definition does not skip it.
     """
-    earlier = _find_earlier_descriptions(home, request.definition.name, {file.path for file in source.damaged})
-    described = [(file, earlier.get(file.path)) for file in source.damaged]
-    needed = [(file, before) for file, before in described if before is None or request.needs_file(before)]
+    earlier_files = _find_earlier_descriptions(
+        home, request.definition.name, {file.path for file in source.damaged}
+    )
+    described = [(file, earlier_files.get(file.path)) for file in source.damaged]
+    needed = [(file, earlier) for file, earlier in described if earlier is None or request.needs_file(earlier)]
     if needed and not request.is_skipping:
         raise _needed_file_error(needed, request)
     skipped = [SkippedFile(file.path, file.size_bytes, file.modified_ms, file.reason) for file, _ in needed]
-    outside = tuple(before for _, before in described if before is not None and not request.needs_file(before))
+    outside = tuple(earlier for _, earlier in described if earlier is not None and not request.needs_file(earlier))
     inputs = source.inputs
     if request.is_skipping:
         broken = {file.path: file for file in _find_broken_pages(inputs, request, home)}
@@ -101,11 +103,11 @@ def require_no_damage(damaged: Sequence[DamagedFile], where: str) -> None:
 
 
 def _needed_file_error(needed: Sequence[tuple[DamagedFile, InputFile | None]], request: ReadRequest) -> PlanError:
-    before = needed[0][1]
-    if before is None or before.min_event_ms is None or before.max_event_ms is None:
+    earlier = needed[0][1]
+    if earlier is None or earlier.min_event_ms is None or earlier.max_event_ms is None:
         reason = "which may contain any event, so every range needs it"
-    elif before.may_hold(request.reach):
-        first, last = instant_text(before.min_event_ms), instant_text(before.max_event_ms)
+    elif earlier.may_hold(request.reach):
+        first, last = instant_text(earlier.min_event_ms), instant_text(earlier.max_event_ms)
         reason = f"which this range needs: it contained events from {first} to {last}"
     else:
         reason = "which every replay needs: watermarks depend on all arrivals"
