@@ -39,6 +39,14 @@ class _Idleness:
         timeout_ms = self.strategy.idle_timeout_ms
         return timeout_ms > 0 and (tick - self.last_data_tick - 1) * self.strategy.interval_ms > timeout_ms
 
+    @property
+    def onset_tick(self) -> int | None:
+        """The first tick at which the timeout is over if no record arrives; None: it is never over."""
+        timeout_ms, interval_ms = self.strategy.idle_timeout_ms, self.strategy.interval_ms
+        if not timeout_ms or not interval_ms:
+            return None
+        return self.last_data_tick + timeout_ms // interval_ms + 2
+
 
 @dataclass(slots=True)
 class _Split:
@@ -104,17 +112,15 @@ class SplitWatermarkMultiplexer:
 
     def idle_onset_ticks(self) -> set[int]:
         """Return the ticks at which a partition, or the main output, becomes idle if no record arrives."""
-        if not self.strategy.idle_timeout_ms or not self.strategy.interval_ms:
-            return set()
-        wait = self.strategy.idle_timeout_ms // self.strategy.interval_ms + 2
-        return {wait} | {split.idleness.last_data_tick + wait for split in self._splits.values()}
+        main = _Idleness(self.strategy)
+        timers = [main, *(split.idleness for split in self._splits.values())]
+        return {tick for timer in timers if (tick := timer.onset_tick) is not None}
 
     def _merge(self) -> None:
         if not self._splits:
             return
         active = [split.watermark_ms for split in self._splits.values() if not split.is_idle]
-        # All partitions are idle: take the maximum (FLINK-38454), so that the slowest does not hold the stream
-        # back.
+        # If all are idle, the maximum counts (FLINK-38454), so that the slowest does not hold the stream back.
         candidate_ms = min(active) if active else max(split.watermark_ms for split in self._splits.values())
         if candidate_ms > self._merged_ms:
             self._merged_ms = candidate_ms
@@ -170,10 +176,8 @@ class OperatorWatermarks:
 
     def idle_onset_ticks(self) -> set[int]:
         """Return the ticks at which the generator becomes idle if no record arrives."""
-        if not self.strategy.idle_timeout_ms or not self.strategy.interval_ms:
-            return set()
-        wait = self.strategy.idle_timeout_ms // self.strategy.interval_ms + 2
-        return {self._split.idleness.last_data_tick + wait}
+        onset_tick = self._split.idleness.onset_tick
+        return set() if onset_tick is None else {onset_tick}
 
 
 @dataclass(slots=True)

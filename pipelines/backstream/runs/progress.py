@@ -87,8 +87,8 @@ def _minutes(seconds: float) -> int:
 def estimate_seconds_left(done: Sequence[ChunkTiming], left: Sequence[int]) -> tuple[float, float] | None:
     """Return a lower and an upper estimate of the remaining seconds; None until a chunk with events is finished.
 
-    The bounds are the quartiles of seconds per expected event over the finished chunks, times the remaining
-    events, divided by the number of chunks that ran at the same time.
+    The bounds are the quartiles of seconds per expected event over the finished chunks. They are multiplied by the
+    remaining events, and divided by the number of chunks that ran at the same time.
 
     Args:
         done: the finished chunks.

@@ -1,8 +1,8 @@
 """Define the arrival index: a summary of the events of a source that is small enough to plan with.
 
 Spark reads each input file once, when it first appears, and adds one row per source partition, event bucket and
-arrival bucket. Planning derives from these rows: the files with events of a range, their number of events, the
-idle times of partitions, and the time at which the merged watermark reached the end of any window.
+arrival bucket. Planning derives from these rows which files have events of a range, and how many. They also
+determine the idle times of partitions, and the time at which the merged watermark reached the end of a window.
 """
 
 from __future__ import annotations

@@ -66,15 +66,13 @@ class ReadRequest:
 def split_damaged_files(source: FileInspection, request: ReadRequest, home: Home) -> ReadableInputs:
     """Return the files that a run may read, without damaged ones.
 
-    If damaged files are skipped, the named columns of each needed file are read once, since a file with a valid
-    footer may still be damaged.
+    If damaged files are skipped, the named columns of each needed file are read once. A file with a valid footer
+    may still be damaged.
 
     Raises:
         PlanError: when the run needs a damaged file and the definition does not skip it.
     """
-    earlier_files = _find_earlier_descriptions(
-        home, request.definition.name, {file.path for file in source.damaged}
-    )
+    earlier_files = _find_earlier_inputs(home, request.definition.name, {file.path for file in source.damaged})
     described = [(file, earlier_files.get(file.path)) for file in source.damaged]
     needed = [(file, earlier) for file, earlier in described if earlier is None or request.needs_file(earlier)]
     if needed and not request.is_skipping:
@@ -123,19 +121,19 @@ def _unreadable_error(damaged: Sequence[DamagedFile], reason: str, where: str) -
     )
 
 
-def _find_earlier_descriptions(home: Home, dataset: str, paths: Collection[str]) -> dict[str, InputFile]:
+def _find_earlier_inputs(home: Home, dataset: str, paths: Collection[str]) -> dict[str, InputFile]:
     """Return these files as the newest plan with each of them described it; files without a plan are left out."""
-    descriptions: dict[str, InputFile] = {}
+    inputs: dict[str, InputFile] = {}
     if not paths:
-        return descriptions
+        return inputs
     plans = (home.path / "runs" / dataset).glob("*/plan.json")
     for plan in sorted(plans, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         for file in _load_inputs(plan):
             if file.path in paths and file.rows:
-                descriptions.setdefault(file.path, file)
-        if len(descriptions) == len(paths):
+                inputs.setdefault(file.path, file)
+        if len(inputs) == len(paths):
             break
-    return descriptions
+    return inputs
 
 
 def _load_inputs(plan: Path) -> Iterator[InputFile]:
