@@ -1,38 +1,38 @@
-"""The errors a person may see. Each says what is wrong, with the value, its unit and where it came from."""
+"""Define the errors that users see; each message states the problem, the value with its unit, and the source."""
 
 from __future__ import annotations
 
 import os
 
 HOPELESS_STATUS = 3
-"""The exit status of a job that ended with an error which is not worth a retry."""
+"""Exit status of a job whose error is not worth a retry."""
 
 
 class BackstreamError(Exception):
-    """Root of everything backstream raises on purpose."""
+    """Base class of all errors that backstream raises deliberately."""
 
     is_retryable: bool = True
-    """Whether the same task with the same plan may succeed when it is tried again.
+    """True if the same task with the same plan may succeed at the next attempt.
 
-    Airflow's tasks and the exit status of a Spark job ask this, and nothing else. An error that nobody has thought
-    about is retried: that costs minutes, and giving up on what would have healed costs a person's morning.
+    Airflow's tasks and the exit status of a Spark job use only this attribute. The default is a retry: it costs
+    minutes, while giving up on a temporary failure costs a person's morning.
     """
 
 
 class SpecError(BackstreamError, ValueError):
-    """What a person wrote (a definition, a range, an option) is wrong."""
+    """A user input (a definition, a range, an option) is wrong."""
 
-    is_retryable = False  # it says the same until somebody writes it otherwise
+    is_retryable = False  # the input stays wrong until a person changes it
 
 
 class PlanError(BackstreamError, ValueError):
-    """What was asked for cannot be planned, or a plan cannot be used."""
+    """A request cannot be planned, or a plan cannot be used."""
 
-    is_retryable = False  # a plan is refused for what it says, and a retry runs the same one
+    is_retryable = False  # a retry runs the same plan
 
 
 class RangeError(PlanError):
-    """A range that no source could have events for; `end` names the end of it that is wrong: since or until."""
+    """A range cannot contain events; `end` is its wrong end: `since` or `until`."""
 
     def __init__(self, message: str, end: str = "") -> None:
         super().__init__(message)
@@ -40,67 +40,67 @@ class RangeError(PlanError):
 
 
 class ContractError(BackstreamError, TypeError):
-    """A table or file does not have the columns and types it promised."""
+    """A table or file does not have the declared columns and types."""
 
-    is_retryable = False  # files and tables do not change back by themselves
+    is_retryable = False  # a person must change the file or table
 
 
 class ConflictError(BackstreamError):
-    """Someone else published into the range since it was planned."""
+    """Another run published into the range since it was planned."""
 
-    is_retryable = False  # their publication stays, and the plan is older than it
+    is_retryable = False  # that publication stays, and the plan is older
 
 
 class CommitError(BackstreamError):
-    """Other commits to a table came between at every attempt."""
+    """Other commits to a table came first at every attempt."""
 
-    is_retryable = True  # others are done some time, and each attempt looks at what they did
+    is_retryable = True  # other writers finish, and each attempt reads the new table state
 
 
 class QualityError(BackstreamError):
-    """The gate or a person said no; nothing was published."""
+    """The quality gate or the approver rejected the result; nothing was published."""
 
-    is_retryable = False  # the answer is about what is staged, which stays the same
+    is_retryable = False  # the staged result stays the same
 
 
 class CountError(BackstreamError):
-    """Two counts that must be equal are not: something was lost or doubled between them."""
+    """Two counts that must be equal differ: records were lost or doubled between them."""
 
-    is_retryable = True  # what a task or a disk lost once it may keep the next time
+    is_retryable = True  # a loss in a task or on a disk may be temporary
 
 
 class LedgerError(BackstreamError):
     """The record of runs contradicts what is on disk."""
 
-    is_retryable = True  # a manifest that a lost task did not leave is left by its retry
+    is_retryable = True  # the retry of a lost task writes its manifest
 
 
 class CatalogError(LedgerError):
     """The catalog's database cannot be reached, read or written."""
 
-    is_retryable = True  # databases come back
+    is_retryable = True  # the outage of a database is temporary
 
 
 class StorageError(BackstreamError):
-    """A file cannot be written or read, as on a full disk."""
+    """A file cannot be written or read, for example on a full disk."""
 
-    is_retryable = True  # somebody makes room, and stores answer again
+    is_retryable = True  # space can be freed, and the outage of a store is temporary
 
 
 class HeapError(BackstreamError):
-    """Spark's Java has no memory left."""
+    """The JVM of Spark has no memory left."""
 
-    is_retryable = True  # chunks that were finished are kept, and fewer may run beside the rest
+    is_retryable = True  # finished chunks are kept, and fewer may run at the same time
 
 
 class SetupError(BackstreamError):
-    """The machine, or what Airflow was told of it, lacks something that a run needs, such as a Java runtime."""
+    """The machine, or the configuration of Airflow, lacks something that a run needs, such as a Java runtime."""
 
-    is_retryable = True  # another worker may have it, and a person may add it between two attempts
+    is_retryable = True  # another worker may have it, or a person may add it
 
 
 class JobError(BackstreamError):
-    """A Spark job failed; its exit status says whether its own error is worth a retry."""
+    """A Spark job failed; its exit status decides whether its error is worth a retry."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -108,24 +108,28 @@ class JobError(BackstreamError):
 
 
 def storage_error(what: str, where: object, error: OSError) -> StorageError:
-    """What to raise when the disk refuses; `what` says what could not be done, `where` names the place."""
+    """Return the error for a failed disk operation; `what` is the failed action, `where` the place."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     return StorageError(
         f"{what}: {reason}\n  {where}\n\n"
-        "hint: once there is room and permission, run the same again: what was finished is kept,"
-        " and what is published is whole"
+        "hint: free disk space or fix permissions, then run the same command again;"
+        " finished chunks and published data are kept"
     )
 
 
-def format_problems(count_of: str, lines: list[str], where: str) -> str:
-    """One message for one or several problems: a single one says `where` on its first line, several are listed.
+_MAX_PROBLEMS = 10
+"""Limit of listed problems: they fit on one screen."""
 
-    A problem may go on after its first line with a hint, which only a single one has room for.
+
+def format_problems(count_of: str, lines: list[str], where: str) -> str:
+    """Return one message for one or several problems.
+
+    One problem has `where` on its first line, several are listed. Lines after the first, such as a hint, are only
+    kept for one problem.
     """
-    shown = 10  # more is not read, and one screen has to do
     if len(lines) == 1:
         first, line_break, rest = lines[0].partition("\n")
         return f"{first} ({where}){line_break}{rest}"
-    listed = "".join("\n  " + line.partition("\n")[0] for line in lines[:shown])
-    rest = f"\n  and {len(lines) - shown} more" if len(lines) > shown else ""
-    return f"{len(lines)} {count_of} in {where}{listed}{rest}"
+    listed = "".join("\n  " + line.partition("\n")[0] for line in lines[:_MAX_PROBLEMS])
+    more = f"\n  and {len(lines) - _MAX_PROBLEMS} more" if len(lines) > _MAX_PROBLEMS else ""
+    return f"{len(lines)} {count_of} in {where}{listed}{more}"

@@ -1,4 +1,4 @@
-"""Numbers in the words that all texts for people share."""
+"""Format numbers and differences in texts for people, and list the formats of outputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 
 
 def share_text(part: float, whole: float = 1) -> str:
-    """`94.2 %` of a whole; nothing is rounded to none or to all, and of nothing there is no share."""
+    """Return the share as text, such as `94.2 %`.
+
+    A positive share is never rounded to 0 %, and a share other than all never to 100 %. Without a whole the text
+    is `-`.
+    """
     if not whole:
         return "-"
     share = round(part / whole, 3)
@@ -19,14 +23,17 @@ def share_text(part: float, whole: float = 1) -> str:
 
 
 def describe_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """A line per key with another value, such as `window.size: "1h" -> "2h"`, by name; `absent`: no such key."""
+    """Return a line per key with different values, sorted by key, such as `window.size: "1h" -> "2h"`.
+
+    The value of a missing key is `absent`.
+    """
     before, after = dict(_flat(old, "")), dict(_flat(new, ""))
     changed = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
     return [f"{key}: {before.get(key, 'absent')} -> {after.get(key, 'absent')}" for key in changed]
 
 
 def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-    """Dotted keys and their values as JSON; lists are values."""
+    """Return dotted keys with their values as JSON; lists are values."""
     for key, value in content.items():
         if isinstance(value, Mapping) and value:
             yield from _flat(value, f"{prefix}{key}.")
@@ -35,21 +42,21 @@ def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
 
 
 class RowFormat(StrEnum):
-    """How rows are printed."""
+    """An output format of rows."""
 
     TABLE = "table"
     CSV = "csv"
     JSON = "json"
-    """An object per line."""
+    """One JSON object per line."""
     ARROW = "arrow"
-    """Arrow's stream, for programs."""
+    """An Arrow stream, for programs."""
 
 
 class ReportFormat(StrEnum):
-    """How a report is written."""
+    """An output format of reports."""
 
     HTML = "html"
-    """The page, one self-contained file."""
+    """The report page, one self-contained file."""
     MD = "md"
     """Markdown for a pull request or a chat."""
     JSON = "json"

@@ -173,8 +173,8 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) ->
     assert first == "cannot write run.json: Not a directory\n"
     assert where.startswith(f"  {tmp_path}/home/runs/clicks/cli.")
     assert "".join(hint) == (
-        "\nhint: once there is room and permission, run the same again: what was finished is kept, and what is"
-        " published is whole\n"
+        "\nhint: free disk space or fix permissions, then run the same command again;"
+        " finished chunks and published data are kept\n"
     )
 
 

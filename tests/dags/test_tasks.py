@@ -81,7 +81,7 @@ def test_a_task_refuses_a_form_in_the_words_of_the_server(seen: Any) -> None:
 
 
 def test_only_an_approval_by_someone_is_one(seen: Any) -> None:
-    in_vain = "rejected, nobody answered in time"
+    in_vain = "rejected, no approver answered in time"
     assert seen["decisions"] == ["approved by ada", "rejected by ada", in_vain, in_vain, in_vain]
 
 

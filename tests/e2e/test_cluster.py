@@ -145,7 +145,7 @@ def test_the_health_check_of_each_service_in_the_compose_file_says_that_it_is_we
 def test_a_question_that_nobody_answers_in_time_is_a_no(cluster: Cluster, timed_out: str) -> None:
     (row,) = ledger(Home(cluster.home), "hasty")
     assert (timed_out, row.status) == ("failed", "refused")
-    assert row.reason.endswith("rejected, nobody answered in time")
+    assert row.reason.endswith("rejected, no approver answered in time")
     assert published(cluster, "hasty") == {}
 
 

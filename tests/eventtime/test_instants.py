@@ -38,7 +38,7 @@ def test_a_duration_is_read_as_milliseconds(text: str, value_ms: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "-", "1", "h", "1 h", "1.5h", "1H", "1h 30m", "1w", "--1h", "1h-30m", "PT1H"]
 )
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_a_text_that_is_no_duration_is_rejected(text: str) -> None:
     with pytest.raises(SpecError) as refused:
         duration_ms(text)
 
@@ -49,7 +49,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
     ("value_ms", "text"),
     [(0, "0s"), (200, "200ms"), (5_400_000, "1h30m"), (-900_000, "-15m"), (90_061_001, "1d1h1m1s1ms")],
 )
-def test_a_duration_is_written_as_short_as_it_is_exact(value_ms: int, text: str) -> None:
+def test_a_duration_has_the_shortest_exact_text(value_ms: int, text: str) -> None:
     assert duration_text(value_ms) == text
 
 
@@ -80,7 +80,7 @@ def test_an_instant_is_read_as_epoch_milliseconds_floored(text: str, value_ms: i
 
 
 @pytest.mark.parametrize("text", ["2013-02-01T00:00", "2013-02-01 05:30:00", "2013-02-01T05"])
-def test_a_local_time_without_zone_is_refused_with_what_to_write(text: str) -> None:
+def test_a_local_time_without_zone_is_rejected_with_a_hint(text: str) -> None:
     with pytest.raises(SpecError) as refused:
         instant_ms(text, "--since")
 
@@ -95,7 +95,7 @@ def test_a_local_time_without_zone_is_refused_with_what_to_write(text: str) -> N
 @pytest.mark.parametrize(
     "text", ["", "yesterday", "2013-02-30", "2013-13-01", "01.02.2013", "1359676800", "2013-02"]
 )
-def test_what_is_no_instant_is_refused(text: str) -> None:
+def test_a_text_that_is_no_instant_is_rejected(text: str) -> None:
     with pytest.raises(SpecError) as refused:
         instant_ms(text, "--since")
 
@@ -119,7 +119,7 @@ def test_what_is_no_instant_is_refused(text: str) -> None:
         (MAX_MS - 1, "9223372036854775806 ms"),
     ],
 )
-def test_an_instant_is_written_as_short_as_it_is_exact(value_ms: int, text: str) -> None:
+def test_an_instant_has_the_shortest_exact_text(value_ms: int, text: str) -> None:
     assert instant_text(value_ms) == text
 
 

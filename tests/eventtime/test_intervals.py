@@ -15,14 +15,14 @@ def at(text: str) -> int:
     return instant_ms(text, "test")
 
 
-def test_a_range_is_half_open_and_said_in_utc() -> None:
+def test_a_range_is_half_open_and_shown_in_utc() -> None:
     february = backfill_range(at("2013-02-01"), at("2013-03-01"))
 
     assert february == Interval(1_359_676_800_000, 1_362_096_000_000)
     assert str(february) == "2013-02-01T00:00Z to 2013-03-01T00:00Z"
 
 
-def test_an_empty_range_is_refused_with_the_range_of_its_day() -> None:
+def test_an_empty_range_is_rejected_with_the_range_of_its_day() -> None:
     with pytest.raises(SpecError) as refused:
         backfill_range(at("2013-02-28"), at("2013-02-28"))
 
@@ -32,7 +32,7 @@ def test_an_empty_range_is_refused_with_the_range_of_its_day() -> None:
     )
 
 
-def test_a_reversed_range_is_refused() -> None:
+def test_a_reversed_range_is_rejected() -> None:
     with pytest.raises(SpecError) as refused:
         backfill_range(at("2013-03-01"), at("2013-02-01"))
 
@@ -54,7 +54,7 @@ def test_a_midnight_is_a_boundary_of_days(text: str) -> None:
         ("1969-12-31T23:00Z", "1969-12-31T00:00Z", "1970-01-01T00:00Z"),
     ],
 )
-def test_an_instant_within_a_day_is_refused_with_its_neighbours(text: str, below: str, above: str) -> None:
+def test_an_instant_within_a_day_is_rejected_with_both_boundaries(text: str, below: str, above: str) -> None:
     with pytest.raises(PlanError) as refused:
         require_aligned(at(text), "since", DAY_MS, 0, "UTC days")
 
@@ -75,7 +75,7 @@ def test_a_grid_may_have_an_offset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "overlap"),
+    ("first", "second", "overlap"),
     [
         ((0, 10), (9, 20), True),
         ((0, 10), (10, 20), False),
@@ -85,19 +85,19 @@ def test_a_grid_may_have_an_offset() -> None:
         ((0, 10), (5, 5), False),
     ],
 )
-def test_intervals_overlap_where_they_share_an_instant(
-    one: tuple[int, int], other: tuple[int, int], *, overlap: bool
+def test_intervals_overlap_if_they_share_an_instant(
+    first: tuple[int, int], second: tuple[int, int], *, overlap: bool
 ) -> None:
-    assert Interval(*one).overlaps(Interval(*other)) is overlap
+    assert Interval(*first).overlaps(Interval(*second)) is overlap
 
 
-def test_a_cut_ends_with_a_shorter_piece_where_it_does_not_come_out_even() -> None:
+def test_the_last_piece_of_a_cut_may_be_shorter() -> None:
     assert list(Interval(0, 7).cut(3)) == [Interval(0, 3), Interval(3, 6), Interval(6, 7)]
     assert list(Interval(-6, 0).cut(3)) == [Interval(-6, -3), Interval(-3, 0)]
 
 
 @given(st.integers(-1000, 1000), st.integers(1, 500), st.integers(1, 100))
-def test_the_pieces_of_a_cut_lie_end_to_end(start: int, length: int, step: int) -> None:
+def test_the_pieces_of_a_cut_are_adjacent(start: int, length: int, step: int) -> None:
     pieces = list(Interval(start, start + length).cut(step))
 
     assert [pieces[0].start_ms, *(piece.end_ms for piece in pieces)] == [
@@ -111,11 +111,11 @@ intervals = st.tuples(instants, instants).map(lambda ends: Interval(min(ends), m
 
 
 @given(intervals, st.lists(intervals, max_size=4))
-def test_without_others_an_interval_keeps_every_instant_that_is_in_none_of_them(
-    interval: Interval, others: list[Interval]
-) -> None:
+def test_without_removes_exactly_the_instants_of_the_others(interval: Interval, others: list[Interval]) -> None:
     parts = list(interval.without(others))
-    taken = {each for other in others for each in range(other.start_ms, other.end_ms)}
-    kept = [each for part in parts for each in range(part.start_ms, part.end_ms)]
-    assert kept == [each for each in range(interval.start_ms, interval.end_ms) if each not in taken]
+    removed = {instant for other in others for instant in range(other.start_ms, other.end_ms)}
+    remaining = [instant for part in parts for instant in range(part.start_ms, part.end_ms)]
+    assert remaining == [
+        instant for instant in range(interval.start_ms, interval.end_ms) if instant not in removed
+    ]
     assert all(first.end_ms < second.start_ms for first, second in pairwise(parts))

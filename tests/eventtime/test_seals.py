@@ -1,3 +1,5 @@
+"""Test the seals of days by hand-written deliveries."""
+
 from __future__ import annotations
 
 from backstream.eventtime.instants import DAY_MS
@@ -6,8 +8,8 @@ from backstream.eventtime.seals import DaySeal, Delivery, Seal, SealRule, seal_d
 TWO_DAYS_MS = 2 * DAY_MS
 
 
-def seals(days: int, *delivered: Delivery, rule: SealRule) -> list[Seal]:
-    return [each.seal for each in seal_days([day * DAY_MS for day in range(days)], delivered, rule)]
+def seals(days: int, *deliveries: Delivery, rule: SealRule) -> list[Seal]:
+    return [day.seal for day in seal_days([day * DAY_MS for day in range(days)], deliveries, rule)]
 
 
 def delivery(partition: str, day: int, arrived_day: float, events: int = 1) -> Delivery:
@@ -33,20 +35,20 @@ def test_a_sealed_day_without_an_event_is_empty() -> None:
     ]
 
 
-def test_where_one_partition_stays_behind_its_part_is_missing() -> None:
-    delivered = [delivery("A", 0, 0.5), delivery("B", 0, 0.5), delivery("A", 1, 1.5)]
+def test_a_day_is_missing_if_one_partition_stays_behind() -> None:
+    deliveries = [delivery("A", 0, 0.5), delivery("B", 0, 0.5), delivery("A", 1, 1.5)]
 
-    assert seal_days([0, DAY_MS], delivered, SealRule(0)) == [
+    assert seal_days([0, DAY_MS], deliveries, SealRule(0)) == [
         DaySeal(0, Seal.MISSING, "no arrival of B after 1970-01-02T00:00Z"),
         DaySeal(DAY_MS, Seal.OPEN, "no arrival of A, B after 1970-01-03T00:00Z"),
     ]
 
 
-def test_a_partition_that_is_idle_by_rule_is_not_waited_for() -> None:
-    delivered = [delivery("A", 0, 0.5), delivery("B", 0, 0.5), delivery("A", 1, 1.5)]
+def test_an_idle_partition_does_not_delay_the_seal() -> None:
+    deliveries = [delivery("A", 0, 0.5), delivery("B", 0, 0.5), delivery("A", 1, 1.5)]
 
-    assert seals(1, *delivered, rule=SealRule(0, idle_timeout_ms=DAY_MS)) == [Seal.SEALED]
-    assert seals(1, *delivered, rule=SealRule(0, idle_timeout_ms=DAY_MS + 1)) == [Seal.MISSING]
+    assert seals(1, *deliveries, rule=SealRule(0, idle_timeout_ms=DAY_MS)) == [Seal.SEALED]
+    assert seals(1, *deliveries, rule=SealRule(0, idle_timeout_ms=DAY_MS + 1)) == [Seal.MISSING]
 
 
 def test_an_expected_partition_that_never_delivered_is_missing_and_never_idle() -> None:
@@ -55,5 +57,5 @@ def test_an_expected_partition_that_never_delivered_is_missing_and_never_idle() 
     assert seals(1, delivery("A", 0, 0.5), delivery("A", 1, 1.5), rule=rule) == [Seal.MISSING]
 
 
-def test_where_nothing_has_arrived_every_day_is_open() -> None:
+def test_without_arrivals_every_day_is_open() -> None:
     assert seal_days([0], [], SealRule(0)) == [DaySeal(0, Seal.OPEN, "no arrival after 1970-01-02T00:00Z")]

@@ -1,4 +1,4 @@
-"""Event-time timers of a process function, one function per key."""
+"""Test event-time timers of a process function with one instance per key."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from backstream.eventtime.watermarks import Emission, compute_watermarks
 
 
 class Third:
-    """Sets a timer at every third record of its key."""
+    """A process function that registers a timer at every third record of its key."""
 
     def __init__(self) -> None:
         self.records = 0
 
     def on_record(self, record: Record, timers: KeyTimers) -> None:
-        """Count it."""
+        """Count the record, and register a timer at the third."""
         self.records += 1
         if self.records == 3:
             timers.register(record.event_time_ms)
 
     def on_timer(self, key: Hashable, timestamp_ms: int, timers: KeyTimers) -> None:
-        """Set another one, in the past: it fires with the same watermark."""
+        """Register another timer in the past: it fires with the same watermark."""
         if timestamp_ms > 100:
             timers.register(timestamp_ms - 100)
 
@@ -35,9 +35,9 @@ def test_state_belongs_to_a_key() -> None:
     records = [Record(at, 0, "ab"[at % 2], 100 + at) for at in range(6)]
     emission = Emission(WatermarkStrategy(StrategyKind.MONOTONOUS, interval_ms=1))
 
-    fired = timer_firings(records, compute_watermarks(records, emission, SourceClock(0, 1, 5), [0]), Third)
+    firings = timer_firings(records, compute_watermarks(records, emission, SourceClock(0, 1, 5), [0]), Third)
 
-    assert [(each.key, each.timestamp_ms, each.watermark_ms) for each in fired] == [
+    assert [(firing.key, firing.timestamp_ms, firing.watermark_ms) for firing in firings] == [
         ("a", 104, MAX_MS),
         ("a", 4, MAX_MS),
         ("b", 105, MAX_MS),

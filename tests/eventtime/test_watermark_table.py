@@ -1,4 +1,4 @@
-"""The published table of watermarks, window size 5, bound 2, allowed lateness 1, one record per millisecond."""
+"""Test the published table of watermarks: window size 5, bound 2, allowed lateness 1, one record per ms."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from backstream.eventtime.windows import Tumbling
 EVENT_TIMES_MS = [1, 3, 2, 6, 4, 5, 7, 3, 9, 3, 12]
 
 
-def test_the_published_table_comes_out() -> None:
+def test_the_published_table_is_reproduced() -> None:
     records = [Record(arrival, 0, "a", event) for arrival, event in enumerate(EVENT_TIMES_MS)]
     strategy = WatermarkStrategy(StrategyKind.BOUNDED, delay_ms=2, interval_ms=1)
 
-    heard = compute_watermarks(records, Emission(strategy), SourceClock(0, 1, 11), [0])
-    result = fire_windows(records, heard, Tumbling(5), allowed_lateness_ms=1)
+    watermarks = compute_watermarks(records, Emission(strategy), SourceClock(0, 1, 11), [0])
+    result = fire_windows(records, watermarks, Tumbling(5), allowed_lateness_ms=1)
 
-    # Before each record the greatest event time so far, less the bound of 2, less 1.
-    assert heard.in_force_ms == [MIN_MS, -2, 0, 0, 3, 3, 3, 4, 4, 6, 6]
-    # [0,5) fires when 7 has come (watermark 4), again with the late 3; the last 3 finds it gone at watermark 6.
+    # The watermark before each record is the maximum event time so far, minus the bound of 2, minus 1.
+    assert watermarks.in_force_ms == [MIN_MS, -2, 0, 0, 3, 3, 3, 4, 4, 6, 6]
+    # [0,5) fires after 7 (watermark 4), and again with the late 3. Its state is removed before the last 3
+    # (watermark 6).
     assert [
         (pane.window.start_ms, pane.timing.value, [EVENT_TIMES_MS[number] for number in pane.records])
         for pane in result.panes

@@ -1,4 +1,4 @@
-"""Watermarks: what holds for every stream, whatever Flink recorded."""
+"""Test properties of watermarks that hold for every stream, independent of recordings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from backstream.eventtime.windows import Tumbling
 
 
 def stream(*arrivals: tuple[int, int, int]) -> list[Record]:
-    """Records of (arrival, partition, event time)."""
+    """Return records from tuples of arrival, partition and event time."""
     return [Record(arrival, partition, "a", event) for arrival, partition, event in arrivals]
 
 
@@ -40,43 +40,43 @@ def test_the_slowest_partition_holds_the_watermark_back() -> None:
     #  partition 1       5         50
     records = stream((0, 0, 100), (1, 1, 5), (2, 0, 200), (3, 1, 50))
 
-    heard = compute_watermarks(records, bounded(), SourceClock(0, 1, 4), [0, 1])
+    watermarks = compute_watermarks(records, bounded(), SourceClock(0, 1, 4), [0, 1])
 
-    assert [event.watermark_ms for event in heard.events] == [4, 49, MAX_MS]
-
-
-def test_a_partition_that_never_delivers_holds_everything() -> None:
-    heard = compute_watermarks(stream((0, 0, 100), (50, 0, 200)), bounded(), SourceClock(0, 1, 100), [0, 1])
-
-    assert heard.in_force_ms == [MIN_MS, MIN_MS]
-    assert [event.watermark_ms for event in heard.events] == [MAX_MS]
+    assert [event.watermark_ms for event in watermarks.events] == [4, 49, MAX_MS]
 
 
-def test_an_idle_partition_lets_the_others_go_on() -> None:
-    # A timeout of 5 is noticed at the seventh tick: the stop watch starts one tick late and must be exceeded.
-    heard = compute_watermarks(
+def test_a_partition_without_records_holds_the_watermark_at_minus_inf() -> None:
+    watermarks = compute_watermarks(stream((0, 0, 100), (50, 0, 200)), bounded(), SourceClock(0, 1, 100), [0, 1])
+
+    assert watermarks.in_force_ms == [MIN_MS, MIN_MS]
+    assert [event.watermark_ms for event in watermarks.events] == [MAX_MS]
+
+
+def test_an_idle_partition_does_not_hold_the_watermark_back() -> None:
+    # A timeout of 5 has an effect at the seventh tick: its timer starts one tick late and must be exceeded.
+    watermarks = compute_watermarks(
         stream((0, 0, 100), (50, 0, 200)), bounded(idle_timeout_ms=5), SourceClock(0, 1, 60), [0, 1]
     )
 
-    assert heard.in_force_ms == [MIN_MS, 99]
-    assert heard.events[0].at_ms == 7
+    assert watermarks.in_force_ms == [MIN_MS, 99]
+    assert watermarks.events[0].at_ms == 7
 
 
 def test_a_tick_comes_before_a_record_of_the_same_millisecond() -> None:
-    heard = compute_watermarks(
+    watermarks = compute_watermarks(
         stream((0, 0, 100), (10, 0, 5)), bounded(interval_ms=10), SourceClock(0, 10, 10), [0]
     )
 
-    assert heard.in_force_ms == [MIN_MS, 99]
+    assert watermarks.in_force_ms == [MIN_MS, 99]
 
 
-def test_records_out_of_arrival_order_are_refused() -> None:
+def test_records_out_of_arrival_order_are_rejected() -> None:
     with pytest.raises(SpecError) as refused:
         compute_watermarks(stream((5, 0, 1), (4, 0, 1)), bounded(), SourceClock(0, 1, 9), [0])
     assert str(refused.value) == "records must be in arrival order, got 4 ms after a later one"
 
 
-def test_a_negative_delay_is_refused() -> None:
+def test_a_negative_delay_is_rejected() -> None:
     with pytest.raises(SpecError) as refused:
         WatermarkStrategy(StrategyKind.BOUNDED, delay_ms=-1)
     assert str(refused.value) == "watermark delay must not be negative, got -1 ms"
@@ -84,7 +84,7 @@ def test_a_negative_delay_is_refused() -> None:
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[Record]:
-    """Up to 30 records of 3 partitions, with event times around their arrival."""
+    """Draw up to 30 records of 3 partitions, with event times around their arrival."""
     arrivals = sorted(draw(st.lists(st.integers(0, 300), max_size=30)))
     return [
         Record(at, draw(st.integers(0, 2)), draw(st.sampled_from("ab")), at + draw(st.integers(-80, 20)))
@@ -113,20 +113,20 @@ def clock_of(records: list[Record], emission: Emission) -> SourceClock:
 
 @given(streams(), EMISSIONS)
 def test_watermarks_strictly_rise_and_end_with_plus_inf(records: list[Record], emission: Emission) -> None:
-    heard = compute_watermarks(records, emission, clock_of(records, emission), range(3))
+    watermarks = compute_watermarks(records, emission, clock_of(records, emission), range(3))
 
-    values = [event.watermark_ms for event in heard.events]
+    values = [event.watermark_ms for event in watermarks.events]
     assert values == sorted(set(values))
     assert values[-1] == MAX_MS
-    assert heard.in_force_ms == sorted(heard.in_force_ms)
+    assert watermarks.in_force_ms == sorted(watermarks.in_force_ms)
 
 
 @given(streams(), EMISSIONS, st.integers(1, 60), st.integers(0, 60))
 def test_every_record_has_one_fate_and_only_dropped_ones_are_in_no_pane(
     records: list[Record], emission: Emission, size_ms: int, lateness_ms: int
 ) -> None:
-    heard = compute_watermarks(records, emission, clock_of(records, emission), range(3))
-    result = fire_windows(records, heard, Tumbling(size_ms), lateness_ms)
+    watermarks = compute_watermarks(records, emission, clock_of(records, emission), range(3))
+    result = fire_windows(records, watermarks, Tumbling(size_ms), lateness_ms)
 
     assert len(result.fates) == len(records)
     in_panes = {number for pane in result.panes for number in pane.records}
@@ -136,19 +136,19 @@ def test_every_record_has_one_fate_and_only_dropped_ones_are_in_no_pane(
 
 
 @given(streams(), EMISSIONS)
-def test_quiet_ticks_may_be_skipped(records: list[Record], emission: Emission) -> None:
-    """A stream that is played at once, and one with an empty arrival at every millisecond's tick, agree."""
+def test_skipping_quiet_ticks_changes_no_result(records: list[Record], emission: Emission) -> None:
+    """Compare a run that skips quiet ticks with one that processes every tick."""
     everything = replace(emission, strategy=replace(emission.strategy, interval_ms=1))
     clock = clock_of(records, everything)
 
     skipping = compute_watermarks(records, everything, clock, range(3))
-    slow = _every_tick(records, everything, clock)
+    slow = _run_every_tick(records, everything, clock)
 
     assert skipping.events == slow.events
     assert skipping.statuses == slow.statuses
 
 
-def _every_tick(records: list[Record], emission: Emission, clock: SourceClock) -> Watermarks:
+def _run_every_tick(records: list[Record], emission: Emission, clock: SourceClock) -> Watermarks:
     new = generator_factory(emission.strategy)
     return run_source(
         records, emission, clock, range(3), lambda _: new(), lambda first, last: range(first, last + 1)
@@ -162,88 +162,93 @@ def time_lag(**settings: Any) -> Emission:
     return Emission(WatermarkStrategy(StrategyKind.TIME_LAG, **settings))
 
 
-def test_a_time_lag_over_years_is_refused_before_it_is_listed() -> None:
+def test_a_time_lag_over_years_is_rejected_before_it_is_listed() -> None:
     with pytest.raises(SpecError) as refused:
         compute_watermarks([], time_lag(), SourceClock(0, 200, YEARS_MS), [0])
     assert str(refused.value) == (
-        "a time lag moves the watermark at every tick: 8,500,000,000 rises are too many to list, "
-        "1,000,000 at most\n\nhint: a longer interval, or an earlier end of the clock"
+        "a time lag moves the watermark at every tick: 8,500,000,000 watermarks are too many to list, "
+        "the limit is 1,000,000\n\nhint: use a longer interval, or an earlier end of the clock"
     )
 
 
-def test_a_time_lag_that_falls_idle_may_be_silent_for_years() -> None:
+def test_a_time_lag_that_becomes_idle_may_have_no_records_for_years() -> None:
     records = stream((0, 0, 5), (YEARS_MS, 0, YEARS_MS))
 
-    heard = compute_watermarks(
+    watermarks = compute_watermarks(
         records, time_lag(idle_timeout_ms=1_000, delay_ms=7), SourceClock(0, 200, YEARS_MS), [0]
     )
 
-    # Idle from tick 1 + floor(1000 / 200) + 2 on: the seventh is the last that emits.
-    assert [event.watermark_ms for event in heard.events] == [*(200 * tick - 7 for tick in range(1, 8)), MAX_MS]
-    assert heard.in_force_ms == [MIN_MS, 1_393]
+    # The source is idle from tick 1 + floor(1000 / 200) + 2 on: the seventh tick is the last that emits.
+    assert [event.watermark_ms for event in watermarks.events] == [
+        *(200 * tick - 7 for tick in range(1, 8)),
+        MAX_MS,
+    ]
+    assert watermarks.in_force_ms == [MIN_MS, 1_393]
 
 
 class Counting:
-    """Says how often it was asked."""
+    """A generator that emits the number of its periodic calls."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.calls = 0
 
     def on_event(self, record: Record) -> None:
-        """Nothing."""
+        """Emit no watermark."""
 
     def on_periodic_emit(self, now_ms: int) -> int | None:
-        """One more."""
-        self.asked += 1
-        return self.asked
+        """Emit the number of calls."""
+        self.calls += 1
+        return self.calls
 
 
 class SteadyCounting(Counting):
-    """The same, for which quiet ticks may be skipped."""
+    """The same generator, but steady: its quiet ticks are skipped."""
 
     is_steady = True
 
 
-def test_a_users_generator_is_called_at_every_tick_unless_it_is_steady() -> None:
+def test_a_custom_generator_is_called_at_every_tick_unless_it_is_steady() -> None:
     records = stream((0, 0, 5), (1_000, 0, 5))
 
-    def heard_from(new_generator: type[Counting]) -> list[int]:
-        heard = compute_watermarks(records, bounded(interval_ms=10), SourceClock(0, 10, 1_000), [0], new_generator)
-        return [event.watermark_ms for event in heard.events]
+    def emitted_by(new_generator: type[Counting]) -> list[int]:
+        watermarks = compute_watermarks(
+            records, bounded(interval_ms=10), SourceClock(0, 10, 1_000), [0], new_generator
+        )
+        return [event.watermark_ms for event in watermarks.events]
 
-    assert heard_from(Counting) == [*range(1, 101), MAX_MS]
-    assert heard_from(SteadyCounting) == [1, 2, MAX_MS]
+    assert emitted_by(Counting) == [*range(1, 101), MAX_MS]
+    assert emitted_by(SteadyCounting) == [1, 2, MAX_MS]
 
 
-def test_a_users_generator_is_refused_where_it_would_be_called_for_ever() -> None:
+def test_a_custom_generator_with_too_many_calls_is_rejected() -> None:
     with pytest.raises(SpecError) as refused:
         compute_watermarks([], bounded(interval_ms=200), SourceClock(0, 200, YEARS_MS), [0], Counting)
     assert str(refused.value) == (
-        "a watermark generator cannot be called at 8,500,000,000 ticks, 200,000,000 at most\n\n"
-        "hint: a longer interval, an idle timeout, or `is_steady = True` in its class"
+        "a watermark generator cannot be called at 8,500,000,000 ticks, the limit is 200,000,000\n\n"
+        "hint: use a longer interval or an idle timeout, or set `is_steady = True` in the generator's class"
     )
 
     idle = bounded(interval_ms=200, idle_timeout_ms=1_000)
-    heard = compute_watermarks([], idle, SourceClock(0, 200, YEARS_MS), [0], Counting)
-    assert [event.watermark_ms for event in heard.events] == [*range(1, 7), MAX_MS]
+    watermarks = compute_watermarks([], idle, SourceClock(0, 200, YEARS_MS), [0], Counting)
+    assert [event.watermark_ms for event in watermarks.events] == [*range(1, 7), MAX_MS]
 
 
 @given(streams(), st.sampled_from(Topology), st.sampled_from([0, 30]), st.sampled_from(EmissionModel))
-def test_a_record_never_sees_its_own_watermark(
+def test_a_record_is_never_late_by_its_own_watermark(
     records: list[Record], topology: Topology, idle_timeout_ms: int, model: EmissionModel
 ) -> None:
     strategy = WatermarkStrategy(StrategyKind.MONOTONOUS, interval_ms=7, idle_timeout_ms=idle_timeout_ms)
     emission = Emission(strategy, topology, model=model)
 
-    heard = compute_watermarks(records, emission, clock_of(records, emission), range(3))
+    watermarks = compute_watermarks(records, emission, clock_of(records, emission), range(3))
 
-    seen_ms = MIN_MS
-    for record, met_ms in zip(records, heard.in_force_ms, strict=True):
-        assert met_ms <= max(seen_ms - 1, MIN_MS)
-        seen_ms = max(seen_ms, record.event_time_ms)
+    max_event_ms = MIN_MS
+    for record, watermark_ms in zip(records, watermarks.in_force_ms, strict=True):
+        assert watermark_ms <= max(max_event_ms - 1, MIN_MS)
+        max_event_ms = max(max_event_ms, record.event_time_ms)
 
 
-def test_an_emission_model_needs_a_greatest_event_time() -> None:
+def test_an_emission_model_needs_a_maximum_event_time() -> None:
     with pytest.raises(SpecError) as refused:
         Emission(WatermarkStrategy(StrategyKind.TIME_LAG), model=EmissionModel.RECORD)
     assert str(refused.value) == "emission per record needs monotonous or bounded watermarks, got time_lag"

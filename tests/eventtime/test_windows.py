@@ -1,4 +1,4 @@
-"""Window assignment."""
+"""Test the assignment of events to windows."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ EVENT_TIMES_MS = st.integers(-(2**45), 2**45)
         (0, -300, (-300, 700)),
     ],
 )
-def test_tumbling_windows_hold_their_start_and_not_their_end(
+def test_tumbling_windows_include_their_start_and_exclude_their_end(
     event_time_ms: int, offset_ms: int, expected: tuple[int, int]
 ) -> None:
     assert Tumbling(1000, offset_ms).assign(event_time_ms) == [expected]
 
 
-def test_sliding_windows_come_latest_first() -> None:
+def test_sliding_windows_are_assigned_latest_first() -> None:
     #  event         12
     #  [10 ...  20)  |
     #  [ 5 .. 15)    |
@@ -40,11 +40,11 @@ def test_sliding_windows_come_latest_first() -> None:
     assert Sliding(10, 5).assign(-1) == [(-5, 5), (-10, 0)]
 
 
-def test_a_size_that_is_no_multiple_of_the_slide_gives_some_instants_one_window_more() -> None:
+def test_if_the_size_is_no_multiple_of_the_slide_some_instants_have_one_more_window() -> None:
     assert [len(Sliding(10, 4).assign(instant)) for instant in range(4)] == [3, 3, 2, 2]
 
 
-def test_with_a_slide_larger_than_the_size_some_instants_lie_in_a_hole() -> None:
+def test_if_the_slide_exceeds_the_size_some_instants_are_in_no_window() -> None:
     assert [len(Sliding(3, 5).assign(instant)) for instant in range(6)] == [1, 1, 1, 0, 0, 1]
 
 
@@ -57,7 +57,7 @@ def test_a_window_that_ends_past_the_last_instant_wraps_as_in_java() -> None:
     assert window.end_ms < 0
 
 
-def test_an_event_time_that_means_no_timestamp_is_refused() -> None:
+def test_an_event_time_that_means_no_timestamp_is_rejected() -> None:
     with pytest.raises(SpecError) as refused:
         Tumbling(10).assign(MIN_MS)
     assert str(refused.value) == (
@@ -77,22 +77,22 @@ def test_an_event_time_that_means_no_timestamp_is_refused() -> None:
         (lambda: Session(-1), "window gap must be positive, got -1 ms"),
     ],
 )
-def test_impossible_windows_are_refused(make: type[WindowSpec], message: str) -> None:
+def test_invalid_windows_are_rejected(make: type[WindowSpec], message: str) -> None:
     with pytest.raises(SpecError) as refused:
         make()  # type: ignore[call-arg]  # a lambda that takes nothing
     assert str(refused.value) == message
 
 
 @given(EVENT_TIMES_MS, st.integers(1, 10_000), st.integers(1, 10_000), st.integers(-9_999, 9_999))
-def test_an_instant_lies_in_exactly_the_sliding_windows_that_hold_it(
+def test_an_instant_is_assigned_exactly_to_the_sliding_windows_that_contain_it(
     event_time_ms: int, size_ms: int, slide_ms: int, offset_ms: int
 ) -> None:
     offset_ms %= slide_ms
     near = range(event_time_ms - size_ms - slide_ms, event_time_ms + 1)
-    holding = [
+    containing = [
         (start, start + size_ms)
         for start in near
         if (start - offset_ms) % slide_ms == 0 and start <= event_time_ms < start + size_ms
     ]
 
-    assert sorted(Sliding(size_ms, slide_ms, offset_ms).assign(event_time_ms)) == holding
+    assert sorted(Sliding(size_ms, slide_ms, offset_ms).assign(event_time_ms)) == containing

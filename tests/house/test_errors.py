@@ -1,4 +1,4 @@
-"""Which errors are worth a retry is said by their classes, and known for each of them."""
+"""Test that every error class declares whether a retry is useful, and that few places use the declaration."""
 
 from __future__ import annotations
 
@@ -35,35 +35,40 @@ IS_RETRYABLE = {
 }
 
 
-def kinds(kind: type[BackstreamError]) -> Iterator[type[BackstreamError]]:
-    """A kind of error and those below it in this package; other tests may have imported more, as the demo's."""
-    if kind.__module__.startswith("backstream.") and not kind.__module__.startswith(USER_INTERFACES):
-        yield kind
-    for each in kind.__subclasses__():
-        yield from kinds(each)
+def error_classes(error_class: type[BackstreamError]) -> Iterator[type[BackstreamError]]:
+    """Return an error class of this package with its subclasses.
+
+    Other tests may import more classes, such as those of the demo.
+    """
+    if error_class.__module__.startswith("backstream.") and not error_class.__module__.startswith(USER_INTERFACES):
+        yield error_class
+    for subclass in error_class.__subclasses__():
+        yield from error_classes(subclass)
 
 
-def test_of_every_error_it_is_known_whether_a_retry_may_help() -> None:
+def test_every_error_class_declares_whether_a_retry_is_useful() -> None:
     for module in walk_packages(backstream.__path__, "backstream."):
         if not module.name.startswith(USER_INTERFACES) and not module.name.endswith("__main__"):
             import_module(module.name)
 
-    assert {kind.__name__: kind.is_retryable for kind in kinds(BackstreamError)} == IS_RETRYABLE
+    assert {
+        error_class.__name__: error_class.is_retryable for error_class in error_classes(BackstreamError)
+    } == IS_RETRYABLE
 
 
-def test_it_is_asked_in_one_place_for_tasks_and_in_one_for_jobs() -> None:
+def test_one_place_for_tasks_and_one_for_jobs_read_the_declaration() -> None:
     sources = {file.relative_to(PACKAGE): file.read_text() for file in PACKAGE.rglob("*.py")}
-    asking = {
+    readers = {
         str(file) for file, text in sources.items() if ".is_retryable:" in text or ".is_retryable else" in text
     }
 
-    assert asking == {"orchestration/tasks.py", "jobs/replay.py"}
+    assert readers == {"orchestration/tasks.py", "jobs/replay.py"}
     assert [str(file) for file, text in sources.items() if "raise AirflowFailException" in text] == [
         "orchestration/tasks.py"
     ]
 
 
-def test_a_job_is_retried_unless_its_exit_status_says_that_it_is_no_use() -> None:
+def test_a_job_is_retried_except_after_one_exit_status() -> None:
     assert [JobError("ended", status).is_retryable for status in (None, 1, HOPELESS_STATUS, 52)] == [
         *(True, True, False, True)
     ]

@@ -80,7 +80,7 @@ def test_a_damaged_summary_of_a_table_is_made_again_with_a_line_in_the_log(
 
     assert told(tmp_path) == before
     assert caplog.messages == [
-        f"the summary of table `clicks` is damaged: table `clicks` is read again ({summary})"
+        f"the summary of table `clicks` is damaged: reading table `clicks` again ({summary})"
     ]
     caplog.clear()
     assert told(tmp_path) == before
@@ -119,7 +119,7 @@ def test_the_ledger_is_the_same_without_its_summary(tmp_path: Path, caplog: pyte
 
     assert list_runs(home) == rows
     assert caplog.messages == [
-        f"there is no summary of the ledger's runs yet: it is read once ({home.summary('runs')})"
+        f"there is no summary of the ledger's runs yet: reading it once ({home.summary('runs')})"
     ]
 
 

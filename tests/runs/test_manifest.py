@@ -1,3 +1,5 @@
+"""Test manifests: their file, their atomic replacement, and the sum of fates."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -21,7 +23,7 @@ MANIFEST = Manifest(
 )
 
 
-def test_a_manifest_reads_back_as_it_was_written(tmp_path: Path) -> None:
+def test_a_manifest_is_read_back_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "chunks" / "0000.json"
 
     MANIFEST.write(file)
@@ -36,10 +38,10 @@ def test_a_manifest_is_replaced_whole_and_leaves_no_draft(tmp_path: Path) -> Non
     replace(MANIFEST, events_read=7).write(file)
 
     assert Manifest.read(file).events_read == 7
-    assert [each.name for each in tmp_path.iterdir()] == ["0000.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["0000.json"]
 
 
-def test_who_reads_a_manifest_while_it_is_replaced_reads_the_old_one_to_its_end(tmp_path: Path) -> None:
+def test_a_reader_sees_the_whole_old_manifest_during_a_replacement(tmp_path: Path) -> None:
     file = tmp_path / "0000.json"
     MANIFEST.write(file)
     old = file.read_text()
@@ -50,7 +52,7 @@ def test_who_reads_a_manifest_while_it_is_replaced_reads_the_old_one_to_its_end(
         assert reader.read() == old
 
 
-def test_a_text_that_cannot_be_written_leaves_the_old_file_as_it_was(tmp_path: Path) -> None:
+def test_a_failed_write_does_not_change_the_old_file(tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     write_text(file, "old")
 
@@ -58,17 +60,17 @@ def test_a_text_that_cannot_be_written_leaves_the_old_file_as_it_was(tmp_path: P
         write_text(file, "new \ud800")
 
     assert file.read_text() == "old"
-    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_a_chunk_that_has_not_finished_has_no_manifest(tmp_path: Path) -> None:
+def test_an_unfinished_chunk_has_no_manifest(tmp_path: Path) -> None:
     with pytest.raises(LedgerError) as refused:
         Manifest.read(tmp_path / "0000.json")
 
     assert str(refused.value) == f"no manifest at {tmp_path}/0000.json"
 
 
-def test_fates_are_added_up_without_the_halo_which_another_chunk_counts() -> None:
+def test_the_sum_of_fates_leaves_out_the_halo() -> None:
     next_chunk = replace(MANIFEST, chunk_id="0001", fates={"A": {"on_time": 1, "late": 4}, "C": {"halo": 9}})
 
     assert sum_fates([MANIFEST, next_chunk]) == {

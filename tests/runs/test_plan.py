@@ -1,3 +1,5 @@
+"""Test plans: their files, their hash, and their summary."""
+
 from __future__ import annotations
 
 import json
@@ -42,7 +44,7 @@ def plan_in(folder: Path) -> Plan:
     return replace(PLAN, home=str(folder))
 
 
-def test_a_plan_reads_back_as_it_was_written(tmp_path: Path) -> None:
+def test_a_plan_is_read_back_unchanged(tmp_path: Path) -> None:
     plan = plan_in(tmp_path)
 
     file = plan.write()
@@ -52,7 +54,7 @@ def test_a_plan_reads_back_as_it_was_written(tmp_path: Path) -> None:
     assert Plan.read(file).run_id == plan.run_id
 
 
-def test_the_same_plan_is_the_same_file(tmp_path: Path) -> None:
+def test_equal_plans_have_the_same_file(tmp_path: Path) -> None:
     first = plan_in(tmp_path).write()
     content = first.read_bytes()
 
@@ -60,10 +62,10 @@ def test_the_same_plan_is_the_same_file(tmp_path: Path) -> None:
     assert first.read_bytes() == content
 
 
-def test_a_plan_is_written_whole_or_not_at_all_and_leaves_no_draft(tmp_path: Path) -> None:
+def test_a_plan_is_written_without_a_remaining_draft(tmp_path: Path) -> None:
     file = plan_in(tmp_path).write()
 
-    assert sorted(each.name for each in file.parent.iterdir()) == ["plan.json", "run.json"]
+    assert sorted(path.name for path in file.parent.iterdir()) == ["plan.json", "run.json"]
 
 
 def test_the_hash_is_the_same_in_every_process() -> None:
@@ -89,30 +91,30 @@ def test_the_hash_depends_on_every_part(other: Plan) -> None:
     assert other.plan_hash != PLAN.plan_hash
 
 
-def test_a_run_is_named_by_what_asked_for_it_in_letters_that_any_file_system_takes() -> None:
+def test_a_run_id_is_the_trigger_in_characters_that_every_file_system_allows() -> None:
     plan = replace(PLAN, triggered_by="manual__2013-02-01T00:00:00+00:00/x y")
 
     assert plan.run_id == f"manual__2013-02-01T00-00-00-00-00-x-y.{plan.plan_hash}"
 
 
-def until_is_later(content: dict[str, Any]) -> None:
+def move_until(content: dict[str, Any]) -> None:
     content["until_ms"] += 86_400_000
 
 
-def a_file_is_left_out(content: dict[str, Any]) -> None:
+def leave_out_a_file(content: dict[str, Any]) -> None:
     content["chunks"]["files"] = [["", 2]]
 
 
-def a_key_is_added(content: dict[str, Any]) -> None:
+def add_a_key(content: dict[str, Any]) -> None:
     content["force"] = True
 
 
-def a_key_is_gone(content: dict[str, Any]) -> None:
+def remove_a_key(content: dict[str, Any]) -> None:
     del content["mode"]
 
 
-@pytest.mark.parametrize("change", [until_is_later, a_file_is_left_out, a_key_is_added, a_key_is_gone])
-def test_a_plan_that_was_changed_by_hand_is_refused(
+@pytest.mark.parametrize("change", [move_until, leave_out_a_file, add_a_key, remove_a_key])
+def test_a_plan_that_was_changed_by_hand_is_rejected(
     tmp_path: Path, change: Callable[[dict[str, Any]], None]
 ) -> None:
     file = plan_in(tmp_path).write()
@@ -123,32 +125,32 @@ def test_a_plan_that_was_changed_by_hand_is_refused(
     with pytest.raises(PlanError) as refused:
         Plan.read(file)
 
-    found = str(refused.value).removeprefix("plan was changed after it was made: hash ")[:12]
+    actual = str(refused.value).removeprefix("plan was changed after it was made: hash ")[:12]
     assert str(refused.value) == (
-        f"plan was changed after it was made: hash {found}, recorded {content['plan_hash']} ({file})"
+        f"plan was changed after it was made: hash {actual}, recorded {content['plan_hash']} ({file})"
     )
-    assert found != content["plan_hash"]
+    assert actual != content["plan_hash"]
 
 
-def test_a_plan_of_another_version_is_refused(tmp_path: Path) -> None:
+def test_a_plan_of_another_version_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text('{"plan_version": 2}')
 
     with pytest.raises(PlanError) as refused:
         Plan.read(file)
 
-    assert str(refused.value) == f"plan version must be 3, got 2: plan it anew ({file})"
+    assert str(refused.value) == f"plan version must be 3, got 2: create a new plan ({file})"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (None, "no plan at FILE"),
         ("plan", "plan at FILE is not JSON: Expecting value: line 1 column 1 (char 0)"),
         ("[]", "plan at FILE must be a JSON object, got list"),
     ],
 )
-def test_a_file_that_holds_no_plan_is_named(tmp_path: Path, text: str | None, said: str) -> None:
+def test_a_file_without_a_plan_is_rejected(tmp_path: Path, text: str | None, message: str) -> None:
     file = tmp_path / "plan.json"
     if text is not None:
         file.write_text(text)
@@ -156,10 +158,10 @@ def test_a_file_that_holds_no_plan_is_named(tmp_path: Path, text: str | None, sa
     with pytest.raises(LedgerError) as refused:
         Plan.read(file)
 
-    assert str(refused.value) == said.replace("FILE", str(file))
+    assert str(refused.value) == message.replace("FILE", str(file))
 
 
-def test_what_lists_of_runs_show_of_a_plan_lies_beside_it(tmp_path: Path) -> None:
+def test_the_summary_of_a_plan_is_written_beside_it(tmp_path: Path) -> None:
     plan = plan_in(tmp_path)
 
     plan.write()
@@ -178,17 +180,17 @@ def test_what_lists_of_runs_show_of_a_plan_lies_beside_it(tmp_path: Path) -> Non
     )
 
 
-def test_a_summary_of_another_version_is_refused(tmp_path: Path) -> None:
+def test_a_summary_of_another_version_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "run.json"
     file.write_text('{"dataset": "clicks"}')
 
     with pytest.raises(LedgerError) as refused:
         PlanSummary.read(file)
 
-    assert str(refused.value) == f"summary of a plan at {file} is not one of this version: 'staging'"
+    assert str(refused.value) == f"summary of a plan at {file} was written by another version: 'staging'"
 
 
-def test_thousands_of_chunks_over_a_hundred_files_are_a_small_plan(tmp_path: Path) -> None:
+def test_a_plan_of_thousands_of_chunks_and_a_hundred_files_is_small(tmp_path: Path) -> None:
     inputs = tuple(
         InputFile(f"/data/year=2013/part-{number:05}-of-a-hundred.parquet", 1_000_000, 2**30, 0, 1, 2, 3, 4)
         for number in range(100)

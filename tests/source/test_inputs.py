@@ -1,4 +1,4 @@
-"""One bad file is one bad file: what is no data is left out, what is damaged is refused to those who need it."""
+"""Test the input files of a plan: ignored, damaged, skipped and missing files, and their columns."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from backstream.runs.plan import Mode, Plan
 
 SKIP = CLICKS.replace("[source]\n", '[source]\ncorrupt_files = "skip"\n')
 BAD_PAGE = "Couldn't deserialize thrift: don't know what type: ?"
-HINT = '\n\nhint: put it back, move it away, or set source.corrupt_files = "skip"'
+HINT = '\n\nhint: restore the file, move it away, or set source.corrupt_files = "skip"'
 MAGIC = "Parquet magic bytes not found in footer. Either the file is corrupted or this is not a parquet file"
 
 
 def write_days(folder: Path, *days: int) -> None:
-    """A file per day of March with one click at 05:00."""
+    """Write a file per day of March with one click at 05:00."""
     for day in days:
         write_clicks(folder / f"data/{day}.parquet", [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home")])
 
 
 def damage_pages(file: Path) -> None:
-    """Spoil what lies between the first bytes and the footer."""
+    """Change all bytes between the magic word and the footer."""
     content = bytearray(file.read_bytes())
     footer = int.from_bytes(content[-8:-4], "little") + 8
     for number in range(4, len(content) - footer):
@@ -44,11 +44,11 @@ def damage_pages(file: Path) -> None:
     file.write_bytes(content)
 
 
-def refusal(folder: Path, error: type[BackstreamError], text: str = CLICKS, **asked: str) -> str:
-    """What is said against a plan, the folder's path left out."""
-    mode = Mode(asked.pop("mode", "recompute"))
+def refusal(folder: Path, error: type[BackstreamError], text: str = CLICKS, **options: str) -> str:
+    """Return the message of a failed plan, with FOLDER for the path of the folder."""
+    mode = Mode(options.pop("mode", "recompute"))
     with pytest.raises(error) as refused:
-        planned(folder, write_definition(folder, text), mode=mode, **asked)
+        planned(folder, write_definition(folder, text), mode=mode, **options)
     return str(refused.value).replace(str(folder), "FOLDER")
 
 
@@ -56,7 +56,7 @@ def names(plan: Plan) -> list[str]:
     return [Path(file.path).name for file in plan.inputs]
 
 
-def test_what_is_no_data_is_left_out_and_the_plan_lists_it(tmp_path: Path) -> None:
+def test_files_that_are_no_data_are_ignored_and_listed(tmp_path: Path) -> None:
     for name in ("a.parquet", "b.snappy.parquet", "c.parq", "d.pq", "e.PARQUET"):
         write_clicks(tmp_path / "data" / name, [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
     for name in (
@@ -83,15 +83,15 @@ def test_what_is_no_data_is_left_out_and_the_plan_lists_it(tmp_path: Path) -> No
     assert Plan.read(plan.folder.plan) == plan
 
 
-def test_of_many_files_that_are_no_data_ten_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_of_many_ignored_files_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_days(tmp_path, 1)
     for number in range(12):
         (tmp_path / f"data/{number:02}.csv").touch()
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
     definition = write_definition(tmp_path)
 
-    asked = ["plan", str(definition), "--since", "2024-03-01", "--until", "2024-03-02"]
-    printed = CliRunner().invoke(app, asked).output
+    command = ["plan", str(definition), "--since", "2024-03-01", "--until", "2024-03-02"]
+    printed = CliRunner().invoke(app, command).output
 
     listed = ", ".join(f"{tmp_path}/data/{number:02}.csv" for number in range(10))
     line = f"no data: 12 files with another suffix than .parquet, .parq, .pq: {listed} and 2 more"
@@ -107,12 +107,12 @@ def test_a_source_that_is_one_file_is_read_whatever_its_suffix(tmp_path: Path, n
     assert names(plan) == [name]
 
 
-def test_a_source_that_is_one_file_which_spark_would_leave_out_is_refused(tmp_path: Path) -> None:
+def test_a_source_that_is_one_hidden_file_is_rejected(tmp_path: Path) -> None:
     write_clicks(tmp_path / "_clicks.parquet", [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
 
     assert refusal(tmp_path, PlanError, CLICKS.replace("{folder}/data", "{folder}/_clicks.parquet")) == (
-        "Spark reads nothing from a file whose name begins with _ or .: FOLDER/_clicks.parquet"
-        " (FOLDER/clicks.toml, source.path)\n\nhint: give the file another name"
+        "Spark ignores files whose name begins with _ or .: FOLDER/_clicks.parquet"
+        " (FOLDER/clicks.toml, source.path)\n\nhint: rename the file"
     )
 
 
@@ -132,19 +132,19 @@ def cut_off(file: Path) -> str:
 
 
 @pytest.mark.parametrize("damage", [empty, foreign, cut_off])
-def test_a_damaged_file_that_nobody_knew_may_hold_any_event(tmp_path: Path, damage: object) -> None:
+def test_a_damaged_file_without_known_bounds_may_contain_any_event(tmp_path: Path, damage: object) -> None:
     write_days(tmp_path, 1, 2)
     assert callable(damage)
     reason = damage(tmp_path / "data/2.parquet")
 
     for since, until in (("2024-03-01", "2024-03-02"), ("2024-03-02", "2024-03-03")):
         assert refusal(tmp_path, PlanError, since=since, until=until) == (
-            "cannot read input file FOLDER/data/2.parquet, which may hold any event, so each range needs it: "
+            "cannot read input file FOLDER/data/2.parquet, which may contain any event, so every range needs it: "
             f"{reason} (FOLDER/clicks.toml){HINT}"
         )
 
 
-def test_a_damaged_file_that_an_earlier_run_knew_is_refused_to_the_ranges_that_need_it(tmp_path: Path) -> None:
+def test_a_damaged_file_with_known_bounds_only_fails_the_ranges_that_need_it(tmp_path: Path) -> None:
     write_days(tmp_path, 1, 2, 3)
     planned(tmp_path, write_definition(tmp_path))
     empty(tmp_path / "data/2.parquet")
@@ -157,31 +157,31 @@ def test_a_damaged_file_that_an_earlier_run_knew_is_refused_to_the_ranges_that_n
     assert describe_inputs(plan) == [
         (
             "Damaged, not needed",
-            f"{tmp_path}/data/{day}.parquet: an earlier run knew that it holds no event of this range",
+            f"{tmp_path}/data/{day}.parquet: it has no event of this range, according to an earlier run",
         )
         for day in (2, 3)
     ]
-    # The plan that was made since does not read it, but still knows its bounds.
+    # The newer plan does not read the file, but keeps its bounds.
     assert names(planned(tmp_path, write_definition(tmp_path))) == ["1.parquet"]
     assert refusal(tmp_path, PlanError, since="2024-03-02", until="2024-03-04") == (
-        "cannot read input file FOLDER/data/2.parquet, which this range needs: it held events from "
+        "cannot read input file FOLDER/data/2.parquet, which this range needs: it contained events from "
         "2024-03-02T05:00Z to 2024-03-02T05:00Z: Parquet file size is 0 bytes (FOLDER/clicks.toml)"
         f"\n  and 1 more{HINT}"
     )
 
 
-def test_a_replay_needs_every_file_since_watermarks_rest_on_all(tmp_path: Path) -> None:
+def test_a_replay_needs_every_file_since_watermarks_depend_on_all(tmp_path: Path) -> None:
     write_days(tmp_path, 1, 2)
     planned(tmp_path, write_definition(tmp_path))
     empty(tmp_path / "data/2.parquet")
 
     assert refusal(tmp_path, PlanError, mode="replay") == (
-        "cannot read input file FOLDER/data/2.parquet, which every replay needs: watermarks rest on all that "
-        f"arrived: Parquet file size is 0 bytes (FOLDER/clicks.toml){HINT}"
+        "cannot read input file FOLDER/data/2.parquet, which every replay needs: watermarks depend on all "
+        f"arrivals: Parquet file size is 0 bytes (FOLDER/clicks.toml){HINT}"
     )
 
 
-def test_a_file_without_rows_is_no_damage_whatever_its_columns_are(tmp_path: Path) -> None:
+def test_a_file_without_rows_may_have_any_columns(tmp_path: Path) -> None:
     write_days(tmp_path, 1)
     write_clicks(tmp_path / "data/none.parquet", [], dict.fromkeys(COLUMNS, pa.null()))
 
@@ -190,7 +190,7 @@ def test_a_file_without_rows_is_no_damage_whatever_its_columns_are(tmp_path: Pat
     assert (names(plan), plan.chunks[0].files, plan.absent) == (["1.parquet", "none.parquet"], (0,), {})
 
 
-def test_damaged_files_are_skipped_where_the_definition_says_so(
+def test_damaged_files_are_skipped_if_the_definition_allows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_days(tmp_path, 1, 2, 3, 4)
@@ -202,19 +202,19 @@ def test_damaged_files_are_skipped_where_the_definition_says_so(
     plan = planned(tmp_path, definition, until="2024-03-05")
 
     assert names(plan) == ["1.parquet", "4.parquet"]
-    assert [(Path(each.path).name, each.reason, each.rows) for each in plan.skipped] == [
+    assert [(Path(file.path).name, file.reason, file.rows) for file in plan.skipped] == [
         ("2.parquet", MAGIC, None),
         ("3.parquet", BAD_PAGE, 1),
     ]
     assert [chunk.files for chunk in plan.chunks] == [(0,), (), (), (1,)]
     assert Plan.read(plan.folder.plan) == plan
-    asked = ["plan", str(definition), "--since", "2024-03-01", "--until", "2024-03-05"]
-    printed = CliRunner().invoke(app, asked).output.splitlines()
+    command = ["plan", str(definition), "--since", "2024-03-01", "--until", "2024-03-05"]
+    printed = CliRunner().invoke(app, command).output.splitlines()
     assert f"damaged, skipped: {tmp_path}/data/2.parquet, an unknown number of rows: {MAGIC}" in printed
     assert f"damaged, skipped: {tmp_path}/data/3.parquet, 1 row: {BAD_PAGE}" in printed
 
 
-def test_where_all_files_are_damaged_there_is_nothing_to_run(tmp_path: Path) -> None:
+def test_a_plan_fails_if_all_files_are_damaged(tmp_path: Path) -> None:
     write_days(tmp_path, 1, 2)
     damage_pages(tmp_path / "data/1.parquet")
     foreign(tmp_path / "data/2.parquet")
@@ -225,22 +225,22 @@ def test_where_all_files_are_damaged_there_is_nothing_to_run(tmp_path: Path) -> 
     )
 
 
-def test_the_pages_of_a_file_are_read_once_and_again_when_it_has_changed(tmp_path: Path) -> None:
+def test_the_pages_of_a_file_are_verified_once_and_again_after_a_change(tmp_path: Path) -> None:
     write_days(tmp_path, 1, 2)
     write_clicks(tmp_path / "data/sound.parquet", [(at("1 06:00"), at("1 06:01"), "A", 9, "home")])
     definition, file = write_definition(tmp_path, SKIP), tmp_path / "data/1.parquet"
     before = file.stat()
     planned(tmp_path, definition)
 
-    # Damage that nothing shows: whoever read the file again would find it.
+    # Damage without a visible change: only another read of the file would detect it.
     damage_pages(file)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert planned(tmp_path, definition).skipped == ()
     os.utime(file, (1, 1))
-    assert [each.path for each in planned(tmp_path, definition).skipped] == [str(file)]
+    assert [skipped.path for skipped in planned(tmp_path, definition).skipped] == [str(file)]
 
 
-def test_pages_are_read_of_the_files_of_the_range_only(tmp_path: Path) -> None:
+def test_only_pages_of_needed_files_are_verified(tmp_path: Path) -> None:
     write_days(tmp_path, 1, 2)
     write_clicks(tmp_path / "data/sound.parquet", [(at("2 06:00"), at("2 06:01"), "A", 9, "home")])
     damage_pages(tmp_path / "data/2.parquet")
@@ -252,21 +252,21 @@ def test_pages_are_read_of_the_files_of_the_range_only(tmp_path: Path) -> None:
 
 
 def publish_days(folder: Path, *days: int) -> Plan:
-    """Publish each day by a run of its own, and return the last."""
+    """Publish each day in a separate run, and return the last plan."""
     for day in days:
         plan = planned(folder, write_definition(folder), f"2024-03-{day:02}", f"2024-03-{day + 1:02}")
         publish_counts(plan, [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home")])
     return plan
 
 
-def test_files_that_published_runs_of_the_range_read_are_missed(
+def test_missing_files_that_published_runs_read_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_days(tmp_path, 1, 2, 3, 4)
     assert not publish_days(tmp_path, 1, 2, 3).gone
     (tmp_path / "data/2.parquet").unlink()
     shutil.move(tmp_path / "data/3.parquet", tmp_path / "data/_3.parquet")
-    (tmp_path / "data/4.parquet").unlink()  # nobody has read it
+    (tmp_path / "data/4.parquet").unlink()  # no run has read it
 
     plan = planned(tmp_path, write_definition(tmp_path), "2024-03-01", "2024-03-06")
 
@@ -274,14 +274,14 @@ def test_files_that_published_runs_of_the_range_read_are_missed(
     assert Plan.read(plan.folder.plan) == plan
     assert not planned(tmp_path, write_definition(tmp_path), "2024-03-01", "2024-03-02").gone
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
-    asked = ["plan", str(tmp_path / "clicks.toml"), "--since", "2024-03-02", "--until", "2024-03-03"]
+    command = ["plan", str(tmp_path / "clicks.toml"), "--since", "2024-03-02", "--until", "2024-03-03"]
     assert (
         f"gone: 1 file that published runs of this range read: {tmp_path}/data/2.parquet; {GONE_HINT}"
-        in CliRunner().invoke(app, asked).output.splitlines()
+        in CliRunner().invoke(app, command).output.splitlines()
     )
 
 
-def test_only_the_newest_run_of_a_day_says_what_it_should_be_made_of(tmp_path: Path) -> None:
+def test_only_the_newest_run_of_a_day_determines_its_expected_files(tmp_path: Path) -> None:
     write_days(tmp_path, 1)
     write_clicks(tmp_path / "data/1b.parquet", [(at("1 07:00"), at("1 07:01"), "A", 9, "home")])
     publish_days(tmp_path, 1)
@@ -295,12 +295,12 @@ def test_only_the_newest_run_of_a_day_says_what_it_should_be_made_of(tmp_path: P
 
 
 def later(plan: Plan) -> None:
-    """Publications of a test are made within one second."""
+    """Move a publication to a later time, since all publications of a test have the same second."""
     content = json.loads(plan.folder.publication.read_text())
     plan.folder.publication.write_text(json.dumps(content | {"published_at": "2999-01-01T00:00:00+00:00"}))
 
 
-def test_a_source_that_was_moved_as_a_whole_is_still_there(tmp_path: Path) -> None:
+def test_a_moved_source_has_no_missing_files(tmp_path: Path) -> None:
     write_days(tmp_path, 1)
     publish_days(tmp_path, 1)
     shutil.move(tmp_path / "data", tmp_path / "archive")
@@ -310,7 +310,7 @@ def test_a_source_that_was_moved_as_a_whole_is_still_there(tmp_path: Path) -> No
     assert not plan.gone
 
 
-def test_columns_that_are_not_used_may_change_their_types_or_vanish(tmp_path: Path) -> None:
+def test_unused_columns_may_change_their_type_or_be_missing(tmp_path: Path) -> None:
     row = (at("1 05:00"), at("1 05:01"), "A", 0, "home")
     kinds = [pa.int64(), pa.string(), pa.timestamp("ns"), pa.time64("us"), pa.list_(pa.int8())]
     for number, kind in enumerate(kinds):
@@ -330,7 +330,7 @@ def test_columns_that_are_not_used_may_change_their_types_or_vanish(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "wide"),
+    ("first", "second", "wide"),
     [
         (pa.int32(), pa.int64(), "bigint"),
         (pa.int8(), pa.int16(), "smallint"),
@@ -345,9 +345,9 @@ def test_columns_that_are_not_used_may_change_their_types_or_vanish(tmp_path: Pa
 )
 @pytest.mark.parametrize("is_turned", [False, True])
 def test_a_used_column_has_the_type_that_holds_all_its_values(
-    tmp_path: Path, one: pa.DataType, other: pa.DataType, wide: str, *, is_turned: bool
+    tmp_path: Path, first: pa.DataType, second: pa.DataType, wide: str, *, is_turned: bool
 ) -> None:
-    for name, kind in zip("ba" if is_turned else "ab", (one, other), strict=True):
+    for name, kind in zip("ba" if is_turned else "ab", (first, second), strict=True):
         row = (at("1 05:00"), at("1 05:01"), "A", 0, "home", None)
         write_clicks(tmp_path / f"data/{name}.parquet", [row], {**COLUMNS, "amount": kind})
     text = CLICKS.replace('key = ["page"]', 'key = ["page", "amount"]')
@@ -361,7 +361,7 @@ def test_a_used_column_has_the_type_that_holds_all_its_values(
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "said"),
+    ("first", "second", "types"),
     [
         (pa.int64(), pa.string(), ("bigint", "string")),
         (pa.int64(), pa.float64(), ("bigint", "double")),
@@ -370,20 +370,20 @@ def test_a_used_column_has_the_type_that_holds_all_its_values(
         (pa.string(), pa.null(), ("string", "void")),
     ],
 )
-def test_a_used_column_of_two_types_that_none_holds_is_named_with_both_files(
-    tmp_path: Path, one: pa.DataType, other: pa.DataType, said: tuple[str, str]
+def test_a_used_column_without_a_common_type_is_rejected_with_both_files(
+    tmp_path: Path, first: pa.DataType, second: pa.DataType, types: tuple[str, str]
 ) -> None:
-    for name, kind in (("a", one), ("b", one), ("c", other)):
+    for name, kind in (("a", first), ("b", first), ("c", second)):
         row = (at("1 05:00"), at("1 05:01"), "A", 0, "home", None)
         write_clicks(tmp_path / f"data/{name}.parquet", [row], {**COLUMNS, "amount": kind})
 
     assert refusal(tmp_path, PlanError, CLICKS.replace('key = ["page"]', 'key = ["amount"]')) == (
-        "column 'amount' has two types in the files, and none that holds both"
-        f"\n  {said[0]} in FOLDER/data/a.parquet\n  {said[1]} in FOLDER/data/c.parquet"
+        "column 'amount' has two types in the files, and no type holds the values of both"
+        f"\n  {types[0]} in FOLDER/data/a.parquet\n  {types[1]} in FOLDER/data/c.parquet"
     )
 
 
-def test_a_used_column_that_some_files_lack_is_null_there_and_the_plan_says_so(tmp_path: Path) -> None:
+def test_a_used_column_that_some_files_lack_is_null_there_and_listed(tmp_path: Path) -> None:
     write_days(tmp_path, 1, 2)
     without_page = {name: kind for name, kind in COLUMNS.items() if name != "page"}
     write_clicks(tmp_path / "data/0.parquet", [(at("1 04:00"), at("1 04:01"), "A", 7)], without_page)
@@ -396,7 +396,7 @@ def test_a_used_column_that_some_files_lack_is_null_there_and_the_plan_says_so(t
     ]
 
 
-def test_columns_that_spark_takes_for_the_same_are_refused(tmp_path: Path) -> None:
+def test_columns_that_differ_only_in_case_are_rejected(tmp_path: Path) -> None:
     write_days(tmp_path, 1)
     write_clicks(
         tmp_path / "data/b.parquet",
@@ -405,12 +405,12 @@ def test_columns_that_spark_takes_for_the_same_are_refused(tmp_path: Path) -> No
     )
 
     assert refusal(tmp_path, PlanError) == (
-        "column 'page' is written 'Page' too, which Spark takes for the same (FOLDER/data/b.parquet)"
+        "column 'page' is also written 'Page'; Spark does not distinguish them (FOLDER/data/b.parquet)"
     )
 
 
 @pytest.mark.parametrize(
-    ("column", "kind", "said"),
+    ("column", "kind", "message"),
     [
         (
             "happened_at",
@@ -443,25 +443,25 @@ def test_columns_that_spark_takes_for_the_same_are_refused(tmp_path: Path) -> No
         ),
     ],
 )
-def test_a_column_that_names_no_instant_is_refused_with_what_to_write(
-    tmp_path: Path, column: str, kind: pa.DataType, said: str
+def test_a_time_column_without_instants_is_rejected_with_a_hint(
+    tmp_path: Path, column: str, kind: pa.DataType, message: str
 ) -> None:
     write_clicks(tmp_path / "data/a.parquet", [(None, None, "A", 0, "home")], {**COLUMNS, column: kind})
 
-    assert refusal(tmp_path, ContractError) == said
+    assert refusal(tmp_path, ContractError) == message
 
 
-def test_nanoseconds_which_spark_takes_for_numbers_are_refused(tmp_path: Path) -> None:
+def test_nanoseconds_are_rejected_since_spark_reads_them_as_numbers(tmp_path: Path) -> None:
     row = (at("1 05:00"), at("1 05:01"), "A", 0, "home")
     write_clicks(tmp_path / "data/a.parquet", [row], {**COLUMNS, "happened_at": pa.timestamp("ns", "UTC")})
 
     assert refusal(tmp_path, PlanError) == (
         "column 'happened_at' is a timestamp in nanoseconds, which Spark reads as a number only"
-        " (FOLDER/data/a.parquet)\n\nhint: write microseconds; pyarrow does with coerce_timestamps='us'"
+        " (FOLDER/data/a.parquet)\n\nhint: write microseconds; in pyarrow, use coerce_timestamps='us'"
     )
 
 
-def test_a_used_column_that_spark_cannot_read_is_refused(tmp_path: Path) -> None:
+def test_a_used_column_that_spark_cannot_read_is_rejected(tmp_path: Path) -> None:
     row = (at("1 05:00"), at("1 05:01"), "A", 0, None)
     write_clicks(tmp_path / "data/a.parquet", [row], {**COLUMNS, "page": pa.time64("us")})
 
@@ -470,7 +470,7 @@ def test_a_used_column_that_spark_cannot_read_is_refused(tmp_path: Path) -> None
     )
 
 
-def test_what_spark_has_long_written_as_int96_is_an_instant(tmp_path: Path) -> None:
+def test_an_int96_column_of_spark_is_an_instant(tmp_path: Path) -> None:
     table = pa.table({name: pa.array([], kind) for name, kind in COLUMNS.items()})
     write_days(tmp_path, 1)
     rows = pq.read_table(tmp_path / "data/1.parquet")
@@ -493,13 +493,13 @@ def test_decimals_keep_their_digits(tmp_path: Path) -> None:
     assert ("total", "decimal(22,2)") in [column[:2] for column in plan.tables[""].columns]
 
 
-def test_whether_damaged_files_are_skipped_does_not_change_how_a_record_is_read(tmp_path: Path) -> None:
+def test_skipping_damaged_files_does_not_change_the_reading_of_records(tmp_path: Path) -> None:
     read_by = [load_definition(write_definition(tmp_path, text)).read_by for text in (CLICKS, SKIP)]
 
     assert read_by[0] == read_by[1]
 
 
-def test_a_page_that_does_not_have_its_checksum_is_damaged(tmp_path: Path) -> None:
+def test_a_page_with_a_wrong_checksum_is_damaged(tmp_path: Path) -> None:
     write_days(tmp_path, 1)
     file = tmp_path / "data/1.parquet"
     plain = {"write_page_checksum": True, "compression": "none", "use_dictionary": False}
@@ -512,6 +512,6 @@ def test_a_page_that_does_not_have_its_checksum_is_damaged(tmp_path: Path) -> No
 
 
 def skipped_beside_a_sound_one(folder: Path) -> tuple[SkippedFile, ...]:
-    """What is skipped beside a file that is sound."""
+    """Return the skipped files of a plan with one more, sound file."""
     write_days(folder, 2)
     return planned(folder, write_definition(folder, SKIP), until="2024-03-03").skipped

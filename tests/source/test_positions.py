@@ -1,4 +1,4 @@
-"""Positions that came more than once, where nobody looks for duplicates."""
+"""Test the detection of repeated positions in sources without deduplication."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from backstream.quality.evidence import RepeatedPositions
 from backstream.workflow import repeated_positions
 from backstream.workflow.repeated_positions import find_repeated_positions
 
-ONCE = CLICKS.replace('deduplicate_on = ["origin", "seq"]\n', "")
+WITHOUT_DEDUPLICATION = CLICKS.replace('deduplicate_on = ["origin", "seq"]\n', "")
 Row = tuple[datetime, datetime, str | None, int | None, str]
 
 
 def clicks(origin: str, *numbers: int, day: int = 1) -> list[Row]:
-    """A click a minute, with these numbers."""
+    """Return one click per minute with these sequence numbers."""
     return [
         (at(f"{day} 05:00") + timedelta(minutes=place), at(f"{day} 06:00"), origin, number, "home")
         for place, number in enumerate(numbers)
     ]
 
 
-def found(folder: Path, text: str = ONCE, until: str = "2024-03-02") -> RepeatedPositions:
+def find_repeated(folder: Path, text: str = WITHOUT_DEDUPLICATION, until: str = "2024-03-02") -> RepeatedPositions:
     plan = planned(folder, write_definition(folder, text), until=until)
     return find_repeated_positions(plan, parse_definition(plan.definition, "plan"))
 
@@ -36,22 +36,22 @@ def test_numbers_that_rise_in_each_partition_are_not_repeated(tmp_path: Path) ->
     write_clicks(tmp_path / "data/a.parquet", [*clicks("A", 1, 2, 5), *clicks("B", 1, 2)])
     write_clicks(tmp_path / "data/b.parquet", [*clicks("A", 6, 9), *clicks("B", 3)])
 
-    assert found(tmp_path) == RepeatedPositions()
+    assert find_repeated(tmp_path) == RepeatedPositions()
 
 
-def test_files_that_share_a_stretch_of_numbers_need_not_share_a_number(tmp_path: Path) -> None:
+def test_files_with_overlapping_but_distinct_numbers_have_no_repetition(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", clicks("A", 1, 5, 3))
     write_clicks(tmp_path / "data/b.parquet", clicks("A", 4, 2, 6))
 
-    assert found(tmp_path) == RepeatedPositions()
+    assert find_repeated(tmp_path) == RepeatedPositions()
 
 
-def test_a_record_that_came_twice_is_named_within_a_file_and_across_files(tmp_path: Path) -> None:
+def test_a_repeated_record_is_reported_within_a_file_and_across_files(tmp_path: Path) -> None:
     twice = clicks("A", 1, 2, 3)
     write_clicks(tmp_path / "data/a.parquet", [*twice, twice[1], *clicks("B", 7)])
     write_clicks(tmp_path / "data/b.parquet", [*twice[2:], *clicks("B", 7)])
 
-    repeated = found(tmp_path)
+    repeated = find_repeated(tmp_path)
 
     assert repeated == RepeatedPositions(
         3,
@@ -64,11 +64,11 @@ def test_a_record_that_came_twice_is_named_within_a_file_and_across_files(tmp_pa
     assert str(repeated) == "3 positions came more than once (A 2 2 times, A 3 2 times, B 7 2 times)"
 
 
-def test_every_record_that_is_delivered_twice_is_counted_and_three_are_named(tmp_path: Path) -> None:
+def test_all_repeated_records_are_counted_and_three_are_listed(tmp_path: Path) -> None:
     for name in "ab":
         write_clicks(tmp_path / f"data/{name}.parquet", clicks("A", *range(100)))
 
-    assert found(tmp_path) == RepeatedPositions(
+    assert find_repeated(tmp_path) == RepeatedPositions(
         100,
         (
             "A 0 2 times",
@@ -78,14 +78,12 @@ def test_every_record_that_is_delivered_twice_is_counted_and_three_are_named(tmp
     )
 
 
-def test_positions_are_compared_in_parts_where_they_are_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_positions_are_compared_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeated_positions, "_AT_ONCE", 30)
     for name in "ab":
         write_clicks(tmp_path / f"data/{name}.parquet", clicks("A", *range(100)))
 
-    assert found(tmp_path) == RepeatedPositions(
+    assert find_repeated(tmp_path) == RepeatedPositions(
         100,
         (
             "A 0 2 times",
@@ -95,32 +93,32 @@ def test_positions_are_compared_in_parts_where_they_are_many(
     )
 
 
-def test_a_number_that_another_event_had_before_is_no_repeated_position(tmp_path: Path) -> None:
+def test_a_number_of_an_earlier_day_is_no_repetition(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", [*clicks("A", 1, 2), *clicks("A", 1, 2, day=2)])
 
-    assert found(tmp_path, until="2024-03-03") == RepeatedPositions()
+    assert find_repeated(tmp_path, until="2024-03-03") == RepeatedPositions()
 
 
-def test_what_is_repeated_outside_the_range_is_not_told(tmp_path: Path) -> None:
+def test_a_repetition_outside_the_range_is_not_reported(tmp_path: Path) -> None:
     twice = clicks("A", 1, day=2)
     write_clicks(tmp_path / "data/a.parquet", [*clicks("A", 0), *twice, *twice])
 
-    assert found(tmp_path) == RepeatedPositions()
-    assert found(tmp_path, until="2024-03-03") == RepeatedPositions(1, ("A 1 2 times",))
+    assert find_repeated(tmp_path) == RepeatedPositions()
+    assert find_repeated(tmp_path, until="2024-03-03") == RepeatedPositions(1, ("A 1 2 times",))
 
 
-def test_nothing_is_compared_where_duplicates_are_looked_for(tmp_path: Path) -> None:
+def test_with_deduplication_no_positions_are_compared(tmp_path: Path) -> None:
     twice = clicks("A", 1)
     write_clicks(tmp_path / "data/a.parquet", [*twice, *twice])
 
-    assert found(tmp_path, CLICKS) == RepeatedPositions()
+    assert find_repeated(tmp_path, CLICKS) == RepeatedPositions()
 
 
-def test_numbers_may_be_text_and_what_is_none_is_left_to_quarantine(tmp_path: Path) -> None:
+def test_numbers_may_be_text_and_invalid_ones_are_left_to_quarantine(tmp_path: Path) -> None:
     texts = zip(clicks("A", 0, 1, 2), ("7", "7", "x"), strict=True)
     rows: list[tuple[Any, ...]] = [(*row[:3], text, row[4]) for row, text in texts]
     rows.append((*rows[0][:3], None, "home"))
     same = [rows[0], (rows[0][0], *rows[1][1:]), *rows[2:]]
     write_clicks(tmp_path / "data/a.parquet", same, {**COLUMNS, "seq": pa.string()})
 
-    assert found(tmp_path) == RepeatedPositions(1, ("A 7 2 times",))
+    assert find_repeated(tmp_path) == RepeatedPositions(1, ("A 7 2 times",))

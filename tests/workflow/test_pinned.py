@@ -76,7 +76,7 @@ def test_files_deleted_by_hand_are_named_ten_at_most(tmp_path: Path) -> None:
     listed = "".join(f"\n  gone: {tmp_path}/data/f{number:02}.parquet" for number in range(1, 11))
     assert str(refused.value) == (
         f"cannot run {plan.run_id}: 12 input files of 14 cannot be read as planned{listed}\n  and 2 more"
-        "\n\nhint: put them back as they were, or plan the range anew"
+        "\n\nhint: restore the files, or create a new plan for the range"
     )
 
 
@@ -153,7 +153,7 @@ def test_a_retry_with_other_code_is_told_apart(tmp_path: Path) -> None:
 
     assert version_warning(plan, "0.0.9") is None
     assert version_warning(plan, "0.1.0") == (
-        f"plan {plan.run_id} was made by backstream 0.0.9, and 0.1.0 is running it"
+        f"plan {plan.run_id} was created by backstream 0.0.9; this is backstream 0.1.0"
     )
 
 

@@ -215,7 +215,7 @@ def test_event_times_that_only_spark_can_evaluate_are_refused(tmp_path: Path) ->
 
     assert str(refused.value) == (
         "only Spark can evaluate source.event_time: 'happened_at + interval 1 hour'\n\n"
-        "hint: a timestamp column with a zone, timestamp_millis(column) or timestamp_seconds(column) can be read"
+        "hint: use a timestamp column with a zone, timestamp_millis(column) or timestamp_seconds(column)"
     )
 
 

@@ -1,27 +1,29 @@
-"""What every delay of bounded watermarks would have cost, from one histogram of critical delays.
+"""Compute the effect of every delay of bounded watermarks from one histogram of critical delays.
 
-Let `v(d)` be the watermark that a record meets if the delay is `d`. Then `v(d) = v(0) - d`, and -inf where `v(0)`
-is -inf. Proof:
+Let `v(d)` be the watermark at the arrival of a record if the delay is `d`. Then `v(d) = v(0) - d`, and -inf where
+`v(0)` is -inf. Proof:
 
-* A partition's generator says -inf before its first record, and `greatest event time - d - 1` from then on, at
-  instants that do not depend on `d`: ticks, arrivals, ends of batches. So its watermark at `d` is its watermark
-  at 0 under the map `x -> x - d` that leaves -inf alone. The map is strictly increasing, since event times lie
-  further above -inf than any delay is long.
-* Whatever follows only compares watermarks and picks among them: the minimum over active partitions, the maximum
-  when all are idle, the rule that no watermark falls, the gate that leaves out a channel behind its last output.
-  A choice by comparison is the same before and after a strictly increasing map.
-* Who is idle, and when, follows from arrivals and ticks; at a gate also from whether a watermark rises, which is a
-  comparison again. Who has left for good follows from arrivals.
+* The generator of a partition emits -inf before its first record, and `maximum event time - d - 1` afterwards. The
+  instants of its emissions (ticks, arrivals, ends of batches) do not depend on `d`. So its watermark at `d` is its
+  watermark at 0 under the map `x -> x - d` that leaves -inf unchanged. The map is strictly increasing, since every
+  event time is further above -inf than any delay is long.
+* All later steps only compare watermarks and select one: the minimum over active partitions, the maximum when all
+  are idle, the rule that a watermark never falls, the gate that ignores a channel behind its last output. A
+  selection by comparison is the same before and after a strictly increasing map.
+* Idleness depends on arrivals and ticks; at a gate it also depends on whether a watermark rises, which is again a
+  comparison. The end of a partition depends on arrivals.
 
-So watermarks rise at the same instants for every delay. A record whose latest window has the maximum timestamp
-`m`, with allowed lateness `L`, is late or dropped iff `m <= v(0) - d`, and dropped iff `m + L <= v(0) - d`:
+So watermarks rise at the same instants for every delay. Take a record whose latest window has the maximum
+timestamp `m`, with allowed lateness `L`. It is late or dropped iff `m <= v(0) - d`, and dropped iff `m + L <= v(0)
+- d`:
 
     late or dropped   d <= v(0) - m
     dropped           d <= v(0) - m - L          between windows, with event time t: d <= v(0) - t - L
-    behind            d <= v(0) - t              the record is behind the watermark, whatever its window says
+    behind            d <= v(0) - t              the record is behind the watermark, whatever its window
 
-The right sides do not depend on `d`. They are the record's critical delays: count them once, and the loss at every
-delay is a sum over the counts. A window fires at the first rise to `m`, which is the first with `v(0) >= m + d`.
+The right sides do not depend on `d`. They are the critical delays of the record. Count them once: the loss at
+every delay is then a sum over the counts. A window fires at the first rise to `m`, which is the first with `v(0)
+>= m + d`.
 """
 
 from __future__ import annotations
@@ -42,25 +44,25 @@ from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS,
 from backstream.eventtime.intervals import Interval
 
 Longs: TypeAlias = "array[int]"
-"""64-bit integers (`array("q")`): histograms can have a million rows."""
+"""64-bit integers (`array("q")`), since histograms can have a million rows."""
 
-_ROUND_MS = [
+_ROUND_DELAYS_MS = [
     *(count * SECOND_MS for count in (1, 10)),
     *(count * MINUTE_MS for count in (1, 5, 15, 30)),
     *(count * HOUR_MS for count in (1, 2, 3, 6, 12)),
     *(count * DAY_MS for count in (1, 2, 7, 30, 100, 365, 3_650)),
 ]
-_MOST_ROUND = 5
-"""How many round delays a table shows besides 0."""
+_MAX_ROUND_DELAYS = 5
+"""Limit of round delays in a table, besides 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class CriticalDelays:
-    """Per record the greatest delay at which something still happens to it, counted.
+    """A histogram of critical delays. The critical delay of a record is the greatest delay with an effect on it.
 
-    `delays_ms` ascend; `at_least[i]` records have a critical delay of `delays_ms[i]` or more. `records` counts
-    all, also those to which it happens at no delay. With a `step_ms` above 1, critical delays were rounded down to
-    multiples of it: counts are exact at multiples, and any other delay gets those of the next one.
+    `delays_ms` ascend; `at_least[i]` records have a critical delay of `delays_ms[i]` or more. `records` counts all
+    records, also those that no delay affects. With a `step_ms` above 1, critical delays are rounded down to its
+    multiples. Counts are then exact at multiples; any other delay has the count of the next multiple.
     """
 
     delays_ms: Longs
@@ -70,54 +72,60 @@ class CriticalDelays:
 
     @classmethod
     def from_counts(cls, counts: Iterable[tuple[int, int]], records: int, step_ms: int = 1) -> CriticalDelays:
-        """From pairs of a critical delay and how many records have it."""
+        """Create a histogram from pairs of a critical delay and its number of records."""
         ascending = sorted(counts)
         sums = list(accumulate(count for _, count in reversed(ascending)))
         return cls(array("q", (delay for delay, _ in ascending)), array("q", reversed(sums)), records, step_ms)
 
     def affected(self, delay_ms: int) -> int:
-        """To how many records it happens at this delay."""
+        """Return the number of records that this delay affects."""
         place = bisect_left(self.delays_ms, delay_ms)
         return self.at_least[place] if place < len(self.at_least) else 0
 
     def unaffected_share(self, delay_ms: int) -> float:
-        """The share of records to which it does not happen; 1 without records."""
+        """Return the share of records that this delay does not affect; 1 without records."""
         return 1 - self.affected(delay_ms) / self.records if self.records else 1.0
 
     def smallest_delay_ms(self, share: float) -> int:
-        """The smallest delay that spares this share of records; in decimals as written, not as floats hold it."""
+        """Return the smallest delay that leaves this share of records unaffected.
+
+        The share is taken as the decimal that was written, since its float is rounded.
+        """
         allowed = self.records - math.ceil(Fraction(repr(share)) * self.records)
         place = bisect_left(self.at_least, -allowed, key=lambda count: -count)
         return max(0, self.delays_ms[place - 1] + self.step_ms) if place else 0
 
     def counts(self) -> Iterator[tuple[int, int]]:
-        """Each critical delay and how many records have it."""
-        following = [*self.at_least[1:], 0]
-        for delay_ms, count, further in zip(self.delays_ms, self.at_least, following, strict=True):
-            yield delay_ms, count - further
+        """Return each critical delay with its number of records."""
+        next_at_least = [*self.at_least[1:], 0]
+        for delay_ms, count, next_count in zip(self.delays_ms, self.at_least, next_at_least, strict=True):
+            yield delay_ms, count - next_count
 
 
 class NormalDistribution(NamedTuple):
-    """A normal distribution with the mean and the deviation of what was observed."""
+    """A normal distribution with the mean and the deviation of the observed values."""
 
     mean_ms: float
     deviation_ms: float
 
     @classmethod
     def from_quantiles(cls, behind: CriticalDelays) -> NormalDistribution:
-        """To lateness: the smallest delay at which a record is not behind the watermark; negative: ahead."""
+        """Fit to lateness: the smallest delay at which a record is not behind the watermark; negative if ahead."""
         total = sum((delay_ms + 1) * count for delay_ms, count in behind.counts())
         squares = sum((delay_ms + 1) ** 2 * count for delay_ms, count in behind.counts())
         number = max(1, behind.records)
         return cls(total / number, math.sqrt((squares * number - total * total) / number**2))
 
     def delay_ms(self, deviations: float) -> int:
-        """The mean and so many deviations, as a delay: whole milliseconds, not negative."""
+        """Return the mean plus this number of deviations as a delay: whole milliseconds, not negative."""
         return max(0, math.ceil(self.mean_ms + deviations * self.deviation_ms))
 
 
 class FiringDelay(NamedTuple):
-    """From a window's end to its firing, over windows; `open_at_end`: those that only the end of input fired."""
+    """The time from the end of a window to its firing, over windows.
+
+    `open_at_end` counts the windows that fire only at the end of input.
+    """
 
     mean_ms: int
     median_ms: int
@@ -126,7 +134,7 @@ class FiringDelay(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FiringDelays:
-    """The windows that hold records, by their end, and what fires them: the rises of the watermark at delay 0."""
+    """The ends of windows with records, and the rises of the watermark at delay 0, which fire them."""
 
     ends_ms: Longs
     watermark_ms: Longs
@@ -134,7 +142,7 @@ class FiringDelays:
     input_end_ms: int
 
     def wait(self, delay_ms: int) -> FiringDelay:
-        """How long results wait at this delay; zeros without windows."""
+        """Return the firing delay at this delay; zeros without windows."""
         if not self.ends_ms:
             return FiringDelay(0, 0, 0)
         places = [bisect_left(self.watermark_ms, end_ms - 1 + delay_ms) for end_ms in self.ends_ms]
@@ -144,7 +152,7 @@ class FiringDelays:
 
 
 class DelayEffect(NamedTuple):
-    """What a delay does to the records of the range: counts, and the share that some result holds."""
+    """The effect of a delay on the records of the range: counts, and the share that results include."""
 
     delay_ms: int
     dropped: int
@@ -155,9 +163,9 @@ class DelayEffect(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DelayAdvice:
-    """Everything that a choice of delay rests on. `current_ms` is None where the definition has no such delay.
+    """The data for the choice of a delay. `current_ms` is None if the definition has no such delay.
 
-    `overdue` counts records that are late or dropped. `behind` counts those that met any watermark.
+    `overdue` is about records that are late or dropped, `behind` about those that arrived after any watermark.
     """
 
     dataset: str
@@ -171,21 +179,21 @@ class DelayAdvice:
 
     @property
     def records(self) -> int:
-        """Records of the range."""
+        """Number of records of the range."""
         return self.overdue.records
 
     @property
     def recommended_ms(self) -> int:
-        """The smallest delay at which no more than the rest is dropped."""
+        """The smallest delay that drops at most the share not to keep."""
         return self.dropped.smallest_delay_ms(self.keep)
 
     @property
     def on_time_ms(self) -> int:
-        """The smallest delay at which the share to keep is on time, too."""
+        """The smallest delay at which the share to keep is on time."""
         return self.overdue.smallest_delay_ms(self.keep)
 
     def at(self, delay_ms: int) -> DelayEffect:
-        """What a delay does."""
+        """Return the effect of a delay."""
         dropped = self.dropped.affected(delay_ms)
         late = self.overdue.affected(delay_ms) - dropped
         return DelayEffect(
@@ -193,22 +201,24 @@ class DelayAdvice:
         )
 
     def shown_ms(self) -> list[int]:
-        """Delays for a table: none, the recommended, the current, some round ones between and one beyond."""
+        """Return the delays for a table: 0, recommended, current, some round ones below, and one above."""
         marks = {self.recommended_ms, self.recommended_ms if self.current_ms is None else self.current_ms}
-        below = [value for value in _ROUND_MS if value < max(marks)]
-        beyond = next((value for value in _ROUND_MS if value > max(marks)), max(marks))
-        return sorted({0, *below[-_MOST_ROUND:], *marks, beyond})
+        below = [value for value in _ROUND_DELAYS_MS if value < max(marks)]
+        above = next((value for value in _ROUND_DELAYS_MS if value > max(marks)), max(marks))
+        return sorted({0, *below[-_MAX_ROUND_DELAYS:], *marks, above})
 
     def curve(self) -> Iterator[tuple[int, int, int]]:
-        """Each delay at which a count changes, from 0 on, with how many are dropped and late from there on."""
+        """Return each delay from 0 on at which a count changes, with its dropped and late records."""
         step_ms = self.dropped.step_ms
-        changes = {each + step_ms for some in (self.overdue, self.dropped) for each in some.delays_ms}
-        for delay_ms in sorted({0, *(each for each in changes if each > 0)}):
+        changes = {
+            critical_ms + step_ms for delays in (self.overdue, self.dropped) for critical_ms in delays.delays_ms
+        }
+        for delay_ms in sorted({0, *(change_ms for change_ms in changes if change_ms > 0)}):
             dropped = self.dropped.affected(delay_ms)
             yield delay_ms, dropped, self.overdue.affected(delay_ms) - dropped
 
     def json_text(self) -> str:
-        """The whole curve, and what a table shows, as one JSON object; durations are milliseconds."""
+        """Return the whole curve and the rows of the table as one JSON object; durations are milliseconds."""
         delay_ms, dropped, late = zip(*self.curve(), strict=True)
         content = {
             "dataset": self.dataset,
@@ -219,7 +229,7 @@ class DelayAdvice:
             "recommended_ms": self.recommended_ms,
             "on_time_ms": self.on_time_ms,
             "current_ms": self.current_ms,
-            "shown": [_flat(self.at(each)) for each in self.shown_ms()],
+            "shown": [_flat(self.at(shown_ms)) for shown_ms in self.shown_ms()],
             "normal": NormalDistribution.from_quantiles(self.behind)._asdict(),
             "curve": {"step_ms": self.dropped.step_ms, "delay_ms": delay_ms, "dropped": dropped, "late": late},
         }
@@ -227,7 +237,7 @@ class DelayAdvice:
 
 
 def require_share(keep: float) -> None:
-    """Check that a share to keep is one.
+    """Check that a share to keep is in its range.
 
     Raises:
         SpecError: when it is not above 0 and at most 1.
@@ -237,7 +247,7 @@ def require_share(keep: float) -> None:
         raise SpecError(msg)
 
 
-def _flat(outcome: DelayEffect) -> dict[str, Any]:
-    wait = outcome.wait
+def _flat(effect: DelayEffect) -> dict[str, Any]:
+    wait = effect.wait
     waits = {"mean_wait_ms": wait.mean_ms, "median_wait_ms": wait.median_ms, "open_at_end": wait.open_at_end}
-    return {name: each for name, each in outcome._asdict().items() if name != "wait"} | waits
+    return {name: value for name, value in effect._asdict().items() if name != "wait"} | waits

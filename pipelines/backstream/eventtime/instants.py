@@ -1,4 +1,4 @@
-"""Instants and durations: integer milliseconds inside, ISO 8601 with `Z` at the edges."""
+"""Convert instants and durations: integer milliseconds inside, ISO 8601 with `Z` in texts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from datetime import UTC, date, datetime, timedelta
 from backstream.errors import SpecError
 
 MIN_MS = -(2**63)
-"""-inf: the watermark before any other, Flink's `Long.MIN_VALUE`."""
+"""-inf, the watermark before any other: Flink's `Long.MIN_VALUE`."""
 MAX_MS = 2**63 - 1
-"""+inf: the watermark after all others, Flink's `Long.MAX_VALUE`."""
+"""+inf, the watermark after all others: Flink's `Long.MAX_VALUE`."""
 
 SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS
@@ -25,12 +25,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def wrap_int64(value: int) -> int:
-    """The value as a Java `long` would hold it: 64 bits, two's complement."""
+    """Return the value as a Java `long`: 64 bits, two's complement."""
     return (value - MIN_MS) % 2**64 + MIN_MS
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of a duration such as `1h`, `30m`, `1h30m` or `200ms`; a leading `-` is allowed.
+    """Return the milliseconds of a duration such as `1h`, `30m`, `1h30m` or `200ms`; a leading `-` is allowed.
 
     Raises:
         SpecError: when the text is not a duration.
@@ -43,7 +43,7 @@ def duration_ms(text: str) -> int:
 
 
 def duration_text(value_ms: int) -> str:
-    """The shortest duration that reads back to the same milliseconds, such as `1h30m`."""
+    """Return the shortest text of a duration, such as `1h30m`."""
     if value_ms == 0:
         return "0s"
     rest, parts = abs(value_ms), []
@@ -54,14 +54,14 @@ def duration_text(value_ms: int) -> str:
 
 
 def instant_ms(text: str, name: str) -> int:
-    """Epoch milliseconds of an ISO 8601 instant; a bare date is midnight UTC of that day.
+    """Return epoch milliseconds of an ISO 8601 instant; a bare date is midnight UTC of that day.
 
     Args:
         text: such as `2013-02-01`, `2013-02-01T05:00Z` or `2013-02-01T00:00-05:00`.
-        name: what the value is called where it came from, for the message.
+        name: the name of the value for the message, such as its option or key.
 
     Raises:
-        SpecError: when it is no instant, or a local time that names no zone.
+        SpecError: when it is no instant, or a local time without a zone.
     """
     with suppress(ValueError):
         return epoch_ms(datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC))
@@ -80,12 +80,12 @@ def instant_ms(text: str, name: str) -> int:
 
 
 def epoch_ms(moment: datetime) -> int:
-    """Epoch milliseconds of an aware datetime, floored (also before 1970)."""
+    """Return the epoch milliseconds of an aware datetime, floored (also before 1970)."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def utc_datetime(value_ms: int) -> datetime:
-    """The aware UTC datetime of epoch milliseconds.
+    """Return the aware UTC datetime of epoch milliseconds.
 
     Raises:
         OverflowError: outside the years 1 to 9999.
@@ -94,7 +94,10 @@ def utc_datetime(value_ms: int) -> datetime:
 
 
 def instant_text(value_ms: int) -> str:
-    """ISO 8601 with `Z`, as short as it is exact; -inf, +inf and what no calendar holds in words."""
+    """Return ISO 8601 with `Z`, in the coarsest unit that is exact.
+
+    Infinities are `-inf` and `+inf`. Instants outside the years 1 to 9999 are given in milliseconds.
+    """
     if value_ms in (MIN_MS, MAX_MS):
         return "-inf" if value_ms == MIN_MS else "+inf"
     try:
@@ -102,5 +105,5 @@ def instant_text(value_ms: int) -> str:
     except OverflowError:
         return f"{value_ms} ms"
     units = {MINUTE_MS: "minutes", SECOND_MS: "seconds", 1: "milliseconds"}
-    exact = next(name for unit_ms, name in units.items() if value_ms % unit_ms == 0)
-    return at.isoformat(timespec=exact).replace("+00:00", "Z")
+    coarsest = next(name for unit_ms, name in units.items() if value_ms % unit_ms == 0)
+    return at.isoformat(timespec=coarsest).replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Half-open intervals of epoch milliseconds, and the backfill range a person asks for."""
+"""Define half-open intervals of epoch milliseconds, backfill ranges, and days of a time zone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from backstream.eventtime.instants import (
 
 @dataclass(frozen=True, slots=True, order=True)
 class Interval:
-    """`[start_ms, end_ms)`; empty when the two are equal."""
+    """The interval `[start_ms, end_ms)`; it is empty when both are equal."""
 
     start_ms: int
     end_ms: int
@@ -31,18 +31,18 @@ class Interval:
         return f"{instant_text(self.start_ms)} to {instant_text(self.end_ms)}"
 
     def overlaps(self, other: Interval) -> bool:
-        """Whether an instant lies in both."""
+        """Return whether an instant is in both."""
         return max(self.start_ms, other.start_ms) < min(self.end_ms, other.end_ms)
 
     def cut(self, step_ms: int) -> Iterator[Interval]:
-        """The interval in pieces of `step_ms` from its start; the last may be shorter."""
+        """Return the interval in pieces of `step_ms` from its start; the last may be shorter."""
         for start_ms in range(self.start_ms, self.end_ms, step_ms):
             yield Interval(start_ms, min(start_ms + step_ms, self.end_ms))
 
     def without(self, others: Iterable[Interval]) -> Iterator[Interval]:
-        """The parts that share no instant with any of the others, in their order."""
+        """Return the parts outside all of the others, in order."""
         start_ms = self.start_ms
-        for other in sorted(each for each in others if each.overlaps(self)):
+        for other in sorted(interval for interval in others if interval.overlaps(self)):
             if start_ms < other.start_ms:
                 yield Interval(start_ms, other.start_ms)
             start_ms = max(start_ms, other.end_ms)
@@ -51,7 +51,7 @@ class Interval:
 
 
 def backfill_range(since_ms: int, until_ms: int) -> Interval:
-    """The range a person asked for.
+    """Return the requested range.
 
     Raises:
         SpecError: when it is empty or reversed.
@@ -69,14 +69,14 @@ def backfill_range(since_ms: int, until_ms: int) -> Interval:
 
 
 def require_aligned(value_ms: int, name: str, unit_ms: int, offset_ms: int, unit_name: str) -> None:
-    """Check that an instant lies on a grid.
+    """Check that an instant is on a grid.
 
     Raises:
         PlanError: naming the instant and its two neighbours on the grid.
     """
-    over_ms = (value_ms - offset_ms) % unit_ms
-    if over_ms:
-        below, above = value_ms - over_ms, value_ms - over_ms + unit_ms
+    excess_ms = (value_ms - offset_ms) % unit_ms
+    if excess_ms:
+        below, above = value_ms - excess_ms, value_ms - excess_ms + unit_ms
         msg = (
             f"{name} {instant_text(value_ms)} is not a boundary of {unit_name} ({duration_text(unit_ms)})\n\n"
             f"hint: use {instant_text(below)} or {instant_text(above)}"
@@ -85,10 +85,10 @@ def require_aligned(value_ms: int, name: str, unit_ms: int, offset_ms: int, unit
 
 
 def require_whole_days(value_ms: int, name: str) -> None:
-    """Check that an instant is midnight UTC: tables are replaced a day at a time.
+    """Check that an instant is midnight UTC, since tables are replaced by whole UTC days.
 
     Raises:
-        PlanError: naming the instant and the two midnights about it.
+        PlanError: naming the instant and the two midnights around it.
     """
     require_aligned(value_ms, name, DAY_MS, 0, "UTC days, the unit in which ranges are replaced")
 
@@ -103,49 +103,50 @@ class LocalDays:
 
     @classmethod
     def from_dates(cls, since: str, until: str, zone: str) -> Self:
-        """The days that a person asked for.
+        """Return the requested days.
 
         Args:
             since: a date, or an instant that is midnight in the zone.
-            until: likewise; the first day that is left out.
+            until: likewise; the first day after the range.
             zone: such as `America/New_York`.
 
         Raises:
-            SpecError: when there is no such zone, an end is neither, or the range is empty or reversed.
+            SpecError: when the zone is unknown, a text is neither date nor midnight, or the range is empty or
+            reversed.
         """
-        known = _zone(zone)
-        asked = cls(zone, _day(since, "since", known), _day(until, "until", known))
-        backfill_range(asked.instants.start_ms, asked.instants.end_ms)
-        return asked
+        time_zone = _zone(zone)
+        local_days = cls(zone, _day(since, "since", time_zone), _day(until, "until", time_zone))
+        backfill_range(local_days.instants.start_ms, local_days.instants.end_ms)
+        return local_days
 
     @property
     def instants(self) -> Interval:
-        """From the first moment of the first day to that of the first day left out."""
+        """The interval from the first moment of the first day to that of the day `until`."""
         zone = _zone(self.zone)
         start, end = (date.fromisoformat(text) for text in (self.since, self.until))
         return Interval(_midnight_ms(start, zone), _midnight_ms(end, zone))
 
     @property
     def utc_days(self) -> Interval:
-        """The UTC days, in which tables are replaced, that hold all of it."""
+        """The UTC days that contain all of the days; tables are replaced by whole UTC days."""
         exact = self.instants
         return Interval(exact.start_ms // DAY_MS * DAY_MS, -(-exact.end_ms // DAY_MS) * DAY_MS)
 
     def days(self) -> Iterator[tuple[str, Interval]]:
-        """Each day and its instants."""
+        """Return each day with its instants."""
         zone, day = _zone(self.zone), date.fromisoformat(self.since)
         while day < date.fromisoformat(self.until):
-            following = day + timedelta(days=1)
-            yield day.isoformat(), Interval(_midnight_ms(day, zone), _midnight_ms(following, zone))
-            day = following
+            next_day = day + timedelta(days=1)
+            yield day.isoformat(), Interval(_midnight_ms(day, zone), _midnight_ms(next_day, zone))
+            day = next_day
 
     def __str__(self) -> str:
         return f"{self.since} to {self.until} in {self.zone}"
 
     @property
     def describe(self) -> str:
-        """In words: the instants, the days on which clocks change, and what is run for it."""
-        lengths = {day: (each.end_ms - each.start_ms) / HOUR_MS for day, each in self.days()}
+        """The days in words: their instants, the days with a clock change, and the UTC days that are run."""
+        lengths = {day: (interval.end_ms - interval.start_ms) / HOUR_MS for day, interval in self.days()}
         odd = "".join(f", {day} has {hours:g} h" for day, hours in lengths.items() if hours * HOUR_MS != DAY_MS)
         return f"{self} is {self.instants}{odd}; whole UTC days are run: {self.utc_days}"
 
@@ -174,5 +175,5 @@ def _day(text: str, name: str, zone: ZoneInfo) -> str:
 
 
 def _midnight_ms(day: date, zone: ZoneInfo) -> int:
-    """The first moment of a day; where clocks skip midnight, the moment at which they do."""
+    """Return the first moment of a day; if clocks skip midnight, the moment of the change."""
     return epoch_ms(datetime.combine(day, datetime.min.time(), zone))

@@ -1,4 +1,4 @@
-"""Records of a recorded stream, in arrival order, and the clock that ticks while they arrive."""
+"""Define the records of a recorded stream, the clock of its source, and the fates of records."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 ONLY_PARTITION = "all"
-"""What the one partition of a source that names none is called."""
+"""Name of the only partition of a source without a partition column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One event as the log holds it. A list of records is in arrival order; its positions number them.
+    """One event of the log. A list of records is in arrival order; the number of a record is its position.
 
-    `marker` is for punctuated watermarks: a number is the watermark that follows the record, True means
-    event time minus the strategy's delay. `delete_timers_ms` is for process functions.
+    `marker` is for punctuated watermarks: a number is the watermark after the record, True means event time minus
+    the strategy's delay. `delete_timers_ms` is for process functions.
     """
 
     arrival_time_ms: int
@@ -29,10 +29,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class SourceClock:
-    """Processing time of the stream's source: tick k, counted from 1, happens at `start_ms + k * interval_ms`.
+    """The processing-time clock of the source: tick k, counted from 1, is at `start_ms + k * interval_ms`.
 
-    A tick comes before a record that arrives at the same millisecond; none happens after `end_ms`.
-    An interval of 0 means that the clock never ticks.
+    A tick comes before a record that arrives at the same millisecond. No tick comes after `end_ms`. A clock with
+    an interval of 0 has no ticks.
     """
 
     start_ms: int
@@ -40,40 +40,40 @@ class SourceClock:
     end_ms: int
 
     def ticks_before(self, arrival_time_ms: int) -> int:
-        """How many ticks happened when a record arrives: `floor((arrival - start) / interval)`, 0 at least."""
+        """Return the number of ticks before an arrival: `floor((arrival - start) / interval)`, 0 at least."""
         if self.interval_ms == 0:
             return 0
         return max(0, (min(arrival_time_ms, self.end_ms) - self.start_ms) // self.interval_ms)
 
     @property
     def last_tick(self) -> int:
-        """Number of the last tick, which is also how many there are."""
+        """The number of the last tick, which equals the number of ticks."""
         return self.ticks_before(self.end_ms)
 
     def tick_ms(self, tick: int) -> int:
-        """When a tick happens."""
+        """Return the time of a tick."""
         return self.start_ms + tick * self.interval_ms
 
 
 class Fate(StrEnum):
-    """What became of one record that was read. A record of several windows is judged by its latest one."""
+    """The classification of a record that was read; the latest window of a record decides it."""
 
     ON_TIME = "on_time"
-    """Arrived before its window fired."""
+    """The record arrived before its window fired."""
     LATE = "late"
-    """Arrived after its window fired, within allowed lateness: the window fired again."""
+    """The record arrived after its window fired, within allowed lateness: the window fired again."""
     DROPPED = "dropped"
-    """Arrived when its window was gone: the side output."""
+    """The record arrived after the state of its window was removed; it is in the side output."""
     UNASSIGNED = "unassigned"
-    """Fell into a hole between windows (slide > size)."""
+    """The event time is in a gap between windows (slide > size)."""
     DUPLICATE = "duplicate"
-    """Arrived before, as another row."""
+    """The record arrived earlier in another row."""
     QUARANTINED = "quarantined"
-    """Could not be normalised; kept with the reason."""
+    """The record could not be normalized; it is kept with the reason."""
     HALO = "halo"
-    """Read as halo: another chunk owns it."""
+    """The record is part of the halo: another chunk owns it."""
 
 
 def count_without_fate(events_read: int, fates: Mapping[str, int]) -> int:
-    """How many records read have no fate (negative: more than one); 0 in a run that can be trusted."""
+    """Return the number of records without a fate (negative: with several); 0 in a correct run."""
     return events_read - sum(fates.values())

@@ -1,4 +1,4 @@
-"""Whether a day can still gain events, told by what has arrived since: not by a clock on a wall."""
+"""Determine from arrival times whether more events can arrive for a day; the current time has no influence."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from backstream.eventtime.instants import DAY_MS, instant_text
 
 
 class Seal(StrEnum):
-    """What is known of one UTC day of event time."""
+    """The seal of one UTC day of event time."""
 
     SEALED = "sealed"
-    """Every expected partition has delivered something since that is later than the horizon allows."""
+    """Every expected partition delivered a record that arrived after the horizon of the day."""
     EMPTY = "empty"
-    """The same, and the day has no event."""
+    """The day is sealed and has no event."""
     OPEN = "open"
-    """No partition has come so far yet: events may still arrive."""
+    """No partition delivered a record after the horizon yet: events may still arrive."""
     MISSING = "missing"
-    """Some partitions have come so far, others have not: what they had is not here."""
+    """Some partitions delivered a record after the horizon, others did not: their events may be missing."""
 
     @property
     def is_final(self) -> bool:
-        """Whether the day cannot gain events any more."""
+        """Return whether no more events can arrive for the day."""
         return self in (Seal.SEALED, Seal.EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What one partition delivered of one day: its events, and the last arrival among them."""
+    """The events of one partition and day, with the last arrival among them."""
 
     partition: str
     day_ms: int
@@ -39,7 +39,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class DaySeal:
-    """A day, its seal, and what it rests on where it is not final."""
+    """A day with its seal, and the reason if the seal is not final."""
 
     day_ms: int
     seal: Seal
@@ -48,9 +48,10 @@ class DaySeal:
 
 @dataclass(frozen=True, slots=True)
 class SealRule:
-    """How long after its event time a record may arrive, who must deliver, and who may fall silent.
+    """The conditions for a seal: maximum arrival delay, expected partitions, and idle timeout.
 
-    `partitions`: None for those that were observed. `idle_timeout_ms`: 0 where a silent partition is never idle.
+    `horizon_ms` is the maximum time from the event to its arrival. `partitions` None: those that were observed.
+    `idle_timeout_ms` 0: a partition without records never becomes idle.
     """
 
     horizon_ms: int
@@ -58,32 +59,34 @@ class SealRule:
     idle_timeout_ms: int = 0
 
 
-def seal_days(days: Sequence[int], delivered: Iterable[Delivery], rule: SealRule) -> list[DaySeal]:
-    """The seal of each day, in ms."""
+def seal_days(days: Sequence[int], deliveries: Iterable[Delivery], rule: SealRule) -> list[DaySeal]:
+    """Return the seal of each day; `days` are in ms."""
     last_ms: dict[str, int] = {}
-    filled: set[int] = set()
-    for each in delivered:
-        last_ms[each.partition] = max(each.last_arrival_ms, last_ms.get(each.partition, each.last_arrival_ms))
-        filled |= {each.day_ms} if each.events else set()
+    days_with_events: set[int] = set()
+    for delivery in deliveries:
+        last_ms[delivery.partition] = max(
+            delivery.last_arrival_ms, last_ms.get(delivery.partition, delivery.last_arrival_ms)
+        )
+        days_with_events |= {delivery.day_ms} if delivery.events else set()
     expected = sorted(last_ms) if rule.partitions is None else rule.partitions
-    return [_evidence(day_ms, last_ms, expected, rule, is_filled=day_ms in filled) for day_ms in days]
+    return [_seal_day(day_ms, last_ms, expected, rule, has_events=day_ms in days_with_events) for day_ms in days]
 
 
-def _evidence(
-    day_ms: int, last_ms: dict[str, int], expected: Sequence[str], rule: SealRule, *, is_filled: bool
+def _seal_day(
+    day_ms: int, last_ms: dict[str, int], expected: Sequence[str], rule: SealRule, *, has_events: bool
 ) -> DaySeal:
     bound_ms = day_ms + DAY_MS + rule.horizon_ms
     newest_ms = max(last_ms.values(), default=None)
-    behind = [name for name in expected if not _has_passed(last_ms.get(name), newest_ms, bound_ms, rule)]
-    if newest_ms is not None and not behind:
-        return DaySeal(day_ms, Seal.SEALED if is_filled else Seal.EMPTY)
-    who = f" of {', '.join(behind)}" if behind else ""
+    missing = [name for name in expected if not _has_passed(last_ms.get(name), newest_ms, bound_ms, rule)]
+    if newest_ms is not None and not missing:
+        return DaySeal(day_ms, Seal.SEALED if has_events else Seal.EMPTY)
+    of_partitions = f" of {', '.join(missing)}" if missing else ""
     seal = Seal.MISSING if newest_ms is not None and newest_ms > bound_ms else Seal.OPEN
-    return DaySeal(day_ms, seal, f"no arrival{who} after {instant_text(bound_ms)}")
+    return DaySeal(day_ms, seal, f"no arrival{of_partitions} after {instant_text(bound_ms)}")
 
 
 def _has_passed(last_ms: int | None, newest_ms: int | None, bound_ms: int, rule: SealRule) -> bool:
-    """Whether a partition has delivered since, or is idle by rule: silent for so long while others were not."""
+    """Return whether a partition delivered after the bound, or is idle while others delivered after it."""
     if last_ms is None or newest_ms is None:
         return False
     is_idle = 0 < rule.idle_timeout_ms <= newest_ms - last_ms

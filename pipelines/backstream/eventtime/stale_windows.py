@@ -1,7 +1,7 @@
-"""Which published windows a change of the input touches: by formula, from stretches of event time per key.
+"""Find the published windows that a change of the input affects, by formula, from stretches of event time per key.
 
-Nothing is missed: a row that would be another after the change lies in a window that is named. Some windows are
-named in vain, such as those of records that had come before and count once.
+The result is complete: every row that the change would alter belongs to a reported window. It can contain false
+positives, such as windows of records that also arrived earlier and count once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from backstream.eventtime.windows import Cumulate, Session, Sliding, TimeWindow,
 
 
 class ChangeKind(StrEnum):
-    """What happened to an input file since it was, or was not, read."""
+    """The change of an input file compared with an earlier run."""
 
     NEW = "new"
     CHANGED = "changed"
@@ -27,11 +27,11 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangedRecords:
-    """A file's records of one key in a stretch of event time, both ends included; all meet the same windows.
+    """A file's records of one key in a stretch of event time, both ends included; all belong to the same windows.
 
-    `is_added`: the records came; else records of the stretch may have gone, and it may be as long as the file.
-    `key` is the key's values as JSON; `is_of_any_key`: rows of other keys may change too, as where a record has a
-    copy of another key. `events` is None where nobody counted.
+    `is_added`: the records are new. Otherwise records of the stretch may have been removed, and the stretch may be
+    as long as the file. `key` is the key's values as JSON. `is_of_any_key`: rows of other keys may change too, for
+    example when a record has a copy with another key. `events` is None when the records were not counted.
     """
 
     file: str
@@ -46,33 +46,33 @@ class ChangedRecords:
 
 @dataclass(slots=True)
 class StaleWindow:
-    """A window whose rows may be others now, by what touches it: those of `keys`, or of any key."""
+    """A window whose rows may have changed: those of `keys`, or of any key. `touches` are the causes."""
 
     window: TimeWindow
     keys: set[str] = field(default_factory=set)
     is_of_any_key: bool = False
     touches: set[ChangedRecords] = field(default_factory=set)
 
-    def add(self, touch: ChangedRecords) -> None:
-        """Note what makes the window stale."""
-        self.keys |= {touch.key} if touch.key is not None else set()
-        self.is_of_any_key |= touch.is_of_any_key
-        self.touches.add(touch)
+    def add(self, change: ChangedRecords) -> None:
+        """Add a cause."""
+        self.keys |= {change.key} if change.key is not None else set()
+        self.is_of_any_key |= change.is_of_any_key
+        self.touches.add(change)
 
 
-def count_by_file(touches: Iterable[ChangedRecords]) -> dict[str, int | None]:
-    """File to the number of its records that the touches are about; None where nobody counted all of them."""
-    found: dict[str, int | None] = {}
-    for touch in touches:
-        known = found.get(touch.file, 0)
-        found[touch.file] = None if known is None or touch.events is None else known + touch.events
-    return found
+def count_by_file(changes: Iterable[ChangedRecords]) -> dict[str, int | None]:
+    """Return the number of changed records by file; None for a file with uncounted records."""
+    counts: dict[str, int | None] = {}
+    for change in changes:
+        count = counts.get(change.file, 0)
+        counts[change.file] = None if count is None or change.events is None else count + change.events
+    return counts
 
 
 def slice_ms(window: WindowSpec) -> tuple[int, int]:
-    """Width and offset of the slices of event time within which all instants meet the same windows.
+    """Return width and offset of the slices of event time whose instants all belong to the same windows.
 
-    Of sessions: within which all records of a key belong together.
+    For sessions: slices within which all records of a key belong to one session.
     """
     if isinstance(window, Session):
         return window.gap_ms, 0
@@ -83,103 +83,122 @@ def slice_ms(window: WindowSpec) -> tuple[int, int]:
 
 
 def find_stale_windows(
-    spec: WindowSpec, touches: Sequence[ChangedRecords], published: Sequence[tuple[str, TimeWindow]]
+    spec: WindowSpec, changes: Sequence[ChangedRecords], published: Sequence[tuple[str, TimeWindow]]
 ) -> list[StaleWindow]:
-    """The windows that may have other rows now, whether or not they have any yet, in their order.
+    """Return the windows whose rows may have changed, or that may gain their first rows, in order.
 
     Args:
-        spec: how windows are assigned.
-        touches: what changed.
-        published: key (as JSON) and window of each published row; asked for sessions and for what may have gone.
+        spec: assigns windows.
+        changes: the changed records.
+        published: key (as JSON) and window of each published row; needed for sessions and for removed records.
     """
-    found = _Found()
+    stale = _StaleWindows()
+    added = [change for change in changes if change.is_added]
+    removed = [change for change in changes if not change.is_added]
     if isinstance(spec, Session):
-        _sessions(found, spec, [touch for touch in touches if touch.is_added], published)
+        _add_sessions(stale, spec, added, published)
     else:
-        for touch in touches:
-            for window in spec.assign(touch.first_ms) if touch.is_added else ():
-                found.note(window, touch)
+        for change in added:
+            for window in spec.assign(change.first_ms):
+                stale.add(window, change)
     reach_ms = spec.gap_ms if isinstance(spec, Session) else 0
-    _may_have_gone(found, [touch for touch in touches if not touch.is_added], published, reach_ms)
-    return found.sorted()
+    _add_windows_of_removed(stale, removed, published, reach_ms)
+    return stale.in_order()
 
 
 def window_days(spec: WindowSpec, window: TimeWindow) -> range:
-    """The UTC days, in ms, whose rows a stale window concerns: of a session also those where parts may begin."""
+    """Return the UTC days, in ms, with rows of a stale window.
+
+    For a session these are all days that it overlaps, since its parts may begin on any of them.
+    """
     first_ms = window.start_ms - window.start_ms % DAY_MS
     return range(first_ms, window.end_ms if isinstance(spec, Session) else first_ms + 1, DAY_MS)
 
 
-class _Found:
-    """Stale windows by window, and of sessions by key too."""
+class _StaleWindows:
+    """Stale windows, keyed by window; sessions are keyed by window and key."""
 
     def __init__(self) -> None:
-        self._windows: dict[tuple[TimeWindow, str | None], StaleWindow] = {}
+        self._by_place: dict[tuple[TimeWindow, str | None], StaleWindow] = {}
 
-    def note(self, window: TimeWindow, touch: ChangedRecords, key: str | None = None) -> None:
-        """A stale window; of sessions `key` says whose it is."""
-        stale = self._windows.setdefault((window, key), StaleWindow(window))
-        stale.add(touch)
-        if key is not None:
-            stale.keys, stale.is_of_any_key = {key}, False
+    def add(self, window: TimeWindow, change: ChangedRecords, session_key: str | None = None) -> None:
+        """Add a window with one of its causes; a session needs its key."""
+        stale = self._by_place.setdefault((window, session_key), StaleWindow(window))
+        stale.add(change)
+        if session_key is not None:
+            stale.keys, stale.is_of_any_key = {session_key}, False
 
-    def sorted(self) -> list[StaleWindow]:
-        return [self._windows[place] for place in sorted(self._windows, key=lambda each: (each[0], each[1] or ""))]
+    def in_order(self) -> list[StaleWindow]:
+        places = sorted(self._by_place, key=lambda place: (place[0], place[1] or ""))
+        return [self._by_place[place] for place in places]
 
 
-def _may_have_gone(
-    found: _Found, touches: Sequence[ChangedRecords], published: Sequence[tuple[str, TimeWindow]], reach_ms: int
+def _add_windows_of_removed(
+    stale: _StaleWindows,
+    removed: Sequence[ChangedRecords],
+    published: Sequence[tuple[str, TimeWindow]],
+    reach_ms: int,
 ) -> None:
-    """A record can only be missed by a row that is there; sessions may be joined otherwise within reach of it."""
+    """Add published windows that may have contained removed records.
+
+    Only an existing row can lack a record. `reach_ms` extends the stretch of the record: within it, sessions may
+    split or merge differently.
+    """
     rows = sorted(published, key=lambda row: row[1])
     starts_ms = [window.start_ms for _, window in rows]
     longest_ms = max((window.end_ms - window.start_ms for _, window in rows), default=0)
-    for touch in touches:
-        low = bisect_left(starts_ms, touch.first_ms - longest_ms - reach_ms)
-        high = bisect_right(starts_ms, touch.last_ms + reach_ms)
+    for change in removed:
+        low = bisect_left(starts_ms, change.first_ms - longest_ms - reach_ms)
+        high = bisect_right(starts_ms, change.last_ms + reach_ms)
         for key, window in rows[low:high]:
-            is_met = touch.first_ms < window.end_ms + reach_ms
-            if is_met and (touch.is_of_any_key or touch.key == key):
-                found.note(window, touch)
+            is_in_reach = change.first_ms < window.end_ms + reach_ms
+            if is_in_reach and (change.is_of_any_key or change.key == key):
+                stale.add(window, change)
 
 
-def _sessions(
-    found: _Found, spec: Session, touches: Sequence[ChangedRecords], published: Sequence[tuple[str, TimeWindow]]
+_Piece = tuple[TimeWindow, ChangedRecords | None]
+"""Part of a session: new records, or a published window (None)."""
+
+
+def _add_sessions(
+    stale: _StaleWindows,
+    spec: Session,
+    added: Sequence[ChangedRecords],
+    published: Sequence[tuple[str, TimeWindow]],
 ) -> None:
-    """Records join the sessions of their key that they touch, which may join one another by them."""
-    by_key: dict[str | None, list[tuple[TimeWindow, ChangedRecords | None]]] = defaultdict(list)
-    for touch in touches:
-        by_key[touch.key].append((TimeWindow(touch.first_ms, touch.last_ms + spec.gap_ms), touch))
-    for row_key, window in published:
-        if row_key in by_key:
-            by_key[row_key].append((window, None))
-    for key, pieces in by_key.items():
-        for joined in _joined(pieces):
-            _note_session(found, key, joined)
+    """Add the sessions that new records change.
+
+    A new record joins the sessions of its key that it touches, and may merge them.
+    """
+    pieces_by_key: dict[str | None, list[_Piece]] = defaultdict(list)
+    for change in added:
+        pieces_by_key[change.key].append((TimeWindow(change.first_ms, change.last_ms + spec.gap_ms), change))
+    for key, window in published:
+        if key in pieces_by_key:
+            pieces_by_key[key].append((window, None))
+    for session_key, pieces in pieces_by_key.items():
+        for session in _merge_pieces(pieces):
+            _add_session(stale, session_key, session)
 
 
-def _joined(
-    pieces: Iterable[tuple[TimeWindow, ChangedRecords | None]],
-) -> Iterator[list[tuple[TimeWindow, ChangedRecords | None]]]:
-    """Windows that touch, as one."""
-    together: list[tuple[TimeWindow, ChangedRecords | None]] = []
+def _merge_pieces(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
+    """Group the pieces whose windows touch: each group is one session."""
+    session: list[_Piece] = []
     end_ms = 0
-    for window, touch in sorted(pieces, key=lambda piece: piece[0]):
-        if together and window.start_ms > end_ms:
-            yield together
-            together = []
-        end_ms = max(end_ms, window.end_ms) if together else window.end_ms
-        together.append((window, touch))
-    if together:
-        yield together
+    for window, change in sorted(pieces, key=lambda piece: piece[0]):
+        if session and window.start_ms > end_ms:
+            yield session
+            session = []
+        end_ms = max(end_ms, window.end_ms) if session else window.end_ms
+        session.append((window, change))
+    if session:
+        yield session
 
 
-def _note_session(
-    found: _Found, key: str | None, pieces: Sequence[tuple[TimeWindow, ChangedRecords | None]]
-) -> None:
-    """Stale are the session as it will be, and those published that it takes in."""
-    whole = TimeWindow(pieces[0][0].start_ms, max(window.end_ms for window, _ in pieces))
-    was = {window for window, touch in pieces if touch is None}
-    for touch in (touch for _, touch in pieces if touch):
-        for window in {whole, *was}:
-            found.note(window, touch, key)
+def _add_session(stale: _StaleWindows, key: str | None, pieces: Sequence[_Piece]) -> None:
+    """Add the session that results from the pieces, and the published sessions that it replaces."""
+    session = TimeWindow(pieces[0][0].start_ms, max(window.end_ms for window, _ in pieces))
+    replaced = {window for window, change in pieces if change is None}
+    for change in (piece_change for _, piece_change in pieces if piece_change):
+        for window in {session, *replaced}:
+            stale.add(window, change, key)

@@ -1,8 +1,8 @@
-"""Event-time timers of a keyed process function, slow and obvious: which fire, when, and what they see.
+"""Run a keyed process function with event-time timers, by the plainest algorithm: find the timers that fire.
 
-A timer is known by its key and timestamp. Registering one that is pending changes nothing. It fires at the first
-watermark after its registration that reaches it, so one in the past waits for the next watermark of any value;
-what `on_timer` registers within reach of that watermark fires with it.
+A timer is identified by its key and timestamp. Registering a pending timer again has no effect. A timer fires at
+the first watermark after its registration that reaches it. So a timer in the past fires at the next watermark,
+whatever its value. Timers that `on_timer` registers within reach of the current watermark fire with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from backstream.eventtime.watermarks import Watermarks
 
 @dataclass(frozen=True, slots=True)
 class TimerFiring:
-    """A timer that fired: `by` numbers the watermark, `after` the last record before it."""
+    """A firing of a timer; `by` is the number of the watermark, `after` that of the last record before it."""
 
     key: Hashable
     timestamp_ms: int
@@ -30,44 +30,45 @@ class TimerFiring:
 
 @dataclass(slots=True)
 class KeyTimers:
-    """The pending timers of one key, as a process function may change them."""
+    """The pending timers of one key; a process function may change them."""
 
     pending: set[int] = field(default_factory=set)
 
     def register(self, timestamp_ms: int) -> None:
-        """Set a timer; one that is pending stays as it is."""
+        """Register a timer; a pending one is unchanged."""
         self.pending.add(timestamp_ms)
 
     def delete(self, timestamp_ms: int) -> None:
-        """Take a timer back; one that is not pending is no error."""
+        """Delete a timer if it is pending."""
         self.pending.discard(timestamp_ms)
 
 
 class ProcessFunction(Protocol):
-    """What a user writes: called per record, and per timer that fires.
+    """A user-defined function that is called per record and per firing timer.
 
-    Each key has a function of its own, so whatever it remembers is state of that key.
+    Each key has its own instance, so its attributes are state of that key.
     """
 
     def on_record(self, record: Record, timers: KeyTimers) -> None:
-        """A record of the key arrived."""
+        """Process a record of the key."""
 
     def on_timer(self, key: Hashable, timestamp_ms: int, timers: KeyTimers) -> None:
-        """A timer of the key fired."""
+        """Process a firing timer of the key."""
 
 
 def timer_firings(
-    records: Sequence[Record], heard: Watermarks, new_function: Callable[[], ProcessFunction]
+    records: Sequence[Record], watermarks: Watermarks, new_function: Callable[[], ProcessFunction]
 ) -> list[TimerFiring]:
-    """Play records and watermarks through a process function per key.
+    """Run records and watermarks through one process function per key.
 
     Returns:
-        Firings in order: by watermark, then by timestamp. The order of equal timestamps of several keys is open.
+        Firings in order of watermark, then timestamp. The order of equal timestamps of different keys is
+        undefined.
     """
     functions: dict[Hashable, ProcessFunction] = defaultdict(new_function)
     timers: dict[Hashable, KeyTimers] = defaultdict(KeyTimers)
-    fired: list[TimerFiring] = []
-    events = deque(enumerate(heard.events))
+    firings: list[TimerFiring] = []
+    events = deque(enumerate(watermarks.events))
     for number in range(-1, len(records)):
         if number >= 0:
             record = records[number]
@@ -77,24 +78,24 @@ def timer_firings(
             while due := _next_due(timers, event.watermark_ms):
                 timestamp_ms, key = due
                 timers[key].delete(timestamp_ms)
-                fired.append(TimerFiring(key, timestamp_ms, event.watermark_ms, by, number))
+                firings.append(TimerFiring(key, timestamp_ms, event.watermark_ms, by, number))
                 functions[key].on_timer(key, timestamp_ms, timers[key])
-    return fired
+    return firings
 
 
 def _next_due(timers: dict[Hashable, KeyTimers], watermark_ms: int) -> tuple[int, Hashable] | None:
-    """The earliest pending timer that the watermark reaches."""
+    """Return the earliest pending timer that the watermark reaches."""
     due = [
-        (min(of_key.pending), key)
-        for key, of_key in timers.items()
-        if of_key.pending and min(of_key.pending) <= watermark_ms
+        (min(key_timers.pending), key)
+        for key, key_timers in timers.items()
+        if key_timers.pending and min(key_timers.pending) <= watermark_ms
     ]
-    return min(due, key=lambda each: each[0], default=None)
+    return min(due, key=lambda timer: timer[0], default=None)
 
 
 @dataclass(slots=True)
 class Repeating:
-    """The process function of the recordings: timers at fixed delays, set again a few times per key."""
+    """The process function of the recorded cases: timers at fixed delays, repeated a few times per key."""
 
     delays_ms: Sequence[int]
     period_ms: int = 0
@@ -102,14 +103,14 @@ class Repeating:
     _repeats: int = field(default=0, init=False)
 
     def on_record(self, record: Record, timers: KeyTimers) -> None:
-        """Set a timer at each delay after the event; take back those that the record names."""
+        """Register a timer at each delay after the event, and delete those that the record lists."""
         for delay_ms in self.delays_ms:
             timers.register(wrap_int64(record.event_time_ms + delay_ms))
         for timestamp_ms in record.delete_timers_ms:
             timers.delete(timestamp_ms)
 
     def on_timer(self, key: Hashable, timestamp_ms: int, timers: KeyTimers) -> None:
-        """Set the timer again one period later, as often as allowed."""
+        """Register the timer again one period later, up to the maximum number of repeats."""
         if self.period_ms and self._repeats < self.most_repeats:
             self._repeats += 1
             timers.register(wrap_int64(timestamp_ms + self.period_ms))

@@ -1,4 +1,4 @@
-"""Watermark generators: what one partition claims about the events it has yet to deliver."""
+"""Generate the watermarks of one source partition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backstream.eventtime.records import Record
 
 
 class StrategyKind(StrEnum):
-    """How watermarks follow from events."""
+    """The rule that derives watermarks from events."""
 
     NONE = "none"
     MONOTONOUS = "monotonous"
@@ -27,9 +27,10 @@ class StrategyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStrategy:
-    """A generator and how it is run.
+    """A kind of generator with its parameters.
 
-    `idle_timeout_ms` 0: a silent partition is never idle. `generator` and `options` are those of a custom one.
+    `idle_timeout_ms` 0: a partition without records never becomes idle. `generator` (`package.module:Class`) and
+    `options` belong to a custom generator.
     """
 
     kind: StrategyKind
@@ -48,47 +49,51 @@ class WatermarkStrategy:
 
 
 class WatermarkGenerator(Protocol):
-    """Flink's two hooks. Each returns a watermark to emit, or None; a lower one than before has no effect.
+    """The two methods of Flink's `WatermarkGenerator`.
 
-    One of a user's own may rest on the record's arrival, event time and marker, and on nothing outside itself. If
-    its class says `is_steady = True`, then between two records `on_periodic_emit` keeps saying the same whatever
-    the time, so quiet ticks are skipped; else it is called at every tick.
+    Each returns a watermark to emit, or None. A watermark that does not rise has no effect. A custom generator may
+    use only the arrival, event time and marker of records. Set `is_steady = True` in its class if
+    `on_periodic_emit` returns the same value at each tick between two records; quiet ticks are then skipped.
+    Without it, the method is called at every tick.
     """
 
     def on_event(self, record: Record) -> int | None:
-        """Called after each record was handed on, so a record is never late by its own watermark."""
+        """Process a record, after it was emitted downstream; so a record is never late by its own watermark."""
 
     def on_periodic_emit(self, now_ms: int) -> int | None:
-        """Called at each tick of the clock."""
+        """Process a tick of the clock."""
 
 
 @dataclass(slots=True)
 class BoundedOutOfOrdernessWatermarks:
-    """`max(event time) - delay - 1`: later ones may still come with the greatest time seen minus the delay."""
+    """The watermark `max(event time) - delay - 1`.
+
+    Later events are expected from the maximum event time minus the delay on.
+    """
 
     delay_ms: int
     _max_ms: int = MIN_MS
 
     def __post_init__(self) -> None:
-        self._max_ms = MIN_MS + self.delay_ms + 1  # so that the first watermark does not wrap below -inf
+        self._max_ms = MIN_MS + self.delay_ms + 1  # the first watermark must not wrap below -inf
 
     def on_event(self, record: Record) -> None:
-        """Remember the greatest event time."""
+        """Update the maximum event time."""
         self._max_ms = max(self._max_ms, record.event_time_ms)
 
     def on_periodic_emit(self, now_ms: int) -> int | None:
-        """Emit it, less the delay."""
+        """Return `max(event time) - delay - 1`."""
         return self._max_ms - self.delay_ms - 1
 
 
 @dataclass(slots=True)
 class PunctuatedWatermarks:
-    """The watermark a marker record carries, right after that record; no -1 is taken off."""
+    """The watermark of a marker record, emitted right after that record. It is not reduced by 1."""
 
     delay_ms: int
 
     def on_event(self, record: Record) -> int | None:
-        """Emit what the marker says."""
+        """Return the watermark of the marker, if there is one."""
         if record.marker is None or record.marker is False:
             return None
         if record.marker is True:
@@ -96,26 +101,26 @@ class PunctuatedWatermarks:
         return record.marker
 
     def on_periodic_emit(self, now_ms: int) -> None:
-        """Nothing."""
+        """Return no watermark."""
 
 
 @dataclass(slots=True)
 class TimeLagWatermarks:
-    """The source's clock less the delay, whatever the events say."""
+    """The watermark `clock - delay`, independent of events."""
 
     delay_ms: int
 
     def on_event(self, record: Record) -> None:
-        """Nothing."""
+        """Return no watermark."""
 
     def on_periodic_emit(self, now_ms: int) -> int | None:
-        """Emit the clock, less the delay."""
+        """Return `clock - delay`."""
         return wrap_int64(now_ms - self.delay_ms)
 
 
 @dataclass(slots=True)
 class OnEventWatermarks:
-    """What `Bounded` would emit, right after each record instead of at ticks."""
+    """The watermark of `BoundedOutOfOrdernessWatermarks`, emitted after each record instead of at ticks."""
 
     delay_ms: int
     _max_ms: int = MIN_MS
@@ -124,20 +129,20 @@ class OnEventWatermarks:
         self._max_ms = MIN_MS + self.delay_ms + 1
 
     def on_event(self, record: Record) -> int | None:
-        """Emit the greatest event time, less the delay and one."""
+        """Return `max(event time) - delay - 1`."""
         self._max_ms = max(self._max_ms, record.event_time_ms)
         return self._max_ms - self.delay_ms - 1
 
     def on_periodic_emit(self, now_ms: int) -> None:
-        """Nothing."""
+        """Return no watermark."""
 
 
 @dataclass(slots=True)
 class MicroBatchWatermarks:
-    """What `Bounded` would emit, one batch later: a tick ends a batch, and says what the batches before it held.
+    """The watermark of `BoundedOutOfOrdernessWatermarks`, one batch later.
 
-    Spark Structured Streaming, which this repeats, lets a batch's late events be judged by the watermark that the
-    batch before it began with.
+    A tick ends a batch and emits the watermark of the batches before it. Spark Structured Streaming does the same:
+    it classifies late events of a batch by the watermark with which the batch before it began.
     """
 
     delay_ms: int
@@ -145,11 +150,11 @@ class MicroBatchWatermarks:
     _batch_ms: int = MIN_MS
 
     def on_event(self, record: Record) -> None:
-        """Remember the greatest event time of the batch."""
+        """Update the maximum event time of the batch."""
         self._batch_ms = max(self._batch_ms, record.event_time_ms)
 
     def on_periodic_emit(self, now_ms: int) -> int | None:
-        """Emit the greatest event time of the batches before this one, less the delay and one."""
+        """Return `max(event time) - delay - 1` over the batches before this one."""
         emitted_ms = self._earlier_ms
         self._earlier_ms = max(self._earlier_ms, self._batch_ms)
         return max(emitted_ms - self.delay_ms - 1, MIN_MS)
@@ -157,66 +162,67 @@ class MicroBatchWatermarks:
 
 @dataclass(slots=True)
 class NoWatermarks:
-    """No watermark but the final one."""
+    """No watermark before the final one."""
 
     def on_event(self, record: Record) -> None:
-        """Nothing."""
+        """Return no watermark."""
 
     def on_periodic_emit(self, now_ms: int) -> None:
-        """Nothing."""
+        """Return no watermark."""
 
 
 @dataclass(frozen=True, slots=True)
 class CustomWatermarks:
-    """Makes a user's own generators: `target` is `package.module:Class`, `options` are its keyword arguments.
+    """A factory of custom generators: `target` is `package.module:Class`, `options` are its keyword arguments.
 
-    It names the class and does not hold it, so that it can travel to where the module can be imported.
+    It holds the name of the class instead of the class, so that it can be sent to executors that import the
+    module.
     """
 
     target: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self) -> WatermarkGenerator:
-        """A new generator.
+        """Return a new generator.
 
         Raises:
-            SpecError: when the class cannot be imported, lacks a hook, or does not take the options.
+            SpecError: when the class cannot be imported, lacks a method, or does not take the options.
         """
-        made = self._class()
+        generator_class = self._load_class()
         try:
-            inspect.signature(made).bind(**self.options)
+            inspect.signature(generator_class).bind(**self.options)
         except TypeError as error:
             msg = f"watermark generator {self.target} does not take the options {dict(self.options)}: {error}"
             raise SpecError(msg) from None
         try:
-            generator: WatermarkGenerator = made(**self.options)
+            generator: WatermarkGenerator = generator_class(**self.options)
         except Exception as error:
-            msg = f"watermark generator {self.target} refused the options {dict(self.options)}: {error!r}"
+            msg = f"watermark generator {self.target} rejected the options {dict(self.options)}: {error!r}"
             raise SpecError(msg) from error
         return generator
 
-    def _class(self) -> type:
+    def _load_class(self) -> type:
         module, _, name = self.target.partition(":")
         try:
-            found = getattr(import_module(module), name, None)
+            loaded = getattr(import_module(module), name, None)
         except Exception as error:
             msg = f"watermark generator {self.target} cannot be imported: {error!r}"
             raise SpecError(msg) from error
-        if not isinstance(found, type):
+        if not isinstance(loaded, type):
             msg = f"watermark generator {self.target} cannot be imported: {module} has no class {name!r}"
             raise SpecError(msg)
-        for hook in ("on_event", "on_periodic_emit"):
-            if not callable(getattr(found, hook, None)):
-                msg = f"watermark generator {self.target} must have the method {hook}"
+        for method in ("on_event", "on_periodic_emit"):
+            if not callable(getattr(loaded, method, None)):
+                msg = f"watermark generator {self.target} must have the method {method}"
                 raise SpecError(msg)
-        return found
+        return loaded
 
 
 @dataclass(slots=True)
 class CheckedGenerator:
-    """A user's own generator, of which whatever goes wrong is told with its place in the stream.
+    """A custom generator whose errors are reported with their place in the stream.
 
-    `partitions` are the names of source partitions, where records only hold their number.
+    `partitions` are the names of source partitions, since records only hold their numbers.
     """
 
     generator: WatermarkGenerator
@@ -224,56 +230,59 @@ class CheckedGenerator:
 
     @property
     def is_steady(self) -> bool:
-        """Whether quiet ticks may be skipped."""
+        """Return whether quiet ticks may be skipped."""
         return bool(getattr(self.generator, "is_steady", False))
 
     def on_event(self, record: Record) -> int | None:
-        """What the user's hook says.
+        """Return the result of the custom method.
 
         Raises:
-            SpecError: when it raises, or what it returns is no watermark.
+            SpecError: when the method raises, or does not return a watermark or None.
         """
-        return self._called("on_event", record)
+        return self._call("on_event", record)
 
     def on_periodic_emit(self, now_ms: int) -> int | None:
-        """What the user's hook says.
+        """Return the result of the custom method.
 
         Raises:
-            SpecError: when it raises, or what it returns is no watermark.
+            SpecError: when the method raises, or does not return a watermark or None.
         """
-        return self._called("on_periodic_emit", now_ms)
+        return self._call("on_periodic_emit", now_ms)
 
-    def _called(self, hook: str, about: Record | int) -> int | None:
+    def _call(self, method: str, argument: Record | int) -> int | None:
         try:
-            said = getattr(self.generator, hook)(about)
+            watermark_ms = getattr(self.generator, method)(argument)
         except Exception as error:
-            msg = f"{self._name()} failed in {hook} {self._place(about)}: {error!r}"
+            msg = f"{self._name()} failed in {method} {self._place(argument)}: {error!r}"
             raise SpecError(msg) from error
-        if said is None or (type(said) is int and MIN_MS <= said <= MAX_MS):
-            return said
-        msg = f"{self._name()} must return a 64-bit int or None from {hook}, got {said!r} {self._place(about)}"
+        if watermark_ms is None or (type(watermark_ms) is int and MIN_MS <= watermark_ms <= MAX_MS):
+            return watermark_ms
+        msg = (
+            f"{self._name()} must return a 64-bit int or None from {method},"
+            f" got {watermark_ms!r} {self._place(argument)}"
+        )
         raise SpecError(msg)
 
     def _name(self) -> str:
         return f"watermark generator {type(self.generator).__module__}:{type(self.generator).__qualname__}"
 
-    def _place(self, about: Record | int) -> str:
-        if isinstance(about, int):
-            return f"at the tick of {instant_text(about)}"
-        number = about.source_partition
+    def _place(self, argument: Record | int) -> str:
+        if isinstance(argument, int):
+            return f"at the tick of {instant_text(argument)}"
+        number = argument.source_partition
         partition = self.partitions[number] if self.partitions else number
-        return f"at the record of partition {partition}, arrival {instant_text(about.arrival_time_ms)}"
+        return f"at the record of partition {partition}, arrival {instant_text(argument.arrival_time_ms)}"
 
 
 def generator_factory(strategy: WatermarkStrategy) -> Callable[[], WatermarkGenerator]:
-    """What makes a new generator for each partition.
+    """Return a factory that creates a generator for each partition.
 
     Raises:
-        SpecError: when a user's own cannot be made.
+        SpecError: when a custom generator cannot be created.
     """
     if strategy.kind is StrategyKind.CUSTOM:
         custom = CustomWatermarks(strategy.generator, strategy.options)
-        custom()  # so that what is wrong with it is told before anything runs
+        custom()  # fail before anything runs
         return custom
     kinds: dict[StrategyKind, Callable[[], WatermarkGenerator]] = {
         StrategyKind.NONE: NoWatermarks,

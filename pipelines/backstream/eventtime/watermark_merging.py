@@ -1,7 +1,7 @@
-"""Merging the watermarks of partitions: in one source that reads them all, or at a gate behind several.
+"""Merge the watermarks of partitions: in one source that reads them all, or at the gate behind several sources.
 
-The rules are those of Flink 2.3.0: `WatermarkOutputMultiplexer` and `ProgressiveTimestampsAndWatermarks` for
-the source, `StatusWatermarkValve` for the gate.
+The rules are those of Flink 2.3.0: `WatermarkOutputMultiplexer` and `ProgressiveTimestampsAndWatermarks` for the
+source, `StatusWatermarkValve` for the gate.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from backstream.eventtime.records import Record
 from backstream.eventtime.watermark_generators import WatermarkGenerator, WatermarkStrategy
 
 NewGenerator = Callable[[int | None], WatermarkGenerator]
-"""Makes the generator of a partition; None: the one that no partition has for its own."""
+"""Factory of a generator for a partition; None: for the output that no partition uses."""
 
 
 class WatermarkOutput(Protocol):
-    """What receives watermarks and idleness."""
+    """A receiver of watermarks and idleness."""
 
     def emit(self, watermark_ms: int) -> None:
-        """A watermark; one that does not rise has no effect."""
+        """Receive a watermark; one that does not rise has no effect."""
 
     def mark_idle(self) -> None:
-        """No watermark is to be expected for now."""
+        """Receive idleness: no watermark is expected for now."""
 
 
 @dataclass(slots=True)
 class _Idleness:
-    """Flink's stop watch: started by the tick after the last one that saw a record."""
+    """A copy of Flink's idleness timer, which starts at the tick after the last tick with a record."""
 
     strategy: WatermarkStrategy
     last_data_tick: int = 0
@@ -38,6 +38,14 @@ class _Idleness:
     def is_over(self, tick: int) -> bool:
         timeout_ms = self.strategy.idle_timeout_ms
         return timeout_ms > 0 and (tick - self.last_data_tick - 1) * self.strategy.interval_ms > timeout_ms
+
+    @property
+    def onset_tick(self) -> int | None:
+        """The first tick at which the timeout is over if no record arrives; None: it is never over."""
+        timeout_ms, interval_ms = self.strategy.idle_timeout_ms, self.strategy.interval_ms
+        if not timeout_ms or not interval_ms:
+            return None
+        return self.last_data_tick + timeout_ms // interval_ms + 2
 
 
 @dataclass(slots=True)
@@ -48,7 +56,7 @@ class _Split:
     is_idle: bool = False
 
     def accept(self, watermark_ms: int | None) -> bool:
-        """Take a watermark, which ends idleness even when it is a lower one. Whether it rises."""
+        """Update the watermark, end idleness even if it is lower, and return whether the watermark rises."""
         if watermark_ms is None:
             return False
         rises = watermark_ms > self.watermark_ms
@@ -61,8 +69,9 @@ class _Split:
 class SplitWatermarkMultiplexer:
     """One source that reads several partitions, each with its own generator from the start.
 
-    The source has one more generator, for an output that no record uses. It matters twice: what needs no record to
-    emit, such as a time lag, emits there too; and the source counts as idle only when that output is idle as well.
+    The source has one more generator, for the main output, which no record uses. It has two effects. A generator
+    that emits without records, such as a time lag, also emits there. And the source is idle only when the main
+    output is idle as well.
     """
 
     strategy: WatermarkStrategy
@@ -81,14 +90,14 @@ class SplitWatermarkMultiplexer:
         self._main = self.new_generator(None)
 
     def on_record(self, record: Record, seen_by_tick: int) -> None:
-        """A record was handed on."""
+        """Process a record that was emitted downstream."""
         split = self._splits[record.source_partition]
         split.idleness.last_data_tick = seen_by_tick
         if split.accept(split.generator.on_event(record)):
             self._merge()
 
     def on_tick(self, tick: int, now_ms: int) -> None:
-        """The clock ticks: every partition first, then one merge, then the unused output."""
+        """Process a tick: every partition first, then one merge, then the main output."""
         for split in self._splits.values():
             if split.idleness.is_over(tick):
                 split.is_idle = True
@@ -98,21 +107,20 @@ class SplitWatermarkMultiplexer:
         self._tick_main(tick, now_ms)
 
     def release(self, partition: int) -> None:
-        """The partition has ended: it takes part no longer."""
+        """Remove a finished partition from the merge."""
         self._splits.pop(partition, None)
 
     def idle_onset_ticks(self) -> set[int]:
-        """Ticks at which some partition, or the unused output, becomes idle if nothing arrives."""
-        if not self.strategy.idle_timeout_ms or not self.strategy.interval_ms:
-            return set()
-        wait = self.strategy.idle_timeout_ms // self.strategy.interval_ms + 2
-        return {wait} | {split.idleness.last_data_tick + wait for split in self._splits.values()}
+        """Return the ticks at which a partition, or the main output, becomes idle if no record arrives."""
+        main = _Idleness(self.strategy)
+        timers = [main, *(split.idleness for split in self._splits.values())]
+        return {tick for timer in timers if (tick := timer.onset_tick) is not None}
 
     def _merge(self) -> None:
         if not self._splits:
             return
         active = [split.watermark_ms for split in self._splits.values() if not split.is_idle]
-        # All idle: the maximum (FLINK-38454), so that what was waiting for the slowest goes on.
+        # If all are idle, the maximum counts (FLINK-38454), so that the slowest does not hold the stream back.
         candidate_ms = min(active) if active else max(split.watermark_ms for split in self._splits.values())
         if candidate_ms > self._merged_ms:
             self._merged_ms = candidate_ms
@@ -150,13 +158,13 @@ class OperatorWatermarks:
         self._split = _Split(self.new_generator(None), _Idleness(self.strategy))
 
     def on_record(self, record: Record, seen_by_tick: int) -> None:
-        """A record was handed on."""
+        """Process a record that was emitted downstream."""
         self._split.idleness.last_data_tick = seen_by_tick
         if self._split.accept(self._split.generator.on_event(record)):
             self.downstream.emit(self._split.watermark_ms)
 
     def on_tick(self, tick: int, now_ms: int) -> None:
-        """The clock ticks."""
+        """Process a tick."""
         if self._split.idleness.is_over(tick):
             self._split.is_idle = True
             self.downstream.mark_idle()
@@ -164,19 +172,17 @@ class OperatorWatermarks:
             self.downstream.emit(self._split.watermark_ms)
 
     def release(self, partition: int) -> None:
-        """A partition's end means nothing here."""
+        """Do nothing: the generator does not distinguish partitions."""
 
     def idle_onset_ticks(self) -> set[int]:
-        """Ticks at which the generator becomes idle if nothing arrives."""
-        if not self.strategy.idle_timeout_ms or not self.strategy.interval_ms:
-            return set()
-        wait = self.strategy.idle_timeout_ms // self.strategy.interval_ms + 2
-        return {self._split.idleness.last_data_tick + wait}
+        """Return the ticks at which the generator becomes idle if no record arrives."""
+        onset_tick = self._split.idleness.onset_tick
+        return set() if onset_tick is None else {onset_tick}
 
 
 @dataclass(slots=True)
 class _Channel:
-    """One input of the gate. It takes part in the minimum while it is aligned."""
+    """An input of the gate; only aligned channels take part in the minimum."""
 
     gate: StatusWatermarkValve
     watermark_ms: int = MIN_MS
@@ -196,7 +202,8 @@ class _Channel:
 class StatusWatermarkValve:
     """The input gate behind several sources.
 
-    A channel that resumes behind the gate's watermark is left out until it has caught up, so the others go on.
+    A channel that resumes behind the gate's watermark does not take part until it has caught up. So it does not
+    hold the other channels back.
     """
 
     downstream: WatermarkOutput
@@ -204,13 +211,13 @@ class StatusWatermarkValve:
     _merged_ms: int = MIN_MS
 
     def new_channel(self) -> WatermarkOutput:
-        """One more input."""
+        """Add and return an input."""
         channel = _Channel(self)
         self.channels.append(channel)
         return channel
 
     def on_rise(self, channel: _Channel, watermark_ms: int) -> None:
-        """A channel's watermark rises; only this ends its idleness."""
+        """Raise the watermark of a channel; nothing else ends its idleness."""
         if channel.is_idle:
             channel.is_idle = False
             channel.is_aligned = channel.watermark_ms >= self._merged_ms
@@ -219,12 +226,16 @@ class StatusWatermarkValve:
         self._emit_minimum()
 
     def on_idle(self, channel: _Channel) -> None:
-        """A channel goes idle: a new minimum, or with the last one the maximum, if it was the slowest."""
+        """Mark a channel as idle.
+
+        If it was the slowest, the gate emits the new minimum. If all channels are idle now, it emits their maximum
+        instead.
+        """
         channel.is_idle, channel.is_aligned = True, False
         was_slowest = channel.watermark_ms == self._merged_ms
-        if all(each.is_idle for each in self.channels):
+        if all(other.is_idle for other in self.channels):
             if was_slowest:
-                self._emit(max(each.watermark_ms for each in self.channels))
+                self._emit(max(other.watermark_ms for other in self.channels))
             self.downstream.mark_idle()
         elif was_slowest:
             self._emit_minimum()

@@ -1,8 +1,8 @@
-"""The window operator, slow and obvious: which records each window fires with, and which are dropped.
+"""Run records through the window operator by the plainest algorithm: panes that fire, and the fate of records.
 
-Flink's `WindowOperator` with the default event-time trigger: a window fires when the watermark reaches its
-last millisecond, again with each late record while it is kept, and is gone once the watermark reaches that
-millisecond plus the allowed lateness. Panes accumulate.
+The rules are those of Flink's `WindowOperator` with the default event-time trigger. A window fires when the
+watermark reaches its last millisecond, and again with each late record until its state is removed. The state is
+removed when the watermark reaches that millisecond plus the allowed lateness. Panes accumulate.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from backstream.eventtime.windows import Session, TimeWindow, WindowSpec
 
 
 class PaneTiming(StrEnum):
-    """Why a window fired."""
+    """The reason for a firing: the watermark, or a late record."""
 
     ON_TIME = "on_time"
     LATE = "late"
@@ -27,7 +27,11 @@ class PaneTiming(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pane:
-    """One firing. `records` are numbers of records, ascending; `by` numbers the watermark or the late record."""
+    """One firing of a window.
+
+    `records` are numbers of records, ascending. `by` is the number of the watermark or of the late record that
+    caused it, `after` that of the last record before it.
+    """
 
     key: Hashable
     window: TimeWindow
@@ -40,140 +44,142 @@ class Pane:
 
 @dataclass(slots=True)
 class WindowResults:
-    """All firings in order, the fate of each record, and the numbers of those in the side output."""
+    """All panes in order, the fate of each record, and the numbers of records in the side output."""
 
     panes: list[Pane] = field(default_factory=list)
     fates: list[Fate] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     expired: list[tuple[int, TimeWindow]] = field(default_factory=list)
-    """Records and the windows they missed though a later one took them."""
+    """Records with each window that no longer accepted them although a later window did."""
 
 
 @dataclass(slots=True)
-class _Open:
-    """A window that is kept: its records, and whether it still waits for its firing."""
+class _WindowState:
+    """The records of a window, and whether its on-time firing is still to come."""
 
     records: list[int]
-    is_waiting: bool
+    is_pending: bool
 
 
 @dataclass(slots=True)
-class _Operator:
-    window: WindowSpec
+class _WindowOperator:
+    spec: WindowSpec
     allowed_lateness_ms: int
     watermark_ms: int = MIN_MS
-    open: dict[Hashable, dict[TimeWindow, _Open]] = field(default_factory=dict)
-    result: WindowResults = field(default_factory=WindowResults)
+    state: dict[Hashable, dict[TimeWindow, _WindowState]] = field(default_factory=dict)
+    results: WindowResults = field(default_factory=WindowResults)
 
     def cleanup_ms(self, window: TimeWindow) -> int:
-        """When the window is gone: its last millisecond plus lateness, +inf when that overflows."""
+        """Return the time at which state is removed: last millisecond plus lateness, +inf on overflow."""
         cleanup = wrap_int64(window.max_timestamp_ms + self.allowed_lateness_ms)
         return cleanup if cleanup >= window.max_timestamp_ms else MAX_MS
 
     def on_watermark(self, watermark_ms: int, by: int, after: int) -> None:
-        """Fire what waits, by window end; then forget what is gone."""
+        """Fire pending windows in the order of their ends, then remove expired state."""
         self.watermark_ms = watermark_ms
         due = [
             (window.max_timestamp_ms, key, window)
-            for key, windows in self.open.items()
-            for window, kept in windows.items()
-            if kept.is_waiting and window.max_timestamp_ms <= watermark_ms
+            for key, windows in self.state.items()
+            for window, state in windows.items()
+            if state.is_pending and window.max_timestamp_ms <= watermark_ms
         ]
-        for _, key, window in sorted(due, key=lambda each: each[0]):
-            kept = self.open[key][window]
-            kept.is_waiting = False
+        for _, key, window in sorted(due, key=lambda firing: firing[0]):
+            self.state[key][window].is_pending = False
             self._fire(key, window, PaneTiming.ON_TIME, by, after)
-        for windows in self.open.values():
-            for window in [each for each in windows if self.cleanup_ms(each) <= watermark_ms]:
+        for windows in self.state.values():
+            for window in [window for window in windows if self.cleanup_ms(window) <= watermark_ms]:
                 del windows[window]
 
     def on_record(self, number: int, record: Record) -> None:
-        """Add the record to each of its windows that is still kept; late ones fire at once."""
-        windows = self.window.assign(record.event_time_ms)
-        took = [window for window in windows if self._take(number, record.key, window)]
-        self.result.fates.append(self._fate(number, record, windows, took))
-        if took:
-            self.result.expired += [(number, window) for window in windows if window not in took]
+        """Add the record to each of its windows that still has state; late windows fire at once."""
+        windows = self.spec.assign(record.event_time_ms)
+        accepting = [window for window in windows if self._add(number, record.key, window)]
+        self.results.fates.append(self._fate(number, record, windows, accepting))
+        if accepting:
+            self.results.expired += [(number, window) for window in windows if window not in accepting]
 
-    def _take(self, number: int, key: Hashable, window: TimeWindow) -> bool:
-        windows = self.open.setdefault(key, {})
-        if isinstance(self.window, Session):
-            window = self._merged(key, window)
+    def _add(self, number: int, key: Hashable, window: TimeWindow) -> bool:
+        """Add a record to a window and return whether the window accepts it."""
+        windows = self.state.setdefault(key, {})
+        if isinstance(self.spec, Session):
+            window = self._merge_session(key, window)
         if self.cleanup_ms(window) <= self.watermark_ms:
             windows.pop(window, None)
             return False
-        kept = windows.setdefault(window, _Open([], is_waiting=False))
-        kept.records.append(number)
+        state = windows.setdefault(window, _WindowState([], is_pending=False))
+        state.records.append(number)
         if window.max_timestamp_ms > self.watermark_ms:
-            kept.is_waiting = True
+            state.is_pending = True
         else:
             self._fire(key, window, PaneTiming.LATE, number, number)
         return True
 
-    def _merged(self, key: Hashable, window: TimeWindow) -> TimeWindow:
-        """The session that the record's own one becomes with all it touches."""
-        windows = self.open[key]
-        touched = [each for each in windows if each.start_ms <= window.end_ms and each.end_ms >= window.start_ms]
-        union = TimeWindow(
-            min(each.start_ms for each in [window, *touched]), max(each.end_ms for each in [window, *touched])
+    def _merge_session(self, key: Hashable, window: TimeWindow) -> TimeWindow:
+        """Merge the record's own session with all that it touches, and return the result."""
+        windows = self.state[key]
+        touched = [
+            other for other in windows if other.start_ms <= window.end_ms and other.end_ms >= window.start_ms
+        ]
+        merged = TimeWindow(
+            min(other.start_ms for other in [window, *touched]), max(other.end_ms for other in [window, *touched])
         )
-        if not touched or touched == [union]:
-            return union
+        if not touched or touched == [merged]:
+            return merged
         # Flink adds without saturation here, so that a lateness near the limit fails the job.
-        if wrap_int64(union.max_timestamp_ms + self.allowed_lateness_ms) <= self.watermark_ms:
+        if wrap_int64(merged.max_timestamp_ms + self.allowed_lateness_ms) <= self.watermark_ms:
             msg = (
                 "session cannot merge to end before the watermark: lateness overflows\n"
-                f"  session {union.start_ms} to {union.end_ms} ms\n"
+                f"  session {merged.start_ms} to {merged.end_ms} ms\n"
                 f"  watermark {self.watermark_ms} ms, allowed lateness {self.allowed_lateness_ms} ms"
             )
             raise PlanError(msg)
-        records = sorted(number for each in touched for number in windows.pop(each).records)
-        windows[union] = _Open(records, is_waiting=union.max_timestamp_ms > self.watermark_ms)
-        return union
+        records = sorted(number for other in touched for number in windows.pop(other).records)
+        windows[merged] = _WindowState(records, is_pending=merged.max_timestamp_ms > self.watermark_ms)
+        return merged
 
     def _fate(
-        self, number: int, record: Record, windows: Sequence[TimeWindow], took: Sequence[TimeWindow]
+        self, number: int, record: Record, windows: Sequence[TimeWindow], accepting: Sequence[TimeWindow]
     ) -> Fate:
         latest = max(windows, key=lambda window: window.end_ms, default=None)
-        if latest in took:
+        if latest in accepting:
             is_late = any(pane.by == number for pane in self._late_panes_of(number, latest))
             return Fate.LATE if is_late else Fate.ON_TIME
-        if took:
+        if accepting:
             return Fate.LATE
         if wrap_int64(record.event_time_ms + self.allowed_lateness_ms) <= self.watermark_ms:
-            self.result.dropped.append(number)
+            self.results.dropped.append(number)
             return Fate.DROPPED
         return Fate.UNASSIGNED
 
     def _late_panes_of(self, number: int, window: TimeWindow | None) -> list[Pane]:
-        """Late panes that this record has just caused, for its latest window."""
-        found = []
-        for pane in reversed(self.result.panes):
+        """Return the late panes of this window that the current record caused."""
+        panes = []
+        for pane in reversed(self.results.panes):
             if pane.timing is not PaneTiming.LATE or pane.by != number:
                 break
-            if isinstance(self.window, Session) or pane.window == window:
-                found.append(pane)
-        return found
+            if isinstance(self.spec, Session) or pane.window == window:
+                panes.append(pane)
+        return panes
 
     def _fire(self, key: Hashable, window: TimeWindow, timing: PaneTiming, by: int, after: int) -> None:
-        records = tuple(sorted(self.open[key][window].records))
-        self.result.panes.append(Pane(key, window, records, self.watermark_ms, timing, by, after))
+        records = tuple(sorted(self.state[key][window].records))
+        self.results.panes.append(Pane(key, window, records, self.watermark_ms, timing, by, after))
 
 
 def fire_windows(
-    records: Sequence[Record], heard: Watermarks, window: WindowSpec, allowed_lateness_ms: int
+    records: Sequence[Record], watermarks: Watermarks, window: WindowSpec, allowed_lateness_ms: int
 ) -> WindowResults:
-    """Play records and watermarks, in the order they came, through the window operator.
+    """Run records and watermarks through the window operator, in the order of their arrival.
 
     Raises:
-        SpecError: on a negative lateness, or an event time that means `no timestamp`.
+        SpecError: when the lateness is negative, or an event time means `no timestamp`.
         PlanError: when the lateness overflows in a merge of sessions, as it does in Flink.
     """
     if allowed_lateness_ms < 0:
         msg = f"allowed lateness must not be negative, got {allowed_lateness_ms} ms"
         raise SpecError(msg)
-    operator = _Operator(window, allowed_lateness_ms)
-    events = list(enumerate(heard.events))
+    operator = _WindowOperator(window, allowed_lateness_ms)
+    events = list(enumerate(watermarks.events))
     position = 0
     for number in range(-1, len(records)):
         if number >= 0:
@@ -182,4 +188,4 @@ def fire_windows(
             by, event = events[position]
             operator.on_watermark(event.watermark_ms, by, event.after)
             position += 1
-    return operator.result
+    return operator.results

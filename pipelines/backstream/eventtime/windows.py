@@ -1,4 +1,4 @@
-"""Windows and their assignment, by Flink's formulas."""
+"""Assign events to windows, by Flink's formulas."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from backstream.eventtime.instants import MIN_MS, wrap_int64
 
 
 class TimeWindow(NamedTuple):
-    """`[start_ms, end_ms)` in event time."""
+    """The interval `[start_ms, end_ms)` in event time."""
 
     start_ms: int
     end_ms: int
 
     @property
     def max_timestamp_ms(self) -> int:
-        """The last millisecond that belongs to the window: it fires when the watermark reaches it."""
+        """The last millisecond of the window: the window fires when the watermark reaches it."""
         return wrap_int64(self.end_ms - 1)
 
 
 def window_start_ms(event_time_ms: int, offset_ms: int, size_ms: int) -> int:
-    """`t - floorMod(t - offset, size)` in Java arithmetic (`TimeWindow.getWindowStartWithOffset`)."""
+    """Return `t - floorMod(t - offset, size)` in Java arithmetic (`TimeWindow.getWindowStartWithOffset`)."""
     return wrap_int64(event_time_ms - wrap_int64(event_time_ms - offset_ms) % size_ms)
 
 
@@ -46,7 +46,7 @@ def _require_timestamp(event_time_ms: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tumbling:
-    """Windows of one size, end to end."""
+    """Windows of one size without gaps or overlaps."""
 
     size_ms: int
     offset_ms: int = 0
@@ -56,7 +56,7 @@ class Tumbling:
         _require_offset(self.offset_ms, self.size_ms, "size")
 
     def assign(self, event_time_ms: int) -> list[TimeWindow]:
-        """The one window that holds the event time."""
+        """Return the one window that contains the event time."""
         _require_timestamp(event_time_ms)
         start_ms = window_start_ms(event_time_ms, self.offset_ms, self.size_ms)
         return [TimeWindow(start_ms, wrap_int64(start_ms + self.size_ms))]
@@ -64,7 +64,7 @@ class Tumbling:
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Windows of one size, a new one every slide; with slide > size some instants lie in none."""
+    """Windows of one size that start every `slide_ms`; if slide > size, some instants are in no window."""
 
     size_ms: int
     slide_ms: int
@@ -76,19 +76,19 @@ class Sliding:
         _require_offset(self.offset_ms, self.slide_ms, "slide")
 
     def assign(self, event_time_ms: int) -> list[TimeWindow]:
-        """Every window that holds the event time, latest first (the order in which Flink visits them)."""
+        """Return all windows that contain the event time, latest first: the order in which Flink visits them."""
         _require_timestamp(event_time_ms)
         last_ms = window_start_ms(event_time_ms, self.offset_ms, self.slide_ms)
         if last_ms <= wrap_int64(event_time_ms - self.size_ms):
             return []
-        into_ms = wrap_int64(event_time_ms - last_ms)
-        starts_ms = (last_ms - back_ms for back_ms in range(0, self.size_ms - into_ms, self.slide_ms))
+        elapsed_ms = wrap_int64(event_time_ms - last_ms)
+        starts_ms = (last_ms - distance_ms for distance_ms in range(0, self.size_ms - elapsed_ms, self.slide_ms))
         return [TimeWindow(wrap_int64(start_ms), wrap_int64(start_ms + self.size_ms)) for start_ms in starts_ms]
 
 
 @dataclass(frozen=True, slots=True)
 class Cumulate:
-    """Windows that share a start and grow by `step_ms` until they reach `size_ms`."""
+    """Windows with a common start that grow by `step_ms` up to `size_ms`."""
 
     size_ms: int
     step_ms: int
@@ -102,7 +102,7 @@ class Cumulate:
             raise SpecError(msg)
 
     def assign(self, event_time_ms: int) -> list[TimeWindow]:
-        """Every window that holds the event time, shortest first."""
+        """Return all windows that contain the event time, shortest first."""
         _require_timestamp(event_time_ms)
         start_ms = window_start_ms(event_time_ms, self.offset_ms, self.size_ms)
         first = wrap_int64(event_time_ms - start_ms) // self.step_ms + 1
@@ -112,7 +112,7 @@ class Cumulate:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Windows that end after a gap without events; per key, they merge when they touch."""
+    """Windows that end after a gap without events; windows of one key merge when they touch."""
 
     gap_ms: int
 
@@ -120,7 +120,7 @@ class Session:
         _require_positive(self.gap_ms, "gap")
 
     def assign(self, event_time_ms: int) -> list[TimeWindow]:
-        """The record's own session, before merging."""
+        """Return the session of the record alone, before merging."""
         return [TimeWindow(event_time_ms, wrap_int64(event_time_ms + self.gap_ms))]
 
 

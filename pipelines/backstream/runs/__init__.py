@@ -1,1 +1,1 @@
-"""What a run is, and the files that it leaves: plan, manifests, results, progress, state."""
+"""Define a run and the files that it writes: plan, manifests, results, progress, state."""

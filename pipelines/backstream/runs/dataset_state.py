@@ -1,7 +1,7 @@
-"""What is known of a dataset besides its runs: which days can still gain events, and which are stale by now.
+"""Store the state of a dataset between its runs: unsealed days, stale days, and the totals of days.
 
-Finding this out reads the source's footers and the published windows, which is too much for a web page. So a run
-leaves it as a file when it ends, and pages say how old it is.
+This state depends on the source's footers and the published windows, and reading them takes too long for a web
+page. Each run therefore writes it to a file when it ends, and the pages show the age of the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from backstream.runs.home import load_json, write_json
 
 @dataclass(frozen=True, slots=True)
 class DayIssue:
-    """What is to be said of one UTC day: `kind` is a seal or `stale`; `windows` 0 where none can be named."""
+    """An issue of one UTC day: `kind` is a seal or `stale`; `windows` is 0 if none can be named."""
 
     day_ms: int
     kind: str
@@ -27,9 +27,10 @@ class DayIssue:
 
 @dataclass(frozen=True, slots=True)
 class DatasetState:
-    """One look at a dataset. The days are those of its events, `[first_day_ms, end_day_ms)`; None: no event.
+    """The state of a dataset at one time.
 
-    `unsealed` is None where nobody asks for seals; `problems` say what could not be found out, and why.
+    The days with events are `[first_day_ms, end_day_ms)`, None without events. `unsealed` is None if the
+    definition does not use seals. `problems` list what could not be determined, with the reason.
     """
 
     dataset: str
@@ -42,17 +43,17 @@ class DatasetState:
 
     @property
     def span(self) -> Interval | None:
-        """The days of its events; None: no event."""
+        """The days with events; None without events."""
         if self.first_day_ms is None or self.end_day_ms is None:
             return None
         return Interval(self.first_day_ms, self.end_day_ms)
 
     @property
     def sealed_until_ms(self) -> int | None:
-        """Every day of events before this one is sealed; None where nobody asks, or no day is."""
+        """The day before which all days with events are sealed; None without seals, or without a sealed day."""
         if self.unsealed is None or self.first_day_ms is None:
             return None
-        until_ms = min((note.day_ms for note in self.unsealed), default=self.end_day_ms)
+        until_ms = min((issue.day_ms for issue in self.unsealed), default=self.end_day_ms)
         return None if until_ms == self.first_day_ms else until_ms
 
     def write(self, path: Path) -> None:
@@ -61,23 +62,23 @@ class DatasetState:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The observation in a file.
+        """Read the state from a file.
 
         Raises:
-            LedgerError: when there is no such file, or it holds none.
+            LedgerError: when there is no such file, or it contains no state.
         """
         content = load_json(path, "observation")
         unsealed = content["unsealed"]
-        notes = {"unsealed": None if unsealed is None else _notes(unsealed), "stale": _notes(content["stale"])}
-        return cls(**content | notes | {"problems": tuple(content["problems"])})
+        issues = {"unsealed": None if unsealed is None else _issues(unsealed), "stale": _issues(content["stale"])}
+        return cls(**content | issues | {"problems": tuple(content["problems"])})
 
 
 @dataclass(frozen=True, slots=True)
 class DayTotals:
-    """What a run counted in the windows of one UTC day.
+    """The counts of a run in the windows of one UTC day.
 
-    `flagged`: how many of its windows are why a verdict is less than pass: missing, unaccounted for, or too late
-    on a day that as a whole is above the soft limit.
+    `problem_windows` counts the windows that lower the verdict: missing, unaccounted for, or too late on a day
+    that as a whole exceeds the soft limit.
     """
 
     day_ms: int
@@ -93,11 +94,11 @@ class DayTotals:
 def write_day_totals(path: Path, figures: Sequence[DayTotals]) -> None:
     """Write as JSON by atomic rename."""
     names = list(DayTotals.__dataclass_fields__)
-    write_json(path, {"columns": names, "days": [[getattr(each, name) for name in names] for each in figures]})
+    write_json(path, {"columns": names, "days": [[getattr(totals, name) for name in names] for totals in figures]})
 
 
 def load_day_totals(path: Path) -> list[DayTotals]:
-    """The figures in a file.
+    """Read day totals from a file.
 
     Raises:
         LedgerError: when there is no such file.
@@ -106,5 +107,5 @@ def load_day_totals(path: Path) -> list[DayTotals]:
     return [DayTotals(**dict(zip(content["columns"], values, strict=True))) for values in content["days"]]
 
 
-def _notes(content: Iterable[dict[str, Any]]) -> tuple[DayIssue, ...]:
-    return tuple(DayIssue(**each) for each in content)
+def _issues(content: Iterable[dict[str, Any]]) -> tuple[DayIssue, ...]:
+    return tuple(DayIssue(**fields) for fields in content)

@@ -1,7 +1,7 @@
-"""Summaries of what never changes, such as data files, manifests and plans: each is read once.
+"""Cache summaries of immutable files, such as data files, manifests and plans, so that each file is read once.
 
-A summary can always be made again. It names what it was made from, so that it is never taken for another state;
-one that is missing or damaged costs one more reading.
+A summary can always be rebuilt. It contains a digest of its content and a format version. If it is missing or
+damaged, the files are read again.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from backstream.runs.home import write_text
 
 log = logging.getLogger(__name__)
 _FORMAT = "summary 1 "
-"""Rises when summaries hold something else, or mean something else by it."""
+"""Format version; increase it when the content or meaning of summaries changes."""
 
 
 def load_summary(path: Path, what: str) -> dict[str, Any] | None:
-    """Return what a summary holds; None where there is none, or a damaged one, which is said in the log."""
+    """Return the content of a summary; None, with a log line, if it is missing or damaged."""
     try:
         head, _, text = path.read_text(encoding="utf-8").partition("\n")
     except FileNotFoundError:
-        log.info("there is no summary of %s yet: it is read once (%s)", what, path)
+        log.info("there is no summary of %s yet: reading it once (%s)", what, path)
         return None
     except (OSError, UnicodeDecodeError) as error:
-        log.warning("the summary of %s cannot be read: %s is read again (%s, %s)", what, what, error, path)
+        log.warning("the summary of %s cannot be read: reading %s again (%s, %s)", what, what, error, path)
         return None
-    if not head.startswith(_FORMAT):  # another version may mean something else by it
-        log.info("the summary of %s is of another version: it is read once (%s)", what, path)
+    if not head.startswith(_FORMAT):  # another version may give its fields another meaning
+        log.info("the summary of %s has another version: reading it once (%s)", what, path)
         return None
     if head != _head(text):
-        log.warning("the summary of %s is damaged: %s is read again (%s)", what, what, path)
+        log.warning("the summary of %s is damaged: reading %s again (%s)", what, what, path)
         return None
     content: dict[str, Any] = json.loads(text)
     return content
 
 
 def write_summary(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a summary by atomic rename; where it cannot be written, the next one who asks reads again."""
+    """Write a summary by atomic rename; if that fails, log it: the files are read again next time."""
     text = json.dumps(content, separators=(",", ":"))
     try:
         write_text(path, f"{_head(text)}\n{text}")
     except StorageError as error:
-        log.warning("a summary is not kept: %s", error)
+        log.warning("cannot keep a summary: %s", error)
 
 
 def _head(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Where things lie: one home folder holds the data, the lake, and a folder per run."""
+"""Locate all files of an installation: a home folder with the data, the lake, and a folder per run."""
 
 from __future__ import annotations
 
@@ -19,70 +19,70 @@ DEFINITIONS_VARIABLE = "BACKSTREAM_DEFINITIONS"
 CATALOG_VARIABLE = "BACKSTREAM_CATALOG_URI"
 WAREHOUSE_VARIABLE = "BACKSTREAM_WAREHOUSE"
 TASK_VARIABLE = "BACKSTREAM_PARENT_TASK"
-"""Set for a Spark job: the task that waits for it, as `host/process`."""
+"""Variable of a Spark job: the task that waits for it, as `host/process`."""
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The folder that holds all state of one installation."""
+    """The folder with all state of one installation."""
 
     path: Path
 
     @classmethod
     def from_environment(cls) -> Home:
-        """`$BACKSTREAM_HOME`, else `.backstream` in the working directory."""
+        """Return the home at `$BACKSTREAM_HOME`; by default `.backstream` in the working directory."""
         return cls(Path(os.environ.get(HOME_VARIABLE) or ".backstream").resolve())
 
     @property
     def data(self) -> Path:
-        """Recorded events."""
+        """The folder of recorded events."""
         return self.path / "data"
 
     @property
     def warehouse(self) -> Path:
-        """Files of the lake's tables, unless `$BACKSTREAM_WAREHOUSE` says another place."""
+        """The default folder of the lake's tables; `$BACKSTREAM_WAREHOUSE` overrides it."""
         return self.path / "warehouse"
 
     @property
     def warehouse_uri(self) -> str:
-        """Where the files of the lake's tables are, as it was written: it may hold a secret."""
+        """The location of the lake's tables as configured; it may contain a secret."""
         return os.environ.get(WAREHOUSE_VARIABLE) or str(self.warehouse)
 
     def staging(self, table: str) -> Path:
-        """Files that wait to be copied to a table in an object store."""
+        """Return the folder of files that are later copied to a table in an object store."""
         return self.path / "staged" / table
 
     @property
     def catalog_uri(self) -> str:
-        """SQLAlchemy URI of the Iceberg catalog: `$BACKSTREAM_CATALOG_URI`, else SQLite in the home folder."""
+        """The SQLAlchemy URI of the Iceberg catalog: `$BACKSTREAM_CATALOG_URI`, by default SQLite in the home."""
         return os.environ.get(CATALOG_VARIABLE) or f"sqlite:///{self.path / 'catalog.db'}?timeout=60"
 
     def run(self, dataset: str, run_id: str) -> RunFolder:
-        """The folder of one run."""
+        """Return the folder of one run."""
         return RunFolder(self.path / "runs" / dataset / run_id)
 
     @property
     def sound_suites(self) -> Path:
-        """An empty file for each content of a suite that was found sound."""
+        """The folder with an empty file per content of a suite that passed its check."""
         return self.path / "suites"
 
     def summary(self, name: str) -> Path:
-        """What was read of something that does not change, so that it is not read again; may be deleted."""
+        """Return the file of a summary, a cache of immutable files; it may be deleted."""
         return self.path / "summaries" / name
 
     def observation(self, dataset: str) -> Path:
-        """What the newest look at a dataset found: seals and stale days, JSON."""
+        """Return the file of the latest state of a dataset: seals and stale days, JSON."""
         return self.path / "dataset_state" / f"{dataset}.json"
 
     def advice(self, dataset: str) -> Path:
-        """The newest advice on a dataset's delay, with the whole curve, JSON."""
+        """Return the file of the latest advice on a dataset's delay, with the whole curve, JSON."""
         return self.path / "advice" / f"{dataset}.json"
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """What one run leaves: its plan and a summary of it, a manifest per chunk, and what came of it in the end."""
+    """The files of one run: its plan with a summary, a manifest per chunk, and its results."""
 
     path: Path
 
@@ -93,7 +93,7 @@ class RunFolder:
 
     @property
     def summary(self) -> Path:
-        """As much of the plan as pages show, JSON: a plan may be large."""
+        """The part of the plan that pages show, JSON: a plan may be large."""
         return self.path / "run.json"
 
     @property
@@ -103,16 +103,16 @@ class RunFolder:
 
     @property
     def files_read(self) -> Path:
-        """The input files that the run reads, chunk by chunk, JSON: a small part of the plan."""
+        """The input files of the run by chunk, JSON: a small part of the plan."""
         return self.path / "files_read.json"
 
     @property
     def errors(self) -> Path:
-        """What Java said of errors, a text file each."""
+        """The folder of Java error texts, one file each."""
         return self.path / "errors"
 
     def manifest(self, chunk_id: str) -> Path:
-        """What the job of one chunk produced, JSON."""
+        """Return the file of the manifest of one chunk, JSON."""
         return self.manifests / f"{chunk_id}.json"
 
     @property
@@ -122,22 +122,22 @@ class RunFolder:
 
     @property
     def day_totals(self) -> Path:
-        """What was counted per day, JSON: a small part of the audit frame, for the pages."""
+        """The totals per day, JSON: a small part of the audit frame, for the pages."""
         return self.path / "day_totals.json"
 
     @property
     def audit_result(self) -> Path:
-        """The gate's answer with every check, JSON."""
+        """The gate's verdict with every check, JSON."""
         return self.path / "audit_result.json"
 
     @property
     def approval(self) -> Path:
-        """What a person decided about the result, JSON; absent when nobody was asked, or has not answered."""
+        """The decision of the approver, JSON; absent without an approval request or before its decision."""
         return self.path / "approval.json"
 
     @property
     def publication(self) -> Path:
-        """What was committed, JSON; absent when nothing was."""
+        """The publication, JSON; absent if nothing was committed."""
         return self.path / "publication.json"
 
     @property
@@ -147,15 +147,15 @@ class RunFolder:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write by atomic rename: readers see the old file or the new one."""
+    """Write JSON by atomic rename: readers see either the old or the new file."""
     write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write by atomic rename: readers see the old file or the new one.
+    """Write text by atomic rename: readers see either the old or the new file.
 
     Raises:
-        StorageError: when it cannot be written, as on a full disk.
+        StorageError: when it cannot be written, for example on a full disk.
     """
     with replace_file(path) as draft:
         draft.write_text(text, encoding="utf-8")
@@ -163,10 +163,10 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """A draft to be written, which takes a file's place when the block ends: readers see the old or the new one.
+    """Yield a draft that replaces a file when the block ends: readers see either the old or the new file.
 
     Raises:
-        StorageError: when it cannot be written, as on a full disk.
+        StorageError: when it cannot be written, for example on a full disk.
     """
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -174,23 +174,23 @@ def replace_file(path: Path) -> Iterator[Path]:
         yield draft
         draft.replace(path)
     except OSError as error:
-        what = f"cannot write {path.name}"
-        raise storage_error(what, path.parent, error) from error
+        action = f"cannot write {path.name}"
+        raise storage_error(action, path.parent, error) from error
     finally:
-        with suppress(OSError):  # its folder may not be there
+        with suppress(OSError):  # its folder may not exist
             draft.unlink(missing_ok=True)
 
 
 def list_drafts(folder: Path) -> Iterator[Path]:
-    """What writers that were killed have left anywhere under a folder, and what others are writing right now."""
+    """Return the drafts under a folder: those of killed writers, and those that are being written."""
     return (path for path in folder.rglob(".*") if _DRAFT.fullmatch(path.name))
 
 
 def load_json(path: Path, what: str) -> dict[str, Any]:
-    """The JSON object in a file.
+    """Read a JSON object from a file; `what` is its name for messages.
 
     Raises:
-        LedgerError: when there is no such file or it holds no JSON object.
+        LedgerError: when there is no such file, or it contains no JSON object.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -207,10 +207,10 @@ def load_json(path: Path, what: str) -> dict[str, Any]:
 
 
 def definitions_folder() -> Path:
-    """Where definitions are looked for: `$BACKSTREAM_DEFINITIONS`, else beside the package."""
+    """Return the folder of definitions: `$BACKSTREAM_DEFINITIONS`, by default beside the package."""
     return Path(os.environ.get(DEFINITIONS_VARIABLE) or Path(__file__).parents[2] / "definitions")
 
 
 def expectations_folder() -> Path:
-    """Where suites are looked for: `$BACKSTREAM_EXPECTATIONS`, else at the top of the checkout."""
+    """Return the folder of suites: `$BACKSTREAM_EXPECTATIONS`, by default at the top of the checkout."""
     return Path(os.environ.get("BACKSTREAM_EXPECTATIONS") or Path(__file__).parents[3] / "expectations")

@@ -1,4 +1,4 @@
-"""Which files of a source are data, and what a plan keeps of those that a run does not read."""
+"""Decide which files of a source are data, and describe the files that a run does not read."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Self
 
 SHOWN = 10
 SUFFIXES = (".parquet", ".parq", ".pq")
-"""Of Parquet files; compressed ones are called `.snappy.parquet` and the like."""
+"""Suffixes of Parquet files; compressed ones end with `.snappy.parquet` or similar."""
 HIDDEN = "a name that begins with _ or ."
 OTHER_SUFFIX = f"another suffix than {', '.join(SUFFIXES)}"
 
 
 def reason_ignored(parts: Sequence[str]) -> str | None:
-    """Return why a file is not data, by its path within the source; None: it is data.
+    """Return the reason why a file is not data, from its path within the source; None: it is data.
 
-    Spark, too, leaves out what begins with `_` or `.`: writers keep their own notes under such names.
+    Spark also ignores names that begin with `_` or `.`, since writers use them for their own files.
     """
     if any(part.startswith(("_", ".")) for part in parts):
         return HIDDEN
@@ -26,19 +26,19 @@ def reason_ignored(parts: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FileList:
-    """Some files: how many, and the first ten by name."""
+    """A number of files and the first ten names."""
 
     count: int = 0
     first: tuple[str, ...] = ()
 
     @classmethod
     def from_paths(cls, paths: Iterable[object]) -> Self:
-        """Return these files; only the first ten names are kept."""
+        """Create a list from paths; only the first ten names are kept."""
         names = sorted(map(str, paths))
         return cls(len(names), tuple(names[:SHOWN]))
 
     def __bool__(self) -> bool:
-        """Return whether there is any."""
+        """Return whether there are any files."""
         return self.count > 0
 
     def __str__(self) -> str:
@@ -48,15 +48,15 @@ class FileList:
 
     @property
     def counted(self) -> str:
-        """Such as `3 files`."""
+        """The number as text, such as `3 files`."""
         return "1 file" if self.count == 1 else f"{self.count:,} files"
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A damaged file that a run leaves out, since its definition says so (`source.corrupt_files`).
+    """A damaged file that a run skips because of its definition (`source.corrupt_files`).
 
-    `rows` is what the footer says, None where the footer itself is damaged.
+    `rows` is the number in the footer, None if the footer is damaged.
     """
 
     path: str
@@ -66,7 +66,7 @@ class SkippedFile:
     rows: int | None = None
 
     def __str__(self) -> str:
-        """Return the path with the reason and the rows that are lost."""
+        """Return the path, the number of lost rows, and the reason."""
         rows = (
             "an unknown number of rows"
             if self.rows is None

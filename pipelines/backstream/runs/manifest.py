@@ -1,4 +1,7 @@
-"""A manifest: what the job of one chunk leaves for those after it. Standard output is for people."""
+"""Read and write manifests, the results of chunks, and check that the inputs of a plan are unchanged.
+
+A manifest is the machine-readable result of the job of one chunk; the standard output of the job is for people.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,16 @@ from backstream.runs.parquet_footer import Footer
 from backstream.runs.plan import Chunk, InputFile, Plan
 
 _DIGEST = "manifest_digest"
+_MAX_FACTS = 10
+_NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """One Parquet file that the job wrote; `path` is absolute.
+    """A Parquet file that the job wrote; `path` is absolute.
 
-    `records` counts the records behind its rows, where the table says of each row how many they are; else 0.
-    `digest` is that of its footer.
+    `records` is the number of records behind its rows if the table has a count per row, else 0. `digest` is that
+    of its footer.
     """
 
     path: str
@@ -34,7 +39,7 @@ class StagedFile:
     digest: str = ""
 
     def is_intact(self) -> bool:
-        """Return whether the file is there with the size and the footer that it was written with."""
+        """Return whether the file exists with the size and the footer of its creation."""
         try:
             footer = Footer.from_file(self.path)
         except (OSError, ValueError):
@@ -44,10 +49,10 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What one chunk produced.
+    """The result of one chunk.
 
-    `files` maps a table's suffix to the files staged for it; `fates` maps source partition to fate to
-    count, so that `events_read = sum of all of them`; `timings_s` maps a stage to seconds.
+    `files` maps the suffix of a table to its staged files. `fates` maps source partition to fate to count, so that
+    `events_read` is the sum of all counts. `timings_s` maps a stage to seconds.
     """
 
     run_id: str
@@ -60,20 +65,20 @@ class Manifest:
     finished_at: str = ""
 
     def write(self, path: Path) -> None:
-        """Write by atomic rename: a chunk is done when its manifest is there."""
+        """Write by atomic rename: the chunk is finished when its manifest exists."""
         content = json.loads(json.dumps(asdict(self)))
         write_json(path, content | {_DIGEST: _digest(content)})
 
     def is_staged(self) -> bool:
-        """Whether the files are all there, and are those that the job wrote.
+        """Return whether all staged files exist and are those that the job wrote.
 
-        Vacuum takes those of a run that did not publish them in time; a disk may lose some.
+        Vacuum removes the files of a run that did not publish them in time, and a disk may lose some.
         """
         return all(file.is_intact() for files in self.files.values() for file in files)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The manifest in a file.
+        """Read the manifest from a file.
 
         Raises:
             LedgerError: when there is no such file, or its content was changed after it was written.
@@ -92,8 +97,34 @@ def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
+def load_manifests(plan: Plan) -> list[Manifest]:
+    """Return the manifests that exist, in the order of the plan's chunks."""
+    files = (plan.folder.manifest(chunk.chunk_id) for chunk in plan.chunks)
+    return [Manifest.read(file) for file in files if file.exists()]
+
+
+def load_finished_chunks(plan: Plan, chunk: Chunk) -> Manifest | None:
+    """Return the manifest of a chunk; None if it is unfinished, or lost its staged files before publication.
+
+    After the publication the files may be missing, since another run may have replaced them.
+    """
+    file = plan.folder.manifest(chunk.chunk_id)
+    if not file.exists():
+        return None
+    manifest = Manifest.read(file)
+    return manifest if plan.folder.publication.exists() or manifest.is_staged() else None
+
+
+def list_unfinished_chunks(plan: Plan) -> list[str]:
+    """Return the ids of the unfinished chunks."""
+    return [chunk.chunk_id for chunk in plan.chunks if load_finished_chunks(plan, chunk) is None]
+
+
 def sum_fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:
-    """Fates per source partition over all chunks. `halo` is left out: the owning chunk counts the record."""
+    """Return fates per source partition over all chunks.
+
+    `halo` is left out, since the owning chunk counts the record.
+    """
     total: dict[str, dict[str, int]] = {}
     for manifest in manifests:
         for partition, fates in manifest.fates.items():
@@ -104,87 +135,57 @@ def sum_fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:
     return total
 
 
-_SHOWN = 10
-_NS_PER_MS = 1_000_000
-
-
-def list_unfinished_chunks(plan: Plan) -> list[str]:
-    """The chunks that are not done."""
-    return [chunk.chunk_id for chunk in plan.chunks if load_finished_chunks(plan, chunk) is None]
-
-
-def load_finished_chunks(plan: Plan, chunk: Chunk) -> Manifest | None:
-    """What a chunk left; None while it is not done, or when its files are gone before they were published.
-
-    After the publication they may be gone: another run has replaced them since.
-    """
-    file = plan.folder.manifest(chunk.chunk_id)
-    if not file.exists():
-        return None
-    manifest = Manifest.read(file)
-    return manifest if plan.folder.publication.exists() or manifest.is_staged() else None
-
-
 def require_unchanged_inputs(plan: Plan) -> None:
-    """Check that every input file of a plan is there as it was planned.
+    """Check that every input file of a plan is unchanged since planning.
 
     Raises:
-        PlanError: naming the files that are gone or changed, ten at most, and how many there are.
+        PlanError: with ten missing or changed files at most, and their number.
     """
     require_input_files(plan.inputs, f"run {plan.run_id}")
 
 
 def require_input_files(files: Sequence[InputFile], what: str) -> None:
-    """Check that some input files are there as they were planned.
+    """Check that input files are unchanged since planning.
 
     Args:
-        files: as a plan has them.
-        what: cannot be done otherwise.
+        files: of a plan.
+        what: the action that needs them, for the message.
 
     Raises:
-        PlanError: naming the files that are gone or changed, ten at most, and how many there are.
+        PlanError: with ten missing or changed files at most, and their number.
     """
-    if facts := [fact for file in files if (fact := _altered(file))]:
-        found = "1 input file" if len(facts) == 1 else f"{len(facts)} input files"
+    if facts := [fact for file in files if (fact := _describe_change(file))]:
+        count = "1 input file" if len(facts) == 1 else f"{len(facts)} input files"
+        more = f"\n  and {len(facts) - _MAX_FACTS} more" if len(facts) > _MAX_FACTS else ""
+        listed = "".join(f"\n  {fact}" for fact in facts[:_MAX_FACTS]) + more
         msg = (
-            f"cannot {what}: {found} of {len(files)} cannot be read as planned{_listed(facts)}"
-            "\n\nhint: put them back as they were, or plan the range anew"
+            f"cannot {what}: {count} of {len(files)} cannot be read as planned{listed}"
+            "\n\nhint: restore the files, or create a new plan for the range"
         )
         raise PlanError(msg)
 
 
-def version_warning(plan: Plan, running: str) -> str | None:
-    """A warning when the code that runs is not the one that made the plan; None when it is."""
-    if plan.planned_by_version == running:
-        return None
-    return f"plan {plan.run_id} was made by backstream {plan.planned_by_version}, and {running} is running it"
-
-
-def _altered(file: InputFile) -> str | None:
-    """What became of a file; None: it is as it was."""
+def _describe_change(file: InputFile) -> str | None:
+    """Describe how a file changed since planning; None: it is unchanged."""
     try:
-        found = os.stat(file.path)  # noqa: PTH116 - thousands of files, each once
+        status = os.stat(file.path)  # noqa: PTH116 - thousands of files, each once
     except (FileNotFoundError, NotADirectoryError):
         return f"gone: {file.path}"
-    if found.st_size != file.size_bytes:
-        return f"changed: {file.path} had {file.size_bytes:,} bytes, has {found.st_size:,}"
-    if (modified_ms := found.st_mtime_ns // _NS_PER_MS) != file.modified_ms:
+    if status.st_size != file.size_bytes:
+        return f"changed: {file.path} had {file.size_bytes:,} bytes, has {status.st_size:,}"
+    if (modified_ms := status.st_mtime_ns // _NS_PER_MS) != file.modified_ms:
         old, new = instant_text(file.modified_ms), instant_text(modified_ms)
         return f"changed: {file.path} was written {old}, and again {new}"
     return None
 
 
-def _listed(facts: Sequence[str]) -> str:
-    more = len(facts) - _SHOWN
-    return "".join(f"\n  {fact}" for fact in facts[:_SHOWN]) + (f"\n  and {more} more" if more > 0 else "")
+def version_warning(plan: Plan, running: str) -> str | None:
+    """Return a warning if another version of the code made the plan, else None."""
+    if plan.code_version == running:
+        return None
+    return f"plan {plan.run_id} was created by backstream {plan.code_version}; this is backstream {running}"
 
 
 def home_of(plan: Plan) -> Home:
-    """The home a plan was made for."""
+    """Return the home of a plan."""
     return Home(Path(plan.home))
-
-
-def load_manifests(plan: Plan) -> list[Manifest]:
-    """The manifests that are there, in the order of the plan's chunks."""
-    files = (plan.folder.manifest(chunk.chunk_id) for chunk in plan.chunks)
-    return [Manifest.read(file) for file in files if file.exists()]

@@ -1,4 +1,4 @@
-"""Writing many things of one kind in little room: by columns, by steps, by ranges, equal values once."""
+"""Encode sequences compactly for JSON: columns of fields, run lengths, deltas and ranges."""
 
 from __future__ import annotations
 
@@ -9,42 +9,45 @@ from typing import Any
 
 
 def to_columns(items: Sequence[object], kind: type) -> dict[str, list[Any]]:
-    """The values of each field of a dataclass, over all items."""
-    return {each.name: [getattr(item, each.name) for item in items] for each in fields(kind)}
+    """Return the values of each field of a dataclass over all items."""
+    return {column.name: [getattr(item, column.name) for item in items] for column in fields(kind)}
 
 
 def from_columns(by_name: Mapping[str, Sequence[Any]], kind: type) -> Iterable[tuple[Any, ...]]:
-    """The values of each item, in the order of the dataclass's fields."""
-    return zip(*(by_name[each.name] for each in fields(kind)), strict=True)
+    """Return the values of each item, in the order of the dataclass's fields."""
+    return zip(*(by_name[column.name] for column in fields(kind)), strict=True)
 
 
 def run_lengths(values: Sequence[Any]) -> list[list[Any]]:
-    """Each value once for all that follow it and are equal, with how many they are."""
-    return [[value, len([*same])] for value, same in groupby(values)]
+    """Return each run of equal values as the value and its length."""
+    return [[value, len([*run])] for value, run in groupby(values)]
 
 
 def expand_run_lengths(pairs: Sequence[tuple[Any, int]]) -> list[Any]:
-    """The values that were counted."""
+    """Return the values of `run_lengths`."""
     return [value for value, count in pairs for _ in range(count)]
 
 
 def to_deltas(values: Sequence[int]) -> list[int]:
-    """The first value, then each one's distance from the one before; `itertools.accumulate` undoes it."""
+    """Return the first value, then the difference of each value to the one before.
+
+    `itertools.accumulate` is the inverse.
+    """
     return [*values[:1], *(after - before for before, after in pairwise(values))]
 
 
 def to_ranges(numbers: Sequence[int]) -> str:
-    """Numbers as text: `0-3,7`."""
-    found: list[list[int]] = []
+    """Return numbers as text, such as `0-3,7`."""
+    ranges: list[list[int]] = []
     for number in numbers:
-        if found and found[-1][1] + 1 == number:
-            found[-1][1] = number
+        if ranges and ranges[-1][1] + 1 == number:
+            ranges[-1][1] = number
         else:
-            found.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+            ranges.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def expand_ranges(text: str) -> tuple[int, ...]:
-    """The numbers that `ranges` has written."""
-    ends = [each.split("-") for each in text.split(",") if each]
-    return tuple(number for each in ends for number in range(int(each[0]), int(each[-1]) + 1))
+    """Return the numbers of `to_ranges`."""
+    bounds = [part.split("-") for part in text.split(",") if part]
+    return tuple(number for ends in bounds for number in range(int(ends[0]), int(ends[-1]) + 1))

@@ -1,4 +1,4 @@
-"""The footer of a Parquet file as bytes: it names every row group with its rows, sizes and bounds."""
+"""Read the footer of a Parquet file as bytes: it lists every row group with its rows, sizes and bounds."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _MAGIC = b"PAR1"
-_TAIL = 8
-"""Bytes at the end: the footer's length (4, little-endian) and the magic word."""
-_AT_ONCE = 32_768
-"""Bytes that are read at first: most footers are shorter."""
+_TAIL_BYTES = 8
+"""Number of bytes at the end: the length of the footer (4, little-endian) and the magic word."""
+_FIRST_READ_BYTES = 32_768
+"""Number of bytes of the first read: most footers are shorter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """The end of a Parquet file, from its footer on; `size_bytes` are those of the whole file.
+    """The end of a Parquet file from its footer on; `size_bytes` is the size of the whole file.
 
-    `content` is all that a reader of metadata needs: it looks for the footer from the end.
+    `content` is sufficient for a reader of metadata, which searches the footer from the end.
     """
 
     content: bytes
@@ -36,7 +36,7 @@ class Footer:
         """
         with open(path, "rb") as file:  # noqa: PTH123 - of thousands of files; a `Path` takes as long as reading
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(size - _AT_ONCE, 0))
+            file.seek(max(size - _FIRST_READ_BYTES, 0))
             end = file.read()
             length = _footer_length(end, size)
             if length > len(end):
@@ -46,7 +46,7 @@ class Footer:
 
     @classmethod
     def from_content(cls, content: bytes) -> Footer:
-        """Take the footer off a whole file.
+        """Return the footer of a file that is in memory.
 
         Raises:
             ValueError: when the file has no footer.
@@ -55,13 +55,13 @@ class Footer:
 
     @property
     def digest(self) -> str:
-        """A hash of the footer; another content of the file has another footer."""
-        return hashlib.sha256(self.content[:-_TAIL]).hexdigest()[:32]
+        """A hash of the footer; a file with different content has a different footer."""
+        return hashlib.sha256(self.content[:-_TAIL_BYTES]).hexdigest()[:32]
 
 
 def _footer_length(end: bytes, size_bytes: int) -> int:
-    """The bytes of a footer with those after it, by the end of a file of some size."""
-    length = int.from_bytes(end[-_TAIL:-4], "little") + _TAIL
+    """Return the number of bytes from the footer to the end of a file of this size."""
+    length = int.from_bytes(end[-_TAIL_BYTES:-4], "little") + _TAIL_BYTES
     if end[-4:] != _MAGIC or length > size_bytes:
         msg = f"no Parquet footer at its end, {size_bytes} bytes"
         raise ValueError(msg)

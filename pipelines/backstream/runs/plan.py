@@ -1,4 +1,4 @@
-"""A plan: what a run reads, in which chunks, against which state of the lake. Immutable, known by its hash."""
+"""Define the plan of a run: its inputs, chunks and tables. A plan is immutable and identified by its hash."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from backstream.runs.plan_summary import PlanSummary
 
 PLAN_VERSION = 3
 _HASH_LENGTH = 12
-_MAY_BE_UNSAID = (
+_OMITTED_IF_EMPTY = (
     "overrides",
     "gate_override",
     "local_days",
@@ -44,28 +44,28 @@ _MAY_BE_UNSAID = (
 
 
 class Mode(StrEnum):
-    """How time is treated."""
+    """The treatment of arrival time in a run."""
 
     RECOMPUTE = "recompute"
-    """Only event time counts: watermarks -inf, then +inf; nothing is late."""
+    """Only event time counts: the watermark is -inf, then +inf; no record is late."""
     REPLAY = "replay"
-    """Arrival order is reproduced: the watermark in force at each record's arrival."""
+    """Arrival order is reproduced, with the watermark in force at each record's arrival."""
 
 
 class ArrivalOrder(StrEnum):
-    """What the arrival order of a run rests on."""
+    """The source of a run's arrival order."""
 
     RECORDED = "recorded"
-    """Partition, arrival time and sequence were recorded."""
+    """Partition, arrival time and sequence are recorded."""
     TIES_BROKEN = "ties_broken"
-    """Ties in arrival time were broken by rule: no sequence was recorded."""
+    """No sequence is recorded: a rule breaks ties in arrival time."""
     UNKNOWN = "unknown"
-    """No arrival time was recorded: only recompute is possible."""
+    """No arrival time is recorded: only recompute is possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One file of recorded events, as its footer describes it; None where the footer does not tell."""
+    """A file of recorded events, described by its footer; None for values that the footer lacks."""
 
     path: str
     rows: int
@@ -77,7 +77,7 @@ class InputFile:
     modified_ms: int = 0
 
     def may_hold(self, interval: Interval) -> bool:
-        """Whether an event of the interval may be in the file."""
+        """Return whether the file may contain an event of the interval."""
         if self.min_event_ms is None or self.max_event_ms is None:
             return self.rows > 0
         return self.rows > 0 and interval.overlaps(Interval(self.min_event_ms, self.max_event_ms + 1))
@@ -85,10 +85,10 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One unit of work: it owns the windows that start in `[start_ms, end_ms)`.
+    """A unit of work that owns the windows that start in `[start_ms, end_ms)`.
 
-    It reads the events of `[start_ms, halo_end_ms)`; those from `end_ms` on are its halo.
-    `files` are positions in the plan's `inputs`; `expected_events` is an estimate from their footers.
+    It reads the events of `[start_ms, halo_end_ms)`; those from `end_ms` on are its halo. `files` are positions
+    in the plan's `inputs`. `expected_events` is an estimate from their footers.
     """
 
     chunk_id: str
@@ -100,13 +100,13 @@ class Chunk:
 
     @property
     def interval(self) -> Interval:
-        """The windows' starts."""
+        """The interval in which its windows start."""
         return Interval(self.start_ms, self.end_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTable:
-    """A table of the lake as the job must write it: where, and each column's name, type, field id, need.
+    """A table of the lake for the job; `columns` are name, type, field id, and whether it is required.
 
     `location` is the folder of a table on a disk, or the address of one in an object store.
     """
@@ -119,18 +119,21 @@ class PlannedTable:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a run needs to know; a retry runs the same plan.
+    """All input of a run; a retry runs the same plan.
 
-    `definition` is the resolved definition (environment filled in), `definition_hash` that of the file's
-    content. `base_snapshots` maps each table to its snapshot when planned (None: empty).
-    `tables` maps a table's suffix to how it is written. `overrides` are keys of the definition that this run was
-    asked to take otherwise, with their values as a person writes them; `definition` has them in it.
-    `gate_override` is the reason for publishing what fails the gate; empty: it is not published.
-    `local_days` are the days that were asked for by the clocks of a time zone; the range holds them all.
-    `columns` are the source's columns that the definition names, each with the Spark SQL type that holds it in all
-    files; `absent` are those of them that some files lack: they are null there. `ignored` files are not data, by
-    reason. `skipped` files are damaged and left out; `damaged` ones are damaged, but not needed by this range, as
-    far as an earlier plan knew their bounds. `gone` are files that published runs of this range read.
+    `definition` is the resolved definition (with environment variables and overrides), `definition_hash` that of
+    the file's content. `base_snapshots` maps each table to its snapshot at planning time (None: empty). `tables`
+    maps a table's suffix to its schema and location.
+
+    `overrides` are the keys of the definition that this run overrides, with their values as a person writes them.
+    `gate_override` is the reason to publish a result that fails the gate; empty: it is not published. `local_days`
+    are the requested days of a time zone; the range contains them all.
+
+    `columns` are the source columns of the definition, each with the Spark SQL type that holds its values in all
+    files. `absent` lists the files without one of them, by column; the column is null there. `ignored` files are
+    not data, by reason. `skipped` files are damaged and left out. `damaged` files are damaged but not needed by
+    this range, according to the bounds in an earlier plan. `gone` are missing files that published runs of this
+    range read.
     """
 
     dataset: str
@@ -164,19 +167,22 @@ class Plan:
 
     @cached_property
     def plan_hash(self) -> str:
-        """Hash of the whole content."""
+        """The hash of the whole content."""
         return _hash(self._content())
 
     def _content(self) -> dict[str, Any]:
-        """Without what was not said: a plan that overrides nothing is the same as before one could."""
-        unsaid = {name for name in _MAY_BE_UNSAID if not getattr(self, name)}
-        said = asdict(replace(self, inputs=(), chunks=()))
-        packed = {"inputs": to_columns(self.inputs, InputFile), "chunks": _packed(self.chunks)}
-        return {name: value for name, value in (said | packed).items() if name not in unsaid}
+        """Return the content without empty optional fields.
+
+        A plan without them has the same hash as before the fields existed.
+        """
+        omitted = {name for name in _OMITTED_IF_EMPTY if not getattr(self, name)}
+        content = asdict(replace(self, inputs=(), chunks=()))
+        columns = {"inputs": to_columns(self.inputs, InputFile), "chunks": _pack_chunks(self.chunks)}
+        return {name: value for name, value in (content | columns).items() if name not in omitted}
 
     @property
     def run_id(self) -> str:
-        """What asked for the run, and the plan's hash: another plan is another run."""
+        """The slug of the trigger and the hash of the plan: another plan is another run."""
         return f"{slug(self.triggered_by)}.{self.plan_hash}"
 
     @property
@@ -186,12 +192,12 @@ class Plan:
 
     @property
     def folder(self) -> RunFolder:
-        """Where the run leaves what it made."""
+        """The folder of the run."""
         return RunFolder(Path(self.home) / "runs" / self.dataset / self.run_id)
 
     @property
     def summary(self) -> PlanSummary:
-        """As much of it as pages show."""
+        """The part of the plan that pages show."""
         return PlanSummary(
             dataset=self.dataset,
             run_id=self.run_id,
@@ -206,14 +212,14 @@ class Plan:
         )
 
     def staging(self, suffix: str) -> Path:
-        """Where the run stages files of a table: in the table's own folder; for an object store, in the home."""
+        """Return the folder of staged files: within the table's folder, or in the home for an object store."""
         table = self.tables[suffix]
         is_on_disk = table.location.startswith("/")
-        place = Path(table.location) if is_on_disk else Home(Path(self.home)).staging(table.name)
-        return place / "data" / self.run_id
+        root = Path(table.location) if is_on_disk else Home(Path(self.home)).staging(table.name)
+        return root / "data" / self.run_id
 
     def chunk(self, chunk_id: str) -> Chunk:
-        """One chunk by its id.
+        """Return a chunk by its id.
 
         Raises:
             PlanError: when the plan has no such chunk.
@@ -227,7 +233,7 @@ class Plan:
     def write(self) -> Path:
         """Write the plan into its run folder and return the file; the same plan is the same file.
 
-        The summary comes first: whoever finds a plan finds its summary.
+        The summary is written first, so that every plan has one.
         """
         self.summary.write(self.folder.summary)
         content = self._content() | {"run_id": self.run_id, "plan_hash": self.plan_hash}
@@ -236,53 +242,53 @@ class Plan:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The plan in a file.
+        """Read the plan from a file.
 
         Raises:
             LedgerError: when there is no such file.
-            PlanError: when another version wrote it, or its content does not match its hash.
+            PlanError: when another version wrote it, or its content differs from its hash.
         """
         content = load_json(path, "plan")
         recorded = content.pop("plan_hash", None)
         content.pop("run_id", None)
         if content.get("plan_version") != PLAN_VERSION:
-            found = content.get("plan_version")
-            msg = f"plan version must be {PLAN_VERSION}, got {found!r}: plan it anew ({path})"
+            version = content.get("plan_version")
+            msg = f"plan version must be {PLAN_VERSION}, got {version!r}: create a new plan ({path})"
             raise PlanError(msg)
         if _hash(content) != recorded:
             msg = f"plan was changed after it was made: hash {_hash(content)}, recorded {recorded} ({path})"
             raise PlanError(msg)
-        return cls(**content | _typed(content))
+        return cls(**content | _from_json_types(content))
 
 
 def slug(trigger: str) -> str:
-    """What asked for a run, as the beginning of the run's id; different ones may have the same."""
+    """Return the trigger of a run in the form for run ids; different triggers may have the same slug."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", trigger)
 
 
 def _hash(content: Mapping[str, Any]) -> str:
-    """The same for a plan and for what its file holds."""
+    """Return the hash of a content; a plan and its file have the same hash."""
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:_HASH_LENGTH]
 
 
-def _typed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a plan that JSON holds as plain objects, as their types."""
-    asked = content.get("local_days")
+def _from_json_types(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a plan that are plain objects in JSON, converted to their types."""
+    local_days = content.get("local_days")
     return {
-        "absent": _files(content.get("absent", {})),
-        "ignored": _files(content.get("ignored", {})),
-        "skipped": tuple(SkippedFile(**each) for each in content.get("skipped", ())),
-        "damaged": tuple(InputFile(**each) for each in content.get("damaged", ())),
-        "gone": _files({"gone": content.get("gone", {})})["gone"],
-        "local_days": LocalDays(**asked) if asked else None,
+        "absent": _file_lists(content.get("absent", {})),
+        "ignored": _file_lists(content.get("ignored", {})),
+        "skipped": tuple(SkippedFile(**file) for file in content.get("skipped", ())),
+        "damaged": tuple(InputFile(**file) for file in content.get("damaged", ())),
+        "gone": _file_lists({"gone": content.get("gone", {})})["gone"],
+        "local_days": LocalDays(**local_days) if local_days else None,
         "mode": Mode(content["mode"]),
         "arrival_order": ArrivalOrder(content["arrival_order"]),
         "inputs": tuple(InputFile(*values) for values in from_columns(content["inputs"], InputFile)),
-        "chunks": _unpacked(content["chunks"]),
+        "chunks": _unpack_chunks(content["chunks"]),
         "tables": {
-            suffix: PlannedTable(**each | {"columns": tuple(tuple(column) for column in each["columns"])})
-            for suffix, each in content["tables"].items()
+            suffix: PlannedTable(**table | {"columns": tuple(tuple(column) for column in table["columns"])})
+            for suffix, table in content["tables"].items()
         },
     }
 
@@ -290,20 +296,22 @@ def _typed(content: Mapping[str, Any]) -> dict[str, Any]:
 _INSTANTS = ("start_ms", "end_ms", "halo_end_ms")
 
 
-def _packed(chunks: Sequence[Chunk]) -> dict[str, Any]:
-    """Chunks by columns: equally long ones cost little more than their numbers of events."""
-    found = to_columns(chunks, Chunk)
-    found |= {name: to_deltas(found[name]) for name in _INSTANTS}
-    found["files"] = [to_ranges(files) for files in found["files"]]
-    return {name: run_lengths(values) for name, values in found.items()}
+def _pack_chunks(chunks: Sequence[Chunk]) -> dict[str, Any]:
+    """Return chunks by columns: chunks of equal length need little more than their numbers of events."""
+    columns = to_columns(chunks, Chunk)
+    columns |= {name: to_deltas(columns[name]) for name in _INSTANTS}
+    columns["files"] = [to_ranges(files) for files in columns["files"]]
+    return {name: run_lengths(values) for name, values in columns.items()}
 
 
-def _unpacked(packed: Mapping[str, Sequence[tuple[Any, int]]]) -> tuple[Chunk, ...]:
-    found = {name: expand_run_lengths(values) for name, values in packed.items()}
-    found |= {name: list(accumulate(found[name])) for name in _INSTANTS}
-    found["files"] = [expand_ranges(text) for text in found["files"]]
-    return tuple(Chunk(*values) for values in from_columns(found, Chunk))
+def _unpack_chunks(packed: Mapping[str, Sequence[tuple[Any, int]]]) -> tuple[Chunk, ...]:
+    columns = {name: expand_run_lengths(values) for name, values in packed.items()}
+    columns |= {name: list(accumulate(columns[name])) for name in _INSTANTS}
+    columns["files"] = [expand_ranges(text) for text in columns["files"]]
+    return tuple(Chunk(*values) for values in from_columns(columns, Chunk))
 
 
-def _files(content: Mapping[str, Any]) -> dict[str, FileList]:
-    return {name: FileList(each.get("count", 0), tuple(each.get("first", ()))) for name, each in content.items()}
+def _file_lists(content: Mapping[str, Any]) -> dict[str, FileList]:
+    return {
+        name: FileList(files.get("count", 0), tuple(files.get("first", ()))) for name, files in content.items()
+    }

@@ -1,4 +1,4 @@
-"""A summary of a plan: what lists of runs show of it. Planning leaves it beside the plan, which may be large."""
+"""Store a summary of a plan beside it, for lists of runs: a plan may be large."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backstream.runs.home import load_json, write_json
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """One planned run. `expected_events` is by chunk; `staging` are the folders in which it stages files."""
+    """A planned run; `expected_events` is by chunk, `staging` are the folders of its staged files."""
 
     dataset: str
     run_id: str
@@ -38,14 +38,14 @@ class PlanSummary:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The summary in a file.
+        """Read the summary from a file.
 
         Raises:
-            LedgerError: when there is no such file, or it holds none.
+            LedgerError: when there is no such file, or it contains no summary of this version.
         """
         content = load_json(path, "summary of a plan")
         try:
             return cls(**content | {"staging": tuple(content["staging"])})
         except (KeyError, TypeError) as error:
-            msg = f"summary of a plan at {path} is not one of this version: {error}"
+            msg = f"summary of a plan at {path} was written by another version: {error}"
             raise LedgerError(msg) from None

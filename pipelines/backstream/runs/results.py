@@ -1,4 +1,4 @@
-"""What an audit finds: checks with their outcome, and one verdict over them."""
+"""Store the results of a run: the audit with its checks, the approval decision, and the publication."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Any, Self
 
 from backstream.runs.home import load_json, write_json
 
+_ROLLBACK_PREFIX = "rollback-"
+"""Prefix of the id of a rollback; the id of the undone run follows."""
+
 
 class Severity(StrEnum):
-    """How much a failed check weighs."""
+    """The weight of a failed check."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -20,19 +23,19 @@ class Severity(StrEnum):
 
 
 class CheckOutcome(StrEnum):
-    """What became of one check."""
+    """The outcome of one check."""
 
     PASS = "pass"  # noqa: S105 - an outcome, not a password
     INFO = "info"
-    """Missed, and only worth a note."""
+    """The check failed but is only informative."""
     WARN = "warn"
     FAIL = "fail"
     ERROR = "error"
-    """Could not run: never a pass."""
+    """The check could not run, which never counts as a pass."""
 
 
 class Verdict(StrEnum):
-    """The gate's answer."""
+    """The decision of the quality gate."""
 
     PASS = "pass"  # noqa: S105 - an outcome, not a password
     WARN = "warn"
@@ -41,17 +44,17 @@ class Verdict(StrEnum):
 
     @property
     def may_publish(self) -> bool:
-        """Whether the result may become visible."""
+        """Return whether the result may be published."""
         return self in (Verdict.PASS, Verdict.WARN)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One expectation and what it found.
+    """One expectation with its result.
 
-    `observed` is a sentence or number for people; `failing` names the first failing rows of the audit
-    frame as `{"source_partition": .., "window_start": ISO text}`; `unexpected_count` counts all of them of
-    `element_count` looked at.
+    `observed` is a sentence or number for people. `failing` lists the first failing rows of the audit frame as
+    `{"source_partition": .., "window_start": ISO text}`. `unexpected_count` counts all failing rows among the checked
+    `element_count`.
     """
 
     name: str
@@ -68,9 +71,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """All checks of a run, the verdict over them, and one sentence that says it.
+    """All checks of a run, with their verdict and a summary of one sentence.
 
-    `overridden` is why a result that failed is published all the same; empty: it is not.
+    `overridden` is the reason to publish a failed result; empty: it is not published.
     """
 
     run_id: str
@@ -82,9 +85,9 @@ class Audit:
 
     @property
     def may_publish(self) -> bool:
-        """Whether the result may become visible: by its verdict, or because someone took a failure upon himself.
+        """Return whether the verdict allows the publication, or a person has overridden a failure.
 
-        What could not be checked is not published, whoever says so.
+        A result that could not be checked is never published.
         """
         return self.verdict.may_publish or (self.verdict is Verdict.FAIL and bool(self.overridden))
 
@@ -94,7 +97,7 @@ class Audit:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The audit in a file.
+        """Read the audit from a file.
 
         Raises:
             LedgerError: when there is no such file.
@@ -104,7 +107,7 @@ class Audit:
 
 
 def worst_verdict(checks: Sequence[Check]) -> Verdict:
-    """The gravest outcome: error over fail over warn; nothing checked at all is an error."""
+    """Return the most severe outcome: error, then fail, then warn. Without any check it is an error."""
     outcomes = {check.outcome for check in checks}
     if not checks or CheckOutcome.ERROR in outcomes:
         return Verdict.ERROR
@@ -116,29 +119,29 @@ def worst_verdict(checks: Sequence[Check]) -> Verdict:
 def _checks(content: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
     return tuple(
         Check(
-            **dict(each)
+            **dict(check)
             | {
-                "severity": Severity(each["severity"]),
-                "outcome": CheckOutcome(each["outcome"]),
-                "failing": tuple(each["failing"]),
+                "severity": Severity(check["severity"]),
+                "outcome": CheckOutcome(check["outcome"]),
+                "failing": tuple(check["failing"]),
             }
         )
-        for each in content
+        for check in content
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecision:
-    """The answer, who gave it (empty: nobody did in time), and when, as ISO 8601 text."""
+    """The decision, the approver (empty: no approver answered in time), and the time as ISO 8601 text."""
 
     is_approved: bool
     by: str
     at: str
 
     def __str__(self) -> str:
-        """Such as `approved by ada` or `rejected, nobody answered in time`."""
+        """Return a text such as `approved by ada` or `rejected, no approver answered in time`."""
         if not self.by:
-            return "rejected, nobody answered in time"
+            return "rejected, no approver answered in time"
         return f"{'approved' if self.is_approved else 'rejected'} by {self.by}"
 
     def write(self, path: Path) -> None:
@@ -147,22 +150,19 @@ class ApprovalDecision:
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """The decision in a file; None when there is no such file."""
+        """Read the decision from a file; None if the file does not exist."""
         if not path.exists():
             return None
         content: dict[str, Any] = load_json(path, "decision")
         return cls(**content)
 
 
-_ROLLBACK = "rollback-"
-"""What the id of a run that undoes another begins with; the other id follows."""
-
-
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The commit of one run.
+    """The publication of one run.
 
-    `snapshots` maps each table's suffix to its snapshot; `already` says that an earlier attempt did it.
+    `snapshots` maps the suffix of each table to its snapshot. `already` is true if an earlier attempt made the
+    commit.
     """
 
     run_id: str
@@ -182,7 +182,7 @@ class Publication:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The publication in a file.
+        """Read the publication from a file.
 
         Raises:
             LedgerError: when there is no such file.
@@ -192,10 +192,10 @@ class Publication:
 
 
 def rollback_id(run_id: str) -> str:
-    """The id under which the rollback of a run is itself published."""
-    return f"{_ROLLBACK}{run_id}"
+    """Return the id of the rollback of a run, under which it is published."""
+    return f"{_ROLLBACK_PREFIX}{run_id}"
 
 
 def undone_run_id(rollback: str) -> str | None:
-    """The run that a rollback undid, by the id of the rollback; None: it is no rollback."""
-    return rollback.removeprefix(_ROLLBACK) if rollback.startswith(_ROLLBACK) else None
+    """Return the run that a rollback undid, from the id of the rollback; None for other ids."""
+    return rollback.removeprefix(_ROLLBACK_PREFIX) if rollback.startswith(_ROLLBACK_PREFIX) else None

@@ -1,4 +1,4 @@
-"""The tables of a dataset in the lake: names, columns, types. Iceberg and Spark schemas are made from these."""
+"""Define the tables of a dataset: names, columns, types. Iceberg and Spark schemas are derived from them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; `type` as Iceberg spells it.
+    """One column with its type in the spelling of Iceberg.
 
     One of string, long, int, double, float, boolean, date, timestamptz, decimal(p,s).
     """
@@ -20,15 +20,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table. `suffix` is empty for the published windows."""
+    """One table; `suffix` is empty for the published windows."""
 
     suffix: str
     columns: tuple[Column, ...]
     day_column: str | None = None
-    """Timestamp column by whose UTC day the table is partitioned; None: not partitioned."""
+    """Timestamp column whose UTC day partitions the table; None: not partitioned."""
 
     def name(self, dataset: str) -> str:
-        """`flights`, `flights__metrics`, .."""
+        """Return the full name, such as `flights` or `flights__metrics`."""
         return f"{dataset}__{self.suffix}" if self.suffix else dataset
 
 
@@ -36,7 +36,7 @@ WINDOWS, METRICS, PANES, FIRINGS = "", "metrics", "panes", "firings"
 DROPPED, QUARANTINE = "dropped", "quarantine"
 RESTATEMENTS = "restatements"
 TABLES = (WINDOWS, METRICS, QUARANTINE, PANES, DROPPED, FIRINGS)
-"""The tables that the job of a chunk writes; `RESTATEMENTS` is written by the publication itself."""
+"""Tables that the job of a chunk writes; the publication writes `RESTATEMENTS`."""
 
 _WINDOW = (
     Column("window_start", "timestamptz", required=True),
@@ -44,7 +44,7 @@ _WINDOW = (
 )
 _RUN = (Column("run_id", "string", required=True),)
 RECORD_COUNT = "record_count"
-"""In each result row: how many records it is made of, so that no row can be lost without a sum that disagrees."""
+"""Column with the number of records behind a result row, so that the loss of a row changes a sum."""
 _ARRIVAL = (
     Column("event_time", "timestamptz", required=True),
     Column("arrival_time", "timestamptz", required=True),
@@ -68,10 +68,10 @@ METRICS_TABLE = Table(
         *_RUN,
     ),
 )
-"""Per window and source partition: `events = on_time + late + dropped + expired`.
+"""Metrics per window and source partition: `events = on_time + late + dropped + expired`.
 
-`expired` counts records that missed this window but were taken by a later one (sliding windows only). `fired_at`
-is by the clock of the stream's source; null in a recompute, and where only the end of input fired the window.
+`expired` counts records that this window no longer accepted but a later one did (sliding windows only). `fired_at`
+is the time of the source's clock. It is null in a recompute, and for windows that fired only at the end of input.
 """
 
 QUARANTINE_TABLE = Table(
@@ -89,23 +89,25 @@ QUARANTINE_TABLE = Table(
 
 
 def windows_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
-    """The published windows: the window, key columns, a column per aggregate, and the row's number of records."""
+    """Return the table of windows: window, key columns, a column per aggregate, and the number of records."""
     count = Column(RECORD_COUNT, "long", required=True)
     return Table(WINDOWS, (*_WINDOW, *keys, *values, count, *_RUN), day_column="window_start")
 
 
 def panes_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
-    """First, live and final value of each aggregate side by side, per key and window (replay only).
+    """Return the table of first, live and final value of each aggregate, per key and window (replay only).
 
-    Beside them the number of records that each pane is made of; 0: there was no such pane.
+    It also has the number of records of each pane; 0 if the pane does not exist.
     """
-    three = (Column(f"{value.name}__{pane}", value.type) for value in values for pane in PANES_KEPT)
+    pane_values = (Column(f"{value.name}__{pane}", value.type) for value in values for pane in PANES_KEPT)
     counts = (Column(pane_count(pane), "long", required=True) for pane in PANES_KEPT)
-    return Table(PANES, (*_WINDOW, *keys, *three, *counts, Column("late_firings", "long", required=True), *_RUN))
+    return Table(
+        PANES, (*_WINDOW, *keys, *pane_values, *counts, Column("late_firings", "long", required=True), *_RUN)
+    )
 
 
 def firings_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
-    """Every pane a window fired, in order (replay only, when the definition asks for all panes)."""
+    """Return the table of all panes in order (replay only, if the definition keeps all panes)."""
     pane = (
         Column("pane_index", "long", required=True),
         Column("pane_timing", "string", required=True),
@@ -115,18 +117,21 @@ def firings_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
 
 
 def dropped_table(keys: Sequence[Column]) -> Table:
-    """The side output: records that no window took, and since when the last of theirs was gone (replay only)."""
+    """Return the table of the side output (replay only): records that no window accepted.
+
+    `cleaned_up_at` is the time at which the state of their last window was removed.
+    """
     return Table(DROPPED, (*keys, *_ARRIVAL, Column("cleaned_up_at", "timestamptz"), *_RUN))
 
 
 def restatements_table(keys: Sequence[Column]) -> Table:
-    """What publications changed of what had been published: a row per key, window and aggregate.
+    """Return the table of changes to published values: a row per key, window and aggregate.
 
     `change` is added, removed or changed. The values are text, which holds every type of aggregate exactly (a
-    double would round a long or a decimal); `difference`, new less old, is null unless both are numbers.
+    double would round a long or a decimal). `difference`, new minus old, is null unless both are numbers.
     `old_run_id` published the old value, `run_id` replaced it.
     """
-    said = (
+    change = (
         Column("change", "string", required=True),
         Column("aggregate", "string", required=True),
         Column("old_value", "string"),
@@ -134,7 +139,7 @@ def restatements_table(keys: Sequence[Column]) -> Table:
         Column("difference", "double"),
         Column("old_run_id", "string"),
     )
-    return Table(RESTATEMENTS, (*_WINDOW, *keys, *said, *_RUN))
+    return Table(RESTATEMENTS, (*_WINDOW, *keys, *change, *_RUN))
 
 
 PANES_KEPT = ("first", "live", "final")
@@ -156,7 +161,7 @@ RESULT_COLUMNS = frozenset(
     )
     for column in table.columns
 )
-"""Columns beside a definition's own in the tables of its result: no key or aggregate may have their names."""
+"""Columns of result tables besides those of a definition: no key or aggregate may have their names."""
 
 WORKING_COLUMNS = frozenset(
     (
@@ -193,4 +198,4 @@ WORKING_COLUMNS = frozenset(
         "staging_day",
     )
 )
-"""Columns that a run adds to the records: a source column of such a name would be hidden by it."""
+"""Columns that a run adds to the records: it would overwrite a source column of such a name."""

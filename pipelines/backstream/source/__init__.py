@@ -1,1 +1,1 @@
-"""Input files of a source, read without Spark."""
+"""Read the input files of a source without Spark."""

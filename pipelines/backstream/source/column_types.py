@@ -1,4 +1,4 @@
-"""Columns of Parquet files by Spark's types, and the one type that holds those of several files. No Spark."""
+"""Map columns of Parquet files to Spark types, and find the common type of several files, without Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-_PLAIN = {
+_PRIMITIVE_TYPES = {
     pa.int8(): "tinyint",
     pa.int16(): "smallint",
     pa.int32(): "int",
@@ -26,26 +26,26 @@ _PLAIN = {
     pa.null(): "void",
 }
 NANOSECONDS = "timestamp in nanoseconds"
-_WIDENED = (("tinyint", "smallint", "int", "bigint"), ("float", "double"))
-"""Each type of a list holds all values of those before it, and Spark reads a column of theirs as one of it."""
+_WIDENING = (("tinyint", "smallint", "int", "bigint"), ("float", "double"))
+"""Lists of types in which each holds all values of those before it; Spark reads the earlier as the later."""
 
 
 def spark_type_of_arrow(kind: pa.DataType) -> str | None:
-    """Return how Spark names an Arrow type; None for one that Spark cannot read.
+    """Return the Spark name of an Arrow type; None for a type that Spark cannot read.
 
-    Nanoseconds are numbers to Spark 4.3: `TIMESTAMP(NANOS)` can be read as `bigint`, and as nothing else.
+    Spark 4.3 reads nanoseconds as numbers: `TIMESTAMP(NANOS)` is a `bigint`.
     """
     if pa.types.is_dictionary(kind):
-        return spark_type_of_arrow(kind.value_type)  # pandas' categories; in the file they are plain
+        return spark_type_of_arrow(kind.value_type)  # a pandas category, which the file stores as plain values
     if pa.types.is_nested(kind):
         return _nested_type(kind)
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_timestamp(kind):
-        zoned = "timestamp" if kind.tz else "timestamp_ntz"
-        return "bigint" if kind.unit == "ns" else zoned
+        timestamp = "timestamp" if kind.tz else "timestamp_ntz"
+        return "bigint" if kind.unit == "ns" else timestamp
     is_binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-    return "binary" if is_binary else _PLAIN.get(kind)
+    return "binary" if is_binary else _PRIMITIVE_TYPES.get(kind)
 
 
 def _nested_type(kind: pa.DataType) -> str | None:
@@ -54,8 +54,8 @@ def _nested_type(kind: pa.DataType) -> str | None:
         return None if None in inner else f"map<{inner[0]},{inner[1]}>"
     if pa.types.is_struct(kind):
         fields = [(field.name, spark_type_of_arrow(field.type)) for field in kind]
-        told = ",".join(f"{quote_column(name)}:{each}" for name, each in fields)
-        return None if any(each is None for _, each in fields) else f"struct<{told}>"
+        members = ",".join(f"{quote_column(name)}:{spark_type}" for name, spark_type in fields)
+        return None if any(spark_type is None for _, spark_type in fields) else f"struct<{members}>"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         element = spark_type_of_arrow(kind.value_type)
         return None if element is None else f"array<{element}>"
@@ -63,30 +63,30 @@ def _nested_type(kind: pa.DataType) -> str | None:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Return what a type is called to people."""
+    """Return the name of a type for people."""
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return NANOSECONDS
     return spark_type_of_arrow(kind) or str(kind)
 
 
 def quote_column(name: str) -> str:
-    """Return a column's name as Spark's SQL takes it, whatever is in it."""
+    """Return a column name quoted for Spark SQL; it may contain any character."""
     return f"`{name.replace('`', '``')}`"
 
 
-def common_type(one: str, other: str) -> str | None:
-    """Return the type of two that holds all values of both, or one that does; None: there is none.
+def common_type(first: str, second: str) -> str | None:
+    """Return the type that holds all values of both types; None: there is none.
 
-    Only what Spark's Parquet reader widens by itself: smaller integers, floats, and decimals of the same scale.
+    Only the widening of Spark's Parquet reader counts: smaller integers, floats, and decimals of the same scale.
     """
-    if one == other:
-        return one
-    for types in _WIDENED:
-        if one in types and other in types:
-            return max(one, other, key=types.index)
-    decimal, another = _decimal(one), _decimal(other)
-    if decimal and another and decimal[1] == another[1]:
-        return f"decimal({max(decimal[0], another[0])},{decimal[1]})"
+    if first == second:
+        return first
+    for types in _WIDENING:
+        if first in types and second in types:
+            return max(first, second, key=types.index)
+    first_decimal, second_decimal = _decimal(first), _decimal(second)
+    if first_decimal and second_decimal and first_decimal[1] == second_decimal[1]:
+        return f"decimal({max(first_decimal[0], second_decimal[0])},{first_decimal[1]})"
     return None
 
 
@@ -98,15 +98,15 @@ def _decimal(kind: str) -> tuple[int, int] | None:
 
 
 def group_by_schema(paths: Iterable[str]) -> list[tuple[Mapping[str, str], list[str]]]:
-    """Return files in groups of the same columns, each with the Spark SQL types of these."""
+    """Return groups of files with the same columns, each with the Spark SQL type by column."""
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for path in paths:
         groups.setdefault(tuple(_columns(path).items()), []).append(path)
-    return [(dict(columns), of_group) for columns, of_group in groups.items()]
+    return [(dict(columns), group) for columns, group in groups.items()]
 
 
 def _columns(path: str) -> dict[str, str]:
-    """Columns that Spark can read. Of names that differ in case only it can read none."""
+    """Return the columns that Spark can read; it reads none of several names that differ only in case."""
     metadata = pq.read_metadata(path)
     int96 = {
         metadata.schema.column(number).path
@@ -114,8 +114,12 @@ def _columns(path: str) -> dict[str, str]:
         if metadata.schema.column(number).physical_type == "INT96"
     }
     schema = metadata.schema.to_arrow_schema()
-    times = Counter(name.lower() for name in schema.names)
-    kinds = {
+    spellings = Counter(name.lower() for name in schema.names)
+    types = {
         field.name: "timestamp" if field.name in int96 else spark_type_of_arrow(field.type) for field in schema
     }
-    return {name: kind for name, kind in kinds.items() if kind is not None and times[name.lower()] == 1}
+    return {
+        name: spark_type
+        for name, spark_type in types.items()
+        if spark_type is not None and spellings[name.lower()] == 1
+    }

@@ -1,4 +1,4 @@
-"""The columns of a source that a definition names: one type each that holds them in all files."""
+"""Resolve the source columns that a definition names: each gets one type that holds its values in all files."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ _COLUMN = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class SourceColumns:
-    """The Spark SQL type of each column that a definition names, and the files that lack some of them."""
+    """The Spark SQL type of each column of a definition, and by column the files that lack it."""
 
     types: Mapping[str, str]
     absent: Mapping[str, FileList]
 
 
 def resolve_columns(shapes: Iterable[SchemaGroup], definition: Definition, where: str) -> SourceColumns:
-    """Return the columns that a definition names, of all files; those that it does not name may be as they are.
+    """Return the columns that a definition names, over all files; other columns may differ between files.
 
     Raises:
-        SpecError: when no file has one of them.
-        PlanError: when no type holds one in all files, or Spark cannot read it.
-        ContractError: when a time column names no instant.
+        SpecError: when no file has a column.
+        PlanError: when no type holds the values of a column in all files, or Spark cannot read it.
+        ContractError: when a time column does not hold instants.
     """
-    # A file without rows has often no types worth the name; it counts where no other has the column.
+    # The types of a file without rows are often arbitrary. They only count if no other file has the column.
     ordered = sorted(shapes, key=lambda shape: not shape.has_rows)
-    known = {field.name: type_name(field.type) for shape in ordered for field in shape.schema}
-    require_columns(definition, known, where)
+    type_names = {field.name: type_name(field.type) for shape in ordered for field in shape.schema}
+    require_columns(definition, type_names, where)
     types, absent = {}, {}
     for name in source_columns(definition):
-        holding = [shape for shape in ordered if name in shape.schema.names]
-        with_rows = [shape for shape in holding if shape.has_rows]
-        types[name] = _type_in_all(name, with_rows or holding)
+        having = [shape for shape in ordered if name in shape.schema.names]
+        having_rows = [shape for shape in having if shape.has_rows]
+        types[name] = _common_type_of_files(name, having_rows or having)
         for shape in ordered:
-            _require_spelling(name, shape)
+            _require_unambiguous_name(name, shape)
         lacking = [
             path for shape in ordered if shape.has_rows and name not in shape.schema.names for path in shape.paths
         ]
@@ -55,57 +55,59 @@ def resolve_columns(shapes: Iterable[SchemaGroup], definition: Definition, where
     return SourceColumns(types, absent)
 
 
-def _type_in_all(name: str, shapes: Sequence[SchemaGroup]) -> str:
-    first, kind = shapes[0], ""
-    widest = first
+def _common_type_of_files(name: str, shapes: Sequence[SchemaGroup]) -> str:
+    widest = shapes[0]
+    widest_type = ""
     for shape in shapes:
-        found = _readable_type(name, shape.schema.field(name).type, shape.paths[0])
-        together = common_type(kind, found) if kind else found
-        if together is None:
-            raise _two_types(name, (kind, widest.paths[0]), (found, shape.paths[0]))
-        if together != kind:
-            kind, widest = together, shape
-    return kind
+        file_type = _readable_type(name, shape.schema.field(name).type, shape.paths[0])
+        merged = common_type(widest_type, file_type) if widest_type else file_type
+        if merged is None:
+            raise _conflicting_types_error(name, (widest_type, widest.paths[0]), (file_type, shape.paths[0]))
+        if merged != widest_type:
+            widest_type, widest = merged, shape
+    return widest_type
 
 
 def _readable_type(name: str, kind: pa.DataType, path: str) -> str:
     if type_name(kind) == NANOSECONDS:
         msg = (
             f"column {name!r} is a {NANOSECONDS}, which Spark reads as a number only ({path})\n\n"
-            "hint: write microseconds; pyarrow does with coerce_timestamps='us'"
+            "hint: write microseconds; in pyarrow, use coerce_timestamps='us'"
         )
         raise PlanError(msg)
-    found = spark_type_of_arrow(kind)
-    if found is None:
+    spark_type = spark_type_of_arrow(kind)
+    if spark_type is None:
         msg = f"column {name!r} is of a type that Spark cannot read: {kind} ({path})"
         raise PlanError(msg)
-    return found
+    return spark_type
 
 
-def _two_types(name: str, one: tuple[str, str], other: tuple[str, str]) -> PlanError:
-    facts = f"\n  {one[0]} in {one[1]}\n  {other[0]} in {other[1]}"
-    return PlanError(f"column {name!r} has two types in the files, and none that holds both{facts}")
+def _conflicting_types_error(name: str, first: tuple[str, str], second: tuple[str, str]) -> PlanError:
+    facts = f"\n  {first[0]} in {first[1]}\n  {second[0]} in {second[1]}"
+    return PlanError(f"column {name!r} has two types in the files, and no type holds the values of both{facts}")
 
 
-def _require_spelling(name: str, shape: SchemaGroup) -> None:
-    """Spark takes columns whose names differ in case only for the same."""
-    alike = [other for other in shape.schema.names if other != name and other.lower() == name.lower()]
-    if alike:
-        msg = f"column {name!r} is written {alike[0]!r} too, which Spark takes for the same ({shape.paths[0]})"
+def _require_unambiguous_name(name: str, shape: SchemaGroup) -> None:
+    """Check that no other column differs only in case, since Spark does not distinguish them."""
+    variants = [other for other in shape.schema.names if other != name and other.lower() == name.lower()]
+    if variants:
+        msg = (
+            f"column {name!r} is also written {variants[0]!r}; Spark does not distinguish them ({shape.paths[0]})"
+        )
         raise PlanError(msg)
 
 
 def _require_instants(definition: Definition, types: Mapping[str, str], where: str) -> None:
-    """Check the time columns that are named as they are; what SQL makes of others only Spark can tell."""
+    """Check the time columns that are plain names; only Spark can determine the type of other expressions."""
     source = definition.timed_source
     for key, expression in (
         ("source.event_time", source.event_time),
         ("source.arrival_time", source.arrival_time),
     ):
-        written = (expression or "").strip()
+        column = (expression or "").strip()
         if (
-            _COLUMN.fullmatch(written)
-            and written in types
-            and (wrong := reason_not_a_time(key, written, types[written], where))
+            _COLUMN.fullmatch(column)
+            and column in types
+            and (reason := reason_not_a_time(key, column, types[column], where))
         ):
-            raise ContractError(wrong)
+            raise ContractError(reason)

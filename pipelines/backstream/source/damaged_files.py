@@ -1,4 +1,4 @@
-"""Damaged files of a source: which of them a range needs, and which it does without."""
+"""Separate the damaged files that a range needs from those that it does not need."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from backstream.source.files import DamagedFile, FileInspection, read_error_text
 class ReadableInputs:
     """The files that a range may read.
 
-    `skipped` ones are left out as the definition says. `damaged` ones are out of the range, by the bounds that an
-    earlier plan knew; should a session reach into them after all, the job says so.
+    `skipped` files are left out, as the definition requires. `damaged` files are outside the range, according to
+    the bounds in an earlier plan. If a session extends into them, the job fails with an error.
     """
 
     inputs: tuple[InputFile, ...]
@@ -40,7 +40,7 @@ class ReadableInputs:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What a run is about: the event times that it reads, and how."""
+    """The event times that a run reads, with its definition and mode."""
 
     definition: Definition
     mode: Mode
@@ -49,12 +49,12 @@ class ReadRequest:
 
     @property
     def is_every_file_needed(self) -> bool:
-        """Whether files that hold no event of the range decide about it, too."""
+        """Return whether files without events of the range also affect the result."""
         return self.mode is Mode.REPLAY and self.definition.watermark.strategy is not StrategyKind.NONE
 
     @property
     def is_skipping(self) -> bool:
-        """Whether damaged files are left out."""
+        """Return whether damaged files are skipped."""
         return self.definition.source.corrupt_files == "skip"
 
     def needs_file(self, file: InputFile) -> bool:
@@ -63,123 +63,125 @@ class ReadRequest:
         return is_anywhere or self.is_every_file_needed or file.may_hold(self.reach)
 
 
-def split_damaged_files(source: FileInspection, asked: ReadRequest, home: Home) -> ReadableInputs:
-    """Return the files that a run may read, without those that are damaged.
+def split_damaged_files(source: FileInspection, request: ReadRequest, home: Home) -> ReadableInputs:
+    """Return the files that a run may read, without damaged ones.
 
-    Where damaged files are skipped, the columns that the definition names are read of each file that the run
-    needs, once: a file may be damaged behind a sound footer.
+    If damaged files are skipped, the named columns of each needed file are read once. A file with a valid footer
+    may still be damaged.
 
     Raises:
-        PlanError: when the run needs a damaged file and the definition does not say to skip it.
+        PlanError: when the run needs a damaged file and the definition does not skip it.
     """
-    bounds = _known_before(home, asked.definition.name, {file.path for file in source.damaged})
-    described = [(file, bounds.get(file.path)) for file in source.damaged]
-    needed = [(file, known) for file, known in described if known is None or asked.needs_file(known)]
-    if needed and not asked.is_skipping:
-        raise _refusal(needed, asked)
+    earlier_files = _find_earlier_inputs(home, request.definition.name, {file.path for file in source.damaged})
+    described = [(file, earlier_files.get(file.path)) for file in source.damaged]
+    needed = [(file, earlier) for file, earlier in described if earlier is None or request.needs_file(earlier)]
+    if needed and not request.is_skipping:
+        raise _needed_file_error(needed, request)
     skipped = [SkippedFile(file.path, file.size_bytes, file.modified_ms, file.reason) for file, _ in needed]
-    outside = tuple(known for _, known in described if known is not None and not asked.needs_file(known))
+    outside = tuple(earlier for _, earlier in described if earlier is not None and not request.needs_file(earlier))
     inputs = source.inputs
-    if asked.is_skipping:
-        broken = {each.path: each for each in _broken(inputs, asked, home)}
+    if request.is_skipping:
+        broken = {file.path: file for file in _find_broken_pages(inputs, request, home)}
         skipped += broken.values()
         inputs = tuple(file for file in inputs if file.path not in broken)
         if skipped and not inputs:
-            msg = f"no input file is left: all {len(skipped)} are damaged ({asked.where})\n  {skipped[0]}"
+            msg = f"no input file is left: all {len(skipped)} are damaged ({request.where})\n  {skipped[0]}"
             raise PlanError(msg)
-    return ReadableInputs(inputs, tuple(sorted(skipped, key=lambda each: each.path)), outside)
+    return ReadableInputs(inputs, tuple(sorted(skipped, key=lambda file: file.path)), outside)
 
 
 def require_no_damage(damaged: Sequence[DamagedFile], where: str) -> None:
     """Check that no file is damaged.
 
     Raises:
-        PlanError: naming the first that is, and how many there are.
+        PlanError: with the first damaged file and their number.
     """
     if damaged:
-        raise _unreadable(damaged, "which is needed", where)
+        raise _unreadable_error(damaged, "which is needed", where)
 
 
-def _refusal(needed: Sequence[tuple[DamagedFile, InputFile | None]], asked: ReadRequest) -> PlanError:
-    known = needed[0][1]
-    if known is None or known.min_event_ms is None or known.max_event_ms is None:
-        because = "which may hold any event, so each range needs it"
-    elif known.may_hold(asked.reach):
-        first, last = instant_text(known.min_event_ms), instant_text(known.max_event_ms)
-        because = f"which this range needs: it held events from {first} to {last}"
+def _needed_file_error(needed: Sequence[tuple[DamagedFile, InputFile | None]], request: ReadRequest) -> PlanError:
+    earlier = needed[0][1]
+    if earlier is None or earlier.min_event_ms is None or earlier.max_event_ms is None:
+        reason = "which may contain any event, so every range needs it"
+    elif earlier.may_hold(request.reach):
+        first, last = instant_text(earlier.min_event_ms), instant_text(earlier.max_event_ms)
+        reason = f"which this range needs: it contained events from {first} to {last}"
     else:
-        because = "which every replay needs: watermarks rest on all that arrived"
-    return _unreadable([file for file, _ in needed], because, asked.where)
+        reason = "which every replay needs: watermarks depend on all arrivals"
+    return _unreadable_error([file for file, _ in needed], reason, request.where)
 
 
-def _unreadable(damaged: Sequence[DamagedFile], because: str, where: str) -> PlanError:
+def _unreadable_error(damaged: Sequence[DamagedFile], reason: str, where: str) -> PlanError:
     first = damaged[0]
     more = f"\n  and {len(damaged) - 1} more" if len(damaged) > 1 else ""
     return PlanError(
-        f"cannot read input file {first.path}, {because}: {first.reason} ({where}){more}\n\n"
-        'hint: put it back, move it away, or set source.corrupt_files = "skip"'
+        f"cannot read input file {first.path}, {reason}: {first.reason} ({where}){more}\n\n"
+        'hint: restore the file, move it away, or set source.corrupt_files = "skip"'
     )
 
 
-def _known_before(home: Home, dataset: str, paths: Collection[str]) -> dict[str, InputFile]:
-    """What the newest plan that read each of these files knew of it; nothing of those that none has read."""
-    found: dict[str, InputFile] = {}
+def _find_earlier_inputs(home: Home, dataset: str, paths: Collection[str]) -> dict[str, InputFile]:
+    """Return these files as the newest plan with each of them described it; files without a plan are left out."""
+    inputs: dict[str, InputFile] = {}
     if not paths:
-        return found
+        return inputs
     plans = (home.path / "runs" / dataset).glob("*/plan.json")
-    for plan in sorted(plans, key=lambda each: each.stat().st_mtime_ns, reverse=True):
-        for file in _inputs_of(plan):
+    for plan in sorted(plans, key=lambda path: path.stat().st_mtime_ns, reverse=True):
+        for file in _load_inputs(plan):
             if file.path in paths and file.rows:
-                found.setdefault(file.path, file)
-        if len(found) == len(paths):
+                inputs.setdefault(file.path, file)
+        if len(inputs) == len(paths):
             break
-    return found
+    return inputs
 
 
-def _inputs_of(plan: Path) -> Iterator[InputFile]:
+def _load_inputs(plan: Path) -> Iterator[InputFile]:
     try:
         content = load_json(plan, "plan")
         yield from (InputFile(*values) for values in from_columns(content["inputs"], InputFile))
-        yield from (InputFile(**each) for each in content.get("damaged", ()))
+        yield from (InputFile(**file) for file in content.get("damaged", ()))
     except (LedgerError, TypeError, KeyError):  # written by another version
         return
 
 
-def _broken(inputs: Sequence[InputFile], asked: ReadRequest, home: Home) -> list[SkippedFile]:
-    """The files that a run needs and whose pages are damaged."""
-    columns = source_columns(asked.definition)
-    place = _place(home, asked.definition.name, columns)
-    verified = _verified(place)
-    fresh = [file for file in inputs if file.rows and asked.needs_file(file) and _identity(file) not in verified]
-    broken = [damage for file in fresh if (damage := _damage(file, columns))]
-    bad = {each.path for each in broken}
-    if sound := {_identity(file) for file in fresh if file.path not in bad}:
-        # Two plans at once may each lose what the other has found: it is read again then.
-        write_json(place, {"verified": sorted([*verified, *sound])})
+def _find_broken_pages(inputs: Sequence[InputFile], request: ReadRequest, home: Home) -> list[SkippedFile]:
+    """Return the files that a run needs and whose pages are damaged; verify each file once."""
+    columns = source_columns(request.definition)
+    path = _verified_path(home, request.definition.name, columns)
+    verified = _load_verified(path)
+    unverified = [
+        file for file in inputs if file.rows and request.needs_file(file) and _identity(file) not in verified
+    ]
+    broken = [damage for file in unverified if (damage := _find_damage(file, columns))]
+    broken_paths = {file.path for file in broken}
+    if sound := {_identity(file) for file in unverified if file.path not in broken_paths}:
+        # Of two concurrent plans, one may overwrite the entries of the other. Those files are then verified again.
+        write_json(path, {"verified": sorted([*verified, *sound])})
     return broken
 
 
-def _damage(file: InputFile, columns: Iterable[str]) -> SkippedFile | None:
-    """What is wrong with the pages of a file; None: all that is asked for can be read."""
+def _find_damage(file: InputFile, columns: Iterable[str]) -> SkippedFile | None:
+    """Read these columns of a file and return its damage; None: the file is sound."""
     try:
-        opened = pq.ParquetFile(file.path, page_checksum_verification=True)
-        names = [name for name in columns if name in opened.schema_arrow.names]
-        for number in range(opened.num_row_groups):
-            opened.read_row_group(number, columns=names)
+        parquet = pq.ParquetFile(file.path, page_checksum_verification=True)
+        names = [name for name in columns if name in parquet.schema_arrow.names]
+        for number in range(parquet.num_row_groups):
+            parquet.read_row_group(number, columns=names)
     except (pa.ArrowException, OSError) as error:
         return SkippedFile(file.path, file.size_bytes, file.modified_ms, read_error_text(error), file.rows)
     return None
 
 
-def _place(home: Home, dataset: str, columns: Iterable[str]) -> Path:
+def _verified_path(home: Home, dataset: str, columns: Iterable[str]) -> Path:
     digest = hashlib.sha256(json.dumps(sorted(columns)).encode()).hexdigest()[:12]
     return home.path / "arrivals" / dataset / f"verified-{digest}.json"
 
 
-def _verified(place: Path) -> set[tuple[str, int, int]]:
-    if not place.exists():
+def _load_verified(path: Path) -> set[tuple[str, int, int]]:
+    if not path.exists():
         return set()
-    return {(path, size, modified) for path, size, modified in load_json(place, "verified files")["verified"]}
+    return {(file, size, modified) for file, size, modified in load_json(path, "verified files")["verified"]}
 
 
 def _identity(file: InputFile) -> tuple[str, int, int]:

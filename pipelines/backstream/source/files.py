@@ -1,4 +1,4 @@
-"""What lies in a source: its Parquet files, as their footers describe them. No row is read."""
+"""List the files of a source, and inspect the footers of its Parquet files. No row is read."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """The data files of a source, and those beside them that are not data, by reason."""
+    """The data files of a source, and by reason the files that are not data."""
 
     paths: tuple[Path, ...]
     ignored: Mapping[str, FileList]
 
 
 def list_source_files(source: Source, where: str) -> SourceFiles:
-    """Return the files under a source's path; a path that is a file is one itself, whatever its suffix.
+    """Return the files under a source's path; a path to a file is a data file itself, whatever its suffix.
 
     Raises:
-        PlanError: when there is no such path, or no data in it.
+        PlanError: when the path does not exist, or contains no data.
     """
     root = Path(source.path)
     if not root.exists():
@@ -48,16 +48,16 @@ def list_source_files(source: Source, where: str) -> SourceFiles:
             ignored[reason].append(path)
         else:
             data.append(path)
-    found = {reason: FileList.from_paths(paths) for reason, paths in sorted(ignored.items())}
+    by_reason = {reason: FileList.from_paths(paths) for reason, paths in sorted(ignored.items())}
     if not data:
-        left = "".join(f"\n  {files.counted} with {reason}: {files}" for reason, files in found.items())
-        msg = f"no Parquet files under {root} ({where}, source.path){left}"
+        others = "".join(f"\n  {files.counted} with {reason}: {files}" for reason, files in by_reason.items())
+        msg = f"no Parquet files under {root} ({where}, source.path){others}"
         raise PlanError(msg)
-    return SourceFiles(tuple(data), found)
+    return SourceFiles(tuple(data), by_reason)
 
 
 def sum_source_bytes(definition: Path) -> int | None:
-    """Return the size of all files of a definition's source. It is None where planning will fail, and say why."""
+    """Return the size of all files of a definition's source in bytes; None if planning would fail."""
     try:
         source = load_definition(definition).source
         return sum(path.stat().st_size for path in list_source_files(source, str(definition)).paths)
@@ -68,15 +68,15 @@ def sum_source_bytes(definition: Path) -> int | None:
 def _require_visible(file: Path, where: str) -> None:
     if reason_ignored((file.name,)) == HIDDEN:
         msg = (
-            f"Spark reads nothing from a file whose name begins with _ or .: {file} ({where}, source.path)\n\n"
-            "hint: give the file another name"
+            f"Spark ignores files whose name begins with _ or .: {file} ({where}, source.path)\n\n"
+            "hint: rename the file"
         )
         raise PlanError(msg)
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedFile:
-    """A file whose footer cannot be read, and why."""
+    """A file whose footer cannot be read, with the reason."""
 
     path: str
     size_bytes: int
@@ -86,7 +86,7 @@ class DamagedFile:
 
 @dataclass(frozen=True, slots=True)
 class SchemaGroup:
-    """Files with the same columns of the same types; `has_rows` says whether any of them has a row."""
+    """Files with the same schema; `has_rows` is the same for all of them."""
 
     schema: pa.Schema
     paths: list[str]
@@ -95,35 +95,39 @@ class SchemaGroup:
 
 @dataclass(frozen=True, slots=True)
 class FileInspection:
-    """What the footers say: the files with one that can be read, those without, and which columns there are."""
+    """The content of footers: files with a readable footer, damaged files, and groups of files by schema."""
 
     inputs: tuple[InputFile, ...]
     damaged: tuple[DamagedFile, ...]
     shapes: tuple[SchemaGroup, ...]
 
 
-def inspect_files(found: SourceFiles, source: Source) -> FileInspection:
-    """Return each file's rows, bytes and time bounds, and the columns of all of them. No row is read."""
+def inspect_files(files: SourceFiles, source: Source) -> FileInspection:
+    """Return the rows, bytes and time bounds of each file, and the schemas of all. No row is read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     inputs: list[InputFile] = []
     damaged: list[DamagedFile] = []
     shapes: list[SchemaGroup] = []
-    for path in found.paths:
+    for path in files.paths:
         try:
             footer = pq.read_metadata(path)
-            schema = _schema(footer)
+            schema = _read_schema(footer)
         except (pa.ArrowException, OSError) as error:
-            damaged.append(_damaged(path, error))
+            damaged.append(_describe_damaged(path, error))
             continue
-        inputs.append(_described(path, footer, source))
-        _add_to(shapes, schema, inputs[-1])
+        inputs.append(_describe_file(path, footer, source))
+        _add_to_groups(shapes, schema, inputs[-1])
     return FileInspection(tuple(inputs), tuple(damaged), tuple(shapes))
 
 
-def _schema(footer: Any) -> pa.Schema:
-    """The columns of a file. What Spark has long written as INT96 is an instant; Arrow says nanoseconds."""
+def _read_schema(footer: Any) -> pa.Schema:
+    """Return the schema of a file.
+
+    Spark has long written instants as INT96, which Arrow reads as nanoseconds; the schema has microseconds
+    instead.
+    """
     import pyarrow as pa
 
     schema = footer.schema.to_arrow_schema()
@@ -134,7 +138,7 @@ def _schema(footer: Any) -> pa.Schema:
     return schema
 
 
-def _add_to(shapes: list[SchemaGroup], schema: pa.Schema, file: InputFile) -> None:
+def _add_to_groups(shapes: list[SchemaGroup], schema: pa.Schema, file: InputFile) -> None:
     has_rows = file.rows > 0
     for shape in reversed(shapes):
         if shape.has_rows == has_rows and schema.equals(shape.schema):
@@ -143,47 +147,47 @@ def _add_to(shapes: list[SchemaGroup], schema: pa.Schema, file: InputFile) -> No
     shapes.append(SchemaGroup(schema, [file.path], has_rows))
 
 
-def _damaged(path: Path, error: Exception) -> DamagedFile:
+def _describe_damaged(path: Path, error: Exception) -> DamagedFile:
     try:
-        found = path.stat()
-    except OSError:  # it went while it was looked at
+        status = path.stat()
+    except OSError:  # the file was removed meanwhile
         return DamagedFile(str(path), 0, 0, read_error_text(error))
-    return DamagedFile(str(path), found.st_size, found.st_mtime_ns // 1_000_000, read_error_text(error))
+    return DamagedFile(str(path), status.st_size, status.st_mtime_ns // 1_000_000, read_error_text(error))
 
 
 def read_error_text(error: Exception) -> str:
     """Return why a file cannot be read, in one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    line = str(error).partition("\n")[0].rstrip(".")  # which may quote what is in the file
-    return "".join(each if each.isprintable() else "?" for each in line) or type(error).__name__
+    line = str(error).partition("\n")[0].rstrip(".")  # the message may quote content of the file
+    return "".join(char if char.isprintable() else "?" for char in line) or type(error).__name__
 
 
-def _described(path: Path, footer: Any, source: Source) -> InputFile:
-    event, arrival = (_bounds(footer, column) for column in (source.event_time, source.arrival_time))
-    found = path.stat()
-    modified_ms = found.st_mtime_ns // 1_000_000
-    return InputFile(str(path), footer.num_rows, found.st_size, *event, *arrival, modified_ms)
+def _describe_file(path: Path, footer: Any, source: Source) -> InputFile:
+    event, arrival = (_time_bounds(footer, column) for column in (source.event_time, source.arrival_time))
+    status = path.stat()
+    modified_ms = status.st_mtime_ns // 1_000_000
+    return InputFile(str(path), footer.num_rows, status.st_size, *event, *arrival, modified_ms)
 
 
-def _bounds(footer: Any, column: str | None) -> tuple[int | None, int | None]:
-    """Least and greatest instant of a column over all row groups, floored to ms; None where any does not tell."""
+def _time_bounds(footer: Any, column: str | None) -> tuple[int | None, int | None]:
+    """Return the bounds of a time column over all row groups, floored to ms; None if a row group lacks them."""
     positions = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
     if column not in positions or not footer.num_row_groups:
         return None, None
     groups = [footer.row_group(number).column(positions[column]) for number in range(footer.num_row_groups)]
-    told = [group.statistics for group in groups if group.num_values and not _is_null(group)]
-    if not told or not all(each is not None and each.has_min_max for each in told):
+    statistics = [group.statistics for group in groups if group.num_values and not _is_all_null(group)]
+    if not statistics or not all(bounds is not None and bounds.has_min_max for bounds in statistics):
         return None, None
-    values = [_epoch_ms(value) for each in told for value in (each.min, each.max)]
-    known = [value for value in values if value is not None]
-    return (min(known), max(known)) if len(known) == len(values) else (None, None)
+    values = [_epoch_ms(value) for bounds in statistics for value in (bounds.min, bounds.max)]
+    instants = [value for value in values if value is not None]
+    return (min(instants), max(instants)) if len(instants) == len(values) else (None, None)
 
 
-def _is_null(group: Any) -> bool:
-    """Whether a row group has nothing but nulls in the column, and so nothing to tell."""
-    found = group.statistics
-    return found is not None and found.has_null_count and found.null_count == group.num_values
+def _is_all_null(group: Any) -> bool:
+    """Return whether a row group has only nulls in the column, and so no bounds."""
+    statistics = group.statistics
+    return statistics is not None and statistics.has_null_count and statistics.null_count == group.num_values
 
 
 def _epoch_ms(value: object) -> int | None:
@@ -193,11 +197,11 @@ def _epoch_ms(value: object) -> int | None:
 
 
 def find_arrival_bounds(inputs: Iterable[InputFile]) -> tuple[int, int] | None:
-    """First and last arrival over all files, 0 and 0 when they have no rows; None when some file does not tell."""
+    """Return the first and last arrival over all files: 0 and 0 without rows, None if a file lacks its bounds."""
     bounds = [(file.min_arrival_ms, file.max_arrival_ms) for file in inputs if file.rows]
-    known = [(low, high) for low, high in bounds if low is not None and high is not None]
+    complete = [(low, high) for low, high in bounds if low is not None and high is not None]
     if not bounds:
         return 0, 0
-    if len(known) < len(bounds):
+    if len(complete) < len(bounds):
         return None
-    return min(low for low, _ in known), max(high for _, high in known)
+    return min(low for low, _ in complete), max(high for _, high in complete)

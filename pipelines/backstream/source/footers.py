@@ -1,4 +1,4 @@
-"""The footers of a source's files, each read once: what they say is kept as long as the file is the same."""
+"""Load the footers of a source's files from a summary, which is valid while a file is unchanged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceFooters:
-    """The files with a footer that can be read, and those without; `schemas` are numbered, one per file."""
+    """The files with a readable footer, and the damaged ones.
+
+    `numbers` has the position in `schemas` of each input's schema.
+    """
 
     inputs: tuple[InputFile, ...]
     damaged: tuple[DamagedFile, ...]
@@ -30,76 +33,76 @@ class SourceFooters:
     schemas: tuple[str, ...]
 
     def inspect(self) -> FileInspection:
-        """The same with the columns of all files."""
-        shapes: dict[tuple[int, bool], list[str]] = {}
+        """Return the same files with groups by schema."""
+        groups: dict[tuple[int, bool], list[str]] = {}
         for number, file in zip(self.numbers, self.inputs, strict=True):
-            shapes.setdefault((number, file.rows > 0), []).append(file.path)
-        decoded = [_decoded(text) for text in self.schemas]
-        told = (SchemaGroup(decoded[number], paths, has_rows) for (number, has_rows), paths in shapes.items())
-        return FileInspection(self.inputs, self.damaged, tuple(told))
+            groups.setdefault((number, file.rows > 0), []).append(file.path)
+        decoded = [_decode_schema(text) for text in self.schemas]
+        shapes = (SchemaGroup(decoded[number], paths, has_rows) for (number, has_rows), paths in groups.items())
+        return FileInspection(self.inputs, self.damaged, tuple(shapes))
 
 
-def load_footers(found: SourceFiles, definition: Definition, home: Home) -> SourceFooters:
-    """Return what the footers of files say; one that has the size and the times it had is not opened again."""
-    place = home.summary(_name(definition))
-    summary = load_summary(place, f"the input files of {definition.name}") or {"files": {}, "schemas": []}
-    known: dict[str, list[Any]] = {}
+_NO_FILES = FileInspection((), (), ())
+
+
+def load_footers(files: SourceFiles, definition: Definition, home: Home) -> SourceFooters:
+    """Return the content of the footers of files; a file with unchanged size and times is not opened again."""
+    path = home.summary(_summary_name(definition))
+    summary = load_summary(path, f"the input files of {definition.name}") or {"files": {}, "schemas": []}
+    entries: dict[str, list[Any]] = {}
     unknown: dict[str, list[int]] = {}
-    for path in found.paths:
-        identity, values = _identity(path), summary["files"].get(str(path))
+    for file in files.paths:
+        identity, values = _identity(file), summary["files"].get(str(file))
         if values is not None and values[0] == identity:
-            known[str(path)] = values
+            entries[str(file)] = values
         else:
-            unknown[str(path)] = identity
-    new = (
-        inspect_files(SourceFiles(tuple(map(Path, unknown)), {}), definition.timed_source) if unknown else _NOTHING
-    )
+            unknown[str(file)] = identity
+    new = _NO_FILES
+    if unknown:
+        new = inspect_files(SourceFiles(tuple(map(Path, unknown)), {}), definition.timed_source)
     schemas: list[str] = summary["schemas"]
-    of_new = _numbered(new.shapes, schemas)
-    known |= {file.path: [unknown[file.path], of_new[file.path], *_values(file)] for file in new.inputs}
-    if new.inputs or len(known) < len(summary["files"]):
-        write_summary(place, {"schemas": schemas, "files": known})
-    told = [(path, known[path]) for path in map(str, found.paths) if path in known]
-    inputs = tuple(InputFile(path, *values[2:]) for path, values in told)
-    return SourceFooters(inputs, new.damaged, tuple(values[1] for _, values in told), tuple(schemas))
+    numbers = _number_schemas(new.shapes, schemas)
+    entries |= {file.path: [unknown[file.path], numbers[file.path], *_values(file)] for file in new.inputs}
+    if new.inputs or len(entries) < len(summary["files"]):
+        write_summary(path, {"schemas": schemas, "files": entries})
+    in_order = [(file, entries[file]) for file in map(str, files.paths) if file in entries]
+    inputs = tuple(InputFile(file, *values[2:]) for file, values in in_order)
+    return SourceFooters(inputs, new.damaged, tuple(values[1] for _, values in in_order), tuple(schemas))
 
 
-_NOTHING = FileInspection((), (), ())
-
-
-def _name(definition: Definition) -> str:
-    """Of the summary: other columns of time have other bounds."""
+def _summary_name(definition: Definition) -> str:
+    """Return the name of the summary; it depends on the time columns, whose bounds it contains."""
     source = definition.timed_source
     columns = json.dumps([source.event_time, source.arrival_time])
     return f"footers-{definition.name}-{hashlib.sha256(columns.encode()).hexdigest()[:12]}"
 
 
 def _identity(path: Path) -> list[int]:
-    """Size and times of change, in microseconds; of a file that is gone, those of no file."""
+    """Return size, and times of modification and change in microseconds; empty for a missing file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return []
-    return [found.st_size, found.st_mtime_ns // 1_000, found.st_ctime_ns // 1_000]
+    return [status.st_size, status.st_mtime_ns // 1_000, status.st_ctime_ns // 1_000]
 
 
 def _values(file: InputFile) -> list[int | None]:
-    """The fields of a file behind its path."""
+    """Return the fields of a file after its path."""
     return list(astuple(file)[1:])
 
 
-def _numbered(shapes: Iterable[SchemaGroup], schemas: list[str]) -> dict[str, int]:
-    """The number of each file's schema, by path; new ones are added to the list."""
-    found: dict[str, int] = {}
-    for shape in shapes:
-        text = base64.b64encode(shape.schema.serialize()).decode()
+def _number_schemas(groups: Iterable[SchemaGroup], schemas: list[str]) -> dict[str, int]:
+    """Return the number of each file's schema by path, and append new schemas to the list."""
+    numbers: dict[str, int] = {}
+    for group in groups:
+        text = base64.b64encode(group.schema.serialize()).decode()
         if text not in schemas:
             schemas.append(text)
-        found |= dict.fromkeys(shape.paths, schemas.index(text))
-    return found
+        numbers |= dict.fromkeys(group.paths, schemas.index(text))
+    return numbers
 
 
-def _decoded(text: str) -> pa.Schema:
+def _decode_schema(text: str) -> pa.Schema:
     import pyarrow as pa
 
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

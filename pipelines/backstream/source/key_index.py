@@ -1,4 +1,4 @@
-"""What input files hold, file by file: how many records per key and slice of event time. Read once, then kept."""
+"""Index the records of input files per key and slice of event time; each file is read once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class KeySlice:
-    """Records of one key in one slice of event time; `key` as JSON."""
+    """The records of one key in one slice of event time; `key` is JSON."""
 
     key: str
     first_ms: int
@@ -40,14 +40,14 @@ class KeySlice:
 
 @dataclass(frozen=True, slots=True)
 class KeyIndex:
-    """The index of one way to read a source: its folder beside the arrival index holds a small file per input."""
+    """An index of a source under one definition: a folder beside the arrival index with a small file per input."""
 
     definition: Definition
     folder: Path
 
     @classmethod
     def from_definition(cls, definition: Definition, home: Home) -> KeyIndex:
-        """The index for what a definition says of its source and its windows."""
+        """Return the index for the source and window of a definition."""
         content = {
             "version": _VERSION,
             "source": definition.read_by,
@@ -57,81 +57,83 @@ class KeyIndex:
         return cls(definition, home.path / "arrivals" / definition.name / f"events-{digest}")
 
     def load_slices(self, file: InputFile) -> list[KeySlice]:
-        """What a file holds; it is read if it never was.
+        """Return the slices of a file; read the file if it is not in the index.
 
         Raises:
-            PlanError: when only Spark can tell its event times.
+            PlanError: when only Spark can evaluate its event times.
             UnreadableError: when it is damaged.
         """
-        found = self.is_known(file)
-        if found is None:
-            self._write(file, _counted(Path(file.path), self.definition))
-            found = self.is_known(file) or []
-        return found
+        slices = self.is_known(file)
+        if slices is None:
+            self._write(file, _count_slices(Path(file.path), self.definition))
+            slices = self.is_known(file) or []
+        return slices
 
     def is_known(self, file: InputFile) -> list[KeySlice] | None:
-        """What a file held when it was read; None: it never was."""
+        """Return the slices of a file from the index; None: it is not in the index."""
         try:
-            with pq.ParquetFile(self._place(file)) as found:
-                table = found.read()
+            with pq.ParquetFile(self._path(file)) as index:
+                table = index.read()
         except FileNotFoundError:
             return None
         return [KeySlice(**row) for row in table.to_pylist()]
 
-    def _place(self, file: InputFile) -> Path:
+    def _path(self, file: InputFile) -> Path:
         identity = json.dumps([file.path, file.size_bytes, file.modified_ms])
         return self.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.parquet"
 
     def _write(self, file: InputFile, rows: pa.Table) -> None:
-        with replace_file(self._place(file)) as draft:
+        with replace_file(self._path(file)) as draft:
             pq.write_table(rows, draft)
 
 
 def key_text(values: Sequence[Any]) -> str:
-    """The values of key columns as JSON; whatever zone an instant is written in, it is the same key."""
-    return json.dumps([_plain(value) for value in values], ensure_ascii=False)
+    """Return the values of key columns as JSON; an instant is written in UTC, whatever its zone."""
+    return json.dumps([_json_value(value) for value in values], ensure_ascii=False)
 
 
-def _plain(value: object) -> object:
+def _json_value(value: object) -> object:
     if isinstance(value, datetime):
         return (value.astimezone(UTC) if value.tzinfo else value).isoformat()
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def _counted(path: Path, definition: Definition) -> pa.Table:
-    """The rows of the index for one file, a row group at a time."""
+def _count_slices(path: Path, definition: Definition) -> pa.Table:
+    """Return the index rows of one file, read one row group at a time."""
     event_time = TimeColumn.from_expression(definition.timed_source.event_time, "source.event_time")
     names = list(dict.fromkeys([*definition.source.key, event_time.name]))
-    parts = [_grouped(rows, definition, event_time) for rows in scan_row_groups(path, names)]
+    parts = [_group_by_slice(rows, definition, event_time) for rows in scan_row_groups(path, names)]
     parts = [part for part in parts if part.num_rows]
     if not parts:
         return _SCHEMA.empty_table()
     keys = [f"key{number}" for number in range(len(definition.source.key))]
-    whole = pa.concat_tables(parts)
+    rows = pa.concat_tables(parts)
     sums = [("first_ms", "min"), ("last_ms", "max"), ("events", "sum")]
-    found = whole.group_by([*keys, "slice"]).aggregate(sums)
-    values = zip(*(found[name].to_pylist() for name in keys), strict=True) if keys else [()] * found.num_rows
-    columns = [pa.array([key_text(each) for each in values], pa.string())]
-    columns += [found[f"{name}_{how}"] for name, how in sums]
+    merged = rows.group_by([*keys, "slice"]).aggregate(sums)
+    values = zip(*(merged[name].to_pylist() for name in keys), strict=True) if keys else [()] * merged.num_rows
+    columns = [pa.array([key_text(row) for row in values], pa.string())]
+    columns += [merged[f"{name}_{function}"] for name, function in sums]
     return pa.table(columns, schema=_SCHEMA)
 
 
-def _grouped(rows: pa.Table, definition: Definition, event_time: TimeColumn) -> pa.Table:
-    """Per key and slice the first and last event time and the number of records that can be read."""
+def _group_by_slice(rows: pa.Table, definition: Definition, event_time: TimeColumn) -> pa.Table:
+    """Return per key and slice the first and last event time and the number of readable records."""
     width_ms, offset_ms = slice_ms(definition.window.spec())
     first_ms, end_ms = definition.source.event_time_range
     rows = rows.filter(pc.is_valid(rows[event_time.name]))
     if not rows.num_rows:
         return rows
     at_ms = event_time.values_ms(rows[event_time.name])
-    is_sane = pa.array((at_ms >= first_ms) & (at_ms < end_ms))
-    keys = {f"key{number}": _decoded(rows[name]) for number, name in enumerate(definition.source.key)}
+    is_in_range = pa.array((at_ms >= first_ms) & (at_ms < end_ms))
+    keys = {f"key{number}": _decode_dictionary(rows[name]) for number, name in enumerate(definition.source.key)}
     slices = pa.array(np.floor_divide(at_ms - offset_ms, width_ms))
-    placed = pa.table({**keys, "slice": slices, "at_ms": pa.array(at_ms)}).filter(is_sane)
-    found = placed.group_by([*keys, "slice"]).aggregate([("at_ms", "min"), ("at_ms", "max"), ("at_ms", "count")])
+    records = pa.table({**keys, "slice": slices, "at_ms": pa.array(at_ms)}).filter(is_in_range)
+    slices_by_key = records.group_by([*keys, "slice"]).aggregate(
+        [("at_ms", "min"), ("at_ms", "max"), ("at_ms", "count")]
+    )
     renamed = {"at_ms_min": "first_ms", "at_ms_max": "last_ms", "at_ms_count": "events"}
-    return found.rename_columns([renamed.get(name, name) for name in found.column_names])
+    return slices_by_key.rename_columns([renamed.get(name, name) for name in slices_by_key.column_names])
 
 
-def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _decode_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column

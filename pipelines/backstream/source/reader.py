@@ -1,4 +1,4 @@
-"""Columns of an input file, read without Spark: as Spark would read them, a row group at a time."""
+"""Read columns of an input file without Spark, with the same values as Spark, one row group at a time."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from backstream.errors import PlanError
 from backstream.source.files import read_error_text
 
 READERS = min(4, os.cpu_count() or 1)
-"""Files that are read at the same time, each with what is computed of it."""
+"""Number of files that are read and processed at the same time."""
 
 
 class UnreadableError(PlanError):
     """An input file is damaged."""
 
-    is_retryable = False  # it stays so until somebody writes it anew, and then it is another file than was planned
+    is_retryable = False  # a rewritten file would differ from the planned one
 
 
 def scan_row_groups(path: Path, names: Iterable[str]) -> Iterator[pa.Table]:
-    """Return columns of each row group; one that the file does not have is null.
+    """Return columns of each row group; a column that the file lacks is null.
 
     Raises:
         UnreadableError: when the file cannot be read.
     """
-    wanted = list(names)
+    columns = list(names)
     try:
-        # By default Arrow makes nanoseconds of INT96, which end in 2262.
+        # By default Arrow converts INT96 to nanoseconds, which end in 2262.
         file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
-        instants = _int96_columns(file.schema)
+        int96 = _int96_columns(file.schema)
         for number in range(file.num_row_groups):
-            held = [name for name in wanted if name in file.schema_arrow.names]
-            yield _completed(file.read_row_group(number, columns=held), wanted, instants)
+            present = [name for name in columns if name in file.schema_arrow.names]
+            yield _select_columns(file.read_row_group(number, columns=present), columns, int96)
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
@@ -48,10 +48,10 @@ def _int96_columns(schema: pq.ParquetSchema) -> set[str]:
     return {column.path for column in columns if column.physical_type == "INT96"}
 
 
-def _completed(rows: pa.Table, names: list[str], instants: set[str]) -> pa.Table:
-    """The columns in their order; what Spark has written as INT96 is an instant."""
+def _select_columns(rows: pa.Table, names: list[str], int96: set[str]) -> pa.Table:
+    """Return the columns in order; Spark writes instants as INT96."""
     columns = {}
     for name in names:
         column = rows[name] if name in rows.column_names else pa.chunked_array([pa.nulls(rows.num_rows)])
-        columns[name] = column.cast(pa.timestamp("us", "UTC")) if name in instants else column
+        columns[name] = column.cast(pa.timestamp("us", "UTC")) if name in int96 else column
     return pa.table(columns)

@@ -1,4 +1,4 @@
-"""Instants in columns of files, as far as they can be told without Spark."""
+"""Read instants from columns of files, as far as possible without Spark."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from backstream.errors import PlanError
 
 Longs = np.ndarray[Any, np.dtype[np.int64]]
 
-_PER_UNIT = {"s": (1_000, 1), "ms": (1, 1), "us": (1, 1_000), "ns": (1, 1_000_000)}
+_MS_RATIOS = {"s": (1_000, 1), "ms": (1, 1), "us": (1, 1_000), "ns": (1, 1_000_000)}
 _EPOCH_COLUMN = re.compile(r"(timestamp_millis|timestamp_seconds)\((\w+)\)")
-_FACTORS = {"timestamp_millis": 1, "timestamp_seconds": 1_000}
+_MS_PER_NUMBER = {"timestamp_millis": 1, "timestamp_seconds": 1_000}
 
 
 @dataclass(frozen=True, slots=True)
 class TimeColumn:
-    """A column that holds instants, or numbers of `factor` ms each (0: instants); `said` names it to people."""
+    """A column of instants (`factor` 0), or of numbers of `factor` ms each; `label` is its name in messages."""
 
     name: str
     factor: int
-    said: str
+    label: str
 
     @classmethod
-    def from_expression(cls, expression: str, said: str) -> TimeColumn:
-        """The column of an expression such as `at`, `timestamp_millis(at)` or `timestamp_seconds(at)`.
+    def from_expression(cls, expression: str, label: str) -> TimeColumn:
+        """Return the column of an expression such as `at`, `timestamp_millis(at)` or `timestamp_seconds(at)`.
 
         Raises:
-            PlanError: when it is anything else.
+            PlanError: for any other expression.
         """
-        written = expression.strip()
-        if found := _EPOCH_COLUMN.fullmatch(written):
-            return cls(found[2], _FACTORS[found[1]], said)
-        if re.fullmatch(r"\w+", written):
-            return cls(written, 0, said)
-        raise spark_only_error(said, expression)
+        text = expression.strip()
+        if match := _EPOCH_COLUMN.fullmatch(text):
+            return cls(match[2], _MS_PER_NUMBER[match[1]], label)
+        if re.fullmatch(r"\w+", text):
+            return cls(text, 0, label)
+        raise spark_only_error(label, expression)
 
     def values_ms(self, column: pa.ChunkedArray) -> Longs:
-        """Epoch milliseconds of a column without nulls, floored.
+        """Return epoch milliseconds of a column without nulls, floored.
 
         Raises:
-            PlanError: when its type names no instant.
+            PlanError: when its type does not represent instants.
         """
         kind = column.type
         if self.factor and pa.types.is_integer(kind):
             return _longs(column) * self.factor
         if self.factor or not (pa.types.is_timestamp(kind) and kind.tz):
-            raise spark_only_error(self.said, self.name)
-        multiplied, divided = _PER_UNIT[kind.unit]
-        return _longs(column) * multiplied // divided
+            raise spark_only_error(self.label, self.name)
+        factor, divisor = _MS_RATIOS[kind.unit]
+        return _longs(column) * factor // divisor
 
 
-def spark_only_error(said: str, expression: str) -> PlanError:
-    """What is said of an expression that cannot be evaluated here."""
+def spark_only_error(label: str, expression: str) -> PlanError:
+    """Return the error for an expression that only Spark can evaluate."""
     msg = (
-        f"only Spark can evaluate {said}: {expression!r}\n\n"
-        "hint: a timestamp column with a zone, timestamp_millis(column) or timestamp_seconds(column) can be read"
+        f"only Spark can evaluate {label}: {expression!r}\n\n"
+        "hint: use a timestamp column with a zone, timestamp_millis(column) or timestamp_seconds(column)"
     )
     return PlanError(msg)
 

@@ -1,4 +1,4 @@
-"""The one rule on ranges: what the form, the commands and the task `plan` refuse, and in which words."""
+"""Test the rule for allowed ranges, which the form, the commands and the `plan` task share."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ FACTS = (
 )
 
 
-def refused(since: str, until: str, held: SourceSpan = KNOWN) -> tuple[str, str]:
-    """Which end is wrong, and what is said."""
-    asked = span(since, until)
+def refusal(since: str, until: str, source: SourceSpan = KNOWN) -> tuple[str, str]:
+    """Return the wrong end and the message of the error."""
+    interval = span(since, until)
     with pytest.raises(RangeError) as error:
-        require_range_in_source(asked, asked, held, NOW_MS)
+        require_range_in_source(interval, interval, source, NOW_MS)
     return error.value.end, str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("since", "until", "end", "said"),
+    ("since", "until", "end", "message"),
     [
         (
             "0001-01-01",
@@ -76,31 +76,31 @@ def refused(since: str, until: str, held: SourceSpan = KNOWN) -> tuple[str, str]
         ),
     ],
 )
-def test_a_range_that_can_have_no_event_is_refused_with_the_range_that_can(
-    since: str, until: str, end: str, said: str
+def test_a_range_without_events_is_rejected_with_the_possible_range(
+    since: str, until: str, end: str, message: str
 ) -> None:
-    assert refused(since, until) == (end, said + FACTS)
+    assert refusal(since, until) == (end, message + FACTS)
 
 
 @pytest.mark.parametrize(
     ("since", "until"),
     [
-        ("2024-03-01", "2024-03-05"),  # whole days reach beyond the first event and the last
-        ("2024-02-01", "2024-04-01"),  # so do whole months, of a schedule
-        ("2023-03-01", "2024-05-09"),  # and years
+        ("2024-03-01", "2024-03-05"),  # whole days extend beyond the first and the last event
+        ("2024-02-01", "2024-04-01"),  # whole months of a schedule
+        ("2023-03-01", "2024-05-09"),  # whole years
         ("2024-03-02", "2024-03-03"),  # a day in the middle, with events or without
-        ("2024-03-04", "2024-05-09"),  # where it is tomorrow already
+        ("2024-03-04", "2024-05-09"),  # some time zones are a day ahead
     ],
 )
-def test_a_range_that_has_the_day_of_an_event_or_lies_between_two_is_possible(since: str, until: str) -> None:
+def test_a_range_with_or_between_days_of_events_is_allowed(since: str, until: str) -> None:
     require_range_in_source(span(since, until), span(since, until), KNOWN, NOW_MS)
 
 
-def test_a_range_may_reach_a_year_beyond_the_last_event() -> None:
+def test_a_range_may_extend_a_year_beyond_the_last_event() -> None:
     ended = SourceSpan("clicks", "clicks.toml", ALLOWED, span("2013-02-01T05:00Z", "2013-02-28T06:00Z"))
     require_range_in_source(span("2013-02-01", "2014-03-02"), span("2013-02-01", "2014-03-02"), ended, NOW_MS)
 
-    assert refused("2013-02-01", "2023-03-01", ended) == (
+    assert refusal("2013-02-01", "2023-03-01", ended) == (
         "until",
         (
             f"no event in the last 3,652 days of range 2013-02-01T00:00Z to 2023-03-01T00:00Z ({SOURCE_KEY})"
@@ -110,48 +110,48 @@ def test_a_range_may_reach_a_year_beyond_the_last_event() -> None:
     )
 
 
-def test_a_window_that_begins_before_the_first_event_may_hold_it() -> None:
-    asked = span("2024-02-29", "2024-03-01")
+def test_a_window_that_begins_before_the_first_event_may_contain_it() -> None:
+    interval = span("2024-02-29", "2024-03-01")
 
-    require_range_in_source(asked, Interval(asked.start_ms, asked.end_ms + DAY_MS), KNOWN, NOW_MS)
+    require_range_in_source(interval, Interval(interval.start_ms, interval.end_ms + DAY_MS), KNOWN, NOW_MS)
 
-    assert refused("2024-02-29", "2024-03-01")[0] == "until"
+    assert refusal("2024-02-29", "2024-03-01")[0] == "until"
 
 
-def test_events_of_tomorrow_and_later_make_their_days_possible() -> None:
+def test_the_days_of_future_events_are_allowed() -> None:
     timetable = SourceSpan("flights", "flights.toml", ALLOWED, span("2024-05-01", "2024-06-01T06:00Z"))
     require_range_in_source(span("2024-06-01", "2024-06-02"), span("2024-06-01", "2024-06-02"), timetable, NOW_MS)
 
-    assert refused("2024-06-01", "2024-06-03", timetable)[0] == "until"
+    assert refusal("2024-06-01", "2024-06-03", timetable)[0] == "until"
 
 
-def test_nothing_is_possible_of_a_source_without_an_event() -> None:
-    none = SourceSpan("clicks", "clicks.toml", ALLOWED, Interval(0, 0))
+def test_no_range_is_allowed_for_a_source_without_events() -> None:
+    empty = SourceSpan("clicks", "clicks.toml", ALLOWED, Interval(0, 0))
 
-    assert refused("2024-03-01", "2024-03-02", none)[1] == (
+    assert refusal("2024-03-01", "2024-03-02", empty)[1] == (
         "no event in range 2024-03-01T00:00Z to 2024-03-02T00:00Z (clicks.toml, source.path)"
-        "\n  clicks has no event at all"
+        "\n  clicks has no events"
     )
 
 
-def test_where_nobody_knows_of_the_events_all_is_possible_that_is_allowed_until_tomorrow() -> None:
+def test_if_the_events_are_unknown_all_days_until_tomorrow_are_allowed() -> None:
     unknown = SourceSpan("clicks", "clicks.toml", span("2020-01-01", "2100-01-01"))
     require_range_in_source(span("2020-01-01", "2024-05-09"), span("2020-01-01", "2024-05-09"), unknown, NOW_MS)
 
-    end, said = refused("2019-12-31", "2020-01-02", unknown)
+    end, message = refusal("2019-12-31", "2020-01-02", unknown)
 
     assert end == "since"
-    assert said == (
+    assert message == (
         "since must not be before 2020-01-01T00:00Z, got 2019-12-31T00:00Z (clicks.toml, source.event_time_range)"
         "\n\nhint: the possible range is since=2020-01-01 until=2024-05-09; until is excluded"
     )
 
 
-def test_a_source_whose_events_must_lie_before_some_instant_ends_there() -> None:
+def test_a_range_ends_with_the_event_time_range_of_the_source() -> None:
     ended = SourceSpan("clicks", "clicks.toml", span("2020-01-01", "2021-01-01T12:00Z"))
     require_range_in_source(span("2021-01-01", "2021-01-02"), span("2021-01-01", "2021-01-02"), ended, NOW_MS)
 
-    assert refused("2021-01-01", "2021-01-03", ended)[1].splitlines()[0] == (
+    assert refusal("2021-01-01", "2021-01-03", ended)[1].splitlines()[0] == (
         "until must not be after 2021-01-02T00:00Z, got 2021-01-03T00:00Z (clicks.toml, source.event_time_range)"
     )
 

@@ -1,4 +1,4 @@
-"""A user's own watermark generators: how they are found, and the two that come with the package."""
+"""Test custom watermark generators: their import, their errors, and the two examples of the package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backstream.examples.generators import Heartbeat, SmoothedLag
 MODULE = "backstream.examples.generators"
 
 
-def test_a_class_is_found_by_name_and_takes_its_options() -> None:
+def test_a_class_is_imported_by_name_with_its_options() -> None:
     strategy = WatermarkStrategy(StrategyKind.CUSTOM, generator=f"{MODULE}:Heartbeat", options={"delay_ms": 5})
 
     generator = generator_factory(strategy)()
@@ -28,7 +28,7 @@ def test_a_class_is_found_by_name_and_takes_its_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "options", "says"),
+    ("target", "options", "error"),
     [
         ("no.such.module:A", {}, "cannot be imported: ModuleNotFoundError(\"No module named 'no'\")"),
         (f"{MODULE}:Nothing", {}, f"cannot be imported: {MODULE} has no class 'Nothing'"),
@@ -41,14 +41,14 @@ def test_a_class_is_found_by_name_and_takes_its_options() -> None:
         (
             f"{MODULE}:SmoothedLag",
             {"records": 0},
-            "refused the options {'records': 0}: ValueError('records must be positive, got 0')",
+            "rejected the options {'records': 0}: ValueError('records must be positive, got 0')",
         ),
     ],
 )
-def test_what_is_wrong_with_a_generator_is_said(target: str, options: dict[str, int], says: str) -> None:
+def test_the_error_of_a_generator_is_reported(target: str, options: dict[str, int], error: str) -> None:
     with pytest.raises(SpecError) as refused:
         CustomWatermarks(target, options)()
-    assert str(refused.value) == f"watermark generator {target} {says}"
+    assert str(refused.value) == f"watermark generator {target} {error}"
 
 
 def test_the_smoothed_lag_follows_the_mean_of_the_last_records() -> None:
@@ -64,7 +64,7 @@ def test_the_smoothed_lag_follows_the_mean_of_the_last_records() -> None:
     assert generator.on_periodic_emit(300) == 160 - 26 - 10 - 1
 
 
-def test_a_heartbeat_moves_the_watermark_and_other_records_do_not() -> None:
+def test_only_heartbeats_advance_the_watermark() -> None:
     #  arrival     0    1           2           3
     #  event time  50   60 marker   70          80 (marker 75)
     records = [
@@ -75,6 +75,6 @@ def test_a_heartbeat_moves_the_watermark_and_other_records_do_not() -> None:
     ]
     emission = Emission(WatermarkStrategy(StrategyKind.CUSTOM, generator=f"{MODULE}:Heartbeat"))
 
-    heard = compute_watermarks(records, emission, SourceClock(0, 200, 3), [0])
+    watermarks = compute_watermarks(records, emission, SourceClock(0, 200, 3), [0])
 
-    assert [(event.watermark_ms, event.after) for event in heard.events[:-1]] == [(60, 1), (75, 3)]
+    assert [(event.watermark_ms, event.after) for event in watermarks.events[:-1]] == [(60, 1), (75, 3)]
