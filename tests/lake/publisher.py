@@ -56,7 +56,7 @@ def arm(point: str) -> None:
     catalog: Any = SqlCatalog
     publishing: Any = module
     if point == "side_tables_written":
-        publishing._windows_replaced = die  # noqa: SLF001 - the fault is injected here
+        publishing._commit_windows = die  # noqa: SLF001 - the fault is injected here
     elif point == "metadata_written":
         catalog._write_metadata = staticmethod(then_die(catalog._write_metadata))  # noqa: SLF001 - the same
     else:

@@ -62,7 +62,7 @@ def test_of_overlapping_runs_at_the_same_moment_exactly_one_wins(
     loser = runs[1 - winner][0]
     planned = "planned against version 1" if populated else "planned when the table was empty"
     assert said[1 - winner] == (
-        f"refusing to publish flights {loser.range}: the table moved since it was planned\n"
+        f"refusing to publish flights {loser.range}: the table changed since it was planned\n"
         f"  {planned}, found version {2 if populated else 1}"
         f" ({runs[winner][0].range}, published by run {runs[winner][0].run_id})\n"
         "\n"

@@ -193,7 +193,7 @@ def test_a_changed_type_is_refused_with_both_types_named(lake: Lake) -> None:
     )
 
     assert refusal(lake, changed) == (
-        "table `flights` does not fit the definition any more\n"
+        "table `flights` no longer fits the definition\n"
         "  carrier: expected long, found string\n"
         "  departures: expected double, found long\n"
         "\n"
@@ -205,13 +205,13 @@ def test_a_required_column_that_is_no_longer_wanted_or_no_longer_required_is_ref
     lake.make(lake.plan("2013-02-01", "2013-02-02"))
 
     assert refusal(lake, windows_table([], [Column("departures", "long")])) == (
-        "table `flights` does not fit the definition any more\n"
+        "table `flights` no longer fits the definition\n"
         "  carrier: expected no such column, found required string\n"
         "\n"
         "hint: a column keeps its type; give the aggregate or the dataset another name"
     )
     assert refusal(lake, windows_table([Column("carrier", "string")], [])) == (
-        "table `flights` does not fit the definition any more\n"
+        "table `flights` no longer fits the definition\n"
         "  carrier: expected string, found required string\n"
         "\n"
         "hint: a column keeps its type; give the aggregate or the dataset another name"
@@ -228,13 +228,13 @@ def test_a_table_that_was_partitioned_otherwise_is_refused(lake: Lake) -> None:
         publish_range(plan, manifests)
 
     assert str(caught.value) == (
-        "table `flights` is not the one this run was planned for: it was made or changed since\n"
+        "table `flights` was created or changed after this run was planned\n"
         "  planned to be partitioned by day(window_start), found nothing\n"
         "\n"
         "hint: plan the range again"
     )
     assert refusal(lake, WINDOWS) == (
-        "table `flights` does not fit the definition any more\n"
+        "table `flights` no longer fits the definition\n"
         "  partitioned by: expected day(window_start), found nothing\n"
         "\n"
         "hint: a column keeps its type; give the aggregate or the dataset another name"
@@ -243,7 +243,8 @@ def test_a_table_that_was_partitioned_otherwise_is_refused(lake: Lake) -> None:
 
 def test_a_dataset_cannot_take_the_name_of_a_shared_table(lake: Lake) -> None:
     assert (
-        refusal(lake, WINDOWS, "runs") == "a dataset cannot be called `runs`: that is a table all datasets share"
+        refusal(lake, WINDOWS, "runs")
+        == "a dataset cannot have the name `runs`: all datasets share a table of this name"
     )
 
 
@@ -296,7 +297,7 @@ def test_of_two_first_runs_with_other_aggregates_the_second_is_refused_unstaged(
         lake.make(two)
 
     assert str(caught.value) == (
-        "table `flights` is not the one this run was planned for: it was made or changed since\n"
+        "table `flights` was created or changed after this run was planned\n"
         "  worst: planned as double, field 6, found no such column, and field 6 is record_count\n"
         "  record_count: planned as long, field 7, found long, field 6\n"
         "  run_id: planned as string, field 8, found string, field 7\n"
@@ -319,7 +320,7 @@ def test_of_two_runs_that_add_other_columns_the_second_is_refused_and_adds_none(
     winner = said.index("made")
     new, taken = [("best", "worst"), ("worst", "best")][winner]
     assert said[1 - winner] == (
-        "table `flights` is not the one this run was planned for: it was made or changed since\n"
+        "table `flights` was created or changed after this run was planned\n"
         f"  {new}: planned as double, field 8, found no such column, and field 8 is {taken}\n"
         "\n"
         "hint: plan the range again"
@@ -346,7 +347,7 @@ def test_a_required_column_that_came_since_is_refused(lake: Lake) -> None:
         lake.make(plan)
 
     assert str(caught.value) == (
-        "table `flights__side` is not the one this run was planned for: it was made or changed since\n"
+        "table `flights__side` was created or changed after this run was planned\n"
         "  b: not planned, found required long\n"
         "\n"
         "hint: plan the range again"
@@ -366,7 +367,7 @@ def test_a_table_that_was_there_when_a_run_was_planned_is_not_made_anew(lake: La
         lake.make(grown)
 
     assert str(caught.value) == (
-        "table `flights` is gone: it was there when this run was planned\n"
+        "table `flights` is missing: it existed when this run was planned\n"
         f"  planned at {lake.home.path}/warehouse/backstream/flights\n"
         "\n"
         "hint: plan the range again"

@@ -91,11 +91,11 @@ def test_a_run_that_died_before_its_commit_has_restated_nothing_and_a_retry_writ
     lake.publish(*RANGE, {"2013-02-01T05:00Z": 1})
     plan = lake.plan(*RANGE, "later")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2}, metrics=[("EWR", 2)])
-    finish = module._windows_replaced  # noqa: SLF001 - the fault is injected here
-    monkeypatch.setattr(module, "_windows_replaced", interrupted)
+    finish = module._commit_windows  # noqa: SLF001 - the fault is injected here
+    monkeypatch.setattr(module, "_commit_windows", interrupted)
     with pytest.raises(KeyboardInterrupt):
         publish_range(plan, manifests)
-    monkeypatch.setattr(module, "_windows_replaced", finish)
+    monkeypatch.setattr(module, "_commit_windows", finish)
     assert load_rows(lake.home, "flights__restatements").num_rows == 1
     assert load_published_rows(lake.home, "flights", "metrics").num_rows == 0
     assert restatements(lake) == []

@@ -57,7 +57,9 @@ def test_only_the_newest_runs_keep_their_tags_and_can_be_rolled_back(lake: Lake)
     assert lake.departures() == {"2013-02-01T05:00Z": 6}
     roll_back_run(lake.home, done[-1].run_id)
     assert lake.departures() == {"2013-02-01T05:00Z": 5}
-    with pytest.raises(LedgerError, match=r"snapshot of run .* was expired; the ledger says that it published"):
+    with pytest.raises(
+        LedgerError, match=r"snapshot of run .* has expired; according to the ledger, it published"
+    ):
         roll_back_run(lake.home, done[0].run_id)
 
 
@@ -129,7 +131,7 @@ def test_a_run_that_was_not_published_finds_that_it_has_written_its_rows(
     interrupted = lake.plan("2013-02-05", "2013-02-06", trigger="interrupted")
     manifests = lake.staged(interrupted, {"2013-02-05T05:00Z": 9}, METRICS)
     with monkeypatch.context() as broken:
-        broken.setattr("backstream.lake.publish._windows_replaced", _killed)
+        broken.setattr("backstream.lake.publish._commit_windows", _killed)
         with pytest.raises(KeyboardInterrupt):
             publish_range(interrupted, manifests)
     published(lake, 8)

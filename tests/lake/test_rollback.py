@@ -139,7 +139,7 @@ def test_a_state_before_the_run_that_was_expired_cannot_come_back(lake: Lake) ->
         roll_back_run(lake.home, wrong.run_id)
 
     assert str(caught.value) == (
-        f"the snapshot that run {wrong.run_id} found in table `flights` was expired\n  it was version 1"
+        f"the snapshot before run {wrong.run_id} in table `flights` has expired\n  it was version 1"
     )
 
 
@@ -153,8 +153,8 @@ def test_a_run_behind_an_expired_snapshot_is_refused(lake: Lake) -> None:
         roll_back_run(lake.home, wrong.run_id)
 
     assert str(caught.value) == (
-        f"refusing to roll back {wrong.run_id}: what came after it is not known\n"
-        "  2013-02-01T00:00Z to 2013-02-02T00:00Z: snapshots between it and the table as it is were expired"
+        f"refusing to roll back {wrong.run_id}: later changes of its range are unknown\n"
+        "  2013-02-01T00:00Z to 2013-02-02T00:00Z: snapshots between the run and the current table have expired"
     )
 
 
@@ -167,7 +167,7 @@ def test_a_run_that_never_published_is_told_from_one_that_nobody_knows(lake: Lak
     with pytest.raises(LedgerError) as unknown:
         roll_back_run(lake.home, "cli.nothing")
 
-    assert str(planned.value) == f"run {plan.run_id} of flights was planned and never published"
+    assert str(planned.value) == f"run {plan.run_id} of flights was planned but never published"
     assert str(unknown.value) == f"no run cli.nothing in {lake.home.path}"
 
 
@@ -182,7 +182,7 @@ def test_a_run_whose_snapshot_is_gone_is_told_from_the_ledger(lake: Lake) -> Non
         roll_back_run(lake.home, plan.run_id)
 
     assert str(caught.value) == (
-        f"the snapshot of run {plan.run_id} was expired; the ledger says that it published into flights"
+        f"the snapshot of run {plan.run_id} has expired; according to the ledger, it published into flights"
     )
 
 
@@ -267,7 +267,7 @@ def test_a_retry_of_a_run_that_was_rolled_back_does_not_say_that_it_is_published
         "refusing to publish flights 2013-02-01T00:00Z to 2013-02-02T00:00Z:"
         " this run was published, and then rolled back\n"
         f"  {plan.run_id} was undone by {undo_id}\n\n"
-        f"hint: plan the range again; or bring back what was undone: backstream rollback {undo_id}"
+        f"hint: plan the range again, or undo the rollback: backstream rollback {undo_id}"
     )
     assert lake.departures() == {}
     roll_back_run(lake.home, undo_id)

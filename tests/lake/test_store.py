@@ -192,7 +192,7 @@ def test_a_file_that_somebody_deleted_is_named(lake: Lake, s3: Store) -> None:
 
     assert new in refusal(lambda: load_rows(lake.home, "flights"), StorageError)
     assert refusal(lambda: roll_back_run(lake.home, second.run_id), StorageError) == (
-        f"a file of the lake is gone: s3://{old}\n  the lake lies in s3://{place()}"
+        f"a file of the lake is missing: s3://{old}\n  the lake is in s3://{place()}"
     )
 
 
@@ -241,8 +241,8 @@ def test_a_store_that_refuses_is_said_with_what_was_not_done(lake: Lake, monkeyp
         "could not publish flights 2013-02-01T00:00Z to 2013-02-02T00:00Z:"
         " When writing: AWS Error SLOW_DOWN during UploadPart operation: Reduce your rate\n"
         f"  s3://{place()}\n\n"
-        "hint: run the same again when the store answers: what was finished is kept,"
-        " and what is published is whole"
+        "hint: run the same command again when the store is available;"
+        " finished chunks are kept, and published ranges are complete"
     )
     assert not publish_range(plan, manifests).already
 
@@ -285,7 +285,7 @@ def test_an_address_that_is_none_is_not_told_for_a_key_may_be_in_it(
     monkeypatch.setenv(WAREHOUSE_VARIABLE, address)
 
     assert refusal(lambda: Warehouse.from_home(Home(tmp_path)), SetupError) == (
-        "the warehouse's address must be a folder or s3://bucket/prefix (BACKSTREAM_WAREHOUSE)\n\n"
+        "the address of the warehouse must be a folder or s3://bucket/prefix (BACKSTREAM_WAREHOUSE)\n\n"
         "hint: BACKSTREAM_WAREHOUSE='s3://bucket/prefix?region=eu-central-1'"
     )
 
@@ -320,7 +320,7 @@ def test_an_address_says_all_that_the_store_has_to_know(tmp_path: Path, monkeypa
         "s3.endpoint": "http://other:1",
     }
     assert refusal(lambda: told("s3://lake/a?secret=1&x=2"), SetupError) == (
-        "options of the warehouse's address must be region, endpoint, session_token, got secret, x"
+        "options of the warehouse address must be region, endpoint, session_token, got secret, x"
         " (BACKSTREAM_WAREHOUSE)"
     )
 
