@@ -31,7 +31,7 @@ def test_a_good_run_passes_every_check(timetable: Path) -> None:
     assert failing(audit) == {}
     assert audit.verdict is Verdict.PASS
     assert audit.summary == (
-        "all 48 windows have events; 2 % of 2,400 events came late, 0 % were dropped (delay 10m)"
+        "all 48 windows have events; 2 % of 2,400 events were late, 0 % were dropped (delay 10m)"
     )
     assert len(frame) == 48
 
@@ -50,8 +50,8 @@ def test_five_records_that_no_window_holds_are_found_and_their_source_partition_
     }
     assert audit.verdict is Verdict.FAIL
     assert audit.summary == (
-        "not met: every record with a fate is in its window (b) and 2 more; all 48 windows have events; "
-        "2 % of 2,395 events came late, 0 % were dropped (delay 10m)"
+        "failed: every record with a fate is in its window (b) and 2 more; all 48 windows have events; "
+        "2 % of 2,395 events were late, 0 % were dropped (delay 10m)"
     )
 
 
@@ -77,7 +77,7 @@ def test_a_run_with_no_window_to_judge_fails() -> None:
 
     assert failing(audit) == {"there is a window to judge": []}
     assert audit.verdict is Verdict.FAIL
-    assert audit.summary == "not met: there is a window to judge; no window was expected"
+    assert audit.summary == "failed: there is a window to judge; no window was expected"
     assert len(frame) == 0
 
 
@@ -105,7 +105,7 @@ def test_the_worst_window_comes_first_and_at_most_twenty_are_named(timetable: Pa
         "late_ratio": 0.8,
     }
     assert (len(check.failing), check.unexpected, check.elements) == (20, 48, 48)
-    assert (check.observed, check.limit) == ("48 of 48 windows do not, the worst 80 %", "at most 25 %")
+    assert (check.observed, check.limit) == ("48 of 48 windows fail, the worst 80 %", "at most 25 %")
 
 
 def test_missing_windows_are_told_in_one_sentence(timetable: Path) -> None:
@@ -113,7 +113,7 @@ def test_missing_windows_are_told_in_one_sentence(timetable: Path) -> None:
 
     assert audit.summary == (
         "3 of 48 windows have no event (a, 1 March 2026); "
-        "2 % of 2,250 events came late, 0 % were dropped (delay 10m)"
+        "2 % of 2,250 events were late, 0 % were dropped (delay 10m)"
     )
 
 

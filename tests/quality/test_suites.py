@@ -160,7 +160,7 @@ def test_a_bad_severity_is_refused(tmp_path: Path) -> None:
 
 def test_a_missing_description_is_refused(tmp_path: Path) -> None:
     assert refusal(suite_of(tmp_path, {key: ENTRY[key] for key in ENTRY if key != "description"})) == (
-        f"expectation 1 {BETWEEN}: description must say what is asked for, got None (FOLDER/mine.json)"
+        f"expectation 1 {BETWEEN}: description must be a text that is not empty, got None (FOLDER/mine.json)"
     )
 
 
@@ -168,7 +168,7 @@ def test_a_parameter_that_no_definition_gives_is_refused(tmp_path: Path) -> None
     kwargs = {"column": "late_ratio", "max_value": {"$PARAMETER": "late_ratio_fail * 2"}}
 
     assert refusal(suite_of(tmp_path, ENTRY | {"kwargs": kwargs})) == (
-        f"expectation 1 {BETWEEN}: max_value names an unknown parameter 'late_ratio_fail * 2' (FOLDER/mine.json)"
+        f"expectation 1 {BETWEEN}: max_value has an unknown parameter 'late_ratio_fail * 2' (FOLDER/mine.json)"
     )
 
 

@@ -61,7 +61,7 @@ def test_a_record_that_came_twice_is_named_within_a_file_and_across_files(tmp_pa
             "B 7 2 times",
         ),
     )
-    assert str(repeated) == "3 positions came more than once (A 2 2 times, A 3 2 times, B 7 2 times)"
+    assert str(repeated) == "3 positions occur more than once (A 2 2 times, A 3 2 times, B 7 2 times)"
 
 
 def test_every_record_that_is_delivered_twice_is_counted_and_three_are_named(tmp_path: Path) -> None:

@@ -212,8 +212,7 @@ class DiskFolder:
         """Remove a file unless a publication renewed its age in the meantime; return whether it was removed.
 
         The file is renamed first. If its age was renewed before that, it is renamed back. A publication that comes
-        later
-        finds no file and publishes nothing.
+        later finds no file and publishes nothing.
         """
         path = Path(file.location)
         renamed = path.with_name(f".{path.name}.{_REMOVED_SUFFIX}")
