@@ -153,7 +153,7 @@ def test_a_column_of_another_type_is_named_with_its_file(tmp_path: Path) -> None
     with pytest.raises(RuntimeError) as failed:
         run_native_task(task_of(tmp_path, [file]))
 
-    wanted = f"the native engine reads a bigint of int8, int16, int32, int64, column 'value' is string\n  {file}"
+    wanted = f"column 'value' must be int8 or int16 or int32 or int64 for the native engine, got string\n  {file}"
     assert str(failed.value).endswith(wanted)
 
 
