@@ -60,7 +60,7 @@ def arm(point: str) -> None:
     elif point == "metadata_written":
         catalog._write_metadata = staticmethod(then_die(catalog._write_metadata))  # noqa: SLF001 - the same
     else:
-        publishing.committed = then_die(publishing.committed)
+        publishing.commit_snapshot = then_die(publishing.commit_snapshot)
 
 
 def then_die(work: Callable[..., Any]) -> Callable[..., Any]:

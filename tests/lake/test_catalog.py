@@ -67,7 +67,7 @@ def test_a_catalog_whose_driver_is_not_installed_is_named_without_its_password(
     )
 
 
-def test_what_is_no_uri_is_refused_without_showing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_uri_is_refused_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CATALOG_VARIABLE, "me:secret@db")
 
     with pytest.raises(SetupError) as caught:

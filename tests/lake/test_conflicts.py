@@ -140,7 +140,7 @@ def test_a_file_that_reaches_beyond_the_range_is_not_taken_away(lake: Lake) -> N
     )
 
 
-def test_others_who_get_between_every_time_are_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conflict_at_every_attempt_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "_FIRST_PAUSE_S", 0)
     attempts = []
 

@@ -49,7 +49,7 @@ def first(lake: Lake, interval: Interval | None, limit: int | None) -> list[dict
 
 
 @pytest.mark.parametrize("order", ["sorted", "reversed", "random", "equal"])
-def test_they_are_the_first_of_all_rows_in_whatever_order_a_file_has_them(lake: Lake, order: str) -> None:
+def test_the_first_rows_are_independent_of_the_order_in_a_file(lake: Lake, order: str) -> None:
     file, chance = file_of_a_day(lake), np.random.default_rng(7)
     random = DAY.start_ms + chance.integers(0, DAY_MS // HOUR_MS, 5_000) * HOUR_MS
     starts_ms = {

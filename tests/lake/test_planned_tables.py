@@ -159,7 +159,7 @@ def test_a_run_planned_before_the_table_grew_can_still_be_published(lake: Lake) 
     ]
 
 
-def test_a_column_that_is_no_longer_wanted_stays_and_is_null_in_new_rows(lake: Lake) -> None:
+def test_a_column_that_the_definition_dropped_stays_and_is_null_in_new_rows(lake: Lake) -> None:
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 3})
     fewer = windows_table([CARRIER], [Column("departures", "long")])
     plan = lake.plan("2013-02-02", "2013-02-03", tables=[fewer])
@@ -354,7 +354,7 @@ def test_a_required_column_that_came_since_is_refused(lake: Lake) -> None:
     )
 
 
-def test_a_table_that_was_there_when_a_run_was_planned_is_not_made_anew(lake: Lake) -> None:
+def test_a_table_that_existed_when_a_run_was_planned_is_not_created_again(lake: Lake) -> None:
     lake.make(lake.plan("2013-02-01", "2013-02-02"))
     lake.make(lake.plan("2013-02-01", "2013-02-02", "grown", [GROWN]))
     plan = lake.plan("2013-02-01", "2013-02-02", "again")
@@ -374,7 +374,7 @@ def test_a_table_that_was_there_when_a_run_was_planned_is_not_made_anew(lake: La
     )
 
 
-def test_a_table_of_published_rows_that_is_gone_is_not_made_anew(lake: Lake) -> None:
+def test_a_missing_table_of_published_rows_is_not_created_again(lake: Lake) -> None:
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 3})
     plan = lake.plan("2013-02-01", "2013-02-02", "again")
     lake.drop()

@@ -83,7 +83,7 @@ def test_the_same_run_again_is_already_published_and_writes_nothing(lake: Lake) 
     assert len(lake.table("flights__metrics").snapshots()) == 1
 
 
-def test_the_same_run_is_still_known_after_others_replaced_it(lake: Lake) -> None:
+def test_a_run_that_others_replaced_is_still_published(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-02")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3})
     publish_range(plan, manifests)
@@ -93,7 +93,7 @@ def test_the_same_run_is_still_known_after_others_replaced_it(lake: Lake) -> Non
     assert lake.departures() == {"2013-02-01T05:00Z": 30}
 
 
-def test_a_publication_is_one_snapshot_that_says_who_made_it(lake: Lake) -> None:
+def test_a_publication_is_one_snapshot_with_the_properties_of_its_run(lake: Lake) -> None:
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 3})
     plan = lake.plan("2013-02-01", "2013-02-02", "restate")
     publish_range(plan, lake.staged(plan, {"2013-02-01T06:00Z": 30, "2013-02-01T07:00Z": 40}))
@@ -243,7 +243,7 @@ def test_a_manifest_that_does_not_mention_a_table_is_refused(lake: Lake) -> None
     )
 
 
-def test_a_table_that_was_made_anew_since_the_plan_is_refused(lake: Lake) -> None:
+def test_a_table_that_changed_since_the_plan_is_refused(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-02")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2})
     with lake.table().update_schema(allow_incompatible_changes=True) as update:
@@ -277,7 +277,7 @@ def test_a_table_that_a_newer_version_took_over_since_the_plan_is_not_written(la
         transaction.set_properties({FORMAT: str(FORMAT_VERSION + 1)})
 
     with pytest.raises(
-        PlanError, match=f"table `{name}` has format {FORMAT_VERSION + 1}, and backstream .* knows"
+        PlanError, match=f"table `{name}` has format {FORMAT_VERSION + 1}, and backstream .* supports"
     ):
         publish_range(plan, manifests)
 

@@ -39,7 +39,7 @@ def namespace(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore:Iceberg scan planning with the polars_iceberg plugin")
 @pytest.mark.parametrize("engine", ENGINES)
-def test_each_engine_reads_what_is_published(
+def test_each_engine_reads_the_published_rows(
     engine: str, namespace: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
     [block] = [each for each in blocks()[1:] if engine in each]

@@ -34,7 +34,7 @@ def test_a_first_publication_restates_nothing(lake: Lake) -> None:
     assert restatements(lake) == []
 
 
-def test_a_second_publication_says_what_it_changed_and_whose_it_was(lake: Lake) -> None:
+def test_a_second_publication_records_the_changed_rows_and_their_runs(lake: Lake) -> None:
     first = lake.publish(*RANGE, {"2013-02-01T05:00Z": 1, "2013-02-01T06:00Z": 2, "2013-02-02T05:00Z": 3})
     second = lake.publish(
         *RANGE, {"2013-02-01T05:00Z": 1, "2013-02-01T06:00Z": 7, "2013-02-02T07:00Z": 4}, trigger="later"
@@ -57,14 +57,14 @@ def test_the_same_rows_again_restate_nothing(lake: Lake) -> None:
     assert restatements(lake) == []
 
 
-def test_rows_outside_the_range_are_not_told(lake: Lake) -> None:
+def test_rows_outside_the_range_are_left_out(lake: Lake) -> None:
     lake.publish(*RANGE, {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 3})
     lake.publish("2013-02-02", "2013-02-03", {"2013-02-02T05:00Z": 4}, trigger="later")
 
     assert [row[:5] for row in restatements(lake)] == [("02 05:00", "changed", "departures", "3", "4")]
 
 
-def test_emptying_a_range_is_told_row_by_row(lake: Lake) -> None:
+def test_removed_rows_of_an_emptied_range_are_recorded(lake: Lake) -> None:
     lake.publish(*RANGE, {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 3})
     lake.publish(*RANGE, {}, trigger="later")
 
@@ -121,7 +121,7 @@ def test_a_run_that_lost_restates_nothing(lake: Lake) -> None:
     assert restatements(lake) == []
 
 
-def test_an_aggregate_that_the_definition_gained_is_told_from_null(lake: Lake) -> None:
+def test_a_new_aggregate_changes_from_null(lake: Lake) -> None:
     lake.publish(*RANGE, {"2013-02-01T05:00Z": 1})
     with lake.table().update_schema() as update:
         update.rename_column("mean_delay_min", "former")

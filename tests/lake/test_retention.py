@@ -63,7 +63,7 @@ def test_only_the_newest_runs_keep_their_tags_and_can_be_rolled_back(lake: Lake)
         roll_back_run(lake.home, done[0].run_id)
 
 
-def test_what_was_let_go_was_published_all_the_same(lake: Lake) -> None:
+def test_expired_runs_still_count_as_published(lake: Lake) -> None:
     plan = lake.plan(*RANGE, trigger="first")
     first = _published(lake, 0, plan)
     published(lake, 3)

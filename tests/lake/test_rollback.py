@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DAY = ("2013-02-01", "2013-02-02")
 
 
-def test_a_rollback_gives_the_range_back_what_it_held_and_keeps_later_runs(lake: Lake) -> None:
+def test_a_rollback_restores_the_range_and_keeps_later_runs(lake: Lake) -> None:
     first = lake.publish("2013-02-01", "2013-02-03", {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 2})
     wrong = lake.publish(*DAY, {"2013-02-01T06:00Z": 10, "2013-02-01T07:00Z": 11}, trigger="wrong")
     lake.publish("2013-02-02", "2013-02-03", {"2013-02-02T05:00Z": 20}, trigger="later")
@@ -158,7 +158,7 @@ def test_a_run_behind_an_expired_snapshot_is_refused(lake: Lake) -> None:
     )
 
 
-def test_a_run_that_never_published_is_told_from_one_that_nobody_knows(lake: Lake) -> None:
+def test_an_unpublished_run_and_an_unknown_run_have_different_errors(lake: Lake) -> None:
     plan = lake.plan(*DAY)
     plan.write()
 
@@ -171,7 +171,7 @@ def test_a_run_that_never_published_is_told_from_one_that_nobody_knows(lake: Lak
     assert str(unknown.value) == f"no run cli.nothing in {lake.home.path}"
 
 
-def test_a_run_whose_snapshot_is_gone_is_told_from_the_ledger(lake: Lake) -> None:
+def test_a_run_with_an_expired_snapshot_is_found_in_the_ledger(lake: Lake) -> None:
     plan = lake.plan(*DAY)
     done = publish_range(plan, lake.staged(plan, {"2013-02-01T05:00Z": 1}))
     record_run(lake.home, run_row(plan, Status.PUBLISHED, (1_000, 2_000), Verdict.PASS))
@@ -198,7 +198,7 @@ def test_a_run_planned_before_the_rollback_conflicts_with_it(lake: Lake) -> None
     assert f"published by run rollback-{wrong.run_id}" in str(caught.value)
 
 
-def test_what_was_rolled_back_is_readable_after_a_vacuum(lake: Lake) -> None:
+def test_rolled_back_rows_are_readable_after_a_vacuum(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     wrong = lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="wrong")
     roll_back_run(lake.home, wrong.run_id)

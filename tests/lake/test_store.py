@@ -96,7 +96,7 @@ def test_a_second_attempt_copies_under_new_names_and_publishes_once(
     assert lake.table("flights__metrics").scan().to_arrow().num_rows == 1
 
 
-def test_what_was_copied_and_never_committed_goes_when_it_is_old(
+def test_old_copies_that_were_never_committed_are_removed(
     lake: Lake, s3: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.publish(*DAY, {AT: 1})
@@ -120,9 +120,7 @@ def test_what_was_copied_and_never_committed_goes_when_it_is_old(
     assert refusal(lambda: publish_range(plan, manifests), ContractError).endswith("there is no such file")
 
 
-def test_a_copy_of_a_run_that_goes_on_stays_however_old(
-    lake: Lake, s3: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_copy_of_an_active_run_is_kept(lake: Lake, s3: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = lake.plan(*DAY)
     manifests = lake.staged(plan, {AT: 2})
     left = _copied_and_died(plan, manifests, s3, monkeypatch)
@@ -146,7 +144,7 @@ def test_a_grace_period_in_which_a_publication_is_copied_is_too_short(lake: Lake
     assert vacuum_tables(lake.home, "flights", HOUR_MS)[0].files == 0
 
 
-def test_a_table_that_was_on_a_disk_stays_there_and_new_ones_are_in_the_store(
+def test_an_existing_table_stays_on_disk_and_new_ones_are_in_the_store(
     lake: Lake, s3: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -165,7 +163,7 @@ def test_a_table_that_was_on_a_disk_stays_there_and_new_ones_are_in_the_store(
 
 
 @pytest.mark.filterwarnings("ignore:Iceberg scan planning with the polars_iceberg plugin")
-def test_other_engines_read_what_is_published(lake: Lake) -> None:
+def test_other_engines_read_the_published_rows(lake: Lake) -> None:
     lake.publish(*DAY, {AT: 1})
     lake.publish(*DAY, {AT: 7}, trigger="again")
     table = lake.table()
@@ -182,7 +180,7 @@ def test_other_engines_read_what_is_published(lake: Lake) -> None:
         assert connection.sql("select sum(departures) from flights").fetchall() == [(7,)]
 
 
-def test_a_file_that_somebody_deleted_is_named(lake: Lake, s3: Store) -> None:
+def test_a_deleted_file_is_named(lake: Lake, s3: Store) -> None:
     lake.publish(*DAY, {AT: 1})
     [old] = data_files(s3)
     second = lake.publish(*DAY, {AT: 7}, trigger="again")
@@ -196,7 +194,7 @@ def test_a_file_that_somebody_deleted_is_named(lake: Lake, s3: Store) -> None:
     )
 
 
-def test_what_a_run_would_change_is_told_before_anything_is_copied(lake: Lake, s3: Store) -> None:
+def test_the_changes_of_a_run_are_previewed_without_copies(lake: Lake, s3: Store) -> None:
     lake.publish(*DAY, {AT: 1})
     before = data_files(s3)
     plan = lake.plan(*DAY, "again")
@@ -225,7 +223,7 @@ def test_a_copy_that_is_not_whole_is_not_published(lake: Lake, monkeypatch: pyte
     assert lake.table().current_snapshot() is None
 
 
-def test_a_store_that_refuses_is_said_with_what_was_not_done(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_store_names_the_attempted_action(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = lake.plan(*DAY)
     manifests = lake.staged(plan, {AT: 1})
 
@@ -279,7 +277,7 @@ def test_a_store_that_cannot_be_used_is_named_before_anything_is_made(
         "s3:///prefix",
     ],
 )
-def test_an_address_that_is_none_is_not_told_for_a_key_may_be_in_it(
+def test_an_invalid_address_is_not_shown_because_it_may_contain_a_key(
     tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(WAREHOUSE_VARIABLE, address)
@@ -290,7 +288,7 @@ def test_an_address_that_is_none_is_not_told_for_a_key_may_be_in_it(
     )
 
 
-def test_an_address_says_all_that_the_store_has_to_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_contains_all_options_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
 

@@ -44,7 +44,7 @@ def forget(folder: Path) -> None:
         file.unlink()
 
 
-def test_what_is_kept_is_what_a_table_holds_after_each_of_many_runs_and_rollbacks(tmp_path: Path) -> None:
+def test_the_summary_matches_the_table_after_each_of_many_runs_and_rollbacks(tmp_path: Path) -> None:
     chance, last = random.Random(7), ""  # noqa: S311 - an order, not a secret
     for number in range(12):
         if last and chance.random() < 0.4:

@@ -75,7 +75,7 @@ def test_a_run_before_an_expired_one_is_still_found_by_its_tag(lake: Lake) -> No
     assert find_snapshot_of_run(lake.table(), second.run_id) is None
 
 
-def test_a_retry_of_a_run_whose_snapshot_is_gone_asks_the_ledger(lake: Lake) -> None:
+def test_a_retry_of_a_run_with_an_expired_snapshot_uses_the_ledger(lake: Lake) -> None:
     plan = lake.plan(*DAY)
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 1})
     done = publish_range(plan, manifests)

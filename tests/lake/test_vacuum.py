@@ -51,7 +51,7 @@ def by_table(found: list[VacuumResult]) -> dict[str, int]:
     return {each.table: each.files for each in found}
 
 
-def test_a_lake_without_garbage_stays_as_it_is(lake: Lake) -> None:
+def test_a_lake_without_orphan_files_is_unchanged(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
     before = files(lake)
@@ -62,7 +62,7 @@ def test_a_lake_without_garbage_stays_as_it_is(lake: Lake) -> None:
     assert files(lake) == before
 
 
-def test_what_a_run_staged_and_never_published_goes_when_it_is_old(lake: Lake) -> None:
+def test_old_staged_files_that_were_never_published_are_removed(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     plan = lake.plan(*DAY, "abandoned")
     lake.staged(plan, {"2013-02-01T05:00Z": 2}, metrics=[("EWR", 2)])
@@ -82,7 +82,7 @@ def test_what_a_run_staged_and_never_published_goes_when_it_is_old(lake: Lake) -
     assert not any(path.parent.exists() for path in staged)
 
 
-def test_a_dry_run_tells_the_same_and_removes_nothing(lake: Lake) -> None:
+def test_a_dry_run_reports_the_same_files_and_removes_none(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     plan = lake.plan(*DAY, "abandoned")
     lake.staged(plan, {"2013-02-01T05:00Z": 2}, metrics=[("EWR", 2)])
@@ -94,7 +94,7 @@ def test_a_dry_run_tells_the_same_and_removes_nothing(lake: Lake) -> None:
     assert vacuum_tables(lake.home, "flights", 0) == told
 
 
-def test_what_a_commit_has_just_written_is_not_told_as_garbage(lake: Lake) -> None:
+def test_files_of_a_recent_commit_are_not_reported_as_orphans(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     manifest = lake.home.warehouse / "backstream" / "flights" / "metadata" / "another-m0.avro"
     manifest.touch()
@@ -106,7 +106,7 @@ def test_what_a_commit_has_just_written_is_not_told_as_garbage(lake: Lake) -> No
     assert (by_table(young)["flights"], by_table(old)["flights"]) == (0, 1)
 
 
-def test_an_old_chunk_of_a_run_that_staged_another_lately_stays(lake: Lake) -> None:
+def test_an_old_chunk_of_a_run_with_a_recent_chunk_is_kept(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-03")
     manifests = lake.staged(
         plan, {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 2}, metrics=[("EWR", 1), ("JFK", 2)]
@@ -122,7 +122,9 @@ def test_an_old_chunk_of_a_run_that_staged_another_lately_stays(lake: Lake) -> N
     assert lake.departures() == {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 2}
 
 
-def test_publishing_makes_what_was_staged_long_ago_young(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publication_protects_files_that_were_staged_long_ago(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = lake.plan(*DAY)
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 1}, metrics=[("EWR", 1)])
     aged(files(lake))
@@ -130,10 +132,10 @@ def test_publishing_makes_what_was_staged_long_ago_young(lake: Lake, monkeypatch
 
     def publishing(*arguments: object) -> set[str]:
         found = listed(*arguments)
-        module.touch_staged_files(manifests)  # as `publish` does before it looks at the files
+        module.touch_staged_files(manifests)  # as `publish_range` does before it checks the files
         return found
 
-    monkeypatch.setattr(module, "reachable", publishing)
+    monkeypatch.setattr(module, "list_reachable_files", publishing)
 
     vacuum_tables(lake.home, "flights", WEEK_MS)
 
@@ -275,9 +277,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_happened_a_vacuum_keeps_what_is_reachable_and_what_is_young_and_nothing_else(
-    lake: Lake, seed: int
-) -> None:
+def test_after_any_history_a_vacuum_keeps_exactly_the_reachable_and_recent_files(lake: Lake, seed: int) -> None:
     history = History(lake, random.Random(seed))  # noqa: S311 - the same history each time
     for number in range(11):
         history.step(number)

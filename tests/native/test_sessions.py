@@ -174,7 +174,7 @@ def value(row: dict[str, object], pane: str = "") -> Value:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_replay_is_what_the_reference_plays(tmp_path: Path, seed: int) -> None:
+def test_a_replay_equals_the_reference(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - cases, not secrets
     stream = random_stream(chance)
     expected, run = Expected(stream), Run(tmp_path, stream, chance, is_replay=True)
@@ -198,7 +198,7 @@ def test_a_replay_is_what_the_reference_plays(tmp_path: Path, seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", range(100, 120))
-def test_a_recompute_is_what_the_reference_plays_offline(tmp_path: Path, seed: int) -> None:
+def test_a_recompute_equals_the_complete_sessions_of_the_reference(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - cases, not secrets
     stream = random_stream(chance)
     expected, run = Expected(stream), Run(tmp_path, stream, chance, is_replay=False)

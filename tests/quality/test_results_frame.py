@@ -82,7 +82,7 @@ def test_a_window_must_have_a_row_if_the_published_value_counts_any_of_its_event
     assert [at.hour for at in frame.loc[~frame["is_fired"], "window_start"]] == unfired
 
 
-def test_a_recompute_publishes_all_events_whatever_the_definition_publishes() -> None:
+def test_a_recompute_publishes_all_events_for_any_published_pane() -> None:
     plan = replace(PLAN, mode=Mode.RECOMPUTE)
 
     frame = results_frame(plan, definition(HOURLY, "first"), windows((0, 0, 0, 1)), [])

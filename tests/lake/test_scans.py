@@ -61,7 +61,7 @@ def test_an_interval_may_begin_and_end_within_a_day(home: Home) -> None:
     assert [len(day) for day in rows(home, interval)] == [6, 9, 3]
 
 
-def test_the_first_day_is_told_without_the_manifest_of_the_last(home: Home) -> None:
+def test_the_first_day_is_read_without_the_manifest_of_the_last_day(home: Home) -> None:
     with open_catalog_for_writing(home) as catalog:
         table = load_table(catalog, "clicks")
         snapshot = table.current_snapshot()

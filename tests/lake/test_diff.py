@@ -43,7 +43,7 @@ def told(
     return [tuple(row[name] for name in columns) for row in found.to_pylist()]
 
 
-def test_added_removed_and_changed_windows_are_told_apart_and_equal_ones_are_not_told() -> None:
+def test_added_removed_and_changed_windows_are_distinguished_and_equal_ones_are_left_out() -> None:
     assert told([("AA", 1), ("B6", 2), ("UA", 3)], [("B6", 2), ("UA", 5), ("WN", 4)]) == [
         ("AA", "removed", "1", None, None),
         ("UA", "changed", "3", "5", 2.0),
@@ -123,7 +123,7 @@ STATES = st.dictionaries(st.one_of(st.none(), st.sampled_from("ABCDE")), st.one_
 
 
 @given(STATES, STATES)
-def test_any_two_states_differ_by_exactly_what_is_told(old: dict[Any, Any], new: dict[Any, Any]) -> None:
+def test_any_two_states_differ_by_exactly_the_listed_changes(old: dict[Any, Any], new: dict[Any, Any]) -> None:
     found = told(list(old.items()), list(new.items()))
 
     replayed = {key: str(value) if value is not None else None for key, value in old.items()}

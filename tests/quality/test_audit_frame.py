@@ -125,7 +125,7 @@ def test_observed_partitions_are_expected_in_every_window() -> None:
     ]
 
 
-def test_a_timetable_makes_the_grid_and_says_how_many_events_a_window_should_hold(tmp_path: Path) -> None:
+def test_a_timetable_defines_the_grid_and_the_expected_events_of_each_window(tmp_path: Path) -> None:
     expected = timetable(tmp_path, ("a", "00:10"), ("a", "00:50"), ("b", "01:00"), ("b", "02:00"))
 
     frame = audit_frame(TWO_HOURS, definition(expected=expected), metrics(("a", "00:00", 1, 0, 0)))
@@ -391,7 +391,7 @@ NEW_YORK = ZoneInfo("America/New_York")
 
 
 @pytest.mark.parametrize(("day", "hours"), [("2013-03-09", 24), ("2013-03-10", 23), ("2013-11-03", 25)])
-def test_a_run_that_was_asked_for_by_a_local_day_expects_the_windows_of_that_day(day: str, hours: int) -> None:
+def test_a_run_of_a_local_day_expects_the_windows_of_that_day(day: str, hours: int) -> None:
     following = date.fromisoformat(day) + timedelta(days=1)
     asked = LocalDays.from_dates(day, following.isoformat(), NEW_YORK.key)
     since, until = (instant_text(each) for each in (asked.utc_days.start_ms, asked.utc_days.end_ms))

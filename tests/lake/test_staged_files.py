@@ -68,7 +68,7 @@ def test_a_file_that_breaks_nothing_is_published(plan: Plan, good: StagedFile) -
     assert publish_range(plan, [manifest(plan, good)]).rows == 2
 
 
-def test_a_file_that_is_not_what_its_manifest_says_is_refused(lake: Lake, plan: Plan, good: StagedFile) -> None:
+def test_a_file_that_differs_from_its_manifest_is_refused(lake: Lake, plan: Plan, good: StagedFile) -> None:
     assert refusal(lake, plan, replace(good, rows=3, size_bytes=7)) == (
         "a file staged for table `flights` breaks its contract\n"
         f"  {good.path}\n"
@@ -77,7 +77,7 @@ def test_a_file_that_is_not_what_its_manifest_says_is_refused(lake: Lake, plan: 
     )
 
 
-def test_a_file_that_is_gone_is_refused(lake: Lake, plan: Plan, good: StagedFile) -> None:
+def test_a_missing_file_is_refused(lake: Lake, plan: Plan, good: StagedFile) -> None:
     Path(good.path).unlink()
 
     assert refusal(lake, plan, good) == (
@@ -222,7 +222,7 @@ def test_timestamps_without_a_zone_are_refused(lake: Lake, plan: Plan, good: Sta
     )
 
 
-def test_a_file_whose_footer_says_nothing_is_refused(lake: Lake, plan: Plan, good: StagedFile) -> None:
+def test_a_footer_without_statistics_is_refused(lake: Lake, plan: Plan, good: StagedFile) -> None:
     pq.write_table(pq.read_table(good.path, partitioning=None), good.path, write_statistics=["window_end"])
 
     assert refusal(lake, plan, replace(good, size_bytes=Path(good.path).stat().st_size)) == (

@@ -69,7 +69,7 @@ def files_of(rows: list[int], *, in_order: bool, interval: Interval) -> list[Inp
     halo_ms=st.sampled_from([0, HOUR_MS, 3 * DAY_MS]),
     slots=st.sampled_from([1, 2, 8]),
 )
-def test_pieces_tile_the_windows_and_what_is_read(
+def test_ranges_cover_the_windows_and_the_event_times_without_overlaps(
     window: Tumbling | Sliding | Cumulate,
     count: int,
     days: int,
