@@ -32,9 +32,9 @@ OTHERWISE_GROWN = windows_table(
 WINDOWS = windows_table([CARRIER], [Column("departures", "long"), Column("mean_delay_min", "double")])
 
 
-def at_once(plans: Sequence[Plan]) -> list[str]:
-    """What becomes of each plan whose tables are made at the same moment as those of the others."""
-    barrier, said = threading.Barrier(len(plans)), [""] * len(plans)
+def create_at_once(plans: Sequence[Plan]) -> list[str]:
+    """Create the tables of all plans at the same moment, and return the outcome of each plan."""
+    barrier, outcomes = threading.Barrier(len(plans)), [""] * len(plans)
 
     def make(number: int, plan: Plan) -> None:
         barrier.wait()
@@ -42,16 +42,16 @@ def at_once(plans: Sequence[Plan]) -> list[str]:
             with open_catalog_for_writing(Home(Path(plan.home))) as catalog:
                 create_tables(catalog, plan)
         except BackstreamError as error:
-            said[number] = str(error)
+            outcomes[number] = str(error)
         else:
-            said[number] = "made"
+            outcomes[number] = "made"
 
-    threads = [threading.Thread(target=make, args=each) for each in enumerate(plans)]
+    threads = [threading.Thread(target=make, args=item) for item in enumerate(plans)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return said
+    return outcomes
 
 
 def refusal(lake: Lake, wanted: Table, dataset: str = "flights") -> str:
@@ -119,7 +119,7 @@ def test_planning_again_finds_the_same_tables_and_their_snapshots(lake: Lake) ->
 def test_many_may_make_the_same_tables_at_once(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-02")
 
-    assert at_once([plan] * 6) == ["made"] * 6
+    assert create_at_once([plan] * 6) == ["made"] * 6
 
     assert lake.plan("2013-02-01", "2013-02-02").tables == plan.tables
 
@@ -272,7 +272,7 @@ def test_a_plan_leaves_tables_and_catalog_as_they_are(lake: Lake) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file under a folder."""
+    """Return every file below a folder."""
     return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
@@ -315,11 +315,11 @@ def test_of_two_runs_that_add_other_columns_the_second_is_refused_and_adds_none(
     one = lake.plan("2013-02-02", "2013-02-03", "one", [GROWN])
     two = lake.plan("2013-02-03", "2013-02-04", "two", [OTHERWISE_GROWN])
 
-    said = at_once([one, two])
+    outcomes = create_at_once([one, two])
 
-    winner = said.index("made")
+    winner = outcomes.index("made")
     new, taken = [("best", "worst"), ("worst", "best")][winner]
-    assert said[1 - winner] == (
+    assert outcomes[1 - winner] == (
         "table `flights` was created or changed after this run was planned\n"
         f"  {new}: planned as double, field 8, found no such column, and field 8 is {taken}\n"
         "\n"
@@ -332,7 +332,7 @@ def test_runs_that_add_the_same_column_share_it(lake: Lake) -> None:
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 3})
     plans = [lake.plan("2013-02-02", "2013-02-03", name, [GROWN]) for name in ("one", "two")]
 
-    assert at_once(plans) == ["made"] * 2
+    assert create_at_once(plans) == ["made"] * 2
 
     assert lake.table().schema().find_field("worst").field_id == 8
 
@@ -361,7 +361,7 @@ def test_a_table_that_existed_when_a_run_was_planned_is_not_created_again(lake: 
     grown = lake.plan("2013-02-01", "2013-02-02", "again", [GROWN])
     lake.drop()
 
-    lake.make(plan)  # as it was: nothing had been published, and its field ids are those of a new table
+    lake.make(plan)  # possible because nothing was published, so that the new table has the planned field ids
     lake.drop()
     with pytest.raises(ContractError) as caught:
         lake.make(grown)

@@ -19,7 +19,7 @@ RANGE = ("2013-02-01", "2013-02-03")
 
 
 def restatements(lake: Lake) -> list[tuple[Any, ...]]:
-    """What readers see: start of the window, change, aggregate, values, difference, the two runs."""
+    """Return the restatements: start of the window, change, aggregate, values, difference, the two runs."""
     columns = ("change", "aggregate", "old_value", "new_value", "difference", "old_run_id", "run_id")
     found = load_published_rows(lake.home, "flights", "restatements").to_pylist()
     return [(row["window_start"].strftime("%d %H:%M"), *(row[name] for name in columns)) for row in found]
@@ -68,8 +68,8 @@ def test_removed_rows_of_an_emptied_range_are_recorded(lake: Lake) -> None:
     lake.publish(*RANGE, {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 3})
     lake.publish(*RANGE, {}, trigger="later")
 
-    told = [row[:5] for row in restatements(lake) if row[2] == "departures"]
-    assert told == [
+    changes = [row[:5] for row in restatements(lake) if row[2] == "departures"]
+    assert changes == [
         ("01 05:00", "removed", "departures", "1", None),
         ("02 05:00", "removed", "departures", "3", None),
     ]
@@ -106,7 +106,7 @@ def test_a_run_that_died_before_its_commit_has_restated_nothing_and_a_retry_writ
     assert load_published_rows(lake.home, "flights", "metrics").num_rows == 1
     assert len(lake.table("flights__restatements").snapshots()) == 1
     folder = lake.home.warehouse / "backstream" / "flights__restatements" / "data"
-    assert len(list(folder.rglob("*.parquet"))) == 1  # nor is anything written that nobody will read
+    assert len(list(folder.rglob("*.parquet"))) == 1  # the second attempt writes no file
 
 
 def test_a_run_that_lost_restates_nothing(lake: Lake) -> None:

@@ -24,7 +24,7 @@ def us(text: str) -> int:
 
 
 def windows(plan: Plan, starts: Sequence[str | None], **others: Sequence[Any]) -> dict[str, Sequence[Any]]:
-    """Rows of the windows table; other columns on demand."""
+    """Return rows of the windows table, with other columns on request."""
     columns: dict[str, Sequence[Any]] = {
         "window_start": [start and us(start) for start in starts],
         "window_end": [0] * len(starts),
@@ -42,7 +42,7 @@ def manifest(plan: Plan, *files: StagedFile) -> Manifest:
 
 
 def refusal(lake: Lake, plan: Plan, *files: StagedFile) -> str:
-    """What a publication of these files says, having changed nothing."""
+    """Publish these files, check that nothing changed, and return the error."""
     with pytest.raises(ContractError) as caught:
         publish_range(plan, [manifest(plan, *files)])
     assert lake.table().current_snapshot() is None
@@ -52,7 +52,7 @@ def refusal(lake: Lake, plan: Plan, *files: StagedFile) -> str:
 
 @pytest.fixture
 def plan(lake: Lake) -> Plan:
-    """One chunk, c1, of one day."""
+    """A plan of one chunk, c1, of one day."""
     made = lake.plan("2013-02-01", "2013-02-02")
     lake.make(made)
     return made
@@ -60,7 +60,7 @@ def plan(lake: Lake) -> Plan:
 
 @pytest.fixture
 def good(lake: Lake, plan: Plan) -> StagedFile:
-    """A file that breaks nothing."""
+    """A valid staged file."""
     return lake.file(plan, "c1", "", windows(plan, ["2013-02-01T00:00Z", "2013-02-01T23:59Z"]))
 
 

@@ -1,4 +1,4 @@
-"""One task of the native engine, run in this process without Spark."""
+"""Tasks of the native engine run in this process without Spark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COLUMNS = [
 
 
 def task_of(folder: Path, files: list[Path], memory_mb: int = 256) -> WindowTask:
-    (folder / "out").mkdir(exist_ok=True)  # the driver makes the folder of counts
+    (folder / "out").mkdir(exist_ok=True)  # in a run, the driver creates the folder of counts
     return WindowTask(
         number=3,
         reading=READING,

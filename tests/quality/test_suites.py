@@ -46,7 +46,7 @@ def test_every_suite_of_the_checkout_loads_whole() -> None:
         content = json.loads((expectations_folder() / f"{name}.json").read_text())
 
         included = content["meta"].get("includes", ())
-        expected = len(content["expectations"]) + sum(len(load_suite(each).entries) for each in included)
+        expected = len(content["expectations"]) + sum(len(load_suite(name).entries) for name in included)
         assert len(load_suite(name).entries) == expected > 0
 
 
