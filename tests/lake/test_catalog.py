@@ -74,7 +74,7 @@ def test_an_invalid_uri_is_refused_and_not_shown(tmp_path: Path, monkeypatch: py
         open_catalog(Home(tmp_path))
 
     assert str(caught.value) == (
-        "the catalog's URI must be one such as sqlite:///catalog.db (BACKSTREAM_CATALOG_URI)"
+        "the catalog URI must be a database URI such as sqlite:///catalog.db (BACKSTREAM_CATALOG_URI)"
     )
 
 

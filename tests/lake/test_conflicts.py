@@ -77,7 +77,7 @@ def test_a_snapshot_that_no_run_made_is_a_conflict(lake: Lake) -> None:
     assert str(caught.value) == (
         "refusing to publish flights 2013-02-02T00:00Z to 2013-02-03T00:00Z:"
         " the table changed since it was planned\n"
-        "  planned against version 1, found version 2 (delete, made by no run of backstream)\n"
+        "  planned against version 1, found version 2 (delete, made by another program)\n"
         "\n"
         "hint: plan the range again; nothing was published"
     )

@@ -121,7 +121,7 @@ def load_table(catalog: Catalog, name: str) -> Table:
 
 
 def require_known_format(table: Table) -> Table:
-    """Return the table if this version knows its format; a newer format may give its columns another meaning.
+    """Return the table if this version supports its format; a newer format may give its columns another meaning.
 
     Raises:
         PlanError: with both versions.
@@ -147,7 +147,7 @@ def mask_password(uri: str) -> str:
     try:
         return make_url(uri).render_as_string(hide_password=True)
     except ArgumentError:
-        msg = "the catalog's URI must be one such as sqlite:///catalog.db (BACKSTREAM_CATALOG_URI)"
+        msg = "the catalog URI must be a database URI such as sqlite:///catalog.db (BACKSTREAM_CATALOG_URI)"
         raise SetupError(msg) from None  # the value may hold a password
 
 

@@ -200,7 +200,7 @@ def describe_author(snapshot: Snapshot) -> str:
     interval = range_of_snapshot(snapshot)
     if interval is None:
         operation = snapshot.summary.operation.value if snapshot.summary else "change"
-        return f"{operation}, made by no run of backstream"
+        return f"{operation}, made by another program"
     return f"{interval}, published by run {summary_property(snapshot, RUN_ID)}"
 
 
@@ -251,7 +251,7 @@ class TableState:
     made_at_ms: int
 
     def __str__(self) -> str:
-        author = f"run {self.run_id}" if self.run_id else "no run of backstream"
+        author = f"run {self.run_id}" if self.run_id else "another program"
         made = f"made {instant_text(self.made_at_ms)} by {author}"
         return f"version {self.version}, {made} (snapshot {self.snapshot_id})"
 

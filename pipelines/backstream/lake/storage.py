@@ -75,7 +75,7 @@ class Warehouse:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether the warehouse is a folder of this machine."""
+        """Return whether the warehouse is a folder of this machine."""
         return is_on_disk(self.location)
 
     def require_there(self) -> None:

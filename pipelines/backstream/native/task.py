@@ -75,7 +75,7 @@ class TaskThresholds:
 
     @property
     def are_ticks(self) -> bool:
-        """Whether only the arrival time decides."""
+        """Return whether only the arrival time decides."""
         return not len(self.fired.seq) and not len(self.gone.seq)
 
 
