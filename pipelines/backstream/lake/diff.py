@@ -53,22 +53,22 @@ def diff_rows(old: pa.Table, new: pa.Table, keys: Sequence[str]) -> pa.Table:
     by = [*WINDOW, *keys]
     old, new = _without_nullability(old), _without_nullability(new)
     old_positions, new_positions = _match_rows(old, new, by)
-    was, now = old.take(old_positions), new.take(new_positions)
-    pairs = _describe_pairs(was, now, by)
+    before, after = old.take(old_positions), new.take(new_positions)
+    pairs = _describe_pairs(before, after, by)
     aggregates = [name for name in new.column_names if name not in (*by, *_NOT_AGGREGATES)]
-    changes = [_changes_of_aggregate(name, pairs, was[name], now[name]) for name in aggregates]
+    changes = [_changes_of_aggregate(name, pairs, before[name], after[name]) for name in aggregates]
     if not changes:
-        return _changes_of_aggregate("", pairs, was[_RUN_COLUMN], now[_RUN_COLUMN]).slice(0, 0)
+        return _changes_of_aggregate("", pairs, before[_RUN_COLUMN], after[_RUN_COLUMN]).slice(0, 0)
     return pa.concat_tables(changes).sort_by([(name, "ascending") for name in (*by, "aggregate")])
 
 
 def _match_rows(old: pa.Table, new: pa.Table, by: Sequence[str]) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     """Return the positions of matching rows, null if one side has none: a full outer join."""
     codes = _row_codes(pa.concat_tables([old.select(by), new.select(by)]))
-    left = {"code": codes[: old.num_rows], "was": np.arange(old.num_rows)}
-    right = {"code": codes[old.num_rows :], "now": np.arange(new.num_rows)}
+    left = {"code": codes[: old.num_rows], "before": np.arange(old.num_rows)}
+    right = {"code": codes[old.num_rows :], "after": np.arange(new.num_rows)}
     joined = pa.table(left).join(pa.table(right), "code", join_type="full outer")
-    return joined["was"], joined["now"]
+    return joined["before"], joined["after"]
 
 
 def _row_codes(rows: pa.Table) -> np.ndarray:
@@ -94,47 +94,48 @@ def _without_nullability(rows: pa.Table) -> pa.Table:
     return pa.table(dict(zip(rows.column_names, columns, strict=True)))
 
 
-def _describe_pairs(was: pa.Table, now: pa.Table, by: Sequence[str]) -> pa.Table:
+def _describe_pairs(before: pa.Table, after: pa.Table, by: Sequence[str]) -> pa.Table:
     """Return the window, keys, kind of change, and run ids of each pair of rows."""
-    is_new, is_gone = pc.is_null(was["window_start"]), pc.is_null(now["window_start"])
-    change = pc.case_when(pc.make_struct(is_new, is_gone), ADDED, REMOVED, CHANGED)
-    columns = {name: pc.if_else(is_new, now[name], was[name]) for name in by}
-    runs = {"old_run_id": _text(was[_RUN_COLUMN]), "new_run_id": _text(now[_RUN_COLUMN])}
+    is_new, is_removed = pc.is_null(before["window_start"]), pc.is_null(after["window_start"])
+    change = pc.case_when(pc.make_struct(is_new, is_removed), ADDED, REMOVED, CHANGED)
+    columns = {name: pc.if_else(is_new, after[name], before[name]) for name in by}
+    runs = {"old_run_id": _text(before[_RUN_COLUMN]), "new_run_id": _text(after[_RUN_COLUMN])}
     return pa.table({**columns, "change": change, **runs})
 
 
-def _changes_of_aggregate(name: str, pairs: pa.Table, was: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.Table:
+def _changes_of_aggregate(name: str, pairs: pa.Table, before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.Table:
     """Return the rows in which one aggregate changed."""
-    is_changed = pc.or_(pc.not_equal(pairs["change"], CHANGED), _are_different(was, now))
-    rows, was, now = pairs.filter(is_changed), was.filter(is_changed), now.filter(is_changed)
+    is_changed = pc.or_(pc.not_equal(pairs["change"], CHANGED), _are_different(before, after))
+    rows, before, after = pairs.filter(is_changed), before.filter(is_changed), after.filter(is_changed)
     values_by_column = {
         "aggregate": pa.array([name] * rows.num_rows, pa.string()),
-        "old_value": _text(was),
-        "new_value": _text(now),
-        "difference": _difference(was, now),
+        "old_value": _text(before),
+        "new_value": _text(after),
+        "difference": _difference(before, after),
     }
-    for position, (column, values) in enumerate(
-        values_by_column.items(), start=rows.column_names.index("change") + 1
-    ):
+    first_position = rows.column_names.index("change") + 1
+    for position, (column, values) in enumerate(values_by_column.items(), start=first_position):
         rows = rows.add_column(position, column, values)
     return rows
 
 
-def _are_different(was: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
-    same = pc.or_(pc.fill_null(pc.equal(was, now), fill_value=False), pc.and_(pc.is_null(was), pc.is_null(now)))
-    if pa.types.is_floating(was.type):
-        both = pc.and_(pc.is_nan(was), pc.is_nan(now))
-        same = pc.or_(same, pc.fill_null(both, fill_value=False))
+def _are_different(before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.ChunkedArray:
+    same = pc.or_(
+        pc.fill_null(pc.equal(before, after), fill_value=False), pc.and_(pc.is_null(before), pc.is_null(after))
+    )
+    if pa.types.is_floating(before.type):
+        are_nan = pc.and_(pc.is_nan(before), pc.is_nan(after))
+        same = pc.or_(same, pc.fill_null(are_nan, fill_value=False))
     return pc.invert(same)
 
 
-def _difference(was: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
-    kind = was.type
+def _difference(before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = before.type
     if pa.types.is_integer(kind):  # subtract before the cast: doubles are inexact beyond 2**53
-        return pc.cast(pc.subtract(now, was), pa.float64())
+        return pc.cast(pc.subtract(after, before), pa.float64())
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return pc.subtract(pc.cast(now, pa.float64()), pc.cast(was, pa.float64()))
-    return pa.chunked_array([pa.nulls(len(was), pa.float64())])
+        return pc.subtract(pc.cast(after, pa.float64()), pc.cast(before, pa.float64()))
+    return pa.chunked_array([pa.nulls(len(before), pa.float64())])
 
 
 def _text(values: pa.ChunkedArray) -> pa.ChunkedArray:
