@@ -124,7 +124,7 @@ def test_a_later_run_in_the_range_is_named(lake: Lake) -> None:
 
     assert str(caught.value) == (
         f"refusing to roll back {wrong.run_id}: its range was published again\n"
-        "  2013-02-01T00:00Z to 2013-02-03T00:00Z: version 3 touched it since"
+        "  2013-02-01T00:00Z to 2013-02-03T00:00Z: version 3 changed it"
         f" (2013-02-02T00:00Z to 2013-02-03T00:00Z, published by run {later.run_id})"
     )
     assert lake.departures() == {"2013-02-01T05:00Z": 2}
