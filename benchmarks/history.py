@@ -27,7 +27,7 @@ from backstream.eventtime.instants import DAY_MS, MINUTE_MS, instant_ms, instant
 from backstream.eventtime.intervals import Interval
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
-from backstream.lake.commit import OneTransaction, _OneSnapshot, commit_snapshot, to_data_files
+from backstream.lake.commit import OneTransaction, _SingleOverwrite, commit_snapshot, to_data_files
 from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE, Status, run_row
 from backstream.lake.snapshots import tag_name
 from backstream.lake.tables import create_or_evolve_table
@@ -230,7 +230,7 @@ def _replaced(
     tag: str,
 ) -> Snapshot:
     """The next snapshot, as a publication makes it; all of them are committed together, which is quick."""
-    producer = _OneSnapshot(Operation.OVERWRITE, transaction, transaction._table.io, snapshot_properties=said)  # noqa: SLF001
+    producer = _SingleOverwrite(Operation.OVERWRITE, transaction, transaction._table.io, snapshot_properties=said)  # noqa: SLF001
     for file in removed:
         producer.delete_data_file(file)
     for file in added:

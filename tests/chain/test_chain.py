@@ -94,7 +94,7 @@ def test_a_fate_that_is_flipped_in_a_manifest_is_found_by_the_gate(broken: Stage
     if broken.plan.definition["window"]["kind"] == "sliding":
         # One record of three windows has one fate there: only the whole sum can be compared.
         pytest.skip("a sliding window's fates are not those of its records")
-    assert "not met: every record with a fate is in its window" in refusal(broken.plan)
+    assert "failed: every record with a fate is in its window" in refusal(broken.plan)
 
 
 def test_a_manifest_that_is_changed_is_not_read(broken: Staged) -> None:
@@ -169,7 +169,7 @@ def test_a_row_of_the_metrics_that_the_job_loses_is_found_by_the_gate(folder: Pa
     with lost_row("metrics"):
         assert run_job(plan) == 0
 
-    assert re.search("not met: (every record with a fate is in its window|the rows of every)", refusal(plan))
+    assert re.search("failed: (every record with a fate is in its window|the rows of every)", refusal(plan))
 
 
 def test_a_fate_that_is_flipped_in_the_job_is_found_by_the_gate(folder: Path) -> None:

@@ -189,8 +189,8 @@ def test_show_does_not_guess_what_was_between_expired_snapshots(lake: Lake) -> N
     said = refusal("show", "flights", "--as-of", asked)
 
     assert said == (
-        f"how table `flights` was at {asked} is not known any more\n"
-        f"  snapshots were expired between {states[0]}\n  and {states[1]}"
+        f"the state of table `flights` at {asked} has expired\n"
+        f"  snapshots expired between {states[0]}\n  and {states[1]}"
     )
     assert list(departures("--as-of", first.run_id).values()) == [1, 2, 3]
 

@@ -59,7 +59,7 @@ def test_a_job_whose_table_changed_since_the_plan_stages_nothing_and_is_not_trie
 
     assert done.returncode == 3
     assert done.stderr[done.stderr.index("ContractError") :] == (
-        "ContractError: table `clicks` is not the one this run was planned for: it was made or changed since\n"
+        "ContractError: table `clicks` was created or changed after this run was planned\n"
         "  record_count: planned as long, field 5, found long, field 6\n"
         "  run_id: planned as string, field 6, found string, field 7\n"
         "\n"

@@ -175,7 +175,7 @@ def test_a_run_that_the_gate_refuses_publishes_nothing_has_status_2_and_leaves_i
     refused = result.stderr[result.stderr.index("error: ") :]
     assert refused == (
         "error: 22 of 24 windows have no event (A, 1 March 2024); "
-        "0 % of 3 events came late, 33.3 % were dropped (delay 10m): nothing was published\n"
+        "0 % of 3 events were late, 33.3 % were dropped (delay 10m): nothing was published\n"
         "\n"
         f"hint: the report is at {report}\n"
     )

@@ -104,7 +104,7 @@ def test_a_store_that_cannot_be_reached_is_said_before_spark_is_started(
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
         "error: no bucket `nobodys` for the warehouse s3://nobodys/p\n"
-        f"  endpoint {s3.endpoint}\n\nhint: make it first\n"
+        f"  endpoint {s3.endpoint}\n\nhint: create it first\n"
     )
 
 

@@ -78,7 +78,7 @@ def test_a_sqlite_that_another_process_holds(
     assert kind == "CatalogError"
     assert message == (
         f"{PUBLISH}{uri}\n  database is locked\n\n"
-        "hint: run the same again when the catalog answers: what it has committed is found, and not done twice"
+        "hint: run the same command again when the catalog is available; committed work is not repeated"
     )
     assert world.seen() == world.states[-1]
     world.ran("k1", DAYS, 1)

@@ -1,4 +1,4 @@
-"""A lake in a temporary folder, and a stand-in for the Spark job: rows in, staged files and manifests out."""
+"""A lake in a temporary folder, with a replacement for the Spark job that writes staged files and manifests."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Lake:
     home: Home
 
     def plan(self, since: str, until: str, trigger: str = "test", tables: Sequence[Table] = ()) -> Plan:
-        """A plan of daily chunks, the last one shorter where the range ends within a day."""
+        """Return a plan of daily chunks; the last one is shorter if the range ends within a day."""
         interval = Interval(instant_ms(since, "since"), instant_ms(until, "until"))
         with open_catalog_for_reading(self.home) as catalog:
             planned, bases = plan_tables(catalog, "flights", tables or [WINDOWS_TABLE, METRICS_TABLE])
@@ -81,14 +81,14 @@ class Lake:
         )
 
     def make(self, plan: Plan) -> None:
-        """Make the tables of a plan, as the job does before it stages anything."""
+        """Create the tables of a plan, as the job does before it stages files."""
         with open_catalog_for_writing(self.home) as catalog:
             create_tables(catalog, plan)
 
     def staged(
         self, plan: Plan, windows: Mapping[str, int], metrics: Sequence[tuple[str, int]] = ()
     ) -> list[Manifest]:
-        """The manifests of a plan whose job counted so many departures (of one carrier) per window start."""
+        """Stage departures (of one carrier) per window start, and return the manifests."""
         starts_ms = {instant_ms(start, "window start"): departures for start, departures in windows.items()}
         manifests = []
         for chunk in plan.chunks:
@@ -99,7 +99,7 @@ class Lake:
     def manifest(
         self, plan: Plan, chunk: Chunk, windows: Mapping[int, int], metrics: Sequence[tuple[str, int]]
     ) -> Manifest:
-        """What the job of one chunk leaves: a file per table that has rows."""
+        """Stage a file per table with rows for one chunk, and return the manifest."""
         self.make(plan)
         content: dict[str, dict[str, Sequence[Any]]] = {
             "": {
@@ -134,7 +134,7 @@ class Lake:
         content: Mapping[str, Sequence[Any]],
         field_ids: Mapping[str, int | None] | None = None,
     ) -> StagedFile:
-        """One staged file, with the field ids of the planned table unless others (None: no id) are given."""
+        """Write one staged file, with the planned field ids unless other ids (None: no id) are given."""
         table = plan.tables[suffix]
         fields = []
         for name, kind, planned_id, _ in table.columns:
@@ -147,12 +147,12 @@ class Lake:
         return StagedFile(str(path), path.stat().st_size, len(content["run_id"]))
 
     def publish(self, since: str, until: str, windows: Mapping[str, int], trigger: str = "test") -> Publication:
-        """Plan, stage and publish at once."""
+        """Plan, stage, and publish a range."""
         plan = self.plan(since, until, trigger)
         return publish_range(plan, self.staged(plan, windows))
 
     def departures(self, since: str = "2000-01-01", until: str = "2100-01-01") -> dict[str, int]:
-        """What a reader sees: departures per window start."""
+        """Return the published departures by window start."""
         interval = Interval(instant_ms(since, "since"), instant_ms(until, "until"))
         return {
             _text(row["window_start"]): row["departures"]
@@ -160,17 +160,17 @@ class Lake:
         }
 
     def table(self, name: str = "flights") -> IcebergTable:
-        """The table as PyIceberg knows it."""
+        """Return the table from PyIceberg."""
         with open_catalog_for_writing(self.home) as catalog:
             return catalog.load_table((NAMESPACE, name))
 
     def drop(self, name: str = "flights") -> None:
-        """Take a table out of the catalog: its files stay."""
+        """Remove a table from the catalog, but keep its files."""
         with open_catalog_for_writing(self.home) as catalog:
             catalog.drop_table((NAMESPACE, name))
 
     def expire(self, publication: Publication) -> None:
-        """Lose the snapshot of a run: by hand, because its tag protects it."""
+        """Expire the snapshot of a run, after the removal of its tag, which protects it."""
         self.table().manage_snapshots().remove_tag(f"run/{publication.run_id}").commit()
         self.table().maintenance.expire_snapshots().by_id(publication.snapshots[""]).commit()
 
@@ -180,13 +180,13 @@ def _text(at: datetime) -> str:
 
 
 ON_POSTGRES = ("test_publish", "test_conflicts", "test_concurrency", "test_rollback")
-"""Modules whose tests depend on what the catalog's database does: they run on both."""
+"""Modules whose tests depend on the behavior of the catalog's database; they run on both databases."""
 IN_A_STORE = ("test_store",)
-"""Modules whose tests have their warehouse in an S3 store."""
+"""Modules whose tests use a warehouse in an S3 store."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test of the lake runs on SQLite, those where the database matters on PostgreSQL too."""
+    """Run each test of the lake on SQLite, and the tests in `ON_POSTGRES` on PostgreSQL too."""
     if "lake" in metafunc.fixturenames:
         module = metafunc.module.__name__
         kinds = ["sqlite", "postgres"] if module.endswith(ON_POSTGRES) else ["sqlite"]
@@ -195,7 +195,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """An empty lake, with its catalog in the database, or its warehouse in the store, that the test asks for."""
+    """An empty lake, with the catalog database and the warehouse that the test requests."""
     if request.param == "s3":
         monkeypatch.setenv(WAREHOUSE_VARIABLE, request.getfixturevalue("s3").new_warehouse())
     if request.param == "postgres":

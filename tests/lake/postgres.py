@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own: no network, one socket in a temporary folder, gone afterwards."""
+"""A temporary PostgreSQL server without a network, with one socket in a temporary folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUICKEST = (*QUICK, "synchronous_commit=off")
 
 @dataclass
 class Server:
-    """A server, by the folder of its socket and how it is started."""
+    """A server with the folder of its socket and its start command."""
 
     folder: Path
     command: list[str | Path]
@@ -35,7 +35,7 @@ class Server:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> int:
-        """Start it, also again; its process id, once it takes connections."""
+        """Start the server, also repeatedly, and return its process id once it accepts connections."""
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, user=self.user, cwd=self.folder, start_new_session=True
@@ -44,29 +44,29 @@ class Server:
         return self.process.pid
 
     def stop(self) -> None:
-        """End it, if it has not ended by itself."""
+        """Stop the server if it is still running."""
         if self.process:
             self.process.terminate()
             self.process.wait(timeout=START_S)
 
     def new_database(self) -> str:
-        """The SQLAlchemy URI of an empty database."""
+        """Return the SQLAlchemy URI of an empty database."""
         name = f"lake{next(self.numbers)}"
         with self.connected() as connection:
             connection.execute(text(f"CREATE DATABASE {name} STRATEGY file_copy"))
         return self.uri(name)
 
     def connected(self) -> Connection:
-        """A connection to the database that is always there."""
+        """Return a connection to the default database."""
         return create_engine(self.uri("postgres"), poolclass=NullPool, isolation_level="AUTOCOMMIT").connect()
 
     def uri(self, database: str) -> str:
-        """The SQLAlchemy URI of a database."""
+        """Return the SQLAlchemy URI of a database."""
         return f"postgresql+psycopg2://{USER}@/{database}?host={self.folder}"
 
 
 def binaries() -> Path | None:
-    """The folder of the newest PostgreSQL on this machine; None when there is none."""
+    """Return the folder of the newest PostgreSQL on this machine; None if there is none."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     on_path = shutil.which("initdb")
     return found[-1].parent if found else Path(on_path).resolve().parent if on_path else None
@@ -74,7 +74,7 @@ def binaries() -> Path | None:
 
 @contextmanager
 def running(bin_folder: Path, settings: Sequence[str] = QUICKEST) -> Iterator[Server]:
-    """A server for the length of a block."""
+    """Run a server for the length of a block."""
     folder = Path(tempfile.mkdtemp(prefix="backstream-pg-"))
     user = USER if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
     if user:
@@ -87,7 +87,7 @@ def running(bin_folder: Path, settings: Sequence[str] = QUICKEST) -> Iterator[Se
         user=user,
         cwd=folder,
     )
-    options = [option for each in settings for option in ("-c", each)]
+    options = [option for setting in settings for option in ("-c", setting)]
     command: list[str | Path] = [bin_folder / "postgres", "-D", data, "-k", folder, "-h", "", *options]
     server = Server(folder, command, user)
     try:
@@ -99,7 +99,7 @@ def running(bin_folder: Path, settings: Sequence[str] = QUICKEST) -> Iterator[Se
 
 
 def wait_for(server: Server, process: subprocess.Popen[bytes]) -> None:
-    """Until it takes connections."""
+    """Wait until the server accepts connections."""
     deadline = time.monotonic() + START_S
     while True:
         try:

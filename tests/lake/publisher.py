@@ -1,4 +1,4 @@
-"""Publish a written plan in a process of its own; at a barrier, or killed at a point, when asked.
+"""Publish a written plan in a separate process, which can wait at a barrier or be killed at a point.
 
 Usage: publisher.py PLAN_FILE [--barrier FOLDER] [--die POINT]
 """
@@ -24,7 +24,7 @@ POLL_S = 0.002
 
 
 def main() -> None:
-    """Print what became of the publication."""
+    """Print the outcome of the publication."""
     parser = argparse.ArgumentParser()
     parser.add_argument("plan", type=Path)
     parser.add_argument("--barrier", type=Path)
@@ -39,32 +39,32 @@ def main() -> None:
     try:
         done = module.publish_range(plan, manifests)
     except ConflictError as error:
-        print(error)  # noqa: T201 - what the test reads
+        print(error)  # noqa: T201 - the test reads it
     else:
-        print("already" if done.already else "published")  # noqa: T201 - what the test reads
+        print("already" if done.already else "published")  # noqa: T201 - the test reads it
 
 
 def wait_at(barrier: Path) -> None:
-    """Say that this process is ready, and wait for the word."""
+    """Signal that this process is ready, and wait for the start signal."""
     (barrier / f"ready-{os.getpid()}").touch()
     while not (barrier / "go").exists():
         time.sleep(POLL_S)
 
 
 def arm(point: str) -> None:
-    """Have this process killed at a point of the commit of the windows."""
+    """Kill this process at a point of the commit of the windows."""
     catalog: Any = SqlCatalog
     publishing: Any = module
     if point == "side_tables_written":
-        publishing._windows_replaced = die  # noqa: SLF001 - the fault is injected here
+        publishing._commit_windows = die  # noqa: SLF001 - the fault is injected here
     elif point == "metadata_written":
         catalog._write_metadata = staticmethod(then_die(catalog._write_metadata))  # noqa: SLF001 - the same
     else:
-        publishing.committed = then_die(publishing.committed)
+        publishing.commit_snapshot = then_die(publishing.commit_snapshot)
 
 
 def then_die(work: Callable[..., Any]) -> Callable[..., Any]:
-    """The work, and death when it was done on the windows' table."""
+    """Return a function that does the work and then kills the process, if it was for the table of windows."""
 
     def done(*arguments: Any, **named: Any) -> Any:
         result = work(*arguments, **named)
@@ -76,7 +76,7 @@ def then_die(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def die(*_: Any) -> Any:
-    """As `kill -9` does: no cleanup, no goodbye."""
+    """Kill this process without cleanup, as `kill -9` does."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""An S3 store of this machine that knows one user and refuses all others: moto's server, in a thread."""
+"""A local S3 store with one user, by moto's server in a thread; it refuses all other users."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EVERYTHING_IN_S3 = {
 
 @dataclass(frozen=True)
 class Store:
-    """The store, and the keys of its user."""
+    """The store and the keys of its user."""
 
     endpoint: str
     key_id: str
@@ -31,35 +31,35 @@ class Store:
     filesystem: Any = field(repr=False)
 
     def new_warehouse(self) -> str:
-        """The address of an empty warehouse, with the keys in it."""
+        """Return the address of an empty warehouse, with the keys."""
         return self.address(f"{BUCKET}/{uuid.uuid4().hex}")
 
     def address(self, place: str, secret: str | None = None) -> str:
-        """The address of a place, as `BACKSTREAM_WAREHOUSE` has it."""
+        """Return the address of a place in the format of `BACKSTREAM_WAREHOUSE`."""
         keys = f"{quote(self.key_id, safe='')}:{quote(secret or self.secret, safe='')}"
         return f"s3://{keys}@{place}?endpoint={quote(self.endpoint, safe='')}"
 
     def keys(self, place: str) -> set[str]:
-        """The objects under a place, without those that stand for folders."""
-        found = self.filesystem.get_file_info(FileSelector(place, recursive=True, allow_not_found=True))
-        return {each.path for each in found if each.is_file}
+        """Return the objects below a place, without folder placeholders."""
+        infos = self.filesystem.get_file_info(FileSelector(place, recursive=True, allow_not_found=True))
+        return {info.path for info in infos if info.is_file}
 
     def content(self, key: str) -> bytes:
-        """What an object holds."""
+        """Return the content of an object."""
         with self.filesystem.open_input_file(key) as file:
             return bytes(file.read())
 
     def delete(self, key: str) -> None:
-        """As somebody does by hand."""
+        """Delete an object directly."""
         self.filesystem.delete_file(key)
 
 
 @contextmanager
 def running() -> Iterator[Store]:
-    """The store for the length of a block."""
+    """Run the store for the length of a block."""
     from moto.server import ThreadedMotoServer
 
-    for name in ("werkzeug", "moto"):  # what the store says is not what we say
+    for name in ("werkzeug", "moto"):  # hides the log of the store
         logging.getLogger(name).setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -79,7 +79,7 @@ def _with_user(endpoint: str) -> Store:
     iam.create_user(region_name=_REGION, user_name="backstream", tags=[])
     iam.put_user_policy("backstream", "s3", json.dumps(_EVERYTHING_IN_S3))
     key = iam.create_access_key("backstream")
-    settings.INITIAL_NO_AUTH_ACTION_COUNT = 0.0  # from now on keys and signatures count
+    settings.INITIAL_NO_AUTH_ACTION_COUNT = 0.0  # the store checks keys and signatures from now on
     filesystem = S3FileSystem(
         access_key=key.access_key_id,
         secret_key=key.secret_access_key,

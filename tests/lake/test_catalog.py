@@ -67,14 +67,14 @@ def test_a_catalog_whose_driver_is_not_installed_is_named_without_its_password(
     )
 
 
-def test_what_is_no_uri_is_refused_without_showing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_uri_is_refused_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CATALOG_VARIABLE, "me:secret@db")
 
     with pytest.raises(SetupError) as caught:
         open_catalog(Home(tmp_path))
 
     assert str(caught.value) == (
-        "the catalog's URI must be one such as sqlite:///catalog.db (BACKSTREAM_CATALOG_URI)"
+        "the catalog URI must be a database URI such as sqlite:///catalog.db (BACKSTREAM_CATALOG_URI)"
     )
 
 

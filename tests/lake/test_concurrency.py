@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 PUBLISHER = Path(__file__).parent / "publisher.py"
 
 
-def started(plan: Plan, manifests: Sequence[Manifest], *options: str) -> subprocess.Popen[str]:
-    """A process that publishes the plan."""
+def start_publisher(plan: Plan, manifests: Sequence[Manifest], *options: str) -> subprocess.Popen[str]:
+    """Start a process that publishes the plan."""
     for manifest in manifests:
         manifest.write(plan.folder.manifest(manifest.chunk_id))
     command = [sys.executable, str(PUBLISHER), str(plan.write()), *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def said_at_a_barrier(folder: Path, runs: Sequence[tuple[Plan, Sequence[Manifest]]]) -> list[str]:
-    """What processes say that all publish at the same moment."""
+def publish_at_barrier(folder: Path, runs: Sequence[tuple[Plan, Sequence[Manifest]]]) -> list[str]:
+    """Return the outputs of processes that all publish at the same moment."""
     folder.mkdir()
-    processes = [started(plan, manifests, "--barrier", str(folder)) for plan, manifests in runs]
+    processes = [start_publisher(plan, manifests, "--barrier", str(folder)) for plan, manifests in runs]
     while len(list(folder.glob("ready-*"))) < len(processes):
         assert all(process.poll() is None for process in processes), [each.communicate() for each in processes]
         time.sleep(0.01)
@@ -56,13 +56,13 @@ def test_of_overlapping_runs_at_the_same_moment_exactly_one_wins(
         (two, lake.staged(two, {"2013-02-02T05:00Z": 20}, metrics=[("EWR", 20)])),
     ]
 
-    said = said_at_a_barrier(tmp_path / "barrier", runs)
+    outputs = publish_at_barrier(tmp_path / "barrier", runs)
 
-    winner = said.index("published")
+    winner = outputs.index("published")
     loser = runs[1 - winner][0]
     planned = "planned against version 1" if populated else "planned when the table was empty"
-    assert said[1 - winner] == (
-        f"refusing to publish flights {loser.range}: the table moved since it was planned\n"
+    assert outputs[1 - winner] == (
+        f"refusing to publish flights {loser.range}: the table changed since it was planned\n"
         f"  {planned}, found version {2 if populated else 1}"
         f" ({runs[winner][0].range}, published by run {runs[winner][0].run_id})\n"
         "\n"
@@ -77,9 +77,9 @@ def test_disjoint_runs_at_the_same_moment_all_succeed(lake: Lake, tmp_path: Path
     plans = [lake.plan(since, until, since) for since, until in pairwise(days)]
     runs = [(plan, lake.staged(plan, {plan.triggered_by: 7}, metrics=[("EWR", 7)])) for plan in plans]
 
-    said = said_at_a_barrier(tmp_path / "barrier", runs)
+    outputs = publish_at_barrier(tmp_path / "barrier", runs)
 
-    assert said == ["published"] * 4
+    assert outputs == ["published"] * 4
     assert lake.departures() == {
         "2013-02-01T00:00Z": 7,
         "2013-02-02T00:00Z": 7,
@@ -93,9 +93,9 @@ def test_two_attempts_of_one_run_at_the_same_moment_publish_once(lake: Lake, tmp
     plan = lake.plan("2013-02-01", "2013-02-02")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3}, metrics=[("EWR", 3)])
 
-    said = said_at_a_barrier(tmp_path / "barrier", [(plan, manifests), (plan, manifests)])
+    outputs = publish_at_barrier(tmp_path / "barrier", [(plan, manifests), (plan, manifests)])
 
-    assert sorted(said) == ["already", "published"]
+    assert sorted(outputs) == ["already", "published"]
     assert lake.departures() == {"2013-02-01T05:00Z": 3}
     assert load_rows(lake.home, "flights__metrics").num_rows == 1
 
@@ -114,7 +114,7 @@ def test_a_killed_publication_left_the_old_or_the_new_and_a_retry_heals(
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 1}, trigger="before")
     plan = lake.plan("2013-02-01", "2013-02-02")
     manifests = lake.staged(plan, {"2013-02-01T06:00Z": 2}, metrics=[("EWR", 2)])
-    killed = started(plan, manifests, "--die", point)
+    killed = start_publisher(plan, manifests, "--die", point)
     assert killed.communicate(timeout=120) == ("", "")
     assert killed.returncode == -9
     assert lake.departures() == seen_after_the_kill

@@ -36,7 +36,7 @@ def test_an_overlapping_run_that_came_first_is_named(lake: Lake) -> None:
 
     assert str(caught.value) == (
         "refusing to publish flights 2013-02-01T00:00Z to 2013-02-02T00:00Z:"
-        " the table moved since it was planned\n"
+        " the table changed since it was planned\n"
         "  planned against version 1, found version 2"
         f" (2013-02-01T00:00Z to 2013-02-03T00:00Z, published by run {other.run_id})\n"
         "\n"
@@ -56,7 +56,7 @@ def test_an_overlapping_run_is_a_conflict_on_an_empty_table_too(lake: Lake) -> N
 
     assert str(caught.value) == (
         "refusing to publish flights 2013-02-01T00:00Z to 2013-02-03T00:00Z:"
-        " the table moved since it was planned\n"
+        " the table changed since it was planned\n"
         "  planned when the table was empty, found version 1"
         f" (2013-02-02T00:00Z to 2013-02-04T00:00Z, published by run {other.run_id})\n"
         "\n"
@@ -76,8 +76,8 @@ def test_a_snapshot_that_no_run_made_is_a_conflict(lake: Lake) -> None:
 
     assert str(caught.value) == (
         "refusing to publish flights 2013-02-02T00:00Z to 2013-02-03T00:00Z:"
-        " the table moved since it was planned\n"
-        "  planned against version 1, found version 2 (delete, made by no run of backstream)\n"
+        " the table changed since it was planned\n"
+        "  planned against version 1, found version 2 (delete, made by another program)\n"
         "\n"
         "hint: plan the range again; nothing was published"
     )
@@ -135,11 +135,12 @@ def test_a_file_that_reaches_beyond_the_range_is_not_taken_away(lake: Lake) -> N
         publish_range(plan, manifests)
 
     assert str(caught.value) == (
-        f"table `flights` has a file that is not of one day of 2013-02-01T00:00Z to 2013-02-02T00:00Z\n  {foreign}"
+        "table `flights` has a file that does not hold one day of 2013-02-01T00:00Z to 2013-02-02T00:00Z\n"
+        f"  {foreign}"
     )
 
 
-def test_others_who_get_between_every_time_are_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conflict_at_every_attempt_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "_FIRST_PAUSE_S", 0)
     attempts = []
 
@@ -151,6 +152,6 @@ def test_others_who_get_between_every_time_are_named_as_the_reason(monkeypatch: 
         commit.with_retries("publish flights", overtaken)
 
     assert str(caught.value) == (
-        "could not publish flights: other commits came between at all 8 attempts\n\nhint: try again"
+        "could not publish flights: all 8 attempts conflicted with other commits\n\nhint: try again"
     )
     assert len(attempts) == 8

@@ -1,4 +1,4 @@
-"""The first rows of a large day: they are those of all rows in order, and few others are read or held."""
+"""The first rows of a large day equal the first of all sorted rows, while few other rows are read or held."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ DAY = Interval(instant_ms("2024-03-01", "day"), instant_ms("2024-03-02", "day"))
 
 
 def file_of_a_day(lake: Lake) -> Path:
-    """The one file of a day with one row."""
+    """Publish one row of a day, and return its file."""
     lake.publish("2024-03-01", "2024-03-02", {"2024-03-01T00:00Z": 1})
     (task,) = lake.table().scan().plan_files()
     return Path(task.file.file_path.removeprefix("file://"))
 
 
 def write_rows(file: Path, starts_ms: np.ndarray, row_group_size: int, seed: int = 0) -> pa.Table:
-    """Write other rows into a file, in this order."""
-    chance, many, schema = np.random.default_rng(seed), len(starts_ms), pq.read_schema(file)
+    """Replace the rows of a file, in this order."""
+    random, count, schema = np.random.default_rng(seed), len(starts_ms), pq.read_schema(file)
     starts = pa.array(starts_ms * 1_000, pa.timestamp("us", "UTC"))
-    carriers = pa.array(chance.choice(["UA", "AA", "Ü"], many), pa.string())
-    departures = pa.array(chance.integers(0, 50, many), pa.int64(), mask=chance.random(many) < 0.1)
+    carriers = pa.array(random.choice(["UA", "AA", "Ü"], count), pa.string())
+    departures = pa.array(random.integers(0, 50, count), pa.int64(), mask=random.random(count) < 0.1)
     values = {
         "window_start": starts,
         "window_end": starts,
         "carrier": carriers,
         "departures": departures,
-        "mean_delay_min": pa.array(chance.random(many)),
+        "mean_delay_min": pa.array(random.random(count)),
         "record_count": departures,
-        "run_id": pa.array(["run"] * many),
+        "run_id": pa.array(["run"] * count),
     }
     table = pa.table([values[name] for name in schema.names], schema=schema)
     pq.write_table(table, file, row_group_size=row_group_size)
@@ -49,7 +49,7 @@ def first(lake: Lake, interval: Interval | None, limit: int | None) -> list[dict
 
 
 @pytest.mark.parametrize("order", ["sorted", "reversed", "random", "equal"])
-def test_they_are_the_first_of_all_rows_in_whatever_order_a_file_has_them(lake: Lake, order: str) -> None:
+def test_the_first_rows_are_independent_of_the_order_in_a_file(lake: Lake, order: str) -> None:
     file, chance = file_of_a_day(lake), np.random.default_rng(7)
     random = DAY.start_ms + chance.integers(0, DAY_MS // HOUR_MS, 5_000) * HOUR_MS
     starts_ms = {
@@ -84,14 +84,14 @@ def test_row_groups_after_the_last_row_are_not_read(lake: Lake) -> None:
 def test_memory_does_not_grow_with_the_rows_of_a_day(lake: Lake) -> None:
     file, chance = file_of_a_day(lake), np.random.default_rng(7)
     write_rows(file, DAY.start_ms + chance.integers(0, DAY_MS, 1_000_000), row_group_size=1_000_000)
-    usual = pa.default_memory_pool()
-    counted = pa.proxy_memory_pool(usual)
+    default_pool = pa.default_memory_pool()
+    counting_pool = pa.proxy_memory_pool(default_pool)
 
-    pa.set_memory_pool(counted)
+    pa.set_memory_pool(counting_pool)
     try:
-        found = first(lake, None, 20)
+        rows = first(lake, None, 20)
     finally:
-        pa.set_memory_pool(usual)
+        pa.set_memory_pool(default_pool)
 
-    assert len(found) == 20
-    assert counted.max_memory() < 20_000_000
+    assert len(rows) == 20
+    assert counting_pool.max_memory() < 20_000_000

@@ -31,7 +31,7 @@ MORNING = RunRow(
 )
 
 
-def test_a_ledger_nobody_wrote_to_is_empty(lake: Lake) -> None:
+def test_a_ledger_without_runs_is_empty(lake: Lake) -> None:
     assert list_runs(lake.home) == []
 
 
@@ -75,7 +75,7 @@ def test_the_table_of_runs_is_readable_without_us(lake: Lake) -> None:
     )
 
 
-def test_a_row_takes_from_the_plan_what_the_plan_knows(lake: Lake) -> None:
+def test_a_row_has_the_fields_of_the_plan(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-02", "cli")
 
     row = run_row(plan, Status.REFUSED, (1_000, 3_000), Verdict.FAIL, events_read=7)

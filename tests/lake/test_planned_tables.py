@@ -32,9 +32,9 @@ OTHERWISE_GROWN = windows_table(
 WINDOWS = windows_table([CARRIER], [Column("departures", "long"), Column("mean_delay_min", "double")])
 
 
-def at_once(plans: Sequence[Plan]) -> list[str]:
-    """What becomes of each plan whose tables are made at the same moment as those of the others."""
-    barrier, said = threading.Barrier(len(plans)), [""] * len(plans)
+def create_at_once(plans: Sequence[Plan]) -> list[str]:
+    """Create the tables of all plans at the same moment, and return the outcome of each plan."""
+    barrier, outcomes = threading.Barrier(len(plans)), [""] * len(plans)
 
     def make(number: int, plan: Plan) -> None:
         barrier.wait()
@@ -42,16 +42,16 @@ def at_once(plans: Sequence[Plan]) -> list[str]:
             with open_catalog_for_writing(Home(Path(plan.home))) as catalog:
                 create_tables(catalog, plan)
         except BackstreamError as error:
-            said[number] = str(error)
+            outcomes[number] = str(error)
         else:
-            said[number] = "made"
+            outcomes[number] = "made"
 
-    threads = [threading.Thread(target=make, args=each) for each in enumerate(plans)]
+    threads = [threading.Thread(target=make, args=item) for item in enumerate(plans)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return said
+    return outcomes
 
 
 def refusal(lake: Lake, wanted: Table, dataset: str = "flights") -> str:
@@ -119,7 +119,7 @@ def test_planning_again_finds_the_same_tables_and_their_snapshots(lake: Lake) ->
 def test_many_may_make_the_same_tables_at_once(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-02")
 
-    assert at_once([plan] * 6) == ["made"] * 6
+    assert create_at_once([plan] * 6) == ["made"] * 6
 
     assert lake.plan("2013-02-01", "2013-02-02").tables == plan.tables
 
@@ -159,7 +159,7 @@ def test_a_run_planned_before_the_table_grew_can_still_be_published(lake: Lake) 
     ]
 
 
-def test_a_column_that_is_no_longer_wanted_stays_and_is_null_in_new_rows(lake: Lake) -> None:
+def test_a_column_that_the_definition_dropped_stays_and_is_null_in_new_rows(lake: Lake) -> None:
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 3})
     fewer = windows_table([CARRIER], [Column("departures", "long")])
     plan = lake.plan("2013-02-02", "2013-02-03", tables=[fewer])
@@ -193,7 +193,7 @@ def test_a_changed_type_is_refused_with_both_types_named(lake: Lake) -> None:
     )
 
     assert refusal(lake, changed) == (
-        "table `flights` does not fit the definition any more\n"
+        "table `flights` no longer fits the definition\n"
         "  carrier: expected long, found string\n"
         "  departures: expected double, found long\n"
         "\n"
@@ -205,13 +205,13 @@ def test_a_required_column_that_is_no_longer_wanted_or_no_longer_required_is_ref
     lake.make(lake.plan("2013-02-01", "2013-02-02"))
 
     assert refusal(lake, windows_table([], [Column("departures", "long")])) == (
-        "table `flights` does not fit the definition any more\n"
+        "table `flights` no longer fits the definition\n"
         "  carrier: expected no such column, found required string\n"
         "\n"
         "hint: a column keeps its type; give the aggregate or the dataset another name"
     )
     assert refusal(lake, windows_table([Column("carrier", "string")], [])) == (
-        "table `flights` does not fit the definition any more\n"
+        "table `flights` no longer fits the definition\n"
         "  carrier: expected string, found required string\n"
         "\n"
         "hint: a column keeps its type; give the aggregate or the dataset another name"
@@ -228,13 +228,13 @@ def test_a_table_that_was_partitioned_otherwise_is_refused(lake: Lake) -> None:
         publish_range(plan, manifests)
 
     assert str(caught.value) == (
-        "table `flights` is not the one this run was planned for: it was made or changed since\n"
+        "table `flights` was created or changed after this run was planned\n"
         "  planned to be partitioned by day(window_start), found nothing\n"
         "\n"
         "hint: plan the range again"
     )
     assert refusal(lake, WINDOWS) == (
-        "table `flights` does not fit the definition any more\n"
+        "table `flights` no longer fits the definition\n"
         "  partitioned by: expected day(window_start), found nothing\n"
         "\n"
         "hint: a column keeps its type; give the aggregate or the dataset another name"
@@ -243,7 +243,8 @@ def test_a_table_that_was_partitioned_otherwise_is_refused(lake: Lake) -> None:
 
 def test_a_dataset_cannot_take_the_name_of_a_shared_table(lake: Lake) -> None:
     assert (
-        refusal(lake, WINDOWS, "runs") == "a dataset cannot be called `runs`: that is a table all datasets share"
+        refusal(lake, WINDOWS, "runs")
+        == "a dataset cannot have the name `runs`: all datasets share a table of this name"
     )
 
 
@@ -271,7 +272,7 @@ def test_a_plan_leaves_tables_and_catalog_as_they_are(lake: Lake) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file under a folder."""
+    """Return every file below a folder."""
     return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
@@ -296,7 +297,7 @@ def test_of_two_first_runs_with_other_aggregates_the_second_is_refused_unstaged(
         lake.make(two)
 
     assert str(caught.value) == (
-        "table `flights` is not the one this run was planned for: it was made or changed since\n"
+        "table `flights` was created or changed after this run was planned\n"
         "  worst: planned as double, field 6, found no such column, and field 6 is record_count\n"
         "  record_count: planned as long, field 7, found long, field 6\n"
         "  run_id: planned as string, field 8, found string, field 7\n"
@@ -314,12 +315,12 @@ def test_of_two_runs_that_add_other_columns_the_second_is_refused_and_adds_none(
     one = lake.plan("2013-02-02", "2013-02-03", "one", [GROWN])
     two = lake.plan("2013-02-03", "2013-02-04", "two", [OTHERWISE_GROWN])
 
-    said = at_once([one, two])
+    outcomes = create_at_once([one, two])
 
-    winner = said.index("made")
+    winner = outcomes.index("made")
     new, taken = [("best", "worst"), ("worst", "best")][winner]
-    assert said[1 - winner] == (
-        "table `flights` is not the one this run was planned for: it was made or changed since\n"
+    assert outcomes[1 - winner] == (
+        "table `flights` was created or changed after this run was planned\n"
         f"  {new}: planned as double, field 8, found no such column, and field 8 is {taken}\n"
         "\n"
         "hint: plan the range again"
@@ -331,7 +332,7 @@ def test_runs_that_add_the_same_column_share_it(lake: Lake) -> None:
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 3})
     plans = [lake.plan("2013-02-02", "2013-02-03", name, [GROWN]) for name in ("one", "two")]
 
-    assert at_once(plans) == ["made"] * 2
+    assert create_at_once(plans) == ["made"] * 2
 
     assert lake.table().schema().find_field("worst").field_id == 8
 
@@ -346,34 +347,34 @@ def test_a_required_column_that_came_since_is_refused(lake: Lake) -> None:
         lake.make(plan)
 
     assert str(caught.value) == (
-        "table `flights__side` is not the one this run was planned for: it was made or changed since\n"
+        "table `flights__side` was created or changed after this run was planned\n"
         "  b: not planned, found required long\n"
         "\n"
         "hint: plan the range again"
     )
 
 
-def test_a_table_that_was_there_when_a_run_was_planned_is_not_made_anew(lake: Lake) -> None:
+def test_a_table_that_existed_when_a_run_was_planned_is_not_created_again(lake: Lake) -> None:
     lake.make(lake.plan("2013-02-01", "2013-02-02"))
     lake.make(lake.plan("2013-02-01", "2013-02-02", "grown", [GROWN]))
     plan = lake.plan("2013-02-01", "2013-02-02", "again")
     grown = lake.plan("2013-02-01", "2013-02-02", "again", [GROWN])
     lake.drop()
 
-    lake.make(plan)  # as it was: nothing had been published, and its field ids are those of a new table
+    lake.make(plan)  # possible because nothing was published, so that the new table has the planned field ids
     lake.drop()
     with pytest.raises(ContractError) as caught:
         lake.make(grown)
 
     assert str(caught.value) == (
-        "table `flights` is gone: it was there when this run was planned\n"
+        "table `flights` is missing: it existed when this run was planned\n"
         f"  planned at {lake.home.path}/warehouse/backstream/flights\n"
         "\n"
         "hint: plan the range again"
     )
 
 
-def test_a_table_of_published_rows_that_is_gone_is_not_made_anew(lake: Lake) -> None:
+def test_a_missing_table_of_published_rows_is_not_created_again(lake: Lake) -> None:
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 3})
     plan = lake.plan("2013-02-01", "2013-02-02", "again")
     lake.drop()

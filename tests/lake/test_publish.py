@@ -83,7 +83,7 @@ def test_the_same_run_again_is_already_published_and_writes_nothing(lake: Lake) 
     assert len(lake.table("flights__metrics").snapshots()) == 1
 
 
-def test_the_same_run_is_still_known_after_others_replaced_it(lake: Lake) -> None:
+def test_a_run_that_others_replaced_is_still_published(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-02")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3})
     publish_range(plan, manifests)
@@ -93,7 +93,7 @@ def test_the_same_run_is_still_known_after_others_replaced_it(lake: Lake) -> Non
     assert lake.departures() == {"2013-02-01T05:00Z": 30}
 
 
-def test_a_publication_is_one_snapshot_that_says_who_made_it(lake: Lake) -> None:
+def test_a_publication_is_one_snapshot_with_the_properties_of_its_run(lake: Lake) -> None:
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 3})
     plan = lake.plan("2013-02-01", "2013-02-02", "restate")
     publish_range(plan, lake.staged(plan, {"2013-02-01T06:00Z": 30, "2013-02-01T07:00Z": 40}))
@@ -225,7 +225,7 @@ def test_a_record_without_a_fate_stops_the_publication(lake: Lake) -> None:
     with pytest.raises(ContractError) as caught:
         publish_range(plan, [replace(manifest, events_read=8, fates=fates)])
 
-    assert str(caught.value) == f"chunk c1 of run {plan.run_id} read 8 events, its fates count 7"
+    assert str(caught.value) == f"chunk c1 of run {plan.run_id} read 8 events, its fates add up to 7"
     assert lake.departures() == {}
 
 
@@ -243,7 +243,7 @@ def test_a_manifest_that_does_not_mention_a_table_is_refused(lake: Lake) -> None
     )
 
 
-def test_a_table_that_was_made_anew_since_the_plan_is_refused(lake: Lake) -> None:
+def test_a_table_that_changed_since_the_plan_is_refused(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-02")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2})
     with lake.table().update_schema(allow_incompatible_changes=True) as update:
@@ -253,7 +253,7 @@ def test_a_table_that_was_made_anew_since_the_plan_is_refused(lake: Lake) -> Non
         publish_range(plan, manifests)
 
     assert str(caught.value) == (
-        "table `flights` is not the one this run was planned for: it was made or changed since\n"
+        "table `flights` was created or changed after this run was planned\n"
         "  departures: planned as long, field 4, found no such column\n"
         "\n"
         "hint: plan the range again"
@@ -289,21 +289,21 @@ def test_a_snapshot_that_would_lack_a_staged_file_is_not_committed(
 ) -> None:
     plan = lake.plan("2013-02-01", "2013-02-03")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3, "2013-02-02T05:00Z": 5})
-    append, appended = commit._OneSnapshot.append_data_file, list[str]()  # noqa: SLF001 - a fault is put there
+    append, appended = commit._SingleOverwrite.append_data_file, list[str]()  # noqa: SLF001 - a fault is put there
 
     def lossy(producer: Any, file: Any) -> Any:
         appended.append(file.file_path)
         return producer if len(appended) == 1 else append(producer, file)
 
     with monkeypatch.context() as patch:
-        patch.setattr(commit._OneSnapshot, "append_data_file", lossy)  # noqa: SLF001 - the same
+        patch.setattr(commit._SingleOverwrite, "append_data_file", lossy)  # noqa: SLF001 - the same
         with pytest.raises(CountError) as caught:
             publish_range(plan, manifests)
 
     assert str(caught.value) == (
-        "the commit to table `flights` would not hold what was staged\n"
-        "  the snapshot's summary says added-data-files = 1, staged were 2\n"
-        "  the snapshot's summary says added-records = 1, staged were 2\n"
+        "the commit to table `flights` would not match the staged files\n"
+        "  added-data-files is 1 in the snapshot's summary, expected 2\n"
+        "  added-records is 1 in the snapshot's summary, expected 2\n"
         "  the manifests list 1 files of 1 rows as added, expected 2 of 2\n\n"
         "hint: try again"
     )

@@ -1,4 +1,4 @@
-"""Run each block of the page that shows how to query a published table, word for word."""
+"""Run each block of the page that shows how to query a published table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def blocks() -> list[str]:
 
 @pytest.fixture(scope="module")
 def namespace(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the first block makes, where a table was published, restated in part, and a range of it emptied."""
+    """Publish a table, restate a part of it, empty a range, and return the names that the first block defines."""
     folder = tmp_path_factory.mktemp("readme")
     published = Lake(Home(folder / ".backstream"))
     with pytest.MonkeyPatch.context() as patch:
@@ -39,10 +39,10 @@ def namespace(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore:Iceberg scan planning with the polars_iceberg plugin")
 @pytest.mark.parametrize("engine", ENGINES)
-def test_each_engine_reads_what_is_published(
+def test_each_engine_reads_the_published_rows(
     engine: str, namespace: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
-    [block] = [each for each in blocks()[1:] if engine in each]
+    [block] = [block for block in blocks()[1:] if engine in block]
     if engine == "pyspark":
         _: SparkSession = request.getfixturevalue("spark")
 

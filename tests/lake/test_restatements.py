@@ -19,7 +19,7 @@ RANGE = ("2013-02-01", "2013-02-03")
 
 
 def restatements(lake: Lake) -> list[tuple[Any, ...]]:
-    """What readers see: start of the window, change, aggregate, values, difference, the two runs."""
+    """Return the restatements: start of the window, change, aggregate, values, difference, the two runs."""
     columns = ("change", "aggregate", "old_value", "new_value", "difference", "old_run_id", "run_id")
     found = load_published_rows(lake.home, "flights", "restatements").to_pylist()
     return [(row["window_start"].strftime("%d %H:%M"), *(row[name] for name in columns)) for row in found]
@@ -34,7 +34,7 @@ def test_a_first_publication_restates_nothing(lake: Lake) -> None:
     assert restatements(lake) == []
 
 
-def test_a_second_publication_says_what_it_changed_and_whose_it_was(lake: Lake) -> None:
+def test_a_second_publication_records_the_changed_rows_and_their_runs(lake: Lake) -> None:
     first = lake.publish(*RANGE, {"2013-02-01T05:00Z": 1, "2013-02-01T06:00Z": 2, "2013-02-02T05:00Z": 3})
     second = lake.publish(
         *RANGE, {"2013-02-01T05:00Z": 1, "2013-02-01T06:00Z": 7, "2013-02-02T07:00Z": 4}, trigger="later"
@@ -57,19 +57,19 @@ def test_the_same_rows_again_restate_nothing(lake: Lake) -> None:
     assert restatements(lake) == []
 
 
-def test_rows_outside_the_range_are_not_told(lake: Lake) -> None:
+def test_rows_outside_the_range_are_left_out(lake: Lake) -> None:
     lake.publish(*RANGE, {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 3})
     lake.publish("2013-02-02", "2013-02-03", {"2013-02-02T05:00Z": 4}, trigger="later")
 
     assert [row[:5] for row in restatements(lake)] == [("02 05:00", "changed", "departures", "3", "4")]
 
 
-def test_emptying_a_range_is_told_row_by_row(lake: Lake) -> None:
+def test_removed_rows_of_an_emptied_range_are_recorded(lake: Lake) -> None:
     lake.publish(*RANGE, {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 3})
     lake.publish(*RANGE, {}, trigger="later")
 
-    told = [row[:5] for row in restatements(lake) if row[2] == "departures"]
-    assert told == [
+    changes = [row[:5] for row in restatements(lake) if row[2] == "departures"]
+    assert changes == [
         ("01 05:00", "removed", "departures", "1", None),
         ("02 05:00", "removed", "departures", "3", None),
     ]
@@ -91,11 +91,11 @@ def test_a_run_that_died_before_its_commit_has_restated_nothing_and_a_retry_writ
     lake.publish(*RANGE, {"2013-02-01T05:00Z": 1})
     plan = lake.plan(*RANGE, "later")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2}, metrics=[("EWR", 2)])
-    finish = module._windows_replaced  # noqa: SLF001 - the fault is injected here
-    monkeypatch.setattr(module, "_windows_replaced", interrupted)
+    finish = module._commit_windows  # noqa: SLF001 - the fault is injected here
+    monkeypatch.setattr(module, "_commit_windows", interrupted)
     with pytest.raises(KeyboardInterrupt):
         publish_range(plan, manifests)
-    monkeypatch.setattr(module, "_windows_replaced", finish)
+    monkeypatch.setattr(module, "_commit_windows", finish)
     assert load_rows(lake.home, "flights__restatements").num_rows == 1
     assert load_published_rows(lake.home, "flights", "metrics").num_rows == 0
     assert restatements(lake) == []
@@ -106,7 +106,7 @@ def test_a_run_that_died_before_its_commit_has_restated_nothing_and_a_retry_writ
     assert load_published_rows(lake.home, "flights", "metrics").num_rows == 1
     assert len(lake.table("flights__restatements").snapshots()) == 1
     folder = lake.home.warehouse / "backstream" / "flights__restatements" / "data"
-    assert len(list(folder.rglob("*.parquet"))) == 1  # nor is anything written that nobody will read
+    assert len(list(folder.rglob("*.parquet"))) == 1  # the second attempt writes no file
 
 
 def test_a_run_that_lost_restates_nothing(lake: Lake) -> None:
@@ -121,7 +121,7 @@ def test_a_run_that_lost_restates_nothing(lake: Lake) -> None:
     assert restatements(lake) == []
 
 
-def test_an_aggregate_that_the_definition_gained_is_told_from_null(lake: Lake) -> None:
+def test_a_new_aggregate_changes_from_null(lake: Lake) -> None:
     lake.publish(*RANGE, {"2013-02-01T05:00Z": 1})
     with lake.table().update_schema() as update:
         update.rename_column("mean_delay_min", "former")

@@ -1,4 +1,4 @@
-"""How much history is kept: by hand of the windows, by itself of the tables whose rows name their run."""
+"""The history of windows is expired on request; that of append-only tables is expired automatically."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ RANGE = ("2013-02-01", "2013-02-02")
 METRICS = [("EWR", 3)]
 
 
-def published(lake: Lake, count: int) -> list[Publication]:
-    """Runs that publish the same day one after the other, and leave their row in the ledger."""
+def publish_repeatedly(lake: Lake, count: int) -> list[Publication]:
+    """Publish the same day repeatedly, record the runs in the ledger, and return their publications."""
     return [_published(lake, number) for number in range(1, count + 1)]
 
 
@@ -44,27 +44,29 @@ def _published(lake: Lake, number: int, plan: Plan | None = None) -> Publication
 
 
 def test_only_the_newest_runs_keep_their_tags_and_can_be_rolled_back(lake: Lake) -> None:
-    done = published(lake, 6)
+    done = publish_repeatedly(lake, 6)
 
-    tried, told = (
+    dry_results, results = (
         vacuum_tables(lake.home, "flights", 0, keep_runs=2, dry_run=dry_run) for dry_run in (True, False)
     )
 
-    assert [each.expired_snapshots for each in (tried[0], told[0])] == [3, 3]
-    assert set(list_tagged_snapshots(lake.table())) == {each.run_id for each in done[-2:]}
+    assert [item.expired_snapshots for item in (dry_results[0], results[0])] == [3, 3]
+    assert set(list_tagged_snapshots(lake.table())) == {item.run_id for item in done[-2:]}
     versions = [snapshot.sequence_number for snapshot in lake.table().snapshots()]
-    assert versions == [4, 5, 6]  # what the oldest kept run found stays with it
+    assert versions == [4, 5, 6]  # the base of the oldest kept run stays
     assert lake.departures() == {"2013-02-01T05:00Z": 6}
     roll_back_run(lake.home, done[-1].run_id)
     assert lake.departures() == {"2013-02-01T05:00Z": 5}
-    with pytest.raises(LedgerError, match=r"snapshot of run .* was expired; the ledger says that it published"):
+    with pytest.raises(
+        LedgerError, match=r"snapshot of run .* has expired; according to the ledger, it published"
+    ):
         roll_back_run(lake.home, done[0].run_id)
 
 
-def test_what_was_let_go_was_published_all_the_same(lake: Lake) -> None:
+def test_expired_runs_still_count_as_published(lake: Lake) -> None:
     plan = lake.plan(*RANGE, trigger="first")
     first = _published(lake, 0, plan)
-    published(lake, 3)
+    publish_repeatedly(lake, 3)
 
     vacuum_tables(lake.home, "flights", 0, keep_runs=1)
 
@@ -74,7 +76,7 @@ def test_what_was_let_go_was_published_all_the_same(lake: Lake) -> None:
 
 
 def test_keeping_more_runs_than_there_are_lets_go_of_nothing(lake: Lake) -> None:
-    published(lake, 3)
+    publish_repeatedly(lake, 3)
 
     assert vacuum_tables(lake.home, "flights", 0, keep_runs=3)[0].expired_snapshots == 0
     assert len(list_tagged_snapshots(lake.table())) == 3
@@ -84,7 +86,7 @@ def test_tables_whose_rows_name_their_run_keep_few_snapshots(lake: Lake, monkeyp
     monkeypatch.setattr(compaction, "MOST", 4)
     monkeypatch.setattr(compaction, "KEPT", 2)
 
-    published(lake, 12)
+    publish_repeatedly(lake, 12)
 
     for name in ("flights__metrics", "flights__restatements", "runs"):
         assert len(lake.table(name).snapshots()) <= 5, name
@@ -96,16 +98,16 @@ def test_tables_whose_rows_name_their_run_keep_few_snapshots(lake: Lake, monkeyp
 def test_the_ledger_does_not_get_a_file_per_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "MOST_FILES", 3)
 
-    done = published(lake, 9)
+    done = publish_repeatedly(lake, 9)
 
     assert len(list(lake.table("runs").scan().plan_files())) <= 3
-    assert [row.run_id for row in list_runs(lake.home)] == [each.run_id for each in reversed(done)]
+    assert [row.run_id for row in list_runs(lake.home)] == [item.run_id for item in reversed(done)]
 
 
 def test_a_row_that_is_recorded_while_files_become_one_is_kept(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    published(lake, 4)
+    publish_repeatedly(lake, 4)
 
     def interrupted(*arguments: Any) -> Iterable[DataFile]:
         with monkeypatch.context() as undone:
@@ -129,10 +131,10 @@ def test_a_run_that_was_not_published_finds_that_it_has_written_its_rows(
     interrupted = lake.plan("2013-02-05", "2013-02-06", trigger="interrupted")
     manifests = lake.staged(interrupted, {"2013-02-05T05:00Z": 9}, METRICS)
     with monkeypatch.context() as broken:
-        broken.setattr("backstream.lake.publish._windows_replaced", _killed)
+        broken.setattr("backstream.lake.publish._commit_windows", _killed)
         with pytest.raises(KeyboardInterrupt):
             publish_range(interrupted, manifests)
-    published(lake, 8)
+    publish_repeatedly(lake, 8)
 
     publish_range(interrupted, manifests)
 
@@ -146,7 +148,7 @@ def _killed(*_: object) -> None:
 
 
 def test_manifests_are_merged_so_that_a_commit_reads_few(lake: Lake) -> None:
-    published(lake, 25)
+    publish_repeatedly(lake, 25)
 
     with open_catalog_for_writing(lake.home):
         table = lake.table("flights__metrics")
@@ -157,7 +159,7 @@ def test_manifests_are_merged_so_that_a_commit_reads_few(lake: Lake) -> None:
 
 
 def test_a_file_made_young_at_the_last_moment_is_put_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A publication begins between the look of a vacuum and its removal."""
+    """A publication begins between the check and the removal by a vacuum."""
     lake.publish(*RANGE, {"2013-02-01T05:00Z": 1})
     plan = lake.plan("2013-02-02", "2013-02-03")
     manifests = lake.staged(plan, {"2013-02-02T05:00Z": 2})

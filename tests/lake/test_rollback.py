@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DAY = ("2013-02-01", "2013-02-02")
 
 
-def test_a_rollback_gives_the_range_back_what_it_held_and_keeps_later_runs(lake: Lake) -> None:
+def test_a_rollback_restores_the_range_and_keeps_later_runs(lake: Lake) -> None:
     first = lake.publish("2013-02-01", "2013-02-03", {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 2})
     wrong = lake.publish(*DAY, {"2013-02-01T06:00Z": 10, "2013-02-01T07:00Z": 11}, trigger="wrong")
     lake.publish("2013-02-02", "2013-02-03", {"2013-02-02T05:00Z": 20}, trigger="later")
@@ -124,7 +124,7 @@ def test_a_later_run_in_the_range_is_named(lake: Lake) -> None:
 
     assert str(caught.value) == (
         f"refusing to roll back {wrong.run_id}: its range was published again\n"
-        "  2013-02-01T00:00Z to 2013-02-03T00:00Z: version 3 touched it since"
+        "  2013-02-01T00:00Z to 2013-02-03T00:00Z: version 3 changed it"
         f" (2013-02-02T00:00Z to 2013-02-03T00:00Z, published by run {later.run_id})"
     )
     assert lake.departures() == {"2013-02-01T05:00Z": 2}
@@ -139,7 +139,7 @@ def test_a_state_before_the_run_that_was_expired_cannot_come_back(lake: Lake) ->
         roll_back_run(lake.home, wrong.run_id)
 
     assert str(caught.value) == (
-        f"the snapshot that run {wrong.run_id} found in table `flights` was expired\n  it was version 1"
+        f"the snapshot before run {wrong.run_id} in table `flights` has expired\n  it was version 1"
     )
 
 
@@ -153,12 +153,12 @@ def test_a_run_behind_an_expired_snapshot_is_refused(lake: Lake) -> None:
         roll_back_run(lake.home, wrong.run_id)
 
     assert str(caught.value) == (
-        f"refusing to roll back {wrong.run_id}: what came after it is not known\n"
-        "  2013-02-01T00:00Z to 2013-02-02T00:00Z: snapshots between it and the table as it is were expired"
+        f"refusing to roll back {wrong.run_id}: later changes of its range are unknown\n"
+        "  2013-02-01T00:00Z to 2013-02-02T00:00Z: snapshots between the run and the current table have expired"
     )
 
 
-def test_a_run_that_never_published_is_told_from_one_that_nobody_knows(lake: Lake) -> None:
+def test_an_unpublished_run_and_an_unknown_run_have_different_errors(lake: Lake) -> None:
     plan = lake.plan(*DAY)
     plan.write()
 
@@ -167,11 +167,11 @@ def test_a_run_that_never_published_is_told_from_one_that_nobody_knows(lake: Lak
     with pytest.raises(LedgerError) as unknown:
         roll_back_run(lake.home, "cli.nothing")
 
-    assert str(planned.value) == f"run {plan.run_id} of flights was planned and never published"
+    assert str(planned.value) == f"run {plan.run_id} of flights was planned but never published"
     assert str(unknown.value) == f"no run cli.nothing in {lake.home.path}"
 
 
-def test_a_run_whose_snapshot_is_gone_is_told_from_the_ledger(lake: Lake) -> None:
+def test_a_run_with_an_expired_snapshot_is_found_in_the_ledger(lake: Lake) -> None:
     plan = lake.plan(*DAY)
     done = publish_range(plan, lake.staged(plan, {"2013-02-01T05:00Z": 1}))
     record_run(lake.home, run_row(plan, Status.PUBLISHED, (1_000, 2_000), Verdict.PASS))
@@ -182,7 +182,7 @@ def test_a_run_whose_snapshot_is_gone_is_told_from_the_ledger(lake: Lake) -> Non
         roll_back_run(lake.home, plan.run_id)
 
     assert str(caught.value) == (
-        f"the snapshot of run {plan.run_id} was expired; the ledger says that it published into flights"
+        f"the snapshot of run {plan.run_id} has expired; according to the ledger, it published into flights"
     )
 
 
@@ -198,7 +198,7 @@ def test_a_run_planned_before_the_rollback_conflicts_with_it(lake: Lake) -> None
     assert f"published by run rollback-{wrong.run_id}" in str(caught.value)
 
 
-def test_what_was_rolled_back_is_readable_after_a_vacuum(lake: Lake) -> None:
+def test_rolled_back_rows_are_readable_after_a_vacuum(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     wrong = lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="wrong")
     roll_back_run(lake.home, wrong.run_id)
@@ -267,7 +267,7 @@ def test_a_retry_of_a_run_that_was_rolled_back_does_not_say_that_it_is_published
         "refusing to publish flights 2013-02-01T00:00Z to 2013-02-02T00:00Z:"
         " this run was published, and then rolled back\n"
         f"  {plan.run_id} was undone by {undo_id}\n\n"
-        f"hint: plan the range again; or bring back what was undone: backstream rollback {undo_id}"
+        f"hint: plan the range again, or undo the rollback: backstream rollback {undo_id}"
     )
     assert lake.departures() == {}
     roll_back_run(lake.home, undo_id)

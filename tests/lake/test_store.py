@@ -1,4 +1,4 @@
-"""A lake whose warehouse is in an S3 store: what holds on a disk holds there, and what can go wrong is said."""
+"""A warehouse in an S3 store behaves like one on a disk, and its errors are readable."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ WEEK_MS = 7 * DAY_MS
 
 
 def place() -> str:
-    """Bucket and prefix of the test's warehouse."""
+    """Return the bucket and prefix of the test's warehouse."""
     return Warehouse.from_home(Home(Path("nowhere"))).shown.removeprefix("s3://")
 
 
 def data_files(s3: Store, run_id: str = "") -> set[str]:
-    """The data files of the windows, of one run or of all."""
+    """Return the data files of the windows, of one run or of all runs."""
     return s3.keys(f"{place()}/backstream/flights/data/{run_id}".rstrip("/"))
 
 
 def in_days(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
-    """What is old is asked so many days later."""
+    """Set the clock of the vacuum forward."""
     monkeypatch.setattr(storage, "time", SimpleNamespace(time=lambda: time.time() + days * 86_400))
 
 
@@ -86,7 +86,7 @@ def test_a_second_attempt_copies_under_new_names_and_publishes_once(
 ) -> None:
     plan = lake.plan(*DAY)
     manifests = lake.staged(plan, {AT: 1}, metrics=[("EWR", 1)])
-    left = _copied_and_died(plan, manifests, s3, monkeypatch)
+    left = _copy_and_die(plan, manifests, s3, monkeypatch)
 
     done = publish_range(plan, manifests)
 
@@ -96,23 +96,23 @@ def test_a_second_attempt_copies_under_new_names_and_publishes_once(
     assert lake.table("flights__metrics").scan().to_arrow().num_rows == 1
 
 
-def test_what_was_copied_and_never_committed_goes_when_it_is_old(
+def test_old_copies_that_were_never_committed_are_removed(
     lake: Lake, s3: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.publish(*DAY, {AT: 1})
     plan = lake.plan(*DAY, "abandoned")
     manifests = lake.staged(plan, {AT: 2})
-    left = _copied_and_died(plan, manifests, s3, monkeypatch)
+    left = _copy_and_die(plan, manifests, s3, monkeypatch)
     before = data_files(s3)
 
     young = vacuum_tables(lake.home, "flights", WEEK_MS)
     in_days(monkeypatch, 8)
-    told = vacuum_tables(lake.home, "flights", WEEK_MS, dry_run=True)
+    reported = vacuum_tables(lake.home, "flights", WEEK_MS, dry_run=True)
     assert data_files(s3) == before
     old = vacuum_tables(lake.home, "flights", WEEK_MS)
 
     assert young[0].files == 0
-    assert told == old
+    assert reported == old
     assert old[0].files == len(left) + 2, "the copy, and what both runs have staged"
     assert data_files(s3) == before - left
     assert not list(lake.home.staging("flights").rglob("*.parquet"))
@@ -120,12 +120,10 @@ def test_what_was_copied_and_never_committed_goes_when_it_is_old(
     assert refusal(lambda: publish_range(plan, manifests), ContractError).endswith("there is no such file")
 
 
-def test_a_copy_of_a_run_that_goes_on_stays_however_old(
-    lake: Lake, s3: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_copy_of_an_active_run_is_kept(lake: Lake, s3: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = lake.plan(*DAY)
     manifests = lake.staged(plan, {AT: 2})
-    left = _copied_and_died(plan, manifests, s3, monkeypatch)
+    left = _copy_and_die(plan, manifests, s3, monkeypatch)
     in_days(monkeypatch, 8)
     [file] = manifests[0].files[""]
     os.utime(file.path, (time.time() + 8 * 86_400,) * 2)
@@ -146,7 +144,7 @@ def test_a_grace_period_in_which_a_publication_is_copied_is_too_short(lake: Lake
     assert vacuum_tables(lake.home, "flights", HOUR_MS)[0].files == 0
 
 
-def test_a_table_that_was_on_a_disk_stays_there_and_new_ones_are_in_the_store(
+def test_an_existing_table_stays_on_disk_and_new_ones_are_in_the_store(
     lake: Lake, s3: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -160,12 +158,12 @@ def test_a_table_that_was_on_a_disk_stays_there_and_new_ones_are_in_the_store(
     assert load_published_rows(lake.home, "flights", "restatements").num_rows == 1
     assert {key.split("/")[3] for key in s3.keys(place())} == {"flights__restatements"}
     roll_back_run(lake.home, again.run_id)
-    assert {each.files for each in vacuum_tables(lake.home, "flights", WEEK_MS)} == {0}
+    assert {result.files for result in vacuum_tables(lake.home, "flights", WEEK_MS)} == {0}
     assert lake.departures() == {AT: 1}
 
 
 @pytest.mark.filterwarnings("ignore:Iceberg scan planning with the polars_iceberg plugin")
-def test_other_engines_read_what_is_published(lake: Lake) -> None:
+def test_other_engines_read_the_published_rows(lake: Lake) -> None:
     lake.publish(*DAY, {AT: 1})
     lake.publish(*DAY, {AT: 7}, trigger="again")
     table = lake.table()
@@ -182,7 +180,7 @@ def test_other_engines_read_what_is_published(lake: Lake) -> None:
         assert connection.sql("select sum(departures) from flights").fetchall() == [(7,)]
 
 
-def test_a_file_that_somebody_deleted_is_named(lake: Lake, s3: Store) -> None:
+def test_a_deleted_file_is_named(lake: Lake, s3: Store) -> None:
     lake.publish(*DAY, {AT: 1})
     [old] = data_files(s3)
     second = lake.publish(*DAY, {AT: 7}, trigger="again")
@@ -192,11 +190,11 @@ def test_a_file_that_somebody_deleted_is_named(lake: Lake, s3: Store) -> None:
 
     assert new in refusal(lambda: load_rows(lake.home, "flights"), StorageError)
     assert refusal(lambda: roll_back_run(lake.home, second.run_id), StorageError) == (
-        f"a file of the lake is gone: s3://{old}\n  the lake lies in s3://{place()}"
+        f"a file of the lake is missing: s3://{old}\n  the lake is in s3://{place()}"
     )
 
 
-def test_what_a_run_would_change_is_told_before_anything_is_copied(lake: Lake, s3: Store) -> None:
+def test_the_changes_of_a_run_are_previewed_without_copies(lake: Lake, s3: Store) -> None:
     lake.publish(*DAY, {AT: 1})
     before = data_files(s3)
     plan = lake.plan(*DAY, "again")
@@ -205,8 +203,8 @@ def test_what_a_run_would_change_is_told_before_anything_is_copied(lake: Lake, s
     with open_catalog_for_writing(lake.home) as catalog:
         [changes] = preview_replacement(catalog, plan, manifests).changes()
 
-    told = {row["aggregate"]: (row["old_value"], row["new_value"]) for row in changes.to_pylist()}
-    assert told["departures"] == ("1", "7")
+    reported = {row["aggregate"]: (row["old_value"], row["new_value"]) for row in changes.to_pylist()}
+    assert reported["departures"] == ("1", "7")
     assert data_files(s3) == before
 
 
@@ -219,13 +217,13 @@ def test_a_copy_that_is_not_whole_is_not_published(lake: Lake, monkeypatch: pyte
             file.write(Path(source).read_bytes()[:100])
 
     monkeypatch.setattr(file_copies, "copy_files", half)
-    said = refusal(lambda: publish_range(plan, manifests), StorageError).splitlines()
+    error_text = refusal(lambda: publish_range(plan, manifests), StorageError).splitlines()
 
-    assert re.fullmatch(r"a copy has 100 bytes, its file has \d+", said[0])
+    assert re.fullmatch(r"a copy has 100 bytes, its file has \d+", error_text[0])
     assert lake.table().current_snapshot() is None
 
 
-def test_a_store_that_refuses_is_said_with_what_was_not_done(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_store_names_the_attempted_action(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = lake.plan(*DAY)
     manifests = lake.staged(plan, {AT: 1})
 
@@ -235,14 +233,14 @@ def test_a_store_that_refuses_is_said_with_what_was_not_done(lake: Lake, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(file_copies, "copy_files", refused)
-        said = refusal(lambda: publish_range(plan, manifests), StorageError)
+        error_text = refusal(lambda: publish_range(plan, manifests), StorageError)
 
-    assert said == (
+    assert error_text == (
         "could not publish flights 2013-02-01T00:00Z to 2013-02-02T00:00Z:"
         " When writing: AWS Error SLOW_DOWN during UploadPart operation: Reduce your rate\n"
         f"  s3://{place()}\n\n"
-        "hint: run the same again when the store answers: what was finished is kept,"
-        " and what is published is whole"
+        "hint: run the same command again when the store is available;"
+        " finished chunks are kept, and published ranges are complete"
     )
     assert not publish_range(plan, manifests).already
 
@@ -260,10 +258,10 @@ def test_a_store_that_cannot_be_used_is_named_before_anything_is_made(
     }
     for address, first in addresses.items():
         monkeypatch.setenv(WAREHOUSE_VARIABLE, address)
-        said = refusal(lambda: open_catalog_for_writing(home).__enter__(), StorageError)
-        assert said.startswith(first), said
-        assert f"\n  endpoint {closed if closed in address else s3.endpoint}\n" in said
-        assert not any(secret in said for secret in (s3.secret, wrong, "wr%2Fong"))
+        error_text = refusal(lambda: open_catalog_for_writing(home).__enter__(), StorageError)
+        assert error_text.startswith(first), error_text
+        assert f"\n  endpoint {closed if closed in address else s3.endpoint}\n" in error_text
+        assert not any(secret in error_text for secret in (s3.secret, wrong, "wr%2Fong"))
     assert not home.path.exists()
 
 
@@ -279,31 +277,31 @@ def test_a_store_that_cannot_be_used_is_named_before_anything_is_made(
         "s3:///prefix",
     ],
 )
-def test_an_address_that_is_none_is_not_told_for_a_key_may_be_in_it(
+def test_an_invalid_address_is_not_shown_because_it_may_contain_a_key(
     tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(WAREHOUSE_VARIABLE, address)
 
     assert refusal(lambda: Warehouse.from_home(Home(tmp_path)), SetupError) == (
-        "the warehouse's address must be a folder or s3://bucket/prefix (BACKSTREAM_WAREHOUSE)\n\n"
+        "the address of the warehouse must be a folder or s3://bucket/prefix (BACKSTREAM_WAREHOUSE)\n\n"
         "hint: BACKSTREAM_WAREHOUSE='s3://bucket/prefix?region=eu-central-1'"
     )
 
 
-def test_an_address_says_all_that_the_store_has_to_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_contains_all_options_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
 
-    def told(address: str) -> tuple[str, dict[str, str]]:
+    def parse(address: str) -> tuple[str, dict[str, str]]:
         monkeypatch.setenv(WAREHOUSE_VARIABLE, address)
         found = Warehouse.from_home(Home(tmp_path))
         assert "secret" not in repr(found)
         return found.location, dict(found.properties)
 
-    assert told("/srv/lake") == ("file:///srv/lake", {})
-    assert told("file:///srv/lake/") == ("file:///srv/lake", {})
-    assert told("s3://lake") == ("s3://lake", {})
-    assert told("s3://k%2Fey:secret%2B@lake/a/b/?region=eu-central-1&session_token=t%2B1") == (
+    assert parse("/srv/lake") == ("file:///srv/lake", {})
+    assert parse("file:///srv/lake/") == ("file:///srv/lake", {})
+    assert parse("s3://lake") == ("s3://lake", {})
+    assert parse("s3://k%2Fey:secret%2B@lake/a/b/?region=eu-central-1&session_token=t%2B1") == (
         "s3://lake/a/b",
         {
             "s3.region": "eu-central-1",
@@ -313,14 +311,14 @@ def test_an_address_says_all_that_the_store_has_to_know(tmp_path: Path, monkeypa
         },
     )
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://minio:9000")
-    assert told("s3://lake/a")[1] == {"s3.region": "us-east-1", "s3.endpoint": "http://minio:9000"}
+    assert parse("s3://lake/a")[1] == {"s3.region": "us-east-1", "s3.endpoint": "http://minio:9000"}
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    assert told("s3://lake/a?endpoint=http://other:1")[1] == {
+    assert parse("s3://lake/a?endpoint=http://other:1")[1] == {
         "s3.region": "eu-west-1",
         "s3.endpoint": "http://other:1",
     }
-    assert refusal(lambda: told("s3://lake/a?secret=1&x=2"), SetupError) == (
-        "options of the warehouse's address must be region, endpoint, session_token, got secret, x"
+    assert refusal(lambda: parse("s3://lake/a?secret=1&x=2"), SetupError) == (
+        "options of the warehouse address must be region, endpoint, session_token, got secret, x"
         " (BACKSTREAM_WAREHOUSE)"
     )
 
@@ -337,10 +335,10 @@ def test_keys_may_come_from_the_environment_as_other_programs_have_them(
         assert catalog.list_tables("backstream") == []
 
 
-def _copied_and_died(
+def _copy_and_die(
     plan: Plan, manifests: Sequence[Manifest], s3: Store, monkeypatch: pytest.MonkeyPatch
 ) -> set[str]:
-    """What a publication left that was killed between copying the windows and committing them."""
+    """Return the copies of a publication that was killed before it committed the windows."""
     before = data_files(s3)
 
     def die(*_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Manifests, plans and the ledger's files are read once; a damaged summary is made again, and never believed."""
+"""Manifests, plans, and ledger files are read once; a damaged summary is replaced and never used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def publish(folder: Path, trigger: str, first: int, days: int) -> str:
     return plan.run_id
 
 
-def told(folder: Path) -> tuple[object, ...]:
+def load_all(folder: Path) -> tuple[object, ...]:
     found = load_published_windows(Home(folder / "home"), "clicks")
     return found.runs_by_day(), found.publications, sorted(found.files, key=lambda file: file.path)
 
@@ -44,7 +44,7 @@ def forget(folder: Path) -> None:
         file.unlink()
 
 
-def test_what_is_kept_is_what_a_table_holds_after_each_of_many_runs_and_rollbacks(tmp_path: Path) -> None:
+def test_the_summary_matches_the_table_after_each_of_many_runs_and_rollbacks(tmp_path: Path) -> None:
     chance, last = random.Random(7), ""  # noqa: S311 - an order, not a secret
     for number in range(12):
         if last and chance.random() < 0.4:
@@ -53,37 +53,37 @@ def test_what_is_kept_is_what_a_table_holds_after_each_of_many_runs_and_rollback
         else:
             first = chance.randrange(4)
             last = publish(tmp_path, f"run {number}", first, chance.randrange(1, 5 - first))
-        kept = told(tmp_path)
+        summarized = load_all(tmp_path)
         forget(tmp_path)
-        assert told(tmp_path) == kept
+        assert load_all(tmp_path) == summarized
 
 
 def test_no_manifest_is_read_twice(tmp_path: Path) -> None:
     publish(tmp_path, "first", 0, 4)
-    before = told(tmp_path)
+    before = load_all(tmp_path)
 
     manifests = list((tmp_path / "home/warehouse").rglob("*.avro"))
     for manifest in manifests:
         manifest.unlink()
 
     assert manifests
-    assert told(tmp_path) == before
+    assert load_all(tmp_path) == before
 
 
 def test_a_damaged_summary_of_a_table_is_made_again_with_a_line_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish(tmp_path, "first", 0, 4)
-    before = told(tmp_path)
+    before = load_all(tmp_path)
     summary = tmp_path / "home/summaries/windows-clicks"
     summary.write_text(summary.read_text().replace("first", "FIRST"))
 
-    assert told(tmp_path) == before
+    assert load_all(tmp_path) == before
     assert caplog.messages == [
         f"the summary of table `clicks` is damaged: reading table `clicks` again ({summary})"
     ]
     caplog.clear()
-    assert told(tmp_path) == before
+    assert load_all(tmp_path) == before
     assert caplog.messages == []
 
 
@@ -110,7 +110,7 @@ def test_the_ledger_is_the_same_without_its_summary(tmp_path: Path, caplog: pyte
     caplog.set_level(logging.INFO)
     home = Home(tmp_path)
     rows = [replace(MORNING, run_id=f"cli.{number}", finished_at_ms=number) for number in range(55, 0, -1)]
-    for row in reversed(rows):  # more than there are small files before they become one
+    for row in reversed(rows):  # more files than the limit at which small files are merged
         record_run(home, row)
     assert list_runs(home) == rows
     caplog.clear()

@@ -17,7 +17,7 @@ DAY = ("2013-02-01", "2013-02-02")
 
 
 def refs(lake: Lake) -> dict[str, int]:
-    """Name to snapshot, of each tag and branch of the windows."""
+    """Return the snapshot of each tag and branch of the windows, by name."""
     return {name: ref.snapshot_id for name, ref in lake.table().refs().items()}
 
 
@@ -38,7 +38,7 @@ def test_the_tag_is_set_by_the_commit_that_makes_the_snapshot(lake: Lake) -> Non
 
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
 
-    # Each commit logs the metadata it replaced: one commit, one entry.
+    # Each commit adds an entry with the replaced metadata to the log.
     assert [entry.metadata_file for entry in lake.table().metadata.metadata_log] == [metadata_before]
 
 
@@ -69,13 +69,13 @@ def test_a_run_before_an_expired_one_is_still_found_by_its_tag(lake: Lake) -> No
     third = lake.publish("2013-02-03", "2013-02-04", {"2013-02-03T05:00Z": 3})
     lake.expire(second)
 
-    kept = [summary_property(snapshot, "backstream.run_id") for snapshot in list_retained(lake.table())]
+    run_ids = [summary_property(snapshot, "backstream.run_id") for snapshot in list_retained(lake.table())]
 
-    assert kept == [third.run_id, first.run_id]
+    assert run_ids == [third.run_id, first.run_id]
     assert find_snapshot_of_run(lake.table(), second.run_id) is None
 
 
-def test_a_retry_of_a_run_whose_snapshot_is_gone_asks_the_ledger(lake: Lake) -> None:
+def test_a_retry_of_a_run_with_an_expired_snapshot_uses_the_ledger(lake: Lake) -> None:
     plan = lake.plan(*DAY)
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 1})
     done = publish_range(plan, manifests)

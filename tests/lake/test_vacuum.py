@@ -30,28 +30,28 @@ FUTURE_MS = int(time.time() * SECOND_MS) + DAY_MS
 
 
 def files(lake: Lake) -> set[Path]:
-    """Every file in the warehouse."""
+    """Return every file in the warehouse."""
     return {path for path in lake.home.warehouse.rglob("*") if path.is_file()}
 
 
-def aged(paths: set[Path], days: int = 8) -> None:
-    """As if the files had been written so many days ago."""
+def make_old(paths: set[Path], days: int = 8) -> None:
+    """Set the modification times of files to some days ago."""
     at_s = time.time() - days * DAY_MS / SECOND_MS
     for path in paths:
         os.utime(path, (at_s, at_s))
 
 
-def of(lake: Lake, run_id: str) -> set[Path]:
-    """The data files of a run."""
+def files_of_run(lake: Lake, run_id: str) -> set[Path]:
+    """Return the data files of a run."""
     return {path for path in files(lake) if f"/data/{run_id}/" in str(path)}
 
 
-def by_table(found: list[VacuumResult]) -> dict[str, int]:
-    """How many files were removed per table."""
-    return {each.table: each.files for each in found}
+def by_table(results: list[VacuumResult]) -> dict[str, int]:
+    """Return the number of removed files by table."""
+    return {result.table: result.files for result in results}
 
 
-def test_a_lake_without_garbage_stays_as_it_is(lake: Lake) -> None:
+def test_a_lake_without_orphan_files_is_unchanged(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
     before = files(lake)
@@ -62,59 +62,59 @@ def test_a_lake_without_garbage_stays_as_it_is(lake: Lake) -> None:
     assert files(lake) == before
 
 
-def test_what_a_run_staged_and_never_published_goes_when_it_is_old(lake: Lake) -> None:
+def test_old_staged_files_that_were_never_published_are_removed(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     plan = lake.plan(*DAY, "abandoned")
     lake.staged(plan, {"2013-02-01T05:00Z": 2}, metrics=[("EWR", 2)])
-    staged = of(lake, plan.run_id)
+    staged = files_of_run(lake, plan.run_id)
     assert len(staged) == 2
     before = files(lake)
     size_bytes = sum(path.stat().st_size for path in staged)
 
-    young = vacuum_tables(lake.home, "flights", WEEK_MS)
-    aged(files(lake))
+    recent = vacuum_tables(lake.home, "flights", WEEK_MS)
+    make_old(files(lake))
     old = vacuum_tables(lake.home, "flights", WEEK_MS)
 
-    assert by_table(young) == {"flights": 0, "flights__metrics": 0}
+    assert by_table(recent) == {"flights": 0, "flights__metrics": 0}
     assert by_table(old) == {"flights": 1, "flights__metrics": 1}
-    assert sum(each.size_bytes for each in old) == size_bytes
+    assert sum(item.size_bytes for item in old) == size_bytes
     assert files(lake) == before - staged
     assert not any(path.parent.exists() for path in staged)
 
 
-def test_a_dry_run_tells_the_same_and_removes_nothing(lake: Lake) -> None:
+def test_a_dry_run_reports_the_same_files_and_removes_none(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     plan = lake.plan(*DAY, "abandoned")
     lake.staged(plan, {"2013-02-01T05:00Z": 2}, metrics=[("EWR", 2)])
     before = files(lake)
 
-    told = vacuum_tables(lake.home, "flights", 0, dry_run=True)
+    reported = vacuum_tables(lake.home, "flights", 0, dry_run=True)
 
     assert files(lake) == before
-    assert vacuum_tables(lake.home, "flights", 0) == told
+    assert vacuum_tables(lake.home, "flights", 0) == reported
 
 
-def test_what_a_commit_has_just_written_is_not_told_as_garbage(lake: Lake) -> None:
+def test_files_of_a_recent_commit_are_not_reported_as_orphans(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     manifest = lake.home.warehouse / "backstream" / "flights" / "metadata" / "another-m0.avro"
     manifest.touch()
 
-    young = vacuum_tables(lake.home, "flights", WEEK_MS, dry_run=True)
-    aged({manifest})
+    recent = vacuum_tables(lake.home, "flights", WEEK_MS, dry_run=True)
+    make_old({manifest})
     old = vacuum_tables(lake.home, "flights", WEEK_MS, dry_run=True)
 
-    assert (by_table(young)["flights"], by_table(old)["flights"]) == (0, 1)
+    assert (by_table(recent)["flights"], by_table(old)["flights"]) == (0, 1)
 
 
-def test_an_old_chunk_of_a_run_that_staged_another_lately_stays(lake: Lake) -> None:
+def test_an_old_chunk_of_a_run_with_a_recent_chunk_is_kept(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-03")
     manifests = lake.staged(
         plan, {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 2}, metrics=[("EWR", 1), ("JFK", 2)]
     )
     (metrics,) = (Path(file.path) for file in manifests[0].files["metrics"])
-    young = Path(manifests[1].files[""][0].path)
-    aged(files(lake) - {young})
-    assert metrics != young
+    recent = Path(manifests[1].files[""][0].path)
+    make_old(files(lake) - {recent})
+    assert metrics != recent
 
     vacuum_tables(lake.home, "flights", WEEK_MS)
 
@@ -122,18 +122,20 @@ def test_an_old_chunk_of_a_run_that_staged_another_lately_stays(lake: Lake) -> N
     assert lake.departures() == {"2013-02-01T05:00Z": 1, "2013-02-02T05:00Z": 2}
 
 
-def test_publishing_makes_what_was_staged_long_ago_young(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publication_protects_files_that_were_staged_long_ago(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = lake.plan(*DAY)
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 1}, metrics=[("EWR", 1)])
-    aged(files(lake))
+    make_old(files(lake))
     listed: Callable[..., set[str]] = module.list_reachable_files
 
     def publishing(*arguments: object) -> set[str]:
         found = listed(*arguments)
-        module.touch_staged_files(manifests)  # as `publish` does before it looks at the files
+        module.touch_staged_files(manifests)  # as `publish_range` does before it checks the files
         return found
 
-    monkeypatch.setattr(module, "reachable", publishing)
+    monkeypatch.setattr(module, "list_reachable_files", publishing)
 
     vacuum_tables(lake.home, "flights", WEEK_MS)
 
@@ -144,10 +146,10 @@ def test_publishing_makes_what_was_staged_long_ago_young(lake: Lake, monkeypatch
 def test_files_of_a_snapshot_that_was_expired_go(lake: Lake) -> None:
     first = lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
-    (replaced,) = of(lake, first.run_id)
+    (replaced,) = files_of_run(lake, first.run_id)
     lake.expire(first)
 
-    # Its file, its manifest, the list of that, and none of the metadata in the log.
+    # The data file, its manifest, and the manifest list, but not the metadata in the log.
     assert by_table(vacuum_tables(lake.home, "flights", 0))["flights"] == 3
     assert not replaced.exists()
     assert lake.departures() == {"2013-02-01T05:00Z": 2}
@@ -158,21 +160,21 @@ def test_expiry_takes_old_snapshots_without_a_tag_only(lake: Lake) -> None:
     second = lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
     lake.publish(*DAY, {"2013-02-01T05:00Z": 3}, trigger="last")
     lake.table().manage_snapshots().remove_tag(f"run/{second.run_id}").commit()
-    kept_ids = {each.snapshot_id for each in lake.table().snapshots()} - {second.snapshots[""]}
+    kept_ids = {item.snapshot_id for item in lake.table().snapshots()} - {second.snapshots[""]}
 
     dry = vacuum_tables(lake.home, "flights", 0, expire_before_ms=FUTURE_MS, dry_run=True)
     early = vacuum_tables(lake.home, "flights", 0, expire_before_ms=0)
     done = vacuum_tables(lake.home, "flights", 0, expire_before_ms=FUTURE_MS)
 
-    assert [each[0].expired_snapshots for each in (dry, early, done)] == [1, 0, 1]
-    assert {each.snapshot_id for each in lake.table().snapshots()} == kept_ids
-    assert [path.parents[3].name for path in of(lake, second.run_id)] == ["flights__restatements"]
+    assert [item[0].expired_snapshots for item in (dry, early, done)] == [1, 0, 1]
+    assert {item.snapshot_id for item in lake.table().snapshots()} == kept_ids
+    assert [path.parents[3].name for path in files_of_run(lake, second.run_id)] == ["flights__restatements"]
     assert load_rows(lake.home, "flights", snapshot_id=first.snapshots[""])["departures"].to_pylist() == [1]
 
 
 def test_a_checksum_stays_with_its_file(lake: Lake) -> None:
     done = lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
-    (data,) = of(lake, done.run_id)
+    (data,) = files_of_run(lake, done.run_id)
     kept, left = data.with_name(f".{data.name}.crc"), data.with_name(".gone.parquet.crc")
     kept.touch()
     left.touch()
@@ -202,29 +204,29 @@ def test_a_dataset_that_is_not_there_is_named(lake: Lake) -> None:
 
 @dataclass
 class History:
-    """A random history of a lake, and what each snapshot must say for ever."""
+    """A random history of a lake, with the permanent content of each snapshot."""
 
     lake: Lake
     dice: random.Random
     published: list[Publication] = field(default_factory=list)
     staged: list[tuple[Plan, list[Manifest]]] = field(default_factory=list)
-    young: set[Path] = field(default_factory=set)
+    recent: set[Path] = field(default_factory=set)
     contents: dict[int, str] = field(default_factory=dict)
 
     def step(self, number: int) -> None:
-        """Something happens, and a week may go by."""
+        """Perform a random action, and sometimes let a week pass."""
         before = files(self.lake)
-        deeds = [self.publish, self.publish, self.stage, self.finish, self.roll_back, self.expire]
-        (self.dice.choice(deeds) if number else self.publish)(number)
-        self.young |= files(self.lake) - before
+        actions = [self.publish, self.publish, self.stage, self.finish, self.roll_back, self.expire]
+        (self.dice.choice(actions) if number else self.publish)(number)
+        self.recent |= files(self.lake) - before
         if (now := self.lake.table().current_snapshot()) and now.snapshot_id not in self.contents:
             self.contents[now.snapshot_id] = self.content(now.snapshot_id)
         if self.dice.random() < 0.3:
-            aged(files(self.lake))
-            self.young.clear()
+            make_old(files(self.lake))
+            self.recent.clear()
 
     def stage(self, number: int) -> None:
-        """A run gets as far as its last chunk."""
+        """Stage all chunks of a run."""
         first = self.dice.randint(1, 3)
         last = self.dice.randint(first, 3)
         plan = self.lake.plan(f"2013-02-0{first}", f"2013-02-0{last + 1}", f"r{number}")
@@ -232,17 +234,17 @@ class History:
         self.staged.append((plan, self.lake.staged(plan, counts, metrics=[("EWR", 1)])))
 
     def publish(self, number: int) -> None:
-        """A run from its plan to its end."""
+        """Plan, stage, and publish a run."""
         self.stage(number)
         plan, manifests = self.staged.pop()
         self.published.append(publish_range(plan, manifests))
 
     def finish(self, _: int) -> None:
-        """A run that waited is published, if nobody else was quicker."""
+        """Publish a staged run, unless another run published first."""
         waiting = [
-            each
-            for each in self.staged
-            if all(Path(file.path) in self.young for one in each[1] for file in one.files[""])
+            item
+            for item in self.staged
+            if all(Path(file.path) in self.recent for manifest in item[1] for file in manifest.files[""])
         ]
         if waiting:
             chosen = self.dice.choice(waiting)
@@ -253,7 +255,7 @@ class History:
                 return
 
     def roll_back(self, _: int) -> None:
-        """Any run is undone, if it can be."""
+        """Roll back a run if possible."""
         if self.published:
             try:
                 roll_back_run(self.lake.home, self.dice.choice(self.published).run_id)
@@ -261,23 +263,21 @@ class History:
                 return
 
     def expire(self, _: int) -> None:
-        """A run's snapshot is lost, unless the table is what it is by it."""
+        """Expire the snapshot of a run, unless it is the current one."""
         current = self.lake.table().metadata.current_snapshot_id
-        lost = [each for each in self.published if each.snapshots[""] != current]
+        lost = [item for item in self.published if item.snapshots[""] != current]
         if lost:
             chosen = self.dice.choice(lost)
             self.published.remove(chosen)
             self.lake.expire(chosen)
 
     def content(self, snapshot_id: int) -> str:
-        """What the table said then."""
+        """Return a hash of the table in a snapshot."""
         return content_hash(load_rows(self.lake.home, "flights", snapshot_id=snapshot_id))
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_happened_a_vacuum_keeps_what_is_reachable_and_what_is_young_and_nothing_else(
-    lake: Lake, seed: int
-) -> None:
+def test_after_any_history_a_vacuum_keeps_exactly_the_reachable_and_recent_files(lake: Lake, seed: int) -> None:
     history = History(lake, random.Random(seed))  # noqa: S311 - the same history each time
     for number in range(11):
         history.step(number)
@@ -285,10 +285,10 @@ def test_whatever_happened_a_vacuum_keeps_what_is_reachable_and_what_is_young_an
         vacuum_tables(lake.home, "flights", WEEK_MS)
 
         left = files(lake)
-        assert history.young <= left
+        assert history.recent <= left
         tables = [path.name for path in (lake.home.warehouse / "backstream").iterdir()]
         reached = set().union(*(list_reachable_files(lake.table(name)) for name in tables))
-        assert {path for path in left if str(path) not in reached and path not in history.young} == set()
+        assert {path for path in left if str(path) not in reached and path not in history.recent} == set()
         for snapshot in lake.table().snapshots():
             if snapshot.snapshot_id in history.contents:
                 assert history.content(snapshot.snapshot_id) == history.contents[snapshot.snapshot_id]
@@ -302,14 +302,14 @@ def test_drafts_that_killed_writers_left_go_when_they_are_old(lake: Lake) -> Non
     draft.write_text("{")
     folder.manifest("c1").write_text("{}")
 
-    young = vacuum_tables(lake.home, "flights", WEEK_MS)
-    aged({draft, folder.manifest("c1")})
-    told = vacuum_tables(lake.home, "flights", WEEK_MS, dry_run=True)
+    recent = vacuum_tables(lake.home, "flights", WEEK_MS)
+    make_old({draft, folder.manifest("c1")})
+    reported = vacuum_tables(lake.home, "flights", WEEK_MS, dry_run=True)
     assert draft.exists()
     old = vacuum_tables(lake.home, "flights", WEEK_MS)
 
-    assert "(drafts)" not in by_table(young)
-    assert old == told
+    assert "(drafts)" not in by_table(recent)
+    assert old == reported
     assert old[-1] == VacuumResult("(drafts)", 1, 1, 0, 0)
     assert not draft.exists()
     assert folder.manifest("c1").exists()

@@ -1,4 +1,4 @@
-"""Tasks of sessions against the reference interpreter, however events, time and keys are cut; without Spark."""
+"""Tasks of sessions equal the reference for random cuts of events, time, and keys, without Spark."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ COLUMNS = {
 
 
 class Run:
-    """A stream through unit tasks and session tasks, cut at random."""
+    """A stream that runs through unit tasks and session tasks, cut at random."""
 
-    def __init__(self, folder: Path, stream: Stream, chance: random.Random, *, is_replay: bool) -> None:
+    def __init__(self, folder: Path, stream: Stream, rng: random.Random, *, is_replay: bool) -> None:
         self._folder, self._stream, self._is_replay = folder, stream, is_replay
         times_ms = [event.event_time_ms for event in stream.events]
         self.span = Interval(min(times_ms), max(times_ms) + 1)
@@ -63,41 +63,41 @@ class Run:
         self._cells = Tumbling(HOUR_MS)
         for name in ("units", "counts", "moved"):
             (folder / name).mkdir()
-        files = self._write_events(chance)
-        shares = chance.choice([1, 2, 5])
-        inside = sorted(chance.choices(times_ms, k=chance.choice([0, 1, 3])))
+        files = self._write_events(rng)
+        shares = rng.choice([1, 2, 5])
+        inside = sorted(rng.choices(times_ms, k=rng.choice([0, 1, 3])))
         bounds = [self.span.start_ms, *(at for at in dict.fromkeys(inside) if at > self.span.start_ms)]
-        stretches = [Interval(*each) for each in pairwise([*bounds, self.span.end_ms])]
+        stretches = [Interval(*item) for item in pairwise([*bounds, self.span.end_ms])]
         self.made = [
-            run_native_task(self._unit_task(number, each, files, shares)) for number, each in enumerate(stretches)
+            run_native_task(self._unit_task(number, item, files, shares)) for number, item in enumerate(stretches)
         ]
         units: dict[int, list[str]] = {}
-        for each in self.made:
-            for share, path in each.units.items():
+        for item in self.made:
+            for share, path in item.units.items():
                 units.setdefault(share, []).append(path)
         self.tasks = [self._session_task(share, units[share]) for share in units]
         self.sessions = [run_native_task(task) for task in self.tasks]
 
     def rows(self, suffix: str) -> list[dict[str, object]]:
-        """What was written for a table."""
-        paths = [path for each in self.sessions if suffix in each.written for path in each.written[suffix].paths]
+        """Return the rows that were written for a table."""
+        paths = [path for item in self.sessions if suffix in item.written for path in item.written[suffix].paths]
         return [row for path in paths for row in pq.read_table(path).to_pylist()]
 
     def fates(self) -> Counter[str]:
-        """How many records have a fate."""
+        """Return the number of records by fate."""
         found: Counter[str] = Counter()
-        for each in (*self.made, *self.sessions):
-            for row in pq.read_table(each.counts).to_pylist() if each.counts else []:
+        for item in (*self.made, *self.sessions):
+            for row in pq.read_table(item.counts).to_pylist() if item.counts else []:
                 found[row["fate"]] += row["events"]
         return +found
 
-    def _write_events(self, chance: random.Random) -> list[str]:
-        """Files that hold records in no order."""
-        numbers, many = list(range(len(self._stream.events))), chance.choice([1, 3])
-        chance.shuffle(numbers)
-        files = [str(self._folder / f"{part}.parquet") for part in range(many)]
+    def _write_events(self, rng: random.Random) -> list[str]:
+        """Write the records into files in random order, and return the paths."""
+        numbers, count = list(range(len(self._stream.events))), rng.choice([1, 3])
+        rng.shuffle(numbers)
+        files = [str(self._folder / f"{part}.parquet") for part in range(count)]
         for part, file in enumerate(files):
-            self._write(numbers[part::many], file)
+            self._write(numbers[part::count], file)
         return files
 
     def _write(self, numbers: list[int], path: str) -> None:
@@ -113,8 +113,8 @@ class Run:
         }
         pq.write_table(pa.table(columns), path)
 
-    def _met(self) -> BlockWatermarks:
-        """Each record arrives in a block of its own, and meets the watermark that the stream says."""
+    def _watermarks(self) -> BlockWatermarks:
+        """Return the watermarks of the stream, with a separate block for the arrival of each record."""
         count, path = len(self._stream.events), self._folder / "watermarks.parquet"
         watermarks = pa.array([event.watermark_ms for event in self._stream.events], pa.int64())
         pq.write_table(pa.table({"block": pa.array(range(count), pa.int64()), "watermark_ms": watermarks}), path)
@@ -128,7 +128,7 @@ class Run:
             keys=["key"],
             aggregates=AGGREGATES,
             deduplicate_on=(),
-            watermarks=self._met() if self._is_replay else None,
+            watermarks=self._watermarks() if self._is_replay else None,
             stretch=stretch,
             files=files,
             cells=self._cells,
@@ -169,15 +169,15 @@ def place(row: dict[str, object]) -> Place:
 
 
 def value(row: dict[str, object], pane: str = "") -> Value:
-    told = [row[f"{name}{pane}"] for name in ("events", "total")]
-    return None if told[0] is None else (int(str(told[0])), int(str(told[1])))
+    values = [row[f"{name}{pane}"] for name in ("events", "total")]
+    return None if values[0] is None else (int(str(values[0])), int(str(values[1])))
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_replay_is_what_the_reference_plays(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)  # noqa: S311 - cases, not secrets
-    stream = random_stream(chance)
-    expected, run = Expected(stream), Run(tmp_path, stream, chance, is_replay=True)
+def test_a_replay_equals_the_reference(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311 - cases, not secrets
+    stream = random_stream(rng)
+    expected, run = Expected(stream), Run(tmp_path, stream, rng, is_replay=True)
 
     panes = {
         place(row): (
@@ -198,10 +198,10 @@ def test_a_replay_is_what_the_reference_plays(tmp_path: Path, seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", range(100, 120))
-def test_a_recompute_is_what_the_reference_plays_offline(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)  # noqa: S311 - cases, not secrets
-    stream = random_stream(chance)
-    expected, run = Expected(stream), Run(tmp_path, stream, chance, is_replay=False)
+def test_a_recompute_equals_the_complete_sessions_of_the_reference(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311 - cases, not secrets
+    stream = random_stream(rng)
+    expected, run = Expected(stream), Run(tmp_path, stream, rng, is_replay=False)
 
     assert {place(row): value(row) for row in run.rows(WINDOWS)} == expected.final()
     assert run.fates() == Counter({"on_time": len(stream.events)})
@@ -209,20 +209,20 @@ def test_a_recompute_is_what_the_reference_plays_offline(tmp_path: Path, seed: i
 
 
 def test_a_straggler_at_the_same_time_as_a_unit_in_time_is_in_its_chain(tmp_path: Path) -> None:
-    """Its watermark would have fired the session of the first event, which the second has extended by then."""
+    """The second event has extended the session before the watermark of the third one could fire it."""
     events = [Event(35, MIN_MS, "x", 1), Event(45, MIN_MS, "x", 2), Event(45, 80, "x", 4)]
     run = Run(tmp_path, Stream(events, 40, 0), random.Random(1), is_replay=True)  # noqa: S311 - cases, not secrets
     (task,) = run.tasks
     queries = SessionQueries(task)
 
-    with open_database(256) as opened:
-        opened.execute(f"CREATE TEMP TABLE placed AS {queries.placed()}")
-        opened.execute(f"CREATE TEMP TABLE islands AS {queries.islands('FROM placed')}")
-        found = opened.execute("SELECT events, is_clean FROM islands").fetchall()
+    with open_database(256) as database:
+        database.execute(f"CREATE TEMP TABLE placed AS {queries.placed()}")
+        database.execute(f"CREATE TEMP TABLE islands AS {queries.islands('FROM placed')}")
+        found = database.execute("SELECT events, is_clean FROM islands").fetchall()
 
     assert found == [(3, True)]
     assert [value(row) for row in run.rows(WINDOWS)] == [(3, 7)]
 
 
 def totals(done: list[TaskResult]) -> int:
-    return sum(each.in_units for each in done)
+    return sum(item.in_units for item in done)

@@ -12,7 +12,7 @@ from backstream.eventtime.instants import HOUR_MS
 
 @pytest.fixture(scope="session")
 def timetable(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """50 expected events in each hour of the day, of each of the source partitions `a` and `b`."""
+    """50 expected events in each hour of the day, for each of the source partitions `a` and `b`."""
     times = [at_ms for at_ms in range(SINCE_MS, UNTIL_MS, HOUR_MS) for _ in range(50)]
     due = pa.array(times * 2, pa.timestamp("ms", "UTC"))
     gates = ["a"] * len(times) + ["b"] * len(times)

@@ -1,4 +1,4 @@
-"""One day of hourly windows of two source partitions, as rows that a test can change."""
+"""A day of hourly windows of two source partitions, as rows that a test can change."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ MINUTE_MS = 60_000
 
 
 def good() -> list[Row]:
-    """24 windows of 50 events in each of two source partitions; one event of each window is late."""
+    """Return 24 windows of 50 events for each of two source partitions; one event of each window is late."""
     return [
         {
             "source_partition": source_partition,
@@ -84,7 +84,7 @@ def metrics(rows: list[Row]) -> pd.DataFrame:
 
 
 def fates_of(rows: list[Row]) -> Manifest:
-    """The manifest of a chunk that lost nothing, and staged a row per window."""
+    """Return the manifest of a chunk that lost no record and staged a row per window."""
     fates: dict[str, dict[str, int]] = {}
     for row in rows:
         counts = fates.setdefault(row["source_partition"], {"on_time": 0, "late": 0, "dropped": 0})
@@ -92,55 +92,63 @@ def fates_of(rows: list[Row]) -> Manifest:
             counts[fate] += row[fate]
     rows_staged = len({row["start_ms"] for row in rows if row["events"]})
     staged = StagedFile("part-0.parquet", 1, rows_staged, sum(row["events"] for row in rows))
-    read = sum(sum(each.values()) for each in fates.values())
+    read = sum(sum(counts.values()) for counts in fates.values())
     return Manifest("run", "0000", "1", read, fates, {"": (staged,)})
 
 
 def results_of(rows: list[Row]) -> pa.Table:
-    """What a chunk without keys would publish: a row per window that has events."""
-    return counted(rows, {"record_count": ["events"]})
+    """Return the rows of a chunk without keys: a row per window with events."""
+    return sum_by_window(rows, {"record_count": ["events"]})
 
 
 def panes_of(rows: list[Row]) -> pa.Table:
-    """The panes beside it."""
-    of_pane = {"first": ["on_time"], "live": ["on_time", "late"], "final": ["events"]}
-    return counted(rows, {f"record_count__{pane}": names for pane, names in of_pane.items()})
+    """Return the panes of these rows."""
+    names_by_pane = {"first": ["on_time"], "live": ["on_time", "late"], "final": ["events"]}
+    return sum_by_window(rows, {f"record_count__{pane}": names for pane, names in names_by_pane.items()})
 
 
-def counted(rows: list[Row], columns: Mapping[str, list[str]]) -> pa.Table:
-    """A row per window that has events, with sums of their counts."""
+def sum_by_window(rows: list[Row], columns: Mapping[str, list[str]]) -> pa.Table:
+    """Return a row per window with events, with the sums of their counts."""
     windows = sorted({(row["start_ms"], row["end_ms"]) for row in rows if row["events"]})
     instants = pa.timestamp("ms", "UTC")
-    of_window = [[row for row in rows if (row["start_ms"], row["end_ms"]) == window] for window in windows]
+    rows_by_window = [[row for row in rows if (row["start_ms"], row["end_ms"]) == window] for window in windows]
     return pa.table(
         {
             "window_start": pa.array([start for start, _ in windows], instants),
             "window_end": pa.array([end for _, end in windows], instants),
         }
         | {
-            column: pa.array([sum(row[name] for row in some for name in names) for some in of_window], pa.int64())
+            column: pa.array(
+                [sum(row[name] for row in window_rows for name in names) for window_rows in rows_by_window],
+                pa.int64(),
+            )
             for column, names in columns.items()
         }
     )
 
 
-def judged(rows: list[Row], asked: Definition) -> Audit:
-    audit, _ = judge_rows(rows, asked, [fates_of(rows)])
+def judged(rows: list[Row], quality_definition: Definition) -> Audit:
+    audit, _ = judge_rows(rows, quality_definition, [fates_of(rows)])
     return audit
 
 
 def judge_rows(
-    rows: list[Row], asked: Definition, manifests: list[Manifest], of: list[Row] | None = None
+    rows: list[Row], quality_definition: Definition, manifests: list[Manifest], of: list[Row] | None = None
 ) -> tuple[Audit, pd.DataFrame]:
-    """What the gate says of metrics, beside results that are made of the same rows, or of others."""
+    """Evaluate metrics, with results made of the same rows or of the rows `of`."""
     results = of or rows
     return evaluate_suite(
-        PLAN, asked, metrics(rows), manifests, results=[results_of(results)], panes=[panes_of(results)]
+        PLAN,
+        quality_definition,
+        metrics(rows),
+        manifests,
+        results=[results_of(results)],
+        panes=[panes_of(results)],
     )
 
 
 def failing(audit: Audit) -> dict[str, list[str]]:
-    """The checks that did not pass, with the first rows that each names."""
+    """Return the failed checks, with the first rows that each one lists."""
     return {
         check.name: [" ".join(str(value) for value in row.values()) for row in check.failing[:2]]
         for check in audit.checks

@@ -1,4 +1,4 @@
-"""What may happen to a run, each with exactly the checks that find it and the rows that they name."""
+"""Faults of a run, each with the checks that detect it and the rows that they list."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SIX = SINCE_MS + 6 * HOUR_MS
 
 
 def changed(**values: Any) -> Callable[[list[Row]], list[Row]]:
-    """Row 30, which is the window 06:00 of source partition b, with other values."""
+    """Change row 30, the window 06:00 of source partition b."""
 
     def mutated(rows: list[Row]) -> list[Row]:
         rows[30] |= values
@@ -113,7 +113,7 @@ def with_six_twice(results: pa.Table) -> pa.Table:
 
 
 def less_at_six(column: str) -> Callable[[pa.Table], pa.Table]:
-    """The row of 06:00 says that it is made of 5 records less."""
+    """Reduce the record count of the row at 06:00 by 5."""
 
     def mutated(rows: pa.Table) -> pa.Table:
         counts = [
@@ -125,7 +125,7 @@ def less_at_six(column: str) -> Callable[[pa.Table], pa.Table]:
 
 
 def with_more(fate: str, count: int) -> Callable[[Manifest], Manifest]:
-    """So many more records of source partition a, all of one fate."""
+    """Add records of source partition a with one fate."""
 
     def mutated(fates: Manifest) -> Manifest:
         of_a = {**fates.fates.get("a", {}), fate: count}
@@ -135,7 +135,7 @@ def with_more(fate: str, count: int) -> Callable[[Manifest], Manifest]:
 
 
 def as_sessions(results: pa.Table) -> pa.Table:
-    """A session in the first third of each hour, and at 06:20 one that begins where that of 06:00 ends."""
+    """Return a session in the first third of each hour, and one at 06:20, where the session of 06:00 ends."""
     starts = [*_starts(results), SIX + 20 * MINUTE_MS]
     ends = [start + 20 * MINUTE_MS for start in starts]
     instants = pa.timestamp("ms", "UTC")
@@ -150,7 +150,7 @@ def _starts(results: pa.Table) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """What happens to the run of `example_run`; `found` names the checks that do not pass and their first rows."""
+    """A fault in the run of `example_run`; `found` has the failed checks and their first rows."""
 
     found: Mapping[str, list[str]]
     verdict: Verdict
@@ -164,7 +164,7 @@ class Mutation:
     plan: Mapping[str, Any] = field(default_factory=dict)
 
     def judged(self, timetable: Path) -> Audit:
-        """The audit of the run with which this has happened."""
+        """Return the audit of the run with this fault."""
         rows = self.rows(good())
         fates, results = fates_of(rows), results_of(rows)
         audit, _ = evaluate_suite(
@@ -302,7 +302,7 @@ MUTATIONS: dict[str, Mutation] = {
         {
             share("late", RUN, "soft"): [],
             share("late", PARTITION, "soft"): ["a 0.06", "b 0.06"],
-            share("late", WINDOW, "soft"): [f"{each} 0.06" for each in FIRST],
+            share("late", WINDOW, "soft"): [f"{window} 0.06" for window in FIRST],
         },
         Verdict.WARN,
         everywhere(on_time=47, late=3),
@@ -313,7 +313,7 @@ MUTATIONS: dict[str, Mutation] = {
             for whom, named in (
                 (RUN, []),
                 (PARTITION, ["a 0.26", "b 0.26"]),
-                (WINDOW, [f"{each} 0.26" for each in FIRST]),
+                (WINDOW, [f"{window} 0.26" for window in FIRST]),
             )
             for limit in ("hard", "soft")
         },
@@ -361,7 +361,7 @@ MUTATIONS: dict[str, Mutation] = {
         {
             share("dropped", RUN, "soft"): [],
             share("dropped", PARTITION, "soft"): ["a 0.02", "b 0.02"],
-            share("dropped", WINDOW, "soft"): [f"{each} 0.02" for each in FIRST],
+            share("dropped", WINDOW, "soft"): [f"{window} 0.02" for window in FIRST],
         },
         Verdict.WARN,
         everywhere(on_time=49, late=0, dropped=1),
@@ -373,7 +373,7 @@ MUTATIONS: dict[str, Mutation] = {
             for whom, named in (
                 (RUN, []),
                 (PARTITION, ["a 0.02", "b 0.02"]),
-                (WINDOW, [f"{each} 0.02" for each in FIRST]),
+                (WINDOW, [f"{window} 0.02" for window in FIRST]),
             )
             for limit in ("hard", "soft")
         },
@@ -474,7 +474,7 @@ MUTATIONS: dict[str, Mutation] = {
 
 
 def table() -> str:
-    """The mutations as a table in Markdown, for the page on quality."""
+    """Return the mutations as a Markdown table for the page on quality."""
     lines = ["| what happens | expectation that fails | what it names | verdict |", "|---|---|---|---|"]
     for name, mutation in MUTATIONS.items():
         found = list(mutation.found.items()) or [("none: within its limits", [])]

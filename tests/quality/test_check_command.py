@@ -40,7 +40,7 @@ def test_every_suite_is_looked_at_and_each_finding_names_file_expectation_key_an
     )
 
 
-def test_a_file_can_be_checked_wherever_it_lies(tmp_path: Path) -> None:
+def test_a_file_outside_of_the_suites_folder_can_be_checked(tmp_path: Path) -> None:
     suite_of(tmp_path, ENTRY)
 
     assert check(tmp_path / "mine.json").stdout == "mine: 1 expectation\n"

@@ -31,12 +31,12 @@ def test_a_good_run_passes_every_check(timetable: Path) -> None:
     assert failing(audit) == {}
     assert audit.verdict is Verdict.PASS
     assert audit.summary == (
-        "all 48 windows have events; 2 % of 2,400 events came late, 0 % were dropped (delay 10m)"
+        "all 48 windows have events; 2 % of 2,400 events were late, 0 % were dropped (delay 10m)"
     )
     assert len(frame) == 48
 
 
-def test_five_records_that_no_window_holds_are_found_and_their_source_partition_is_named(
+def test_five_records_without_a_window_are_reported_with_their_source_partition(
     timetable: Path,
 ) -> None:
     lossy = changed(events=45, on_time=44)(good())
@@ -50,12 +50,12 @@ def test_five_records_that_no_window_holds_are_found_and_their_source_partition_
     }
     assert audit.verdict is Verdict.FAIL
     assert audit.summary == (
-        "not met: every record with a fate is in its window (b) and 2 more; all 48 windows have events; "
-        "2 % of 2,395 events came late, 0 % were dropped (delay 10m)"
+        "failed: every record with a fate is in its window (b) and 2 more; all 48 windows have events; "
+        "2 % of 2,395 events were late, 0 % were dropped (delay 10m)"
     )
 
 
-def test_records_lost_before_any_window_are_found(timetable: Path) -> None:
+def test_records_lost_before_the_windows_are_reported(timetable: Path) -> None:
     whole = fates_of(good())
     lossy = Manifest("run", "0000", "1", whole.events_read + 123, whole.fates, whole.files)
 
@@ -65,7 +65,7 @@ def test_records_lost_before_any_window_are_found(timetable: Path) -> None:
     assert [check.observed for check in audit.checks if check.outcome is CheckOutcome.FAIL] == ["unaccounted: 123"]
 
 
-def test_a_chunk_that_never_finished_is_found(timetable: Path) -> None:
+def test_an_unfinished_chunk_is_reported(timetable: Path) -> None:
     audit, _ = judge_rows(good(), definition(timetable), [], of=good())
 
     assert "every chunk of the plan was finished" in failing(audit)
@@ -77,11 +77,11 @@ def test_a_run_with_no_window_to_judge_fails() -> None:
 
     assert failing(audit) == {"there is a window to judge": []}
     assert audit.verdict is Verdict.FAIL
-    assert audit.summary == "not met: there is a window to judge; no window was expected"
+    assert audit.summary == "failed: there is a window to judge; no window was expected"
     assert len(frame) == 0
 
 
-def test_limits_that_are_met_exactly_are_kept(timetable: Path) -> None:
+def test_values_equal_to_their_limits_pass(timetable: Path) -> None:
     rows = everywhere(on_time=35, late=15)(good())
     limits: dict[str, Any] = {
         "missing_ratio": {"warn": 0.375, "fail": 0.375},
@@ -105,15 +105,15 @@ def test_the_worst_window_comes_first_and_at_most_twenty_are_named(timetable: Pa
         "late_ratio": 0.8,
     }
     assert (len(check.failing), check.unexpected_count, check.element_count) == (20, 48, 48)
-    assert (check.observed, check.limit) == ("48 of 48 windows do not, the worst 80 %", "at most 25 %")
+    assert (check.observed, check.limit) == ("48 of 48 windows fail, the worst 80 %", "at most 25 %")
 
 
-def test_missing_windows_are_told_in_one_sentence(timetable: Path) -> None:
+def test_missing_windows_are_summarized_in_one_sentence(timetable: Path) -> None:
     audit = judged(good()[:5] + good()[8:], definition(timetable))
 
     assert audit.summary == (
         "3 of 48 windows have no event (a, 1 March 2026); "
-        "2 % of 2,250 events came late, 0 % were dropped (delay 10m)"
+        "2 % of 2,250 events were late, 0 % were dropped (delay 10m)"
     )
 
 

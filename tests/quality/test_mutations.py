@@ -29,9 +29,9 @@ def test_every_expectation_is_the_gravest_that_some_mutation_fails() -> None:
     severity = {entry.description: gravity.index(entry.severity) for entry in suite.entries}
 
     gravest = {
-        min(each.found, key=lambda name: (severity[name], order[name]))
-        for each in MUTATIONS.values()
-        if each.found
+        min(mutation.found, key=lambda name: (severity[name], order[name]))
+        for mutation in MUTATIONS.values()
+        if mutation.found
     }
 
     assert gravest == set(order)

@@ -46,7 +46,7 @@ def test_every_suite_of_the_checkout_loads_whole() -> None:
         content = json.loads((expectations_folder() / f"{name}.json").read_text())
 
         included = content["meta"].get("includes", ())
-        expected = len(content["expectations"]) + sum(len(load_suite(each).entries) for each in included)
+        expected = len(content["expectations"]) + sum(len(load_suite(name).entries) for name in included)
         assert len(load_suite(name).entries) == expected > 0
 
 
@@ -59,7 +59,7 @@ def test_the_suites_of_the_checkout_are_in_the_schema_of_great_expectations() ->
         assert len(ExpectationSuite(**content).expectations) == len(content["expectations"])
 
 
-def test_the_suite_that_every_run_is_asked_has_all_the_others() -> None:
+def test_the_default_suite_includes_all_others() -> None:
     content = json.loads((expectations_folder() / "window_audit.json").read_text())
 
     assert {*content["meta"]["includes"], "window_audit"} == set(list_suites())
@@ -160,7 +160,7 @@ def test_a_bad_severity_is_refused(tmp_path: Path) -> None:
 
 def test_a_missing_description_is_refused(tmp_path: Path) -> None:
     assert refusal(suite_of(tmp_path, {key: ENTRY[key] for key in ENTRY if key != "description"})) == (
-        f"expectation 1 {BETWEEN}: description must say what is asked for, got None (FOLDER/mine.json)"
+        f"expectation 1 {BETWEEN}: description must be a text that is not empty, got None (FOLDER/mine.json)"
     )
 
 
@@ -168,7 +168,7 @@ def test_a_parameter_that_no_definition_gives_is_refused(tmp_path: Path) -> None
     kwargs = {"column": "late_ratio", "max_value": {"$PARAMETER": "late_ratio_fail * 2"}}
 
     assert refusal(suite_of(tmp_path, ENTRY | {"kwargs": kwargs})) == (
-        f"expectation 1 {BETWEEN}: max_value names an unknown parameter 'late_ratio_fail * 2' (FOLDER/mine.json)"
+        f"expectation 1 {BETWEEN}: max_value has an unknown parameter 'late_ratio_fail * 2' (FOLDER/mine.json)"
     )
 
 
@@ -276,7 +276,7 @@ def test_a_suite_is_looked_at_again_once_one_that_it_includes_has_changed(tmp_pa
         require_valid_suite("mine", tmp_path / "sound", folder)
 
 
-def test_what_is_known_of_the_suites_that_come_with_us_is_true() -> None:
+def test_the_digests_of_the_bundled_suites_are_correct() -> None:
     folder = expectations_folder()
     for name in list_suites(folder):
         load_suite(name, folder)
@@ -284,7 +284,7 @@ def test_what_is_known_of_the_suites_that_come_with_us_is_true() -> None:
     assert {name: suite_digest(name, folder) for name in list_suites(folder)} == SOUND
 
 
-def test_a_suite_that_came_with_us_and_was_changed_is_asked_about(tmp_path: Path) -> None:
+def test_a_changed_bundled_suite_is_checked_again(tmp_path: Path) -> None:
     folder = tmp_path / "suites"
     shutil.copytree(expectations_folder(), folder)
     require_valid_suite("volume", tmp_path / "sound", folder)

@@ -61,7 +61,7 @@ def test_a_repeated_record_is_reported_within_a_file_and_across_files(tmp_path: 
             "B 7 2 times",
         ),
     )
-    assert str(repeated) == "3 positions came more than once (A 2 2 times, A 3 2 times, B 7 2 times)"
+    assert str(repeated) == "3 positions occur more than once (A 2 2 times, A 3 2 times, B 7 2 times)"
 
 
 def test_all_repeated_records_are_counted_and_three_are_listed(tmp_path: Path) -> None:

@@ -342,7 +342,7 @@ def test_a_column_that_became_wider_is_read_as_on_spark(
             {"window": WINDOWS["session"], **STREAMS["punctuated"]},
             "windows are sessions, and watermarks may move between two ticks",
         ),
-        ({"window": WINDOWS["sliding with holes"]}, "windows have holes between them"),
+        ({"window": WINDOWS["sliding with holes"]}, "windows have gaps between them"),
         ({"aggregates": {"middle": "median(value)"}}, "aggregates.middle is median(value)"),
     ],
 )
@@ -359,7 +359,7 @@ def test_what_the_engine_does_not_know_is_refused_with_the_reason(
     wanted = reason.replace("median(value)", "cast(median(value) as double)")
     assert str(refused.value) == (
         f'backfill.engine = "native" cannot run events: {wanted} ({tmp_path / "events.toml"})\n\n'
-        'hint: with "auto", Spark runs what the native engine does not know'
+        'hint: with "auto", Spark computes definitions that the native engine does not support'
     )
 
 

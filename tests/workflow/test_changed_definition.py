@@ -41,7 +41,7 @@ def test_a_changed_type_is_refused_with_what_to_do(tmp_path: Path) -> None:
         planned(tmp_path, write_definition(tmp_path, clicks='"avg(seq)"'))
 
     assert str(refused.value) == (
-        "table `clicks` does not fit the definition any more\n"
+        "table `clicks` no longer fits the definition\n"
         "  clicks: expected double, found long\n\n"
         "hint: a column keeps its type; give the aggregate or the dataset another name"
     )

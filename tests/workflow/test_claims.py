@@ -24,10 +24,10 @@ from backstream.runs.plan import Plan
 from backstream.workflow import create_run_tables
 
 TWO_DEFINITIONS = (
-    "two definitions have the name 'clicks', and one table cannot be written by both\n"
+    "two definitions have the name 'clicks', and only one can write the table\n"
     "  FOLDER/clicks.toml\n"
     "  FOLDER/copy.toml\n\n"
-    "hint: give one of them another name; its table will be a new one"
+    "hint: give one of them another name; its rows will be written to a new table"
 )
 ROWS = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("1 06:00"), at("1 06:10"), "A", 1, "home")]
 
@@ -139,10 +139,10 @@ def test_a_changed_key_is_refused_once_rows_are_published(tmp_path: Path) -> Non
     both = write_definition(tmp_path, key='["page", "origin"]')
 
     assert refusal(tmp_path, both) == (
-        "the key of 'clicks' changed, and its table cannot hold rows of both keys (FOLDER/clicks.toml)\n"
+        "the key of 'clicks' changed, and one table cannot hold rows of both keys (FOLDER/clicks.toml)\n"
         "  published by page\n"
         "  source.key is page, origin\n\n"
-        "hint: give the definition another name; its table will be a new one, and the old one stays as it is"
+        "hint: give the definition another name; it will write to a new table, and the old one stays unchanged"
     )
     assert refusal(tmp_path, write_definition(tmp_path, key="[]")).splitlines()[2] == "  source.key is no key"
     planned(tmp_path, write_definition(tmp_path))
@@ -166,7 +166,7 @@ def test_a_table_that_changes_hands_just_before_a_publication_is_looked_at_again
     with open_catalog_for_writing(Home(tmp_path / "home")) as catalog:
         table = load_table(catalog, "clicks")
         set_property(tmp_path, "backstream.keys", '["origin"]')
-        with pytest.raises(CommitFailedException, match="another commit came between"):
+        with pytest.raises(CommitFailedException, match="another commit was made in the meantime"):
             commit_snapshot(table, Operation.OVERWRITE, [], [], {})
 
     publish_counts(plan, ROWS)  # nothing was published with the other keys
@@ -192,7 +192,7 @@ def test_a_table_of_a_newer_version_is_refused_with_both_versions(tmp_path: Path
 
     assert refusal(tmp_path, file) == (
         f"table `clicks` has format 3, and backstream {__version__} reads only format 2\n"
-        "  it was made by backstream 7.0.0\n\n"
+        "  it was created by backstream 7.0.0\n\n"
         "hint: update backstream here, or point BACKSTREAM_HOME and BACKSTREAM_CATALOG_URI at another lake"
     )
 

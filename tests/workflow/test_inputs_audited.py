@@ -77,7 +77,7 @@ def test_a_file_that_an_earlier_run_read_and_that_is_gone_is_refused_unless_a_pe
         run(spark, plan)
 
     first, gone, _, hint = str(refused.value).splitlines()
-    assert first.startswith(f"not met: {GONE}; ")
+    assert first.startswith(f"failed: {GONE}; ")
     assert gone == f"  gone: {tmp_path}/data/1b.parquet; {GONE_HINT}"
     assert hint == f"hint: the report is at {plan.folder.report}"
     assert (

@@ -54,7 +54,7 @@ def test_no_record_readable_is_refused_with_reasons_and_an_example(spark: SparkS
     said = refused(spark, planned(tmp_path, write_definition(tmp_path)))
 
     assert said.startswith(
-        "not met: there is a window to judge; no record could be read (unparsable_event_time 24; "
+        "failed: there is a window to judge; no record could be read (unparsable_event_time 24; "
     )
     assert "for example '0h' in a.parquet" in said
 
@@ -68,7 +68,7 @@ def test_records_that_all_came_twice_are_refused_unless_duplicates_are_looked_fo
     once = write_definition(tmp_path, CLICKS.replace('deduplicate_on = ["origin", "seq"]\n', ""))
 
     assert refused(spark, planned(tmp_path, once)) == (
-        "24 positions came more than once (A 0 2 times, A 1 2 times, A 2 2 times); all 24 windows have events: "
+        "24 positions occur more than once (A 0 2 times, A 1 2 times, A 2 2 times); all 24 windows have events: "
         "nothing was published"
     )
     assert run(spark, planned(tmp_path, write_definition(tmp_path))) == "all 24 windows have events"

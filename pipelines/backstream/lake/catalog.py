@@ -1,4 +1,4 @@
-"""The catalog of the lake: where the tables are known, and the errors of reaching it."""
+"""Open the Iceberg catalog, load its tables, and turn its errors into readable messages."""
 
 from __future__ import annotations
 
@@ -25,67 +25,77 @@ from backstream.runs.home import Home
 
 __all__ = ["NAMESPACE", "load_table", "mask_password", "open_catalog", "open_catalog_for_writing"]
 
-_OPENINGS = 8
-_PAUSE_S = 0.05
+FORMAT = "backstream.format"
+"""Table property: the version of the table format."""
+FORMAT_VERSION = 2
+MADE_BY = "backstream.made_by"
+"""Table property: the version of backstream that created the table."""
+DEFINITION = "backstream.definition"
+"""Table property: the absolute path of the definition that writes the table."""
+KEYS = "backstream.keys"
+"""Table property: the key columns of the table's rows, a JSON list."""
+
+_MAX_ATTEMPTS = 8
+_MAX_PAUSE_S = 0.05
 
 
 def open_catalog(home: Home) -> SqlCatalog:
-    """The catalog of a home, made when it is missing; several processes may do so at once.
+    """Return the catalog of a home, and create it if it is missing; several processes may do so at once.
 
-    The caller closes it; `opened` does.
+    The caller closes it; `open_catalog_for_writing` closes it by itself.
 
     Raises:
-        SetupError: when the address of catalog or warehouse is not one, or the database driver is not installed.
-        CatalogError: when the database cannot be reached.
-        StorageError: when the warehouse's folder cannot be made, or its object store does not have it.
+        SetupError: if the address of the catalog or warehouse is invalid, or the database driver isn't installed.
+        CatalogError: if the database cannot be reached.
+        StorageError: if the folder of the warehouse cannot be created, or its object store has no such bucket.
     """
     Warehouse.from_home(home).require_there()
     create_folder(home.path, "the home folder")
-    return _reached(home, _settled)
+    return _open_with(home, _create_catalog)
 
 
-def _reached(home: Home, reach: Callable[[Home], SqlCatalog]) -> SqlCatalog:
-    shown = mask_password(home.catalog_uri)
+def _open_with(home: Home, opener: Callable[[Home], SqlCatalog]) -> SqlCatalog:
+    address = mask_password(home.catalog_uri)
     try:
-        return reach(home)
+        return opener(home)
     except (ModuleNotFoundError, NoSuchModuleError) as error:
-        msg = f"no database driver for the catalog {shown}\n  {error}"
+        msg = f"no database driver for the catalog {address}\n  {error}"
         raise SetupError(msg) from error
     except SQLAlchemyError as error:
-        msg = f"cannot open the catalog {shown}\n  {_cause(error)}"
+        msg = f"cannot open the catalog {address}\n  {_cause(error)}"
         raise CatalogError(msg) from error
 
 
 @contextmanager
 def open_catalog_for_writing(home: Home) -> Iterator[SqlCatalog]:
-    """The catalog for the length of a block; what its database, the disk or the store refuses is said in words.
+    """Open the catalog for the length of a block, and translate errors of the database, disk, and object store.
 
     Raises:
-        CatalogError: naming the database, and what could not be done.
-        StorageError: naming the warehouse, and what could not be done.
+        CatalogError: with the database and the attempted action.
+        StorageError: with the warehouse and the attempted action.
     """
-    with _closing(home, open_catalog(home)) as catalog:
+    with _translate_errors(home, open_catalog(home)) as catalog:
         yield catalog
 
 
 @contextmanager
 def open_catalog_for_reading(home: Home) -> Iterator[SqlCatalog]:
-    """As `opened`, for who writes nothing: a catalog that is not there yet is an empty one, and none is made.
+    """Open the catalog for a block that only reads; a missing catalog is not created but read as an empty one.
 
     Raises:
         SetupError: as `open_catalog` does.
-        CatalogError: naming the database, when it cannot be reached or read.
-        StorageError: naming the warehouse, when it cannot be read, or its object store does not have it.
+        CatalogError: with the database, if it cannot be reached or read.
+        StorageError: with the warehouse, if it cannot be read or its object store has no such bucket.
     """
     warehouse = Warehouse.from_home(home)
     if not warehouse.is_on_disk:
         warehouse.require_there()
-    with _closing(home, _reached(home, _as_it_is)) as catalog:
+    with _translate_errors(home, _open_with(home, _open_existing)) as catalog:
         yield catalog
 
 
 @contextmanager
-def _closing(home: Home, catalog: SqlCatalog) -> Iterator[SqlCatalog]:
+def _translate_errors(home: Home, catalog: SqlCatalog) -> Iterator[SqlCatalog]:
     try:
         yield catalog
     except SQLAlchemyError as error:
@@ -97,11 +107,11 @@ def _closing(home: Home, catalog: SqlCatalog) -> Iterator[SqlCatalog]:
 
 
 def load_table(catalog: Catalog, name: str) -> Table:
-    """A table of the lake as it is now.
+    """Return a table in its current state.
 
     Raises:
-        LedgerError: when there is no such table.
-        PlanError: when a newer version made it.
+        LedgerError: if there is no such table.
+        PlanError: if a newer version of backstream created it.
     """
     try:
         return require_known_format(catalog.load_table((NAMESPACE, name)))
@@ -110,56 +120,75 @@ def load_table(catalog: Catalog, name: str) -> Table:
         raise LedgerError(msg) from None
 
 
-def mask_password(uri: str) -> str:
-    """The URI as it may be shown: without its password.
+def require_known_format(table: Table) -> Table:
+    """Return the table if this version supports its format; a newer format may give its columns another meaning.
 
     Raises:
-        SetupError: when it is not a database URI.
+        PlanError: with both versions.
+    """
+    found = table.properties.get(FORMAT, "1")  # the first format had no such property
+    if found == str(FORMAT_VERSION):
+        return table
+    is_older = found.isdecimal() and int(found) < FORMAT_VERSION
+    lake = "point BACKSTREAM_HOME and BACKSTREAM_CATALOG_URI at another lake"
+    msg = (
+        f"table `{table.name()[-1]}` has format {found}, and backstream {__version__} reads only format"
+        f" {FORMAT_VERSION}\n  it was created by backstream {table.properties.get(MADE_BY, 'of an unknown version')}"
+        f"\n\nhint: {lake + ', and run its ranges again' if is_older else 'update backstream here, or ' + lake}"
+    )
+    raise PlanError(msg)
+
+
+def mask_password(uri: str) -> str:
+    """Return the URI without its password, as it may be displayed.
+
+    Raises:
+        SetupError: if it is not a database URI.
     """
     try:
         return make_url(uri).render_as_string(hide_password=True)
     except ArgumentError:
-        msg = "the catalog's URI must be one such as sqlite:///catalog.db (BACKSTREAM_CATALOG_URI)"
+        msg = "the catalog URI must be a database URI such as sqlite:///catalog.db (BACKSTREAM_CATALOG_URI)"
         raise SetupError(msg) from None  # the value may hold a password
 
 
 def _catalog_failed(home: Home, error: SQLAlchemyError) -> CatalogError:
     facts = f"the catalog failed: {mask_password(home.catalog_uri)}\n  {_cause(error)}"
-    if not (what := _attempted(error)):
+    if not (action := _attempt_text(error)):
         return CatalogError(facts)
     return CatalogError(
-        f"could not {what}: {facts}\n\n"
-        "hint: run the same again when the catalog answers: what it has committed is found, and not done twice"
+        f"could not {action}: {facts}\n\n"
+        "hint: run the same command again when the catalog is available; committed work is not repeated"
     )
 
 
 def _storage_failed(home: Home, error: OSError) -> StorageError:
-    warehouse, what = Warehouse.from_home(home), f"could not {_attempted(error) or 'write to the lake'}"
+    warehouse, failure = Warehouse.from_home(home), f"could not {_attempt_text(error) or 'write to the lake'}"
     if isinstance(error, FileNotFoundError):
-        msg = f"a file of the lake is gone: {error.filename or error}\n  the lake lies in {warehouse.shown}"
+        msg = f"a file of the lake is missing: {error.filename or error}\n  the lake is in {warehouse.shown}"
         return StorageError(msg)
     if not is_from_store(error):
-        return storage_error(what, warehouse.shown, error)
+        return storage_error(failure, warehouse.shown, error)
     return StorageError(
-        f"{what}: {describe_store_error(error)}\n  {warehouse.shown}\n\n"
-        "hint: run the same again when the store answers: what was finished is kept,"
-        " and what is published is whole"
+        f"{failure}: {describe_store_error(error)}\n  {warehouse.shown}\n\n"
+        "hint: run the same command again when the store is available;"
+        " finished chunks are kept, and published ranges are complete"
     )
 
 
-def _attempted(error: Exception) -> str:
+def _attempt_text(error: Exception) -> str:
     return next(iter(getattr(error, "__notes__", ())), "")
 
 
-def _settled(home: Home) -> SqlCatalog:
-    """Try again while another process is making the same tables: the database says they exist already."""
-    for opening in range(1, _OPENINGS):
+def _create_catalog(home: Home) -> SqlCatalog:
+    """Create the catalog, and try again while another process creates the same tables."""
+    for attempt in range(1, _MAX_ATTEMPTS):
         try:
             return _with_namespace(home)
         except DBAPIError as error:
-            if not _was_overtaken(error):
+            if not _exists_already(error):
                 raise
-            time.sleep(random.uniform(0, _PAUSE_S * opening))  # noqa: S311 - jitter, not a secret
+            time.sleep(random.uniform(0, _MAX_PAUSE_S * attempt))  # noqa: S311 - jitter, not a secret
     return _with_namespace(home)
 
 
@@ -172,26 +201,26 @@ def _with_namespace(home: Home) -> SqlCatalog:
     return catalog
 
 
-def _as_it_is(home: Home) -> SqlCatalog:
-    """The catalog of a home; an empty one in memory where there is none."""
-    if (file := _file(home.catalog_uri)) and not file.exists():  # connecting would make it
-        return _empty(home)
+def _open_existing(home: Home) -> SqlCatalog:
+    """Return the catalog of a home; an empty one in memory if there is none."""
+    if (file := _sqlite_file(home.catalog_uri)) and not file.exists():  # SQLite would create it
+        return _empty_catalog(home)
     engine = _engine(home)
-    there = set(inspect(engine).get_table_names())
-    if not there.issuperset(SqlCatalogBaseTable.metadata.tables):
-        return _empty(home)
+    existing_tables = set(inspect(engine).get_table_names())
+    if not existing_tables.issuperset(SqlCatalogBaseTable.metadata.tables):
+        return _empty_catalog(home)
     catalog = _catalog(home, engine)
-    return catalog if catalog.namespace_exists(NAMESPACE) else _empty(home)
+    return catalog if catalog.namespace_exists(NAMESPACE) else _empty_catalog(home)
 
 
-def _file(uri: str) -> Path | None:
-    """The file of a catalog in SQLite; None for another database, or where no path names it."""
+def _sqlite_file(uri: str) -> Path | None:
+    """Return the file of an SQLite catalog; None for another database, or if the URI has no path."""
     url = make_url(uri)
     name = (url.database or "") if url.get_backend_name() == "sqlite" else ""
     return Path(name) if name and not name.startswith((":", "file:")) else None
 
 
-def _empty(home: Home) -> SqlCatalog:
+def _empty_catalog(home: Home) -> SqlCatalog:
     catalog = SqlCatalog(CATALOG_NAME, **_properties(home) | {"uri": "sqlite://"})
     catalog.create_namespace(NAMESPACE)
     catalog.properties["uri"] = home.catalog_uri
@@ -199,12 +228,12 @@ def _empty(home: Home) -> SqlCatalog:
 
 
 def _engine(home: Home) -> Engine:
-    # A connection per use: none is left open, and none is shared with a forked process.
+    # One connection per use: no connection stays open or is shared with a forked process.
     return create_engine(home.catalog_uri, poolclass=NullPool)
 
 
 def _catalog(home: Home, engine: Engine) -> SqlCatalog:
-    """The catalog of a home in a database that has its tables."""
+    """Return the catalog of a home in a database that has the tables of a catalog."""
     catalog = SqlCatalog(CATALOG_NAME, **_properties(home))
     catalog.engine.dispose()
     catalog.engine = engine
@@ -216,40 +245,10 @@ def _properties(home: Home) -> dict[str, str]:
     return {"uri": home.catalog_uri, "warehouse": warehouse.location, **warehouse.properties}
 
 
-def _was_overtaken(error: DBAPIError) -> bool:
+def _exists_already(error: DBAPIError) -> bool:
     return isinstance(error, IntegrityError) or "already exists" in str(error.orig)
 
 
 def _cause(error: SQLAlchemyError) -> str:
-    """What the database itself said, without the statement and its parameters."""
+    """Return the message of the database itself, without the statement and its parameters."""
     return str(error.orig if isinstance(error, DBAPIError) else error).strip().replace("\n", "\n  ")
-
-
-FORMAT = "backstream.format"
-"""Table property: the version of the format."""
-FORMAT_VERSION = 2
-MADE_BY = "backstream.made_by"
-"""Table property: the version of backstream that made the table."""
-DEFINITION = "backstream.definition"
-"""Table property: the absolute path of the definition that writes the table."""
-KEYS = "backstream.keys"
-"""Table property: the key columns of its rows, a JSON list."""
-
-
-def require_known_format(table: Table) -> Table:
-    """Return the table if it has the format of this version: other formats have other columns, or other meanings.
-
-    Raises:
-        PlanError: with both formats.
-    """
-    found = table.properties.get(FORMAT, "1")  # the first format had no such property
-    if found == str(FORMAT_VERSION):
-        return table
-    is_older = found.isdecimal() and int(found) < FORMAT_VERSION
-    lake = "point BACKSTREAM_HOME and BACKSTREAM_CATALOG_URI at another lake"
-    msg = (
-        f"table `{table.name()[-1]}` has format {found}, and backstream {__version__} reads only format"
-        f" {FORMAT_VERSION}\n  it was made by backstream {table.properties.get(MADE_BY, 'of an unknown version')}"
-        f"\n\nhint: {lake + ', and run its ranges again' if is_older else 'update backstream here, or ' + lake}"
-    )
-    raise PlanError(msg)

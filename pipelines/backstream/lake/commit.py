@@ -1,4 +1,4 @@
-"""One commit, one snapshot: what leaves the table and what enters it become true together."""
+"""Replace and append data files in one commit and one snapshot, and retry after commit conflicts."""
 
 from __future__ import annotations
 
@@ -36,36 +36,37 @@ from backstream.runs.parquet_footer import Footer
 
 ATTEMPTS = 8
 _FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 2.0
+_MAX_PAUSE_S = 2.0
 
-_BETWEEN = "another commit came between"
+_CONFLICT = "another commit was made in the meantime"
+_SUMMARY_COUNTS = ("added-data-files", "added-records", "deleted-data-files", "deleted-records")
 
 Result = TypeVar("Result")
 
 
-class _OneAppend(_MergeAppendFiles):
-    """PyIceberg's append, which merges manifests once there are many of them (`schemas.py` says how many)."""
+class _SingleAppend(_MergeAppendFiles):
+    """PyIceberg's append, which merges manifests when there are many (`tables.py` sets how many)."""
 
     def _refresh_for_retry(self) -> None:
-        """As in `_OneSnapshot`."""
-        raise CommitFailedException(_BETWEEN)
+        """Refuse PyIceberg's retry, as `_SingleOverwrite` does."""
+        raise CommitFailedException(_CONFLICT)
 
 
 class _Unchanged(ValidatableTableRequirement):
-    """A condition of a commit that Iceberg's own do not state: properties, and the snapshot, are as they were."""
+    """A commit requirement that Iceberg lacks: unchanged table properties and an unchanged current snapshot."""
 
     type: Literal["assert-unchanged"] = "assert-unchanged"
     properties: Mapping[str, str | None]
     snapshot_id: int | None
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override] # as PyIceberg's own do
-        """Refuse a commit to another state of the table; the catalog asks just before it commits.
+        """Refuse a commit to a changed table; the catalog validates just before it commits.
 
         Raises:
-            CommitFailedException: where the state is another.
+            CommitFailedException: if the table has changed.
         """
         if base_metadata is None or self != _unchanged(base_metadata, self.properties):
-            raise CommitFailedException(_BETWEEN)
+            raise CommitFailedException(_CONFLICT)
 
 
 def _unchanged(metadata: TableMetadata, names: Iterable[str]) -> _Unchanged:
@@ -74,45 +75,48 @@ def _unchanged(metadata: TableMetadata, names: Iterable[str]) -> _Unchanged:
 
 
 class OneTransaction(Transaction):
-    """PyIceberg's transaction, which copies the metadata with all snapshots whenever it looks at it."""
+    """PyIceberg's transaction without copies of the metadata.
+
+    PyIceberg copies the metadata, with all snapshots, whenever it reads it.
+    """
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
         self._applied, self._metadata, self._context = 0, table.metadata, _TableMetadataUpdateContext()
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Begin the transaction."""
         return self
 
     def require_unchanged(self, names: Iterable[str]) -> None:
-        """Have the commit fail if these properties, or the snapshot, changed since the table was loaded."""
+        """Make the commit fail if these properties or the current snapshot changed since the table was loaded."""
         self._requirements += (_unchanged(self._table.metadata, names),)  # type: ignore[operator] # a union of its own
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """The table with what was staged so far; each update is applied once, and nothing is copied for it."""
+        """The metadata with all updates so far; each update is applied once, without a copy."""
         for update in self._updates[self._applied :]:
             self._metadata = _apply_table_update(update, self._metadata, self._context)
         self._applied = len(self._updates)
         return self._metadata
 
 
-class _OneSnapshot(_OverwriteFiles):
-    """PyIceberg's overwrite, without what makes it forget our rules (docs/decisions/0002)."""
+class _SingleOverwrite(_OverwriteFiles):
+    """PyIceberg's overwrite, without a retry that ignores our conflict rules (docs/decisions/0002)."""
 
     def _existing_manifests(self) -> list[ManifestFile]:
-        """Manifests that only list files removed long ago say nothing, yet would be carried for ever."""
-        kept = super()._existing_manifests()
-        return [each for each in kept if each.has_added_files() or each.has_existing_files()]
+        """Return the manifests to keep, without those that list only deleted files."""
+        manifests = super()._existing_manifests()
+        return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
 
     def _refresh_for_retry(self) -> None:
-        """PyIceberg's own retry, if a table asks for it: it would not look at who came between."""
-        raise CommitFailedException(_BETWEEN)
+        """Refuse PyIceberg's retry, which a table may configure: it doesn't check for conflicting runs."""
+        raise CommitFailedException(_CONFLICT)
 
 
 @contextmanager
 def retry_attempts(what: str) -> Iterator[None]:
-    """Have an error of the disk or of the database carry a note of what could not be done, for `opened`."""
+    """Add the attempted action as a note to errors of the disk and the database; the catalog's messages use it."""
     try:
         yield
     except (OSError, SQLAlchemyError) as error:
@@ -121,19 +125,21 @@ def retry_attempts(what: str) -> Iterator[None]:
 
 
 def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
-    """The result of an attempt that reads the table's state anew each time, as often as others get between.
+    """Return the result of an attempt, and repeat the attempt after a commit conflict.
+
+    Each attempt must load the table again.
 
     Raises:
-        CommitError: when others got between at every attempt.
+        CommitError: if all attempts conflicted with other commits.
     """
-    for number in range(ATTEMPTS):
+    for retry in range(ATTEMPTS):
         try:
             with retry_attempts(what):
                 return attempt()
         except CommitFailedException:
-            longest_s = min(_FIRST_PAUSE_S * 2**number, _LONGEST_PAUSE_S)
-            time.sleep(random.uniform(0, longest_s))  # noqa: S311 - jitter, not a secret
-    msg = f"could not {what}: other commits came between at all {ATTEMPTS} attempts\n\nhint: try again"
+            max_pause_s = min(_FIRST_PAUSE_S * 2**retry, _MAX_PAUSE_S)
+            time.sleep(random.uniform(0, max_pause_s))  # noqa: S311 - jitter, not a secret
+    msg = f"could not {what}: all {ATTEMPTS} attempts conflicted with other commits\n\nhint: try again"
     raise CommitError(msg)
 
 
@@ -145,16 +151,16 @@ def commit_snapshot(
     properties: dict[str, str],
     tag: str | None = None,
 ) -> Snapshot:
-    """The one snapshot that takes files out of a table and puts others in; its tag is set by the same commit.
+    """Commit one snapshot that removes and adds files, set its tag in the same commit, and return it.
 
-    Before it is made, the snapshot is read back: what readers would see is what was to be added and to stay.
+    The snapshot is read back before the commit, to check that readers will see the added and the kept files.
 
     Raises:
-        CommitFailedException: when the table is not what it was when it was loaded; nothing was changed.
-        CountError: when the snapshot does not add, take away and keep just these files; nothing was changed.
-        LedgerError: when the commit succeeded and its snapshot cannot be found.
+        CommitFailedException: if the table changed since it was loaded; nothing was changed.
+        CountError: if the snapshot would not add, remove, and keep exactly these files; nothing was changed.
+        LedgerError: if the commit succeeded and its snapshot cannot be found.
     """
-    kind = _OneAppend if operation is Operation.APPEND else _OneSnapshot
+    kind = _SingleAppend if operation is Operation.APPEND else _SingleOverwrite
     transaction = OneTransaction(table)
     transaction.require_unchanged((DEFINITION, KEYS))
     with transaction:
@@ -164,71 +170,74 @@ def commit_snapshot(
         for file in added:
             producer.append_data_file(file)
         producer.commit()
-        _require_whole(table, transaction, producer.snapshot_id, added, removed)
+        _require_exact_files(table, transaction, producer.snapshot_id, added, removed)
         if tag is not None:
             ManageSnapshots(transaction).create_tag(producer.snapshot_id, tag).commit()
     if (snapshot := table.snapshot_by_id(producer.snapshot_id)) is None:
-        msg = f"snapshot {producer.snapshot_id} of table `{table.name()[-1]}` is not there after its commit"
+        msg = f"snapshot {producer.snapshot_id} of table `{table.name()[-1]}` is missing after its commit"
         raise LedgerError(msg)
     return snapshot
 
 
-def _require_whole(
+def _require_exact_files(
     table: Table,
     transaction: Transaction,
     snapshot_id: int,
     added: Sequence[DataFile],
     removed: Sequence[DataFile],
 ) -> None:
-    """Check a snapshot that is about to be committed, by its summary and by what its manifests list."""
+    """Check a snapshot before its commit, by its summary and by the entries of its manifests."""
     metadata = transaction.table_metadata
     snapshot = metadata.snapshot_by_id(snapshot_id)
     if snapshot is None or snapshot.summary is None:
-        msg = f"snapshot {snapshot_id} of table `{table.name()[-1]}` is not there before its commit"
+        msg = f"snapshot {snapshot_id} of table `{table.name()[-1]}` is missing before its commit"
         raise CountError(msg)
-    wanted, leaving = _rows_by_path(added), _rows_by_path(removed)
-    said = {name: int(snapshot.summary.get(name) or 0) for name in _SUMMED}
-    counted = dict(
-        zip(_SUMMED, (len(wanted), sum(wanted.values()), len(leaving), sum(leaving.values())), strict=True)
+    added_rows, removed_rows = _rows_by_path(added), _rows_by_path(removed)
+    recorded = {name: int(snapshot.summary.get(name) or 0) for name in _SUMMARY_COUNTS}
+    expected = dict(
+        zip(
+            _SUMMARY_COUNTS,
+            (len(added_rows), sum(added_rows.values()), len(removed_rows), sum(removed_rows.values())),
+            strict=True,
+        )
     )
     faults = [
-        f"the snapshot's summary says {name} = {said[name]:,}, staged were {counted[name]:,}"
-        for name in _SUMMED
-        if said[name] != counted[name]
+        f"{name} is {recorded[name]:,} in the snapshot's summary, expected {expected[name]:,}"
+        for name in _SUMMARY_COUNTS
+        if recorded[name] != expected[name]
     ]
-    faults += _listed_faults(table, snapshot, wanted, leaving)
-    if len(wanted) != len(added):
-        faults.append(f"{len(added) - len(wanted)} of {len(added)} files are listed more than once")
+    faults += _manifest_faults(table, snapshot, added_rows, removed_rows)
+    if len(added_rows) != len(added):
+        faults.append(f"{len(added) - len(added_rows)} of {len(added)} files are listed more than once")
     if faults:
         facts = "".join(f"\n  {fault}" for fault in faults)
-        msg = f"the commit to table `{table.name()[-1]}` would not hold what was staged{facts}\n\nhint: try again"
+        msg = (
+            f"the commit to table `{table.name()[-1]}` would not match the staged files{facts}\n\nhint: try again"
+        )
         raise CountError(msg)
 
 
-_SUMMED = ("added-data-files", "added-records", "deleted-data-files", "deleted-records")
-
-
-def _listed_faults(
-    table: Table, snapshot: Snapshot, wanted: dict[str, int], leaving: dict[str, int]
+def _manifest_faults(
+    table: Table, snapshot: Snapshot, added_rows: dict[str, int], removed_rows: dict[str, int]
 ) -> Iterator[str]:
-    """What the manifests that this snapshot adds list otherwise than it was wanted."""
-    found: dict[ManifestEntryStatus, dict[str, int]] = {status: {} for status in ManifestEntryStatus}
+    """List the differences between the manifests that this snapshot adds and the expected files."""
+    listed: dict[ManifestEntryStatus, dict[str, int]] = {status: {} for status in ManifestEntryStatus}
     for manifest in snapshot.manifests(table.io):
         if manifest.added_snapshot_id != snapshot.snapshot_id:
             continue
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
             if entry.snapshot_id in (None, snapshot.snapshot_id):
-                found[entry.status][entry.data_file.file_path] = entry.data_file.record_count
-    if found[ManifestEntryStatus.ADDED] != wanted:
-        yield _difference_text("added", found[ManifestEntryStatus.ADDED], wanted)
-    if found[ManifestEntryStatus.DELETED] != leaving:
-        yield _difference_text("taken away", found[ManifestEntryStatus.DELETED], leaving)
+                listed[entry.status][entry.data_file.file_path] = entry.data_file.record_count
+    if listed[ManifestEntryStatus.ADDED] != added_rows:
+        yield _difference_text("added", listed[ManifestEntryStatus.ADDED], added_rows)
+    if listed[ManifestEntryStatus.DELETED] != removed_rows:
+        yield _difference_text("deleted", listed[ManifestEntryStatus.DELETED], removed_rows)
 
 
-def _difference_text(what: str, found: dict[str, int], wanted: dict[str, int]) -> str:
+def _difference_text(status: str, listed: dict[str, int], expected: dict[str, int]) -> str:
     return (
-        f"the manifests list {len(found):,} files of {sum(found.values()):,} rows as {what},"
-        f" expected {len(wanted):,} of {sum(wanted.values()):,}"
+        f"the manifests list {len(listed):,} files of {sum(listed.values()):,} rows as {status},"
+        f" expected {len(expected):,} of {sum(expected.values()):,}"
     )
 
 
@@ -237,26 +246,26 @@ def _rows_by_path(files: Sequence[DataFile]) -> dict[str, int]:
 
 
 def to_data_files(table: Table, files: Sequence[StagedFile], locations: Sequence[str] = ()) -> list[DataFile]:
-    """The entries that make checked files part of a table, in their order.
+    """Return the manifest entries of checked files, in their order.
 
-    PyIceberg's own function refuses Parquet columns that are optional where the table requires a value, and
-    Spark writes nearly all columns so; the checks have counted the nulls instead.
+    PyIceberg's own function refuses Parquet columns that are optional if the table requires a value. Spark writes
+    nearly all columns as optional; the checks of staged files have counted the nulls instead.
 
     Args:
-        table: which they become part of.
-        files: where they were checked.
-        locations: where their copies are; empty: they are taken from where they are.
+        table: the table to which the entries belong.
+        files: the checked files.
+        locations: the locations of their copies; empty if the files are used in place.
     """
     schema, spec = table.schema(), table.spec()
     columns, ids = compute_statistics_plan(schema, table.properties), parquet_path_to_id_mapping(schema)
 
-    def entry(file: StagedFile, location: str) -> DataFile:
+    def to_entry(file: StagedFile, location: str) -> DataFile:
         statistics = data_file_statistics_from_parquet_metadata(
             parquet_metadata=_footer(table, file.path),
             stats_columns=columns,
             parquet_column_mapping=ids,
         )
-        made = DataFile.from_args(
+        data_file = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=location,
             file_format=FileFormat.PARQUET,
@@ -268,11 +277,11 @@ def to_data_files(table: Table, files: Sequence[StagedFile], locations: Sequence
             key_metadata=None,
             **statistics.to_serialized_dict(),
         )
-        made.spec_id = spec.spec_id  # not a field of the entry, so that `from_args` leaves it out
-        return made
+        data_file.spec_id = spec.spec_id  # `from_args` ignores it, because it isn't a field of the entry
+        return data_file
 
-    places = locations or [location_of(file.path) for file in files]
-    return [entry(file, place) for file, place in zip(files, places, strict=True)]
+    targets = locations or [location_of(file.path) for file in files]
+    return [to_entry(file, target) for file, target in zip(files, targets, strict=True)]
 
 
 def _footer(table: Table, path: str) -> pq.FileMetaData:

@@ -1,4 +1,7 @@
-"""Tables to which every run appends need no history, since rows name their run; snapshots would slow commits."""
+"""Expire old snapshots and merge small files of append-only tables.
+
+Each row stores its run id, so these tables need no snapshot history. Many snapshots would slow down commits.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Callable, Collection
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from backstream.lake import snapshots
@@ -15,56 +18,57 @@ from backstream.lake.catalog import load_table
 from backstream.lake.commit import OneTransaction, commit_snapshot
 
 MOST_FILES = 50
-"""When a table that each run adds a small file to has more of them than this, they become one."""
+"""The number of files above which the small files of a table are merged into one."""
 _DATA_FILES = "total-data-files"
 MOST, KEPT = 40, 20
-"""When a table has more snapshots than the first number, the older ones go until the second is left."""
+"""The number of snapshots above which old ones are expired, and the number of newest ones that are kept."""
 
 
 def expire_old_snapshots(
     catalog: Catalog, name: str, published: Callable[[], Collection[str]] | None = None
 ) -> int:
-    """Expire the old snapshots of a table whose rows name their runs; how many.
+    """Expire the old snapshots of a table whose rows store their run ids, and return their number.
 
-    A run that was not published keeps its own: a retry must find that it has written its rows.
+    The snapshots of unpublished runs are kept: a retry uses them to find out that it has written its rows already.
 
     Args:
-        catalog: where the table is.
-        name: its name.
-        published: tells the runs whose snapshots may go, asked only when there are many; None: all may.
+        catalog: the catalog of the table.
+        name: the name of the table.
+        published: returns the ids of published runs and is called only if there are many snapshots; None:
+            any snapshot may be expired.
     """
     table = load_table(catalog, name)
     oldest_first = sorted(table.snapshots(), key=snapshots.snapshot_version)
     if len(oldest_first) <= MOST:
         return 0
-    known = published() if published else None
-    old = [each.snapshot_id for each in oldest_first[:-KEPT] if known is None or _run_of(each) in known]
+    run_ids = published() if published else None
+    old = [
+        snapshot.snapshot_id
+        for snapshot in oldest_first[:-KEPT]
+        if run_ids is None or snapshots.summary_property(snapshot, snapshots.RUN_ID) in run_ids
+    ]
     if old:
         try:
             with OneTransaction(table) as transaction:
                 ExpireSnapshots(transaction).by_ids(old).commit()
-        except CommitFailedException:  # another run was quicker, and this can wait for the next one
+        except CommitFailedException:  # another run committed first; the next run can expire them
             return 0
     return len(old)
 
 
 def compact_data_files(catalog: Catalog, name: str) -> int:
-    """Put the rows of many small files into one, in one commit; how many files there were, 0 where they are few.
+    """Merge many small files into one in one commit; return the number of merged files, 0 if there are few.
 
-    Readers of the ledger would open a file per run. A commit that comes between wins; the next one tries again.
+    Without it, a reader of the ledger opens one file per run. After a commit conflict, the next run tries again.
     """
     table = load_table(catalog, name)
     current = table.current_snapshot()
     if current is None or int(snapshots.summary_property(current, _DATA_FILES) or 0) <= MOST_FILES:
         return 0
     files = [task.file for task in table.scan().plan_files()]
-    whole = list(_dataframe_to_data_files(table.metadata, table.scan().to_arrow(), table.io))
+    merged = list(_dataframe_to_data_files(table.metadata, table.scan().to_arrow(), table.io))
     try:
-        commit_snapshot(table, Operation.OVERWRITE, whole, files, {})
+        commit_snapshot(table, Operation.OVERWRITE, merged, files, {})
     except CommitFailedException:
         return 0
     return len(files)
-
-
-def _run_of(snapshot: Snapshot) -> str | None:
-    return snapshots.summary_property(snapshot, snapshots.RUN_ID)

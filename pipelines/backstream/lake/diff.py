@@ -1,4 +1,7 @@
-"""What differs between two states of a table: windows and keys added, removed, changed, and by how much."""
+"""Compare two states of a table, add up the differences, and store those of a run in its table of restatements.
+
+A difference is a window and key that was added or removed, or an aggregate whose value changed.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -27,120 +31,122 @@ from backstream.runs.table_schemas import RECORD_COUNT, Column, restatements_tab
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 WINDOW = ("window_start", "window_end")
-_BESIDE = ("run_id", RECORD_COUNT)
-_RUN = "run_id"
+_RUN_COLUMN = "run_id"
+_NOT_AGGREGATES = (_RUN_COLUMN, RECORD_COUNT)
+_SIZE_COLUMN = "size"
 
 
 def diff_rows(old: pa.Table, new: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """One row per key, window and aggregate whose value is not what it was; sorted, none where all are equal.
+    """Return one row per key, window, and aggregate whose value changed, in sorted order.
 
-    Rows belong together that have the same keys and window; a null key is a key, and NaN equals NaN.
+    Rows with the same keys and window are compared; null equals null as a key, and NaN equals NaN as a value.
 
     Args:
-        old: rows with keys, window, aggregates and `run_id`.
+        old: rows with keys, window, aggregates, and `run_id`.
         new: rows with the same columns.
         keys: the key columns.
 
     Returns:
-        The window, the keys, `change`, `aggregate`, `old_value`, `new_value` (text), `difference` (new less old,
+        The window, the keys, `change`, `aggregate`, `old_value`, `new_value` (text), `difference` (new minus old,
         null unless both are numbers), `old_run_id`, `new_run_id`.
     """
-    by, old, new = [*WINDOW, *keys], _plain(old), _plain(new)
-    was_at, is_at = _pairs(old, new, by)
-    was, now = old.take(was_at), new.take(is_at)
-    whose = _whose(was, now, by)
-    aggregates = [name for name in new.column_names if name not in (*by, *_BESIDE)]
-    found = [_of_one(name, whose, was[name], now[name]) for name in aggregates]
-    if not found:
-        return _of_one("", whose, was[_RUN], now[_RUN]).slice(0, 0)
-    return pa.concat_tables(found).sort_by([(name, "ascending") for name in (*by, "aggregate")])
+    by = [*WINDOW, *keys]
+    old, new = _without_nullability(old), _without_nullability(new)
+    old_positions, new_positions = _match_rows(old, new, by)
+    before, after = old.take(old_positions), new.take(new_positions)
+    pairs = _describe_pairs(before, after, by)
+    aggregates = [name for name in new.column_names if name not in (*by, *_NOT_AGGREGATES)]
+    changes = [_changes_of_aggregate(name, pairs, before[name], after[name]) for name in aggregates]
+    if not changes:
+        return _changes_of_aggregate("", pairs, before[_RUN_COLUMN], after[_RUN_COLUMN]).slice(0, 0)
+    return pa.concat_tables(changes).sort_by([(name, "ascending") for name in (*by, "aggregate")])
 
 
-def _pairs(old: pa.Table, new: pa.Table, by: Sequence[str]) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Positions of the rows that belong together; null where one side has none: a full join."""
-    codes = _codes(pa.concat_tables([old.select(by), new.select(by)]))
-    left = {"code": codes[: old.num_rows], "was": np.arange(old.num_rows)}
-    right = {"code": codes[old.num_rows :], "now": np.arange(new.num_rows)}
+def _match_rows(old: pa.Table, new: pa.Table, by: Sequence[str]) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Return the positions of matching rows, null if one side has none: a full outer join."""
+    codes = _row_codes(pa.concat_tables([old.select(by), new.select(by)]))
+    left = {"code": codes[: old.num_rows], "before": np.arange(old.num_rows)}
+    right = {"code": codes[old.num_rows :], "after": np.arange(new.num_rows)}
     joined = pa.table(left).join(pa.table(right), "code", join_type="full outer")
-    return joined["was"], joined["now"]
+    return joined["before"], joined["after"]
 
 
-def _codes(rows: pa.Table) -> np.ndarray:
-    """A number per row, the same for equal rows: Arrow's own join finds no partner for a null."""
+def _row_codes(rows: pa.Table) -> np.ndarray:
+    """Return a number per row, equal for equal rows: Arrow's own join doesn't match null keys."""
     codes = np.zeros(rows.num_rows, dtype=np.int64)
     for column in rows.columns:
-        values = _dense(column)
-        # Numbers start from 0 again at each column, so that no product leaves 64 bits.
+        values = _column_codes(column)
+        # `np.unique` numbers the rows from 0 again for each column, so that the product fits into 64 bits.
         _, codes = np.unique(codes * (int(values.max(initial=0)) + 1) + values, return_inverse=True)
     return codes
 
 
-def _dense(column: pa.ChunkedArray) -> np.ndarray:
-    """Equal values as equal numbers from 0; null is a value like any other."""
+def _column_codes(column: pa.ChunkedArray) -> np.ndarray:
+    """Return a number from 0 per value, equal for equal values; null is a value like any other."""
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
     numbers: np.ndarray = encoded.indices.to_numpy().astype(np.int64)
     return numbers
 
 
-def _plain(rows: pa.Table) -> pa.Table:
-    """The rows without "not null", because one without a partner is paired with nulls; and one type of text."""
-    columns = (_text(each) if pa.types.is_large_string(each.type) else each for each in rows.columns)
+def _without_nullability(rows: pa.Table) -> pa.Table:
+    """Return the rows with nullable columns, because an unmatched row is paired with nulls, and one text type."""
+    columns = (_text(column) if pa.types.is_large_string(column.type) else column for column in rows.columns)
     return pa.table(dict(zip(rows.column_names, columns, strict=True)))
 
 
-def _whose(was: pa.Table, now: pa.Table, by: Sequence[str]) -> pa.Table:
-    """What each pair is called, and what became of it."""
-    is_new, is_gone = pc.is_null(was["window_start"]), pc.is_null(now["window_start"])
-    change = pc.case_when(pc.make_struct(is_new, is_gone), ADDED, REMOVED, CHANGED)
-    columns = {name: pc.if_else(is_new, now[name], was[name]) for name in by}
-    runs = {"old_run_id": _text(was[_RUN]), "new_run_id": _text(now[_RUN])}
+def _describe_pairs(before: pa.Table, after: pa.Table, by: Sequence[str]) -> pa.Table:
+    """Return the window, keys, kind of change, and run ids of each pair of rows."""
+    is_new, is_removed = pc.is_null(before["window_start"]), pc.is_null(after["window_start"])
+    change = pc.case_when(pc.make_struct(is_new, is_removed), ADDED, REMOVED, CHANGED)
+    columns = {name: pc.if_else(is_new, after[name], before[name]) for name in by}
+    runs = {"old_run_id": _text(before[_RUN_COLUMN]), "new_run_id": _text(after[_RUN_COLUMN])}
     return pa.table({**columns, "change": change, **runs})
 
 
-def _of_one(name: str, whose: pa.Table, was: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.Table:
-    """The rows in which one aggregate is not what it was."""
-    matters = pc.or_(pc.not_equal(whose["change"], CHANGED), _differ(was, now))
-    rows, was, now = whose.filter(matters), was.filter(matters), now.filter(matters)
-    said = {
+def _changes_of_aggregate(name: str, pairs: pa.Table, before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.Table:
+    """Return the rows in which one aggregate changed."""
+    is_changed = pc.or_(pc.not_equal(pairs["change"], CHANGED), _are_different(before, after))
+    rows, before, after = pairs.filter(is_changed), before.filter(is_changed), after.filter(is_changed)
+    values_by_column = {
         "aggregate": pa.array([name] * rows.num_rows, pa.string()),
-        "old_value": _text(was),
-        "new_value": _text(now),
-        "difference": _difference(was, now),
+        "old_value": _text(before),
+        "new_value": _text(after),
+        "difference": _difference(before, after),
     }
-    for at, (column, values) in enumerate(said.items(), start=rows.column_names.index("change") + 1):
-        rows = rows.add_column(at, column, values)
+    first_position = rows.column_names.index("change") + 1
+    for position, (column, values) in enumerate(values_by_column.items(), start=first_position):
+        rows = rows.add_column(position, column, values)
     return rows
 
 
-def _differ(was: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
-    same = pc.or_(pc.fill_null(pc.equal(was, now), fill_value=False), pc.and_(pc.is_null(was), pc.is_null(now)))
-    if pa.types.is_floating(was.type):
-        both = pc.and_(pc.is_nan(was), pc.is_nan(now))
-        same = pc.or_(same, pc.fill_null(both, fill_value=False))
+def _are_different(before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.ChunkedArray:
+    same = pc.or_(
+        pc.fill_null(pc.equal(before, after), fill_value=False), pc.and_(pc.is_null(before), pc.is_null(after))
+    )
+    if pa.types.is_floating(before.type):
+        are_nan = pc.and_(pc.is_nan(before), pc.is_nan(after))
+        same = pc.or_(same, pc.fill_null(are_nan, fill_value=False))
     return pc.invert(same)
 
 
-def _difference(was: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
-    kind = was.type
-    if pa.types.is_integer(kind):  # exact where a double is not: near 2**53 and beyond
-        return pc.cast(pc.subtract(now, was), pa.float64())
+def _difference(before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = before.type
+    if pa.types.is_integer(kind):  # subtract before the cast: doubles are inexact beyond 2**53
+        return pc.cast(pc.subtract(after, before), pa.float64())
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return pc.subtract(pc.cast(now, pa.float64()), pc.cast(was, pa.float64()))
-    return pa.chunked_array([pa.nulls(len(was), pa.float64())])
+        return pc.subtract(pc.cast(after, pa.float64()), pc.cast(before, pa.float64()))
+    return pa.chunked_array([pa.nulls(len(before), pa.float64())])
 
 
 def _text(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.cast(values, pa.string())
 
 
-_SIZE = "size"
-
-
 @dataclass(slots=True)
 class AggregateChange:
-    """One aggregate over all windows that changed; the sums count those whose difference is a number.
+    """The changes of one aggregate over all changed windows; the sums include finite differences only.
 
-    `largest` has the rows with the largest difference, largest first.
+    `largest` has the rows with the largest absolute differences, in descending order.
     """
 
     rows: int = 0
@@ -151,29 +157,29 @@ class AggregateChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTotals:
-    """Windows and keys per kind of change, what happened to each aggregate, and how many each old run had said."""
+    """The count of windows and keys per kind of change, the change of each aggregate, and the rows per old run."""
 
     windows: Mapping[str, int]
     aggregates: Mapping[str, AggregateChange]
     old_runs: Mapping[str, int]
 
     def largest(self, limit: int) -> pa.Table | None:
-        """The largest changes of each aggregate, largest first; None when nothing changed."""
-        kept = [table.slice(0, limit) for each in self.aggregates.values() for table in each.largest]
-        return pa.concat_tables(kept) if kept else None
+        """Return the largest changes of each aggregate, in descending order; None if nothing changed."""
+        tables = [table.slice(0, limit) for change in self.aggregates.values() for table in change.largest]
+        return pa.concat_tables(tables) if tables else None
 
 
 def summarize_changes(changes: Iterable[pa.Table], keys: Sequence[str], limit: int) -> ChangeTotals:
-    """The sum of what `differences` told, one table at a time; `limit` rows are kept per aggregate."""
+    """Return the totals of tables from `diff_rows`, read one at a time; `limit` rows are kept per aggregate."""
     windows: Counter[str] = Counter({ADDED: 0, REMOVED: 0, CHANGED: 0})
     old_runs: Counter[str] = Counter()
     aggregates: dict[str, AggregateChange] = {}
-    for found in changes:
-        once = found.group_by([*WINDOW, *keys, "change", "old_run_id"]).aggregate([])
-        windows.update(once["change"].to_pylist())
-        old_runs.update(run_id for run_id in once["old_run_id"].to_pylist() if run_id)
-        for name in pc.unique(found["aggregate"]).to_pylist():
-            rows = found.filter(pc.equal(found["aggregate"], name))
+    for table in changes:
+        pairs = table.group_by([*WINDOW, *keys, "change", "old_run_id"]).aggregate([])
+        windows.update(pairs["change"].to_pylist())
+        old_runs.update(run_id for run_id in pairs["old_run_id"].to_pylist() if run_id)
+        for name in pc.unique(table["aggregate"]).to_pylist():
+            rows = table.filter(pc.equal(table["aggregate"], name))
             _add(aggregates.setdefault(name, AggregateChange()), rows, limit)
     return ChangeTotals(windows, dict(sorted(aggregates.items())), dict(old_runs.most_common()))
 
@@ -184,15 +190,15 @@ def _add(total: AggregateChange, rows: pa.Table, limit: int) -> None:
     total.rows += rows.num_rows
     total.difference += pc.sum(numbers).as_py() or 0.0
     total.absolute += pc.sum(pc.abs(numbers)).as_py() or 0.0
-    both = pa.concat_tables([*total.largest, rows])
-    order = [(_SIZE, "descending"), *((name, "ascending") for name in rows.column_names)]
-    sized = both.append_column(_SIZE, pc.abs(both["difference"])).sort_by(order)
-    total.largest = [sized.drop_columns([_SIZE]).slice(0, limit).combine_chunks()]
+    rows_so_far = pa.concat_tables([*total.largest, rows])
+    order = [(_SIZE_COLUMN, "descending"), *((name, "ascending") for name in rows.column_names)]
+    by_size = rows_so_far.append_column(_SIZE_COLUMN, pc.abs(rows_so_far["difference"])).sort_by(order)
+    total.largest = [by_size.drop_columns([_SIZE_COLUMN]).slice(0, limit).combine_chunks()]
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What a run takes out of a table and what it puts in; `said` are the properties of its snapshot."""
+    """The files that a run removes from a table and adds to it, with the properties of its snapshot."""
 
     table: Table
     removed: Sequence[DataFile]
@@ -202,45 +208,45 @@ class Replacement:
 
     @property
     def run_id(self) -> str:
-        """Whose replacement it is."""
+        """The run that replaces the files."""
         return self.summary_properties[snapshots.RUN_ID]
 
     def changes(self) -> Iterator[pa.Table]:
-        """What it changes, as `differences` tells it: a table for some days at a time, in their order."""
+        """Return the rows of `diff_rows`, as one table for several days at a time, in the order of days."""
         for removed, added in pair_files_by_day(self.removed, self.added):
-            found = diff_rows(scan_files(self.table, removed), scan_files(self.table, added), self.keys)
-            if found.num_rows:
-                yield found
+            changes = diff_rows(scan_files(self.table, removed), scan_files(self.table, added), self.keys)
+            if changes.num_rows:
+                yield changes
 
 
 def append_restatements(catalog: Catalog, dataset: str, replacement: Replacement) -> int:
-    """Write what a run is about to change, once per run; the number of rows, 0 where no row was before.
+    """Record the changes of a run before it publishes, once per run; return their number, 0 if no row is replaced.
 
-    Readers take the rows of published runs only, so that a run which ends here leaves nothing visible.
+    Readers ignore the rows of unpublished runs. If the run fails after this step, the rows stay invisible.
     """
     name = restatements_table(()).name(dataset)
-    if not replacement.removed or _is_written(catalog, name, replacement.run_id):
+    if not replacement.removed or _is_recorded(catalog, name, replacement.run_id):
         return 0
     changes = replacement.changes()
     if (first := next(changes, None)) is None:
         return 0
     table = create_or_evolve_table(catalog, name, restatements_table(_key_columns(replacement)))
     with retry_attempts(f"append to table `{name}`"):
-        file = _written(table, replacement.run_id, _chained(first, changes))
+        file = _write_file(table, replacement.run_id, chain([first], changes))
     counts = {snapshots.ROWS: str(file.rows), snapshots.REPLACED_ROWS: "0", snapshots.FILES: "1"}
-    said = replacement.summary_properties | counts
+    properties = replacement.summary_properties | counts
     added = to_data_files(table, [file])
 
     def attempt() -> None:
-        now = load_table(catalog, name)
-        if snapshots.find_append_of_run(now, replacement.run_id) is None:
-            commit_snapshot(now, Operation.APPEND, added, [], said)
+        current = load_table(catalog, name)
+        if snapshots.find_append_of_run(current, replacement.run_id) is None:
+            commit_snapshot(current, Operation.APPEND, added, [], properties)
 
     with_retries(f"append to table `{name}`", attempt)
     return file.rows
 
 
-def _is_written(catalog: Catalog, name: str, run_id: str) -> bool:
+def _is_recorded(catalog: Catalog, name: str, run_id: str) -> bool:
     return (
         catalog.table_exists((NAMESPACE, name))
         and snapshots.find_append_of_run(load_table(catalog, name), run_id) is not None
@@ -252,26 +258,21 @@ def _key_columns(replacement: Replacement) -> list[Column]:
     return [Column(field.name, type_text(field.field_type)) for field in fields]
 
 
-def _chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    yield first
-    yield from rest
-
-
-def _written(table: Table, run_id: str, changes: Iterator[pa.Table]) -> StagedFile:
-    """One file, a row group for some days: no more than these are in memory."""
+def _write_file(table: Table, run_id: str, changes: Iterator[pa.Table]) -> StagedFile:
+    """Write one file with a row group for several days; no more than these are in memory."""
     location = f"{table.location()}/data/{run_id}/{uuid.uuid4().hex}/part-0.parquet"
     schema, rows = table.schema().as_arrow(), 0
     with table.io.new_output(location).create() as file, pq.ParquetWriter(file, schema) as writer:
-        for found in changes:
-            stored = _stored(found, run_id, schema)
+        for chunk in changes:
+            stored = _to_table_schema(chunk, run_id, schema)
             writer.write_table(stored)
             rows += stored.num_rows
     return StagedFile(plain_path(location), len(table.io.new_input(location)), rows)
 
 
-def _stored(found: pa.Table, run_id: str, schema: pa.Schema) -> pa.Table:
-    """The rows as the table has them; null in columns of keys that the definition no longer has."""
-    rows = found.append_column("run_id", pa.array([run_id] * found.num_rows, pa.string()))
+def _to_table_schema(changes: pa.Table, run_id: str, schema: pa.Schema) -> pa.Table:
+    """Return the rows in the schema of the table; key columns that the definition no longer has are null."""
+    rows = changes.append_column(_RUN_COLUMN, pa.array([run_id] * changes.num_rows, pa.string()))
     columns = [
         rows[field.name].cast(field.type)
         if field.name in rows.column_names

@@ -1,6 +1,6 @@
-"""Copies of data files: to the object store in which their table lies, and of files that a rollback restores.
+"""Copy data files: staged files to the object store of their table, and files that a rollback restores.
 
-A copy has a name that no file ever had: who cleans up may delete a path that was removed once.
+Each copy has a new name: a cleanup may delete any path that was removed from the table before.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from backstream.errors import StorageError
 from backstream.lake.storage import filesystem_of, is_on_disk, location_of, plain_path
 from backstream.runs.manifest import StagedFile
 
-_AT_ONCE = 8
-"""A store answers many at once, and each answer takes long."""
+_MAX_THREADS = 8
+"""An object store serves many requests at once, and each one takes long."""
 
 
 def upload_staged_files(table: Table, run_id: str, files: Sequence[StagedFile]) -> list[str]:
-    """Where a commit finds staged files: where they are on a disk; in an object store, copies of this attempt.
+    """Return the locations of staged files for a commit: in place on a disk, or new copies in an object store.
 
-    What is copied and then not committed is left to `vacuum`.
+    `vacuum` removes copies that were never committed.
 
     Raises:
-        OSError: when the store refuses.
-        StorageError: when a copy is not as long as its file.
+        OSError: if the store refuses.
+        StorageError: if a copy and its file differ in size.
     """
     if is_on_disk(table.location()):
         return [location_of(file.path) for file in files]
@@ -39,15 +39,15 @@ def upload_staged_files(table: Table, run_id: str, files: Sequence[StagedFile]) 
 
 
 def copy_data_files(table: Table, run_id: str, locations: Sequence[str]) -> list[str]:
-    """Copies of files among a run's files in a table, in their order.
+    """Copy files into the folder of a run in a table, and return the locations of the copies in the same order.
 
     Raises:
-        OSError: when the disk or the store refuses, naming a file that is not there.
-        StorageError: when a copy is not as long as its file.
+        OSError: if the disk or the store refuses, with the name of a missing file.
+        StorageError: if a copy and its file differ in size.
     """
     folder = f"{table.location()}/data/{run_id}/{uuid.uuid4().hex}"
     targets = [f"{folder}/part-{number:05}.parquet" for number in range(len(locations))]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_MAX_THREADS) as pool:
         list(pool.map(lambda source, target: _copy(table, source, target), locations, targets))
     return targets
 
@@ -58,11 +58,14 @@ def _copy(table: Table, source: str, target: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(plain_path(source), path)
         return
-    (old, old_path), (new, new_path) = filesystem_of(table.io, source), filesystem_of(table.io, target)
-    found = old.get_file_info(old_path)
-    if found.type is FileType.NotFound:
+    (source_store, source_path), (target_store, target_path) = (
+        filesystem_of(table.io, location) for location in (source, target)
+    )
+    source_info = source_store.get_file_info(source_path)
+    if source_info.type is FileType.NotFound:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), plain_path(source))
-    copy_files(old_path, new_path, source_filesystem=old, destination_filesystem=new)
-    if (size_bytes := new.get_file_info(new_path).size) != found.size:
-        msg = f"a copy has {size_bytes} bytes, its file has {found.size}\n  {target}\n  {plain_path(source)}"
+    copy_files(source_path, target_path, source_filesystem=source_store, destination_filesystem=target_store)
+    if (size_bytes := target_store.get_file_info(target_path).size) != source_info.size:
+        sizes = f"a copy has {size_bytes} bytes, its file has {source_info.size}"
+        msg = f"{sizes}\n  {target}\n  {plain_path(source)}"
         raise StorageError(msg)

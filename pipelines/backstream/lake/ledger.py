@@ -1,4 +1,4 @@
-"""The ledger: who ran what, on which plan, with which verdict; two tables that all datasets share."""
+"""Record and list the runs of all datasets and the results of their checks, in two shared tables."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RUNS_TABLE = Table(
         Column("error", "string"),
     ),
 )
-"""`planned_by_version` made the plan, `finished_by_version` ended the run; `error` is what it failed of."""
+"""`planned_by_version` made the plan, `finished_by_version` finished the run, and `error` is the error of a failed run."""
 CHECKS_TABLE = Table(
     "",
     (
@@ -65,20 +65,20 @@ CHECKS_TABLE = Table(
 
 
 class Status(StrEnum):
-    """How a run ended."""
+    """The outcome of a run."""
 
     PUBLISHED = "published"
     ALREADY_PUBLISHED = "already_published"
-    """Written by older versions only: a run that is published again changes nothing, and leaves no second row."""
+    """Written only by older versions; publishing a run again now adds no second row."""
     REFUSED = "refused"
-    """By the gate, or because another run came first."""
+    """Refused by the quality gate, or because another run published first."""
     FAILED = "failed"
-    """Of an error; the same run may go on."""
+    """Failed with an error; the run can be resumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """The outcome of one run. None: the run did not come so far."""
+    """The outcome of one run; a value is None if the run did not reach the step that sets it."""
 
     run_id: str
     dataset: str
@@ -101,7 +101,7 @@ class RunRow:
 
     @property
     def seconds(self) -> float:
-        """How long the run took."""
+        """The duration of the run."""
         return (self.finished_at_ms - self.started_at_ms) / _SECOND_MS
 
 
@@ -113,7 +113,7 @@ def run_row(
     rows: int | None = None,
     events_read: int | None = None,
 ) -> RunRow:
-    """The row of a plan's run; `span_ms` says when it started and finished."""
+    """Return the row of a plan's run; `span_ms` has the start and the end of the run."""
     return RunRow(
         run_id=plan.run_id,
         dataset=plan.dataset,
@@ -136,15 +136,15 @@ def run_row(
 
 
 def record_run(home: Home, row: RunRow) -> bool:
-    """Append a run's outcome; False when this outcome of this run was recorded before. A run may fail often."""
+    """Append the outcome of a run; return False if it is recorded already. A run may fail repeatedly."""
     from backstream.lake import ledger_tables
 
     key = () if row.status is Status.FAILED else ("run_id", "status")
-    return ledger_tables.append_rows(home, RUNS, RUNS_TABLE, key, [_stored(row)])
+    return ledger_tables.append_rows(home, RUNS, RUNS_TABLE, key, [_to_stored(row)])
 
 
 def record_checks(home: Home, dataset: str, audit: Audit) -> bool:
-    """Append each check of an audit; False when this verdict on this run was recorded before."""
+    """Append each check of an audit; return False if this verdict on this run is recorded already."""
     from backstream.lake import ledger_tables
 
     common = {
@@ -153,15 +153,15 @@ def record_checks(home: Home, dataset: str, audit: Audit) -> bool:
         "suite": audit.suite,
         "verdict": audit.verdict.value,
     }
-    kept = [column.name for column in CHECKS_TABLE.columns if column.name not in common]
-    stored = [common | {name: getattr(check, name) for name in kept} for check in audit.checks]
-    return ledger_tables.append_rows(home, CHECKS, CHECKS_TABLE, ("run_id", "verdict"), stored)
+    check_columns = [column.name for column in CHECKS_TABLE.columns if column.name not in common]
+    rows = [common | {name: getattr(check, name) for name in check_columns} for check in audit.checks]
+    return ledger_tables.append_rows(home, CHECKS, CHECKS_TABLE, ("run_id", "verdict"), rows)
 
 
 def list_runs(home: Home, dataset: str | None = None) -> list[RunRow]:
-    """The recorded runs, of all datasets or of one, newest first.
+    """Return the recorded runs of one dataset or of all datasets, newest first.
 
-    The rows of each data file are read once: what they say is kept in a summary of the table.
+    The rows of each data file are read once and then kept in a summary of the table.
     """
     location = find_metadata_location(home, RUNS)
     if location is None:
@@ -171,16 +171,16 @@ def list_runs(home: Home, dataset: str | None = None) -> list[RunRow]:
         from backstream.lake import ledger_tables
 
         summary = ledger_tables.summarize_files(home, summary)
-    stored = (values for rows in summary["files"].values() for values in rows)
-    found = [_run(dict(zip(summary["columns"], values, strict=True))) for values in stored]
-    of_dataset = (row for row in found if dataset in (None, row.dataset))
-    return sorted(of_dataset, key=lambda row: (row.finished_at_ms, row.run_id), reverse=True)
+    stored = (values for file in summary["files"].values() for values in file)
+    rows = [_from_stored(dict(zip(summary["columns"], values, strict=True))) for values in stored]
+    selected = (row for row in rows if dataset in (None, row.dataset))
+    return sorted(selected, key=lambda row: (row.finished_at_ms, row.run_id), reverse=True)
 
 
 def list_checks(home: Home, dataset: str, run_ids: Collection[str] | None = None) -> list[dict[str, Any]]:
-    """The recorded checks of a dataset, as rows of `CHECKS_TABLE`: join them with `runs` for their times.
+    """Return the recorded checks of a dataset as rows of `CHECKS_TABLE`; a join with `runs` gives their times.
 
-    `run_ids` takes those of some runs only.
+    `run_ids` selects the checks of some runs.
     """
     if find_metadata_location(home, CHECKS) is None or (run_ids is not None and not run_ids):
         return []
@@ -190,27 +190,27 @@ def list_checks(home: Home, dataset: str, run_ids: Collection[str] | None = None
 
 
 def ledger_version(home: Home) -> str:
-    """Changes whenever anything is recorded; empty where nothing ever was. Makes no table."""
-    found = (find_metadata_location(home, name) for name in (RUNS, CHECKS))
-    return " ".join(location for location in found if location)
+    """Return a text that changes with each recorded row, empty if there is none; no table is created."""
+    locations = (find_metadata_location(home, name) for name in (RUNS, CHECKS))
+    return " ".join(location for location in locations if location)
 
 
-def _stored(row: RunRow) -> dict[str, Any]:
-    """As the table has it: instants as such."""
-    renamed = {name: utc_datetime(getattr(row, f"{name}_ms")) for name in _INSTANTS}
+def _to_stored(row: RunRow) -> dict[str, Any]:
+    """Return the row as the table stores it, with timestamps instead of milliseconds."""
+    instants = {name: utc_datetime(getattr(row, f"{name}_ms")) for name in _INSTANT_COLUMNS}
     return {
-        column.name: renamed.get(column.name, getattr(row, column.name, None)) for column in RUNS_TABLE.columns
+        column.name: instants.get(column.name, getattr(row, column.name, None)) for column in RUNS_TABLE.columns
     }
 
 
-def _run(stored: Mapping[str, Any]) -> RunRow:
+def _from_stored(stored: Mapping[str, Any]) -> RunRow:
     content = {name: value for name, value in stored.items() if name in _FIELDS}
-    content |= {f"{name}_ms": stored[name] for name in _INSTANTS}
-    content["finished_by_version"] = content["finished_by_version"] or ""  # nobody noted it at first
+    content |= {f"{name}_ms": stored[name] for name in _INSTANT_COLUMNS}
+    content["finished_by_version"] = content["finished_by_version"] or ""  # older versions did not record it
     content["status"] = Status(content["status"])
     content["verdict"] = Verdict(content["verdict"]) if content["verdict"] else None
     return RunRow(**content)
 
 
-_FIELDS = {each.name for each in fields(RunRow)}
-_INSTANTS = tuple(column.name for column in RUNS_TABLE.columns if column.type == "timestamptz")
+_FIELDS = {field.name for field in fields(RunRow)}
+_INSTANT_COLUMNS = tuple(column.name for column in RUNS_TABLE.columns if column.type == "timestamptz")

@@ -1,4 +1,4 @@
-"""The tables of the ledger in the lake: rows are appended, read back, and summarised file by file."""
+"""Append rows to the tables of the ledger, read them back, and summarize them by data file."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _TABLES = {RUNS: RUNS_TABLE, "checks": CHECKS_TABLE}
 def append_rows(
     home: Home, name: str, wanted: Table, key: Sequence[str], stored: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """Append rows to a table of the ledger; False when one with the first row's key is there."""
+    """Append rows to a table of the ledger; return False if a row with the first row's key exists."""
     if not stored:
         return False
     with open_catalog_for_writing(home) as catalog:
 
         def attempt() -> bool:
             table = create_or_evolve_table(catalog, name, wanted)
-            if key and _holds(table, {column: stored[0][column] for column in key}):
+            if key and _contains(table, {column: stored[0][column] for column in key}):
                 return False
             rows = pa.Table.from_pylist(list(stored), schema=table.schema().as_arrow())
-            written = list(_dataframe_to_data_files(table.metadata, rows, table.io))
-            commit_snapshot(table, Operation.APPEND, written, [], {})
+            files = list(_dataframe_to_data_files(table.metadata, rows, table.io))
+            commit_snapshot(table, Operation.APPEND, files, [], {})
             return True
 
         is_new = with_retries(f"record in table `{name}`", attempt)
@@ -55,41 +55,46 @@ def append_rows(
 
 
 def scan_rows(home: Home, name: str, dataset: str, run_ids: Collection[str] | None = None) -> list[dict[str, Any]]:
-    """The rows of a dataset in a table of the ledger, of some runs or of all."""
-    wanted = equal_values(dataset=dataset)
+    """Return the rows of a dataset in a table of the ledger, for some runs or for all."""
+    row_filter = equal_values(dataset=dataset)
     if run_ids is not None:
-        wanted = And(wanted, In(term=Reference("run_id"), values={literal(run_id) for run_id in run_ids}))
+        row_filter = And(row_filter, In(term=Reference("run_id"), values={literal(run_id) for run_id in run_ids}))
     with open_catalog_for_writing(home) as catalog:
-        found: list[dict[str, Any]] = (
-            create_or_evolve_table(catalog, name, _TABLES[name]).scan(row_filter=wanted).to_arrow().to_pylist()
-        )
-    return found
+        table = create_or_evolve_table(catalog, name, _TABLES[name])
+        rows: list[dict[str, Any]] = table.scan(row_filter=row_filter).to_arrow().to_pylist()
+    return rows
 
 
 def summarize_files(home: Home, known: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The rows of all runs by data file, as a summary that is kept; files that are `known` are not read again."""
+    """Return the rows of all runs by data file, and keep them as a summary.
+
+    Args:
+        home: the home of the ledger.
+        known: an earlier summary; its files are not read again.
+    """
     with open_catalog_for_writing(home) as catalog:
         table = create_or_evolve_table(catalog, RUNS, RUNS_TABLE)
         columns = [column.name for column in RUNS_TABLE.columns]
-        before = known["files"] if known and known.get("columns") == columns else {}
+        known_files = known["files"] if known and known.get("columns") == columns else {}
         tasks = {task.file.file_path: task for task in table.scan().plan_files()}
         files = {
-            path: before[path] if path in before else _values(table, task, columns) for path, task in tasks.items()
+            path: known_files[path] if path in known_files else _load_values(table, task, columns)
+            for path, task in tasks.items()
         }
     summary = {"of": table.metadata_location, "columns": columns, "files": files}
     write_summary(home.summary(RUNS), summary)
     return summary
 
 
-def _values(table: IcebergTable, task: FileScanTask, columns: Sequence[str]) -> list[list[Any]]:
-    """The rows of a file as JSON has them; instants in epoch milliseconds."""
+def _load_values(table: IcebergTable, task: FileScanTask, columns: Sequence[str]) -> list[list[Any]]:
+    """Return the rows of a file as JSON values, with instants in epoch milliseconds."""
     rows = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table([task])
-    return [[_plain(row[name]) for name in columns] for row in rows.to_pylist()]
+    return [[_to_json(row[name]) for name in columns] for row in rows.to_pylist()]
 
 
-def _plain(value: object) -> object:
+def _to_json(value: object) -> object:
     return epoch_ms(value) if isinstance(value, datetime) else value
 
 
-def _holds(table: IcebergTable, values: Mapping[str, Any]) -> bool:
+def _contains(table: IcebergTable, values: Mapping[str, Any]) -> bool:
     return bool(table.scan(row_filter=equal_values(**values), limit=1).to_arrow().num_rows)

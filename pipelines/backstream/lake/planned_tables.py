@@ -1,8 +1,8 @@
-"""The tables of a plan: their columns and field ids before anything is written, and the tables made just so.
+"""Plan the columns and field ids of a plan's tables, create the tables, and check them against the plan.
 
-A plan changes nothing in the lake. It says which field ids the columns of its tables have, or will have: those of
-a table that is there, with the next ones for columns that it lacks; else those of a new table. The first task that
-writes makes the tables, and checks that they are as the plan says: staged files hold these ids.
+Planning changes nothing in the lake. A plan records the field ids that the columns of its tables have or will
+have. An existing table keeps its ids, and columns that it lacks get the next ones. The first task that writes
+creates the tables and checks their field ids, because staged files contain these ids.
 """
 
 from __future__ import annotations
@@ -33,77 +33,79 @@ from backstream.runs.plan import Plan, PlannedTable
 from backstream.runs.table_schemas import WINDOWS, Column, Table
 
 _Fields = Mapping[str, tuple[str, int]]
-"""Columns by name: type and field id."""
+"""Type and field id by column name."""
 
 
 def plan_tables(
     catalog: Catalog, dataset: str, tables: Sequence[Table]
 ) -> tuple[dict[str, PlannedTable], dict[str, int | None]]:
-    """Return, per suffix, each table as a job must write it, and its snapshot now (None: nothing published yet).
+    """Return, per suffix, the table that a job must write, and its current snapshot (None: nothing published).
 
     Raises:
-        PlanError: when a table exists and its columns do not fit, or the dataset's name is taken.
+        PlanError: if the columns of an existing table don't fit, or the dataset's name is reserved.
     """
     if dataset in RESERVED:
-        msg = f"a dataset cannot be called `{dataset}`: that is a table all datasets share"
+        msg = f"a dataset cannot have the name `{dataset}`: all datasets share a table of this name"
         raise PlanError(msg)
-    found = {table.suffix: find_table(catalog, table.name(dataset)) for table in tables}
-    planned = {wanted.suffix: _planned(catalog, dataset, wanted, found[wanted.suffix]) for wanted in tables}
-    bases = {suffix: table.metadata.current_snapshot_id if table else None for suffix, table in found.items()}
+    existing = {wanted.suffix: find_table(catalog, wanted.name(dataset)) for wanted in tables}
+    planned = {wanted.suffix: _plan_table(catalog, dataset, wanted, existing[wanted.suffix]) for wanted in tables}
+    bases = {suffix: table.metadata.current_snapshot_id if table else None for suffix, table in existing.items()}
     return planned, bases
 
 
 def create_tables(catalog: Catalog, plan: Plan) -> dict[str, IcebergTable]:
-    """Make the tables of a plan, or add the columns they lack, and return them by suffix; again does nothing.
+    """Create the tables of a plan or add columns, and return them by suffix; a second call changes nothing.
 
-    The table of the windows comes first, and notes whose it is: who may not write it makes no table at all.
+    The table of windows comes first and records its owner, so that a refused definition creates no other table.
 
     Raises:
-        PlanError: when another definition writes the dataset, or its published rows have other keys.
-        ContractError: when a table is not, and cannot become, what the plan says.
-        LedgerError: when a table from which something was published is gone.
+        PlanError: if another definition writes the dataset, or its published rows have other keys.
+        ContractError: if a table does not match the plan, and columns cannot be added to match it.
+        LedgerError: if a table with published rows is missing.
     """
     windows_first = sorted(plan.tables, key=lambda suffix: suffix != WINDOWS)
-    return {suffix: _made(catalog, plan, suffix) for suffix in windows_first}
+    return {suffix: _create_one(catalog, plan, suffix) for suffix in windows_first}
 
 
 def require_planned_schema(table: IcebergTable, planned: PlannedTable) -> None:
-    """Check that a table is still where, and with the columns, that the plan told the job to write.
+    """Check that a table still has the planned location and columns.
 
     Raises:
-        ContractError: naming what differs.
+        ContractError: with the differences.
     """
-    _require_promised(table, planned, _fields(table))
+    _require_planned(table, planned, _fields(table))
 
 
-def _planned(catalog: Catalog, dataset: str, wanted: Table, table: IcebergTable | None) -> PlannedTable:
+def _plan_table(catalog: Catalog, dataset: str, wanted: Table, table: IcebergTable | None) -> PlannedTable:
     name = wanted.name(dataset)
     for column in wanted.columns:
         iceberg_type(column.type)
     if table:
         require_compatible(table, name, wanted)
-    fields = _fields_once_made(table, wanted.columns)
-    columns = tuple((each.name, each.type, fields[each.name][1], each.required) for each in wanted.columns)
+    fields = _future_fields(table, wanted.columns)
+    columns = tuple(
+        (column.name, column.type, fields[column.name][1], column.required) for column in wanted.columns
+    )
     location = table.location() if table else _new_location(catalog, name)
     return PlannedTable(name, plain_path(location), columns, wanted.day_column)
 
 
 def _new_location(catalog: Catalog, name: str) -> str:
-    """Where a table that is yet to be made will be."""
+    """Return the location of a table that does not exist yet."""
     return f"{catalog.properties['warehouse'].rstrip('/')}/{NAMESPACE}/{name}"
 
 
-def _made(catalog: Catalog, plan: Plan, suffix: str) -> IcebergTable:
+def _create_one(catalog: Catalog, plan: Plan, suffix: str) -> IcebergTable:
     planned = plan.tables[suffix]
-    claim = TableOwner.from_plan(plan) if suffix == WINDOWS else None
-    columns = [Column(name, kind, required) for name, kind, _, required in planned.columns]
+    owner = TableOwner.from_plan(plan) if suffix == WINDOWS else None
+    columns = [Column(name, type_name, required) for name, type_name, _, required in planned.columns]
     wanted = Table(suffix, tuple(columns), planned.day_column)
 
     def attempt() -> IcebergTable:
-        table = _table_for(catalog, plan, wanted, claim)
-        _require_promised(table, planned, _fields_once_made(table, columns))
-        if claim:
-            record_owner(table, claim)
+        table = _find_or_create(catalog, plan, wanted, owner)
+        _require_planned(table, planned, _future_fields(table, columns))
+        if owner:
+            record_owner(table, owner)
         add_columns(table, columns)
         require_planned_schema(table, planned)
         return table
@@ -111,8 +113,8 @@ def _made(catalog: Catalog, plan: Plan, suffix: str) -> IcebergTable:
     return with_retries(f"prepare table `{planned.name}`", attempt)
 
 
-def _table_for(catalog: Catalog, plan: Plan, wanted: Table, claim: TableOwner | None) -> IcebergTable:
-    """The table that is there, or a new one: where something was published, it must be there."""
+def _find_or_create(catalog: Catalog, plan: Plan, wanted: Table, owner: TableOwner | None) -> IcebergTable:
+    """Return the existing table or a new one; a table with published rows must exist."""
     planned = plan.tables[wanted.suffix]
     if plan.base_snapshots.get(wanted.suffix) is not None:
         return load_table(catalog, planned.name)
@@ -120,15 +122,15 @@ def _table_for(catalog: Catalog, plan: Plan, wanted: Table, claim: TableOwner | 
         return table
     location = location_of(planned.location)
     _require_new(catalog, plan, wanted)
-    return create_table(catalog, planned.name, wanted, location, claim.properties if claim else None)
+    return create_table(catalog, planned.name, wanted, location, owner.properties if owner else None)
 
 
 def _require_new(catalog: Catalog, plan: Plan, wanted: Table) -> None:
-    """Check that a table which is not there is yet to be made: another had other field ids or places."""
+    """Check that a missing table was missing at planning time: a deleted one has other ids or another location."""
     planned = plan.tables[wanted.suffix]
-    if _planned(catalog, plan.dataset, wanted, None) != planned:
+    if _plan_table(catalog, plan.dataset, wanted, None) != planned:
         msg = (
-            f"table `{planned.name}` is gone: it was there when this run was planned\n"
+            f"table `{planned.name}` is missing: it existed when this run was planned\n"
             f"  planned at {planned.location}\n\nhint: plan the range again"
         )
         raise ContractError(msg)
@@ -138,42 +140,46 @@ def _fields(table: IcebergTable) -> dict[str, tuple[str, int]]:
     return {field.name: (type_text(field.field_type), field.field_id) for field in table.schema().fields}
 
 
-def _fields_once_made(table: IcebergTable | None, columns: Sequence[Column]) -> dict[str, tuple[str, int]]:
-    """The columns of a table once it has all that are wanted: Iceberg numbers them in their order."""
+def _future_fields(table: IcebergTable | None, columns: Sequence[Column]) -> dict[str, tuple[str, int]]:
+    """Return the columns of a table after missing ones are added; Iceberg numbers them in their order."""
     added, last_id = (
         (find_missing_columns(table, columns), table.metadata.last_column_id) if table else (columns, 0)
     )
-    new = {each.name: (type_text(each.type), field_id) for field_id, each in enumerate(added, last_id + 1)}
-    return (_fields(table) if table else {}) | new
+    new_fields = {
+        column.name: (type_text(column.type), field_id) for field_id, column in enumerate(added, last_id + 1)
+    }
+    return (_fields(table) if table else {}) | new_fields
 
 
-def _require_promised(table: IcebergTable, planned: PlannedTable, fields: _Fields) -> None:
-    """Check a table whose columns are, or will be, the given ones."""
-    found = _fields(table)
+def _require_planned(table: IcebergTable, planned: PlannedTable, fields: _Fields) -> None:
+    """Check a table with the given fields, or with these fields once they are added, against the plan."""
+    actual = _fields(table)
     facts = [
-        f"{name}: planned as {kind}, field {field_id}, found {_found_text(found, name, field_id)}"
-        for name, kind, field_id, _ in planned.columns
-        if fields.get(name) != (type_text(kind), field_id)
+        f"{name}: planned as {type_name}, field {field_id}, found {_actual_text(actual, name, field_id)}"
+        for name, type_name, field_id, _ in planned.columns
+        if fields.get(name) != (type_text(type_name), field_id)
     ]
-    known = {name for name, *_ in planned.columns}
+    planned_names = {name for name, *_ in planned.columns}
     facts += [
         f"{field.name}: not planned, found required {type_text(field.field_type)}"
         for field in table.schema().fields
-        if field.required and field.name not in known
+        if field.required and field.name not in planned_names
     ]
     if (location := plain_path(table.location())) != planned.location:
         facts.insert(0, f"planned at {planned.location}, found at {location}")
-    if (is_by := describe_partitioning(table)) != (wanted := describe_wanted_partitioning(planned.day_column)):
-        facts.append(f"planned to be partitioned by {wanted}, found {is_by}")
+    if (partitioning := describe_partitioning(table)) != (
+        wanted := describe_wanted_partitioning(planned.day_column)
+    ):
+        facts.append(f"planned to be partitioned by {wanted}, found {partitioning}")
     if facts:
-        listed = "".join(f"\n  {fact}" for fact in facts)
-        what = f"table `{planned.name}` is not the one this run was planned for: it was made or changed since"
-        msg = f"{what}{listed}\n\nhint: plan the range again"
+        lines = "".join(f"\n  {fact}" for fact in facts)
+        problem = f"table `{planned.name}` was created or changed after this run was planned"
+        msg = f"{problem}{lines}\n\nhint: plan the range again"
         raise ContractError(msg)
 
 
-def _found_text(found: _Fields, name: str, field_id: int) -> str:
-    if name in found:
-        return f"{found[name][0]}, field {found[name][1]}"
-    taken = next((other for other, (_, other_id) in found.items() if other_id == field_id), None)
-    return f"no such column, and field {field_id} is {taken}" if taken else "no such column"
+def _actual_text(actual: _Fields, name: str, field_id: int) -> str:
+    if name in actual:
+        return f"{actual[name][0]}, field {actual[name][1]}"
+    other_name = next((column for column, (_, column_id) in actual.items() if column_id == field_id), None)
+    return f"no such column, and field {field_id} is {other_name}" if other_name else "no such column"

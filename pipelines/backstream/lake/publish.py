@@ -1,4 +1,4 @@
-"""Publish: side tables first, then the one commit that says what is now true of a range."""
+"""Publish a run: append to the side tables, then replace the range of the windows in one commit."""
 
 from __future__ import annotations
 
@@ -32,45 +32,45 @@ from backstream.runs.plan import Plan
 from backstream.runs.results import Publication
 from backstream.runs.table_schemas import WINDOWS
 
-Staged = Mapping[str, Sequence[StagedFile]]
+_StagedFiles = Mapping[str, Sequence[StagedFile]]
 
 
 def publish_range(plan: Plan, manifests: Sequence[Manifest], home: Home | None = None) -> Publication:
-    """Replace exactly the plan's range by what its chunks staged; doing it again changes nothing.
+    """Replace exactly the plan's range with the staged rows of its chunks; a second call changes nothing.
 
     Raises:
-        PlanError: when the range does not consist of whole UTC days, a newer version made a table, or another
-            definition writes the dataset.
-        LedgerError: when a chunk left no manifest, or a table or the catalog is not there.
-        ContractError: when a staged file, a chunk's count of fates or a table is not what was promised.
-        ConflictError: when another run published into the range since this one was planned, or this one was
-            rolled back.
+        PlanError: if the range is not aligned to UTC days, a newer version created a table, or another definition
+            writes the dataset.
+        LedgerError: if a chunk has no manifest, or a table or the catalog is missing.
+        ContractError: if a staged file, the counts of a chunk, or a table differs from the plan.
+        ConflictError: if another run published into the range since this one was planned, or this one was rolled
+            back.
     """
     _require_whole_days(plan)
     home = home or Home(Path(plan.home))
     with open_catalog_for_writing(home) as catalog:
-        found = find_table(catalog, plan.tables[WINDOWS].name)
-        if found and (done := _done_before(catalog, found, plan, home)):
-            return done
+        existing = find_table(catalog, plan.tables[WINDOWS].name)
+        if existing and (publication := _find_publication(catalog, existing, plan, home)):
+            return publication
         require_complete_staging(plan, manifests)
         touch_staged_files(manifests)
         staged = {suffix: check_staged_files(plan, suffix, manifests) for suffix in plan.tables}
         table = create_tables(catalog, plan)[WINDOWS]
-        # Once before anything is written, so that a run which lost leaves nothing; again at each attempt.
+        # The first check is before any write, so that a refused run leaves no rows. Each attempt checks again.
         snapshots.require_no_conflict(table, plan)
         with retry_attempts(f"publish {plan.dataset} {plan.range}"):
-            added = _data_files(table, plan, WINDOWS, staged[WINDOWS])
+            added = _import_files(table, plan, WINDOWS, staged[WINDOWS])
         append_side_tables(catalog, plan, staged)
         append_restatements(catalog, plan.dataset, plan_replacement(table, plan, added))
-        return _windows_replaced(catalog, plan, added)
+        return _commit_windows(catalog, plan, added)
 
 
 def preview_replacement(catalog: Catalog, plan: Plan, manifests: Sequence[Manifest]) -> Replacement:
-    """What a run would replace if it were published now; nothing is written.
+    """Return what a run would replace if it were published now, without writing anything.
 
     Raises:
-        LedgerError: when a chunk left no manifest, or the table is not there.
-        ContractError: when a staged file is not what it promised.
+        LedgerError: if a chunk has no manifest, or the table is missing.
+        ContractError: if a staged file differs from its manifest.
     """
     require_complete_staging(plan, manifests)
     table = load_table(catalog, plan.tables[WINDOWS].name)
@@ -80,76 +80,81 @@ def preview_replacement(catalog: Catalog, plan: Plan, manifests: Sequence[Manife
 
 
 def plan_replacement(table: Table, plan: Plan, added: Sequence[DataFile]) -> Replacement:
-    """What the files of a plan's windows replace in the table as it was loaded."""
+    """Return the files that a plan's new files replace in the table as it was loaded."""
     removed = list_files(table, plan.range)
-    said = snapshots.summary_properties(plan, _records(added), _records(removed), len(added))
-    return Replacement(table, removed, added, snapshots.key_columns_of_plan(plan), said)
+    properties = snapshots.summary_properties(plan, _count_rows(added), _count_rows(removed), len(added))
+    return Replacement(table, removed, added, snapshots.key_columns_of_plan(plan), properties)
 
 
-def _done_before(catalog: Catalog, table: Table, plan: Plan, home: Home) -> Publication | None:
-    """What an earlier attempt of the run did, from its snapshot; from the ledger where that was expired."""
+def _find_publication(catalog: Catalog, table: Table, plan: Plan, home: Home) -> Publication | None:
+    """Return the publication of an earlier attempt, from its snapshot or, if that was expired, from the ledger."""
     if undo_id := find_rollback_of(home, table, plan.run_id):
-        raise _undone(plan, undo_id)
-    if done := snapshots.find_snapshot_of_run(table, plan.run_id):
-        ensure_tag(catalog, plan.tables[WINDOWS].name, plan.run_id, done.snapshot_id)
-        return _publication(catalog, plan, done, already=True)
+        raise _rolled_back_error(plan, undo_id)
+    if snapshot := snapshots.find_snapshot_of_run(table, plan.run_id):
+        ensure_tag(catalog, plan.tables[WINDOWS].name, plan.run_id, snapshot.snapshot_id)
+        return _publication(catalog, plan, snapshot, already=True)
     return load_publication(plan, home) if snapshots.is_history_expired(table) else None
 
 
-def _undone(plan: Plan, undo_id: str) -> ConflictError:
+def _rolled_back_error(plan: Plan, undo_id: str) -> ConflictError:
     return ConflictError(
         f"refusing to publish {plan.dataset} {plan.range}: this run was published, and then rolled back\n"
         f"  {plan.run_id} was undone by {undo_id}\n\n"
-        f"hint: plan the range again; or bring back what was undone: backstream rollback {undo_id}"
+        f"hint: plan the range again, or undo the rollback: backstream rollback {undo_id}"
     )
 
 
-def append_side_tables(catalog: Catalog, plan: Plan, staged: Staged) -> None:
-    """Append what was staged for each table but the windows, once per run.
+def append_side_tables(catalog: Catalog, plan: Plan, staged: _StagedFiles) -> None:
+    """Append the staged files of each table except the windows, once per run.
 
-    Readers take the rows of published runs only, so that a run which ends here leaves nothing visible.
+    Readers ignore the rows of unpublished runs. If the run fails after this step, the rows stay invisible.
     """
     for suffix in plan.tables:
         if suffix != WINDOWS and staged[suffix]:
-            _appended(catalog, plan, suffix, staged[suffix])
+            _append_files(catalog, plan, suffix, staged[suffix])
 
 
-def _appended(catalog: Catalog, plan: Plan, suffix: str, files: Sequence[StagedFile]) -> None:
+def _append_files(catalog: Catalog, plan: Plan, suffix: str, files: Sequence[StagedFile]) -> None:
     name, run_id = plan.tables[suffix].name, plan.run_id
     if snapshots.find_append_of_run(table := load_table(catalog, name), run_id) is not None:
         return
     with retry_attempts(f"append to table `{name}`"):
-        added = _data_files(table, plan, suffix, files)
-    said = snapshots.summary_properties(plan, _rows(files), 0, len(files))
+        added = _import_files(table, plan, suffix, files)
+    properties = snapshots.summary_properties(plan, _count_staged_rows(files), 0, len(files))
 
     def attempt() -> None:
         table = load_table(catalog, name)
         if snapshots.find_append_of_run(table, run_id) is None:
-            commit_snapshot(table, Operation.APPEND, added, [], said)
+            commit_snapshot(table, Operation.APPEND, added, [], properties)
 
     with_retries(f"append to table `{name}`", attempt)
 
 
-def _windows_replaced(catalog: Catalog, plan: Plan, added: Sequence[DataFile]) -> Publication:
+def _commit_windows(catalog: Catalog, plan: Plan, added: Sequence[DataFile]) -> Publication:
     name, run_id = plan.tables[WINDOWS].name, plan.run_id
 
     def attempt() -> Publication:
         table = load_table(catalog, name)
-        if done := snapshots.find_snapshot_of_run(table, run_id):
-            return _publication(catalog, plan, done, already=True)
+        if published := snapshots.find_snapshot_of_run(table, run_id):
+            return _publication(catalog, plan, published, already=True)
         snapshots.require_no_conflict(table, plan)
         record_owner(table, TableOwner.from_plan(plan))
-        now = plan_replacement(table, plan, added)
+        replacement = plan_replacement(table, plan, added)
         snapshot = commit_snapshot(
-            table, Operation.OVERWRITE, added, now.removed, now.summary_properties, tag_name(run_id)
+            table,
+            Operation.OVERWRITE,
+            added,
+            replacement.removed,
+            replacement.summary_properties,
+            tag_name(run_id),
         )
         return _publication(catalog, plan, snapshot, already=False)
 
     return with_retries(f"publish {plan.dataset} {plan.range}", attempt)
 
 
-def _data_files(table: Table, plan: Plan, suffix: str, files: Sequence[StagedFile]) -> list[DataFile]:
-    """Checked files as the table describes them, brought to where the table is."""
+def _import_files(table: Table, plan: Plan, suffix: str, files: Sequence[StagedFile]) -> list[DataFile]:
+    """Return manifest entries of checked files, after a copy into the table's object store if it has one."""
     require_planned_schema(table, plan.tables[suffix])
     return to_data_files(table, files, upload_staged_files(table, plan.run_id, files))
 
@@ -159,28 +164,30 @@ def _require_whole_days(plan: Plan) -> None:
     require_aligned(plan.until_ms, "until", DAY_MS, 0, "the table's days in UTC")
 
 
-def _publication(catalog: Catalog, plan: Plan, main: Snapshot, *, already: bool) -> Publication:
-    snapshot_ids, run_id = {WINDOWS: main.snapshot_id}, plan.run_id
+def _publication(catalog: Catalog, plan: Plan, windows_snapshot: Snapshot, *, already: bool) -> Publication:
+    snapshot_ids, run_id = {WINDOWS: windows_snapshot.snapshot_id}, plan.run_id
     for suffix, table in plan.tables.items():
-        if suffix != WINDOWS and (side := snapshots.find_append_of_run(load_table(catalog, table.name), run_id)):
-            snapshot_ids[suffix] = side.snapshot_id
+        if suffix != WINDOWS and (
+            snapshot := snapshots.find_append_of_run(load_table(catalog, table.name), run_id)
+        ):
+            snapshot_ids[suffix] = snapshot.snapshot_id
     return Publication(
         run_id=run_id,
         dataset=plan.dataset,
         since_ms=plan.since_ms,
         until_ms=plan.until_ms,
         snapshots=snapshot_ids,
-        rows=snapshots.summary_number(main, snapshots.ROWS),
-        replaced_rows=snapshots.summary_number(main, snapshots.REPLACED_ROWS),
-        files=snapshots.summary_number(main, snapshots.FILES),
-        published_at=instant_text(main.timestamp_ms),
+        rows=snapshots.summary_number(windows_snapshot, snapshots.ROWS),
+        replaced_rows=snapshots.summary_number(windows_snapshot, snapshots.REPLACED_ROWS),
+        files=snapshots.summary_number(windows_snapshot, snapshots.FILES),
+        published_at=instant_text(windows_snapshot.timestamp_ms),
         already=already,
     )
 
 
-def _rows(files: Sequence[StagedFile]) -> int:
+def _count_staged_rows(files: Sequence[StagedFile]) -> int:
     return sum(file.rows for file in files)
 
 
-def _records(files: Sequence[DataFile]) -> int:
+def _count_rows(files: Sequence[DataFile]) -> int:
     return sum(file.record_count for file in files)

@@ -1,4 +1,4 @@
-"""Which runs were published: by their snapshots, by their tags, and by the ledger when both are gone."""
+"""Find published runs by their snapshots and tags, or in the ledger once their snapshots have expired."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ from backstream.runs.plan import Plan
 from backstream.runs.results import Publication, rollback_id
 from backstream.runs.table_schemas import RESTATEMENTS, TABLES
 
+_SIDE_TABLE_SUFFIXES = tuple(f"__{suffix}" for suffix in (*TABLES, RESTATEMENTS) if suffix)
 _PUBLISHED = (Status.PUBLISHED, Status.ALREADY_PUBLISHED)
 
 
 def load_publication(plan: Plan, home: Home) -> Publication | None:
-    """A run's publication as the ledger tells it; how many rows and files it replaced is not told, and 0 here."""
+    """Return a run's publication from the ledger; None if there is none.
+
+    The ledger has no numbers of replaced rows and of files: both are 0.
+    """
     row = find_published_row(home, plan.dataset, plan.run_id)
     if row is None:
         return None
@@ -47,38 +51,35 @@ def load_publication(plan: Plan, home: Home) -> Publication | None:
 
 
 def find_published_row(home: Home, dataset: str | None, run_id: str) -> RunRow | None:
-    """The ledger's row that says a run was published; None where there is none."""
-    of_run = (row for row in list_runs(home, dataset) if row.run_id == run_id and row.status in _PUBLISHED)
-    return next(of_run, None)
+    """Return the row of the ledger in which a run is published; None if there is none."""
+    rows = (row for row in list_runs(home, dataset) if row.run_id == run_id and row.status in _PUBLISHED)
+    return next(rows, None)
 
 
 def find_rollback_of(home: Home, table: Table, run_id: str) -> str | None:
-    """The rollback that undid a run; None when none did, or that one was rolled back itself."""
+    """Return the id of the rollback that undid a run; None if there is none, or it was rolled back itself."""
     published, undo_id = list_published_run_ids(home, table), rollback_id(run_id)
-    steps = 0
+    rollbacks = 0
     while undo_id in published:
-        steps, undo_id = steps + 1, rollback_id(undo_id)
-    return rollback_id(run_id) if steps % 2 else None
+        rollbacks, undo_id = rollbacks + 1, rollback_id(undo_id)
+    return rollback_id(run_id) if rollbacks % 2 else None
 
 
 def list_published_run_ids(home: Home, table: Table) -> set[str]:
-    """The ids of all runs that were ever published into a table of windows."""
-    of_snapshots = {
+    """Return the ids of all runs that were ever published into a table of windows."""
+    of_snapshots = (
         snapshots.summary_property(snapshot, snapshots.RUN_ID) for snapshot in snapshots.list_retained(table)
-    }
-    found = {run_id for run_id in of_snapshots if run_id} | set(list_tagged_snapshots(table))
+    )
+    run_ids = {run_id for run_id in of_snapshots if run_id} | set(list_tagged_snapshots(table))
     if snapshots.is_history_expired(table):
         dataset = table.name()[-1]
-        found |= {row.run_id for row in list_runs(home, dataset) if row.status in _PUBLISHED}
-    return found
-
-
-_SIDE = tuple(f"__{suffix}" for suffix in (*TABLES, RESTATEMENTS) if suffix)
+        run_ids |= {row.run_id for row in list_runs(home, dataset) if row.status in _PUBLISHED}
+    return run_ids
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedRun:
-    """A published run: the table of windows it published into, its snapshot there, the range it replaced."""
+    """A published run, with its table of windows, its snapshot in that table, and the replaced range."""
 
     run_id: str
     table: Table
@@ -87,31 +88,31 @@ class PublishedRun:
 
     @property
     def dataset(self) -> str:
-        """The table's name."""
+        """The name of the table."""
         return self.table.name()[-1]
 
 
 def load_published_run(home: Home, catalog: Catalog, run_id: str) -> PublishedRun:
-    """A published run by its id.
+    """Return a published run by its id.
 
     Raises:
-        LedgerError: when it was never published, or its snapshot was expired.
+        LedgerError: if it was never published, or its snapshot has expired.
     """
-    if found := find_published_run(catalog, run_id):
-        return found
+    if published := find_published_run(catalog, run_id):
+        return published
     if row := find_published_row(home, None, run_id):
-        msg = f"the snapshot of run {run_id} was expired; the ledger says that it published into {row.dataset}"
+        msg = f"the snapshot of run {run_id} has expired; according to the ledger, it published into {row.dataset}"
         raise LedgerError(msg)
-    folders = sorted((home.path / "runs").glob(f"*/{run_id}/plan.json"))
-    if folders:
-        msg = f"run {run_id} of {folders[0].parents[1].name} was planned and never published"
+    plans = sorted((home.path / "runs").glob(f"*/{run_id}/plan.json"))
+    if plans:
+        msg = f"run {run_id} of {plans[0].parents[1].name} was planned but never published"
         raise LedgerError(msg)
     msg = f"no run {run_id} in {home.path}"
     raise LedgerError(msg)
 
 
 def find_published_run(catalog: Catalog, run_id: str) -> PublishedRun | None:
-    """A published run by its id; None when no table has its snapshot."""
+    """Return a published run by its id; None if no table has its snapshot."""
     for table in list_datasets(catalog):
         snapshot = snapshots.find_snapshot_of_run(table, run_id)
         interval = snapshots.range_of_snapshot(snapshot) if snapshot else None
@@ -120,13 +121,13 @@ def find_published_run(catalog: Catalog, run_id: str) -> PublishedRun | None:
     return None
 
 
-def load_replacement(found: PublishedRun) -> Replacement:
-    """What a published run replaced: all that its own manifests list as added and as deleted.
+def load_replacement(run: PublishedRun) -> Replacement:
+    """Return the files that a published run replaced, from the added and deleted entries of its own manifests.
 
     Raises:
-        LedgerError: when what it replaced was expired.
+        LedgerError: if the replaced snapshot has expired.
     """
-    table, snapshot = found.table, found.snapshot
+    table, snapshot = run.table, run.snapshot
     snapshots.find_parent(table, snapshot)
     files: dict[ManifestEntryStatus, list[DataFile]] = {status: [] for status in ManifestEntryStatus}
     for manifest in snapshot.manifests(table.io):
@@ -144,7 +145,7 @@ def load_replacement(found: PublishedRun) -> Replacement:
 
 
 def list_datasets(catalog: Catalog) -> Iterator[Table]:
-    """The tables of windows, each loaded when its turn comes."""
+    """Yield the tables of windows; each table is loaded when it is needed."""
     for _, name in sorted(catalog.list_tables(NAMESPACE)):
-        if name not in RESERVED and not name.endswith(_SIDE):
+        if name not in RESERVED and not name.endswith(_SIDE_TABLE_SUFFIXES):
             yield load_table(catalog, name)

@@ -1,8 +1,8 @@
-"""Which windows are published, by which runs: file by file, as the table's manifests tell it.
+"""List the published windows and their runs, data file by data file.
 
-A manifest never changes, and says of each data file its day, its bounds and its run: it is read once, and what it
-says is kept in a summary of the table. Rows are read only of the files that somebody asks for, and once of a file
-that another program wrote over several days or runs.
+A manifest never changes, and has the day, bounds, and run of each data file. Each manifest is read once, and its
+entries are kept in a summary of the table. Rows are read only from requested files, and once from a file that
+another program wrote over several days or runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ START, END, RUN = "window_start", "window_end", "run_id"
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """A data file: UTC days, in ms, and runs of its rows, the first start of a window in it and the last end."""
+    """A data file: the UTC days (in ms) and runs of its rows, its first window start, and its last window end."""
 
     path: str
     runs: frozenset[tuple[int, str]]
@@ -37,9 +37,9 @@ class PublishedFile:
 
 @dataclass(frozen=True, slots=True)
 class PublishedWindows:
-    """The data files of a dataset as its table was when they were looked up; none without a table.
+    """The data files of a dataset at the time of loading; none if there is no table.
 
-    `publications` are the ranges that runs published, as the table's snapshots tell it, the newest first.
+    `publications` are the ranges that runs published, from the table's snapshots, newest first.
     """
 
     home: Home
@@ -48,9 +48,9 @@ class PublishedWindows:
     publications: tuple[tuple[Interval, str], ...] = ()
     location: str | None = None
 
-    def rows(self, wanted: Callable[[PublishedFile], bool], keys: Sequence[str]) -> pa.Table:
-        """Key columns, window and run of the rows of some files; null where the table has no such key column."""
-        paths = {file.path for file in self.files if wanted(file)}
+    def rows(self, is_wanted: Callable[[PublishedFile], bool], keys: Sequence[str]) -> pa.Table:
+        """Return key columns, window, and run of the rows of some files; a key that the table lacks is null."""
+        paths = {file.path for file in self.files if is_wanted(file)}
         if self.location is None or not paths:
             import pyarrow as pa
 
@@ -60,30 +60,30 @@ class PublishedWindows:
         return window_files.scan_window_keys(self.home, self.location, paths, keys)
 
     def runs_by_day(self) -> dict[int, set[str]]:
-        """UTC day, in ms, to the runs that published it; where it has no rows, the newest run that covers it."""
-        found: dict[int, set[str]] = {}
+        """Return the runs by published UTC day (in ms); for a day without rows, the newest run that covers it."""
+        runs: dict[int, set[str]] = {}
         for file in self.files:
             for day_ms, run_id in file.runs:
-                found.setdefault(day_ms, set()).add(run_id)
-        for interval, run_id in self._ranges():
+                runs.setdefault(day_ms, set()).add(run_id)
+        for interval, run_id in self._effective_publications():
             for day_ms in range(interval.start_ms, interval.end_ms, DAY_MS):
-                if day_ms not in found:
-                    found[day_ms] = {run_id}
-        return found
+                if day_ms not in runs:
+                    runs[day_ms] = {run_id}
+        return runs
 
-    def _ranges(self) -> Iterator[tuple[Interval, str]]:
-        """What runs published, the newest first; neither a run that was rolled back nor its rollback did."""
+    def _effective_publications(self) -> Iterator[tuple[Interval, str]]:
+        """Yield ranges and their runs, newest first, without rolled-back runs and without rollbacks."""
         undone: set[str] = set()
         for interval, run_id in self._all_publications():
             if run_id in undone:
                 continue
-            if (of_run := undone_run_id(run_id)) is not None:
-                undone.add(of_run)
+            if (undone_id := undone_run_id(run_id)) is not None:
+                undone.add(undone_id)
             else:
                 yield interval, run_id
 
     def _all_publications(self) -> Iterator[tuple[Interval, str]]:
-        """As snapshots tell it, and the ledger where they were expired; the newest first."""
+        """Yield the ranges from snapshots, and from the ledger for expired snapshots, newest first."""
         if self.location is None:
             return
         yield from self.publications
@@ -93,20 +93,19 @@ class PublishedWindows:
 
 
 def load_published_windows(home: Home, dataset: str) -> PublishedWindows:
-    """The files of a dataset."""
+    """Return the published files of a dataset; a table that changed since the last call is summarized again."""
     location = find_metadata_location(home, dataset)
     if location is None:
         return PublishedWindows(home, dataset)
-    place, what = home.summary(f"windows-{dataset}"), f"table `{dataset}`"
-    summary = load_summary(place, what)
+    summary = load_summary(home.summary(f"windows-{dataset}"), f"table `{dataset}`")
     if summary is None or summary.get("of") != location:
         from backstream.lake import window_files
 
         summary = window_files.summarize_window_files(home, dataset, summary)
     files = (
         PublishedFile(path, frozenset((day_ms, run_id) for day_ms, run_id in days), first_ms, end_ms)
-        for of_manifest in summary["manifests"].values()
-        for path, days, first_ms, end_ms in of_manifest
+        for manifest in summary["manifests"].values()
+        for path, days, first_ms, end_ms in manifest
     )
     publications = tuple(
         (Interval(start_ms, end_ms), run_id) for start_ms, end_ms, run_id in summary["publications"]

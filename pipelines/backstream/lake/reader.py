@@ -1,4 +1,4 @@
-"""Reading the lake back: rows of a table, of a range, as of a snapshot; and a hash to compare them."""
+"""Read the rows of a table, of a range, or of a snapshot, and compute a hash to compare them."""
 
 from __future__ import annotations
 
@@ -24,45 +24,49 @@ _RUN_COLUMN = "run_id"
 def load_rows(
     home: Home, table_name: str, interval: Interval | None = None, snapshot_id: int | None = None
 ) -> pa.Table:
-    """The rows of a table, sorted by all columns; of the windows that start in the interval, when given.
+    """Return the rows of a table, sorted by all columns.
 
-    `snapshot_id` reads the table as it was then; None: as it is now.
+    Args:
+        home: the home of the lake.
+        table_name: the name of the table.
+        interval: selects the rows whose windows start in the interval; None: all rows.
+        snapshot_id: the snapshot to read; None: the current one.
 
     Raises:
-        LedgerError: when there is no such table or snapshot.
-        ContractError: when an interval is given and the table has no windows.
+        LedgerError: if there is no such table or snapshot.
+        ContractError: if an interval is given and the table has no windows.
     """
     with open_catalog_for_writing(home) as catalog:
         table = load_table(catalog, table_name)
         _require_snapshot(table, table_name, snapshot_id)
-        found = table.scan(
-            row_filter=_range_filter(table, table_name, interval), snapshot_id=snapshot_id
-        ).to_arrow()
-    return _sorted(found)
+        row_filter = _range_filter(table, table_name, interval)
+        rows = table.scan(row_filter=row_filter, snapshot_id=snapshot_id).to_arrow()
+    return _sorted(rows)
 
 
 def load_published_rows(home: Home, dataset: str, suffix: str, interval: Interval | None = None) -> pa.Table:
-    """The rows of a side table that published runs wrote, sorted: a run that ended early has left rows there too.
+    """Return the rows of a side table that published runs wrote, sorted by all columns.
 
-    Without a row where no run has made the table yet.
+    The rows of runs that failed before their publication are left out. Return an empty table if no run has created
+    the side table yet.
 
     Raises:
-        LedgerError: when there is no such dataset.
+        LedgerError: if there is no such dataset.
     """
     with open_catalog_for_writing(home) as catalog:
         published = list_published_run_ids(home, load_table(catalog, dataset))
         name = f"{dataset}__{suffix}"
         if not catalog.table_exists((NAMESPACE, name)):
             return pa.table({})
-    found = load_rows(home, name, interval)
-    return found.filter(pc.is_in(found[_RUN_COLUMN], pa.array(sorted(published), found[_RUN_COLUMN].type)))
+    rows = load_rows(home, name, interval)
+    return rows.filter(pc.is_in(rows[_RUN_COLUMN], pa.array(sorted(published), rows[_RUN_COLUMN].type)))
 
 
 def content_hash(table: pa.Table) -> str:
-    """A hash of what the rows say, in any order, and whichever run wrote them."""
-    said = table.select([name for name in table.column_names if name != _RUN_COLUMN])
+    """Return a hash of the rows that depends neither on their order nor on their run ids."""
+    content = table.select([name for name in table.column_names if name != _RUN_COLUMN])
     sink = pa.BufferOutputStream()
-    pyarrow.csv.write_csv(_sorted(said), sink)
+    pyarrow.csv.write_csv(_sorted(content), sink)
     return hashlib.sha256(sink.getvalue()).hexdigest()
 
 
@@ -70,7 +74,7 @@ def _range_filter(table: Table, table_name: str, interval: Interval | None) -> B
     if interval is None:
         return AlwaysTrue()
     if _RANGE_COLUMN not in table.schema().column_names:
-        msg = f"table `{table_name}` has no column `{_RANGE_COLUMN}` to take {interval} from"
+        msg = f"table `{table_name}` has no column `{_RANGE_COLUMN}`, so that {interval} cannot be selected"
         raise ContractError(msg)
     return in_interval(_RANGE_COLUMN, interval)
 

@@ -1,4 +1,4 @@
-"""Rollback: undo one run and keep those after it, by publishing again what its range held before."""
+"""Roll back one run and keep later runs, by publishing the previous rows of its range again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from backstream.runs.results import Publication, rollback_id
 
 @dataclass(frozen=True, slots=True)
 class RollbackResult:
-    """A run that was undone: `publication` is that of the rollback, `said` what its snapshot recorded of it."""
+    """The publication of a rollback, with the id and the recorded properties of the run that it undid."""
 
     run_id: str
     publication: Publication
@@ -38,94 +38,99 @@ class RollbackResult:
 
 
 def roll_back_run(home: Home, run_id: str) -> RollbackResult:
-    """Give a run's range back what it held before that run; doing it again changes nothing.
+    """Publish the rows again that a run's range had before the run; a second call changes nothing.
 
-    The files are copied: a path that was ever removed is never added again, because whoever cleans up may have
-    deleted it. The rows keep the ids of the runs that made them.
+    The files are copied. A path that was removed from the table is never added again, because a cleanup may have
+    deleted the file. The rows keep their run ids.
 
     Raises:
-        LedgerError: when the run was never published, or what its range held before was expired.
-        ConflictError: when a later run published into the range.
+        LedgerError: if the run was never published, or the previous snapshot has expired.
+        ConflictError: if a later run published into the range.
     """
     with open_catalog_for_writing(home) as catalog:
-        found = load_published_run(home, catalog, run_id)
-        undo_id, name = rollback_id(run_id), found.dataset
-        if done := snapshots.find_snapshot_of_run(found.table, undo_id):
-            ensure_tag(catalog, name, undo_id, done.snapshot_id)
-            return _told(found, done, already=True)
-        _require_latest(found.table, found)
+        run = load_published_run(home, catalog, run_id)
+        undo_id, name = rollback_id(run_id), run.dataset
+        if snapshot := snapshots.find_snapshot_of_run(run.table, undo_id):
+            ensure_tag(catalog, name, undo_id, snapshot.snapshot_id)
+            return _to_result(run, snapshot, already=True)
+        _require_latest(run.table, run)
         with retry_attempts(f"roll back {run_id}"):
-            restored = _copied(found.table, undo_id, _before(found))
-        append_restatements(catalog, name, _replacement(found.table, found, restored))
-        return _committed(catalog, found, restored)
+            restored = _copy_files(run.table, undo_id, _list_previous_files(run))
+        append_restatements(catalog, name, _replacement(run.table, run, restored))
+        return _commit_rollback(catalog, run, restored)
 
 
-def _committed(catalog: Catalog, found: PublishedRun, restored: Sequence[DataFile]) -> RollbackResult:
-    undo_id = rollback_id(found.run_id)
+def _commit_rollback(catalog: Catalog, run: PublishedRun, restored: Sequence[DataFile]) -> RollbackResult:
+    undo_id = rollback_id(run.run_id)
 
     def attempt() -> RollbackResult:
-        table = load_table(catalog, found.dataset)
-        if done := snapshots.find_snapshot_of_run(table, undo_id):
-            return _told(found, done, already=True)
-        _require_latest(table, found)
-        now = _replacement(table, found, restored)
+        table = load_table(catalog, run.dataset)
+        if rollback := snapshots.find_snapshot_of_run(table, undo_id):
+            return _to_result(run, rollback, already=True)
+        _require_latest(table, run)
+        replacement = _replacement(table, run, restored)
         snapshot = commit_snapshot(
-            table, Operation.OVERWRITE, restored, now.removed, now.summary_properties, tag_name(undo_id)
+            table,
+            Operation.OVERWRITE,
+            restored,
+            replacement.removed,
+            replacement.summary_properties,
+            tag_name(undo_id),
         )
-        return _told(found, snapshot, already=False)
+        return _to_result(run, snapshot, already=False)
 
-    return with_retries(f"roll back {found.run_id}", attempt)
+    return with_retries(f"roll back {run.run_id}", attempt)
 
 
-def _require_latest(table: Table, found: PublishedRun) -> None:
-    """Check that nobody published into the range after the run."""
+def _require_latest(table: Table, run: PublishedRun) -> None:
+    """Check that no later snapshot changed the range of the run."""
     for later in snapshots.list_ancestors(table):
-        if later.snapshot_id == found.snapshot.snapshot_id:
+        if later.snapshot_id == run.snapshot.snapshot_id:
             return
-        if snapshots.overlaps_range(later, found.interval):
+        if snapshots.overlaps_range(later, run.interval):
             version, author = snapshots.snapshot_version(later), snapshots.describe_author(later)
-            fact = f"version {version} touched it since ({author})"
-            raise _refused(found, "its range was published again", fact)
-    fact = "snapshots between it and the table as it is were expired"
-    raise _refused(found, "what came after it is not known", fact)
+            fact = f"version {version} changed it ({author})"
+            raise _refusal(run, "its range was published again", fact)
+    fact = "snapshots between the run and the current table have expired"
+    raise _refusal(run, "later changes of its range are unknown", fact)
 
 
-def _refused(found: PublishedRun, what: str, fact: str) -> ConflictError:
-    return ConflictError(f"refusing to roll back {found.run_id}: {what}\n  {found.interval}: {fact}")
+def _refusal(run: PublishedRun, reason: str, fact: str) -> ConflictError:
+    return ConflictError(f"refusing to roll back {run.run_id}: {reason}\n  {run.interval}: {fact}")
 
 
-def _before(found: PublishedRun) -> list[DataFile]:
-    parent = snapshots.find_parent(found.table, found.snapshot)
-    return list_files(found.table, found.interval, parent.snapshot_id) if parent else []
+def _list_previous_files(run: PublishedRun) -> list[DataFile]:
+    parent = snapshots.find_parent(run.table, run.snapshot)
+    return list_files(run.table, run.interval, parent.snapshot_id) if parent else []
 
 
-def _copied(table: Table, run_id: str, files: Sequence[DataFile]) -> list[DataFile]:
-    places = copy_data_files(table, run_id, [file.file_path for file in files])
+def _copy_files(table: Table, run_id: str, files: Sequence[DataFile]) -> list[DataFile]:
+    locations = copy_data_files(table, run_id, [file.file_path for file in files])
     restored = [
-        StagedFile(plain_path(place), file.file_size_in_bytes, file.record_count)
-        for file, place in zip(files, places, strict=True)
+        StagedFile(plain_path(location), file.file_size_in_bytes, file.record_count)
+        for file, location in zip(files, locations, strict=True)
     ]
     return to_data_files(table, restored)
 
 
-def _replacement(table: Table, found: PublishedRun, restored: Sequence[DataFile]) -> Replacement:
-    removed = list_files(table, found.interval)
-    said = snapshots.backstream_properties(found.snapshot) | {
-        snapshots.RUN_ID: rollback_id(found.run_id),
-        snapshots.ROLLED_BACK: found.run_id,
+def _replacement(table: Table, run: PublishedRun, restored: Sequence[DataFile]) -> Replacement:
+    removed = list_files(table, run.interval)
+    properties = snapshots.backstream_properties(run.snapshot) | {
+        snapshots.RUN_ID: rollback_id(run.run_id),
+        snapshots.ROLLED_BACK: run.run_id,
         snapshots.ROWS: str(sum(file.record_count for file in restored)),
         snapshots.REPLACED_ROWS: str(sum(file.record_count for file in removed)),
         snapshots.FILES: str(len(restored)),
     }
-    return Replacement(table, removed, restored, snapshots.key_columns_of_snapshot(found.snapshot), said)
+    return Replacement(table, removed, restored, snapshots.key_columns_of_snapshot(run.snapshot), properties)
 
 
-def _told(found: PublishedRun, snapshot: Snapshot, *, already: bool) -> RollbackResult:
+def _to_result(run: PublishedRun, snapshot: Snapshot, *, already: bool) -> RollbackResult:
     publication = Publication(
-        run_id=rollback_id(found.run_id),
-        dataset=found.dataset,
-        since_ms=found.interval.start_ms,
-        until_ms=found.interval.end_ms,
+        run_id=rollback_id(run.run_id),
+        dataset=run.dataset,
+        since_ms=run.interval.start_ms,
+        until_ms=run.interval.end_ms,
         snapshots={"": snapshot.snapshot_id},
         rows=snapshots.summary_number(snapshot, snapshots.ROWS),
         replaced_rows=snapshots.summary_number(snapshot, snapshots.REPLACED_ROWS),
@@ -135,4 +140,4 @@ def _told(found: PublishedRun, snapshot: Snapshot, *, already: bool) -> Rollback
     )
     keys = (snapshots.DEFINITION_HASH, snapshots.PLAN_HASH, snapshots.MODE)
     definition_hash, plan_hash, mode = (snapshots.summary_property(snapshot, key) or "" for key in keys)
-    return RollbackResult(found.run_id, publication, definition_hash, plan_hash, mode)
+    return RollbackResult(run.run_id, publication, definition_hash, plan_hash, mode)

@@ -1,4 +1,7 @@
-"""What a table's snapshots say about the runs that made them: who published which range, and when."""
+"""Read and write the properties that runs record in the snapshots of a table: their ids, ranges, and counts.
+
+The module also finds ancestors, tags, commit conflicts, and earlier states of a table.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,13 @@ PLAN_HASH = f"{_PREFIX}plan_hash"
 DEFINITION_HASH = f"{_PREFIX}definition_hash"
 MODE = f"{_PREFIX}mode"
 ROLLED_BACK = f"{_PREFIX}rolled_back"
-_FIRST_VERSION = 1  # a table's first snapshot; when the oldest one left is a later one, history was expired
+_FIRST_VERSION = 1  # if the oldest retained snapshot has a later version, snapshots have expired
+_TAG_PREFIX = "run/"
 
 
 def summary_properties(plan: Plan, rows: int, replaced_rows: int, files: int) -> dict[str, str]:
-    """What a snapshot records about the run that made it."""
-    said = {
+    """Return the properties that a run records in the summary of its snapshot."""
+    properties = {
         RUN_ID: plan.run_id,
         SINCE_MS: plan.since_ms,
         UNTIL_MS: plan.until_ms,
@@ -47,87 +51,89 @@ def summary_properties(plan: Plan, rows: int, replaced_rows: int, files: int) ->
         DEFINITION_HASH: plan.definition_hash,
         MODE: plan.mode.value,
     }
-    return {key: str(value) for key, value in said.items()}
+    return {key: str(value) for key, value in properties.items()}
 
 
 def key_columns_of_plan(plan: Plan) -> list[str]:
-    """The key columns of a plan's definition."""
+    """Return the key columns of a plan's definition."""
     return list(plan.definition.get("source", {}).get("key", ()))
 
 
 def key_columns_of_snapshot(snapshot: Snapshot) -> list[str]:
-    """The key columns that a run's snapshot recorded."""
+    """Return the key columns that a run recorded in its snapshot."""
     return list(json.loads(summary_property(snapshot, KEYS) or "[]"))
 
 
 def backstream_properties(snapshot: Snapshot) -> dict[str, str]:
-    """Every property that backstream gave a snapshot."""
-    found = snapshot.summary.additional_properties if snapshot.summary else {}
-    return {key: value for key, value in found.items() if key.startswith(_PREFIX)}
+    """Return all properties of a snapshot that backstream recorded."""
+    properties = snapshot.summary.additional_properties if snapshot.summary else {}
+    return {key: value for key, value in properties.items() if key.startswith(_PREFIX)}
 
 
 def summary_property(snapshot: Snapshot, key: str) -> str | None:
-    """One property of a snapshot; None where it does not carry it."""
+    """Return a property of a snapshot; None if it is missing."""
     return snapshot.summary.additional_properties.get(key) if snapshot.summary else None
 
 
 def summary_number(snapshot: Snapshot, key: str) -> int:
-    """One number that a run's snapshot recorded."""
+    """Return a number that a run recorded in its snapshot; 0 if it is missing."""
     return int(summary_property(snapshot, key) or 0)
 
 
 def list_ancestors(table: Table) -> Iterator[Snapshot]:
-    """The snapshots that led to the table as it is, newest first."""
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}  # PyIceberg searches for each
-    at = table.current_snapshot()
-    while at is not None:
-        yield at
-        at = by_id.get(at.parent_snapshot_id) if at.parent_snapshot_id is not None else None
+    """Yield the current snapshot and its retained ancestors, newest first."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}  # PyIceberg searches linearly
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        yield snapshot
+        parent_id = snapshot.parent_snapshot_id
+        snapshot = by_id.get(parent_id) if parent_id is not None else None
 
 
 def is_history_expired(table: Table) -> bool:
-    """Whether snapshots that led to the table as it is were expired."""
-    snapshots = list(list_ancestors(table))
-    return bool(snapshots) and not is_first_snapshot(snapshots[-1])
+    """Return whether some ancestors of the current snapshot have expired."""
+    ancestors = list(list_ancestors(table))
+    return bool(ancestors) and not is_first_snapshot(ancestors[-1])
 
 
 def list_retained(table: Table) -> Iterator[Snapshot]:
-    """The snapshots of the lineage, newest first, and what tags keep of those before an expired one."""
+    """Yield the retained ancestors and the older tagged snapshots, newest first."""
     oldest = None
-    for oldest in list_ancestors(table):
-        yield oldest
+    for ancestor in list_ancestors(table):
+        yield ancestor
+        oldest = ancestor
     if oldest is None or is_first_snapshot(oldest):
         return
-    first_version = snapshot_version(oldest)
-    behind = [each for each in list_tagged_snapshots(table).values() if snapshot_version(each) < first_version]
-    yield from sorted(behind, key=snapshot_version, reverse=True)
+    tagged = list_tagged_snapshots(table).values()
+    older = [snapshot for snapshot in tagged if snapshot_version(snapshot) < snapshot_version(oldest)]
+    yield from sorted(older, key=snapshot_version, reverse=True)
 
 
 def is_first_snapshot(snapshot: Snapshot) -> bool:
-    """Whether a snapshot found the table empty."""
+    """Return whether a snapshot is the first one of its table."""
     return snapshot_version(snapshot) == _FIRST_VERSION
 
 
 def snapshot_version(snapshot: Snapshot) -> int:
-    """Which commit of its table made a snapshot, counted from one."""
+    """Return the number of the commit that made a snapshot, counted from 1 in its table."""
     return snapshot.sequence_number or 0
 
 
 def find_snapshot_of_run(table: Table, run_id: str) -> Snapshot | None:
-    """The snapshot that a run made; None when it made none, or it was expired."""
-    return next((each for each in list_retained(table) if summary_property(each, RUN_ID) == run_id), None)
+    """Return the snapshot of a run; None if it made none, or the snapshot has expired."""
+    return next((item for item in list_retained(table) if summary_property(item, RUN_ID) == run_id), None)
 
 
 def find_append_of_run(table: Table, run_id: str) -> Snapshot | None:
-    """The snapshot by which a run appended to a table of rows that name their run; None: it has not.
+    """Return the snapshot in which a run appended to an append-only table; None if it did not append.
 
-    Snapshots before it and after it may be gone, so that no lineage leads there (`resting.py`).
+    All snapshots are searched, because snapshots before and after it may have expired (`compaction.py`).
     """
-    return next((each for each in table.snapshots() if summary_property(each, RUN_ID) == run_id), None)
+    return next((item for item in table.snapshots() if summary_property(item, RUN_ID) == run_id), None)
 
 
 def range_of_snapshot(snapshot: Snapshot) -> Interval | None:
-    """The range that a run's snapshot replaced; None where no run made it."""
+    """Return the range that a run replaced in a snapshot; None if another program made it."""
     since_ms, until_ms = summary_property(snapshot, SINCE_MS), summary_property(snapshot, UNTIL_MS)
     if summary_property(snapshot, RUN_ID) is None or since_ms is None or until_ms is None:
         return None
@@ -135,19 +141,19 @@ def range_of_snapshot(snapshot: Snapshot) -> Interval | None:
 
 
 def find_parent(table: Table, snapshot: Snapshot) -> Snapshot | None:
-    """The snapshot that a run found; None when the table was empty.
+    """Return the snapshot before that of a run; None if the table was empty.
 
     Raises:
-        LedgerError: when it was expired.
+        LedgerError: if it has expired.
     """
     if is_first_snapshot(snapshot):
         return None
-    parent_id = snapshot.parent_snapshot_id  # expiring a snapshot also takes its id from its children
+    parent_id = snapshot.parent_snapshot_id  # expiring a snapshot also removes its id from its children
     parent = None if parent_id is None else table.snapshot_by_id(parent_id)
     if parent is None:
         run_id = summary_property(snapshot, RUN_ID)
         msg = (
-            f"the snapshot that run {run_id} found in table `{table.name()[-1]}` was expired\n"
+            f"the snapshot before run {run_id} in table `{table.name()[-1]}` has expired\n"
             f"  it was version {snapshot_version(snapshot) - 1}"
         )
         raise LedgerError(msg)
@@ -155,33 +161,34 @@ def find_parent(table: Table, snapshot: Snapshot) -> Snapshot | None:
 
 
 def overlaps_range(snapshot: Snapshot, interval: Interval) -> bool:
-    """Whether a snapshot may have changed rows of the interval: one that no run made may have."""
-    touched = range_of_snapshot(snapshot)
-    return touched is None or touched.overlaps(interval)
+    """Return whether a snapshot may have changed rows of the interval; one of another program may always have."""
+    replaced = range_of_snapshot(snapshot)
+    return replaced is None or replaced.overlaps(interval)
 
 
 def require_no_conflict(table: Table, plan: Plan) -> None:
-    """Check that nobody else published into the plan's range since the plan was made.
+    """Check that no other commit changed the plan's range since the plan was made.
 
     Raises:
-        ConflictError: naming the run that did, or the snapshot no run made, or the lost history.
+        ConflictError: with the conflicting run or snapshot, or because the history has expired.
     """
-    base_id, run_id, oldest = plan.base_snapshots.get(""), plan.run_id, None
-    for oldest in list_ancestors(table):
-        if oldest.snapshot_id == base_id:
+    base_id = plan.base_snapshots.get("")
+    oldest = None
+    for snapshot in list_ancestors(table):
+        if snapshot.snapshot_id == base_id:
             return
-        if overlaps_range(oldest, plan.range) and summary_property(oldest, RUN_ID) != run_id:
-            raise _conflict(plan, "the table moved since it was planned", _moved(table, base_id, oldest))
-    if base_id is not None or (oldest is not None and oldest.sequence_number != _FIRST_VERSION):
-        fact = f"{_planned(table, base_id)}, and the table's history does not lead back to that"
+        if overlaps_range(snapshot, plan.range) and summary_property(snapshot, RUN_ID) != plan.run_id:
+            fact = f"{_base_text(table, base_id)}, found version {snapshot.sequence_number}"
+            author = describe_author(snapshot)
+            raise _conflict(plan, "the table changed since it was planned", f"{fact} ({author})")
+        oldest = snapshot
+    is_complete = oldest is None or is_first_snapshot(oldest)
+    if base_id is not None or not is_complete:
+        fact = f"{_base_text(table, base_id)}, and the table's history does not lead back to that"
         raise _conflict(plan, "the table has another history now", fact)
 
 
-def _moved(table: Table, base_id: int | None, by: Snapshot) -> str:
-    return f"{_planned(table, base_id)}, found version {by.sequence_number} ({describe_author(by)})"
-
-
-def _planned(table: Table, base_id: int | None) -> str:
+def _base_text(table: Table, base_id: int | None) -> str:
     if base_id is None:
         return "planned when the table was empty"
     base = table.snapshot_by_id(base_id)
@@ -189,31 +196,28 @@ def _planned(table: Table, base_id: int | None) -> str:
 
 
 def describe_author(snapshot: Snapshot) -> str:
-    """Who made a snapshot, in words."""
+    """Return the range and the run that made a snapshot as text, or the operation of another program."""
     interval = range_of_snapshot(snapshot)
     if interval is None:
         operation = snapshot.summary.operation.value if snapshot.summary else "change"
-        return f"{operation}, made by no run of backstream"
+        return f"{operation}, made by another program"
     return f"{interval}, published by run {summary_property(snapshot, RUN_ID)}"
 
 
-def _conflict(plan: Plan, what: str, fact: str) -> ConflictError:
+def _conflict(plan: Plan, reason: str, fact: str) -> ConflictError:
     return ConflictError(
-        f"refusing to publish {plan.dataset} {plan.range}: {what}\n  {fact}\n\n"
+        f"refusing to publish {plan.dataset} {plan.range}: {reason}\n  {fact}\n\n"
         "hint: plan the range again; nothing was published"
     )
 
 
-_TAG_PREFIX = "run/"
-
-
 def tag_name(run_id: str) -> str:
-    """The name of a run's tag."""
+    """Return the name of a run's tag."""
     return f"{_TAG_PREFIX}{run_id}"
 
 
 def list_tagged_snapshots(table: Table) -> dict[str, Snapshot]:
-    """The snapshots that runs have tagged, by run id."""
+    """Return the snapshots with a run's tag, by run id."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
     return {
         name.removeprefix(_TAG_PREFIX): snapshot
@@ -225,7 +229,7 @@ def list_tagged_snapshots(table: Table) -> dict[str, Snapshot]:
 
 
 def ensure_tag(catalog: Catalog, name: str, run_id: str, snapshot_id: int) -> bool:
-    """Set a run's tag where it is missing; False when it was there."""
+    """Set a run's tag if it is missing; return False if it exists."""
 
     def attempt() -> bool:
         table = load_table(catalog, name)
@@ -239,7 +243,7 @@ def ensure_tag(catalog: Catalog, name: str, run_id: str, snapshot_id: int) -> bo
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """Which state of a table: the snapshot, the run that made it (None: another program), and when."""
+    """A state of a table: the snapshot, its time, and the run that made it (None: another program)."""
 
     snapshot_id: int
     version: int
@@ -247,55 +251,51 @@ class TableState:
     made_at_ms: int
 
     def __str__(self) -> str:
-        by = f"run {self.run_id}" if self.run_id else "no run of backstream"
-        return (
-            f"version {self.version}, made {instant_text(self.made_at_ms)} by {by} (snapshot {self.snapshot_id})"
-        )
+        author = f"run {self.run_id}" if self.run_id else "another program"
+        made = f"made {instant_text(self.made_at_ms)} by {author}"
+        return f"version {self.version}, {made} (snapshot {self.snapshot_id})"
 
 
 def state_of_snapshot(snapshot: Snapshot) -> TableState:
-    """The state that a snapshot is."""
+    """Return the state of the table in a snapshot."""
     run_id = summary_property(snapshot, RUN_ID)
     return TableState(snapshot.snapshot_id, snapshot_version(snapshot), run_id, snapshot.timestamp_ms)
 
 
 def current_state(table: Table) -> TableState | None:
-    """The table as it is; None while nothing was published."""
+    """Return the current state of a table; None if nothing was published yet."""
     current = table.current_snapshot()
     return state_of_snapshot(current) if current else None
 
 
 def state_after_run(table: Table, run_id: str) -> TableState | None:
-    """The table as a run left it; None when no snapshot of that run is there."""
-    found = find_snapshot_of_run(table, run_id)
-    return state_of_snapshot(found) if found else None
+    """Return the state of a table after a run; None if the run has no snapshot."""
+    snapshot = find_snapshot_of_run(table, run_id)
+    return state_of_snapshot(snapshot) if snapshot else None
 
 
 def state_at(table: Table, at_ms: int) -> TableState:
-    """The table as it was at an instant: the newest snapshot made at or before it.
+    """Return the state of a table at an instant: the newest snapshot made at or before it.
 
     Raises:
-        LedgerError: when nothing had been published by then, or what was then is not known any more.
+        LedgerError: if nothing had been published by then, or the snapshot has expired.
     """
-    name, asked, later = table.name()[-1], instant_text(at_ms), None
+    name, instant, later = table.name()[-1], instant_text(at_ms), None
     for snapshot in list_retained(table):
         if snapshot.timestamp_ms <= at_ms:
             if later is not None and snapshot_version(later) != snapshot_version(snapshot) + 1:
-                raise _expired(
-                    name, asked, f"between {state_of_snapshot(snapshot)}\n  and {state_of_snapshot(later)}"
-                )
+                place = f"between {state_of_snapshot(snapshot)}\n  and {state_of_snapshot(later)}"
+                raise _expired(name, instant, place)
             return state_of_snapshot(snapshot)
         later = snapshot
     if later is None:
         msg = f"nothing was ever published into table `{name}`"
         raise LedgerError(msg)
     if is_first_snapshot(later):
-        msg = f"table `{name}` had no rows yet at {asked}\n  the first publication is {state_of_snapshot(later)}"
+        msg = f"table `{name}` had no rows yet at {instant}\n  the first publication is {state_of_snapshot(later)}"
         raise LedgerError(msg)
-    raise _expired(name, asked, f"before {state_of_snapshot(later)}")
+    raise _expired(name, instant, f"before {state_of_snapshot(later)}")
 
 
-def _expired(name: str, asked: str, where: str) -> LedgerError:
-    return LedgerError(
-        f"how table `{name}` was at {asked} is not known any more\n  snapshots were expired {where}"
-    )
+def _expired(name: str, instant: str, place: str) -> LedgerError:
+    return LedgerError(f"the state of table `{name}` at {instant} has expired\n  snapshots expired {place}")

@@ -1,4 +1,4 @@
-"""The lake's tables in Iceberg's terms: made when missing, with columns added where they lack some."""
+"""Create the Iceberg tables of the lake, and add columns that they lack."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from backstream.lake.commit import with_retries
 from backstream.runs.table_schemas import Column, Table
 
 RESERVED = ("arrivals", "checks", "runs")
-"""Tables that all datasets share: no dataset may have such a name."""
+"""The names of tables that all datasets share; no dataset may have such a name."""
 
 _TYPES: dict[str, PrimitiveType] = {
     "string": StringType(),
@@ -45,43 +45,43 @@ _TYPES: dict[str, PrimitiveType] = {
     "timestamptz": TimestamptzType(),
 }
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
-_FIRST_PARTITION_FIELD = 1000  # by the specification, ids of partition fields start here
+_FIRST_PARTITION_FIELD = 1000  # the Iceberg specification starts the ids of partition fields here
 _PROPERTIES = {
     FORMAT: str(FORMAT_VERSION),
     MADE_BY: __version__,
     "format-version": "2",
-    # PyIceberg would commit again without asking whether the range was taken meanwhile: commits.py retries.
+    # PyIceberg's retry doesn't check for conflicting runs, so `commit.py` retries instead.
     "commit.retry.num-retries": "0",
-    # Tables to which each run appends would have a manifest per run, and read all of them.
+    # Without merges, an append-only table has one manifest per run, and each scan reads all of them.
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "20",
-    # Each commit writes the whole metadata anew.
+    # Each commit writes a complete metadata file.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
-_RUN_BOUNDS = "write.metadata.metrics.column.run_id"
-"""Table property: how much of the bounds of its run ids the entry of a file keeps; by default 16 letters."""
+_RUN_ID_BOUNDS = "write.metadata.metrics.column.run_id"
+"""Table property: the part of the run id that a manifest keeps as bounds; by default 16 characters."""
 
 
 def create_or_evolve_table(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
-    """The table under a name, made when missing, with columns added that it lacks.
+    """Return a table, after creating it or adding the columns that it lacks.
 
     Raises:
-        PlanError: when its columns cannot be made to fit, or a newer version made it.
+        PlanError: if its columns don't fit, or a newer version created it.
     """
-    return with_retries(f"prepare table `{name}`", lambda: _ensured(catalog, name, wanted))
+    return with_retries(f"prepare table `{name}`", lambda: _create_or_evolve(catalog, name, wanted))
 
 
 def type_text(kind: object) -> str:
-    """An Iceberg type as `core.tables` spells it."""
+    """Return the text of an Iceberg type as `runs.table_schemas` spells it."""
     return str(kind).replace(" ", "")
 
 
 def find_table(catalog: Catalog, name: str) -> IcebergTable | None:
-    """The table under a name; None where there is none.
+    """Return a table by name; None if there is none.
 
     Raises:
-        PlanError: when a newer version made it.
+        PlanError: if a newer version created it.
     """
     try:
         return require_known_format(catalog.load_table((NAMESPACE, name)))
@@ -90,16 +90,20 @@ def find_table(catalog: Catalog, name: str) -> IcebergTable | None:
 
 
 def create_table(
-    catalog: Catalog, name: str, wanted: Table, location: str | None = None, said: Mapping[str, str] | None = None
+    catalog: Catalog,
+    name: str,
+    wanted: Table,
+    location: str | None = None,
+    properties: Mapping[str, str] | None = None,
 ) -> IcebergTable:
-    """Make a table; where another process was quicker, return that one's.
+    """Create a table; if another process created it first, return that one.
 
     Args:
-        catalog: of the lake.
-        name: of the table.
-        wanted: its columns, and the day it is partitioned by.
-        location: where its files lie; None: where the catalog puts it.
-        said: properties beside those that every table has.
+        catalog: the catalog of the lake.
+        name: the name of the table.
+        wanted: the columns and the day column of the partitioning.
+        location: the location of its files; None: the catalog chooses it.
+        properties: properties in addition to those of every table.
     """
     identifier, schema = (NAMESPACE, name), _schema(wanted)
     try:
@@ -108,21 +112,21 @@ def create_table(
             schema,
             location=location,
             partition_spec=_partition_spec(wanted, schema),
-            properties=_properties(wanted) | dict(said or {}),
+            properties=_properties(wanted) | dict(properties or {}),
         )
     except TableAlreadyExistsError:
         return require_known_format(catalog.load_table(identifier))
 
 
 def require_compatible(table: IcebergTable, name: str, wanted: Table) -> None:
-    """Check that a table can hold rows of the wanted columns, once it has those that it lacks.
+    """Check that a table can hold rows of the wanted columns, once the columns that it lacks are added.
 
     Raises:
-        PlanError: naming what does not fit.
+        PlanError: with the columns that don't fit.
     """
     if misfits := _misfits(table, wanted):
         msg = (
-            f"table `{name}` does not fit the definition any more"
+            f"table `{name}` no longer fits the definition"
             + "".join(f"\n  {misfit}" for misfit in misfits)
             + "\n\nhint: a column keeps its type; give the aggregate or the dataset another name"
         )
@@ -130,40 +134,40 @@ def require_compatible(table: IcebergTable, name: str, wanted: Table) -> None:
 
 
 def add_columns(table: IcebergTable, wanted: Sequence[Column]) -> None:
-    """Add the columns that a table lacks, as optional even where rows must have a value: published rows have none.
+    """Add missing columns, always as optional, because published rows have no value for them.
 
     Raises:
-        CommitFailedException: when somebody else changed its columns meanwhile.
+        CommitFailedException: if another process changed the columns in the meantime.
     """
-    if added := find_missing_columns(table, wanted):
+    if missing := find_missing_columns(table, wanted):
         with table.update_schema() as update:
-            for column in added:
+            for column in missing:
                 update.add_column(column.name, iceberg_type(column.type))
 
 
 def find_missing_columns(table: IcebergTable, wanted: Sequence[Column]) -> list[Column]:
-    """The columns that a table does not have, in their order."""
-    there = set(table.schema().column_names)
-    return [column for column in wanted if column.name not in there]
+    """Return the wanted columns that a table lacks, in their order."""
+    existing = set(table.schema().column_names)
+    return [column for column in wanted if column.name not in existing]
 
 
 def describe_partitioning(table: IcebergTable) -> str:
-    """What a table is partitioned by, in words."""
+    """Return the partitioning of a table as text."""
     schema = table.schema()
     terms = [f"{field.transform}({schema.find_column_name(field.source_id)})" for field in table.spec().fields]
     return ", ".join(terms) or "nothing"
 
 
 def describe_wanted_partitioning(day_column: str | None) -> str:
-    """What a table should be partitioned by, in the same words."""
+    """Return the partitioning by a day column, in the format of `describe_partitioning`."""
     return f"day({day_column})" if day_column else "nothing"
 
 
 def iceberg_type(text: str) -> PrimitiveType:
-    """A type of `core.tables` as Iceberg's.
+    """Return the Iceberg type of a type name of `runs.table_schemas`.
 
     Raises:
-        PlanError: when it is none.
+        PlanError: if there is no such type.
     """
     if decimal := _DECIMAL.fullmatch(text):
         return DecimalType(int(decimal[1]), int(decimal[2]))
@@ -173,7 +177,7 @@ def iceberg_type(text: str) -> PrimitiveType:
     return _TYPES[text]
 
 
-def _ensured(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
+def _create_or_evolve(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
     table = find_table(catalog, name) or create_table(catalog, name, wanted)
     require_compatible(table, name, wanted)
     add_columns(table, wanted.columns)
@@ -181,27 +185,29 @@ def _ensured(catalog: Catalog, name: str, wanted: Table) -> IcebergTable:
 
 
 def _properties(wanted: Table) -> dict[str, str]:
-    """A table of windows notes of each file which run made it, in full: nobody has to read the file to know."""
-    return _PROPERTIES | ({_RUN_BOUNDS: "full"} if wanted.day_column else {})
+    """Return the properties of a table; those of windows keep whole run ids as bounds of files."""
+    return _PROPERTIES | ({_RUN_ID_BOUNDS: "full"} if wanted.day_column else {})
 
 
 def _misfits(table: IcebergTable, wanted: Table) -> list[str]:
     columns = {column.name: column for column in wanted.columns}
-    found = [_misfit(field, columns.get(field.name)) for field in table.schema().fields]
-    if (is_by := describe_partitioning(table)) != (day := describe_wanted_partitioning(wanted.day_column)):
-        found.append(f"partitioned by: expected {day}, found {is_by}")
-    return [misfit for misfit in found if misfit]
+    misfits = [_misfit(field, columns.get(field.name)) for field in table.schema().fields]
+    if (partitioning := describe_partitioning(table)) != (
+        wanted_partitioning := describe_wanted_partitioning(wanted.day_column)
+    ):
+        misfits.append(f"partitioned by: expected {wanted_partitioning}, found {partitioning}")
+    return [misfit for misfit in misfits if misfit]
 
 
 def _misfit(field: NestedField, column: Column | None) -> str | None:
-    """A column only the table has may stay, and is null in new rows, unless it is required."""
-    found = type_text(field.field_type)
+    """Describe a column that doesn't fit; an optional one that only the table has fits and is null in new rows."""
+    actual = type_text(field.field_type)
     if column is None:
-        return f"{field.name}: expected no such column, found required {found}" if field.required else None
-    if type_text(iceberg_type(column.type)) != found:
-        return f"{field.name}: expected {column.type}, found {found}"
+        return f"{field.name}: expected no such column, found required {actual}" if field.required else None
+    if type_text(iceberg_type(column.type)) != actual:
+        return f"{field.name}: expected {column.type}, found {actual}"
     if field.required and not column.required:
-        return f"{field.name}: expected {found}, found required {found}"
+        return f"{field.name}: expected {actual}, found required {actual}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What the manifests and snapshots of a table of windows tell, read with PyIceberg; `windows.py` keeps it."""
+"""Read the manifests and snapshots of a table of windows with PyIceberg, for `published_windows.py`."""
 
 from __future__ import annotations
 
@@ -28,15 +28,21 @@ _US_PER_MS = 1_000
 
 
 def summarize_window_files(home: Home, dataset: str, known: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a table holds, as a summary that is kept; of manifests that are `known` no entry is read again."""
+    """Return the data files and publications of a table, and keep them as a summary.
+
+    Args:
+        home: the home of the lake.
+        dataset: the dataset.
+        known: an earlier summary; its manifests are not read again.
+    """
     with open_catalog_for_writing(home) as catalog:
         table = load_table(catalog, dataset)
         columns = table.schema().column_names
-        before = known["manifests"] if known and known.get("columns") == columns else {}
-        manifests = _manifests(table, before)
+        known_manifests = known["manifests"] if known and known.get("columns") == columns else {}
+        manifests = _summarize_manifests(table, known_manifests)
     ranges = (
-        (snapshots.range_of_snapshot(each), snapshots.summary_property(each, snapshots.RUN_ID))
-        for each in snapshots.list_ancestors(table)
+        (snapshots.range_of_snapshot(snapshot), snapshots.summary_property(snapshot, snapshots.RUN_ID))
+        for snapshot in snapshots.list_ancestors(table)
     )
     publications = [
         (interval.start_ms, interval.end_ms, run_id) for interval, run_id in ranges if interval and run_id
@@ -52,51 +58,57 @@ def summarize_window_files(home: Home, dataset: str, known: Mapping[str, Any] | 
 
 
 def scan_window_keys(home: Home, location: str, paths: Collection[str], keys: Sequence[str]) -> pa.Table:
-    """Key columns, window and run of the rows of some files of a table as it was at a location of its metadata."""
+    """Return key columns, window, and run of the rows of some files.
+
+    `location` is that of a metadata file: the table is read in this state. A key that the table lacks is null.
+    """
     names = (START, END, RUN)
-    with open_catalog_for_writing(home):  # for its words where a file cannot be read
+    with open_catalog_for_writing(home):  # it translates errors of files that cannot be read
         table = StaticTable.from_metadata(location, dict(Warehouse.from_home(home).properties))
         tasks = [task for task in table.scan().plan_files() if task.file.file_path in paths]
-        found = _read(table, tasks, [*keys, *names])
-    columns = [found[key] if key in found.column_names else pa.nulls(found.num_rows) for key in keys]
-    return pa.table([*columns, *(found[name] for name in names)], names=[*keys, *names])
+        rows = _scan_columns(table, tasks, [*keys, *names])
+    columns = [rows[key] if key in rows.column_names else pa.nulls(rows.num_rows) for key in keys]
+    return pa.table([*columns, *(rows[name] for name in names)], names=[*keys, *names])
 
 
-def _manifests(table: Table, known: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """What each manifest says of its files; all files anew where single rows of any were deleted."""
+def _summarize_manifests(table: Table, known: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the files of each manifest; all files are read again if any file has row-level deletes."""
     current = table.current_snapshot()
     manifests = current.manifests(table.io) if current else []
     if any(manifest.content is ManifestContent.DELETES for manifest in manifests):
         tasks = list(table.scan().plan_files())
-        return {"": [_looked_up(table, task) if task.delete_files else _entry(table, task.file) for task in tasks]}
+        files = [
+            _summarize_rows(table, task) if task.delete_files else _summarize_file(table, task.file)
+            for task in tasks
+        ]
+        return {"": files}
     return {
-        each.manifest_path: known[each.manifest_path] if each.manifest_path in known else _entries(table, each)
-        for each in manifests
+        path: known[path] if path in known else _summarize_manifest(table, manifest)
+        for path, manifest in ((manifest.manifest_path, manifest) for manifest in manifests)
     }
 
 
-def _entries(table: Table, manifest: ManifestFile) -> list[Any]:
-    return [
-        _entry(table, each.data_file) for each in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-    ]
+def _summarize_manifest(table: Table, manifest: ManifestFile) -> list[Any]:
+    entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+    return [_summarize_file(table, entry.data_file) for entry in entries]
 
 
-def _entry(table: Table, file: DataFile) -> list[Any]:
-    """A file as its manifest describes it; by its rows where that does not tell their day and run."""
-    lower, upper = (_Bounds(table.schema(), of) for of in (file.lower_bounds, file.upper_bounds))
+def _summarize_file(table: Table, file: DataFile) -> list[Any]:
+    """Return the path, days, and bounds of a file, from its manifest entry or else from its rows."""
+    lower, upper = (_Bounds(table.schema(), bounds) for bounds in (file.lower_bounds, file.upper_bounds))
     first_us, run_id = lower.from_column(START), lower.from_column(RUN)
     last_us, end_us = upper.from_column(START), upper.from_column(END)
     if None in {first_us, last_us, end_us, run_id} or run_id != upper.from_column(RUN):
-        return _looked_up(table, FileScanTask(file))
+        return _summarize_rows(table, FileScanTask(file))
     day_ms = _day_ms(first_us)
     if day_ms != _day_ms(last_us):
-        return _looked_up(table, FileScanTask(file))
+        return _summarize_rows(table, FileScanTask(file))
     return [file.file_path, [[day_ms, run_id]], first_us // _US_PER_MS, end_us // _US_PER_MS]
 
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """The least or the greatest values of a file by column."""
+    """The minimum or the maximum values of a file by column."""
 
     schema: Schema
     by_field: Mapping[int, bytes] | None
@@ -107,19 +119,19 @@ class _Bounds:
         return None if value is None else from_bytes(cast("PrimitiveType", field.field_type), value)
 
 
-def _looked_up(table: Table, task: FileScanTask) -> list[Any]:
-    """A file by its rows, without making objects of them."""
-    found = _read(table, [task], [START, END, RUN])
-    days = pc.floor_temporal(found[START], unit="day").cast(pa.int64())
-    by_run = pa.table({"day": days, "run": found[RUN]}).group_by(["day", "run"]).aggregate([])
-    of_days = sorted([_day_ms(row["day"]), row["run"]] for row in by_run.to_pylist())
-    first_us, end_us = pc.min(found[START].cast(pa.int64())).as_py(), pc.max(found[END].cast(pa.int64())).as_py()
-    return [task.file.file_path, of_days, (first_us or 0) // _US_PER_MS, (end_us or 0) // _US_PER_MS]
+def _summarize_rows(table: Table, task: FileScanTask) -> list[Any]:
+    """Return the path, days, and bounds of a file from its rows, computed in Arrow without Python objects."""
+    rows = _scan_columns(table, [task], [START, END, RUN])
+    days = pc.floor_temporal(rows[START], unit="day").cast(pa.int64())
+    day_runs = pa.table({"day": days, "run": rows[RUN]}).group_by(["day", "run"]).aggregate([])
+    days_and_runs = sorted([_day_ms(row["day"]), row["run"]] for row in day_runs.to_pylist())
+    first_us, end_us = pc.min(rows[START].cast(pa.int64())).as_py(), pc.max(rows[END].cast(pa.int64())).as_py()
+    return [task.file.file_path, days_and_runs, (first_us or 0) // _US_PER_MS, (end_us or 0) // _US_PER_MS]
 
 
-def _read(table: Table, tasks: Sequence[FileScanTask], columns: Sequence[str]) -> pa.Table:
-    known = [name for name in dict.fromkeys(columns) if name in table.schema().column_names]
-    return ArrowScan(table.metadata, table.io, table.schema().select(*known), AlwaysTrue()).to_table(tasks)
+def _scan_columns(table: Table, tasks: Sequence[FileScanTask], columns: Sequence[str]) -> pa.Table:
+    existing = [name for name in dict.fromkeys(columns) if name in table.schema().column_names]
+    return ArrowScan(table.metadata, table.io, table.schema().select(*existing), AlwaysTrue()).to_table(tasks)
 
 
 def _day_ms(value_us: int) -> int:

@@ -1,1 +1,1 @@
-"""The native engine: DuckDB computes windows, inside tasks of Spark that get file names and bounds, never rows."""
+"""The native engine: DuckDB computes windows in Spark tasks, which receive file names and bounds but no rows."""

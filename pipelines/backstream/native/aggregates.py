@@ -1,4 +1,4 @@
-"""Aggregates in parts: over records, over what those gave, and the value in the end."""
+"""Generate SQL for aggregates: partial values over records, merged partial values, and final values."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count
 
 
 def partial_aggregate(aggregate: Aggregate, number: int) -> str:
-    """Return the name of a part of an aggregate; no aggregate has a name like it."""
+    """Return the column name of a partial value; no aggregate has a name like this."""
     return f"part__{aggregate.name}__{number}"
 
 
 def aggregates_over_records(aggregate: Aggregate, reading: ReadSpec) -> list[str]:
-    """Return the parts of an aggregate over records: of an average a sum of doubles and a count."""
+    """Return the partial values of an aggregate over records: for an average, a sum of doubles and a count."""
     column = "*" if aggregate.column is None else column_alias(reading, aggregate.column)
     if aggregate.function == "avg":
         return [f"sum({column}::DOUBLE)", f"count({column})"]
@@ -23,35 +23,46 @@ def aggregates_over_records(aggregate: Aggregate, reading: ReadSpec) -> list[str
 
 
 def storable_partials(aggregates: Sequence[Aggregate], reading: ReadSpec) -> dict[str, str]:
-    """Return all parts over records by name, of types that a Parquet file holds exactly.
+    """Return all partial values over records by name, in types that Parquet stores exactly.
 
-    DuckDB sums integers with 128 bits, and writes such a sum as a double.
+    DuckDB adds integers in 128 bits and writes such a sum as a double, so sums of integers are cast.
     """
-    found: dict[str, str] = {}
-    for each in aggregates:
-        is_whole = each.function == "sum" and each.column and reading.types[each.column] in INTEGERS
-        for number, over in enumerate(aggregates_over_records(each, reading)):
-            found[partial_aggregate(each, number)] = f"{over}::BIGINT" if is_whole else over
-    return found
+    partials: dict[str, str] = {}
+    for aggregate in aggregates:
+        column = aggregate.column
+        is_integer_sum = aggregate.function == "sum" and column and reading.types[column] in INTEGERS
+        for number, value in enumerate(aggregates_over_records(aggregate, reading)):
+            partials[partial_aggregate(aggregate, number)] = f"{value}::BIGINT" if is_integer_sum else value
+    return partials
 
 
 def merge_partials(aggregates: Sequence[Aggregate], only: str = "", suffix: str = "") -> dict[str, str]:
-    """Return the parts by name over rows that have them, or those of the rows that meet a condition."""
+    """Return merged partial values by name, over rows that contain partial values.
+
+    Args:
+        aggregates: the aggregates.
+        only: a `FILTER` clause that selects rows; empty: all rows.
+        suffix: a suffix of the names.
+    """
     return {
-        name + suffix: f"{each.function if each.function in ('min', 'max') else 'sum'}({quote_name(name)}){only}"
-        for each in aggregates
-        for name in partial_names(each)
+        name + suffix: f"{_merge_function(aggregate)}({quote_name(name)}){only}"
+        for aggregate in aggregates
+        for name in partial_names(aggregate)
     }
 
 
+def _merge_function(aggregate: Aggregate) -> str:
+    return aggregate.function if aggregate.function in ("min", "max") else "sum"
+
+
 def partial_names(aggregate: Aggregate) -> Iterator[str]:
-    """Return the names of an aggregate's parts."""
+    """Yield the names of an aggregate's partial values."""
     for number in range(2 if aggregate.function == "avg" else 1):
         yield partial_aggregate(aggregate, number)
 
 
 def final_value(aggregate: Aggregate, suffix: str = "") -> str:
-    """Return the value of an aggregate out of its parts."""
+    """Return the final value of an aggregate from its partial values."""
     first, second = (quote_name(partial_aggregate(aggregate, number) + suffix) for number in range(2))
     if aggregate.function == "avg":
         return f"{first} / nullif({second}, 0)"
@@ -59,29 +70,33 @@ def final_value(aggregate: Aggregate, suffix: str = "") -> str:
 
 
 def pane_values(aggregates: Sequence[Aggregate]) -> dict[str, str]:
-    """Return the counts and values of panes, over parts that have the pane's name as their suffix."""
-    found: dict[str, str] = {}
+    """Return the counts and values of panes, from partial values with the suffix of the pane."""
+    values: dict[str, str] = {}
     for pane in PANES_KEPT:
         count = pane_count(pane)
-        found[count] = count
-        for each in aggregates:
-            found[f"{each.name}__{pane}"] = f"CASE WHEN {count} > 0 THEN {final_value(each, f'__{pane}')} END"
-    return found
+        values[count] = count
+        for aggregate in aggregates:
+            values[f"{aggregate.name}__{pane}"] = (
+                f"CASE WHEN {count} > 0 THEN {final_value(aggregate, f'__{pane}')} END"
+            )
+    return values
 
 
 def published_windows_query(
     path: str, output: TaskOutput, aggregates: Sequence[Aggregate], pane: str, chunks: ChunkGrid
 ) -> str:
-    """Return the columns of the table of windows, out of a file of panes.
+    """Return the query of the table of windows over a file of panes.
 
     Args:
         path: the file.
         output: the table of windows.
-        aggregates: the values of a window.
-        pane: the one that is published; windows without it are left out.
-        chunks: what the file is split by.
+        aggregates: the aggregates of a window.
+        pane: the published pane; windows without it are left out.
+        chunks: the chunks by which the file is split.
     """
-    names = {each.name: f"{each.name}__{pane}" for each in aggregates} | {RECORD_COUNT: pane_count(pane)}
+    names = {aggregate.name: f"{aggregate.name}__{pane}" for aggregate in aggregates} | {
+        RECORD_COUNT: pane_count(pane)
+    }
     columns = [f"{quote_name(names.get(name, name))} AS {quote_name(name)}" for name, _, _ in output.columns]
     split_by = staging_columns("epoch_ms(window_start)", chunks)
     columns += [f"{split_by[name]} AS {name}" for name in output.split_by]

@@ -1,4 +1,4 @@
-"""DuckDB as tasks use it: one thread, bounded memory, a scratch folder that goes away."""
+"""Open DuckDB for a task, with one thread, bounded memory, and a temporary folder, and write query results."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_database(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database in memory, which spills to a folder that Spark removes with its own."""
-    import duckdb  # an executor without it says so as an error of the task
+    """Open a database in memory that spills to a folder, which Spark removes together with its own folders."""
+    import duckdb  # an executor without DuckDB fails with an error of the task
 
-    near = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
-    scratch = tempfile.mkdtemp(prefix="native-", dir=near)
+    parent = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
+    scratch = tempfile.mkdtemp(prefix="native-", dir=parent)
     settings: dict[str, str | bool | int | float | list[str]] = {
         "threads": 1,
         "memory_limit": f"{memory_mb}MB",
@@ -35,25 +35,27 @@ def open_database(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
         "autoinstall_known_extensions": False,
     }
     try:
-        with duckdb.connect(config=settings) as opened:
-            opened.execute("SET timezone = 'UTC'")
-            yield opened
+        with duckdb.connect(config=settings) as database:
+            database.execute("SET timezone = 'UTC'")
+            yield database
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def duckdb_version() -> str:
-    """Return which DuckDB this is."""
+    """Return the name and version of DuckDB."""
     import duckdb  # as above
 
     return f"DuckDB {duckdb.__version__}"
 
 
-def write_query(opened: duckdb.DuckDBPyConnection, query: str, path: str, output: TaskOutput | None = None) -> int:
-    """Write the rows of a query into a Parquet file and return how many they are; no file is left for none.
+def write_query(
+    database: duckdb.DuckDBPyConnection, query: str, path: str, output: TaskOutput | None = None
+) -> int:
+    """Write the rows of a query to a Parquet file and return their number; without rows, no file is left.
 
-    The folder of a table is made here. That of other files is made and removed by the driver: no task that is
-    still at work may bring it back.
+    The task creates the folder of a table. The driver creates and removes the folder of other files, so that a
+    task that is still running cannot create it again.
     """
     if output is not None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -63,20 +65,20 @@ def write_query(opened: duckdb.DuckDBPyConnection, query: str, path: str, output
     options = "FORMAT parquet, COMPRESSION zstd" + (f", FIELD_IDS {{{ids}}}" if ids else "")
     if output and output.split_by:
         query = f"SELECT * FROM ({query}) ORDER BY {', '.join(output.split_by)}"
-    (rows,) = opened.execute(f"COPY ({query}) TO {sql.quote_text(path)} ({options})").fetchone() or (0,)
+    (rows,) = database.execute(f"COPY ({query}) TO {sql.quote_text(path)} ({options})").fetchone() or (0,)
     if not rows:
         Path(path).unlink(missing_ok=True)
     return int(rows)
 
 
 def split_output(rows: int, output: TaskOutput) -> WrittenFiles:
-    """Return the file of a table, split where it has to be."""
+    """Return the file of a table, or the files into which it was split."""
     paths = split_file(Path(output.path), output.split_by) if rows and output.split_by else [output.path]
     return WrittenFiles([str(path) for path in paths], rows)
 
 
 def split_outputs(rows: Mapping[str, int], outputs: Mapping[str, TaskOutput | None]) -> dict[str, WrittenFiles]:
-    """Return by table what a task wrote, split where it has to be; nothing of a table without rows."""
+    """Return the files of a task by table suffix, split if needed; tables without rows are left out."""
     return {
         suffix: split_output(rows[suffix], output)
         for suffix, output in outputs.items()
@@ -84,22 +86,25 @@ def split_outputs(rows: Mapping[str, int], outputs: Mapping[str, TaskOutput | No
     }
 
 
-def register_thresholds(opened: duckdb.DuckDBPyConnection, thresholds: TaskThresholds | None) -> None:
-    """Make the table `thresholds`, a row per number: of `fired` and `gone` the place, `ms`, `seq`, `partition`."""
+def register_thresholds(database: duckdb.DuckDBPyConnection, thresholds: TaskThresholds | None) -> None:
+    """Create the table `thresholds`, with a row per window number.
+
+    Its columns are the positions of `fired` and `gone`, each with the suffixes `ms`, `seq`, and `partition`.
+    """
     if thresholds is None:
         return
     count = len(thresholds.fired.time_ms)
     columns = {"n": pa.array(range(thresholds.first, thresholds.first + count), pa.int32())}
-    for name, places in (("fired", thresholds.fired), ("gone", thresholds.gone)):
-        columns |= {f"{name}_{part}": values for part, values in _place_columns(places, count).items()}
-    opened.register("threshold_rows", pa.table(columns))
-    opened.execute("CREATE TEMP TABLE thresholds AS SELECT * FROM threshold_rows")
+    for name, positions in (("fired", thresholds.fired), ("gone", thresholds.gone)):
+        columns |= {f"{name}_{suffix}": values for suffix, values in _position_columns(positions, count).items()}
+    database.register("threshold_rows", pa.table(columns))
+    database.execute("CREATE TEMP TABLE thresholds AS SELECT * FROM threshold_rows")
 
 
-def _place_columns(places: TaskPositions, count: int) -> dict[str, pa.Array]:
-    is_tick = not len(places.seq)
+def _position_columns(positions: TaskPositions, count: int) -> dict[str, pa.Array]:
+    is_tick = not len(positions.seq)
     return {
-        "ms": pa.array(places.time_ms, pa.int64()),
-        "seq": pa.nulls(count, pa.int64()) if is_tick else pa.array(places.seq, pa.int64()),
-        "partition": pa.nulls(count, pa.string()) if is_tick else pa.array(places.partition, pa.string()),
+        "ms": pa.array(positions.time_ms, pa.int64()),
+        "seq": pa.nulls(count, pa.int64()) if is_tick else pa.array(positions.seq, pa.int64()),
+        "partition": pa.nulls(count, pa.string()) if is_tick else pa.array(positions.partition, pa.string()),
     }

@@ -1,7 +1,7 @@
-"""What the counts of records come to: fates, records in windows, and the rows of the table of metrics.
+"""Compute fates, records in windows, and the table of metrics from the counts of records.
 
-Counts are rows of a slice of event time, a source partition and a fate: the files that the tasks of some chunks
-wrote. They are few, so that the driver reads them.
+Counts have a row per slice of event time, source partition, and fate. The tasks of some chunks write them into
+files, which are small enough for the driver to read.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from backstream.native import sql
 from backstream.native.database import open_database, register_thresholds, split_output, write_query
 from backstream.native.task import ChunkGrid, TaskGrid, TaskOutput, TaskThresholds, WrittenFiles
 
-_IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
+_WINDOW_FATES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
 
 @dataclass(frozen=True, slots=True)
 class NativeCounts:
-    """Files of counts. `cells` are the windows of the metrics; `owned` holds the starts of those of the chunks.
+    """Files of counts.
 
-    `grid` are the windows of the results; sessions have none.
+    `cells` are the windows of the metrics. `owned` contains the starts of the cells that the chunks own. `grid`
+    are the windows of the results; sessions have none.
     """
 
     paths: Sequence[str]
@@ -36,35 +37,37 @@ class NativeCounts:
     memory_mb: int
 
     def fates(self) -> dict[int, dict[str, dict[str, int]]]:
-        """Return the number of the chunk, to source partition, to fate, to number of records.
+        """Return the number of records by chunk number, source partition, and fate.
 
-        A record whose latest window none of the chunks owns is `halo`.
+        A record is `halo` if no chunk owns its latest window.
         """
         start_ms = sql.floor_to_step("event_time_ms", self.cells.offset_ms, sql.time_step_ms(self.cells))
-        is_ours = f"fate = {sql.quote_text(Fate.QUARANTINED)} OR ({self._is_owned(start_ms)})"
-        fate = f"CASE WHEN {is_ours} THEN fate ELSE {sql.quote_text(Fate.HALO)} END"
-        found: dict[int, dict[str, dict[str, int]]] = {}
-        for chunk, partition, of, events in self._ask(
+        is_owned = f"fate = {sql.quote_text(Fate.QUARANTINED)} OR ({self._is_owned(start_ms)})"
+        fate = f"CASE WHEN {is_owned} THEN fate ELSE {sql.quote_text(Fate.HALO)} END"
+        counts: dict[int, dict[str, dict[str, int]]] = {}
+        for chunk, partition, name, events in self._fetch(
             f"SELECT chunk_number, coalesce(source_partition, 'unknown'), {fate}, sum(events)::BIGINT"
-            f" FROM ({self._rows()}) GROUP BY ALL ORDER BY ALL"
+            f" FROM ({self._scan_counts()}) GROUP BY ALL ORDER BY ALL"
         ):
-            found.setdefault(chunk, {}).setdefault(partition, {})[of] = events
-        return found
+            counts.setdefault(chunk, {}).setdefault(partition, {})[name] = events
+        return counts
 
     def read(self) -> dict[int, int]:
-        """Return how many records each chunk read."""
-        return dict(self._ask(f"SELECT chunk_number, sum(events)::BIGINT FROM ({self._rows()}) GROUP BY ALL"))
+        """Return the number of records that each chunk read."""
+        return dict(
+            self._fetch(f"SELECT chunk_number, sum(events)::BIGINT FROM ({self._scan_counts()}) GROUP BY ALL")
+        )
 
     def records_in_windows(self) -> int:
-        """Return how many records the windows of the chunks hold: one in three windows counts three times."""
-        assert self.grid is not None  # noqa: S101 - not asked of sessions
-        rows = self._in_windows(self.grid.window)
+        """Return the number of records in the windows of the chunks; one in three windows counts three times."""
+        assert self.grid is not None  # noqa: S101 - not called for sessions
+        rows = self._assign_windows(self.grid.window)
         return sum(
-            int(events) for (events,) in self._ask(f"SELECT coalesce(sum(events), 0)::BIGINT FROM ({rows})")
+            int(events) for (events,) in self._fetch(f"SELECT coalesce(sum(events), 0)::BIGINT FROM ({rows})")
         )
 
     def write_metrics(self, output: TaskOutput, chunks: ChunkGrid) -> WrittenFiles | None:
-        """Write the metrics, a row per window and source partition; None: there are none."""
+        """Write the metrics, a row per window and source partition, and return the files; None without rows."""
         if not self.paths:
             return None
         timing = "'on_time'"
@@ -81,14 +84,15 @@ class NativeCounts:
             "dropped": f"{gone} AND {dropped}",
             "expired": f"{gone} AND NOT {dropped}",
         }
-        sums = [f"coalesce(sum(events) FILTER (WHERE {each}), 0) AS {name}" for name, each in counts.items()]
+        sums = [
+            f"coalesce(sum(events) FILTER (WHERE {condition}), 0) AS {name}" for name, condition in counts.items()
+        ]
         sums += ["min(first_arrival_ms) AS first_arrival_ms", "max(last_arrival_ms) AS last_arrival_ms"]
         by = "start_ms, end_ms, source_partition"
-        timed = f"SELECT *, {timing} AS timing FROM ({self._timed()})"
-        grouped = (
-            f"SELECT {by}, any_value(fired_at_ms) AS fired_at_ms, {', '.join(sums)} FROM ({timed}) GROUP BY {by}"
-        )
-        known = {
+        with_timing = f"SELECT *, {timing} AS timing FROM ({self._join_thresholds()})"
+        selected = f"{by}, any_value(fired_at_ms) AS fired_at_ms, {', '.join(sums)}"
+        grouped = f"SELECT {selected} FROM ({with_timing}) GROUP BY {by}"
+        values = {
             "window_start": sql.to_timestamp("start_ms"),
             "window_end": sql.to_timestamp("end_ms"),
             "source_partition": "coalesce(source_partition, 'unknown')",
@@ -99,49 +103,51 @@ class NativeCounts:
             **{name: name for name in counts},
             **sql.staging_columns("start_ms", chunks),
         }
-        with open_database(self.memory_mb) as opened:
-            register_thresholds(opened, self.thresholds)
+        with open_database(self.memory_mb) as database:
+            register_thresholds(database, self.thresholds)
             rows = write_query(
-                opened, f"SELECT {sql.cast_columns(known, output)} FROM ({grouped})", output.path, output
+                database, f"SELECT {sql.cast_columns(values, output)} FROM ({grouped})", output.path, output
             )
         return split_output(rows, output) if rows else None
 
-    def _timed(self) -> str:
-        """Counts per window of `cells`, with `fired_at_ms`, and where it matters how the window finds them."""
-        rows = self._in_windows(self.cells)
+    def _join_thresholds(self) -> str:
+        """Return a query of counts per window of `cells`, with `fired_at_ms` and needed lateness columns."""
+        rows = self._assign_windows(self.cells)
         if self.thresholds is None or self.grid is None:
             return f"SELECT *, NULL::BIGINT AS fired_at_ms FROM ({rows})"
         number = sql.window_number(self.grid, "end_ms")
-        more = ""
+        lateness = ""
         if isinstance(self.cells, Sliding):
-            place = ["late_arrival_time_ms", "late_arrival_seq", "late_source_partition"]
-            fired, gone = (sql.is_after(self.thresholds, which, place) for which in ("t_fired", "t_gone"))
-            more = f", late_arrival_time_ms AS late, {fired} AS is_fired, {gone} AS is_gone"
+            position = ["late_arrival_time_ms", "late_arrival_seq", "late_source_partition"]
+            fired, gone = (sql.is_after(self.thresholds, which, position) for which in ("t_fired", "t_gone"))
+            lateness = f", late_arrival_time_ms AS late, {fired} AS is_fired, {gone} AS is_gone"
         columns = f"r.*, {sql.threshold_columns('t', self.thresholds)}"
         joined = f"SELECT {columns} FROM ({rows}) r LEFT JOIN thresholds t ON t.n = {number}"
-        return f"SELECT *, nullif(t_fired_ms, {MAX_MS}) AS fired_at_ms{more} FROM ({joined})"
+        return f"SELECT *, nullif(t_fired_ms, {MAX_MS}) AS fired_at_ms{lateness} FROM ({joined})"
 
-    def _in_windows(self, window: Tumbling | Sliding | Cumulate) -> str:
-        """Counts with the start and end of each window of the chunks that holds them: `start_ms` and `end_ms`."""
-        fates = ", ".join(sql.quote_text(fate) for fate in _IN_A_WINDOW)
-        rows = f"SELECT * FROM ({self._rows()}) WHERE fate IN ({fates})"
+    def _assign_windows(self, window: Tumbling | Sliding | Cumulate) -> str:
+        """Return a query of counts with `start_ms` and `end_ms` of each owned window that contains them."""
+        fates = ", ".join(sql.quote_text(fate) for fate in _WINDOW_FATES)
+        rows = f"SELECT * FROM ({self._scan_counts()}) WHERE fate IN ({fates})"
         first, last = sql.window_ends(window, "event_time_ms")
         step_ms = sql.window_step_ms(window)
-        each = f"SELECT *, unnest(range({first}, {last} + 1, {step_ms})) AS end_ms FROM ({rows})"
+        windows = f"SELECT *, unnest(range({first}, {last} + 1, {step_ms})) AS end_ms FROM ({rows})"
         start_ms = f"end_ms - {window.size_ms}"
         if isinstance(window, Cumulate):
             start_ms = sql.floor_to_step("(end_ms - 1)", window.offset_ms, window.size_ms)
-        return f"SELECT * FROM (SELECT *, {start_ms} AS start_ms FROM ({each})) WHERE {self._is_owned('start_ms')}"
+        return (
+            f"SELECT * FROM (SELECT *, {start_ms} AS start_ms FROM ({windows})) WHERE {self._is_owned('start_ms')}"
+        )
 
     def _is_owned(self, start_ms: str) -> str:
         return f"{start_ms} >= {self.owned.start_ms} AND {start_ms} < {self.owned.end_ms}"
 
-    def _rows(self) -> str:
+    def _scan_counts(self) -> str:
         paths = ", ".join(sql.quote_path(path) for path in self.paths)
         return f"SELECT * FROM read_parquet([{paths}], union_by_name = true)"
 
-    def _ask(self, query: str) -> list[tuple[Any, ...]]:
+    def _fetch(self, query: str) -> list[tuple[Any, ...]]:
         if not self.paths:
             return []
-        with open_database(self.memory_mb) as opened:
-            return opened.execute(query).fetchall()
+        with open_database(self.memory_mb) as database:
+            return database.execute(query).fetchall()

@@ -1,4 +1,4 @@
-"""The records of a task: the readable ones of its files, each with the mark of a copy where copies are told."""
+"""Query the readable records of a task's files, with a mark for duplicates if the definition removes them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
 
 PLACE = ("arrival_ms", "arrival_seq", "source_partition")
-"""Columns of a record's place in arrival order; of the partition it is the text that counts."""
+"""The columns of a record's position in arrival order; source partitions are compared as text."""
 
 
 class RecordsQuery:
-    """Queries for the records of some files.
+    """Queries of the records of some files.
 
     Args:
-        reading: how a row is read.
+        reading: how to read a record.
         groups: the files.
-        columns: names of columns that are wanted besides those that say when and where.
-        deduplicate_on: of those with the same values here and the same event time, only the first counts.
+        columns: the names of columns besides those of event time and arrival order.
+        deduplicate_on: records with equal values in these columns and the same event time are duplicates; only the
+            first one counts.
     """
 
     def __init__(
@@ -35,45 +36,47 @@ class RecordsQuery:
     ) -> None:
         self._reading, self._groups = reading, groups
         self._columns = list(dict.fromkeys([*columns, *deduplicate_on]))
-        self._told_apart = [column_alias(reading, name) for name in deduplicate_on]
+        self._identity = [column_alias(reading, name) for name in deduplicate_on]
         self.has_copies = False
 
-    def mark_copies(self, opened: duckdb.DuckDBPyConnection, span: Interval) -> None:
-        """Keep all records of a span in a table with `is_duplicate`, if there are copies among them.
+    def mark_copies(self, database: duckdb.DuckDBPyConnection, span: Interval) -> None:
+        """Store all records of a span in a table with `is_duplicate`, if it contains duplicates.
 
-        `of` then gives that column, too. Few have copies, so that few have to be ordered.
+        Then `select` returns that column too. Few records have duplicates, and only those are sorted.
         """
-        if not self._told_apart:
+        if not self._identity:
             return
-        by = ", ".join(["event_ms", *self._told_apart])
-        scanned = self._scanned(span)
-        opened.execute(
-            f"CREATE TEMP TABLE copies AS SELECT {by} FROM ({scanned}) GROUP BY {by} HAVING count(*) > 1"
+        by = ", ".join(["event_ms", *self._identity])
+        records = self._scan(span)
+        database.execute(
+            f"CREATE TEMP TABLE copies AS SELECT {by} FROM ({records}) GROUP BY {by} HAVING count(*) > 1"
         )
-        if not opened.execute("SELECT 1 FROM copies LIMIT 1").fetchall():
+        if not database.execute("SELECT 1 FROM copies LIMIT 1").fetchall():
             return
-        on = " AND ".join(f"r.{name} IS NOT DISTINCT FROM c.{name}" for name in ("event_ms", *self._told_apart))
+        is_same = " AND ".join(f"r.{name} IS NOT DISTINCT FROM c.{name}" for name in ("event_ms", *self._identity))
         order = ", ".join([*PLACE[:2], PARTITION_TEXT])
-        opened.execute(
-            "CREATE TEMP TABLE kept AS"
-            f" SELECT *, false AS is_duplicate FROM ({scanned}) r ANTI JOIN copies c ON {on}"
+        database.execute(
+            "CREATE TEMP TABLE marked_records AS"
+            f" SELECT *, false AS is_duplicate FROM ({records}) r ANTI JOIN copies c ON {is_same}"
             f" UNION ALL SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY {order}) > 1"
-            f" FROM (SELECT * FROM ({scanned}) r SEMI JOIN copies c ON {on})"
+            f" FROM (SELECT * FROM ({records}) r SEMI JOIN copies c ON {is_same})"
         )
         self.has_copies = True
 
     def select(self, interval: Interval) -> str:
-        """Return all records of an interval of event time."""
+        """Return a query of all records in an interval of event time."""
         if not self.has_copies:
-            return self._scanned(interval)
-        return f"SELECT * FROM kept WHERE event_ms >= {interval.start_ms} AND event_ms < {interval.end_ms}"
+            return self._scan(interval)
+        return (
+            f"SELECT * FROM marked_records WHERE event_ms >= {interval.start_ms} AND event_ms < {interval.end_ms}"
+        )
 
     def select_once(self, interval: Interval) -> str:
-        """Return those that are no copies of another."""
+        """Return a query of the records in an interval without duplicates."""
         records = self.select(interval)
         return f"SELECT * FROM ({records}) WHERE NOT is_duplicate" if self.has_copies else records
 
-    def _scanned(self, interval: Interval) -> str:
+    def _scan(self, interval: Interval) -> str:
         columns = ", ".join(["event_ms", *PLACE, *(column_alias(self._reading, name) for name in self._columns)])
         rows = scan_query(self._groups, self._reading, readable_within(self._reading, interval))
         return f"SELECT {columns} FROM ({rows})"
@@ -92,39 +95,41 @@ _ARROW_TYPES: dict[str, Sequence[str]] = {
     "float": ("float",),
     "double": ("float", "double"),
 }
-"""Which types of a file's column are read as a Spark SQL type."""
+"""The types of a file's column that can be read as a Spark SQL type."""
 
 
 def group_files_by_schema(files: Sequence[str], reading: ReadSpec) -> list[tuple[list[str], list[str]]]:
-    """Put files together that have the same of the columns that are read, each of the same type.
+    """Group files that have the same columns of those that are read, each with the same type.
 
-    DuckDB reads all files of a list with the types of the first one, and refuses a value that is too large for it.
+    DuckDB reads all files of a list with the types of the first file, and fails if a value is too large for them.
 
     Raises:
-        ContractError: naming a file, a column and its type that the engine does not read.
+        ContractError: with a file, a column, and its type, if the engine cannot read it.
     """
-    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    files_by_schema: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for file in files:
-        found.setdefault(tuple(_columns(file, reading)), []).append(file)
-    return [(alike, [name for name, _ in columns]) for columns, alike in found.items()]
+        files_by_schema.setdefault(tuple(_list_columns(file, reading)), []).append(file)
+    return [(group, [name for name, _ in columns]) for columns, group in files_by_schema.items()]
 
 
-def _columns(file: str, reading: ReadSpec) -> Iterator[tuple[str, str]]:
-    """Return which of the columns that are read a file has, and their types."""
+def _list_columns(file: str, reading: ReadSpec) -> Iterator[tuple[str, str]]:
+    """Yield the columns that are read and that a file has, with their types."""
     schema = pq.read_schema(file)
     if any(name.lower() == FILE_NUMBER for name in schema.names):
-        msg = f"the native engine reads no file with a column {FILE_NUMBER!r}\n  {file}"
+        msg = f"the native engine cannot read a file with a column {FILE_NUMBER!r}\n  {file}"
         raise ContractError(msg)
-    for name, kind in reading.types.items():
-        alike = [each for each in schema.names if each.lower() == name.lower()]
-        if not alike:
+    for name, type_name in reading.types.items():
+        matches = [field_name for field_name in schema.names if field_name.lower() == name.lower()]
+        if not matches:
             continue
-        if alike != [name]:
-            msg = f"the native engine takes columns for the same if only their case differs: {alike}\n  {file}"
+        if matches != [name]:
+            msg = f"the native engine cannot read columns whose names differ only in case: {matches}\n  {file}"
             raise ContractError(msg)
-        said = str(schema.field(name).type)
-        allowed = _ARROW_TYPES.get(kind, (kind.replace("decimal", "decimal128").replace(",", ", "),))
-        if said not in allowed:
-            msg = f"the native engine reads a {kind} of {', '.join(allowed)}, column {name!r} is {said}\n  {file}"
+        file_type = str(schema.field(name).type)
+        allowed = _ARROW_TYPES.get(type_name, (type_name.replace("decimal", "decimal128").replace(",", ", "),))
+        if file_type not in allowed:
+            msg = (
+                f"column {name!r} must be {' or '.join(allowed)} for the native engine, got {file_type}\n  {file}"
+            )
             raise ContractError(msg)
-        yield name, said
+        yield name, file_type

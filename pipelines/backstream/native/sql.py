@@ -1,7 +1,7 @@
-"""Pieces of the SQL that DuckDB runs: names and literals, how records are read, and the arithmetic of windows.
+"""Generate the SQL that DuckDB runs: names and literals, scans of records, and the arithmetic of windows.
 
-Times are whole milliseconds, floored as Spark floors them. Windows are numbers in a grid. Columns of the source
-get names of their own, so that none of them can hide another.
+Times are whole milliseconds, rounded down as in Spark. Windows are numbers in a grid. Columns of the source get
+aliases, so that they cannot collide with other columns.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from backstream.native.task import (
 from backstream.source.arrival_index import BucketGrid
 
 STAGING_CHUNK, STAGING_DAY = "staging_chunk", "staging_day"
-"""Columns that files are split by; their folders are named after them."""
+"""The columns by which files are split; the folders have their names."""
 PARTITION_TEXT = "CAST(source_partition AS VARCHAR)"
 FILE_NUMBER = "file_index"
-"""DuckDB's own column of a list of files; no source column may have that name."""
+"""DuckDB's own column with the number of a file in a list; no source column may have this name."""
 Groups = Sequence[tuple[Sequence[str], Sequence[str]]]
-"""Files, together where they have the same columns, and these."""
-_ICEBERG = {
+"""Groups of files with the same columns, each with these columns."""
+_ICEBERG_TYPES = {
     "string": "VARCHAR",
     "long": "BIGINT",
     "int": "INTEGER",
@@ -54,29 +54,31 @@ def quote_text(value: str) -> str:
 
 
 def select_list(columns: Mapping[str, str]) -> str:
-    """Return a list of expressions with their names."""
+    """Return expressions with their names as the list of a SELECT."""
     return ", ".join(f"{value} AS {quote_name(name)}" for name, value in columns.items())
 
 
 def quote_path(path: str) -> str:
-    """Return a path as a literal that means one file: DuckDB expands wildcards."""
-    return quote_text("".join(f"[{each}]" if each in "*?[" else each for each in path))
+    """Return a path as a literal for exactly one file, with DuckDB's wildcards escaped."""
+    return quote_text("".join(f"[{character}]" if character in "*?[" else character for character in path))
 
 
 def scan_query(groups: Groups, reading: ReadSpec, where: str, *more: str) -> str:
-    """Return the rows of files that meet a condition, as events; `file` is the place in `files_of(groups)`.
+    """Return a query of the records that meet a condition; `file` is the position in `list_group_files(groups)`.
 
     Args:
-        groups: the files; a column that some lack is null there.
-        reading: what is read.
-        where: over the source's own columns.
-        more: expressions over the source's own columns that are wanted, too, with their names.
+        groups: the files; a column that a file lacks is null.
+        reading: the columns to read.
+        where: a condition over the columns of the source.
+        more: further expressions over the columns of the source, with their names.
     """
-    before, found = 0, []
+    first_number, queries = 0, []
     for files, columns in groups:
-        found.append(_scan_alike(files, columns, reading, where, [f"{FILE_NUMBER} + {before} AS file", *more]))
-        before += len(files)
-    return "\nUNION ALL\n".join(found)
+        queries.append(
+            _scan_group(files, columns, reading, where, [f"{FILE_NUMBER} + {first_number} AS file", *more])
+        )
+        first_number += len(files)
+    return "\nUNION ALL\n".join(queries)
 
 
 def list_group_files(groups: Groups) -> list[str]:
@@ -84,89 +86,89 @@ def list_group_files(groups: Groups) -> list[str]:
     return [file for files, _ in groups for file in files]
 
 
-def _scan_alike(
+def _scan_group(
     files: Sequence[str], columns: Sequence[str], reading: ReadSpec, where: str, more: Sequence[str]
 ) -> str:
     paths = ", ".join(quote_path(file) for file in files)
-    present = [quote_name(name) for name in reading.types if name in columns]
-    absent = [
-        f"NULL::{duckdb_type(kind)} AS {quote_name(name)}"
-        for name, kind in reading.types.items()
+    existing = [quote_name(name) for name in reading.types if name in columns]
+    missing = [
+        f"NULL::{duckdb_type(type_name)} AS {quote_name(name)}"
+        for name, type_name in reading.types.items()
         if name not in columns
     ]
-    # DuckDB numbers the files of a list.
-    source = f"(SELECT {', '.join([*present, *absent, FILE_NUMBER])} FROM read_parquet([{paths}]))"
+    # FILE_NUMBER is available because DuckDB numbers the files of a list.
+    source = f"(SELECT {', '.join([*existing, *missing, FILE_NUMBER])} FROM read_parquet([{paths}]))"
     values = [
-        f"CAST({quote_name(name)} AS {duckdb_type(kind)}) AS {column_alias(reading, name)}"
-        for name, kind in reading.types.items()
+        f"CAST({quote_name(name)} AS {duckdb_type(type_name)}) AS {column_alias(reading, name)}"
+        for name, type_name in reading.types.items()
     ]
     event, arrival = quote_name(reading.event_time), quote_name(reading.arrival_time)
     partition = quote_name(reading.partition) if reading.partition else quote_text(ONLY_PARTITION)
     sequence = f"CAST({quote_name(reading.sequence)} AS BIGINT)" if reading.sequence else "0::BIGINT"
-    named = ", ".join(
+    selected = ", ".join(
         [
-            f"{_ms(event, is_after_1970=reading.valid.start_ms >= 0)} AS event_ms",
-            f"{_ms(arrival)} AS arrival_ms",
+            f"{_to_ms(event, is_after_1970=reading.valid.start_ms >= 0)} AS event_ms",
+            f"{_to_ms(arrival)} AS arrival_ms",
             f"{partition} AS source_partition",
             f"{sequence} AS arrival_seq",
             *values,
             *more,
         ]
     )
-    return f"SELECT {named} FROM {source} WHERE {where}"
+    return f"SELECT {selected} FROM {source} WHERE {where}"
 
 
 def column_alias(reading: ReadSpec, name: str) -> str:
-    """Return the name that a column of the source has among the columns of an event."""
+    """Return the alias of a source column."""
     return f"c{list(reading.types).index(name)}"
 
 
-def _ms(instant: str, *, is_after_1970: bool = False) -> str:
-    """Milliseconds since 1970, floored: DuckDB's division truncates."""
+def _to_ms(instant: str, *, is_after_1970: bool = False) -> str:
+    """Return milliseconds since 1970, rounded down; DuckDB's division truncates towards zero."""
     us = f"epoch_us({instant})"
     return f"({us} // 1000)" if is_after_1970 else f"(({us} - (({us} % 1000 + 1000) % 1000)) // 1000)"
 
 
 def is_readable(reading: ReadSpec) -> str:
-    """Return the condition that Spark's reasons for quarantine leave."""
-    needed = [quote_name(reading.arrival_time)]
-    needed += [quote_name(name) for name in (reading.partition, reading.sequence) if name]
+    """Return the condition of a record that is not quarantined, as in Spark."""
+    required = [quote_name(reading.arrival_time)]
+    required += [quote_name(name) for name in (reading.partition, reading.sequence) if name]
     return " AND ".join(
-        [_within(reading, reading.valid), *(f"{name} IS NOT NULL" for name in dict.fromkeys(needed))]
+        [_is_within(reading, reading.valid), *(f"{name} IS NOT NULL" for name in dict.fromkeys(required))]
     )
 
 
-def _within(reading: ReadSpec, interval: Interval) -> str:
+def _is_within(reading: ReadSpec, interval: Interval) -> str:
     name = quote_name(reading.event_time)
-    make = "make_timestamptz" if reading.types[reading.event_time] == "timestamp" else "make_timestamp"
-    assert reading.types[reading.event_time] in TIMES  # noqa: S101 - the whitelist has asked
-    return f"{name} >= {make}({interval.start_ms * 1000}) AND {name} < {make}({interval.end_ms * 1000})"
+    function = "make_timestamptz" if reading.types[reading.event_time] == "timestamp" else "make_timestamp"
+    assert reading.types[reading.event_time] in TIMES  # noqa: S101 - the whitelist has checked the type
+    return f"{name} >= {function}({interval.start_ms * 1000}) AND {name} < {function}({interval.end_ms * 1000})"
 
 
 def readable_within(reading: ReadSpec, interval: Interval) -> str:
-    """Return the condition of a record that is read, with an event time of the interval."""
-    return f"{is_readable(reading)} AND {_within(reading, interval)}"
+    """Return the condition of a readable record with an event time in the interval."""
+    return f"{is_readable(reading)} AND {_is_within(reading, interval)}"
 
 
 def buckets_query(reading: ReadSpec, groups: Groups, grid: BucketGrid) -> str:
-    """Return the rows of the arrival index, each with the number of its file.
+    """Return a query of the rows of the arrival index, each with the number of its file.
 
-    Records that cannot be read have no place: of each file they are a row of nulls.
+    Unreadable records have no position in arrival order: those of a file are one row with nulls.
     """
-    placed = ", ".join(
+    positions = ", ".join(
         f"CASE WHEN is_readable THEN {name} END AS {name}"
         for name in ("event_ms", "arrival_ms", "source_partition")
     )
-    records = scan_query(groups, reading, "true", f"{_truth(is_readable(reading))} AS is_readable")
-    cut_ms = floor_to_step("event_ms", grid.first_cut_ms, grid.step_ms)
-    number, is_second = (
-        f"({cut_ms} - {grid.first_cut_ms}) // {grid.step_ms}",
-        f"event_ms - {cut_ms} >= {grid.second_cut_ms}",
+    records = scan_query(groups, reading, "true", f"{_is_true(is_readable(reading))} AS is_readable")
+    start_ms = floor_to_step("event_ms", grid.first_cut_ms, grid.step_ms)
+    number, is_second_half = (
+        f"({start_ms} - {grid.first_cut_ms}) // {grid.step_ms}",
+        f"event_ms - {start_ms} >= {grid.second_cut_ms}",
     )
     columns = {
         "file": "file",
         "source_partition": "source_partition",
-        "event_bucket": f"2 * ({number}) + ({is_second})::BIGINT",
+        "event_bucket": f"2 * ({number}) + ({is_second_half})::BIGINT",
         "arrival_bucket": f"{floor_to_step('arrival_ms', 0, grid.arrival_width_ms)} // {grid.arrival_width_ms}",
         "events": "count(*)",
         "first_event_ms": "min(event_ms)",
@@ -174,46 +176,46 @@ def buckets_query(reading: ReadSpec, groups: Groups, grid: BucketGrid) -> str:
         "first_arrival_ms": "min(arrival_ms)",
         "last_arrival_ms": "max(arrival_ms)",
     }
-    wanted = ", ".join(f"{value} AS {name}" for name, value in columns.items())
-    grouped = f"SELECT {wanted} FROM (SELECT file, {placed} FROM ({records})) GROUP BY 1, 2, 3, 4"
+    selected = ", ".join(f"{value} AS {name}" for name, value in columns.items())
+    grouped = f"SELECT {selected} FROM (SELECT file, {positions} FROM ({records})) GROUP BY 1, 2, 3, 4"
     return f"SELECT * REPLACE ({PARTITION_TEXT} AS source_partition) FROM ({grouped})"
 
 
-def _truth(condition: str) -> str:
-    """A condition that is false where it is not known."""
+def _is_true(condition: str) -> str:
+    """Return the condition with false instead of null."""
     return f"coalesce({condition}, false)"
 
 
 def rest_query(task: RestTask, groups: Groups) -> str:
-    """Return per file, partition and readability how many records are not within the task's interval."""
+    """Return a query of record counts outside of the task's interval, per file, partition, and readability."""
     reading = task.reading
-    outside = f"NOT {_truth(readable_within(reading, task.interval))}"
-    rows = scan_query(groups, reading, outside, f"{_truth(is_readable(reading))} AS is_readable")
+    outside = f"NOT {_is_true(readable_within(reading, task.interval))}"
+    rows = scan_query(groups, reading, outside, f"{_is_true(is_readable(reading))} AS is_readable")
     columns = f"file, {PARTITION_TEXT} AS source_partition, is_readable, count(*) AS events"
     return f"SELECT {columns} FROM ({rows}) GROUP BY file, source_partition, is_readable"
 
 
 def slice_width(window: Tumbling | Sliding | Cumulate) -> int:
-    """Return the widest stretch that no window begins or ends within, in ms."""
+    """Return the greatest slice width, in ms, for which windows start and end only at slice bounds."""
     if isinstance(window, Sliding):
         return math.gcd(window.size_ms, window.slide_ms)
     return window.step_ms if isinstance(window, Cumulate) else window.size_ms
 
 
 def is_after(thresholds: TaskThresholds, which: str, place: Sequence[str]) -> str:
-    """Return whether a place in arrival order comes after that of a threshold; null where there is none.
+    """Return the condition that a position in arrival order is after a threshold; null without a threshold.
 
     Args:
-        thresholds: the kind of their places.
-        which: like `t_fired`.
-        place: arrival time, sequence and partition.
+        thresholds: the thresholds, which define the kind of positions.
+        which: the prefix of the threshold's columns, e.g., `t_fired`.
+        place: the columns of arrival time, sequence, and partition.
     """
-    at = thresholds.fired if which.endswith("fired") else thresholds.gone
-    if not len(at.seq):
+    positions = thresholds.fired if which.endswith("fired") else thresholds.gone
+    if not len(positions.seq):
         return f"({place[0]} >= {which}_ms)"
     time_ms, seq, partition = place
-    behind = f"({seq} > {which}_seq OR ({seq} = {which}_seq AND {partition} > {which}_partition))"
-    return f"({time_ms} > {which}_ms OR ({time_ms} = {which}_ms AND {behind}))"
+    is_later_record = f"({seq} > {which}_seq OR ({seq} = {which}_seq AND {partition} > {which}_partition))"
+    return f"({time_ms} > {which}_ms OR ({time_ms} = {which}_ms AND {is_later_record}))"
 
 
 def window_number(grid: TaskGrid, end_ms: str) -> str:
@@ -222,17 +224,17 @@ def window_number(grid: TaskGrid, end_ms: str) -> str:
 
 
 def window_step_ms(window: Tumbling | Sliding | Cumulate) -> int:
-    """Return how far apart windows end, in ms."""
+    """Return the distance of window ends, in ms."""
     return window.step_ms if isinstance(window, Cumulate) else time_step_ms(window)
 
 
 def time_step_ms(window: Tumbling | Sliding | Cumulate) -> int:
-    """Return how far apart windows start, in ms."""
+    """Return the distance of window starts, in ms."""
     return window.slide_ms if isinstance(window, Sliding) else window.size_ms
 
 
 def window_ends(window: Tumbling | Sliding | Cumulate, time_ms: str) -> tuple[str, str]:
-    """Return the first and the last end of the windows that hold an instant."""
+    """Return the first and the last end of the windows that contain an instant."""
     if isinstance(window, Sliding):
         first = (
             f"({floor_to_step(time_ms, window.offset_ms + window.size_ms, window.slide_ms)} + {window.slide_ms})"
@@ -244,41 +246,41 @@ def window_ends(window: Tumbling | Sliding | Cumulate, time_ms: str) -> tuple[st
 
 
 def to_timestamp(time_ms: str) -> str:
-    """Return an instant of milliseconds."""
+    """Return an instant in milliseconds as a timestamp."""
     return f"make_timestamptz({time_ms} * 1000)"
 
 
 def cast_columns(values: Mapping[str, str], output: TaskOutput) -> str:
-    """Return the columns of a table, each of its type, and those by which its file is split."""
-    found = [
-        f"CAST({values[name]} AS {_ICEBERG.get(kind) or kind.upper()}) AS {quote_name(name)}"
-        for name, kind, _ in output.columns
+    """Return the columns of a table in their types, and those by which its file is split."""
+    columns = [
+        f"CAST({values[name]} AS {_ICEBERG_TYPES.get(type_name) or type_name.upper()}) AS {quote_name(name)}"
+        for name, type_name, _ in output.columns
     ]
-    return ", ".join([*found, *(f"{values[name]} AS {name}" for name in output.split_by)])
+    return ", ".join([*columns, *(f"{values[name]} AS {name}" for name in output.split_by)])
 
 
 def chunk_number(start_ms: str, chunks: ChunkGrid) -> str:
-    """Return the number of the chunk that answers for windows that start at an instant."""
+    """Return the number of the chunk that owns windows with a start."""
     number = f"least(greatest({start_ms} - {chunks.start_ms}, 0) // {chunks.length_ms}, {chunks.count - 1})"
     return "0" if chunks.count == 1 else f"({number})::INTEGER"
 
 
 def staging_columns(start_ms: str, chunks: ChunkGrid) -> dict[str, str]:
-    """Return the columns that files are split by: of windows that start at an instant."""
+    """Return the values of the columns by which files are split, for windows with a start."""
     return {STAGING_CHUNK: chunk_number(start_ms, chunks), STAGING_DAY: f"CAST({to_timestamp(start_ms)} AS DATE)"}
 
 
 def threshold_columns(table: str, thresholds: TaskThresholds) -> str:
-    """Return the columns of thresholds that comparing asks for, under names of their own such as `t_fired_ms`."""
-    parts = {
+    """Return the columns of thresholds that `is_after` compares, with aliases such as `t_fired_ms`."""
+    suffixes_by_threshold = {
         "fired": ("ms", "seq", "partition") if len(thresholds.fired.seq) else ("ms",),
         "gone": ("ms", "seq", "partition") if len(thresholds.gone.seq) else ("ms",),
     }
-    names = [f"{which}_{part}" for which, several in parts.items() for part in several]
+    names = [f"{which}_{suffix}" for which, suffixes in suffixes_by_threshold.items() for suffix in suffixes]
     return ", ".join(f"{table}.{name} AS {table}_{name}" for name in names)
 
 
 def floor_to_step(time_ms: str, offset_ms: int, size_ms: int) -> str:
     """Return the last multiple of a size, from an offset on, that is not after an instant; also before 1970."""
-    into = f"((({time_ms} - {offset_ms}) % {size_ms}) + {size_ms}) % {size_ms}"
-    return f"({time_ms} - {into})"
+    remainder = f"((({time_ms} - {offset_ms}) % {size_ms}) + {size_ms}) % {size_ms}"
+    return f"({time_ms} - {remainder})"

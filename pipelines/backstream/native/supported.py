@@ -1,7 +1,8 @@
-"""Which definitions the native engine computes: a whitelist, so that whatever it does not know runs on Spark.
+"""Decide by a whitelist which definitions the native engine can compute; Spark computes all others.
 
-Each entry gives the value that Spark's own aggregate gives. Integers and decimals are equal to the last digit. A
-sum of doubles depends on the order in which they are added, in Spark as in DuckDB, so its last digits may differ.
+Each entry of the whitelist has the same value as Spark's own aggregate. Integers and decimals are equal to the
+last digit. A sum of doubles depends on the order of addition, in Spark as in DuckDB, so that its last digits may
+differ.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from backstream.eventtime.watermarks import EmissionModel
 from backstream.eventtime.windows import Session, Sliding
 from backstream.native.task import DECIMAL, FLOATING, GROUPED, INTEGERS, TIMES, Aggregate, ReadSpec
 
-_BETWEEN_TICKS = (StrategyKind.PUNCTUATED, StrategyKind.CUSTOM)
-_FAR_MS = MAX_MS // 4
-"""Beyond it a merge of sessions may overflow, as it does in Flink; Spark's kernels know when."""
+_STRATEGIES_BETWEEN_TICKS = (StrategyKind.PUNCTUATED, StrategyKind.CUSTOM)
+_MAX_TIME_MS = MAX_MS // 4
+"""Above it a merge of sessions may overflow, as in Flink; only Spark's implementation handles that."""
 _FUNCTIONS: Mapping[type[exp.Expr], str] = {
     exp.Count: "count",
     exp.Sum: "sum",
@@ -34,25 +35,25 @@ _FUNCTIONS: Mapping[type[exp.Expr], str] = {
 
 
 def reason_not_native(definition: Definition, columns: Mapping[str, str]) -> str | None:
-    """Return why the native engine cannot run a definition; None: it can.
+    """Return the reason why the native engine cannot compute a definition; None if it can.
 
     Args:
-        definition: what is asked for.
-        columns: the source's columns, with their Spark SQL types.
+        definition: the definition.
+        columns: the columns of the source, with their Spark SQL types.
     """
-    return next(_reasons(definition, columns), None)
+    return next(_list_reasons(definition, columns), None)
 
 
 def describe_engine(definition: Definition, columns: Mapping[str, str]) -> str:
-    """Return which engine computes the windows of a definition, and why if it is not the native one."""
+    """Return the engine that computes the windows of a definition; for Spark with the reason."""
     if definition.backfill.engine == "spark":
-        return "spark, as backfill.engine says"
+        return "spark, as set in backfill.engine"
     reason = reason_not_native(definition, columns)
-    return f"spark, since {reason}" if reason else "native"
+    return f"spark, because {reason}" if reason else "native"
 
 
 def require_engine(definition: Definition, columns: Mapping[str, str], where: str) -> None:
-    """Check that the engine that a definition asks for can run it.
+    """Check that the requested engine can compute a definition.
 
     Raises:
         SpecError: with the reason why the native engine cannot.
@@ -61,7 +62,7 @@ def require_engine(definition: Definition, columns: Mapping[str, str], where: st
     if reason:
         msg = (
             f'backfill.engine = "native" cannot run {definition.name}: {reason} ({where})\n\n'
-            'hint: with "auto", Spark runs what the native engine does not know'
+            'hint: with "auto", Spark computes definitions that the native engine does not support'
         )
         raise SpecError(msg)
 
@@ -70,43 +71,43 @@ def native_aggregates(definition: Definition, columns: Mapping[str, str]) -> lis
     """Return the aggregates of a definition.
 
     Raises:
-        ValueError: when one is not on the whitelist.
+        ValueError: if one of them is not on the whitelist.
     """
-    found = [(name, _aggregate(name, call, columns)) for name, call in definition.aggregates.items()]
-    unknown = [name for name, aggregate in found if aggregate is None]
-    if unknown:
-        msg = f"the native engine has no aggregate {unknown[0]}"
+    aggregates = [(name, _parse_aggregate(name, call, columns)) for name, call in definition.aggregates.items()]
+    unsupported = [name for name, aggregate in aggregates if aggregate is None]
+    if unsupported:
+        msg = f"the native engine does not support the aggregate {unsupported[0]}"
         raise ValueError(msg)
-    return [aggregate for _, aggregate in found if aggregate is not None]
+    return [aggregate for _, aggregate in aggregates if aggregate is not None]
 
 
 def read_spec(definition: Definition, columns: Mapping[str, str], also: Iterable[str] = ()) -> ReadSpec:
-    """Return how records are read, with some columns besides those that say when and where.
+    """Return how to read records, with some columns besides those of event time and arrival order.
 
     Args:
-        definition: what an event is.
-        columns: the source's columns, with their Spark SQL types.
-        also: names of columns.
+        definition: the definition of an event.
+        columns: the columns of the source, with their Spark SQL types.
+        also: the names of further columns.
     """
     source = definition.timed_source
     times = (source.event_time, source.arrival_time or source.event_time)
-    named = [name for name in (*times, source.partition, source.sequence, *also) if name]
-    types = {name: columns[name] for name in dict.fromkeys(named)}
+    names = [name for name in (*times, source.partition, source.sequence, *also) if name]
+    types = {name: columns[name] for name in dict.fromkeys(names)}
     return ReadSpec(*times, source.partition, source.sequence, types, Interval(*source.event_time_range))
 
 
 def reason_not_readable(definition: Definition, columns: Mapping[str, str]) -> str | None:
-    """Return why the native engine cannot read the records of a definition; None: it can."""
-    return next(_reasons_against_reading(definition, columns), None)
+    """Return the reason why the native engine cannot read the records of a definition; None if it can."""
+    return next(_list_reading_reasons(definition, columns), None)
 
 
-def _reasons(definition: Definition, columns: Mapping[str, str]) -> Iterator[str]:
+def _list_reasons(definition: Definition, columns: Mapping[str, str]) -> Iterator[str]:
     window = definition.window.spec()
     if isinstance(window, Session):
-        yield from _reasons_against_sessions(definition, window)
+        yield from _list_session_reasons(definition, window)
     elif isinstance(window, Sliding) and window.slide_ms > window.size_ms:
-        yield "windows have holes between them"
-    yield from _reasons_against_reading(definition, columns)
+        yield "windows have gaps between them"
+    yield from _list_reading_reasons(definition, columns)
     for name in definition.source.key:
         if columns.get(name) not in GROUPED and not DECIMAL.fullmatch(columns.get(name, "")):
             yield f"source.key {name!r} has the type {columns.get(name)}"
@@ -114,20 +115,20 @@ def _reasons(definition: Definition, columns: Mapping[str, str]) -> Iterator[str
         if columns.get(name) not in {*GROUPED, *TIMES} and not DECIMAL.fullmatch(columns.get(name, "")):
             yield f"source.deduplicate_on {name!r} has the type {columns.get(name)}"
     for name, call in definition.aggregates.items():
-        if _aggregate(name, call, columns) is None:
+        if _parse_aggregate(name, call, columns) is None:
             yield f"aggregates.{name} is {call}"
 
 
-def _reasons_against_sessions(definition: Definition, window: Session) -> Iterator[str]:
+def _list_session_reasons(definition: Definition, window: Session) -> Iterator[str]:
     emission = definition.watermark.spec()
-    if emission.model is EmissionModel.RECORD or emission.strategy.kind in _BETWEEN_TICKS:
+    if emission.model is EmissionModel.RECORD or emission.strategy.kind in _STRATEGIES_BETWEEN_TICKS:
         yield "windows are sessions, and watermarks may move between two ticks"
     latest_ms = max(map(abs, definition.source.event_time_range))
-    if latest_ms + window.gap_ms + definition.lateness.allowed > _FAR_MS:
+    if latest_ms + window.gap_ms + definition.lateness.allowed > _MAX_TIME_MS:
         yield "windows are sessions, and times or lateness are near the limit of 64 bits"
 
 
-def _reasons_against_reading(definition: Definition, columns: Mapping[str, str]) -> Iterator[str]:
+def _list_reading_reasons(definition: Definition, columns: Mapping[str, str]) -> Iterator[str]:
     source = definition.timed_source
     times = {"source.event_time": source.event_time, "source.arrival_time": source.arrival_time}
     for key, name in times.items():
@@ -139,8 +140,8 @@ def _reasons_against_reading(definition: Definition, columns: Mapping[str, str])
         yield f"source.sequence {source.sequence!r} is not an integer"
 
 
-def _aggregate(name: str, call: str, columns: Mapping[str, str]) -> Aggregate | None:
-    """Return the aggregate, if it is one of a column whose type it may be computed of."""
+def _parse_aggregate(name: str, call: str, columns: Mapping[str, str]) -> Aggregate | None:
+    """Return the aggregate; None if its function or the type of its column is not on the whitelist."""
     try:
         parsed = sqlglot.parse_one(call, dialect="spark")
     except SqlglotError:
@@ -152,16 +153,18 @@ def _aggregate(name: str, call: str, columns: Mapping[str, str]) -> Aggregate | 
         return Aggregate(name, function, None)
     if type(argument) is not exp.Column or argument.table or isinstance(argument.this, exp.Star):
         return None
-    kind = columns.get(argument.name, "")
-    is_known = kind in _kinds(function) or (function != "avg" and DECIMAL.fullmatch(kind) is not None)
-    return Aggregate(name, function, argument.name) if is_known else None
+    type_name = columns.get(argument.name, "")
+    is_supported = type_name in _types_of(function) or (
+        function != "avg" and DECIMAL.fullmatch(type_name) is not None
+    )
+    return Aggregate(name, function, argument.name) if is_supported else None
 
 
-def _kinds(function: str) -> set[str]:
-    """Return the types of columns that a function takes, besides decimals."""
+def _types_of(function: str) -> set[str]:
+    """Return the column types that a function supports, besides decimals."""
     if function in ("sum", "avg"):
         return {*INTEGERS, *FLOATING}
-    # To both engines NaN is greater than any other number, and -0.0 is 0.0.
+    # In both engines, NaN is greater than any other number, and -0.0 equals 0.0.
     return {*GROUPED, *TIMES, *FLOATING}
 
 

@@ -1,4 +1,4 @@
-"""Types and aggregates that the native engine knows, by their Spark SQL names."""
+"""Define the tasks of the native engine, their results, and the types that the engine can read."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ TIMES = {"timestamp": "TIMESTAMP WITH TIME ZONE", "timestamp_ntz": "TIMESTAMP"}
 INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER", "bigint": "BIGINT"}
 FLOATING = {"float": "FLOAT", "double": "DOUBLE"}
 GROUPED = {**INTEGERS, "string": "VARCHAR", "date": "DATE", "boolean": "BOOLEAN"}
-"""What records may be grouped by, besides decimals."""
+"""The types of columns by which records can be grouped, besides decimals."""
 DECIMAL = re.compile(r"decimal\(\d+,\d+\)")
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """An aggregate of the whitelist: `function` of a source column; of none, `count(*)`."""
+    """An aggregate of the whitelist: a `function` of a source column, or `count(*)` without a column."""
 
     name: str
     function: str
     column: str | None
 
 
-def duckdb_type(kind: str) -> str | None:
-    """Return DuckDB's name of a Spark SQL type; None for one that the engine does not read."""
-    known = {**TIMES, **GROUPED, **FLOATING}
-    return known.get(kind) or (kind.upper() if DECIMAL.fullmatch(kind) else None)
+def duckdb_type(type_name: str) -> str | None:
+    """Return DuckDB's name of a Spark SQL type; None if the engine cannot read it."""
+    names = {**TIMES, **GROUPED, **FLOATING}
+    return names.get(type_name) or (type_name.upper() if DECIMAL.fullmatch(type_name) else None)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSpec:
-    """How a row of a source file is read as an event.
+    """The columns of a source file that make up an event.
 
-    `types` are the Spark SQL types of the columns that are read. `valid` is the half-open range of event times in
-    which a record is readable.
+    `types` are the Spark SQL types of the columns to read. `valid` is the half-open range of event times in which
+    a record is readable.
     """
 
     event_time: str
@@ -53,7 +53,7 @@ class ReadSpec:
 
 @dataclass(frozen=True, slots=True)
 class TaskGrid:
-    """The windows of chunks that run together, by number: number `n` ends at `first_end_ms + n * step_ms`."""
+    """The windows of chunks that run together, by number: window `n` ends at `first_end_ms + n * step_ms`."""
 
     window: Tumbling | Sliding | Cumulate
     first_end_ms: int
@@ -63,9 +63,10 @@ class TaskGrid:
 
 @dataclass(frozen=True, slots=True)
 class TaskThresholds:
-    """From which place in arrival order on a window has fired, and is gone; one of each per number.
+    """The positions in arrival order from which a window has fired, and from which it is removed.
 
-    `first` is the number of the first window in the lists. Without `seq` the places are ticks.
+    There is one of each per window; `first` is the number of the first window in the lists. Without `seq`, the
+    positions are ticks.
     """
 
     first: int
@@ -74,13 +75,13 @@ class TaskThresholds:
 
     @property
     def are_ticks(self) -> bool:
-        """Whether the arrival time alone decides."""
+        """Return whether only the arrival time decides."""
         return not len(self.fired.seq) and not len(self.gone.seq)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPositions:
-    """Places in arrival order, as columns."""
+    """Positions in arrival order, as columns."""
 
     time_ms: Sequence[int]
     seq: Sequence[int] = ()
@@ -89,7 +90,7 @@ class TaskPositions:
 
 @dataclass(frozen=True, slots=True)
 class ChunkGrid:
-    """The chunks that run together: which one answers for the windows that start at an instant."""
+    """The chunks that run together; the start of a window decides which chunk owns it."""
 
     start_ms: int
     length_ms: int
@@ -100,8 +101,8 @@ class ChunkGrid:
 class TaskOutput:
     """One table that a task writes.
 
-    `columns` are name, Iceberg type and field id, in order. `path` is the Parquet file; each try of a task adds a
-    part of its own to its name. Where there are columns to split by, it is split into folders beside it.
+    `columns` are name, Iceberg type, and field id, in order. `path` is the Parquet file; each attempt of a task
+    adds a unique suffix to its name. With columns in `split_by`, the file is split into folders beside it.
     """
 
     path: str
@@ -112,7 +113,7 @@ class TaskOutput:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """The files of a table that a task wrote, and their rows in all."""
+    """The files of a table that a task wrote, and their total number of rows."""
 
     paths: Sequence[str]
     rows: int
@@ -120,11 +121,11 @@ class WrittenFiles:
 
 @dataclass(frozen=True, slots=True)
 class WindowTask:
-    """Compute the windows of some numbers, and count the records of a stretch of event time.
+    """A task that computes the windows of some numbers and counts the records of an interval of event time.
 
-    `files` may hold events of the windows or of the stretch; `numbers` is half-open. The stretches of all tasks
-    tile what the chunks read. The chunks answer for windows that start in `owned`. `cell_late` says that
-    counts are kept apart by the place of late records.
+    `files` may contain events of the windows or of the interval `stretch`; `numbers` is half-open. The intervals
+    of all tasks cover the event times that the chunks read, without overlaps. The chunks own windows that start in
+    `owned`. With `cell_late`, counts are grouped by the position of late records.
     """
 
     number: int
@@ -148,14 +149,14 @@ class WindowTask:
     cell_late: bool = False
 
     def __str__(self) -> str:
-        return f"the windows of {self.stretch}, out of {len(self.files)} files ({', '.join(self.files[:3])} ..)"
+        return f"the windows of {self.stretch} in {len(self.files)} files ({', '.join(self.files[:3])} ...)"
 
 
 @dataclass(frozen=True, slots=True)
 class RestTask:
-    """Count the records that no `WindowTask` counts: those outside of what is read, and unreadable ones.
+    """A task that counts the records that no `WindowTask` counts: unreadable ones and those outside the interval.
 
-    `owners` maps a file to the number of the chunk that answers for its unreadable records.
+    `owners` maps a file to the number of the chunk that owns its unreadable records.
     """
 
     number: int
@@ -167,12 +168,12 @@ class RestTask:
     memory_mb: int
 
     def __str__(self) -> str:
-        return f"records outside of {self.interval} in {len(self.files)} files ({', '.join(self.files[:3])} ..)"
+        return f"records outside of {self.interval} in {len(self.files)} files ({', '.join(self.files[:3])} ...)"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexTask:
-    """Put the records of files into the buckets of the arrival index."""
+    """A task that counts the records of files in the buckets of the arrival index."""
 
     reading: ReadSpec
     grid: BucketGrid
@@ -180,18 +181,19 @@ class IndexTask:
     memory_mb: int
 
     def __str__(self) -> str:
-        return f"the arrival index of {len(self.files)} files ({', '.join(self.files[:3])} ..)"
+        return f"the arrival index of {len(self.files)} files ({', '.join(self.files[:3])} ...)"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What a task did: `host` names its machine.
+    """The result of a task on the machine `host`.
 
-    `scanned` are the records that it counted. `counts` is the file of these counts, if there are any. `written`
-    maps the suffix of a table to what was written for it, if anything.
+    `scanned` is the number of counted records. `counts` is the file of the counts, if there are any. `written`
+    maps the suffix of a table to the files written for it.
 
-    Of sessions: `units` is a file for each share of the keys, `in_units` the records that went into units, or came
-    out of them, `in_windows` those of the sessions that were written, and `hashed_by` whose hash made the shares.
+    Tasks of sessions also set these fields: `units` is a file for each share of the keys. `in_units` is the number
+    of records in these units, or read from units. `in_windows` is the number of records in the written sessions.
+    `hashed_by` is the version of the hash function that made the shares.
     """
 
     number: int
@@ -206,20 +208,20 @@ class TaskResult:
 
 
 def own_path(path: str) -> str:
-    """Return a path that no other try of a task writes to: Spark may have two of them at work."""
+    """Return a path that no other attempt of a task uses; Spark may run two attempts at the same time."""
     return path.removesuffix(".parquet") + f"-{uuid.uuid4().hex[:12]}.parquet"
 
 
 def own_output(output: TaskOutput) -> TaskOutput:
-    """Return an output with a path that no other try of a task writes to."""
+    """Return an output with a path that no other attempt of a task uses."""
     return replace(output, path=own_path(output.path))
 
 
 def task_file_name(number: int, attempt: str) -> str:
-    """Return the name of a task's file, with the task's number where Spark has it."""
+    """Return the name of a task's file, with the task's number where Spark puts it."""
     return f"part-{number:05}-{attempt}.parquet"
 
 
 def task_file_path(folder: Path, number: int, attempt: str) -> str:
-    """Return where a task writes its file."""
+    """Return the path of a task's file."""
     return str(folder / task_file_name(number, attempt))

@@ -1,4 +1,4 @@
-"""Cutting the windows of chunks into tasks: each gets a stretch of windows of one chunk, that start on one day."""
+"""Cut the windows of chunks into tasks: each task has consecutive windows of one chunk that start on one day."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Self
 
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
@@ -14,20 +15,20 @@ from backstream.native.task import TaskGrid
 from backstream.runs.plan import Chunk, InputFile
 
 TASK_ROWS = 8_000_000
-"""Records of a task at most, where files lie in order of time."""
+"""The maximum number of records of a task, if files are sorted by time."""
 MOST_READ = 2.0
-"""How often the tasks of a piece may read a record; each reads the files that overlap its stretch."""
+"""The maximum number of reads per record, since each task reads all files that overlap its interval."""
 FEW_ROWS = 250_000
-"""So few records are not cut."""
+"""The number of records up to which windows are not cut."""
 SMALL_DAY_ROWS = 100_000
-"""Days with fewer records are put together into tasks."""
+"""The number of records per day below which a task has several days."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRange:
-    """Windows by number, half-open; `stretch` are the event times that it counts.
+    """Windows by number, half-open; the task counts the event times of `stretch`.
 
-    They start in one chunk, on the day that begins at `day_ms`; None: in several chunks, or on several days.
+    The windows start in one chunk, on the day that begins at `day_ms`; None: in several chunks or on several days.
     """
 
     chunk: int
@@ -39,96 +40,122 @@ class TaskRange:
 def cut_windows(
     grid: TaskGrid, chunks: Sequence[Chunk], read: Interval, files: Sequence[InputFile], slots: int
 ) -> list[TaskRange]:
-    """Cut the windows of chunks that run together into pieces, each for one task.
+    """Cut the windows of chunks that run together into ranges, each for one task.
 
     Args:
-        grid: their windows.
-        chunks: side by side, in order.
-        read: the event times that they read; the stretches of all pieces tile it.
-        files: what holds the records.
-        slots: how many tasks run at the same time.
+        grid: the windows.
+        chunks: the chunks, adjacent and in order.
+        read: the event times to read; the intervals of all ranges cover it without overlaps.
+        files: the files of the records.
+        slots: the number of tasks that run at the same time.
     """
-    window = grid.window
-    per_start = window.size_ms // window.step_ms if isinstance(window, Cumulate) else 1
-    every_ms = window.slide_ms if isinstance(window, Sliding) else window.size_ms
-    starts = grid.count // per_start
-    first_ms = grid.first_end_ms - (window.step_ms if isinstance(window, Cumulate) else window.size_ms)
-
-    def place(at_ms: int) -> int:
-        """Return the place of the first window that starts at an instant or later."""
-        return min(max(0, -((first_ms - at_ms) // every_ms)), starts)
-
+    starts = _WindowStarts.from_grid(grid)
     bounds_ms = {chunk.start_ms for chunk in chunks} | {chunks[-1].end_ms}
-    days = range(chunks[0].start_ms - chunks[0].start_ms % DAY_MS, chunks[-1].end_ms, DAY_MS)
-    whole = sorted({*map(place, bounds_ms), *map(place, days), 0, starts})
-    spans = [
-        Interval(first_ms + low * every_ms, first_ms + (high - 1) * every_ms + window.size_ms)
-        for low, high in pairwise(whole)
-    ]
-    rows = sum(file.rows for file in files)
-    is_small = len(spans) > 1 and rows < SMALL_DAY_ROWS * len(spans)
-    edges = whole[:1]
+    days_ms = range(chunks[0].start_ms - chunks[0].start_ms % DAY_MS, chunks[-1].end_ms, DAY_MS)
+    day_edges = sorted({*map(starts.number_at, bounds_ms), *map(starts.number_at, days_ms), 0, starts.count})
+    rows, day_count = sum(file.rows for file in files), len(day_edges) - 1
+    is_small = day_count > 1 and rows < SMALL_DAY_ROWS * day_count
     if is_small:
         tasks = count_key_shares(rows, slots)
-        edges += [whole[len(spans) * part // tasks] for part in range(1, tasks + 1)]
+        edges = [day_edges[0], *(day_edges[day_count * task // tasks] for task in range(1, tasks + 1))]
     else:
-        for (low, high), span in zip(pairwise(whole), spans, strict=True):
-            edges += _cuts(span, low, high, files, slots)
-    found = []
+        edges = day_edges[:1]
+        for low, high in pairwise(day_edges):
+            edges += _cut_numbers(starts.span(low, high), low, high, files, slots)
+    ranges = []
     for position, (low, high) in enumerate(pairwise(edges)):
-        start_ms = first_ms + low * every_ms
+        start_ms = starts.at(low)
         begin_ms = read.start_ms if position == 0 else start_ms
-        end_ms = read.end_ms if position == len(edges) - 2 else first_ms + high * every_ms
-        chunk = max(number for number, each in enumerate(chunks) if each.start_ms <= start_ms)
+        end_ms = read.end_ms if position == len(edges) - 2 else starts.at(high)
+        chunk = max(number for number, chunk in enumerate(chunks) if chunk.start_ms <= start_ms)
         day_ms = None if is_small else start_ms - start_ms % DAY_MS
-        found.append(TaskRange(chunk, day_ms, (low * per_start, high * per_start), Interval(begin_ms, end_ms)))
-    return found or [TaskRange(0, None, (0, 0), read)]
+        numbers = (low * starts.windows_per_start, high * starts.windows_per_start)
+        ranges.append(TaskRange(chunk, day_ms, numbers, Interval(begin_ms, end_ms)))
+    return ranges or [TaskRange(0, None, (0, 0), read)]
+
+
+@dataclass(frozen=True, slots=True)
+class _WindowStarts:
+    """The starts of windows by number; cumulative windows share a start."""
+
+    first_ms: int
+    step_ms: int
+    size_ms: int
+    windows_per_start: int
+    count: int
+
+    @classmethod
+    def from_grid(cls, grid: TaskGrid) -> Self:
+        window = grid.window
+        windows_per_start = window.size_ms // window.step_ms if isinstance(window, Cumulate) else 1
+        return cls(
+            first_ms=grid.first_end_ms - (window.step_ms if isinstance(window, Cumulate) else window.size_ms),
+            step_ms=window.slide_ms if isinstance(window, Sliding) else window.size_ms,
+            size_ms=window.size_ms,
+            windows_per_start=windows_per_start,
+            count=grid.count // windows_per_start,
+        )
+
+    def at(self, number: int) -> int:
+        return self.first_ms + number * self.step_ms
+
+    def number_at(self, instant_ms: int) -> int:
+        """Return the number of the first start at or after an instant."""
+        return min(max(0, -((self.first_ms - instant_ms) // self.step_ms)), self.count)
+
+    def span(self, low: int, high: int) -> Interval:
+        """Return the event times of the windows with these starts, `high` excluded."""
+        return Interval(self.at(low), self.at(high - 1) + self.size_ms)
 
 
 def cut_time(span: Interval, files: Sequence[InputFile], slots: int) -> list[Interval]:
-    """Cut a span of event time into stretches, each for one task, by how many records the files hold.
+    """Cut a span of event time into intervals, each for one task, by the number of records in the files.
 
     Args:
-        span: what is read.
-        files: what holds the records.
-        slots: how many tasks run at the same time.
+        span: the event times to read.
+        files: the files of the records.
+        slots: the number of tasks that run at the same time.
     """
-    cuts = _cuts(span, 0, span.end_ms - span.start_ms, files, slots)
+    cuts = _cut_numbers(span, 0, span.end_ms - span.start_ms, files, slots)
     edges = [0, *cuts]
     return [Interval(span.start_ms + low, span.start_ms + high) for low, high in pairwise(edges)]
 
 
 def count_key_shares(rows: int, slots: int) -> int:
-    """Return into how many shares the keys of so many records are cut, each for one task."""
+    """Return the number of shares of the keys, each for one task, for a number of records."""
     return max(min(slots, math.ceil(rows / FEW_ROWS)), math.ceil(rows / TASK_ROWS), 1)
 
 
-def _cuts(span: Interval, low: int, high: int, files: Sequence[InputFile], slots: int) -> list[int]:
-    """Return where windows are cut, the last of them the end."""
-    held = [file for file in files if file.may_hold(span)]
-    rows = sum(file.rows for file in held)
-    fewest = min(slots, math.ceil(rows / FEW_ROWS), high - low)
-    most = min(max(fewest, slots * math.ceil(rows / (TASK_ROWS * slots))), high - low)
-    wanted = most if most > fewest and _read(span, held, most) <= rows * MOST_READ else max(fewest, 1)
-    return [low + (high - low) * part // wanted for part in range(1, wanted + 1)]
+def _cut_numbers(span: Interval, low: int, high: int, files: Sequence[InputFile], slots: int) -> list[int]:
+    """Return the window numbers at which the tasks end."""
+    overlapping = [file for file in files if file.may_hold(span)]
+    rows = sum(file.rows for file in overlapping)
+    min_tasks = min(slots, math.ceil(rows / FEW_ROWS), high - low)
+    max_tasks = min(max(min_tasks, slots * math.ceil(rows / (TASK_ROWS * slots))), high - low)
+    tasks = (
+        max_tasks
+        if max_tasks > min_tasks and _count_read_rows(span, overlapping, max_tasks) <= rows * MOST_READ
+        else max(min_tasks, 1)
+    )
+    return [low + (high - low) * task // tasks for task in range(1, tasks + 1)]
 
 
-def _read(span: Interval, held: Sequence[InputFile], parts: int) -> int:
-    """Return how many records lie in the files that so many equal parts of a span read."""
+def _count_read_rows(span: Interval, files: Sequence[InputFile], parts: int) -> int:
+    """Return the number of rows in the files that equal parts of a span read, in total."""
     bounds = [span.start_ms + (span.end_ms - span.start_ms) * part // parts for part in range(parts + 1)]
     return sum(
-        file.rows for start, end in pairwise(bounds) for file in held if file.may_hold(Interval(start, end))
+        file.rows for start, end in pairwise(bounds) for file in files if file.may_hold(Interval(start, end))
     )
 
 
 def group_files_by_rows(files: Sequence[InputFile], rows: int) -> list[list[str]]:
-    """Put files together until they have so many rows."""
-    found: list[list[str]] = []
+    """Group consecutive files up to a number of rows."""
+    groups: list[list[str]] = []
     room = 0
     for file in files:
-        if file.rows > room or not found:
-            found.append([])
+        if file.rows > room or not groups:
+            groups.append([])
             room = rows
-        found[-1].append(file.path)
+        groups[-1].append(file.path)
         room -= file.rows
-    return found
+    return groups

@@ -1,4 +1,4 @@
-"""One task of the native engine, run in DuckDB: it reads the files itself, and writes the rows that it makes."""
+"""Run a task of the native engine in DuckDB, which reads the files itself and writes the rows."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     import duckdb
 
 FAILED = "the native engine could not compute"
-"""How the error of a task begins."""
+"""The beginning of a task's error message."""
 
 
 def run_index_task(task: IndexTask) -> pa.Table:
     """Return the rows of the arrival index for some files, with `path`.
 
     Raises:
-        RuntimeError: beginning with `FAILED`, and naming what could not be computed and why.
+        RuntimeError: with a message that begins with `FAILED` and has the task and the cause.
     """
     try:
         groups = group_files_by_schema(task.files, task.reading)
-        with open_database(task.memory_mb) as opened:
-            found = opened.sql(sql.buckets_query(task.reading, groups, task.grid)).to_arrow_table()
+        with open_database(task.memory_mb) as database:
+            rows = database.sql(sql.buckets_query(task.reading, groups, task.grid)).to_arrow_table()
         paths = pa.array(sql.list_group_files(groups), pa.string())
-        return found.drop_columns(["file"]).append_column("path", paths.take(found["file"].combine_chunks()))
+        return rows.drop_columns(["file"]).append_column("path", paths.take(rows["file"].combine_chunks()))
     except Exception as error:
         msg = f"{FAILED} {task}: {error}"
         raise RuntimeError(msg) from error
@@ -49,10 +49,10 @@ Task = WindowTask | RestTask | UnitTask | SessionTask
 
 
 def run_native_task(task: Task) -> TaskResult:
-    """Do what a task says.
+    """Run a task and return its result.
 
     Raises:
-        RuntimeError: beginning with `FAILED`, and naming what could not be computed and why.
+        RuntimeError: with a message that begins with `FAILED` and has the task and the cause.
     """
     try:
         match task:
@@ -69,73 +69,73 @@ def run_native_task(task: Task) -> TaskResult:
         raise RuntimeError(msg) from error
 
 
-def _run_window_task(asked: WindowTask) -> TaskResult:
-    """Write the windows of a task, and the counts of its stretch."""
+def _run_window_task(planned: WindowTask) -> TaskResult:
+    """Write the windows of a task, and the counts of its records."""
     task = replace(
-        asked,
-        windows=own_output(asked.windows),
-        panes=asked.panes and own_output(asked.panes),
-        dropped=asked.dropped and own_output(asked.dropped),
-        counts_path=own_path(asked.counts_path),
+        planned,
+        windows=own_output(planned.windows),
+        panes=planned.panes and own_output(planned.panes),
+        dropped=planned.dropped and own_output(planned.dropped),
+        counts_path=own_path(planned.counts_path),
     )
     queries = WindowQueries(task, group_files_by_schema(task.files, task.reading))
-    with open_database(task.memory_mb) as opened:
-        register_thresholds(opened, task.thresholds)
-        queries.mark_copies(opened)
-        is_counted = write_query(opened, queries.counts(), task.counts_path) > 0
-        scanned, dropped = _records(opened, task.counts_path) if is_counted else (0, 0)
+    with open_database(task.memory_mb) as database:
+        register_thresholds(database, task.thresholds)
+        queries.mark_copies(database)
+        is_counted = write_query(database, queries.counts(), task.counts_path) > 0
+        scanned, dropped = _count_records(database, task.counts_path) if is_counted else (0, 0)
         rows: dict[str, int] = {}
         has_windows = task.numbers[0] < task.numbers[1]
         if has_windows and task.panes is None:
-            rows[WINDOWS] = write_query(opened, queries.recomputed(), task.windows.path, task.windows)
+            rows[WINDOWS] = write_query(database, queries.recomputed(), task.windows.path, task.windows)
         elif has_windows and task.panes is not None:
-            rows[PANES] = write_query(opened, queries.panes(), task.panes.path, task.panes)
+            rows[PANES] = write_query(database, queries.panes(), task.panes.path, task.panes)
             if rows[PANES]:
-                rows[WINDOWS] = write_query(opened, queries.published(), task.windows.path, task.windows)
+                rows[WINDOWS] = write_query(database, queries.published(), task.windows.path, task.windows)
         if dropped and task.dropped is not None:
-            rows[DROPPED] = write_query(opened, queries.dropped(), task.dropped.path, task.dropped)
+            rows[DROPPED] = write_query(database, queries.dropped(), task.dropped.path, task.dropped)
     files = split_outputs(rows, {WINDOWS: task.windows, PANES: task.panes, DROPPED: task.dropped})
     return TaskResult(task.number, socket.gethostname(), scanned, task.counts_path if is_counted else None, files)
 
 
-def _records(opened: duckdb.DuckDBPyConnection, path: str) -> tuple[int, int]:
-    """Return how many records a file of counts is made of, and how many of them were dropped."""
+def _count_records(database: duckdb.DuckDBPyConnection, path: str) -> tuple[int, int]:
+    """Return the number of records in a file of counts, and the number of dropped ones."""
     is_dropped = f"fate = {sql.quote_text(Fate.DROPPED)}"
     sums = f"sum(events)::BIGINT, coalesce(sum(events) FILTER (WHERE {is_dropped}), 0)::BIGINT"
-    ((events, dropped),) = opened.execute(f"SELECT {sums} FROM read_parquet({sql.quote_path(path)})").fetchall()
+    ((events, dropped),) = database.execute(f"SELECT {sums} FROM read_parquet({sql.quote_path(path)})").fetchall()
     return int(events), int(dropped)
 
 
 def _run_rest_task(task: RestTask) -> TaskResult:
-    """Count what window tasks leave out, and write counts of the unreadable records that the chunks answer for."""
-    with open_database(task.memory_mb) as opened:
+    """Count the records that window tasks leave out, and write counts of unreadable records by owning chunk."""
+    with open_database(task.memory_mb) as database:
         groups = group_files_by_schema(task.files, task.reading)
-        found = opened.execute(sql.rest_query(task, groups)).fetchall()
+        rows = database.execute(sql.rest_query(task, groups)).fetchall()
     files = sql.list_group_files(groups)
-    ours = [
+    quarantined = [
         (partition, task.owners[files[number]], events)
-        for number, partition, is_readable, events in found
+        for number, partition, is_readable, events in rows
         if not is_readable and files[number] in task.owners
     ]
-    path = own_path(task.counts_path) if ours else None
+    path = own_path(task.counts_path) if quarantined else None
     if path is not None:
-        _write_quarantined(ours, Path(path))
-    return TaskResult(task.number, socket.gethostname(), sum(each[3] for each in found), path)
+        _write_quarantined(quarantined, Path(path))
+    return TaskResult(task.number, socket.gethostname(), sum(row[3] for row in rows), path)
 
 
-def _write_quarantined(found: Sequence[tuple[str | None, int, int]], path: Path) -> None:
-    """Write counts of unreadable records: source partition, number of the chunk, number of records."""
-    partitions, chunks, events = zip(*found, strict=True)
-    nothing = pa.nulls(len(found), pa.int64())
+def _write_quarantined(quarantined: Sequence[tuple[str | None, int, int]], path: Path) -> None:
+    """Write counts of unreadable records: source partition, chunk number, and number of records."""
+    partitions, chunks, events = zip(*quarantined, strict=True)
+    nulls = pa.nulls(len(quarantined), pa.int64())
     table = pa.table(
         {
-            "event_time_ms": nothing,
+            "event_time_ms": nulls,
             "source_partition": pa.array(partitions, pa.string()),
-            "fate": pa.array([Fate.QUARANTINED.value] * len(found), pa.string()),
+            "fate": pa.array([Fate.QUARANTINED.value] * len(quarantined), pa.string()),
             "chunk_number": pa.array(chunks, pa.int32()),
             "events": pa.array(events, pa.int64()),
-            "first_arrival_ms": nothing,
-            "last_arrival_ms": nothing,
+            "first_arrival_ms": nulls,
+            "last_arrival_ms": nulls,
         }
     )
     pq.write_table(table, path)

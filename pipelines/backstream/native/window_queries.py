@@ -1,4 +1,4 @@
-"""The queries of a task of windows."""
+"""Generate the queries of a task of windows."""
 
 from __future__ import annotations
 
@@ -42,36 +42,36 @@ from backstream.runs.table_schemas import RECORD_COUNT, pane_count
 if TYPE_CHECKING:
     import duckdb
 
-_FATES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED, Fate.DUPLICATE)
-_LATE = ("late_arrival_time_ms", "late_arrival_seq", "late_source_partition")
-_IN_PANE = {"first": "is_on_time", "live": "is_accepted", "final": ""}
+_FATE_CODES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED, Fate.DUPLICATE)
+_LATE_POSITION = ("late_arrival_time_ms", "late_arrival_seq", "late_source_partition")
+_PANE_CONDITIONS = {"first": "is_on_time", "live": "is_accepted", "final": ""}
 
 
 class WindowQueries:
-    """The queries of one `WindowTask` over a table `thresholds` and the files' rows."""
+    """The queries of one `WindowTask` over the records of its files and a table `thresholds`."""
 
     def __init__(self, task: WindowTask, groups: Groups) -> None:
         self._task, self._grid = task, task.grid
         self._window = task.grid.window
-        columns = [*task.keys, *(each.column for each in task.aggregates if each.column)]
+        columns = [*task.keys, *(aggregate.column for aggregate in task.aggregates if aggregate.column)]
         self._records = RecordsQuery(task.reading, groups, columns, task.deduplicate_on)
 
-    def mark_copies(self, opened: duckdb.DuckDBPyConnection) -> None:
-        """Find copies among all records that any query asks for; the other queries then tell them."""
+    def mark_copies(self, database: duckdb.DuckDBPyConnection) -> None:
+        """Find the duplicates among all records that any query reads; the other queries then use them."""
         stretch = self._task.stretch
         windows = stretch if self._task.numbers[0] == self._task.numbers[1] else self._window_span()
         start_ms, end_ms = min(windows.start_ms, stretch.start_ms), max(windows.end_ms, stretch.end_ms)
-        self._records.mark_copies(opened, Interval(start_ms, end_ms))
+        self._records.mark_copies(database, Interval(start_ms, end_ms))
 
     def counts(self) -> str:
-        """Return the records of the stretch by slice, source partition and fate, with the chunk that answers."""
+        """Return a query of record counts by slice, source partition, and fate, with the owning chunk."""
         task, offset_ms = self._task, self._window.offset_ms
         slice_ms = floor_to_step("event_ms", offset_ms, slice_width(self._window))
         start_ms = floor_to_step("slice_start_ms", offset_ms, time_step_ms(self._window))
-        records, fate = self._judged()
+        records, fate = self._classify()
         late: dict[str, str] = {}
         if task.cell_late:
-            records, late = self._with_late_place(records, "event_ms")
+            records, late = self._add_late_position(records, "event_ms")
         marked = {
             "slice_start_ms": slice_ms,
             "source_partition": "source_partition",
@@ -84,7 +84,7 @@ class WindowQueries:
             f" max(arrival_ms) AS last_arrival_ms FROM (SELECT {select_list(marked)}, arrival_ms FROM ({records}))"
             f" GROUP BY {by}"
         )
-        fates = " ".join(f"WHEN {code} THEN {quote_text(each)}" for code, each in enumerate(_FATES))
+        fates = " ".join(f"WHEN {code} THEN {quote_text(name)}" for code, name in enumerate(_FATE_CODES))
         columns = {
             "event_time_ms": "slice_start_ms",
             "source_partition": PARTITION_TEXT,
@@ -95,12 +95,12 @@ class WindowQueries:
         return f"SELECT {select_list(columns)} FROM ({groups})"
 
     def dropped(self) -> str:
-        """Return the columns of the table of dropped records, of those that the chunks answer for."""
+        """Return a query of the table of dropped records, for those that the chunks own."""
         task = self._task
-        assert task.dropped is not None  # noqa: S101 - asked for by a replay only
-        records, fate = self._judged()
+        assert task.dropped is not None  # noqa: S101 - only replays need it
+        records, fate = self._classify()
         start_ms = floor_to_step("event_ms", self._window.offset_ms, time_step_ms(self._window))
-        known = {
+        values = {
             "event_time": to_timestamp("event_ms"),
             "arrival_time": to_timestamp("arrival_ms"),
             "source_partition": "source_partition",
@@ -111,63 +111,72 @@ class WindowQueries:
             **staging_columns(start_ms, task.chunks),
         }
         owned = f"{start_ms} >= {task.owned.start_ms} AND {start_ms} < {task.owned.end_ms}"
-        return f"SELECT {cast_columns(known, task.dropped)} FROM ({records}) WHERE ({fate}) = 2 AND {owned}"
+        return f"SELECT {cast_columns(values, task.dropped)} FROM ({records}) WHERE ({fate}) = 2 AND {owned}"
 
-    def _judged(self) -> tuple[str, str]:
-        """The records of the stretch, and their fate as a place in `_FATES`."""
+    def _classify(self) -> tuple[str, str]:
+        """Return a query of the task's records, and an expression of their index in `_FATE_CODES`."""
         start_ms = floor_to_step("event_ms", self._window.offset_ms, time_step_ms(self._window))
         number = self._number(f"({start_ms} + {self._window.size_ms})")
         records = f"SELECT *, {number} AS n FROM ({self._records.select(self._task.stretch)})"
         fate = "CASE " + ("WHEN is_duplicate THEN 3 " if self._records.has_copies else "")
         if self._task.thresholds is None:
             return records, fate + "ELSE 0 END" if self._records.has_copies else "0"
-        joined = f"SELECT r.*, {self._columns_of('t')} FROM ({records}) r LEFT JOIN thresholds t USING (n)"
-        fate += f"WHEN NOT {self._after('t_fired')} THEN 0 WHEN NOT {self._after('t_gone')} THEN 1 ELSE 2 END"
+        joined = f"SELECT r.*, {self._threshold_columns('t')} FROM ({records}) r LEFT JOIN thresholds t USING (n)"
+        fate += (
+            f"WHEN NOT {self._is_after('t_fired')} THEN 0 WHEN NOT {self._is_after('t_gone')} THEN 1 ELSE 2 END"
+        )
         return joined, fate
 
     def recomputed(self) -> str:
-        """Return the columns of the table of windows."""
+        """Return a query of the table of windows."""
         rows, keys = self._grouped_rows(None)
-        values = {RECORD_COUNT: self._count(""), **self._parts("", "")}
-        grouped = f"SELECT {select_list({'n': 'n', **keys, **values})} FROM ({rows}) GROUP BY {self._by()}"
-        told = {each.name: final_value(each) for each in self._task.aggregates} | {RECORD_COUNT: RECORD_COUNT}
-        return self._placed(grouped, told, self._task.windows)
+        values = {RECORD_COUNT: self._count(""), **self._partials("", "")}
+        grouped = (
+            f"SELECT {select_list({'n': 'n', **keys, **values})} FROM ({rows}) GROUP BY {self._group_columns()}"
+        )
+        columns = {aggregate.name: final_value(aggregate) for aggregate in self._task.aggregates} | {
+            RECORD_COUNT: RECORD_COUNT
+        }
+        return self._to_output(grouped, columns, self._task.windows)
 
     def panes(self) -> str:
-        """Return the columns of the table of panes."""
+        """Return a query of the table of panes."""
         task = self._task
-        assert task.panes is not None  # noqa: S101 - asked for by a replay only
+        assert task.panes is not None  # noqa: S101 - only replays need it
         rows, keys = self._grouped_rows(task.thresholds)
-        place = [place if isinstance(self._window, Tumbling) else name for place, name in self._places()]
-        fired, gone = self._after("t_fired", place), self._after("t_gone", place)
-        early = "false" if isinstance(self._window, Tumbling) else f"{_LATE[0]} IS NULL"
-        timed = (
+        position = [
+            position if isinstance(self._window, Tumbling) else name for position, name in self._late_columns()
+        ]
+        fired, gone = self._is_after("t_fired", position), self._is_after("t_gone", position)
+        early = "false" if isinstance(self._window, Tumbling) else f"{_LATE_POSITION[0]} IS NULL"
+        classified = (
             f"SELECT *, {early} OR NOT {fired} AS is_on_time, {early} OR NOT {gone} AS is_accepted"
-            f" FROM (SELECT r.*, {self._columns_of('t')} FROM ({rows}) r JOIN thresholds t USING (n))"
+            f" FROM (SELECT r.*, {self._threshold_columns('t')} FROM ({rows}) r JOIN thresholds t USING (n))"
         )
         values: dict[str, str] = {}
-        for pane, condition in _IN_PANE.items():
-            only = f" FILTER (WHERE {condition})" if condition else ""
-            values |= {pane_count(pane): self._count(only), **self._parts(only, f"__{pane}")}
+        for pane, condition in _PANE_CONDITIONS.items():
+            filter_clause = f" FILTER (WHERE {condition})" if condition else ""
+            values |= {pane_count(pane): self._count(filter_clause), **self._partials(filter_clause, f"__{pane}")}
         late_firings = f"{pane_count('live')} - {pane_count('first')}"
-        told = {**pane_values(task.aggregates), "late_firings": late_firings}
-        grouped = f"SELECT {select_list({'n': 'n', **keys, **values})} FROM ({timed}) GROUP BY {self._by()}"
-        return self._placed(grouped, told, task.panes)
+        columns = {**pane_values(task.aggregates), "late_firings": late_firings}
+        selected = select_list({"n": "n", **keys, **values})
+        grouped = f"SELECT {selected} FROM ({classified}) GROUP BY {self._group_columns()}"
+        return self._to_output(grouped, columns, task.panes)
 
     def published(self) -> str:
-        """Return the columns of the table of windows, out of the file of panes."""
+        """Return a query of the table of windows over the file of panes."""
         task = self._task
-        assert task.panes is not None  # noqa: S101 - asked for by a replay only
+        assert task.panes is not None  # noqa: S101 - only replays need it
         return published_windows_query(task.panes.path, task.windows, task.aggregates, task.published, task.chunks)
 
-    def _placed(self, rows: str, values: Mapping[str, str], output: TaskOutput) -> str:
-        """Put each value into its column, and the window's start and end in place of its number."""
+    def _to_output(self, rows: str, values: Mapping[str, str], output: TaskOutput) -> str:
+        """Return a query of the output columns, with the start and end of each window instead of its number."""
         grid = self._grid
         end_ms = f"({grid.first_end_ms} + n::BIGINT * {grid.step_ms})"
         start_ms = f"({end_ms} - {self._window.size_ms})"
         if isinstance(self._window, Cumulate):
             start_ms = floor_to_step(f"({end_ms} - 1)", self._window.offset_ms, self._window.size_ms)
-        known = {
+        columns = {
             **values,
             "window_start": to_timestamp(start_ms),
             "window_end": to_timestamp(end_ms),
@@ -175,46 +184,49 @@ class WindowQueries:
             **staging_columns(start_ms, self._task.chunks),
             **dict(zip(self._task.keys, self._key_names(), strict=True)),
         }
-        return f"SELECT {cast_columns(known, output)} FROM ({rows})"
+        return f"SELECT {cast_columns(columns, output)} FROM ({rows})"
 
     def _key_names(self) -> list[str]:
         return [f"k{number}" for number in range(len(self._task.keys))]
 
-    def _keys(self) -> dict[str, str]:
+    def _key_columns(self) -> dict[str, str]:
         columns = (column_alias(self._task.reading, key) for key in self._task.keys)
         return dict(zip(self._key_names(), columns, strict=True))
 
-    def _by(self) -> str:
-        """What results are grouped by."""
+    def _group_columns(self) -> str:
+        """Return the columns by which results are grouped."""
         return ", ".join(["n", *self._key_names()])
 
     def _grouped_rows(self, thresholds: TaskThresholds | None) -> tuple[str, dict[str, str]]:
-        """What is grouped into windows, each row with its window's number `n`, and the keys by their names."""
+        """Return a query of rows with the number `n` of their window, and the key columns by name."""
         if not isinstance(self._window, Tumbling):
-            return self._sliced(thresholds), {name: name for name in self._key_names()}
+            return self._slice_records(thresholds), {name: name for name in self._key_names()}
         number = self._number(f"(event_ms + {self._grid.step_ms})")
-        return f"SELECT *, {number} AS n FROM ({self._records.select_once(self._window_span())})", self._keys()
+        return (
+            f"SELECT *, {number} AS n FROM ({self._records.select_once(self._window_span())})",
+            self._key_columns(),
+        )
 
-    def _count(self, only: str) -> str:
+    def _count(self, filter_clause: str) -> str:
         if isinstance(self._window, Tumbling):
-            return f"count(*){only}"
-        return f"coalesce(sum(events){only}, 0)::BIGINT"
+            return f"count(*){filter_clause}"
+        return f"coalesce(sum(events){filter_clause}, 0)::BIGINT"
 
-    def _parts(self, only: str, suffix: str) -> dict[str, str]:
-        """The parts of each aggregate over grouped rows that meet a condition: over records, or over slices."""
+    def _partials(self, filter_clause: str, suffix: str) -> dict[str, str]:
+        """Return the partial values of grouped rows that meet a condition; the rows are records or slices."""
         if not isinstance(self._window, Tumbling):
-            return merge_partials(self._task.aggregates, only, suffix)
-        return {name + suffix: over + only for name, over in self._over_records().items()}
+            return merge_partials(self._task.aggregates, filter_clause, suffix)
+        return {name + suffix: value + filter_clause for name, value in self._partials_over_records().items()}
 
-    def _over_records(self) -> dict[str, str]:
+    def _partials_over_records(self) -> dict[str, str]:
         return {
-            partial_aggregate(each, number): over
-            for each in self._task.aggregates
-            for number, over in enumerate(aggregates_over_records(each, self._task.reading))
+            partial_aggregate(aggregate, number): value
+            for aggregate in self._task.aggregates
+            for number, value in enumerate(aggregates_over_records(aggregate, self._task.reading))
         }
 
     def _window_span(self) -> Interval:
-        """The event times of the task's windows."""
+        """Return the event times of the task's windows."""
         first, end = self._task.numbers
         window, grid = self._window, self._grid
         first_end_ms = grid.first_end_ms + first * grid.step_ms
@@ -223,44 +235,44 @@ class WindowQueries:
             start_ms = (first_end_ms - 1) - (first_end_ms - 1 - window.offset_ms) % window.size_ms
         return Interval(start_ms, grid.first_end_ms + (end - 1) * grid.step_ms)
 
-    def _sliced(self, thresholds: TaskThresholds | None) -> str:
-        """One row per slice and window, with parts of aggregates and the place of late records."""
+    def _slice_records(self, thresholds: TaskThresholds | None) -> str:
+        """Return a query of partial values per slice and window, with the position of late records."""
         first, end = self._task.numbers
         slice_ms = floor_to_step("event_ms", self._window.offset_ms, slice_width(self._window))
         records = f"SELECT *, {slice_ms} AS slice_start_ms FROM ({self._records.select_once(self._window_span())})"
         late: dict[str, str] = {}
         if thresholds is not None:
-            records, late = self._with_late_place(records, "slice_start_ms")
+            records, late = self._add_late_position(records, "slice_start_ms")
         by = ", ".join([*self._key_names(), "slice_start_ms", *late])
-        marked = ", ".join(["*", *filter(None, [select_list({**self._keys(), **late})])])
-        sums = select_list({"events": "count(*)", **self._over_records()})
-        counted = f"SELECT {by}, {sums} FROM (SELECT {marked} FROM ({records}))"
+        columns = ", ".join(["*", *filter(None, [select_list({**self._key_columns(), **late})])])
+        sums = select_list({"events": "count(*)", **self._partials_over_records()})
+        slices = f"SELECT {by}, {sums} FROM (SELECT {columns} FROM ({records}))"
         earliest, latest = window_ends(self._window, "slice_start_ms")
         low, high = f"greatest({self._number(earliest)}, {first})", f"least({self._number(latest)}, {end - 1})"
-        return f"SELECT *, unnest(range({low}, {high} + 1))::INTEGER AS n FROM ({counted} GROUP BY {by})"
+        return f"SELECT *, unnest(range({low}, {high} + 1))::INTEGER AS n FROM ({slices} GROUP BY {by})"
 
-    def _with_late_place(self, records: str, time_ms: str) -> tuple[str, dict[str, str]]:
-        """Records, and the columns of the place of those for which the earliest of their windows had fired."""
+    def _add_late_position(self, records: str, time_ms: str) -> tuple[str, dict[str, str]]:
+        """Return records joined with thresholds, and the columns of a late record's position in arrival order."""
         earliest, _ = window_ends(self._window, time_ms)
         joined = (
-            f"SELECT r.*, {self._columns_of('e')} FROM ({records}) r LEFT JOIN thresholds e"
+            f"SELECT r.*, {self._threshold_columns('e')} FROM ({records}) r LEFT JOIN thresholds e"
             f" ON e.n = greatest({self._number(earliest)}, 0)"
         )
-        fired = self._after("e_fired")
-        return joined, {name: f"CASE WHEN {fired} THEN {place} END" for place, name in self._places()}
+        fired = self._is_after("e_fired")
+        return joined, {name: f"CASE WHEN {fired} THEN {place} END" for place, name in self._late_columns()}
 
-    def _columns_of(self, table: str) -> str:
-        assert self._task.thresholds is not None  # noqa: S101 - asked for by a replay only
+    def _threshold_columns(self, table: str) -> str:
+        assert self._task.thresholds is not None  # noqa: S101 - only replays need it
         return threshold_columns(table, self._task.thresholds)
 
     def _number(self, end_ms: str) -> str:
         return window_number(self._grid, end_ms)
 
-    def _places(self) -> list[tuple[str, str]]:
-        assert self._task.thresholds is not None  # noqa: S101 - asked for by a replay only
-        every = list(zip((*PLACE[:2], PARTITION_TEXT), _LATE, strict=True))
-        return every[:1] if self._task.thresholds.are_ticks else every
+    def _late_columns(self) -> list[tuple[str, str]]:
+        assert self._task.thresholds is not None  # noqa: S101 - only replays need it
+        columns = list(zip((*PLACE[:2], PARTITION_TEXT), _LATE_POSITION, strict=True))
+        return columns[:1] if self._task.thresholds.are_ticks else columns
 
-    def _after(self, which: str, place: Sequence[str] = (*PLACE[:2], PARTITION_TEXT)) -> str:
-        assert self._task.thresholds is not None  # noqa: S101 - asked for by a replay only
+    def _is_after(self, which: str, place: Sequence[str] = (*PLACE[:2], PARTITION_TEXT)) -> str:
+        assert self._task.thresholds is not None  # noqa: S101 - only replays need it
         return is_after(self._task.thresholds, which, place)

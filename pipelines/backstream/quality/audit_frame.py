@@ -1,7 +1,7 @@
-"""The audit frames: what was expected beside what was produced, per window, per source partition, per run.
+"""Build the audit frames, which compare expected with produced events per window, source partition, and run.
 
-A check is a question to one of these small tables, so no check has to read the events again. No cell is
-null: row-wise expectations skip nulls, and a check that skips a row has not been made.
+A check reads one of these small frames, so that no check reads the events again. No cell is null, because row-wise
+expectations skip nulls, and a check must not skip rows.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ WINDOW_COLUMNS = [
     "completeness",
     "copies",
 ]
-"""Columns of the audit frame. Instants are UTC timestamps; ratios lie in 0 to 1, completeness also above.
+"""The columns of the audit frame.
+
+Instants are UTC timestamps. Ratios are from 0 to 1; completeness may be greater.
 
 `is_placed`: in the range and on the grid. `is_counted_on`: expected, and has events.
-`late_ratio`: share of events late or dropped; `dropped_ratio`: of those dropped.
-`is_count_known`: whether `expected_events` is a count from a timetable; without one it is 0.
-`unaccounted`: events that are neither on time, late, dropped nor expired.
-`surplus`: events beyond the expected ones. `copies`: rows of the metrics for this one cell.
+`late_ratio`: share of late or dropped events; `dropped_ratio`: share of dropped events.
+`is_count_known`: whether `expected_events` is a count from a timetable; without a timetable it is 0.
+`unaccounted`: events that are neither on time, late, dropped, nor expired.
+`surplus`: events beyond the expected ones. `copies`: rows of the metrics for this cell.
 """
 PARTITION_COLUMNS = [
     "source_partition",
@@ -66,8 +68,11 @@ PARTITION_COLUMNS = [
     "records",
     "unmatched",
 ]
-"""`records`: with a fate in a window, by the manifests. `unmatched`: how many of them no window holds with this
-fate, or a window holds beyond them."""
+"""The columns of the frame with one row per source partition.
+
+`records`: the records with a fate in a window, by the manifests. `unmatched`: the difference between their number
+and the number in the windows, by fate.
+"""
 RUN_COLUMNS = [
     "windows",
     "windows_expected",
@@ -92,79 +97,85 @@ RUN_COLUMNS = [
     "files_skipped",
     "files_gone",
 ]
-"""One row. `unaccounted`: records read that have no fate, or more than one.
+"""The columns of the frame with one row. `unaccounted`: records read that have no fate, or several.
 
-`is_any_readable`: whether one of the records read could be normalised, if there was any. `repeated_positions`: of
-how many source partitions and sequences more than one record came, where the definition looks for no duplicates.
-`unmatched_rows`: how many quarantined or dropped records are not in their table, and how many records the job
-counted behind its result rows that are not behind them now. `rows`: to be published. `replaced_rows`: of the
-published table, which they replace; `rows_ratio`: how many new rows there are for each of them, 1 where there are
-none.
+`is_any_readable`: whether a record could be read, or there was none. `repeated_positions`: source partitions and
+sequences with several records, if the definition does not remove duplicates. `unmatched_rows`: quarantined or
+dropped records that their table lacks, and records that the job counted in its result rows but the rows lack.
+`rows`: rows to publish. `replaced_rows`: published rows that they replace; `rows_ratio`: new rows per replaced
+row,
+1 if none is replaced.
 
-`volume_score`: how far `records_per_day` lies from those of past runs, by `quality.volume`.
-`files_skipped`: damaged input files that were left out. `files_gone`: those that published runs of the range read
-and that the source has no more.
+`volume_score`: the deviation of `records_per_day` from past runs, by `volume_score`.
+`files_skipped`: damaged input files that were skipped. `files_gone`: input files of published runs of the range
+that the source no longer has.
 """
 
 NOTHING = RunEvidence()
-_IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
+LEAST_RUNS = 5
+"""The minimum number of past runs for a volume score; with fewer, the score is 0."""
+
+_MAD_OF_NORMAL = 0.6745  # the MAD of a normal distribution in standard deviations
+# If all past runs have the same size, their MAD is 0, and any other size would be infinitely far from them.
+_MIN_RELATIVE_MAD = 0.01
+_WINDOW_FATES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
 
 def audit_frame(plan: Plan, definition: Definition, metrics: pd.DataFrame) -> pd.DataFrame:
-    """The expected grid beside the produced windows: one row per cell of either, in order of time.
+    """Return the expected grid joined with the produced windows: one row per cell of either, in the order of time.
 
     Args:
-        plan: gives the range.
-        definition: gives the window, and what is expected.
-        metrics: the run's rows of the metrics table; several rows of one cell are summed and counted.
+        plan: the plan with the range.
+        definition: the definition with the window and the expectations.
+        metrics: the run's rows of the metrics table; rows of the same cell are added up and counted.
 
     Returns:
         `WINDOW_COLUMNS`, without nulls.
 
     Raises:
-        SpecError, ContractError: when what is expected cannot be read, or the metrics lack a column.
+        SpecError, ContractError: if the expected events cannot be read, or the metrics lack a column.
     """
-    produced = _produced(metrics)
+    produced = _sum_metrics(metrics)
     expected = expected_cells(plan, definition, sorted(produced["source_partition"].unique()))
     cells = expected.merge(produced, how="outer", on=CELL, indicator="origin")
     cells = cells.sort_values(CELL[::-1], ignore_index=True)
     cells["is_expected"] = cells["origin"] != "right_only"
-    return _judged(_filled(cells, definition), plan, definition)[WINDOW_COLUMNS]
+    return _add_facts(_fill_gaps(cells, definition), plan, definition)[WINDOW_COLUMNS]
 
 
-def _produced(metrics: pd.DataFrame) -> pd.DataFrame:
-    """One row per cell that the metrics know."""
+def _sum_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per cell of the metrics."""
     needed = ["source_partition", "window_start", "window_end", *COUNTS]
-    absent = [f"\n  {name}: got no such column" for name in needed if name not in metrics.columns]
-    if absent:
-        msg = f"window metrics break their contract:{''.join(absent)}"
+    missing = [f"\n  {name}: got no such column" for name in needed if name not in metrics.columns]
+    if missing:
+        msg = f"window metrics break their contract:{''.join(missing)}"
         raise ContractError(msg)
     rows = metrics[["source_partition", *COUNTS]].astype(dict.fromkeys(COUNTS, "int64"))
     rows["window_start_ms"] = times_to_ms(metrics["window_start"])
     rows["window_end_ms"] = times_to_ms(metrics["window_end"])
     rows["copies"] = 1
     rows = rows.astype(CELL_TYPES)
-    how = dict.fromkeys(COUNTS, "sum") | {"copies": "sum", "window_end_ms": "max"}
-    return rows.groupby(CELL, as_index=False).agg(how)
+    aggregations = dict.fromkeys(COUNTS, "sum") | {"copies": "sum", "window_end_ms": "max"}
+    return rows.groupby(CELL, as_index=False).agg(aggregations)
 
 
-def _filled(cells: pd.DataFrame, definition: Definition) -> pd.DataFrame:
-    """Zeros where one side knows nothing."""
-    whole = ["expected_events", *COUNTS, "copies"]
-    cells[whole] = cells[whole].fillna(0).astype("int64")
+def _fill_gaps(cells: pd.DataFrame, definition: Definition) -> pd.DataFrame:
+    """Replace missing counts with zeros, and missing window ends with computed ones."""
+    counts = ["expected_events", *COUNTS, "copies"]
+    cells[counts] = cells[counts].fillna(0).astype("int64")
     end_ms = cells["window_end_ms"].fillna(cells["window_start_ms"] + definition.metric_windows.size_ms)
     cells["window_end_ms"] = end_ms.astype("int64")
     return cells
 
 
-def _judged(cells: pd.DataFrame, plan: Plan, definition: Definition) -> pd.DataFrame:
-    """Add what checks ask for."""
+def _add_facts(cells: pd.DataFrame, plan: Plan, definition: Definition) -> pd.DataFrame:
+    """Add the columns that checks read."""
     start_ms, end_ms = cells["window_start_ms"], cells["window_end_ms"]
-    off_grid = (start_ms - definition.metric_windows.offset_ms) % definition.unit_ms
-    cells["window_start"], cells["window_end"] = _instants(start_ms), _instants(end_ms)
+    grid_offset_ms = (start_ms - definition.metric_windows.offset_ms) % definition.unit_ms
+    cells["window_start"], cells["window_end"] = _to_instants(start_ms), _to_instants(end_ms)
     cells["is_present"] = cells["events"] > 0
     cells["in_range"] = start_ms.between(plan.since_ms, plan.until_ms, inclusive="left")
-    cells["is_aligned"] = (off_grid == 0) & (end_ms - start_ms == definition.metric_windows.size_ms)
+    cells["is_aligned"] = (grid_offset_ms == 0) & (end_ms - start_ms == definition.metric_windows.size_ms)
     cells["is_placed"] = cells["in_range"] & cells["is_aligned"]
     cells["is_counted_on"] = cells["is_expected"] & cells["is_present"]
     cells["is_count_known"] = definition.quality.expected is not None
@@ -173,32 +184,34 @@ def _judged(cells: pd.DataFrame, plan: Plan, definition: Definition) -> pd.DataF
     cells["dropped_ratio"] = _ratio(cells["dropped"], cells["events"])
     is_counted = cells["is_count_known"] & cells["is_expected"]
     cells["surplus"] = (cells["events"] - cells["expected_events"]).clip(lower=0).where(is_counted, 0)
-    is_whole = (cells["is_present"] | ~cells["is_expected"]).astype("float64")
-    cells["completeness"] = _ratio(cells["events"], cells["expected_events"]).where(is_counted, is_whole)
+    default_completeness = (cells["is_present"] | ~cells["is_expected"]).astype("float64")
+    cells["completeness"] = _ratio(cells["events"], cells["expected_events"]).where(
+        is_counted, default_completeness
+    )
     return cells
 
 
 def partitions_frame(windows: pd.DataFrame, manifests: Sequence[Manifest], definition: Definition) -> pd.DataFrame:
-    """One row per source partition that was expected, produced a window, or is named by a manifest.
+    """Return one row per source partition that is expected, or that has a window or a manifest.
 
     Returns:
-        `PARTITION_COLUMNS`. `unmatched` is 0 for sliding windows, where one record counts several times.
+        `PARTITION_COLUMNS`. `unmatched` is 0 for sliding windows, because one record counts several times.
     """
     fates = sum_fates(list(manifests))
-    of_fate = {
-        fate: {name: counts.get(fate, 0) for name, counts in fates.items()} for fate in map(str, _IN_A_WINDOW)
+    by_fate = {
+        fate: {name: counts.get(fate, 0) for name, counts in fates.items()} for fate in map(str, _WINDOW_FATES)
     }
-    records = {name: sum(of_fate[fate][name] for fate in of_fate) for name in fates}
+    records = {name: sum(by_fate[fate][name] for fate in by_fate) for name in fates}
     names = sorted({*windows["source_partition"], *records})
-    rows = _summed(windows, windows["source_partition"]).reindex(names, fill_value=0)
+    rows = _sum_windows(windows, windows["source_partition"]).reindex(names, fill_value=0)
     rows["is_delivered"] = (rows["windows_expected"] == 0) | (rows["events"] > 0)
     rows["records"] = [records.get(name, 0) for name in names]
     rows["unmatched"] = 0
     if isinstance(definition.metric_windows, Tumbling):
-        for fate, counts in of_fate.items():
+        for fate, counts in by_fate.items():
             counted = pd.Series(counts, dtype="int64").reindex(names, fill_value=0)
             rows["unmatched"] += (counted - rows[fate]).abs()
-    return _with_ratios(rows).rename_axis("source_partition").reset_index()[PARTITION_COLUMNS]
+    return _add_ratios(rows).rename_axis("source_partition").reset_index()[PARTITION_COLUMNS]
 
 
 def run_frame(
@@ -208,31 +221,31 @@ def run_frame(
     evidence: RunEvidence = NOTHING,
     records: int | None = None,
 ) -> pd.DataFrame:
-    """The run as one row of `RUN_COLUMNS`.
+    """Return the run as one row of `RUN_COLUMNS`.
 
     Args:
-        plan: what was to be done.
+        plan: the plan of the run.
         windows: the audit frame.
-        manifests: what the finished chunks left.
-        evidence: what else is known of the run.
-        records: how many are behind the rows to be published, as these say; None: nobody has looked.
+        manifests: the manifests of the finished chunks.
+        evidence: further facts about the run.
+        records: the number of records in the rows to publish, by their counts; None: not counted.
     """
-    row = _with_ratios(_summed(windows, pd.Series("run", index=windows.index)).reindex(["run"], fill_value=0))
+    row = _add_ratios(_sum_windows(windows, pd.Series("run", index=windows.index)).reindex(["run"], fill_value=0))
     row["windows"] = len(windows)
-    row["records_read"] = sum(each.events_read for each in manifests)
-    row["unaccounted"] = sum(abs(_without_fate(each)) for each in manifests)
-    finished = {each.chunk_id for each in manifests}
+    row["records_read"] = sum(manifest.events_read for manifest in manifests)
+    row["unaccounted"] = sum(abs(_count_unaccounted(manifest)) for manifest in manifests)
+    finished = {manifest.chunk_id for manifest in manifests}
     row["chunks_missing"] = sum(chunk.chunk_id not in finished for chunk in plan.chunks)
     row["records_per_day"] = row["records_read"] * DAY_MS / (plan.until_ms - plan.since_ms)
     row["volume_score"] = volume_score(float(row["records_per_day"].iloc[0]), evidence.past)
-    fates = _by_fate(manifests)
-    of_run = row["records_read"] - fates[Fate.HALO]
-    row["is_any_readable"] = (of_run == 0) | (of_run > fates[Fate.QUARANTINED])
-    row["quarantined_ratio"] = _ratio(pd.Series([fates[Fate.QUARANTINED]], row.index), of_run)
-    row["duplicate_ratio"] = _ratio(pd.Series([fates[Fate.DUPLICATE]], row.index), of_run)
+    fates = _count_by_fate(manifests)
+    records_in_range = row["records_read"] - fates[Fate.HALO]
+    row["is_any_readable"] = (records_in_range == 0) | (records_in_range > fates[Fate.QUARANTINED])
+    row["quarantined_ratio"] = _ratio(pd.Series([fates[Fate.QUARANTINED]], row.index), records_in_range)
+    row["duplicate_ratio"] = _ratio(pd.Series([fates[Fate.DUPLICATE]], row.index), records_in_range)
     row["repeated_positions"] = evidence.repeated.positions
-    row["unmatched_rows"] = _unmatched_rows(plan, manifests, fates, records)
-    row["rows"] = _staged_rows(manifests, WINDOWS)
+    row["unmatched_rows"] = _count_unmatched_rows(plan, manifests, fates, records)
+    row["rows"] = _count_staged_rows(manifests, WINDOWS)
     row["replaced_rows"] = evidence.replaced_rows
     is_replacing = row["replaced_rows"] > 0
     row["rows_ratio"] = _ratio(row["rows"], row["replaced_rows"]).where(is_replacing, 1.0)
@@ -241,7 +254,7 @@ def run_frame(
     return row.reset_index(drop=True)[RUN_COLUMNS]
 
 
-def _by_fate(manifests: Sequence[Manifest]) -> Counter[str]:
+def _count_by_fate(manifests: Sequence[Manifest]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for manifest in manifests:
         for fates in manifest.fates.values():
@@ -249,39 +262,39 @@ def _by_fate(manifests: Sequence[Manifest]) -> Counter[str]:
     return counts
 
 
-def _unmatched_rows(
+def _count_unmatched_rows(
     plan: Plan, manifests: Sequence[Manifest], fates: Mapping[str, int], records: int | None
 ) -> int:
-    """Rows that lack, or are too many, in the tables with a row per record; and records behind the results."""
-    kept = {QUARANTINE: Fate.QUARANTINED, DROPPED: Fate.DROPPED}
-    off = sum(
-        abs(_staged_rows(manifests, suffix) - fates.get(fate, 0))
-        for suffix, fate in kept.items()
+    """Return the missing or extra rows of tables with a row per record, plus those records of result rows."""
+    fate_of_table = {QUARANTINE: Fate.QUARANTINED, DROPPED: Fate.DROPPED}
+    unmatched = sum(
+        abs(_count_staged_rows(manifests, suffix) - fates.get(fate, 0))
+        for suffix, fate in fate_of_table.items()
         if suffix in plan.tables
     )
-    counted = sum(file.records for each in manifests for file in each.files.get(WINDOWS, ()))
-    return off if records is None else off + abs(counted - records)
+    record_count = sum(file.records for manifest in manifests for file in manifest.files.get(WINDOWS, ()))
+    return unmatched if records is None else unmatched + abs(record_count - records)
 
 
-def _staged_rows(manifests: Sequence[Manifest], suffix: str) -> int:
-    return sum(file.rows for each in manifests for file in each.files.get(suffix, ()))
+def _count_staged_rows(manifests: Sequence[Manifest], suffix: str) -> int:
+    return sum(file.rows for manifest in manifests for file in manifest.files.get(suffix, ()))
 
 
-def _without_fate(manifest: Manifest) -> int:
+def _count_unaccounted(manifest: Manifest) -> int:
     totals = {partition: sum(fates.values()) for partition, fates in manifest.fates.items()}
     return count_without_fate(manifest.events_read, totals)
 
 
-def _summed(windows: pd.DataFrame, by: Any) -> pd.DataFrame:
-    """Counts of the windows, per group."""
-    counted = windows[["expected_events", *COUNTS]].assign(
+def _sum_windows(windows: pd.DataFrame, by: Any) -> pd.DataFrame:
+    """Add up the counts of windows per group."""
+    counts = windows[["expected_events", *COUNTS]].assign(
         windows_expected=windows["is_expected"].astype("int64"),
         windows_missing=(windows["is_expected"] & ~windows["is_present"]).astype("int64"),
     )
-    return counted.groupby(by).sum()
+    return counts.groupby(by).sum()
 
 
-def _with_ratios(rows: pd.DataFrame) -> pd.DataFrame:
+def _add_ratios(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(
         missing_ratio=_ratio(rows["windows_missing"], rows["windows_expected"]),
         late_ratio=_ratio(rows["late"] + rows["dropped"], rows["events"]),
@@ -290,29 +303,22 @@ def _with_ratios(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ratio(part: Any, whole: Any) -> Any:
-    """Share, 0 of nothing."""
+    """Return the share; 0 if the whole is 0."""
     return (part / whole.where(whole > 0, 1)).where(whole > 0, 0.0).astype("float64")
 
 
-def _instants(values_ms: Any) -> Any:
+def _to_instants(values_ms: Any) -> Any:
     return pd.to_datetime(values_ms, unit="ms", utc=True).dt.as_unit("ms")
 
 
-LEAST_RUNS = 5
-"""Fewer past runs are no history: nothing is far from them."""
-
-_NORMAL = 0.6745  # the MAD of a normal distribution is so many standard deviations
-_LEAST_MAD = 0.01  # of the median: runs of one size, to the event, would make any other infinitely far
-
-
 def volume_score(value: float, past: Sequence[float]) -> float:
-    """The modified z-score `0.6745 (x - median) / MAD`, without its sign; 0 with fewer than `LEAST_RUNS` runs.
+    """Return the absolute modified z-score `0.6745 (x - median) / MAD`; 0 with fewer than `LEAST_RUNS` runs.
 
-    Boris Iglewicz and David Hoaglin (1993), How to Detect and Handle Outliers, who call 3.5 and more an outlier.
-    MAD is the median of the distances from the median, here at least one percent of it.
+    Source: Boris Iglewicz and David Hoaglin (1993), How to Detect and Handle Outliers; 3.5 or more is an outlier.
+    MAD is the median of the distances from the median, here at least one percent of the median.
     """
     if len(past) < LEAST_RUNS:
         return 0.0
-    middle = median(past)
-    spread = max(median(abs(each - middle) for each in past), _LEAST_MAD * abs(middle))
-    return _NORMAL * abs(value - middle) / spread if spread else float(value != middle) * 100
+    center = median(past)
+    mad = max(median(abs(count - center) for count in past), _MIN_RELATIVE_MAD * abs(center))
+    return _MAD_OF_NORMAL * abs(value - center) / mad if mad else float(value != center) * 100

@@ -1,4 +1,4 @@
-"""Numbers, limits and dates of an audit as people read them."""
+"""Format the values, limits, and dates of an audit as text."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ ROW_NAMES = {
     "partitions": ("source partition", "source partitions"),
     "run": ("run", "runs"),
 }
-"""What one row, and what several rows of a frame are called."""
+"""The names of one row and of several rows, by frame."""
 
-_CERTAIN = 1e-6  # closer to 1 than any share of a real table: every row is meant
+_ROUNDING = 1e-6  # no table has a share of rows closer to 1 than this, except for 1 itself
 
 
 def cell_text(value: Any, column: str | None) -> str:
-    """A value in the unit of its column."""
+    """Return a value in the unit of its column."""
     if (column and column.endswith("_ratio")) or column == "completeness":
         return share_text(float(value))
     if isinstance(value, bool):
@@ -29,33 +29,33 @@ def cell_text(value: Any, column: str | None) -> str:
 
 
 def expectation_text(kwargs: Mapping[str, Any], frame: str) -> str:
-    """What an expectation asks for: `at most 5 %`, `at least 75 % of windows`, `every window`."""
+    """Return the limit of an expectation, e.g., `at most 5 %`, `at least 75 % of windows`, or `every window`."""
     column = kwargs.get("column")
     bounds = [
-        f"{word} {cell_text(kwargs[key], column)}"
-        for key, word in (("min_value", "at least"), ("max_value", "at most"))
+        f"{bound} {cell_text(kwargs[key], column)}"
+        for key, bound in (("min_value", "at least"), ("max_value", "at most"))
         if kwargs.get(key) is not None
     ]
     one, many = ROW_NAMES[frame]
     if "mostly" in kwargs:
-        is_all = kwargs["mostly"] > 1 - _CERTAIN
+        is_all = kwargs["mostly"] > 1 - _ROUNDING
         bounds.append(f"every {one}" if is_all else f"at least {share_text(kwargs['mostly'])} of {many}")
     return ", ".join(bounds)
 
 
-def rows_text(failing: int, whole: int, frame: str) -> str:
-    """How many rows meet a check: `all 1,484 windows do`, `35 of 1,484 windows do not`."""
+def rows_text(failing: int, total: int, frame: str) -> str:
+    """Return how many rows fail a check, e.g., `all 1,484 windows pass` or `35 of 1,484 windows fail`."""
     one, many = ROW_NAMES[frame]
-    rows = f"{whole:,} {one if whole == 1 else many}"
-    if not whole:
+    rows = f"{total:,} {one if total == 1 else many}"
+    if not total:
         return f"there is no {one}"
     if not failing:
-        return f"the one {one} does" if whole == 1 else f"all {rows} do"
-    return f"{failing:,} of {rows} {'does' if failing == 1 else 'do'} not"
+        return f"the only {one} passes" if total == 1 else f"all {rows} pass"
+    return f"{failing:,} of {rows} {'fails' if failing == 1 else 'fail'}"
 
 
 def days_text(first: datetime, last: datetime) -> str:
-    """The UTC days from the first to the last instant: `8-9 February 2013`."""
+    """Return the UTC days from the first to the last instant, e.g., `8-9 February 2013`."""
     start, end = f"{first.day} {first:%B %Y}", f"{last.day} {last:%B %Y}"
     if first.date() == last.date():
         return end

@@ -1,4 +1,4 @@
-"""Facts about a run that are not in its counts: earlier runs, replaced rows, unreadable and repeated records."""
+"""Collect facts about a run that its counts lack: earlier runs, replaced rows, unreadable and repeated records."""
 
 from __future__ import annotations
 
@@ -9,45 +9,46 @@ from pathlib import PurePosixPath
 
 import pyarrow as pa
 
-_EXAMPLES = 3
-_LONGEST = 60
-"""Characters of a value that a sentence has room for."""
+_MAX_EXAMPLES = 3
+_MAX_LENGTH = 60
+"""The maximum number of characters of a value in a sentence."""
 READ_OF_QUARANTINE = ["reason", "event_time", "arrival_time", "record", "file"]
-"""Columns of the quarantine table that `unreadable_in` looks at."""
+"""The columns of the quarantine table that `count_unreadable` reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRecords:
-    """Records in quarantine: how many for each reason, and an example each of the first reasons."""
+    """The quarantined records: their number by reason, and one example for each of the first reasons."""
 
     reasons: Mapping[str, int] = field(default_factory=dict)
     examples: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """Return such as `null_event_time 3, unparsable_event_time 2; for example 'noon' in a.parquet`."""
+        """Return, e.g., `null_event_time 3, unparsable_event_time 2; for example 'noon' in a.parquet`."""
         counted = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.items())
         return f"{counted}; for example {', '.join(self.examples)}" if self.examples else counted
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedPositions:
-    """Positions (source partition and sequence) of more than one record, and the first of them in words."""
+    """Positions (source partition and sequence) with several records, and the first of them as text."""
 
     positions: int = 0
     examples: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """Return such as `2 positions came more than once (A 17 twice, A 18 twice)`."""
+        """Return, e.g., `2 positions occur more than once (A 17 twice, A 18 twice)`."""
         one = "1 position" if self.positions == 1 else f"{self.positions:,} positions"
-        return f"{one} came more than once ({', '.join(self.examples)})"
+        verb = "occurs" if self.positions == 1 else "occur"
+        return f"{one} {verb} more than once ({', '.join(self.examples)})"
 
 
 @dataclass(frozen=True, slots=True)
 class RunEvidence:
-    """What an audit knows besides metrics and manifests.
+    """The facts of an audit besides metrics and manifests.
 
-    `past` are the records read per day of past runs; too few of them are no history. `replaced_rows` are those of
-    the published table that a publication of the run would take away.
+    `past` are the records per day that past runs read; few of them are ignored. `replaced_rows` is the number of
+    published rows that the run would replace.
     """
 
     past: Sequence[float] = ()
@@ -57,27 +58,27 @@ class RunEvidence:
 
 
 def count_unreadable(quarantine: Iterable[pa.Table]) -> UnreadableRecords:
-    """Return what the quarantined records of a run have in common.
+    """Count the quarantined records of a run by reason, with examples.
 
     Args:
         quarantine: their tables, with the columns of `READ_OF_QUARANTINE`.
     """
     counts, examples = Counter[str](), dict[str, str]()
     for rows in quarantine:
-        for each in rows["reason"].value_counts().to_pylist():
-            counts[each["values"]] += each["counts"]
+        for entry in rows["reason"].value_counts().to_pylist():
+            counts[entry["values"]] += entry["counts"]
         reasons = rows["reason"].combine_chunks()
-        for reason in [each for each in counts if each not in examples]:
-            at = reasons.index(reason).as_py()
-            if at >= 0:
-                examples[reason] = _example(reason, rows.slice(at, 1).to_pylist()[0])
+        for reason in [name for name in counts if name not in examples]:
+            position = reasons.index(reason).as_py()
+            if position >= 0:
+                examples[reason] = _example(reason, rows.slice(position, 1).to_pylist()[0])
     reasons = dict(counts.most_common())
-    return UnreadableRecords(reasons, [examples[reason] for reason in reasons][:_EXAMPLES])
+    return UnreadableRecords(reasons, [examples[reason] for reason in reasons][:_MAX_EXAMPLES])
 
 
 def _example(reason: str, row: Mapping[str, str | None]) -> str:
-    """The value that could not be read, and its file; the whole record where no value was there."""
+    """Return the unreadable value and its file; the whole record if the value is missing."""
     column = next((name for name in ("event_time", "arrival_time") if reason.endswith(name)), "record")
     value = row[column] or row["record"] or ""
-    shown = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}.."
+    shown = value if len(value) <= _MAX_LENGTH else f"{value[:_MAX_LENGTH]}.."
     return f"{shown!r} in {PurePosixPath(row['file'] or '').name}"

@@ -1,4 +1,4 @@
-"""What should have come: source partition x window, counted from a timetable where there is one."""
+"""Compute the expected events per source partition and window, from a timetable if there is one."""
 
 from __future__ import annotations
 
@@ -17,79 +17,79 @@ from backstream.runs.input_files import reason_ignored
 from backstream.runs.plan import Plan
 
 CELL = ["source_partition", "window_start_ms"]
-"""What identifies one cell of the grid."""
+"""The columns that identify one cell: a source partition and a window."""
 CELL_TYPES = {"source_partition": "object", "window_start_ms": "int64"}
-"""Said explicitly: an empty column has no type of its own, and two sides of a join must agree."""
+"""The types of these columns; an empty column has no type, and both sides of a join need the same."""
 
 
 def expected_cells(plan: Plan, definition: Definition, observed: Sequence[str]) -> pd.DataFrame:
-    """One row per source partition and window that should hold events.
+    """Return one row per source partition and window that should contain events.
 
     Args:
-        plan: gives the range: windows that start in `[since, until)`.
-        definition: gives the window, and what is expected.
-        observed: source partitions that delivered anything; expected if the definition names none.
+        plan: the plan with the range: windows that start in `[since, until)`.
+        definition: the definition with the window and the expectations.
+        observed: the source partitions with events; they are expected if the definition names none.
 
     Returns:
-        `source_partition`, `window_start_ms`, `expected_events` (0: not known), in order of time.
+        `source_partition`, `window_start_ms`, `expected_events` (0: unknown), in the order of time.
 
     Raises:
-        SpecError: when the definition's `quality.expected` cannot be read, or names too little.
-        ContractError: when its files lack a column or hold another type.
+        SpecError: if the definition's `quality.expected` cannot be read, or is incomplete.
+        ContractError: if its files lack a column or have another type.
     """
     quality = definition.quality
     named = None if quality.expected_partitions == "observed" else quality.expected_partitions
-    delivering = named or observed or _silent(definition)
+    partitions = named or observed or _default_partitions(definition)
     if quality.expected is None:
-        return _every_window(plan, definition, delivering)
-    events = _timetable(definition, quality.expected, _times_read(plan, definition))
+        return _full_grid(plan, definition, partitions)
+    events = _load_timetable(definition, quality.expected, _event_time_range(plan, definition))
     if "source_partition" not in events:
-        events["source_partition"] = _only_partition(delivering, definition)
-    cells = _counted(plan, definition, events)
+        events["source_partition"] = _only_partition(partitions, definition)
+    cells = _count_by_cell(plan, definition, events)
     return cells[cells["source_partition"].isin(named)] if named else cells
 
 
-def _silent(definition: Definition) -> tuple[str, ...]:
-    """What is expected where nothing was named and nothing came: a source without partitions is one itself."""
+def _default_partitions(definition: Definition) -> tuple[str, ...]:
+    """Return the expected partitions without names or events; a source without partitions is one partition."""
     return () if definition.source.partition else (ONLY_PARTITION,)
 
 
 def window_starts_ms(plan: Plan, definition: Definition) -> range:
-    """Starts of all windows of the range."""
+    """Return the starts of all windows of the range."""
     unit_ms = definition.unit_ms
     first_ms = plan.since_ms + (definition.metric_windows.offset_ms - plan.since_ms) % unit_ms
     return range(first_ms, plan.until_ms, unit_ms)
 
 
-def _every_window(plan: Plan, definition: Definition, partitions: Sequence[str]) -> pd.DataFrame:
+def _full_grid(plan: Plan, definition: Definition, partitions: Sequence[str]) -> pd.DataFrame:
     starts_ms = list(window_starts_ms(plan, definition))
     grid = pd.MultiIndex.from_product([starts_ms, sorted(partitions)], names=CELL[::-1])
     cells = grid.to_frame(index=False)[CELL].astype(CELL_TYPES)
     return cells.assign(expected_events=0)
 
 
-def _counted(plan: Plan, definition: Definition, events: pd.DataFrame) -> pd.DataFrame:
-    """Windows of the range with at least one expected event; an event counts in each of its windows."""
-    counts = pd.concat(_assigned(events, definition)).groupby(CELL).size()
+def _count_by_cell(plan: Plan, definition: Definition, events: pd.DataFrame) -> pd.DataFrame:
+    """Count the expected events of each window of the range; an event counts in each of its windows."""
+    counts = pd.concat(_assign_windows(events, definition)).groupby(CELL).size()
     cells = counts.rename("expected_events").reset_index()
     in_range = cells["window_start_ms"].between(plan.since_ms, plan.until_ms, inclusive="left")
     return cells[in_range].sort_values(CELL[::-1], ignore_index=True)
 
 
-def _assigned(events: pd.DataFrame, definition: Definition) -> list[pd.DataFrame]:
-    """The events once per window: with the latest window's start, then with one slide earlier each."""
-    cells, unit_ms = definition.metric_windows, definition.unit_ms
-    last_ms = events["event_time_ms"] - (events["event_time_ms"] - cells.offset_ms) % unit_ms
-    assigned = []
-    for back_ms in range(0, max(cells.size_ms, unit_ms), unit_ms):
-        start_ms = last_ms - back_ms
-        holds_event = start_ms > events["event_time_ms"] - cells.size_ms
-        assigned.append(events.assign(window_start_ms=start_ms)[holds_event])
-    return assigned
+def _assign_windows(events: pd.DataFrame, definition: Definition) -> list[pd.DataFrame]:
+    """Return the events once per window: with the start of the latest window, then of each earlier one."""
+    window, unit_ms = definition.metric_windows, definition.unit_ms
+    last_ms = events["event_time_ms"] - (events["event_time_ms"] - window.offset_ms) % unit_ms
+    frames = []
+    for offset_ms in range(0, max(window.size_ms, unit_ms), unit_ms):
+        start_ms = last_ms - offset_ms
+        is_in_window = start_ms > events["event_time_ms"] - window.size_ms
+        frames.append(events.assign(window_start_ms=start_ms)[is_in_window])
+    return frames
 
 
 def _only_partition(candidates: Sequence[str], definition: Definition) -> str:
-    """The source partition that a timetable without partitions speaks of."""
+    """Return the source partition of a timetable without partitions."""
     if len(candidates) > 1:
         msg = (
             f"quality.expected.partition is missing, but {definition.name} has {len(candidates)} "
@@ -99,97 +99,98 @@ def _only_partition(candidates: Sequence[str], definition: Definition) -> str:
     return candidates[0] if candidates else ONLY_PARTITION
 
 
-def _times_read(plan: Plan, definition: Definition) -> Interval:
-    """Event times that a window of the range can hold."""
+def _event_time_range(plan: Plan, definition: Definition) -> Interval:
+    """Return the event times that the windows of the range can contain."""
     return Interval(plan.since_ms, plan.until_ms + definition.metric_windows.size_ms)
 
 
-def _timetable(definition: Definition, expected: Expected, times: Interval) -> pd.DataFrame:
-    """`event_time_ms`, and `source_partition` if the timetable knows it, of the events in a range."""
+def _load_timetable(definition: Definition, expected: Expected, times: Interval) -> pd.DataFrame:
+    """Return `event_time_ms`, and `source_partition` if the timetable has it, of the events in a range."""
     from pyarrow import compute, scalar, timestamp
 
-    opened = _opened(definition, expected)
-    time_type = opened.schema.field(expected.event_time).type
-    first, end = (
+    timetable = _open_timetable(definition, expected)
+    time_type = timetable.schema.field(expected.event_time).type
+    start, end = (
         scalar(utc_datetime(at_ms), timestamp("ms", "UTC")).cast(time_type)
         for at_ms in (times.start_ms, times.end_ms)
     )
-    at = compute.field(expected.event_time)
-    columns = {"event_time": at}
+    event_time = compute.field(expected.event_time)
+    columns = {"event_time": event_time}
     if expected.partition:
         columns["source_partition"] = compute.field(expected.partition).cast("string")
-    rows = opened.to_table(columns=columns, filter=(at >= first) & (at < end)).to_pandas()
+    rows = timetable.to_table(columns=columns, filter=(event_time >= start) & (event_time < end)).to_pandas()
     events: pd.DataFrame = rows.rename(columns={"event_time": "event_time_ms"})
     events["event_time_ms"] = times_to_ms(events["event_time_ms"])
     return events
 
 
 def times_to_ms(times: Any) -> Any:
-    """Epoch milliseconds of a column of timestamps; those without zone are UTC."""
+    """Return a column of timestamps in epoch milliseconds; timestamps without a zone are UTC."""
     return pd.to_datetime(times, utc=True).dt.as_unit("ms").astype("int64")
 
 
-def _opened(definition: Definition, expected: Expected) -> Any:
-    """The timetable's files, checked to have the columns that the definition names."""
+def _open_timetable(definition: Definition, expected: Expected) -> Any:
+    """Open the files of the timetable, and check that they have the columns that the definition names."""
     from pyarrow import ArrowException, dataset
 
     key = f"quality.expected.path of {definition.name}"
-    where = f"{expected.path}, {key}"
+    source = f"{expected.path}, {key}"
     if not Path(expected.path).exists():
         msg = f"no file of expected events at {expected.path} ({key})"
         raise SpecError(msg)
-    files = _files(Path(expected.path))
+    files = _list_files(Path(expected.path))
     if not files:
-        msg = f"no Parquet files of expected events ({where})"
+        msg = f"no Parquet files of expected events ({source})"
         raise SpecError(msg)
-    how: dict[str, Any] = {"format": "parquet", "partitioning": "hive", "partition_base_dir": expected.path}
+    options: dict[str, Any] = {"format": "parquet", "partitioning": "hive", "partition_base_dir": expected.path}
     try:
-        opened = dataset.dataset(files, **how)
-        schema = _schema(files, opened.schema, expected)
+        schema = _unify_schemas(files, dataset.dataset(files, **options).schema, expected)
     except TypeError as error:
-        msg = f"expected events break their contract ({where}):\n  {error}"
+        msg = f"expected events break their contract ({source}):\n  {error}"
         raise ContractError(msg) from None
     except (OSError, ArrowException) as error:
-        msg = f"expected events are not Parquet ({where})"
+        msg = f"expected events are not Parquet ({source})"
         raise SpecError(msg) from error
-    wrong = _broken(schema, expected)
-    if wrong:
-        listed = "".join(f"\n  {line}" for line in wrong)
-        msg = f"expected events break their contract ({where}):{listed}"
+    problems = _schema_problems(schema, expected)
+    if problems:
+        lines = "".join(f"\n  {line}" for line in problems)
+        msg = f"expected events break their contract ({source}):{lines}"
         raise ContractError(msg)
-    return dataset.dataset(files, schema=schema, **how)
+    return dataset.dataset(files, schema=schema, **options)
 
 
-def _files(root: Path) -> list[str]:
-    """The files of a timetable by the rule for those of a source."""
+def _list_files(root: Path) -> list[str]:
+    """Return the files of a timetable, by the same rule as the files of a source."""
     if root.is_file():
         return [str(root)]
-    found = (path for path in sorted(root.rglob("*")) if reason_ignored(path.relative_to(root).parts) is None)
-    return [str(path) for path in found if path.is_file()]
+    paths = (path for path in sorted(root.rglob("*")) if reason_ignored(path.relative_to(root).parts) is None)
+    return [str(path) for path in paths if path.is_file()]
 
 
-def _schema(files: Sequence[str], found: Any, expected: Expected) -> Any:
-    """The columns that the definition names, each with the type that holds it in all files that have it."""
+def _unify_schemas(files: Sequence[str], dataset_schema: Any, expected: Expected) -> Any:
+    """Return the named columns, each with a type that fits all files that have the column."""
     import pyarrow as pa
     from pyarrow import parquet
 
     named = [name for name in (expected.event_time, expected.partition) if name]
     schemas = [parquet.read_schema(file) for file in files]
-    parts = [pa.schema([each.field(name) for name in named if name in each.names]) for each in schemas]
-    united = pa.unify_schemas(parts, promote_options="permissive")
-    # What no file has may be the name of a folder: `partition=JFK`.
-    folders = [found.field(name) for name in named if name not in united.names and name in found.names]
-    return pa.schema([*united, *folders])
+    parts = [pa.schema([schema.field(name) for name in named if name in schema.names]) for schema in schemas]
+    unified = pa.unify_schemas(parts, promote_options="permissive")
+    # A column that no file has may be the name of a folder: `partition=JFK`.
+    folder_columns = [
+        dataset_schema.field(name) for name in named if name not in unified.names and name in dataset_schema.names
+    ]
+    return pa.schema([*unified, *folder_columns])
 
 
-def _broken(schema: Any, expected: Expected) -> list[str]:
-    """What the timetable lacks, one line each."""
+def _schema_problems(schema: Any, expected: Expected) -> list[str]:
+    """Return the missing columns and wrong types of the timetable, one line each."""
     from pyarrow import types
 
     named = [name for name in (expected.event_time, expected.partition) if name]
-    absent = [f"{name}: got no such column" for name in named if name not in schema.names]
+    problems = [f"{name}: got no such column" for name in named if name not in schema.names]
     if expected.event_time in schema.names:
         time_type = schema.field(expected.event_time).type
         if not types.is_timestamp(time_type):
-            absent.append(f"{expected.event_time}: expected timestamp, got {time_type}")
-    return absent
+            problems.append(f"{expected.event_time}: expected timestamp, got {time_type}")
+    return problems

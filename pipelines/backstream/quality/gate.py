@@ -1,4 +1,4 @@
-"""One sentence that says what an audit found."""
+"""Evaluate the suite of a run: check its frames, derive a verdict, and summarize the audit in one sentence."""
 
 from __future__ import annotations
 
@@ -27,8 +27,21 @@ from backstream.runs.results import Audit, Check, CheckOutcome, Severity, worst_
 from backstream.runs.table_schemas import RECORD_COUNT
 from backstream.text import share_text
 
-_MOST_PARTITIONS = 3  # more names than this make no sentence
-_TOLD_ELSEWHERE = {
+MOST_NAMED = 20
+"""The maximum number of failing rows that a check lists."""
+_NAME_COLUMNS = {
+    "windows": ["source_partition", "window_start"],
+    "partitions": ["source_partition"],
+    "results": ["window_start"],
+    "run": [],
+}
+_OUTCOMES_OF_FAILURE = {
+    Severity.CRITICAL: CheckOutcome.FAIL,
+    Severity.WARNING: CheckOutcome.WARN,
+    Severity.INFO: CheckOutcome.INFO,
+}
+_MAX_PARTITION_NAMES = 3  # more names don't fit into a sentence
+_SUMMARIZED_COLUMNS = {
     "is_present",
     "late_ratio",
     "dropped_ratio",
@@ -39,7 +52,7 @@ _TOLD_ELSEWHERE = {
     "repeated_positions",
     "rows_ratio",
 }
-_GRAVE = {CheckOutcome.ERROR: "could not check", CheckOutcome.FAIL: "not met"}
+_SEVERE_OUTCOMES = {CheckOutcome.ERROR: "could not check", CheckOutcome.FAIL: "failed"}
 
 
 def summarize_audit(
@@ -49,103 +62,87 @@ def summarize_audit(
     definition: Definition,
     evidence: RunEvidence,
 ) -> str:
-    """Such as `35 of 1,484 windows have no event (JFK, 8-9 February 2013); 4.1 % of 23,666 events came late ..`.
+    """Return a sentence, e.g., `35 of 1,484 windows have no event (JFK, 8-9 February 2013); 4.1 % ... were late`.
 
-    What makes the run fail comes first, unless it is what the sentence tells anyway.
+    The reasons for a failed run come first, unless the rest of the sentence contains them.
     """
     windows, run = frames["windows"], frames["run"].iloc[0]
-    missed = {check.column for check in checks if check.outcome not in (CheckOutcome.PASS, CheckOutcome.INFO)}
-    parts = [*_grave(checks), *_of_run(missed, run, evidence), _delivered(windows)]
+    failed_columns = {
+        check.column for check in checks if check.outcome not in (CheckOutcome.PASS, CheckOutcome.INFO)
+    }
+    clauses = [*_most_severe_text(checks), *_run_texts(failed_columns, run, evidence), _windows_text(windows)]
     if plan.mode is Mode.REPLAY:
-        parts.append(_lateness(windows, definition))
-    return "; ".join(part for part in parts if part)
+        clauses.append(_lateness_text(windows, definition))
+    return "; ".join(clause for clause in clauses if clause)
 
 
-def _of_run(missed: AbstractSet[str | None], run: Any, evidence: RunEvidence) -> Iterator[str]:
-    """What was not read, was read twice, or would take rows away, where a check minds it."""
-    if not missed.isdisjoint(("is_any_readable", "quarantined_ratio")):
-        many = (
-            "no record" if not run["is_any_readable"] else f"{share_text(run['quarantined_ratio'])} of the records"
-        )
-        could = "could be read" if not run["is_any_readable"] else "could not be read"
-        yield f"{many} {could} ({evidence.unreadable})"
-    if "repeated_positions" in missed:
+def _run_texts(failed_columns: AbstractSet[str | None], run: Any, evidence: RunEvidence) -> Iterator[str]:
+    """Return texts on unreadable, repeated, and replaced records, each if a check on it failed."""
+    if not failed_columns.isdisjoint(("is_any_readable", "quarantined_ratio")):
+        share = f"{share_text(run['quarantined_ratio'])} of the records could not be read"
+        yield f"{share if run['is_any_readable'] else 'no record could be read'} ({evidence.unreadable})"
+    if "repeated_positions" in failed_columns:
         yield str(evidence.repeated)
-    if "rows_ratio" in missed:
+    if "rows_ratio" in failed_columns:
         yield f"{int(run['rows']):,} rows would replace {int(run['replaced_rows']):,}"
 
 
-def _grave(checks: Sequence[Check]) -> list[str]:
-    """The gravest check that the rest of the sentence does not speak of, and how many more there are."""
-    for outcome, words in _GRAVE.items():
-        found = [
+def _most_severe_text(checks: Sequence[Check]) -> list[str]:
+    """Return the most severe check that the rest of the sentence leaves out, and the number of further ones."""
+    for outcome, words in _SEVERE_OUTCOMES.items():
+        severe = [
             check
             for check in checks
-            if check.outcome is outcome and (outcome is CheckOutcome.ERROR or check.column not in _TOLD_ELSEWHERE)
+            if check.outcome is outcome
+            and (outcome is CheckOutcome.ERROR or check.column not in _SUMMARIZED_COLUMNS)
         ]
-        if found:
-            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-            return [f"{words}: {found[0].name}{_first_name(found[0])}{more}"]
+        if severe:
+            more = f" and {len(severe) - 1} more" if len(severe) > 1 else ""
+            return [f"{words}: {severe[0].name}{_first_row_text(severe[0])}{more}"]
     return []
 
 
-def _first_name(check: Check) -> str:
+def _first_row_text(check: Check) -> str:
     if not check.failing:
         return ""
-    named = check.failing[0]
-    return f" ({' '.join(str(named[key]) for key in ('source_partition', 'window_start') if key in named)})"
+    row = check.failing[0]
+    return f" ({' '.join(str(row[key]) for key in ('source_partition', 'window_start') if key in row)})"
 
 
-def _delivered(windows: pd.DataFrame) -> str:
+def _windows_text(windows: pd.DataFrame) -> str:
     expected = windows[windows["is_expected"]]
     missing = expected[~expected["is_present"]]
     if expected.empty:
         return "no window was expected" if windows.empty else f"{len(windows):,} windows, none expected"
     if missing.empty:
         return f"all {len(expected):,} windows have events"
-    share = f"{len(missing):,} of {len(expected):,} windows"
+    counts = f"{len(missing):,} of {len(expected):,} windows"
     days = days_text(missing["window_start"].min(), missing["window_start"].max())
-    return f"{share} have no event ({_partitions(missing)}, {days})"
+    return f"{counts} have no event ({_partitions_text(missing)}, {days})"
 
 
-def _partitions(rows: pd.DataFrame) -> str:
+def _partitions_text(rows: pd.DataFrame) -> str:
     names = sorted(rows["source_partition"].unique())
-    if len(names) > _MOST_PARTITIONS:
+    if len(names) > _MAX_PARTITION_NAMES:
         return f"{len(names)} source partitions"
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _lateness(windows: pd.DataFrame, definition: Definition) -> str:
+def _lateness_text(windows: pd.DataFrame, definition: Definition) -> str:
     events = int(windows["events"].sum())
     if not events:
         return ""
     late, dropped = (int(windows[name].sum()) for name in ("late", "dropped"))
     if not late + dropped:
-        return f"none of {events:,} events came late"
+        return f"none of {events:,} events were late"
     delay = f" (delay {duration_text(definition.watermark.delay)})" if definition.watermark.delay else ""
     shares = share_text(late / events), share_text(dropped / events)
-    return f"{shares[0]} of {events:,} events came late, {shares[1]} were dropped{delay}"
-
-
-MOST_NAMED = 20
-"""Failing rows named per check; the rest is a count."""
-
-_NAMED_BY = {
-    "windows": ["source_partition", "window_start"],
-    "partitions": ["source_partition"],
-    "results": ["window_start"],
-    "run": [],
-}
-_MISSED = {
-    Severity.CRITICAL: CheckOutcome.FAIL,
-    Severity.WARNING: CheckOutcome.WARN,
-    Severity.INFO: CheckOutcome.INFO,
-}
+    return f"{shares[0]} of {events:,} events were late, {shares[1]} were dropped{delay}"
 
 
 @dataclass(slots=True)
-class _Records:
-    """Counts the records behind result rows while these are looked at."""
+class _RecordCounter:
+    """An iterator over result rows that counts their records."""
 
     chunks: Iterable[pa.Table]
     count: int = 0
@@ -156,7 +153,7 @@ class _Records:
             yield chunk
 
 
-def evaluate_suite(  # noqa: PLR0913 - each says another thing, by its name
+def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
     plan: Plan,
     definition: Definition,
     metrics: pd.DataFrame,
@@ -167,102 +164,103 @@ def evaluate_suite(  # noqa: PLR0913 - each says another thing, by its name
     evidence: RunEvidence = NOTHING,
     suites_folder: Path | None = None,
 ) -> tuple[Audit, pd.DataFrame]:
-    """Judge a run by the suite its definition names.
+    """Evaluate the suite of a run's definition, and return the audit and its windows.
 
     Args:
-        plan: what was to be done.
-        definition: the suite, the limits, and what is expected.
-        metrics: the run's rows of the metrics table (columns of `core.tables.METRICS_TABLE`).
-        manifests: what the finished chunks left.
-        results: per chunk the keys, `window_start`, `window_end` and `record_count` of the rows it would publish.
-        panes: per chunk the window and the record counts of its panes; none in a recompute.
-        evidence: what else is known of the run.
-        suites_folder: where suites are looked for; by default where the installation keeps them.
+        plan: the plan of the run.
+        definition: the definition with the suite, the limits, and the expected events.
+        metrics: the run's rows of the metrics table (columns of `METRICS_TABLE`).
+        manifests: the manifests of the finished chunks.
+        results: per chunk the keys, `window_start`, `window_end`, and `record_count` of the rows to publish.
+        panes: per chunk the windows and the record counts of its panes; none in a recompute.
+        evidence: further facts about the run.
+        suites_folder: the folder of the suites; None: that of the installation.
 
     Returns:
-        The audit, and the audit frame (`quality.frame.WINDOW_COLUMNS`).
+        The audit, and the audit frame (`audit_frame.WINDOW_COLUMNS`).
 
     Raises:
-        SpecError: when the suite is wrong or what is expected cannot be read; nothing was judged.
-        ContractError: when the metrics or the expected events lack a column.
+        SpecError: if the suite is invalid or the expected events cannot be read; nothing was evaluated.
+        ContractError: if the metrics or the expected events lack a column.
     """
     suite = load_suite(definition.quality.suite, suites_folder)
-    windows, behind = audit_frame(plan, definition, metrics), _Records(results)
-    of_results = results_frame(plan, definition, windows, behind, panes)
+    windows, counter = audit_frame(plan, definition, metrics), _RecordCounter(results)
+    window_results = results_frame(plan, definition, windows, counter, panes)  # consumes the counter
     frames = {
         "windows": windows,
         "partitions": partitions_frame(windows, manifests, definition),
-        "run": run_frame(plan, windows, manifests, evidence, behind.count),
-        "results": of_results,
+        "run": run_frame(plan, windows, manifests, evidence, counter.count),
+        "results": window_results,
     }
-    asked, limits = ExpectationFrames(frames), suite_parameters(definition)
-    checks = tuple(_check(entry, frames[entry.frame], asked, limits) for entry in suite.entries)
+    gx_frames, parameters = ExpectationFrames(frames), suite_parameters(definition)
+    checks = tuple(_evaluate_entry(entry, frames[entry.frame], gx_frames, parameters) for entry in suite.entries)
     summary = summarize_audit(checks, frames, plan, definition, evidence)
     return Audit(plan.run_id, suite.name, worst_verdict(checks), summary, checks), windows
 
 
-def _check(entry: SuiteEntry, frame: pd.DataFrame, asked: ExpectationFrames, limits: Mapping[str, float]) -> Check:
-    """One expectation asked of its frame."""
-    kwargs = entry.with_parameters(limits)
-    found = validate_expectation(asked.batch(entry.frame, entry.type, kwargs), entry.type, kwargs, frame)
+def _evaluate_entry(
+    entry: SuiteEntry, frame: pd.DataFrame, gx_frames: ExpectationFrames, parameters: Mapping[str, float]
+) -> Check:
+    kwargs = entry.with_parameters(parameters)
+    result = validate_expectation(gx_frames.batch(entry.frame, entry.type, kwargs), entry.type, kwargs, frame)
     return Check(
         name=entry.description,
         expectation=entry.type,
         severity=entry.severity,
-        outcome=_outcome(found, entry.severity),
-        observed=_observed(found, entry, frame),
+        outcome=_outcome(result, entry.severity),
+        observed=_observed_text(result, entry, frame),
         column=kwargs.get("column"),
         limit=expectation_text(kwargs, entry.frame),
-        unexpected_count=found.unexpected,
-        element_count=found.elements,
-        failing=_named(found, entry),
+        unexpected_count=result.unexpected,
+        element_count=result.elements,
+        failing=_name_rows(result, entry),
     )
 
 
-def _outcome(found: ExpectationResult, severity: Severity) -> CheckOutcome:
-    if found.error:
+def _outcome(result: ExpectationResult, severity: Severity) -> CheckOutcome:
+    if result.error:
         return CheckOutcome.ERROR
-    return CheckOutcome.PASS if found.is_met else _MISSED[severity]
+    return CheckOutcome.PASS if result.is_met else _OUTCOMES_OF_FAILURE[severity]
 
 
-def _observed(found: ExpectationResult, entry: SuiteEntry, frame: pd.DataFrame) -> str:
-    """What was found, in words: the value of a run, else how many rows miss and how far the worst is off."""
+def _observed_text(result: ExpectationResult, entry: SuiteEntry, frame: pd.DataFrame) -> str:
+    """Return the value of a run; otherwise the number of failing rows and the largest deviation."""
     column = entry.kwargs.get("column")
-    if found.error:
-        return f"could not run: {found.error}"
-    if found.observed is not None:
-        return cell_text(_plain(found.observed), column)
+    if result.error:
+        return f"could not run: {result.error}"
+    if result.observed is not None:
+        return cell_text(_to_json(result.observed), column)
     if entry.frame == "run" and column:
-        return f"{column.replace('_', ' ')}: {cell_text(_plain(frame[column].iloc[0]), column)}"
-    counted = rows_text(found.unexpected, found.elements, entry.frame)
-    worst = _worst(found, column).head(1)
-    if column and _is_measured(worst, column):
-        return f"{counted}, the worst {cell_text(_plain(worst[column].iloc[0]), column)}"
+        return f"{column.replace('_', ' ')}: {cell_text(_to_json(frame[column].iloc[0]), column)}"
+    counted = rows_text(result.unexpected, result.elements, entry.frame)
+    first_row = _sort_by_deviation(result, column).head(1)
+    if column and _is_measured(first_row, column):
+        return f"{counted}, the worst {cell_text(_to_json(first_row[column].iloc[0]), column)}"
     return counted
 
 
-def _named(found: ExpectationResult, entry: SuiteEntry) -> tuple[Mapping[str, Any], ...]:
-    """The first failing rows, by name and value: the worst first where there is a measure, else by time."""
+def _name_rows(result: ExpectationResult, entry: SuiteEntry) -> tuple[Mapping[str, Any], ...]:
+    """Return the first failing rows by name and value, sorted by deviation or else by time."""
     column = entry.kwargs.get("column")
-    names = [*_NAMED_BY[entry.frame], *([column] if column else [])]
-    if not _NAMED_BY[entry.frame]:
+    names = [*_NAME_COLUMNS[entry.frame], *([column] if column else [])]
+    if not _NAME_COLUMNS[entry.frame]:
         return ()
-    rows = _worst(found, column).head(MOST_NAMED)
-    known = list(dict.fromkeys(name for name in names if name in rows.columns))
-    named = rows[known].to_dict("records")
-    return tuple({str(name): _plain(value) for name, value in row.items()} for row in named)
+    rows = _sort_by_deviation(result, column).head(MOST_NAMED)
+    columns = list(dict.fromkeys(name for name in names if name in rows.columns))
+    records = rows[columns].to_dict("records")
+    return tuple({str(name): _to_json(value) for name, value in row.items()} for row in records)
 
 
-def _worst(found: ExpectationResult, column: str | None) -> pd.DataFrame:
-    """The failing rows: those that are farthest off first where there is a measure."""
-    rows = found.failing
+def _sort_by_deviation(result: ExpectationResult, column: str | None) -> pd.DataFrame:
+    """Return the failing rows, with the largest deviation first if the column is a number."""
+    rows = result.failing
     if not column or not _is_measured(rows, column):
         return rows
     return rows.sort_values(column, key=abs, ascending=column == "completeness", kind="stable")
 
 
 def _is_measured(rows: pd.DataFrame, column: str) -> bool:
-    """Whether the values of failing rows are numbers, and not yes and no."""
+    """Return whether the values of failing rows are numbers and not booleans."""
     return (
         not rows.empty
         and column in rows.columns
@@ -271,8 +269,8 @@ def _is_measured(rows: pd.DataFrame, column: str) -> bool:
     )
 
 
-def _plain(value: Any) -> Any:
-    """A cell as JSON holds it: instants as text, numbers as Python's own."""
+def _to_json(value: Any) -> Any:
+    """Return a cell as a JSON value, with instants as text."""
     if isinstance(value, pd.Timestamp):
         return instant_text(epoch_ms(value.to_pydatetime()))
     return value.item() if hasattr(value, "item") else value

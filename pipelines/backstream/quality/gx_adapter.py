@@ -1,8 +1,8 @@
-"""The one place that touches Great Expectations: is an expectation well formed, and what does a frame answer.
+"""Build and run expectations with Great Expectations; no other module uses the library.
 
-Nothing is imported from it at module level: it takes seconds, and a scheduler must not pay for them.
-The context is ephemeral (a plain one searches parent folders for a project), one per audit and never shared
-between threads, and draws no progress bars.
+The library is never imported at module level, because the import takes seconds and would slow down a scheduler.
+Each audit has its own ephemeral context, because another context searches parent folders for a project. A context
+is never shared between threads and shows no progress bars.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Any, cast
 
 import pandas as pd
 
-_FEW_NEED = ("altair", "scipy.stats")
-"""The library imports them for checks of distributions; they take 70 MB, and half a second."""
-_FOR_SPARK_CONNECT = ("pyspark.sql.connect.dataframe", "pyspark.sql.connect.session")
-"""The library does without them, and what is checked here is pandas. They take 16 MB."""
-_IMPORTING = Lock()
-_OF_COLUMNS = ("expect_column_values_", "expect_column_pair_values_")
-"""How the types of expectations begin that look at the columns which they name, and at no others."""
+_LAZY_MODULES = ("altair", "scipy.stats")
+"""Modules that the library needs for checks of distributions only; they take 70 MB and half a second."""
+_SKIPPED_MODULES = ("pyspark.sql.connect.dataframe", "pyspark.sql.connect.session")
+"""Modules of Spark Connect, which pandas frames don't need; they take 16 MB."""
+_IMPORT_LOCK = Lock()
+_COLUMN_PREFIXES = ("expect_column_values_", "expect_column_pair_values_")
+"""Prefixes of the expectation types that read only the columns named in their arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectationResult:
-    """What a frame answered: `failing` has all failing rows; `error` says why there is no answer."""
+    """The result of an expectation: `failing` has all failing rows; `error` is the reason for a missing result."""
 
     is_met: bool
     error: str = ""
@@ -42,56 +42,56 @@ class ExpectationResult:
 
 
 def reason_not_buildable(type_name: str, kwargs: Mapping[str, Any]) -> str | None:
-    """Why an expectation cannot be built, None if it can."""
+    """Return the reason why an expectation cannot be built; None if it can."""
     import_library()
     from great_expectations.compatibility.pydantic import ValidationError
     from great_expectations.exceptions.exceptions import ExpectationNotFoundError, GreatExpectationsError
 
     try:
-        _expectation(type_name, kwargs)
+        _build_expectation(type_name, kwargs)
     except ExpectationNotFoundError:
         return f"type {type_name!r} is not one of Great Expectations'"
     except ValidationError as error:
         finding = error.errors()[0]
         key = ".".join(str(part) for part in finding["loc"] if part != "__root__")
-        got = f", got {kwargs[key]!r}" if key in kwargs else ""
-        return f"kwargs{'.' if key else ''}{key}: {finding['msg']}{got}"
+        value = f", got {kwargs[key]!r}" if key in kwargs else ""
+        return f"kwargs{'.' if key else ''}{key}: {finding['msg']}{value}"
     except GreatExpectationsError as error:
         return f"{type_name}: {error}"
     return None
 
 
 class ExpectationFrames:
-    """Frames as Great Expectations takes them, by name, in a context of their own.
+    """Frames by name, in a Great Expectations context of their own.
 
-    An expectation gets the columns that it is about: the library copies and hashes all that it gets.
+    The library copies and hashes its input, so an expectation gets only the columns that it reads.
     """
 
     def __init__(self, frames: Mapping[str, pd.DataFrame]) -> None:
-        self._frames, self._source, self._batches = frames, _source(), dict[str, Any]()
+        self._frames, self._source, self._batches = frames, _create_source(), dict[str, Any]()
 
     def batch(self, name: str, type_name: str, kwargs: Mapping[str, Any]) -> Any:
-        """The columns of a frame that an expectation is about; all of them where its type does not say which."""
+        """Return the columns of a frame that an expectation reads; all of them unless its type restricts them."""
         frame = self._frames[name]
-        columns = _columns_asked(frame, type_name, kwargs)
+        columns = _columns_of(frame, type_name, kwargs)
         key = " ".join([name, *columns])
         if key not in self._batches:
-            # Columns of one type side by side in memory: else the library moves them there for each question.
+            # A copy puts columns of one type side by side, which the library would otherwise do for each check.
             part = frame[columns].copy()
             definition = self._source.add_dataframe_asset(key).add_batch_definition_whole_dataframe("all")
             self._batches[key] = definition.get_batch(batch_parameters={"dataframe": part})
         return self._batches[key]
 
 
-def _columns_asked(frame: pd.DataFrame, type_name: str, kwargs: Mapping[str, Any]) -> list[str]:
-    """Those that the arguments name anywhere: a condition for rows may be text, too."""
-    if not type_name.startswith(_OF_COLUMNS) or kwargs.get("column", frame.columns[0]) not in frame.columns:
+def _columns_of(frame: pd.DataFrame, type_name: str, kwargs: Mapping[str, Any]) -> list[str]:
+    """Return the columns whose names occur anywhere in the arguments, because a row condition may be text."""
+    if not type_name.startswith(_COLUMN_PREFIXES) or kwargs.get("column", frame.columns[0]) not in frame.columns:
         return list(frame.columns)
     text = repr({**kwargs})
     return [name for name in frame.columns if name in text]
 
 
-def _source() -> Any:
+def _create_source() -> Any:
     library = import_library()
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
@@ -103,22 +103,22 @@ def _source() -> Any:
 def validate_expectation(
     batch: Any, type_name: str, kwargs: Mapping[str, Any], frame: pd.DataFrame
 ) -> ExpectationResult:
-    """What a frame answers to one expectation; whatever is raised on the way is the answer's error.
+    """Return the result of one expectation for a frame; an exception becomes the error of the result.
 
     Args:
-        batch: of `Asked`.
-        type_name: such as `expect_column_values_to_be_between`.
-        kwargs: its arguments, parameters filled in.
-        frame: what the batch was made of, with all its columns.
+        batch: a batch of `ExpectationFrames`.
+        type_name: the type, e.g., `expect_column_values_to_be_between`.
+        kwargs: its arguments, without parameters.
+        frame: the frame of the batch, with all its columns.
     """
     try:
-        # Failing rows come by their index: the library would take the columns that name them out one by one.
-        result = batch.validate(_expectation(type_name, kwargs), result_format="COMPLETE")
+        # The index of failing rows is enough; the library would copy further columns one by one.
+        result = batch.validate(_build_expectation(type_name, kwargs), result_format="COMPLETE")
     except Exception as error:  # noqa: BLE001 - a check that cannot run is an outcome, whatever the library raises
         return ExpectationResult(is_met=False, error=f"{type(error).__name__}: {error}")
-    raised = _raised(result.exception_info)
-    if raised or not result.result:
-        return ExpectationResult(is_met=False, error=raised or "no result")
+    exception = _exception_text(result.exception_info)
+    if exception or not result.result:
+        return ExpectationResult(is_met=False, error=exception or "no result")
     return ExpectationResult(
         is_met=bool(result.success),
         observed=result.result.get("observed_value"),
@@ -128,44 +128,44 @@ def validate_expectation(
     )
 
 
-def _expectation(type_name: str, kwargs: Mapping[str, Any]) -> Any:
+def _build_expectation(type_name: str, kwargs: Mapping[str, Any]) -> Any:
     import_library()
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     return ExpectationConfiguration(type=type_name, kwargs=dict(kwargs)).to_domain_obj()
 
 
-def _raised(info: Any) -> str:
-    """The message of an exception, which the library keeps per check or per metric; empty if none."""
-    for each in (info, *info.values()):
-        if isinstance(each, dict) and each.get("raised_exception"):
-            return str(each.get("exception_message") or "unknown exception")
+def _exception_text(info: Any) -> str:
+    """Return the message of an exception, which the library keeps per check or per metric; empty if none."""
+    for entry in (info, *info.values()):
+        if isinstance(entry, dict) and entry.get("raised_exception"):
+            return str(entry.get("exception_message") or "unknown exception")
     return ""
 
 
 def import_library() -> Any:
-    """The library, imported with warnings off: it imports modules that Python is about to remove."""
-    with _IMPORTING, warnings.catch_warnings(), _without_collector():
+    """Return the library, imported without warnings: it imports modules that Python deprecates."""
+    with _IMPORT_LOCK, warnings.catch_warnings(), _without_garbage_collection():
         warnings.simplefilter("ignore")
         if "great_expectations" in sys.modules:
             return import_module("great_expectations")
-        # None is how Python notes that a module cannot be imported.
-        instead = {name: _Deferred(name) for name in _FEW_NEED} | dict.fromkeys(_FOR_SPARK_CONNECT)
-        instead = {name: module for name, module in instead.items() if name not in sys.modules}
-        sys.modules.update(cast("dict[str, ModuleType]", instead))
+        # In `sys.modules`, None means that a module cannot be imported.
+        placeholders = {name: _LazyModule(name) for name in _LAZY_MODULES} | dict.fromkeys(_SKIPPED_MODULES)
+        placeholders = {name: module for name, module in placeholders.items() if name not in sys.modules}
+        sys.modules.update(cast("dict[str, ModuleType]", placeholders))
         try:
             return import_module("great_expectations")
         finally:
-            for name, module in instead.items():
+            for name, module in placeholders.items():
                 if name in sys.modules and sys.modules[name] is module:
                     del sys.modules[name]
 
 
-class _Deferred(ModuleType):
-    """A module that is imported when something of it is used."""
+class _LazyModule(ModuleType):
+    """A module that is imported at its first use."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__path__":  # Python asks for these while it imports
+        if name.startswith("__") and name != "__path__":  # Python reads these attributes during imports
             raise AttributeError(name)
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
@@ -173,8 +173,8 @@ class _Deferred(ModuleType):
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
-    """Let Python not look for garbage: an import leaves hardly any, and the search takes a third of its time."""
+def _without_garbage_collection() -> Iterator[None]:
+    """Disable garbage collection: an import leaves little garbage, and the search takes a third of its time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

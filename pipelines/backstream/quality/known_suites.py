@@ -1,6 +1,7 @@
-"""The suites that come with this version, and that Great Expectations had nothing against.
+"""Digests of the bundled suites that Great Expectations accepts.
 
-A test asks it again, and says which digest a suite has once it, or the version of Great Expectations, was changed.
+A test validates these suites again. If a suite or the version of Great Expectations changes, the test reports the
+new digest.
 """
 
 from __future__ import annotations
@@ -15,4 +16,4 @@ SOUND = {
     "window_audit": "6bd1a7f321337b7883860e00379096a7",
     "windows": "e4fde9649ec34d912defb8da7ecc98bd",
 }
-"""Digests of suites by their names, as `suites.digest_of` makes them."""
+"""Digests of valid suites by name, as `suites.suite_digest` computes them."""

@@ -1,10 +1,11 @@
-"""Suites of expectations, read strictly: what Great Expectations skips with a log line is an error here.
+"""Load suites of expectations strictly: an entry that Great Expectations would skip with a log line is an error.
 
-A suite is a file `expectations/<name>.json` in Great Expectations' own schema. Beyond that schema, every
-entry must say in a `description` what it asks for (the check's name for people, unique in its suite) and how
-much a miss weighs in a `severity`. `meta.frame` names the table that is asked: `windows` (one row per source
-partition and window; the default), `partitions` (one row per source partition), `run` (one row) or `results` (one
-row per window start). A suite's own `meta.includes` names other suites whose expectations come before its own.
+A suite is a file `expectations/<name>.json` in Great Expectations' own schema. In addition, each entry needs a
+`description` (the name of the check, unique in its suite) and a `severity`. `meta.frame` names the checked frame:
+`windows` (one row per source partition and window; the default), `partitions` (one row per source partition),
+`run`
+(one row), or `results` (one row per window start). The `meta.includes` of a suite names other suites, whose
+expectations come before its own.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ FRAMES = {
     "run": RUN_COLUMNS,
     "results": RESULT_COLUMNS,
 }
-"""The tables a check may ask, and their columns."""
+"""The frames that a check can read, and their columns."""
 
 _SUITE_KEYS = {"name", "expectations", "meta", "notes", "suite_parameters"}
 _ENTRY_KEYS = {"type", "kwargs", "description", "severity", "meta", "notes"}
 _COLUMN_KEYS = ("column", "column_A", "column_B", "column_list")
-_MARK = "$PARAMETER"
+_PARAMETER_KEY = "$PARAMETER"
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteEntry:
-    """One expectation of a suite: which type, about which frame, with which arguments."""
+    """One expectation of a suite, with its type, frame, and arguments."""
 
     position: int
     type: str
@@ -52,9 +53,10 @@ class SuiteEntry:
     kwargs: Mapping[str, Any]
 
     def with_parameters(self, parameters: Mapping[str, float]) -> dict[str, Any]:
-        """The arguments with the run's parameters filled in."""
+        """Return the arguments with the values of the run's parameters."""
         return {
-            key: parameters[value[_MARK]] if _is_parameter(value) else value for key, value in self.kwargs.items()
+            key: parameters[value[_PARAMETER_KEY]] if _is_parameter(value) else value
+            for key, value in self.kwargs.items()
         }
 
 
@@ -67,7 +69,7 @@ class Suite:
 
 
 def suite_parameters(definition: Definition) -> dict[str, float]:
-    """What a suite may name as `{"$PARAMETER": ..}`: the limits of a definition, shares between 0 and 1."""
+    """Return the limits of a definition, which a suite uses by `{"$PARAMETER": ...}`; ratios between 0 and 1."""
     quality = definition.quality
     late, dropped, missing = quality.late_ratio, quality.dropped_ratio, quality.missing_ratio
     return {
@@ -105,121 +107,121 @@ PARAMETER_NAMES = (
 
 
 def list_suites(folder: Path | None = None) -> tuple[str, ...]:
-    """Names of the suites there are, sorted."""
+    """Return the names of the suites, sorted."""
     return tuple(sorted(path.stem for path in (folder or expectations_folder()).glob("*.json")))
 
 
 def load_suite(name: str, folder: Path | None = None, *, is_asked: bool = True) -> Suite:
-    """The suite of a name with those that it includes, every entry checked.
+    """Return a suite with the suites that it includes, after checking every entry.
 
     Args:
-        name: of the suite.
-        folder: where suites are looked for; by default where the installation keeps them.
-        is_asked: whether Great Expectations is asked too, which takes seconds to import.
+        name: the name of the suite.
+        folder: the folder of the suites; None: that of the installation.
+        is_asked: whether Great Expectations checks the entries too, which takes seconds to import.
 
     Raises:
-        SpecError: when there is no such suite, it holds nothing, or an entry is wrong: each finding with
-            the position of its entry (from 1) and its type, the value, and the file.
+        SpecError: if there is no such suite, it is empty, or an entry is invalid. Each problem has the position of
+            its entry (from 1), the type, the value, and the file.
     """
     folder = folder or expectations_folder()
-    entries = tuple(_entries(name, folder, (), is_asked=is_asked))
-    where = str(folder / f"{name}.json")
+    entries = tuple(_load_entries(name, folder, (), is_asked=is_asked))
+    path = str(folder / f"{name}.json")
     if not entries:
-        msg = f"suite must hold at least one expectation, got none ({where})"
+        msg = f"suite must hold at least one expectation, got none ({path})"
         raise SpecError(msg)
-    if findings := _repeated([entry.description for entry in entries]):
-        raise SpecError(format_problems("problems", findings, where))
-    return Suite(name, tuple(replace(entry, position=at) for at, entry in enumerate(entries, 1)))
+    if problems := _repeated_descriptions([entry.description for entry in entries]):
+        raise SpecError(format_problems("problems", problems, path))
+    return Suite(name, tuple(replace(entry, position=number) for number, entry in enumerate(entries, 1)))
 
 
 def require_valid_suite(name: str, remembered: Path, folder: Path | None = None) -> None:
-    """Check a suite with those that it includes; Great Expectations is asked once for each content of their files.
+    """Check a suite with the suites that it includes; Great Expectations checks each content of the files once.
 
-    It takes seconds to import, and a plan needs nothing else of it. It is not asked about the suites that come
-    with this version: it was, when they were written.
+    The library takes seconds to import, and planning needs it for nothing else. It does not check the bundled
+    suites again, because a test has checked them.
 
     Args:
-        name: of the suite.
-        remembered: a folder with an empty file for each content that it had nothing against.
-        folder: where suites are looked for; by default where the installation keeps them.
+        name: the name of the suite.
+        remembered: a folder with an empty file for each content that the library accepted.
+        folder: the folder of the suites; None: that of the installation.
 
     Raises:
         SpecError: as `load_suite` does.
     """
     folder = folder or expectations_folder()
     digest = suite_digest(name, folder)
-    sound = remembered / digest
-    is_known = digest in SOUND.values() or sound.exists()
+    marker = remembered / digest
+    is_known = digest in SOUND.values() or marker.exists()
     load_suite(name, folder, is_asked=not is_known)
     if not is_known:
-        with suppress(StorageError):  # then it is asked again, and whoever must write says what is wrong
-            write_text(sound, "")
+        with suppress(StorageError):  # the next plan checks the suite again; later writes report the storage error
+            write_text(marker, "")
 
 
 def suite_digest(name: str, folder: Path) -> str:
-    """Return a digest of what Great Expectations is asked about a suite, and of its version.
+    """Return a digest of the files of a suite and of the version of Great Expectations.
 
     Raises:
-        SpecError: when a file of the suite is not there, or is no suite.
+        SpecError: if a file of the suite is missing or invalid.
     """
     digest = hashlib.sha256(version("great-expectations").encode())
-    for each in _with_included(name, folder, set()):
-        digest.update(each.encode() + b"\0" + (folder / f"{each}.json").read_bytes())
+    for suite in _list_included(name, folder, set()):
+        digest.update(suite.encode() + b"\0" + (folder / f"{suite}.json").read_bytes())
     return digest.hexdigest()[:32]
 
 
-def _with_included(name: str, folder: Path, seen: set[str]) -> list[str]:
-    """The names of a suite and of those that it includes, each once."""
+def _list_included(name: str, folder: Path, seen: set[str]) -> list[str]:
+    """Return the name of a suite and of those that it includes, each once."""
     if name in seen:
         return []
     seen.add(name)
-    included = _content(folder / f"{name}.json", name).get("meta", {}).get("includes", ())
-    return [name, *(each for one in included for each in _with_included(one, folder, seen))]
+    included = _load_content(folder / f"{name}.json", name).get("meta", {}).get("includes", ())
+    return [name, *(suite for child in included for suite in _list_included(child, folder, seen))]
 
 
-def _entries(name: str, folder: Path, including: tuple[str, ...], *, is_asked: bool) -> Iterator[SuiteEntry]:
-    """The entries of the suites that a suite includes, then its own."""
+def _load_entries(name: str, folder: Path, including: tuple[str, ...], *, is_asked: bool) -> Iterator[SuiteEntry]:
+    """Yield the entries of the included suites, then those of the suite itself."""
     path = folder / f"{name}.json"
     if name in including:
         msg = f"suites include each other: {' includes '.join((*including, name))} ({path})"
         raise SpecError(msg)
-    content = _content(path, name)
-    findings = [
-        f"expectation {position}{_type_of(entry)}: {finding}"
+    content = _load_content(path, name)
+    problems = [
+        f"expectation {position}{_type_text(entry)}: {problem}"
         for position, entry in enumerate(content["expectations"], 1)
-        for finding in _findings(entry, is_asked=is_asked)
+        for problem in _entry_problems(entry, is_asked=is_asked)
     ]
-    if findings:
-        raise SpecError(format_problems("problems", findings, str(path)))
+    if problems:
+        raise SpecError(format_problems("problems", problems, str(path)))
     for included in content.get("meta", {}).get("includes", ()):
-        yield from _entries(included, folder, (*including, name), is_asked=is_asked)
-    yield from (_entry(position, entry) for position, entry in enumerate(content["expectations"], 1))
+        yield from _load_entries(included, folder, (*including, name), is_asked=is_asked)
+    yield from (_to_entry(position, entry) for position, entry in enumerate(content["expectations"], 1))
 
 
-def _type_of(entry: Any) -> str:
-    named = entry.get("type") if isinstance(entry, dict) else None
-    return f" ({named})" if isinstance(named, str) else ""
+def _type_text(entry: Any) -> str:
+    type_name = entry.get("type") if isinstance(entry, dict) else None
+    return f" ({type_name})" if isinstance(type_name, str) else ""
 
 
-def _content(path: Path, name: str) -> Mapping[str, Any]:
+def _load_content(path: Path, name: str) -> Mapping[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        known = ", ".join(list_suites(path.parent)) or "none"
-        msg = f"no suite {name!r} in {path.parent}, which has: {known}"
+        names = ", ".join(list_suites(path.parent)) or "none"
+        msg = f"no suite {name!r} in {path.parent}, which has: {names}"
         raise SpecError(msg) from None
     except ValueError as error:
         msg = f"suite is not JSON: {error} ({path})"
         raise SpecError(msg) from error
-    wrong = _wrong_suite(content, name)
-    if wrong:
-        msg = f"{wrong} ({path})"
+    problem = _suite_problem(content, name)
+    if problem:
+        msg = f"{problem} ({path})"
         raise SpecError(msg)
     return dict(content)
 
 
-def _wrong_suite(content: Any, name: str) -> str | None:
-    """What is wrong with the suite as a whole."""
+def _suite_problem(content: Any, name: str) -> str | None:
+    """Return the problem of the suite as a whole; None if it has none."""
     if not isinstance(content, dict):
         return f"suite must be a JSON object, got {type(content).__name__}"
     unknown = sorted(set(content) - _SUITE_KEYS)
@@ -231,78 +233,81 @@ def _wrong_suite(content: Any, name: str) -> str | None:
         return f"expectations must be a list, got {content.get('expectations')!r}"
     meta = content.get("meta") or {}
     includes = meta.get("includes", []) if isinstance(meta, dict) else meta
-    if not isinstance(includes, list) or not all(isinstance(each, str) for each in includes):
+    if not isinstance(includes, list) or not all(isinstance(item, str) for item in includes):
         return f"meta.includes must be a list of names of suites, got {includes!r}"
     return None
 
 
-def _findings(entry: Any, *, is_asked: bool) -> list[str]:
-    """What is wrong with one entry; its arguments are looked at only if the rest is sound."""
+def _entry_problems(entry: Any, *, is_asked: bool) -> list[str]:
+    """Return the problems of one entry; its arguments are checked only if the rest is valid."""
     if not isinstance(entry, dict):
         return [f"must be a JSON object, got {type(entry).__name__}"]
-    found = [f"{key!r} is not a known key, got {entry[key]!r}" for key in sorted(set(entry) - _ENTRY_KEYS)]
+    problems = [f"{key!r} is not a known key, got {entry[key]!r}" for key in sorted(set(entry) - _ENTRY_KEYS)]
     if not isinstance(entry.get("description"), str) or not entry["description"].strip():
-        found.append(f"description must say what is asked for, got {entry.get('description')!r}")
+        problems.append(f"description must be a text that is not empty, got {entry.get('description')!r}")
     if entry.get("severity") not in list(Severity):
-        found.append(f"severity must be critical, warning or info, got {entry.get('severity')!r}")
-    frame = _frame(entry)
+        problems.append(f"severity must be critical, warning or info, got {entry.get('severity')!r}")
+    frame = _frame_of(entry)
     if frame not in FRAMES:
-        found.append(f"meta.frame must be windows, partitions, run or results, got {frame!r}")
+        problems.append(f"meta.frame must be windows, partitions, run or results, got {frame!r}")
     if not isinstance(entry.get("kwargs"), dict):
-        found.append(f"kwargs must be a JSON object, got {entry.get('kwargs')!r}")
-    return found or [*_wrong_arguments(entry["kwargs"], frame), *(_refused(entry) if is_asked else [])]
+        problems.append(f"kwargs must be a JSON object, got {entry.get('kwargs')!r}")
+    return problems or [
+        *_argument_problems(entry["kwargs"], frame),
+        *(_library_problems(entry) if is_asked else []),
+    ]
 
 
-def _wrong_arguments(kwargs: Mapping[str, Any], frame: str) -> list[str]:
-    """Columns that the frame does not have, and parameters that no definition gives."""
-    found = []
+def _argument_problems(kwargs: Mapping[str, Any], frame: str) -> list[str]:
+    """Return columns that the frame lacks, and unknown parameters."""
+    problems = []
     for key, value in kwargs.items():
         if _is_parameter(value):
-            if value[_MARK] not in PARAMETER_NAMES:
-                found.append(f"{key} names an unknown parameter {value[_MARK]!r}")
-        elif _MARK in json.dumps(value):
-            found.append(f"{key} must be a parameter as a whole, got {json.dumps(value)}")
+            if value[_PARAMETER_KEY] not in PARAMETER_NAMES:
+                problems.append(f"{key} has an unknown parameter {value[_PARAMETER_KEY]!r}")
+        elif _PARAMETER_KEY in json.dumps(value):
+            problems.append(f"{key} must be a parameter as a whole, got {json.dumps(value)}")
         elif key in _COLUMN_KEYS:
-            named = value if isinstance(value, list) else [value]
-            found += [
-                f"{key}: frame {frame} has no column {name!r}" for name in named if name not in FRAMES[frame]
+            names = value if isinstance(value, list) else [value]
+            problems += [
+                f"{key}: frame {frame} has no column {name!r}" for name in names if name not in FRAMES[frame]
             ]
-    return found
+    return problems
 
 
-def _refused(entry: Mapping[str, Any]) -> list[str]:
-    """What Great Expectations itself has against the entry."""
+def _library_problems(entry: Mapping[str, Any]) -> list[str]:
+    """Return the problem of an entry by Great Expectations; none if it can be built."""
     from backstream.quality.gx_adapter import reason_not_buildable
 
     reason = reason_not_buildable(str(entry.get("type")), entry["kwargs"])
     return [reason] if reason else []
 
 
-def _repeated(descriptions: Sequence[str]) -> list[str]:
-    twice = sorted({text for text in descriptions if descriptions.count(text) > 1})
-    return [f"description must be unique in its suite, got {text!r} more than once" for text in twice]
+def _repeated_descriptions(descriptions: Sequence[str]) -> list[str]:
+    repeated = sorted({text for text in descriptions if descriptions.count(text) > 1})
+    return [f"description must be unique in its suite, got {text!r} more than once" for text in repeated]
 
 
-def _entry(position: int, entry: Mapping[str, Any]) -> SuiteEntry:
+def _to_entry(position: int, entry: Mapping[str, Any]) -> SuiteEntry:
     return SuiteEntry(
         position=position,
         type=entry["type"],
         description=entry["description"],
         severity=Severity(entry["severity"]),
-        frame=_frame(entry),
+        frame=_frame_of(entry),
         kwargs=entry["kwargs"],
     )
 
 
-def _frame(entry: Mapping[str, Any]) -> Any:
+def _frame_of(entry: Mapping[str, Any]) -> Any:
     meta = entry.get("meta", {})
     return meta.get("frame", "windows") if isinstance(meta, dict) else meta
 
 
 def _is_parameter(value: Any) -> bool:
-    return isinstance(value, dict) and set(value) == {_MARK} and isinstance(value[_MARK], str)
+    return isinstance(value, dict) and set(value) == {_PARAMETER_KEY} and isinstance(value[_PARAMETER_KEY], str)
 
 
 def _complement(share: float) -> float:
-    """1 - share, a hair below: a share of exactly the limit passes, whatever floating point makes of it."""
+    """Return 1 - share, minus a margin for rounding, so that a share equal to the limit passes."""
     return max(0.0, 1 - share - 1e-9)

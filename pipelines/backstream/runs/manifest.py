@@ -181,9 +181,9 @@ def _describe_change(file: InputFile) -> str | None:
 
 def version_warning(plan: Plan, running: str) -> str | None:
     """Return a warning if another version of the code made the plan, else None."""
-    if plan.code_version == running:
+    if plan.planned_by_version == running:
         return None
-    return f"plan {plan.run_id} was created by backstream {plan.code_version}; this is backstream {running}"
+    return f"plan {plan.run_id} was created by backstream {plan.planned_by_version}; this is backstream {running}"
 
 
 def home_of(plan: Plan) -> Home:

@@ -1,1 +1,1 @@
-"""Sessions, computed outside of Spark: units of islands per stretch of time, and islands per share of the keys."""
+"""Sessions of the native engine: tasks make units per interval of time, then sessions per share of the keys."""

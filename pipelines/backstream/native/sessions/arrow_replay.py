@@ -1,6 +1,7 @@
-"""Units of dirty islands through the fold: the one place where rows of a run go through Python.
+"""Replay the units of groups of touching events with late ones; no other rows of a run are processed in Python.
 
-The units of many islands come as one sorted stream of batches, since a call per island costs more than the island.
+The units of many groups (islands) are one sorted stream of batches, because a call costs more than the replay of
+an island.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from backstream.eventtime.window_operator import PaneTiming
 from backstream.native.sessions.window_replay import ReplayedIsland, SessionFiring, Span, replay_island
 
 FIRST, LAST, MET = "session__first_ms", "session__last_ms", "session__in_force_ms"
-"""A unit of an island: its first and last event time, and of a straggler the watermark it met; null where all its
-events came in time."""
+"""The first and last event time of a unit, and the watermark at the arrival of an event behind it; null for units
+ahead of the watermark."""
 GAP, LATENESS = "session__gap_ms", "session__lateness_ms"
 POSITION, SEQ = "session__position", "session__seq"
-"""A unit's place in its island, from 1, and of a straggler the sequence it arrived with."""
+"""The position of a unit in its island, from 1, and the arrival sequence of an event behind the watermark."""
 IN_WINDOW = ("session__window_start_ms", "session__window_end_ms")
 
 FATES: Mapping[str, str] = {"fate": "string", "refusal": "string"}
@@ -39,13 +40,13 @@ FIRINGS: Mapping[str, str] = {
     "session__met_ms": "long",
     "session__by_record": "long",
 }
-_ARROW = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
+_ARROW_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 
 Batches = Iterator[pa.RecordBatch]
 
 
 class Island(NamedTuple):
-    """One island among rows of several: its first row, what the rows say, and what became of them."""
+    """One island among rows of several: its first row, the columns of its units, and the result of its replay."""
 
     begin: int
     spans_ms: Sequence[Span]
@@ -55,66 +56,66 @@ class Island(NamedTuple):
     fold: ReplayedIsland
 
     def window(self) -> Span:
-        """The session that all of it is in the end."""
+        """Return the session of all its units."""
         return min(first for first, _ in self.spans_ms), max(last for _, last in self.spans_ms) + self.gap_ms
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayColumns:
-    """What is added to the units: names and SQL types, and the values that an island gives.
+    """Columns to add to units: their names, SQL types, and values for each island.
 
-    `rows_of` yields lists as long as each other: the numbers of some rows, counted within the island, and the
-    values of each column.
+    `rows_of` yields lists of equal length: the numbers of some rows, counted within the island, and the values of
+    each column.
     """
 
     types: Mapping[str, str]
     rows_of: Callable[[Island], Iterator[tuple[list[int], list[list[Any]]]]]
 
     def __call__(self, batches: Batches) -> Batches:
-        """The batches of whole islands, each in arrival order, with the columns."""
+        """Yield the batches of whole islands, each in arrival order, with the added columns."""
         for (table,) in replay_islands(batches, self):
             yield from table.to_batches()
 
     def collect(self, rows: pa.Table, islands: Sequence[Island]) -> pa.Table:
-        """The rows of islands with the columns."""
+        """Return the rows of islands with the added columns."""
         numbers: list[int] = []
         added: list[list[Any]] = [[] for _ in self.types]
         for island in islands:
             for members, columns in self.rows_of(island):
                 numbers += [island.begin + number for number in members]
-                for so_far, values in zip(added, columns, strict=True):
-                    so_far.extend(values)
+                for column_values, values in zip(added, columns, strict=True):
+                    column_values.extend(values)
         table = rows.take(pa.array(numbers, pa.int64()))
-        for (name, kind), values in zip(self.types.items(), added, strict=True):
-            table = table.append_column(name, pa.array(values, _ARROW[kind]))
+        for (name, type_name), values in zip(self.types.items(), added, strict=True):
+            table = table.append_column(name, pa.array(values, _ARROW_TYPES[type_name]))
         return table
 
 
 def replay_islands(batches: Batches, *several: ReplayColumns) -> Iterator[list[pa.Table]]:
-    """Play each island once, and yield some of them at a time: per `Columns` a table."""
+    """Replay each island once, and yield, for several islands at a time, a table per `ReplayColumns`."""
     for rows in _whole_islands(batches):
-        islands = list(_islands(rows))
+        islands = list(_replay_all(rows))
         yield [columns.collect(rows, islands) for columns in several]
 
 
 _Rows = tuple[list[int], list[list[Any]]]
 
 
-def _fates(island: Island) -> Iterator[_Rows]:
-    many = len(island.spans_ms)
+def _list_fates(island: Island) -> Iterator[_Rows]:
+    count = len(island.spans_ms)
     fates: list[str | None] = [*island.fold.fates]
-    missing = many - len(fates)
-    refusals: list[str | None] = [None] * many
+    missing = count - len(fates)
+    refusals: list[str | None] = [None] * count
     if missing:
         refusals[len(fates)] = island.fold.refusal
     fates += [None] * missing
-    stragglers = [number for number, met_ms in enumerate(island.met_ms) if met_ms is not None]
-    yield stragglers, [[fates[number] for number in stragglers], [refusals[number] for number in stragglers]]
+    behind = [number for number, met_ms in enumerate(island.met_ms) if met_ms is not None]
+    yield behind, [[fates[number] for number in behind], [refusals[number] for number in behind]]
 
 
-def _windows(island: Island) -> Iterator[_Rows]:
-    """Each window that fired, and the island's own: where every unit is in the end."""
-    final, every = island.window(), range(len(island.spans_ms))
+def _list_windows(island: Island) -> Iterator[_Rows]:
+    """Yield the rows of each fired window, and of the session of all units."""
+    final, all_units = island.window(), range(len(island.spans_ms))
     fired: dict[tuple[int, int], list[SessionFiring]] = {final: []}
     if island.fold.refusal:
         raise PlanError(island.fold.refusal)
@@ -125,45 +126,45 @@ def _windows(island: Island) -> Iterator[_Rows]:
         first = firings[0].size if is_first else 0
         live = firings[-1].members[: firings[-1].size] if firings else []
         is_final = window == final
-        missed: list[int] = []
-        if is_final and len(live) < len(every):
-            missed = sorted(set(every).difference(live))
-        many = len(live) + len(missed)
-        constant = [*window, is_final, len(firings) - is_first]
-        start_ms, end_ms, in_final, late_firings = ([value] * many for value in constant)
-        in_first = [True] * first + [False] * (many - first)
-        in_live = [True] * len(live) + [False] * len(missed)
-        yield live + missed, [start_ms, end_ms, in_first, in_live, in_final, late_firings]
+        not_fired: list[int] = []
+        if is_final and len(live) < len(all_units):
+            not_fired = sorted(set(all_units).difference(live))
+        count = len(live) + len(not_fired)
+        constants = [*window, is_final, len(firings) - is_first]
+        start_ms, end_ms, in_final, late_firings = ([value] * count for value in constants)
+        in_first = [True] * first + [False] * (count - first)
+        in_live = [True] * len(live) + [False] * len(not_fired)
+        yield live + not_fired, [start_ms, end_ms, in_first, in_live, in_final, late_firings]
 
 
-def _firings(island: Island) -> Iterator[_Rows]:
-    before: dict[tuple[int, int], int] = {}
+def _list_firings(island: Island) -> Iterator[_Rows]:
+    firing_counts: dict[tuple[int, int], int] = {}
     for firing in island.fold.firings:
-        window, by = firing[:2], firing.by
-        index = before.get(window, 0)
-        before[window] = index + 1
+        window, late_unit = firing[:2], firing.by
+        index = firing_counts.get(window, 0)
+        firing_counts[window] = index + 1
         cause: tuple[str, int | None, int | None] = (PaneTiming.ON_TIME.value, None, None)
-        if by is not None:
-            cause = PaneTiming.LATE.value, island.met_ms[by], island.arrival_seqs[by]
+        if late_unit is not None:
+            cause = PaneTiming.LATE.value, island.met_ms[late_unit], island.arrival_seqs[late_unit]
         members = firing.members[: firing.size]
         yield members, [[value] * firing.size for value in (*window, index, *cause)]
 
 
-fated = ReplayColumns(FATES, _fates)
-"""Every straggler with its fate; null from the one on at which the stream failed, which says why in `refusal`."""
-in_windows = ReplayColumns(WINDOWS, _windows)
-"""A row per unit and window it is in, with the panes that hold it there. Fails as the stream did."""
-in_firings = ReplayColumns(FIRINGS, _firings)
-"""A row per unit and firing it is in, up to where the stream failed, if it did."""
+fated = ReplayColumns(FATES, _list_fates)
+"""The fate of each unit behind the watermark; null from the unit at which the stream failed, with a `refusal`."""
+in_windows = ReplayColumns(WINDOWS, _list_windows)
+"""A row per unit and window that contains it, with the panes that count it; it fails if the stream failed."""
+in_firings = ReplayColumns(FIRINGS, _list_firings)
+"""A row per unit and firing that contains it, up to a failure of the stream."""
 
 
 def _whole_islands(batches: Batches) -> Iterator[pa.Table]:
-    """Tables that begin with an island and end with one; an island may come in several batches."""
+    """Yield tables of whole islands; an island may span several batches."""
     pending: list[pa.RecordBatch] = []
     for batch in batches:
-        begins = np.flatnonzero(batch[POSITION].to_numpy() == 1)
-        cut = int(begins[-1]) if len(begins) else 0
-        if len(begins) and (pending or cut):
+        starts = np.flatnonzero(batch[POSITION].to_numpy() == 1)
+        cut = int(starts[-1]) if len(starts) else 0
+        if len(starts) and (pending or cut):
             yield pa.Table.from_batches([*pending, batch.slice(0, cut)]).combine_chunks()
             pending = []
         pending.append(batch.slice(cut))
@@ -171,13 +172,22 @@ def _whole_islands(batches: Batches) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(pending).combine_chunks()
 
 
-def _islands(rows: pa.Table) -> Iterator[Island]:
-    begins = np.flatnonzero(rows[POSITION].to_numpy() == 1).tolist()
+def _replay_all(rows: pa.Table) -> Iterator[Island]:
+    starts = np.flatnonzero(rows[POSITION].to_numpy() == 1).tolist()
     spans_ms = list(zip(rows[FIRST].to_pylist(), rows[LAST].to_pylist(), strict=True))
     met_ms, arrival_seqs = rows[MET].to_pylist(), rows[SEQ].to_pylist()
     in_force_ms = rows[MET].fill_null(MIN_MS).to_pylist()
     gaps, latenesses = rows[GAP].to_pylist(), rows[LATENESS].to_pylist()
-    for begin, end in pairwise([*begins, rows.num_rows]):
-        mine = slice(begin, end)
-        fold = replay_island(spans_ms[mine], in_force_ms[mine], gaps[begin], latenesses[begin])
-        yield Island(begin, spans_ms[mine], met_ms[mine], arrival_seqs[mine], gaps[begin], fold)
+    for start, end in pairwise([*starts, rows.num_rows]):
+        rows_of_island = slice(start, end)
+        replay = replay_island(
+            spans_ms[rows_of_island], in_force_ms[rows_of_island], gaps[start], latenesses[start]
+        )
+        yield Island(
+            start,
+            spans_ms[rows_of_island],
+            met_ms[rows_of_island],
+            arrival_seqs[rows_of_island],
+            gaps[start],
+            replay,
+        )

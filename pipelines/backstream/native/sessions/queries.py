@@ -1,6 +1,8 @@
-"""The queries of tasks that make units, and of those that make sessions of units.
+"""Generate the queries of tasks that make units, and of tasks that make sessions of units.
 
-The rules are those of `spark.sessions.islands`: both engines find the same islands, and the same of them clean.
+The rules are those of `spark.sessions.islands`, so that both engines find the same islands and the same clean
+ones. An island is a group of units with gaps that are not too large. A clean island is one session in the stream
+too. The backbone of an island are the units that are surely in a session that has not fired yet.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from backstream.native.aggregates import (
     final_value,
     merge_partials,
     pane_values,
-    partial_names,
     published_windows_query,
     storable_partials,
 )
@@ -39,25 +40,25 @@ from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count
 if TYPE_CHECKING:
     import duckdb
 
-_ARRIVED = ("arrival_ms", "arrival_seq", "source_partition")
+_ARRIVAL_COLUMNS = ("arrival_ms", "arrival_seq", "source_partition")
 UNIT = "unit"
-"""The column that numbers the units of dirty islands."""
+"""The column with the number of a unit in an island that is not clean."""
 
 
 class UnitQueries:
-    """The queries of one `UnitTask` over the files' rows, and over the tables that it makes of them."""
+    """The queries of one `UnitTask` over the records of its files, and over the tables made of them."""
 
     def __init__(self, task: UnitTask, groups: Groups) -> None:
         self._task = task
-        columns = [*task.keys, *(each.column for each in task.aggregates if each.column)]
+        columns = [*task.keys, *(aggregate.column for aggregate in task.aggregates if aggregate.column)]
         self._records = RecordsQuery(task.reading, groups, columns, task.deduplicate_on)
 
-    def mark_copies(self, opened: duckdb.DuckDBPyConnection) -> None:
-        """Find the copies of the stretch; the other queries then tell them."""
-        self._records.mark_copies(opened, self._task.stretch)
+    def mark_copies(self, database: duckdb.DuckDBPyConnection) -> None:
+        """Find the duplicates of the interval; the other queries then use them."""
+        self._records.mark_copies(database, self._task.stretch)
 
     def counts(self) -> str:
-        """Return the records by cell, source partition and fate: on time, as long as nothing else is known."""
+        """Return a query of record counts by cell, source partition, and fate, as if no record was late."""
         task = self._task
         cell_ms = floor_to_step("event_ms", task.cells.offset_ms, task.cells.size_ms)
         fate = "is_duplicate" if self._records.has_copies else "false"
@@ -77,59 +78,64 @@ class UnitQueries:
         }
         return f"SELECT {select_list(columns)} FROM ({groups})"
 
-    def blocks(self, met: BlockWatermarks) -> str:
-        """Return the watermarks that records can have met, by block: the table `blocks`."""
-        first, end = met.blocks
-        return f"SELECT * FROM read_parquet({quote_path(met.path)}) WHERE block >= {first} AND block < {end}"
+    def blocks(self, watermarks: BlockWatermarks) -> str:
+        """Return a query of the watermarks at arrival by block, for the table `blocks`."""
+        first, end = watermarks.blocks
+        return (
+            f"SELECT * FROM read_parquet({quote_path(watermarks.path)}) WHERE block >= {first} AND block < {end}"
+        )
 
     def stragglers(self) -> str:
-        """Return the records that did not come in time, each with the watermark that it met."""
-        return f"SELECT * FROM ({self._timed()}) WHERE NOT is_in_time"
+        """Return a query of the records behind the watermark, each with the watermark at its arrival."""
+        return f"SELECT * FROM ({self._add_watermarks()}) WHERE NOT is_in_time"
 
     def units(self) -> str:
-        """Return all units, of the table `stragglers` too, each with the share of its key."""
+        """Return a query of all units, including the table `stragglers`, each with the share of its key."""
         task = self._task
         keys = {f"k{number}": column_alias(task.reading, key) for number, key in enumerate(task.keys)}
         share = f"(hash({', '.join(keys.values()) or '0'}) % {task.shares})::INTEGER"
         spans = {"first_ms": "min(event_ms)", "last_ms": "max(event_ms)", "events": "count(*)"}
         parts = storable_partials(task.aggregates, task.reading)
         by = ", ".join([*keys.values(), floor_to_step("event_ms", 0, task.gap_ms)])
-        records = self._records.select_once(task.stretch) if task.watermarks is None else self._in_time()
-        unmet = {} if task.watermarks is None else dict.fromkeys(("met_ms", *_ARRIVED), "NULL")
-        columns = select_list({**keys, "share": share, **spans, **parts, **unmet})
-        found = f"SELECT {columns} FROM ({records}) GROUP BY {by}"
+        records = self._records.select_once(task.stretch) if task.watermarks is None else self._records_ahead()
+        no_arrival = {} if task.watermarks is None else dict.fromkeys(("met_ms", *_ARRIVAL_COLUMNS), "NULL")
+        columns = select_list({**keys, "share": share, **spans, **parts, **no_arrival})
+        units = f"SELECT {columns} FROM ({records}) GROUP BY {by}"
         if task.watermarks is None:
-            return found
-        one = {name: f"any_value({value})" for name, value in {**keys, "share": share}.items()}
-        arrived = {name: name for name in _ARRIVED} | {"source_partition": PARTITION_TEXT}
-        met = {"met_ms": "watermark_ms", **arrived}
-        met = {name: f"any_value({value})" for name, value in met.items()}
-        # Stragglers may be alike in every column; each is a unit all the same.
-        alone = f"SELECT {select_list({**one, **spans, **parts, **met})} FROM stragglers GROUP BY rowid"
-        return f"{found} UNION ALL {alone}"
+            return units
+        keys_and_share = {name: f"any_value({value})" for name, value in {**keys, "share": share}.items()}
+        arrival_columns = {name: name for name in _ARRIVAL_COLUMNS} | {"source_partition": PARTITION_TEXT}
+        arrival = {"met_ms": "watermark_ms", **arrival_columns}
+        arrival = {name: f"any_value({value})" for name, value in arrival.items()}
+        # Each record behind the watermark is a unit, even if several are equal in all columns.
+        behind = (
+            f"SELECT {select_list({**keys_and_share, **spans, **parts, **arrival})} FROM stragglers GROUP BY rowid"
+        )
+        return f"{units} UNION ALL {behind}"
 
     def of_share(self, share: int) -> str:
-        """Return those of the table `units` that are of a share of the keys."""
+        """Return a query of the table `units` for one share of the keys."""
         return f"SELECT * EXCLUDE (share) FROM units WHERE share = {share}"
 
-    def _in_time(self) -> str:
-        return f"SELECT * FROM ({self._timed()}) WHERE is_in_time"
+    def _records_ahead(self) -> str:
+        return f"SELECT * FROM ({self._add_watermarks()}) WHERE is_in_time"
 
-    def _timed(self) -> str:
-        """The records with the watermark that they met, and whether they were at least 2 ms ahead of it."""
-        met = self._task.watermarks
-        assert met is not None  # noqa: S101 - asked for by a replay only
+    def _add_watermarks(self) -> str:
+        """Return a query of records, their watermark at arrival, and whether they were at least 2 ms ahead."""
+        watermarks = self._task.watermarks
+        assert watermarks is not None  # noqa: S101 - only replays need it
         records = self._records.select_once(self._task.stretch)
         joined = (
             f"SELECT r.*, coalesce(b.watermark_ms, {MIN_MS}) AS watermark_ms"
-            f" FROM (SELECT *, {_ticks_before(met)} AS block FROM ({records})) r LEFT JOIN blocks b USING (block)"
+            f" FROM (SELECT *, {_block_of_arrival(watermarks)} AS block FROM ({records})) r"
+            " LEFT JOIN blocks b USING (block)"
         )
         return f"SELECT *, watermark_ms < event_ms - 1 AS is_in_time FROM ({joined})"
 
 
-def _ticks_before(met: BlockWatermarks) -> str:
-    """`Clock.ticks_before` of the column `arrival_ms`."""
-    clock = met.clock
+def _block_of_arrival(watermarks: BlockWatermarks) -> str:
+    """Return the expression of `SourceClock.ticks_before` for the column `arrival_ms`."""
+    clock = watermarks.clock
     if not clock.interval_ms:
         return "0::BIGINT"
     elapsed_ms = f"greatest(least(arrival_ms, {clock.end_ms}) - {clock.start_ms}, 0)"
@@ -137,39 +143,38 @@ def _ticks_before(met: BlockWatermarks) -> str:
 
 
 class SessionQueries:
-    """The queries of one `SessionTask` over its units, and over the tables that are made of them."""
+    """The queries of one `SessionTask` over its units, and over the tables made of them."""
 
     def __init__(self, task: SessionTask) -> None:
         self._task = task
         self._keys = [f"k{number}" for number in range(len(task.keys))]
-        self._is_ours = f"start_ms >= {task.owned.start_ms} AND start_ms < {task.owned.end_ms}"
-        self._parts = [name for each in task.aggregates for name in partial_names(each)]
+        self._is_owned = f"start_ms >= {task.owned.start_ms} AND start_ms < {task.owned.end_ms}"
 
     def placed(self) -> str:
-        """Return the units with the start of their island; in a replay also whether a chain begins with them.
+        """Return a query of units and the start of their island; in a replay also whether they begin a chain.
 
-        Units follow one another by their first event. Of those in a chain each is sure to meet the one before.
+        Units are sorted by their first event. Each unit of a chain surely joined the session of the previous one.
         """
         paths = ", ".join(quote_path(path) for path in self._task.units)
         is_replay = self._task.panes is not None
-        of_key = f"PARTITION BY {', '.join(self._keys)}" if self._keys else ""
-        of_key += " ORDER BY first_ms" + (", met_ms NULLS FIRST" if is_replay else "")
-        before = f"OVER ({of_key} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-        told = {"before_ms": f"max(last_ms) {before}"}
+        ordered_by_key = f"PARTITION BY {', '.join(self._keys)}" if self._keys else ""
+        ordered_by_key += " ORDER BY first_ms" + (", met_ms NULLS FIRST" if is_replay else "")
+        preceding = f"OVER ({ordered_by_key} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+        running = {"before_ms": f"max(last_ms) {preceding}"}
         if is_replay:
-            told["chain_ms"] = f"max(CASE WHEN {self._is_backbone()} THEN last_ms END) {before}"
-        rows = f"SELECT *, {select_list(told)} FROM read_parquet([{paths}])"
-        begins = {"begins": self._is_apart("before_ms")}
+            running["chain_ms"] = f"max(CASE WHEN {self._is_in_backbone()} THEN last_ms END) {preceding}"
+        rows = f"SELECT *, {select_list(running)} FROM read_parquet([{paths}])"
+        begins = {"begins": self._is_after_gap("before_ms")}
         if is_replay:
-            is_met = f"(met_ms IS NULL OR coalesce(met_ms < {self._fires_ms('chain_ms')}, false))"
-            is_in_chain = f"({is_met} AND NOT {self._is_apart('chain_ms')})"
-            begins["begins_chain"] = f"{self._is_backbone()} AND NOT {is_in_chain}"
+            joins_waiting = f"(met_ms IS NULL OR coalesce(met_ms < {self._fires_ms('chain_ms')}, false))"
+            is_in_chain = f"({joins_waiting} AND NOT {self._is_after_gap('chain_ms')})"
+            begins["begins_chain"] = f"{self._is_in_backbone()} AND NOT {is_in_chain}"
         rows = f"SELECT *, {select_list(begins)} FROM ({rows})"
-        start_ms = f"max(CASE WHEN begins THEN first_ms END) OVER ({of_key} ROWS UNBOUNDED PRECEDING)"
-        return f"SELECT * EXCLUDE (begins, {', '.join(told)}), {start_ms} AS start_ms FROM ({rows})"
+        start_ms = f"max(CASE WHEN begins THEN first_ms END) OVER ({ordered_by_key} ROWS UNBOUNDED PRECEDING)"
+        return f"SELECT * EXCLUDE (begins, {', '.join(running)}), {start_ms} AS start_ms FROM ({rows})"
 
     def islands(self, units: str) -> str:
-        """Return a row per key and island, out of units that are placed; in a replay with `is_clean`."""
+        """Return a query of a row per key and island, over placed units; in a replay with `is_clean`."""
         by = ", ".join([*self._keys, "start_ms"])
         sums = {
             "last_ms": "max(last_ms)",
@@ -178,51 +183,57 @@ class SessionQueries:
         }
         if self._task.panes is None:
             return f"SELECT {by}, {select_list(sums)} FROM ({units}) GROUP BY {by}"
-        is_backbone = self._is_backbone()
-        of_island = {
+        is_backbone = self._is_in_backbone()
+        facts = {
             "chains": "count_if(begins_chain)",
             "backbone_first_ms": f"min(CASE WHEN {is_backbone} THEN first_ms END)",
             "backbone_last_ms": f"max(CASE WHEN {is_backbone} THEN last_ms END)",
             "others_first_ms": f"min(CASE WHEN NOT {is_backbone} THEN first_ms END)",
             "others_met_ms": f"max(CASE WHEN NOT {is_backbone} THEN met_ms END)",
         }
-        grouped = f"SELECT {by}, {select_list({**sums, **of_island})} FROM ({units}) GROUP BY {by}"
-        finds_it = f"others_met_ms < {self._fires_ms('backbone_last_ms')}"
-        is_taken = f"coalesce(others_first_ms >= backbone_first_ms AND {finds_it}, false)"
-        is_clean = f"chains = 1 AND (others_first_ms IS NULL OR {is_taken})"
-        return f"SELECT * EXCLUDE ({', '.join(of_island)}), {is_clean} AS is_clean FROM ({grouped})"
+        grouped = f"SELECT {by}, {select_list({**sums, **facts})} FROM ({units}) GROUP BY {by}"
+        joins_backbone = f"others_met_ms < {self._fires_ms('backbone_last_ms')}"
+        is_absorbed = f"coalesce(others_first_ms >= backbone_first_ms AND {joins_backbone}, false)"
+        is_clean = f"chains = 1 AND (others_first_ms IS NULL OR {is_absorbed})"
+        return f"SELECT * EXCLUDE ({', '.join(facts)}), {is_clean} AS is_clean FROM ({grouped})"
 
     def totals(self) -> str:
-        """Return the number of records in all islands, and in those that start in what is owned."""
-        ours = f"coalesce(sum(events) FILTER (WHERE {self._is_ours}), 0)::BIGINT"
-        return f"SELECT coalesce(sum(events), 0)::BIGINT, {ours} FROM islands"
+        """Return a query of the number of records in all islands, and in those that start in `owned`."""
+        owned = f"coalesce(sum(events) FILTER (WHERE {self._is_owned}), 0)::BIGINT"
+        return f"SELECT coalesce(sum(events), 0)::BIGINT, {owned} FROM islands"
 
     def recomputed(self) -> str:
-        """Return the columns of the table of windows, out of `islands`."""
-        values = {each.name: final_value(each) for each in self._task.aggregates} | {RECORD_COUNT: "events"}
-        rows = f"SELECT *, last_ms + {self._task.gap_ms} AS end_ms FROM islands WHERE {self._is_ours}"
-        return f"SELECT {cast_columns(self._known(values, self._task.windows), self._task.windows)} FROM ({rows})"
+        """Return a query of the table of windows over `islands`."""
+        values = {aggregate.name: final_value(aggregate) for aggregate in self._task.aggregates} | {
+            RECORD_COUNT: "events"
+        }
+        rows = f"SELECT *, last_ms + {self._task.gap_ms} AS end_ms FROM islands WHERE {self._is_owned}"
+        return self._to_output(rows, values, self._task.windows)
 
     def dirty(self) -> str:
-        """Return the units of the islands that lateness may have split and that reach into what is owned.
+        """Return a query of the units of islands that overlap the owned interval and that lateness may have split.
 
-        They are in the order in which the fold plays them, numbered: units in time, which have no place in arrival
-        order, come first.
+        The units are numbered in the order of the replay. Units ahead of the watermark have no arrival order and
+        come first.
         """
         owned = self._task.owned
-        reaches = f"start_ms < {owned.end_ms} AND last_ms >= {owned.start_ms}"
-        same = " AND ".join(f"u.{name} IS NOT DISTINCT FROM i.{name}" for name in (*self._keys, "start_ms"))
-        touched = f"SELECT * FROM islands WHERE NOT is_clean AND {reaches}"
-        units = f"SELECT * FROM placed u SEMI JOIN ({touched}) i ON {same}"
-        arrived = "arrival_ms NULLS FIRST, arrival_seq NULLS FIRST, source_partition_text NULLS FIRST, first_ms"
+        overlaps = f"start_ms < {owned.end_ms} AND last_ms >= {owned.start_ms}"
+        is_same_island = " AND ".join(
+            f"u.{name} IS NOT DISTINCT FROM i.{name}" for name in (*self._keys, "start_ms")
+        )
+        split_islands = f"SELECT * FROM islands WHERE NOT is_clean AND {overlaps}"
+        units = f"SELECT * FROM placed u SEMI JOIN ({split_islands}) i ON {is_same_island}"
+        arrival_order = (
+            "arrival_ms NULLS FIRST, arrival_seq NULLS FIRST, source_partition_text NULLS FIRST, first_ms"
+        )
         by = ", ".join([*self._keys, "start_ms"])
         rows = f"SELECT *, {PARTITION_TEXT} AS source_partition_text FROM ({units})"
-        position = f"row_number() OVER (PARTITION BY {by} ORDER BY {arrived})"
+        position = f"row_number() OVER (PARTITION BY {by} ORDER BY {arrival_order})"
         placed = f"SELECT *, {position} AS position FROM ({rows})"
         return f"SELECT *, row_number() OVER (ORDER BY {by}, position) AS {UNIT} FROM ({placed})"
 
     def to_play(self) -> str:
-        """Return what the fold asks of the table `dirty`, in its order."""
+        """Return a query of the columns that the replay reads from the table `dirty`, in its order."""
         columns = {
             UNIT: UNIT,
             FIRST: "first_ms",
@@ -236,27 +247,31 @@ class SessionQueries:
         return f"SELECT {select_list(columns)} FROM dirty ORDER BY {UNIT}"
 
     def panes(self, *, has_dirty: bool) -> str:
-        """Return the columns of the table of panes: of clean islands, and of what the fold made of dirty ones."""
+        """Return a query of the table of panes: of clean islands, and of replayed ones."""
         task = self._task
-        assert task.panes is not None  # noqa: S101 - asked for by a replay only
-        values = [(f"{each.name}__{pane}", final_value(each)) for pane in PANES_KEPT for each in task.aggregates]
-        whole = {**dict(values), **{pane_count(pane): "events" for pane in PANES_KEPT}, "late_firings": "0"}
-        clean = f"SELECT *, last_ms + {task.gap_ms} AS end_ms FROM islands WHERE is_clean AND {self._is_ours}"
-        found = f"SELECT {cast_columns(self._known(whole, task.panes), task.panes)} FROM ({clean})"
+        assert task.panes is not None  # noqa: S101 - only replays need it
+        values = [
+            (f"{aggregate.name}__{pane}", final_value(aggregate))
+            for pane in PANES_KEPT
+            for aggregate in task.aggregates
+        ]
+        clean_values = {**dict(values), **{pane_count(pane): "events" for pane in PANES_KEPT}, "late_firings": "0"}
+        clean = f"SELECT *, last_ms + {task.gap_ms} AS end_ms FROM islands WHERE is_clean AND {self._is_owned}"
+        clean_panes = self._to_output(clean, clean_values, task.panes)
         if not has_dirty:
-            return found
-        told = {**pane_values(task.aggregates), "late_firings": "late_firings"}
-        split = f"SELECT * FROM ({self._split()}) WHERE {self._is_ours}"
-        return f"{found} UNION ALL SELECT {cast_columns(self._known(told, task.panes), task.panes)} FROM ({split})"
+            return clean_panes
+        replayed_values = {**pane_values(task.aggregates), "late_firings": "late_firings"}
+        replayed = f"SELECT * FROM ({self._replayed_windows()}) WHERE {self._is_owned}"
+        return f"{clean_panes} UNION ALL {self._to_output(replayed, replayed_values, task.panes)}"
 
-    def _split(self) -> str:
-        """The windows of islands that were played, with the parts of each pane."""
+    def _replayed_windows(self) -> str:
+        """Return a query of the windows of replayed islands, with the partial values of each pane."""
         start_ms, end_ms = IN_WINDOW
         values: dict[str, str] = {"late_firings": "max(session__late_firings)"}
         for pane in PANES_KEPT:
-            only = f" FILTER (WHERE session__in_{pane})"
-            values[pane_count(pane)] = f"coalesce(sum(events){only}, 0)::BIGINT"
-            values |= merge_partials(self._task.aggregates, only, f"__{pane}")
+            filter_clause = f" FILTER (WHERE session__in_{pane})"
+            values[pane_count(pane)] = f"coalesce(sum(events){filter_clause}, 0)::BIGINT"
+            values |= merge_partials(self._task.aggregates, filter_clause, f"__{pane}")
         bounds = {"start_ms": start_ms, "end_ms": end_ms}
         by = ", ".join([*self._keys, *bounds.values()])
         joined = f"SELECT d.*, m.* EXCLUDE ({UNIT}) FROM members m JOIN dirty d USING ({UNIT})"
@@ -265,16 +280,16 @@ class SessionQueries:
         return f"SELECT {select_list({**keys, **bounds, **values})} FROM ({renamed}) GROUP BY {by}"
 
     def published(self) -> str:
-        """Return the columns of the table of windows, out of the file of panes."""
+        """Return a query of the table of windows over the file of panes."""
         task = self._task
-        assert task.panes is not None  # noqa: S101 - asked for by a replay only
+        assert task.panes is not None  # noqa: S101 - only replays need it
         return published_windows_query(task.panes.path, task.windows, task.aggregates, task.published, task.chunks)
 
     def moved(self) -> str:
-        """Return what the counts of records lack: each straggler with another fate, less one on time."""
-        late = f"SELECT * FROM ({self._judged()}) WHERE fate <> {quote_text(Fate.ON_TIME)}"
+        """Return a query of corrections of counts: plus one for the fate of a late record, minus one on time."""
+        late = f"SELECT * FROM ({self._join_fates()}) WHERE fate <> {quote_text(Fate.ON_TIME)}"
         fates = f"unnest([1, -1]) AS change, unnest([fate, {quote_text(Fate.ON_TIME)}]) AS of_fate"
-        both = f"SELECT *, {fates} FROM ({late})"
+        changes = f"SELECT *, {fates} FROM ({late})"
         cell_ms = floor_to_step("first_ms", self._task.cells.offset_ms, self._task.cells.size_ms)
         columns = {
             "event_time_ms": cell_ms,
@@ -282,18 +297,20 @@ class SessionQueries:
             "fate": "of_fate",
             "chunk_number": chunk_number(cell_ms, self._task.chunks),
         }
-        grouped = f"SELECT {select_list({**columns, 'events': 'sum(change)::BIGINT'})} FROM ({both}) GROUP BY ALL"
+        grouped = (
+            f"SELECT {select_list({**columns, 'events': 'sum(change)::BIGINT'})} FROM ({changes}) GROUP BY ALL"
+        )
         no_arrival = select_list({"first_arrival_ms": "NULL::BIGINT", "last_arrival_ms": "NULL::BIGINT"})
         return f"SELECT *, {no_arrival} FROM ({grouped})"
 
     def dropped(self) -> str:
-        """Return the columns of the table of dropped records, of those that happened in what is owned."""
+        """Return a query of the table of dropped records, for events in the owned interval."""
         task = self._task
-        assert task.dropped is not None  # noqa: S101 - asked for by a replay only
+        assert task.dropped is not None  # noqa: S101 - only replays need it
         owned = task.owned
-        is_ours = f"first_ms >= {owned.start_ms} AND first_ms < {owned.end_ms}"
+        is_owned = f"first_ms >= {owned.start_ms} AND first_ms < {owned.end_ms}"
         cell_ms = floor_to_step("first_ms", task.cells.offset_ms, task.cells.size_ms)
-        known = {
+        values = {
             "event_time": to_timestamp("first_ms"),
             "arrival_time": to_timestamp("arrival_ms"),
             "source_partition": "source_partition",
@@ -303,15 +320,15 @@ class SessionQueries:
             **dict(zip(task.keys, self._keys, strict=True)),
             **staging_columns(cell_ms, task.chunks),
         }
-        gone = f"SELECT * FROM ({self._judged()}) WHERE fate = {quote_text(Fate.DROPPED)} AND {is_ours}"
-        return f"SELECT {cast_columns(known, task.dropped)} FROM ({gone})"
+        dropped = f"SELECT * FROM ({self._join_fates()}) WHERE fate = {quote_text(Fate.DROPPED)} AND {is_owned}"
+        return f"SELECT {cast_columns(values, task.dropped)} FROM ({dropped})"
 
-    def _judged(self) -> str:
+    def _join_fates(self) -> str:
         return f"SELECT d.*, f.fate FROM fates f JOIN dirty d USING ({UNIT})"
 
-    def _known(self, values: dict[str, str], output: TaskOutput) -> dict[str, str]:
-        """What a column of a table is, of rows with `start_ms`, `end_ms` and the keys."""
-        return {
+    def _to_output(self, rows: str, values: dict[str, str], output: TaskOutput) -> str:
+        """Return a query of the columns of a table, over rows with `start_ms`, `end_ms`, and the keys."""
+        columns = {
             **values,
             "window_start": to_timestamp("start_ms"),
             "window_end": to_timestamp("end_ms"),
@@ -319,15 +336,16 @@ class SessionQueries:
             **staging_columns("start_ms", self._task.chunks),
             **dict(zip(self._task.keys, self._keys, strict=True)),
         }
+        return f"SELECT {cast_columns(columns, output)} FROM ({rows})"
 
-    def _is_backbone(self) -> str:
-        """Whether a unit is sure to be in a session that waits: in time, or before its own window was due."""
+    def _is_in_backbone(self) -> str:
+        """Return the condition that a unit is surely in a waiting session: it arrived before its window fired."""
         return f"(met_ms IS NULL OR met_ms < {self._fires_ms('first_ms')})"
 
     def _fires_ms(self, last_ms: str) -> str:
-        """The watermark that fires a session whose last event this is."""
+        """Return the watermark that fires a session with this last event."""
         return f"({last_ms} + {self._task.gap_ms - 1})"
 
-    def _is_apart(self, before_ms: str) -> str:
-        """Whether a unit begins more than a gap after what was before, or nothing was."""
+    def _is_after_gap(self, before_ms: str) -> str:
+        """Return the condition that a unit begins more than a gap after the preceding ones, or is the first."""
         return f"coalesce(first_ms - {before_ms} > {self._task.gap_ms}, true)"

@@ -1,7 +1,8 @@
-"""What the tasks of sessions get.
+"""Define the tasks that compute sessions.
 
-A unit is what an island is made of: the events in time of a key within one stretch as long as the gap, or a
-straggler by itself. Tasks of a stretch of time make units, and tasks of a share of the keys make sessions of them.
+A unit is a building block of sessions: the events of a key ahead of the watermark in one time slice as long as the
+gap, or a single event behind the watermark. Tasks of an interval of time make units. Tasks of a share of the keys
+then make sessions of these units.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from backstream.native.task import Aggregate, ChunkGrid, ReadSpec, TaskOutput
 
 @dataclass(frozen=True, slots=True)
 class BlockWatermarks:
-    """The watermarks that records met.
+    """The watermarks at the arrival of records.
 
-    `path` is a Parquet file with the `watermark_ms` at the beginning of each `block` in which a record arrived; a
-    block is the stretch between two ticks of the clock. `blocks`, half-open, are those that a task needs.
+    `path` is a Parquet file with the `watermark_ms` at the start of each `block` in which a record arrived. A
+    block is the time between two ticks of the clock. `blocks`, half-open, are those that a task needs.
     """
 
     path: str
@@ -30,10 +31,11 @@ class BlockWatermarks:
 
 @dataclass(frozen=True, slots=True)
 class UnitTask:
-    """Make the units of a stretch of event time, and count its records.
+    """A task that makes the units of an interval of event time and counts its records.
 
-    `files` may hold events of the stretch; the stretches of all tasks tile what is read. Units go into a file for
-    each share of the keys, beside `units_path`. Without `met` no record is a straggler.
+    `files` may contain events of the interval `stretch`. The intervals of all tasks cover the event times to read,
+    without overlaps. Units are written into a file for each share of the keys, beside `units_path`. Without
+    `watermarks`, no record is behind the watermark.
     """
 
     number: int
@@ -53,16 +55,16 @@ class UnitTask:
     memory_mb: int
 
     def __str__(self) -> str:
-        return f"the units of sessions of {self.stretch}, out of {len(self.files)} files ({self.files[0]} ..)"
+        return f"the units of sessions of {self.stretch} in {len(self.files)} files ({self.files[0]} ...)"
 
 
 @dataclass(frozen=True, slots=True)
 class SessionTask:
-    """Make the sessions of a share of the keys, of the files of its units.
+    """A task that makes the sessions of a share of the keys from the files of their units.
 
-    Sessions that start in `owned` are written. `allowed_lateness_ms` is how long one that has fired is kept; it
-    has no meaning without `panes`, which a replay has. `counts_path` gets what is to be added to the counts of
-    records, which have all of them on time.
+    Sessions that start in `owned` are written. `allowed_lateness_ms` is the time for which a fired session is
+    kept; only replays, which have `panes`, use it. `counts_path` is for corrections of the counts of records, in
+    which all records are on time.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""Tasks of sessions: units of a stretch of time, and sessions of a share of the keys."""
+"""Run the tasks of sessions, which make units of an interval of time or sessions of a share of the keys."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 
 def run_unit_task(task: UnitTask) -> TaskResult:
-    """Write the units of a stretch, a file for each share of the keys, and the counts of its records."""
+    """Write the units of an interval, one file for each share of the keys, and the counts of its records."""
     counts_path, units_path = own_path(task.counts_path), Path(own_path(task.units_path))
     queries = UnitQueries(task, group_files_by_schema(task.files, task.reading))
-    with open_database(task.memory_mb) as opened:
-        queries.mark_copies(opened)
-        is_counted = write_query(opened, queries.counts(), counts_path) > 0
-        scanned, copies = _records(opened, counts_path) if is_counted else (0, 0)
+    with open_database(task.memory_mb) as database:
+        queries.mark_copies(database)
+        is_counted = write_query(database, queries.counts(), counts_path) > 0
+        scanned, copies = _count_records(database, counts_path) if is_counted else (0, 0)
         if task.watermarks is not None:
-            opened.execute(f"CREATE TEMP TABLE blocks AS {queries.blocks(task.watermarks)}")
-            opened.execute(f"CREATE TEMP TABLE stragglers AS {queries.stragglers()}")
-        opened.execute(f"CREATE TEMP TABLE units AS {queries.units()}")
+            database.execute(f"CREATE TEMP TABLE blocks AS {queries.blocks(task.watermarks)}")
+            database.execute(f"CREATE TEMP TABLE stragglers AS {queries.stragglers()}")
+        database.execute(f"CREATE TEMP TABLE units AS {queries.units()}")
         paths = {share: str(units_path.with_stem(f"{units_path.stem}-{share}")) for share in range(task.shares)}
         units = {
-            share: path for share, path in paths.items() if write_query(opened, queries.of_share(share), path)
+            share: path for share, path in paths.items() if write_query(database, queries.of_share(share), path)
         }
     return TaskResult(
         number=task.number,
@@ -48,65 +48,65 @@ def run_unit_task(task: UnitTask) -> TaskResult:
     )
 
 
-def _records(opened: duckdb.DuckDBPyConnection, path: str) -> tuple[int, int]:
-    """How many records a file of counts is made of, and how many of them are copies."""
+def _count_records(database: duckdb.DuckDBPyConnection, path: str) -> tuple[int, int]:
+    """Return the number of records in a file of counts, and the number of duplicates."""
     copies = f"coalesce(sum(events) FILTER (WHERE fate = {sql.quote_text(Fate.DUPLICATE)}), 0)::BIGINT"
     query = f"SELECT sum(events)::BIGINT, {copies} FROM read_parquet({sql.quote_path(path)})"
-    ((events, several),) = opened.execute(query).fetchall()
-    return int(events), int(several)
+    ((events, duplicates),) = database.execute(query).fetchall()
+    return int(events), int(duplicates)
 
 
-def run_session_task(asked: SessionTask) -> TaskResult:
-    """Write the sessions of a share of the keys; in a replay also what it adds to the counts of records."""
+def run_session_task(planned: SessionTask) -> TaskResult:
+    """Write the sessions of a share of the keys; in a replay also the corrections of record counts."""
     task = replace(
-        asked,
-        windows=own_output(asked.windows),
-        panes=asked.panes and own_output(asked.panes),
-        dropped=asked.dropped and own_output(asked.dropped),
-        counts_path=own_path(asked.counts_path),
+        planned,
+        windows=own_output(planned.windows),
+        panes=planned.panes and own_output(planned.panes),
+        dropped=planned.dropped and own_output(planned.dropped),
+        counts_path=own_path(planned.counts_path),
     )
-    queries, rows, is_moved = SessionQueries(task), dict[str, int](), False
-    with open_database(task.memory_mb) as opened:
+    queries, rows, has_corrections = SessionQueries(task), dict[str, int](), False
+    with open_database(task.memory_mb) as database:
         if task.panes is None:
-            opened.execute(f"CREATE TEMP TABLE islands AS {queries.islands(queries.placed())}")
-            rows[WINDOWS] = write_query(opened, queries.recomputed(), task.windows.path, task.windows)
+            database.execute(f"CREATE TEMP TABLE islands AS {queries.islands(queries.placed())}")
+            rows[WINDOWS] = write_query(database, queries.recomputed(), task.windows.path, task.windows)
         else:
-            opened.execute(f"CREATE TEMP TABLE placed AS {queries.placed()}")
-            opened.execute(f"CREATE TEMP TABLE islands AS {queries.islands('FROM placed')}")
-            has_dirty = _play(opened, queries)
-            rows[PANES] = write_query(opened, queries.panes(has_dirty=has_dirty), task.panes.path, task.panes)
+            database.execute(f"CREATE TEMP TABLE placed AS {queries.placed()}")
+            database.execute(f"CREATE TEMP TABLE islands AS {queries.islands('FROM placed')}")
+            has_dirty = _replay_dirty_islands(database, queries)
+            rows[PANES] = write_query(database, queries.panes(has_dirty=has_dirty), task.panes.path, task.panes)
             if rows[PANES]:
-                rows[WINDOWS] = write_query(opened, queries.published(), task.windows.path, task.windows)
+                rows[WINDOWS] = write_query(database, queries.published(), task.windows.path, task.windows)
             if has_dirty:
-                is_moved = write_query(opened, queries.moved(), task.counts_path) > 0
+                has_corrections = write_query(database, queries.moved(), task.counts_path) > 0
             if has_dirty and task.dropped is not None:
-                rows[DROPPED] = write_query(opened, queries.dropped(), task.dropped.path, task.dropped)
-        ((records, ours),) = opened.execute(queries.totals()).fetchall()
+                rows[DROPPED] = write_query(database, queries.dropped(), task.dropped.path, task.dropped)
+        ((records, owned_records),) = database.execute(queries.totals()).fetchall()
     return TaskResult(
         number=task.number,
         host=socket.gethostname(),
         scanned=0,
-        counts=task.counts_path if is_moved else None,
+        counts=task.counts_path if has_corrections else None,
         written=split_outputs(rows, {WINDOWS: task.windows, PANES: task.panes, DROPPED: task.dropped}),
         in_units=int(records),
-        in_windows=int(ours),
+        in_windows=int(owned_records),
     )
 
 
-def _play(opened: duckdb.DuckDBPyConnection, queries: SessionQueries) -> bool:
-    """Play the islands that lateness may have split: the tables `members` and `fates`; False: there are none.
+def _replay_dirty_islands(database: duckdb.DuckDBPyConnection, queries: SessionQueries) -> bool:
+    """Replay the islands that lateness may have split, into the tables `members` and `fates`; False: none.
 
-    A member is a unit in a window that fired, or in the session as it is with all events.
+    A member is a unit in a fired window, or in the session of all events.
     """
-    opened.execute(f"CREATE TEMP TABLE dirty AS {queries.dirty()}")
-    ((units,),) = opened.execute("SELECT count(*) FROM dirty").fetchall()
+    database.execute(f"CREATE TEMP TABLE dirty AS {queries.dirty()}")
+    ((units,),) = database.execute("SELECT count(*) FROM dirty").fetchall()
     if not units:
         return False
-    batches = iter(opened.sql(queries.to_play()).to_arrow_table().to_batches())
+    batches = iter(database.sql(queries.to_play()).to_arrow_table().to_batches())
     for number, (members, fates) in enumerate(replay_islands(batches, in_windows, fated)):
         for name, table, columns in (("members", members, in_windows), ("fates", fates, fated)):
-            opened.register("told", table.select([UNIT, *columns.types]))
-            into = f"INSERT INTO {name}" if number else f"CREATE TEMP TABLE {name} AS"
-            opened.execute(f"{into} SELECT * FROM told")
-            opened.unregister("told")
+            database.register("replayed", table.select([UNIT, *columns.types]))
+            statement = f"INSERT INTO {name}" if number else f"CREATE TEMP TABLE {name} AS"
+            database.execute(f"{statement} SELECT * FROM replayed")
+            database.unregister("replayed")
     return True

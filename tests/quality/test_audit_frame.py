@@ -61,7 +61,7 @@ def plan(since: str, until: str) -> Plan:
 
 
 def metrics(*rows: tuple[str, str, int, int, int]) -> pd.DataFrame:
-    """One row each: source partition, start of an hour of 2026-03-01, on time, late, dropped."""
+    """Return metrics from rows: source partition, start of an hour of 2026-03-01, on time, late, dropped."""
     starts = [instant_ms(f"2026-03-01T{start}Z", "start") for _, start, *_ in rows]
     return pd.DataFrame(
         {
@@ -78,7 +78,7 @@ def metrics(*rows: tuple[str, str, int, int, int]) -> pd.DataFrame:
 
 
 def timetable(folder: Path, *rows: tuple[str, str]) -> dict[str, str]:
-    """A timetable with one event per source partition and time of 2026-03-01."""
+    """Write a timetable with one event per source partition and time of 2026-03-01."""
     times = [datetime.fromisoformat(f"2026-03-01T{at}").replace(tzinfo=UTC) for _, at in rows]
     table = pa.table({"gate": [gate for gate, _ in rows], "due": pa.array(times, pa.timestamp("us", "UTC"))})
     pq.write_table(table, folder / "timetable.parquet")
@@ -125,7 +125,7 @@ def test_observed_partitions_are_expected_in_every_window() -> None:
     ]
 
 
-def test_a_timetable_makes_the_grid_and_says_how_many_events_a_window_should_hold(tmp_path: Path) -> None:
+def test_a_timetable_defines_the_grid_and_the_expected_events_of_each_window(tmp_path: Path) -> None:
     expected = timetable(tmp_path, ("a", "00:10"), ("a", "00:50"), ("b", "01:00"), ("b", "02:00"))
 
     frame = audit_frame(TWO_HOURS, definition(expected=expected), metrics(("a", "00:00", 1, 0, 0)))
@@ -391,10 +391,10 @@ NEW_YORK = ZoneInfo("America/New_York")
 
 
 @pytest.mark.parametrize(("day", "hours"), [("2013-03-09", 24), ("2013-03-10", 23), ("2013-11-03", 25)])
-def test_a_run_that_was_asked_for_by_a_local_day_expects_the_windows_of_that_day(day: str, hours: int) -> None:
+def test_a_run_of_a_local_day_expects_the_windows_of_that_day(day: str, hours: int) -> None:
     following = date.fromisoformat(day) + timedelta(days=1)
-    asked = LocalDays.from_dates(day, following.isoformat(), NEW_YORK.key)
-    since, until = (instant_text(each) for each in (asked.utc_days.start_ms, asked.utc_days.end_ms))
+    local_days = LocalDays.from_dates(day, following.isoformat(), NEW_YORK.key)
+    since, until = (instant_text(at_ms) for at_ms in (local_days.utc_days.start_ms, local_days.utc_days.end_ms))
 
     frame = audit_frame(plan(since, until), definition(expected_partitions=["a"]), metrics().iloc[:0])
 
@@ -406,7 +406,7 @@ def test_a_run_that_was_asked_for_by_a_local_day_expects_the_windows_of_that_day
 @pytest.mark.parametrize(("day", "hours"), [("2013-03-09", 24), ("2013-03-10", 23), ("2013-11-03", 25)])
 def test_a_local_day_expects_as_many_hourly_windows_as_its_clock_has_hours(day: str, hours: int) -> None:
     since = datetime.fromisoformat(day).replace(tzinfo=NEW_YORK)
-    until = since + timedelta(days=1)  # by the clock on the wall
+    until = since + timedelta(days=1)  # in local time
 
     frame = audit_frame(
         plan(since.isoformat(), until.isoformat()), definition(expected_partitions=["a"]), metrics().iloc[:0]

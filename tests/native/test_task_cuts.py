@@ -1,4 +1,4 @@
-"""Windows cut into tasks: nothing is left out, and nothing is done twice."""
+"""Windows are cut into tasks without gaps and overlaps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WINDOWS = [
 
 
 def grid_of(window: Tumbling | Sliding | Cumulate, interval: Interval) -> TaskGrid:
-    """The windows that start in an interval, counted one by one."""
+    """Return the windows that start in an interval, counted one by one."""
     every_ms = window.slide_ms if isinstance(window, Sliding) else window.size_ms
     starts = [
         ms for ms in range(interval.start_ms, interval.end_ms, HOUR_MS) if (ms - window.offset_ms) % every_ms == 0
@@ -51,12 +51,12 @@ def files_of(rows: list[int], *, in_order: bool, interval: Interval) -> list[Inp
     return [
         InputFile(
             f"/{n}",
-            each,
+            count,
             0,
             interval.start_ms + (n * width_ms if in_order else 0),
             interval.start_ms + (n + 1) * width_ms if in_order else interval.end_ms,
         )
-        for n, each in enumerate(rows)
+        for n, count in enumerate(rows)
     ]
 
 
@@ -69,7 +69,7 @@ def files_of(rows: list[int], *, in_order: bool, interval: Interval) -> list[Inp
     halo_ms=st.sampled_from([0, HOUR_MS, 3 * DAY_MS]),
     slots=st.sampled_from([1, 2, 8]),
 )
-def test_pieces_tile_the_windows_and_what_is_read(
+def test_ranges_cover_the_windows_and_the_event_times_without_overlaps(
     window: Tumbling | Sliding | Cumulate,
     count: int,
     days: int,
@@ -83,14 +83,14 @@ def test_pieces_tile_the_windows_and_what_is_read(
     read = Interval(owned.start_ms, owned.end_ms + halo_ms)
     grid = grid_of(window, owned)
 
-    found = cut_windows(grid, chunks, read, files_of(rows, in_order=in_order, interval=owned), slots)
+    ranges = cut_windows(grid, chunks, read, files_of(rows, in_order=in_order, interval=owned), slots)
 
-    assert (found[0].numbers[0], found[-1].numbers[1]) == (0, grid.count)
-    assert (found[0].stretch.start_ms, found[-1].stretch.end_ms) == (read.start_ms, read.end_ms)
-    for one, other in pairwise(found):
+    assert (ranges[0].numbers[0], ranges[-1].numbers[1]) == (0, grid.count)
+    assert (ranges[0].stretch.start_ms, ranges[-1].stretch.end_ms) == (read.start_ms, read.end_ms)
+    for one, other in pairwise(ranges):
         assert one.numbers[1] == other.numbers[0]
         assert one.stretch.end_ms == other.stretch.start_ms
-    for piece in found:
+    for piece in ranges:
         starts = window_starts(grid, piece.numbers)
         if piece.day_ms is not None:
             assert {ms - ms % DAY_MS for ms in starts} <= {piece.day_ms}
@@ -109,10 +109,10 @@ def test_a_large_day_is_cut_as_far_as_no_file_is_read_too_often(in_order: bool, 
     day = Interval(START_MS, START_MS + DAY_MS)
     files = files_of([TASK_ROWS // 4] * 24, in_order=in_order, interval=day)
 
-    found = cut_windows(grid_of(Tumbling(HOUR_MS), day), chunks_of(1, 1), day, files, slots=2)
+    ranges = cut_windows(grid_of(Tumbling(HOUR_MS), day), chunks_of(1, 1), day, files, slots=2)
 
-    assert len(found) == tasks
-    read = sum(file.rows for piece in found for file in files if file.may_hold(piece.stretch))
+    assert len(ranges) == tasks
+    read = sum(file.rows for piece in ranges for file in files if file.may_hold(piece.stretch))
     assert read <= MOST_READ * sum(file.rows for file in files)
 
 
@@ -120,9 +120,9 @@ def test_small_days_share_a_task() -> None:
     days = Interval(START_MS, START_MS + 300 * DAY_MS)
     files = files_of([SMALL_DAY_ROWS // 2] * 10, in_order=True, interval=days)
 
-    found = cut_windows(grid_of(Tumbling(HOUR_MS), days), chunks_of(10, 30), days, files, slots=2)
+    ranges = cut_windows(grid_of(Tumbling(HOUR_MS), days), chunks_of(10, 30), days, files, slots=2)
 
-    assert [piece.day_ms for piece in found] == [None, None]
+    assert [piece.day_ms for piece in ranges] == [None, None]
 
 
 def test_files_are_put_together_until_they_have_so_many_rows() -> None:

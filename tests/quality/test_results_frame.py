@@ -30,7 +30,7 @@ def definition(window: dict[str, str], publish: str = "final") -> Definition:
 
 
 def windows(*rows: tuple[int, int, int, int]) -> pd.DataFrame:
-    """One row each: hour, on time, late, dropped."""
+    """Return windows from rows: hour, on time, late, dropped."""
     frame = pd.DataFrame(rows, columns=["hour", "on_time", "late", "dropped"])
     starts_ms = SINCE_MS + frame.pop("hour") * HOUR_MS
     frame["window_start"] = pd.to_datetime(starts_ms, unit="ms", utc=True)
@@ -38,7 +38,7 @@ def windows(*rows: tuple[int, int, int, int]) -> pd.DataFrame:
 
 
 def chunk(*rows: tuple[str | None, int, int]) -> pa.Table:
-    """One row each: page, start and end of its window in minutes."""
+    """Return a chunk from rows: page, start and end of its window in minutes."""
     instants = pa.timestamp("us", "UTC")
 
     def at(minutes: int) -> int:
@@ -82,7 +82,7 @@ def test_a_window_must_have_a_row_if_the_published_value_counts_any_of_its_event
     assert [at.hour for at in frame.loc[~frame["is_fired"], "window_start"]] == unfired
 
 
-def test_a_recompute_publishes_all_events_whatever_the_definition_publishes() -> None:
+def test_a_recompute_publishes_all_events_for_any_published_pane() -> None:
     plan = replace(PLAN, mode=Mode.RECOMPUTE)
 
     frame = results_frame(plan, definition(HOURLY, "first"), windows((0, 0, 0, 1)), [])
@@ -100,7 +100,7 @@ def test_a_second_row_of_a_key_and_window_is_repeated_also_in_another_chunk() ->
 
 
 def sessions(*chunks: pa.Table, plan: Plan = PLAN, publish: str = "final") -> list[tuple[Any, ...]]:
-    """Hours with cut sessions, and how many, of events in the first hour."""
+    """Return the hours with cut sessions and their number, for events in the first hour."""
     frame = results_frame(plan, definition(SESSION, publish), windows((0, 9, 0, 0)), chunks)
     return found(frame[frame["cut_sessions"] > 0], "cut_sessions")
 
@@ -141,7 +141,7 @@ PAST = [900.0, 1_000.0, 1_000.0, 1_050.0, 1_100.0]
         (1_100, PAST, 0.6745 * 100 / 50),
         (0, PAST, 0.6745 * 1_000 / 50),
         (1_100, PAST[:4], 0.0),  # too few runs
-        (1_010, [1_000.0] * 5, 0.6745),  # all of one size: one percent is the least spread
+        (1_010, [1_000.0] * 5, 0.6745),  # equal sizes: the minimum MAD is one percent
     ],
 )
 def test_the_volume_score_is_the_modified_z_score(value: float, past: list[float], score: float) -> None:

@@ -1,4 +1,4 @@
-"""One task of the native engine, run in this process without Spark."""
+"""Tasks of the native engine run in this process without Spark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COLUMNS = [
 
 
 def task_of(folder: Path, files: list[Path], memory_mb: int = 256) -> WindowTask:
-    (folder / "out").mkdir(exist_ok=True)  # the driver makes the folder of counts
+    (folder / "out").mkdir(exist_ok=True)  # in a run, the driver creates the folder of counts
     return WindowTask(
         number=3,
         reading=READING,
@@ -94,9 +94,7 @@ def test_two_tries_of_a_task_do_not_write_into_one_file(tmp_path: Path) -> None:
     }
 
 
-def test_more_than_its_memory_holds_is_spilled_and_the_folder_goes_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_spills_to_disk_and_removes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(scratch))
@@ -111,7 +109,7 @@ def test_more_than_its_memory_holds_is_spilled_and_the_folder_goes_away(
     assert list(scratch.iterdir()) == []
 
 
-def test_columns_have_the_types_and_the_ids_that_the_table_asks_for(tmp_path: Path) -> None:
+def test_columns_have_the_types_and_ids_of_the_table(tmp_path: Path) -> None:
     write_events(tmp_path / "events.parquet", rows=100, keys=5)
 
     done = run_native_task(task_of(tmp_path, [tmp_path / "events.parquet"]))
@@ -153,11 +151,11 @@ def test_a_column_of_another_type_is_named_with_its_file(tmp_path: Path) -> None
     with pytest.raises(RuntimeError) as failed:
         run_native_task(task_of(tmp_path, [file]))
 
-    wanted = f"the native engine reads a bigint of int8, int16, int32, int64, column 'value' is string\n  {file}"
+    wanted = f"column 'value' must be int8 or int16 or int32 or int64 for the native engine, got string\n  {file}"
     assert str(failed.value).endswith(wanted)
 
 
-def test_what_is_not_within_the_interval_is_counted_apart(tmp_path: Path) -> None:
+def test_records_outside_the_interval_are_counted_by_the_rest_task(tmp_path: Path) -> None:
     file = tmp_path / "events.parquet"
     table = write_events(file, rows=1_000, keys=5)
     times = table["at"].to_pylist()

@@ -18,7 +18,7 @@ INSTANT = pa.timestamp("us", tz="UTC")
 
 
 def table(run_id: str, rows: Sequence[tuple[Any, Any]], key: pa.DataType, value: pa.DataType) -> pa.Table:
-    """Rows of the window at five o'clock: key, value."""
+    """Return rows of the window at five o'clock: key, value."""
     return pa.table(
         {
             "window_start": pa.array([HOUR] * len(rows), INSTANT),
@@ -30,21 +30,21 @@ def table(run_id: str, rows: Sequence[tuple[Any, Any]], key: pa.DataType, value:
     )
 
 
-def told(
+def list_changes(
     old: Sequence[tuple[Any, Any]],
     new: Sequence[tuple[Any, Any]],
     key: pa.DataType | None = None,
     value: pa.DataType | None = None,
 ) -> list[tuple[Any, ...]]:
-    """What is said to differ: key, change, old value, new value, difference."""
+    """Return the differences: key, change, old value, new value, difference."""
     key, value = key or pa.string(), value or pa.int64()
-    found = diff_rows(table("old", old, key, value), table("new", new, key, value), ["carrier"])
+    changes = diff_rows(table("old", old, key, value), table("new", new, key, value), ["carrier"])
     columns = ("carrier", "change", "old_value", "new_value", "difference")
-    return [tuple(row[name] for name in columns) for row in found.to_pylist()]
+    return [tuple(row[name] for name in columns) for row in changes.to_pylist()]
 
 
-def test_added_removed_and_changed_windows_are_told_apart_and_equal_ones_are_not_told() -> None:
-    assert told([("AA", 1), ("B6", 2), ("UA", 3)], [("B6", 2), ("UA", 5), ("WN", 4)]) == [
+def test_added_removed_and_changed_windows_are_distinguished_and_equal_ones_are_left_out() -> None:
+    assert list_changes([("AA", 1), ("B6", 2), ("UA", 3)], [("B6", 2), ("UA", 5), ("WN", 4)]) == [
         ("AA", "removed", "1", None, None),
         ("UA", "changed", "3", "5", 2.0),
         ("WN", "added", None, "4", None),
@@ -55,27 +55,27 @@ def test_the_runs_of_both_sides_are_named() -> None:
     old = table("old", [("AA", 1), ("UA", 3)], pa.string(), pa.int64())
     new = table("new", [("UA", 5), ("WN", 4)], pa.string(), pa.int64())
 
-    found = diff_rows(old, new, ["carrier"])
+    changes = diff_rows(old, new, ["carrier"])
 
-    assert found["old_run_id"].to_pylist() == ["old", "old", None]
-    assert found["new_run_id"].to_pylist() == [None, "new", "new"]
+    assert changes["old_run_id"].to_pylist() == ["old", "old", None]
+    assert changes["new_run_id"].to_pylist() == [None, "new", "new"]
 
 
 def test_a_null_key_is_a_key_like_any_other() -> None:
-    assert told([(None, 1), ("UA", 3)], [("UA", 3), (None, 2)]) == [(None, "changed", "1", "2", 1.0)]
+    assert list_changes([(None, 1), ("UA", 3)], [("UA", 3), (None, 2)]) == [(None, "changed", "1", "2", 1.0)]
 
 
 def test_a_key_that_is_not_a_number_finds_itself() -> None:
-    assert told([(NAN, 1), (1.0, 3)], [(1.0, 3), (NAN, 1)], key=pa.float64()) == []
+    assert list_changes([(NAN, 1), (1.0, 3)], [(1.0, 3), (NAN, 1)], key=pa.float64()) == []
 
 
 def test_windows_of_the_same_start_and_another_end_are_others() -> None:
     old = table("old", [("UA", 1)], pa.string(), pa.int64())
     longer = old.set_column(1, "window_end", pa.array([HOUR.replace(hour=7)], INSTANT))
 
-    found = diff_rows(old, longer, ["carrier"])
+    changes = diff_rows(old, longer, ["carrier"])
 
-    assert found["change"].to_pylist() == ["removed", "added"]
+    assert changes["change"].to_pylist() == ["removed", "added"]
 
 
 def test_without_keys_the_window_alone_is_compared() -> None:
@@ -96,7 +96,7 @@ def test_without_keys_the_window_alone_is_compared() -> None:
         (pa.float64(), 0.25, None, [("UA", "changed", "0.25", None, None)]),
         (pa.float64(), None, 0.25, [("UA", "changed", None, "0.25", None)]),
         (pa.float64(), 1.5, 1.25, [("UA", "changed", "1.5", "1.25", -0.25)]),
-        # Not to be told apart as doubles, nor to be subtracted as such.
+        # These values are equal as doubles, so doubles can neither distinguish nor subtract them.
         (pa.int64(), 2**53, 2**53 + 1, [("UA", "changed", "9007199254740992", "9007199254740993", 1.0)]),
         (pa.decimal128(10, 2), Decimal("1.10"), Decimal("1.20"), [("UA", "changed", "1.10", "1.20", 0.1)]),
         (pa.string(), "a", "b", [("UA", "changed", "a", "b", None)]),
@@ -107,14 +107,14 @@ def test_without_keys_the_window_alone_is_compared() -> None:
 def test_values_of_each_type_are_compared_exactly(
     kind: pa.DataType, old: object, new: object, said: list[tuple[Any, ...]]
 ) -> None:
-    found = told([("UA", old)], [("UA", new)], value=kind)
+    changes = list_changes([("UA", old)], [("UA", new)], value=kind)
 
-    assert [row[:4] for row in found] == [row[:4] for row in said]
-    assert [row[4] for row in found] == pytest.approx([row[4] for row in said])
+    assert [row[:4] for row in changes] == [row[:4] for row in said]
+    assert [row[4] for row in changes] == pytest.approx([row[4] for row in said])
 
 
 def test_a_value_that_became_no_number_is_a_change() -> None:
-    ((_, change, old, new, _),) = told([("UA", 1.0)], [("UA", NAN)], value=pa.float64())
+    ((_, change, old, new, _),) = list_changes([("UA", 1.0)], [("UA", NAN)], value=pa.float64())
 
     assert (change, old, new) == ("changed", "1", "nan")
 
@@ -123,11 +123,11 @@ STATES = st.dictionaries(st.one_of(st.none(), st.sampled_from("ABCDE")), st.one_
 
 
 @given(STATES, STATES)
-def test_any_two_states_differ_by_exactly_what_is_told(old: dict[Any, Any], new: dict[Any, Any]) -> None:
-    found = told(list(old.items()), list(new.items()))
+def test_any_two_states_differ_by_exactly_the_listed_changes(old: dict[Any, Any], new: dict[Any, Any]) -> None:
+    changes = list_changes(list(old.items()), list(new.items()))
 
     replayed = {key: str(value) if value is not None else None for key, value in old.items()}
-    for key, change, old_value, new_value, _ in found:
+    for key, change, old_value, new_value, _ in changes:
         if change == "added":
             assert key not in replayed
         else:
@@ -135,4 +135,4 @@ def test_any_two_states_differ_by_exactly_what_is_told(old: dict[Any, Any], new:
         if change != "removed":
             replayed[key] = new_value
     assert replayed == {key: str(value) if value is not None else None for key, value in new.items()}
-    assert len({row[0] for row in found}) == len(found)
+    assert len({row[0] for row in changes}) == len(changes)

@@ -56,7 +56,8 @@ def test_an_interval_of_a_table_without_windows_is_refused(lake: Lake) -> None:
         load_rows(lake.home, "flights__metrics", FEBRUARY_2)
 
     assert str(caught.value) == (
-        "table `flights__metrics` has no column `window_start` to take 2013-02-02T00:00Z to 2013-02-03T00:00Z from"
+        "table `flights__metrics` has no column `window_start`,"
+        " so that 2013-02-02T00:00Z to 2013-02-03T00:00Z cannot be selected"
     )
 
 

@@ -1,4 +1,4 @@
-"""Rows of a table day by day: the first of them are the first of all, however few are asked for."""
+"""Rows of a table are scanned by day; a limit returns the first rows of all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLICKED = [
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """Nine days, of which four have no row, published by two runs."""
+    """A home with nine days, four of them without rows, published by two runs."""
     folder = tmp_path_factory.mktemp("days")
     write_clicks(folder / "data/all.parquet", CLICKED)
     definition = write_definition(folder)
@@ -61,13 +61,15 @@ def test_an_interval_may_begin_and_end_within_a_day(home: Home) -> None:
     assert [len(day) for day in rows(home, interval)] == [6, 9, 3]
 
 
-def test_the_first_day_is_told_without_the_manifest_of_the_last(home: Home) -> None:
+def test_the_first_day_is_read_without_the_manifest_of_the_last_day(home: Home) -> None:
     with open_catalog_for_writing(home) as catalog:
         table = load_table(catalog, "clicks")
         snapshot = table.current_snapshot()
         assert snapshot is not None
         newest = next(
-            each for each in snapshot.manifests(table.io) if each.added_snapshot_id == snapshot.snapshot_id
+            manifest
+            for manifest in snapshot.manifests(table.io)
+            if manifest.added_snapshot_id == snapshot.snapshot_id
         )
         file = Path(newest.manifest_path.removeprefix("file://"))
         content = file.read_bytes()

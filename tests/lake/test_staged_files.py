@@ -24,7 +24,7 @@ def us(text: str) -> int:
 
 
 def windows(plan: Plan, starts: Sequence[str | None], **others: Sequence[Any]) -> dict[str, Sequence[Any]]:
-    """Rows of the windows table; other columns on demand."""
+    """Return rows of the windows table, with other columns on request."""
     columns: dict[str, Sequence[Any]] = {
         "window_start": [start and us(start) for start in starts],
         "window_end": [0] * len(starts),
@@ -42,7 +42,7 @@ def manifest(plan: Plan, *files: StagedFile) -> Manifest:
 
 
 def refusal(lake: Lake, plan: Plan, *files: StagedFile) -> str:
-    """What a publication of these files says, having changed nothing."""
+    """Publish these files, check that nothing changed, and return the error."""
     with pytest.raises(ContractError) as caught:
         publish_range(plan, [manifest(plan, *files)])
     assert lake.table().current_snapshot() is None
@@ -52,7 +52,7 @@ def refusal(lake: Lake, plan: Plan, *files: StagedFile) -> str:
 
 @pytest.fixture
 def plan(lake: Lake) -> Plan:
-    """One chunk, c1, of one day."""
+    """A plan of one chunk, c1, of one day."""
     made = lake.plan("2013-02-01", "2013-02-02")
     lake.make(made)
     return made
@@ -60,7 +60,7 @@ def plan(lake: Lake) -> Plan:
 
 @pytest.fixture
 def good(lake: Lake, plan: Plan) -> StagedFile:
-    """A file that breaks nothing."""
+    """A valid staged file."""
     return lake.file(plan, "c1", "", windows(plan, ["2013-02-01T00:00Z", "2013-02-01T23:59Z"]))
 
 
@@ -68,16 +68,16 @@ def test_a_file_that_breaks_nothing_is_published(plan: Plan, good: StagedFile) -
     assert publish_range(plan, [manifest(plan, good)]).rows == 2
 
 
-def test_a_file_that_is_not_what_its_manifest_says_is_refused(lake: Lake, plan: Plan, good: StagedFile) -> None:
+def test_a_file_that_differs_from_its_manifest_is_refused(lake: Lake, plan: Plan, good: StagedFile) -> None:
     assert refusal(lake, plan, replace(good, rows=3, size_bytes=7)) == (
         "a file staged for table `flights` breaks its contract\n"
         f"  {good.path}\n"
-        f"  has {good.size_bytes} bytes, the manifest says 7\n"
-        "  has 2 rows, the manifest says 3"
+        f"  has {good.size_bytes} bytes, expected 7 by its manifest\n"
+        "  has 2 rows, expected 3 by its manifest"
     )
 
 
-def test_a_file_that_is_gone_is_refused(lake: Lake, plan: Plan, good: StagedFile) -> None:
+def test_a_missing_file_is_refused(lake: Lake, plan: Plan, good: StagedFile) -> None:
     Path(good.path).unlink()
 
     assert refusal(lake, plan, good) == (
@@ -108,7 +108,7 @@ def test_a_file_that_another_run_staged_is_refused(lake: Lake, plan: Plan) -> No
     assert refusal(lake, plan, file) == (
         "a file staged for table `flights` breaks its contract\n"
         f"  {file.path}\n"
-        f"  must lie in {lake.home.warehouse}/backstream/flights/data/{plan.run_id}"
+        f"  must be in {lake.home.warehouse}/backstream/flights/data/{plan.run_id}"
     )
 
 
@@ -119,7 +119,7 @@ def test_a_file_that_only_seems_to_lie_in_the_folder_of_its_run_is_refused(lake:
     disguised = replace(file, path=f"{folder}/../{other.run_id}/c1-0/part-0.parquet")
 
     assert refusal(lake, plan, disguised) == (
-        f"a file staged for table `flights` breaks its contract\n  {disguised.path}\n  must lie in {folder}"
+        f"a file staged for table `flights` breaks its contract\n  {disguised.path}\n  must be in {folder}"
     )
 
 
@@ -129,7 +129,7 @@ def test_a_file_without_rows_is_refused(lake: Lake, plan: Plan) -> None:
     assert refusal(lake, plan, file) == (
         "a file staged for table `flights` breaks its contract\n"
         f"  {file.path}\n"
-        "  has no rows: a table without rows is staged as no file at all"
+        "  has no rows: a table without rows must be staged without files"
     )
 
 
@@ -204,8 +204,8 @@ def test_missing_changed_and_unknown_columns_are_refused(lake: Lake, plan: Plan,
         "a file staged for table `flights` breaks its contract\n"
         f"  {good.path}\n"
         "  departures: expected long, found int\n"
-        "  mean_delay_min: expected double, there is no such column\n"
-        "  gate: no column of the table"
+        "  mean_delay_min: expected double, found no such column\n"
+        "  gate: expected no such column"
     )
 
 
@@ -222,16 +222,16 @@ def test_timestamps_without_a_zone_are_refused(lake: Lake, plan: Plan, good: Sta
     )
 
 
-def test_a_file_whose_footer_says_nothing_is_refused(lake: Lake, plan: Plan, good: StagedFile) -> None:
+def test_a_footer_without_statistics_is_refused(lake: Lake, plan: Plan, good: StagedFile) -> None:
     pq.write_table(pq.read_table(good.path, partitioning=None), good.path, write_statistics=["window_end"])
 
     assert refusal(lake, plan, replace(good, size_bytes=Path(good.path).stat().st_size)) == (
         "a file staged for table `flights` breaks its contract\n"
         f"  {good.path}\n"
-        "  window_start: must have a value in each row, the footer does not count nulls\n"
-        "  carrier: must have a value in each row, the footer does not count nulls\n"
-        "  record_count: must have a value in each row, the footer does not count nulls\n"
-        "  run_id: must have a value in each row, the footer does not count nulls"
+        "  window_start: must have a value in each row, the footer has no count of nulls\n"
+        "  carrier: must have a value in each row, the footer has no count of nulls\n"
+        "  record_count: must have a value in each row, the footer has no count of nulls\n"
+        "  run_id: must have a value in each row, the footer has no count of nulls"
     )
 
 
