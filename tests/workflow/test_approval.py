@@ -80,7 +80,7 @@ def test_a_restatement_is_asked_about_only_when_rows_would_be_others(tmp_path: P
     asked = approval_text(judged(other, Verdict.PASS))
     assert asked is not None
     assert "rows     0 added, 0 removed, 1 changed" in asked
-    assert f"run {before.run_id} had said otherwise of 1 rows" in asked
+    assert f"run {before.run_id} had published different values in 1 rows" in asked
 
 
 def test_the_question_has_the_verdict_what_was_missed_and_why_it_was_run(tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ def test_another_name_is_another_table_and_that_is_said_until_it_is_made(
 
     [said] = caplog.messages
     assert said == (
-        f"notice: {definition} makes a new table `visits`; under its former name it wrote `clicks`,"
-        " which stays as it is\n"
-        "  nothing writes `clicks` any more; `visits` has only the days that are run from now on"
+        f"notice: {definition} now writes to the new table `visits`."
+        " Its previous table `clicks` is kept and no longer updated\n"
+        "  `visits` starts empty: it contains only the days that are run from now on"
     )
     caplog.clear()
     planned(tmp_path, definition)

@@ -88,7 +88,7 @@ def test_a_refresh_that_fails_is_told_and_fails_nothing(folder: Path) -> None:
     (in_its_way / "file").touch()
 
     assert refresh_after_run(plan) == (
-        "what the pages show of clicks is as old as it was: it could not be looked at anew\n"
+        "the pages of clicks are not up to date: its state could not be refreshed\n"
         "  cannot write clicks.json: Is a directory"
     )
 

@@ -119,8 +119,8 @@ def test_a_replay_needs_the_time_of_arrival(tmp_path: Path) -> None:
     with pytest.raises(PlanError) as refused:
         planned(tmp_path, file, mode=Mode.REPLAY)
     assert str(refused.value) == (
-        f"cannot replay clicks: source.arrival_time is missing, so no order is known ({file})\n\n"
-        "hint: use the mode recompute, or name the column that says when each record arrived"
+        f"cannot replay clicks: source.arrival_time is missing, so the arrival order is unknown ({file})\n\n"
+        "hint: use the mode recompute, or set source.arrival_time to the column with the arrival time"
     )
 
 
@@ -129,7 +129,7 @@ def test_a_replay_needs_to_know_when_the_stream_began_and_ended(tmp_path: Path, 
     write_clicks(tmp_path / "data/a.parquet", ONE_DAY)
 
     assert refusal(tmp_path, PlanError, mode="replay", arrival_time=f'"{column}"') == (
-        "cannot replay clicks: the files do not say when records arrived (FOLDER/clicks.toml)"
+        "cannot replay clicks: the input files have no arrival times (FOLDER/clicks.toml)"
         f"\n  source.arrival_time is {column!r}"
         "\n\nhint: it must be a timestamp column whose Parquet footers have min and max"
     )

@@ -143,6 +143,7 @@ def test_how_many_chunks_a_plan_may_have_is_a_setting(folder: Path) -> None:
         planned(folder, file, "2024-03-01", "2024-03-08")
 
     assert str(refused.value) == (
-        "cannot plan 2024-03-01T00:00Z to 2024-03-08T00:00Z: it is 7 chunks of 1d, backfill.max_chunks is 3"
-        f" ({file})\n\nhint: ask for less, set backfill.chunk to 3d or more, or raise backfill.max_chunks"
+        "cannot plan 2024-03-01T00:00Z to 2024-03-08T00:00Z: it has 7 chunks of 1d, backfill.max_chunks is 3"
+        f" ({file})\n\n"
+        "hint: request a shorter range, set backfill.chunk to 3d or more, or raise backfill.max_chunks"
     )

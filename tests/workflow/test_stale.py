@@ -163,7 +163,7 @@ def test_a_run_whose_plan_is_gone_makes_its_days_stale_as_a_whole(tmp_path: Path
     plan.folder.plan.unlink()
 
     assert {day.reasons for day in found(tmp_path).days} == {
-        (f"nothing tells what run {plan.run_id} had read: its plan cannot be read",)
+        (f"the input of run {plan.run_id} is unknown: its plan cannot be read",)
     }
 
 
@@ -183,7 +183,7 @@ def test_what_arrived_among_the_replayed_moves_watermarks_and_later_arrivals_do_
     days = found(tmp_path).days
 
     assert len(days) == (4 if whole else 1)
-    reason = f"the watermarks would be others: {tmp_path}/data/b.parquet arrived among what was replayed"
+    reason = f"the watermarks would change: {tmp_path}/data/b.parquet arrived before the end of the replayed input"
     assert days[0].reasons == ((reason,) if whole else ())
     assert days[0].mode is Mode.REPLAY
 

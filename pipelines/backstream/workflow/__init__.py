@@ -1,6 +1,6 @@
-"""The steps of a run around its Spark job, shared by Airflow and the command line.
+"""Run the steps around a Spark job, for Airflow and the command line.
 
-A step is imported when somebody first takes it: all of them bring pandas, PyIceberg and Great Expectations.
+A step is imported at its first use, because all steps import pandas, PyIceberg and Great Expectations.
 """
 
 from importlib import import_module
@@ -34,26 +34,26 @@ __all__ = [
 ]
 
 _MODULES = {
+    "approval_text": "audit",
     "audit_run": "audit",
+    "create_run_tables": "publish",
+    "find_interrupted_run": "resume",
+    "find_restatements": "restate",
     "find_unfinished_plan": "resume",
+    "plan_run": "planning",
+    "publication_text": "publish",
+    "publish_run": "publish",
     "record_approval": "audit",
     "record_failure": "publish",
-    "find_interrupted_run": "resume",
-    "create_run_tables": "publish",
-    "plan_run": "planning",
-    "publish_run": "publish",
-    "approval_text": "audit",
     "refresh_after_run": "dataset_state",
     "report_run": "report",
     "report_text": "report",
     "require_resumable": "resume",
-    "find_restatements": "restate",
-    "publication_text": "publish",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """The step of a name."""
+    """Import the step with this name."""
     if name not in _MODULES:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
