@@ -126,7 +126,7 @@ def test_a_failed_gate_is_overridden_with_a_reason_that_report_and_ledger_keep(t
 
     assert publish_run(plan).rows == 2
 
-    assert reasons(plan) == [(Status.PUBLISHED, "why not; the gate's fail overridden: known outage")]
+    assert reasons(plan) == [(Status.PUBLISHED, "why not; quality gate verdict fail overridden: known outage")]
     assert "known outage" in report_run(plan).read_text()
 
 

@@ -13,13 +13,14 @@ from tests.workflow.publishing import stage_counts
 from backstream.errors import CatalogError, ContractError, LedgerError
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import Status, list_runs
+from backstream.lake.ledger import list_runs
 from backstream.runs.home import CATALOG_VARIABLE, Home
 from backstream.runs.manifest import Manifest, list_unfinished_chunks
 from backstream.runs.plan import Plan
+from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import WINDOWS
 from backstream.workflow import audit_run, find_interrupted_run, plan_run, publish_run, record_failure, report_run
-from backstream.workflow.status import RunPhase, list_run_states
+from backstream.workflow.status import list_run_states
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 DAY = Interval(SINCE_MS, SINCE_MS + DAY_MS)
@@ -56,16 +57,16 @@ def test_a_run_that_fails_is_failed_in_the_ledger_and_in_the_status_until_it_goe
     (row,) = list_runs(home_of(plan))
     (state,) = list_run_states(home_of(plan))
     first_line = "a file staged for table `clicks` breaks its contract"
-    assert (row.status, row.error, row.rows, row.events_read) == (Status.FAILED, first_line, None, 1)
-    assert (state.state, state.error) == (RunPhase.FAILED, first_line)
+    assert (row.status, row.error, row.rows, row.events_read) == (RunStatus.FAILED, first_line, None, 1)
+    assert (state.state, state.error) == (RunStatus.FAILED, first_line)
 
     file.write_bytes(content)
     publish_run(plan)
     report_run(plan)
 
-    assert [each.status for each in list_runs(home_of(plan))] == [Status.PUBLISHED, Status.FAILED]
+    assert [each.status for each in list_runs(home_of(plan))] == [RunStatus.PUBLISHED, RunStatus.FAILED]
     (state,) = list_run_states(home_of(plan))
-    assert (state.state, state.error) == (RunPhase.PUBLISHED, None)
+    assert (state.state, state.error) == (RunStatus.PUBLISHED, None)
 
 
 def test_an_error_after_the_publication_leaves_the_run_published(
@@ -80,9 +81,9 @@ def test_an_error_after_the_publication_leaves_the_run_published(
         with pytest.raises(CatalogError):
             publish_run(plan)
 
-    assert [row.status for row in list_runs(home_of(plan))] == [Status.PUBLISHED]
+    assert [row.status for row in list_runs(home_of(plan))] == [RunStatus.PUBLISHED]
     assert publish_run(plan).already
-    assert [row.status for row in list_runs(home_of(plan))] == [Status.PUBLISHED]
+    assert [row.status for row in list_runs(home_of(plan))] == [RunStatus.PUBLISHED]
 
 
 def test_a_failed_run_that_goes_on_is_running_again(plan: Plan) -> None:
@@ -94,7 +95,7 @@ def test_a_failed_run_that_goes_on_is_running_again(plan: Plan) -> None:
 
     (state,) = list_run_states(home_of(plan), now_ms=int(later_s * 1_000) + 1)
 
-    assert (state.state, state.error) == (RunPhase.RUNNING, None)
+    assert (state.state, state.error) == (RunStatus.RUNNING, None)
 
 
 def test_each_failure_of_a_run_is_kept_and_it_is_published_once(plan: Plan) -> None:
@@ -106,7 +107,7 @@ def test_each_failure_of_a_run_is_kept_and_it_is_published_once(plan: Plan) -> N
         publish_run(plan)
 
     found = [(row.status, row.error) for row in list_runs(home_of(plan))]
-    assert found == [(Status.PUBLISHED, None), (Status.FAILED, "two"), (Status.FAILED, "one")]
+    assert found == [(RunStatus.PUBLISHED, None), (RunStatus.FAILED, "two"), (RunStatus.FAILED, "one")]
 
 
 def test_without_a_catalog_the_error_is_that_and_not_that_it_could_not_be_noted(

@@ -167,8 +167,8 @@ def test_a_run_goes_on_with_its_own_plan_though_files_have_come(tmp_path: Path) 
     assert found is not None
     assert (found.plan.run_id, list_unfinished_chunks(found.plan)) == (plan.run_id, ["0001", "0002"])
     assert found.notes == (
-        f"going on with the interrupted run {plan.run_id}: 1 of 3 chunks are done",
-        "1 input file has come since it was planned and will not be read; --fresh plans anew, with all files",
+        f"resuming the interrupted run {plan.run_id}: 1 of 3 chunks are finished",
+        "1 input file arrived after planning and will not be read; use --fresh for a new plan with all files",
     )
 
 
@@ -208,8 +208,8 @@ def test_an_interrupted_run_cannot_go_on_with_a_changed_definition(tmp_path: Pat
     assert str(refused.value) == (
         f"cannot run {plan.run_id}: the definition changed since it was planned ({tmp_path}/clicks.toml)"
         '\n  window.size: "1h" -> "2h"'
-        "\n  1 of 3 chunks of it are done"
-        "\n\nhint: --fresh leaves that run as it is and plans the range anew"
+        "\n  1 of 3 chunks are finished"
+        "\n\nhint: use --fresh to create a new plan; the interrupted run is kept"
     )
 
 

@@ -12,13 +12,14 @@ from tests.workflow.history import at, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
 from backstream.eventtime.instants import DAY_MS, MINUTE_MS, instant_ms, instant_text
-from backstream.lake.ledger import Status, record_run, run_row
+from backstream.lake.ledger import record_run, run_row
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Verdict
+from backstream.runs.status import RunStatus
 from backstream.workflow import plan_run
-from backstream.workflow.status import RunPhase, RunState, list_run_states
+from backstream.workflow.status import RunState, list_run_states
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 BEGIN_MS = instant_ms("2024-04-01", "begin")
@@ -65,7 +66,7 @@ def state(plan: Plan, minute: int = 0) -> RunState:
 def test_a_plan_is_a_run_that_has_not_begun(plan: Plan) -> None:
     found = state(plan, minute=5)
 
-    assert (found.state, found.chunks_done, found.chunks, found.seconds_left) == (RunPhase.PLANNED, 0, 3, None)
+    assert (found.state, found.chunks_done, found.chunks, found.seconds_left) == (RunStatus.PLANNED, 0, 3, None)
     assert (found.trigger, found.reason, found.mode, found.interval) == (
         "cli",
         "a second look",
@@ -80,9 +81,9 @@ def test_a_run_is_under_way_as_long_as_it_leaves_files(plan: Plan) -> None:
     alive, dead = state(plan, minute=12), state(plan, minute=13)
 
     # 12 s per event, 20 events to come
-    assert (alive.state, alive.chunks_done, alive.seconds_left) == (RunPhase.RUNNING, 1, (240.0, 240.0))
+    assert (alive.state, alive.chunks_done, alive.seconds_left) == (RunStatus.RUNNING, 1, (240.0, 240.0))
     assert alive.last_sign_ms == BEGIN_MS + 2 * MINUTE_MS
-    assert (dead.state, dead.seconds_left) == (RunPhase.INTERRUPTED, None)
+    assert (dead.state, dead.seconds_left) == (RunStatus.INTERRUPTED, None)
 
 
 def test_the_plan_itself_is_not_read(plan: Plan) -> None:
@@ -119,7 +120,7 @@ def test_of_hundreds_of_finished_chunks_the_newest_say_how_long_the_others_will_
 
     found = state(long, minute=5)
 
-    assert (found.state, found.chunks_done, found.chunks) == (RunPhase.RUNNING, 300, 302)
+    assert (found.state, found.chunks_done, found.chunks) == (RunStatus.RUNNING, 300, 302)
     assert found.seconds_left == pytest.approx((120.0, 120.0), rel=0.02)
 
 
@@ -129,8 +130,8 @@ def test_chunks_that_ran_as_one_took_as_long_as_all_of_them(plan: Plan) -> None:
 
     alive, dead = state(plan, minute=14 + 26), state(plan, minute=14 + 27)  # twice 800 s are 26 min and 40 s
 
-    assert (alive.state, alive.chunks_done, alive.seconds_left) == (RunPhase.RUNNING, 2, (400.0, 400.0))
-    assert dead.state is RunPhase.INTERRUPTED
+    assert (alive.state, alive.chunks_done, alive.seconds_left) == (RunStatus.RUNNING, 2, (400.0, 400.0))
+    assert dead.state is RunStatus.INTERRUPTED
 
 
 def test_a_file_staged_for_a_table_is_a_sign_of_life_before_the_first_chunk_is_done(plan: Plan) -> None:
@@ -140,20 +141,20 @@ def test_a_file_staged_for_a_table_is_a_sign_of_life_before_the_first_chunk_is_d
 
     found = state(plan, minute=4)
 
-    assert (found.state, found.seconds_left, found.seconds) == (RunPhase.RUNNING, None, 180.0)
+    assert (found.state, found.seconds_left, found.seconds) == (RunStatus.RUNNING, None, 180.0)
 
 
 def test_what_the_gate_refused_is_refused_with_its_verdict(plan: Plan) -> None:
     finish(plan, 0, minute=1)
     Audit(plan.run_id, "suite", Verdict.FAIL, "", ()).write(plan.folder.audit_result)
 
-    assert (state(plan).state, state(plan).verdict) == (RunPhase.REFUSED, "fail")
+    assert (state(plan).state, state(plan).verdict) == (RunStatus.REFUSED, "fail")
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [(Status.REFUSED, RunPhase.REFUSED), (Status.FAILED, RunPhase.FAILED)], ids=str
+    ("status", "said"), [(RunStatus.REFUSED, RunStatus.REFUSED), (RunStatus.FAILED, RunStatus.FAILED)], ids=str
 )
-def test_how_a_run_ended_is_told_by_the_ledger_too(plan: Plan, status: Status, said: RunPhase) -> None:
+def test_how_a_run_ended_is_told_by_the_ledger_too(plan: Plan, status: RunStatus, said: RunStatus) -> None:
     finish(plan, 0, minute=1)
     record_run(Home(Path(plan.home)), run_row(plan, status, (BEGIN_MS, BEGIN_MS + 90_000)))
 
@@ -162,14 +163,14 @@ def test_how_a_run_ended_is_told_by_the_ledger_too(plan: Plan, status: Status, s
 
 def test_a_published_run_stays_in_the_ledger_when_its_folder_is_gone(plan: Plan) -> None:
     publish_counts(plan, [CLICK])
-    assert (state(plan).state, state(plan).rows) == (RunPhase.PUBLISHED, 1)
+    assert (state(plan).state, state(plan).rows) == (RunStatus.PUBLISHED, 1)
 
-    row = run_row(plan, Status.PUBLISHED, (BEGIN_MS, BEGIN_MS + 90_000), Verdict.WARN, rows=1)
+    row = run_row(plan, RunStatus.PUBLISHED, (BEGIN_MS, BEGIN_MS + 90_000), Verdict.WARN, rows=1)
     record_run(Home(Path(plan.home)), row)
     shutil.rmtree(plan.folder.path)
 
     found = state(plan)
-    assert (found.state, found.rows, found.verdict, found.chunks) == (RunPhase.PUBLISHED, 1, "warn", None)
+    assert (found.state, found.rows, found.verdict, found.chunks) == (RunStatus.PUBLISHED, 1, "warn", None)
     assert row.ran_with == "0.1.0"
 
 

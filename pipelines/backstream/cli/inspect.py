@@ -100,7 +100,7 @@ def _progress(run: RunState, now_ms: int) -> str:
     """
     if run.error:
         return run.error
-    if run.state not in ("running", "interrupted"):
+    if run.state not in ("running", "audited", "awaiting_approval", "interrupted"):
         return ""
     quiet = rough_duration((now_ms - run.last_sign_ms) / SECOND_MS)
     said = f"{run.chunks_done} of {run.chunks} chunks, last sign of life {quiet} ago"

@@ -214,7 +214,7 @@ class ApproveOperator(ApprovalOperator):
         """Ask, unless nobody has to be."""
         with fail_without_retry():
             plan = Plan.read(Path(self.plan_path))
-            body = load_workflow().approval_text(plan)
+            body = load_workflow().request_approval(plan)
         if body is None:
             self.log.info("%s %s: nobody has to approve", plan.dataset, plan.range)
             return

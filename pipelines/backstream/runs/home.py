@@ -131,6 +131,11 @@ class RunFolder:
         return self.path / "verdict.json"
 
     @property
+    def approval_request(self) -> Path:
+        """The request to approve the publication, Markdown; absent if no approval is required."""
+        return self.path / "approval_request.md"
+
+    @property
     def approval(self) -> Path:
         """What a person decided about the result, JSON; absent when nobody was asked, or has not answered."""
         return self.path / "decision.json"

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from backstream.workflow.audit import approval_text, audit_run, record_approval
+    from backstream.workflow.audit import approval_text, audit_run, record_approval, request_approval
     from backstream.workflow.dataset_state import refresh_after_run
     from backstream.workflow.planning import plan_run
     from backstream.workflow.publish import create_run_tables, publication_text, publish_run, record_failure
@@ -30,6 +30,7 @@ __all__ = [
     "refresh_after_run",
     "report_run",
     "report_text",
+    "request_approval",
     "require_resumable",
 ]
 
@@ -48,6 +49,7 @@ _MODULES = {
     "refresh_after_run": "dataset_state",
     "report_run": "report",
     "report_text": "report",
+    "request_approval": "audit",
     "require_resumable": "resume",
 }
 

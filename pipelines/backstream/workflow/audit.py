@@ -17,17 +17,18 @@ from backstream.definition.model import Definition
 from backstream.errors import BackstreamError, QualityError
 from backstream.eventtime.instants import DAY_MS
 from backstream.lake.diff import ADDED
-from backstream.lake.ledger import Status, list_runs, record_checks, record_run
+from backstream.lake.ledger import list_runs, record_checks, record_run
 from backstream.lake.scans import count_rows
 from backstream.lake.staged_files import check_staged_files, require_complete_staging
 from backstream.native.small_files import SMALL_BYTES, columns_by_group, load_columns
 from backstream.quality.evidence import READ_OF_QUARANTINE, RunEvidence, count_unreadable
 from backstream.quality.gate import evaluate_suite
-from backstream.runs.home import replace_file
+from backstream.runs.home import replace_file, write_text
 from backstream.runs.input_notes import GONE_HINT
 from backstream.runs.manifest import Manifest, StagedFile, home_of, load_manifests
 from backstream.runs.plan import Plan
 from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Verdict
+from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import (
     METRICS,
     METRICS_TABLE,
@@ -107,7 +108,7 @@ def _list_past_rates(plan: Plan) -> list[float]:
     """Return the records read per day by the newest published run of each other range, in the plan's mode."""
     rates: dict[tuple[int, int], float] = {}
     for row in list_runs(home_of(plan), plan.dataset):
-        days, is_published = (row.until_ms - row.since_ms) / DAY_MS, row.status is Status.PUBLISHED
+        days, is_published = (row.until_ms - row.since_ms) / DAY_MS, row.status is RunStatus.PUBLISHED
         if is_published and row.mode == plan.mode and row.events_read and row.run_id != plan.run_id:
             rates.setdefault((row.since_ms, row.until_ms), row.events_read / days)
     return list(rates.values())
@@ -118,7 +119,7 @@ def _refuse(plan: Plan, audit: Audit) -> None:
     if audit.verdict is Verdict.ERROR:
         msg = f"the audit of {audit.run_id} could not be completed: {audit.summary}\n  report: {report}"
         raise AuditError(msg)
-    record_run(home_of(plan), ledger_row(plan, Status.REFUSED, audit))
+    record_run(home_of(plan), ledger_row(plan, RunStatus.REFUSED, audit))
     removed = f"\n  gone: {plan.gone}; {GONE_HINT}" if plan.gone else ""
     msg = f"{audit.summary}: nothing was published{removed}\n\nhint: the report is at {report}"
     raise QualityError(msg)
@@ -182,13 +183,25 @@ def approval_text(plan: Plan) -> str | None:
     return "\n\n".join([_verdict_text(audit), changes, *_request_notes(plan)])
 
 
+def request_approval(plan: Plan) -> str | None:
+    """Write the approval request to the run folder and return it; None if the publication needs no approval.
+
+    Raises:
+        LedgerError: when the run was not audited.
+    """
+    text = approval_text(plan)
+    if text is not None:
+        write_text(plan.folder.approval_request, text)
+    return text
+
+
 def record_approval(plan: Plan, decision: ApprovalDecision) -> None:
     """Write the decision to the run folder; a rejected run ends with its report and keeps its staged files."""
     decision.write(plan.folder.approval)
     if decision.is_approved:
         return
     audit = Audit.read(plan.folder.audit_result)
-    record_run(home_of(plan), ledger_row(plan, Status.REFUSED, audit))
+    record_run(home_of(plan), ledger_row(plan, RunStatus.REFUSED, audit))
     report_run(plan)
 
 

@@ -18,7 +18,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.diff import ChangeTotals, summarize_changes
-from backstream.lake.ledger import RunRow, Status, record_run
+from backstream.lake.ledger import RunRow, record_run
 from backstream.lake.publish import preview_replacement
 from backstream.lake.published_runs import (
     PublishedRun,
@@ -32,6 +32,7 @@ from backstream.lake.scans import scan_rows_by_day
 from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Mode, Plan
+from backstream.runs.status import RunStatus
 
 _MAX_RUNS = 5
 """The number of earlier runs that a comparison lists."""
@@ -173,7 +174,7 @@ def _rollback_row(result: RollbackResult, reason: str, started_ms: int) -> RunRo
     return RunRow(
         run_id=publication.run_id,
         dataset=publication.dataset,
-        status=Status.PUBLISHED,
+        status=RunStatus.PUBLISHED,
         verdict=None,
         mode=result.mode,
         since_ms=publication.since_ms,
