@@ -1,7 +1,7 @@
 """Fork a child process for each run, so that tests can kill it; this process has imported all modules.
 
 A line of standard input is a JSON list of jobs that start at the same moment, each in a child. A line of standard
-output is the JSON list of answers. A job with `warm` runs in this process, so that lazy modules are imported before
+output is the JSON list of answers. A job with `warm` runs in this process, so that it imports lazy modules before
 it forks. Each job is a run as described in `tests.crash.child`, and may have
 
     die_at: the number of the moment at which the child kills itself, or patterns (see `tests.crash.points`)
