@@ -1,4 +1,4 @@
-"""Who lets a result through: the gate, someone who overrides it, someone who is asked."""
+"""Check who allows a publication: the quality gate, a user who overrides it, or an approver."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ APPROVED = ApprovalDecision(is_approved=True, by="bob", at="2024-04-01T13:00:00+
 
 
 def staged(folder: Path, when: str, trigger: str = "test", gate_override: str = "") -> Plan:
-    """A run of one day, all of it staged."""
+    """Stage a run of one day."""
     write_clicks(folder / "data/a.parquet", CLICKED)
     write_definition(folder, CLICKS + f'\n[approval]\nwhen = "{when}"\n')
     plan = plan_run(
@@ -40,7 +40,7 @@ def staged(folder: Path, when: str, trigger: str = "test", gate_override: str = 
 
 
 def judged(plan: Plan, verdict: Verdict, outcome: CheckOutcome = CheckOutcome.PASS) -> Plan:
-    """As if the gate had said so."""
+    """Write an audit with this verdict."""
     check = Check("no window is empty", "expect_it", Severity.CRITICAL, outcome, "2 of 24")
     audit = Audit(plan.run_id, "suite", verdict, "2 of 24 windows are empty", (check,), plan.gate_override)
     audit.write(plan.folder.audit_result)
@@ -61,14 +61,14 @@ def reasons(plan: Plan) -> list[tuple[Status, str]]:
         ("restatement", Verdict.WARN, False),
     ],
 )
-def test_a_person_is_asked_when_the_definition_says_so(
+def test_the_definition_decides_when_an_approver_is_asked(
     tmp_path: Path, when: str, verdict: Verdict, *, is_asked: bool
 ) -> None:
     asked = approval_text(judged(staged(tmp_path, when), verdict))
     assert (asked is not None) is is_asked
 
 
-def test_a_restatement_is_asked_about_only_when_rows_would_be_others(tmp_path: Path) -> None:
+def test_a_restatement_needs_an_approval_only_if_rows_change(tmp_path: Path) -> None:
     before = staged(tmp_path, "restatement")
     publish_counts(before, CLICKED)
 
@@ -83,7 +83,7 @@ def test_a_restatement_is_asked_about_only_when_rows_would_be_others(tmp_path: P
     assert f"run {before.run_id} had published different values in 1 rows" in asked
 
 
-def test_the_question_has_the_verdict_what_was_missed_and_why_it_was_run(tmp_path: Path) -> None:
+def test_an_approval_request_has_verdict_failed_checks_and_reason(tmp_path: Path) -> None:
     asked = approval_text(judged(staged(tmp_path, "always"), Verdict.WARN, CheckOutcome.WARN))
     assert asked is not None
     lines = asked.splitlines()
@@ -94,7 +94,7 @@ def test_the_question_has_the_verdict_what_was_missed_and_why_it_was_run(tmp_pat
     assert lines[-1] == "Reason: why not"
 
 
-def test_a_rejected_run_ends_in_the_ledger_with_its_report_and_keeps_what_it_staged(tmp_path: Path) -> None:
+def test_a_rejected_run_has_a_ledger_row_and_a_report_and_keeps_its_staged_files(tmp_path: Path) -> None:
     plan = judged(staged(tmp_path, "always"), Verdict.PASS)
 
     record_approval(plan, REJECTED)
@@ -105,7 +105,7 @@ def test_a_rejected_run_ends_in_the_ledger_with_its_report_and_keeps_what_it_sta
         publish_run(plan)
 
 
-def test_who_is_asked_again_may_say_yes_and_nothing_is_computed_twice(tmp_path: Path) -> None:
+def test_an_approver_who_is_asked_again_may_approve_and_nothing_is_computed_twice(tmp_path: Path) -> None:
     plan = judged(staged(tmp_path, "always"), Verdict.PASS)
     record_approval(plan, REJECTED)
 
@@ -115,13 +115,13 @@ def test_who_is_asked_again_may_say_yes_and_nothing_is_computed_twice(tmp_path: 
     assert reasons(plan)[0] == (Status.PUBLISHED, "why not; approved by bob")
 
 
-def test_a_failed_gate_lets_nothing_through(tmp_path: Path) -> None:
+def test_a_failed_gate_prevents_the_publication(tmp_path: Path) -> None:
     plan = judged(staged(tmp_path, "never"), Verdict.FAIL, CheckOutcome.FAIL)
     with pytest.raises(QualityError, match="the verdict is fail"):
         publish_run(plan)
 
 
-def test_a_failed_gate_is_overridden_with_a_reason_that_report_and_ledger_keep(tmp_path: Path) -> None:
+def test_report_and_ledger_have_the_reason_for_an_override_of_a_failed_gate(tmp_path: Path) -> None:
     plan = judged(staged(tmp_path, "never", gate_override="known outage"), Verdict.FAIL, CheckOutcome.FAIL)
 
     assert publish_run(plan).rows == 2
@@ -130,7 +130,7 @@ def test_a_failed_gate_is_overridden_with_a_reason_that_report_and_ledger_keep(t
     assert "known outage" in report_run(plan).read_text()
 
 
-def test_what_could_not_be_checked_is_not_published_whoever_says_so(tmp_path: Path) -> None:
+def test_an_audit_with_an_error_cannot_be_overridden(tmp_path: Path) -> None:
     plan = judged(staged(tmp_path, "never", gate_override="known outage"), Verdict.ERROR, CheckOutcome.ERROR)
     with pytest.raises(QualityError, match="the verdict is error"):
         publish_run(plan)

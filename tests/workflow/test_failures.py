@@ -1,4 +1,4 @@
-"""A run that fails says so in the ledger; the same run goes on, and what it had finished is not done again."""
+"""Check that failures are recorded in the ledger, and that a resumed run keeps its finished chunks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROWS = [(at("1 05:00"), at("1 05:01"), "A", 0, "home")]
 
 @pytest.fixture
 def plan(tmp_path: Path, lenient_suite: str) -> Plan:
-    """A planned run of one day, its only chunk done and audited."""
+    """Return a run of one day whose only chunk is finished and audited."""
     write_clicks(tmp_path / "data/1.parquet", ROWS)
     definition = write_definition(tmp_path, CLICKS + lenient_suite)
     made = plan_run(definition, DAY.start_ms, DAY.end_ms, trigger="cli", home=Home(tmp_path / "home"))
@@ -43,12 +43,12 @@ def home_of(plan: Plan) -> Home:
 
 
 def staged_file(plan: Plan) -> Path:
-    """The one file of windows."""
+    """Return the only file of windows."""
     manifest = Manifest.read(plan.folder.manifest(plan.chunks[0].chunk_id))
     return Path(manifest.files[WINDOWS][0].path)
 
 
-def test_a_run_that_fails_is_failed_in_the_ledger_and_in_the_status_until_it_goes_on(plan: Plan) -> None:
+def test_a_failed_run_is_failed_in_ledger_and_status_until_it_is_resumed(plan: Plan) -> None:
     file = staged_file(plan)
     content = file.read_bytes()
     file.write_bytes(b"not Parquet")
@@ -86,7 +86,7 @@ def test_an_error_after_the_publication_leaves_the_run_published(
     assert [row.status for row in list_runs(home_of(plan))] == [RunStatus.PUBLISHED]
 
 
-def test_a_failed_run_that_goes_on_is_running_again(plan: Plan) -> None:
+def test_a_resumed_run_is_running_again(plan: Plan) -> None:
     with pytest.raises(ZeroDivisionError), record_failure(plan):
         _ = 1 / 0
     assert list_run_states(home_of(plan))[0].error == "division by zero"
@@ -110,7 +110,7 @@ def test_each_failure_of_a_run_is_kept_and_it_is_published_once(plan: Plan) -> N
     assert found == [(RunStatus.PUBLISHED, None), (RunStatus.FAILED, "two"), (RunStatus.FAILED, "one")]
 
 
-def test_without_a_catalog_the_error_is_that_and_not_that_it_could_not_be_noted(
+def test_without_a_catalog_the_first_error_is_reported(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CATALOG_VARIABLE, f"sqlite:///{tmp_path}/nowhere/catalog.db")
@@ -121,7 +121,7 @@ def test_without_a_catalog_the_error_is_that_and_not_that_it_could_not_be_noted(
         _ = 1 / 0
 
 
-def test_a_chunk_whose_files_are_gone_is_run_again_until_they_are_published(plan: Plan) -> None:
+def test_a_chunk_with_missing_files_is_run_again_until_they_are_published(plan: Plan) -> None:
     assert list_unfinished_chunks(plan) == []
     file = staged_file(plan)
     file.rename(file.with_suffix(".aside"))
@@ -134,7 +134,7 @@ def test_a_chunk_whose_files_are_gone_is_run_again_until_they_are_published(plan
     assert list_unfinished_chunks(plan) == []
 
 
-def test_a_run_that_lacks_only_its_report_is_gone_on_with(plan: Plan) -> None:
+def test_a_run_without_its_report_is_resumed(plan: Plan) -> None:
     folder = Path(plan.definition_path)
     publish_run(plan)
     found = find_interrupted_run(folder, DAY, None, home_of(plan))

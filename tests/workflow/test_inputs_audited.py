@@ -1,4 +1,4 @@
-"""What a run did not read is in its verdict and its report, and later looks know it."""
+"""Check that unread input files appear in verdict, report and the search for stale days."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SKIPPED, GONE = "no input file was skipped", "every input file of earlier runs i
 
 
 def run(spark: SparkSession, plan: Plan) -> Audit:
-    """Replay, audit, publish and report."""
+    """Replay, audit, publish and report a run."""
     list(replay_chunks(spark, plan, plan.chunks))
     audit = audit_run(plan)
     publish_run(plan)
@@ -42,7 +42,7 @@ def outcomes(audit: Audit) -> dict[str, tuple[CheckOutcome, str]]:
     return {check.name: (check.outcome, check.observed) for check in audit.checks if check.name in (SKIPPED, GONE)}
 
 
-def test_a_skipped_file_is_a_warning_stands_in_the_report_and_makes_no_day_stale(
+def test_a_skipped_file_is_a_warning_in_the_report_and_makes_no_day_stale(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_days(tmp_path, 1)
@@ -63,7 +63,7 @@ def test_a_skipped_file_is_a_warning_stands_in_the_report_and_makes_no_day_stale
     assert find_stale_days(definition, Home(tmp_path / "home")).days == ()
 
 
-def test_a_file_that_an_earlier_run_read_and_that_is_gone_is_refused_unless_a_person_overrides(
+def test_a_removed_file_of_an_earlier_run_fails_the_gate_unless_a_user_overrides_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_days(tmp_path, 1)
@@ -92,7 +92,7 @@ def test_a_file_that_an_earlier_run_read_and_that_is_gone_is_refused_unless_a_pe
     assert overridden.folder.publication.exists()
 
 
-def test_a_damaged_file_that_came_makes_the_days_stale_that_it_may_hold(
+def test_an_added_damaged_file_makes_the_days_stale_that_it_may_contain(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_days(tmp_path, 1, 2)
@@ -113,7 +113,7 @@ def held(folder: Path, text: str) -> list[list[KeySlice]]:
     return [index.load_slices(file) for file in found.inputs]
 
 
-def test_what_files_hold_is_counted_whatever_types_their_columns_have(tmp_path: Path) -> None:
+def test_records_are_counted_for_all_column_types(tmp_path: Path) -> None:
     row = (at("1 05:00"), at("1 05:01"), "A", 0, 7)
     write_clicks(tmp_path / "data/a.parquet", [row], {**COLUMNS, "page": pa.int32()})
     write_clicks(tmp_path / "data/b.parquet", [row], {**COLUMNS, "page": pa.int64()})
@@ -131,7 +131,7 @@ def test_what_files_hold_is_counted_whatever_types_their_columns_have(tmp_path: 
     assert held(tmp_path, CLICKS) == [seven, seven, none, [], seven]
 
 
-def test_seals_and_delays_are_told_without_a_file_that_is_damaged_or_lacks_a_column(tmp_path: Path) -> None:
+def test_seals_and_delays_ignore_files_that_are_damaged_or_lack_a_column(tmp_path: Path) -> None:
     write_days(tmp_path, 1, 3)
     unarrived = {name: kind for name, kind in COLUMNS.items() if name != "arrived_at"}
     write_clicks(tmp_path / "data/1b.parquet", [(at("1 06:00"), "A", 7, "home")], unarrived)

@@ -1,4 +1,4 @@
-"""Records that were not read, or were read twice, through a whole run."""
+"""Check whole runs with records that cannot be read or occur twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOURS = range(24)
 
 
 def run(spark: SparkSession, plan: Plan) -> str:
-    """The verdict's sentence of a run, published if it may be."""
+    """Run a plan, publish it if allowed, and return the summary of its audit."""
     for chunk in plan.chunks:
         replay_chunk(spark, plan, chunk)
     audit = audit_run(plan)
