@@ -86,8 +86,8 @@ def find_repeated_positions(plan: Plan, definition: Definition) -> RepeatedPosit
         return _compare_records(
             reader, suspects, [_repeated_numbers(span for span in spans if span.file in paths)]
         )
-    numbers = (_repeated_numbers(_scan_part(reader, suspects, part, parts)) for part in range(parts))
-    return _compare_records(reader, suspects, numbers)
+    repeated = (_repeated_numbers(_scan_part(reader, suspects, part, parts)) for part in range(parts))
+    return _compare_records(reader, suspects, repeated)
 
 
 @dataclass(frozen=True, slots=True)
