@@ -72,12 +72,12 @@ def test_a_failed_run_is_failed_in_ledger_and_status_until_it_is_resumed(plan: P
 def test_an_error_after_the_publication_leaves_the_run_published(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(home: Home, dataset: str) -> None:
+    def fail(home: Home, dataset: str) -> None:
         msg = f"cannot reach the catalog of {dataset} in {home.path}"
         raise CatalogError(msg)
 
     with monkeypatch.context() as broken:
-        broken.setattr("backstream.workflow.publish.rest_side_tables", gone)
+        broken.setattr("backstream.workflow.publish.expire_side_table_snapshots", fail)
         with pytest.raises(CatalogError):
             publish_run(plan)
 
@@ -86,7 +86,7 @@ def test_an_error_after_the_publication_leaves_the_run_published(
     assert [row.status for row in list_runs(home_of(plan))] == [RunStatus.PUBLISHED]
 
 
-def test_a_resumed_run_is_running_again(plan: Plan) -> None:
+def test_a_resumed_run_continues_with_its_audit(plan: Plan) -> None:
     with pytest.raises(ZeroDivisionError), record_failure(plan):
         _ = 1 / 0
     assert list_run_states(home_of(plan))[0].error == "division by zero"
@@ -95,7 +95,7 @@ def test_a_resumed_run_is_running_again(plan: Plan) -> None:
 
     (state,) = list_run_states(home_of(plan), now_ms=int(later_s * 1_000) + 1)
 
-    assert (state.state, state.error) == (RunStatus.RUNNING, None)
+    assert (state.state, state.error) == (RunStatus.AUDITED, None)
 
 
 def test_each_failure_of_a_run_is_kept_and_it_is_published_once(plan: Plan) -> None:
