@@ -44,10 +44,10 @@ def stage_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
 def counts(plan: Plan, rows: Iterable[Click]) -> Counted:
     """Count the clicks per page and window of the plan's range; a repeated click counts once."""
     window = parse_definition(plan.definition, "plan").window.spec()
-    known = {(row[0], row[2], row[3]): row[4] for row in rows if row[0] is not None}
-    events = [(page, epoch_ms(at)) for (at, _, _), page in known.items()]
-    found = _sessions(events, window) if isinstance(window, Session) else _windows(events, window)
-    inside = {place: count for place, count in found.items() if _starts_within(plan, place[1])}
+    clicks = {(row[0], row[2], row[3]): row[4] for row in rows if row[0] is not None}
+    events = [(page, epoch_ms(at)) for (at, _, _), page in clicks.items()]
+    counted = _sessions(events, window) if isinstance(window, Session) else _windows(events, window)
+    inside = {place: count for place, count in counted.items() if _starts_within(plan, place[1])}
     return Counter(inside)
 
 
@@ -60,18 +60,18 @@ def _windows(events: Iterable[tuple[str, int]], window: Any) -> Counted:
 
 
 def _sessions(events: Iterable[tuple[str, int]], window: Session) -> Counted:
-    found: Counted = Counter()
+    counted: Counted = Counter()
     last: dict[str, TimeWindow] = {}
     for page, at_ms in sorted(events, key=lambda event: event[1]):
         own, before = TimeWindow(at_ms, at_ms + window.gap_ms), last.get(page)
         if before and at_ms <= before.end_ms:
-            count = found.pop((page, before))
+            count = counted.pop((page, before))
             own = TimeWindow(before.start_ms, own.end_ms)
         else:
             count = 0
-        found[page, own] = count + 1
+        counted[page, own] = count + 1
         last[page] = own
-    return found
+    return counted
 
 
 def _staged(plan: Plan, chunk: Chunk, counted: Counted) -> Manifest:

@@ -53,13 +53,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 @pytest.fixture(scope="module")
-def asked(home: Home) -> AdviceRequest:
+def advice_request(home: Home) -> AdviceRequest:
     return prepare_advice(FLIGHTS, SINCE_MS, UNTIL_MS, 0.999, home)
 
 
 @pytest.fixture(scope="module")
-def advice(spark: SparkSession, asked: AdviceRequest) -> DelayAdvice:
-    return recommend_delay(spark, asked)
+def advice(spark: SparkSession, advice_request: AdviceRequest) -> DelayAdvice:
+    return recommend_delay(spark, advice_request)
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ def test_the_advice_has_the_same_counts_as_a_replay(
 ) -> None:
     fates = recording.fates(delay_ms)
 
-    found = advice.at(delay_ms)
+    effect = advice.at(delay_ms)
 
-    assert found.dropped == fates[Fate.DROPPED]
-    assert found.late == fates[Fate.LATE]
+    assert effect.dropped == fates[Fate.DROPPED]
+    assert effect.late == fates[Fate.LATE]
     assert advice.records == fates.total()
 
 
@@ -155,14 +155,14 @@ def test_the_curve_in_the_file_is_the_advice_at_every_minute(advice: DelayAdvice
         assert (dropped, late) == (advice.at(delay_ms).dropped, advice.at(delay_ms).late)
 
 
-def test_the_advice_lists_its_limits(asked: AdviceRequest, advice: DelayAdvice) -> None:
+def test_the_advice_lists_its_limits(advice_request: AdviceRequest, advice: DelayAdvice) -> None:
     windows = replace(advice.firings, watermark_ms=array("q"), risen_at_ms=array("q"))
     limited = replace(advice, firings=windows, dropped=replace(advice.dropped, step_ms=10))
 
-    said = advice_text(asked, limited).splitlines()
+    lines = advice_text(advice_request, limited).splitlines()
 
-    assert "521 of the windows fire only because the recording ends." in said
-    assert "Delays are counted in steps of 10ms." in said
+    assert "521 of the windows fire only because the recording ends." in lines
+    assert "Delays are counted in steps of 10ms." in lines
 
 
 def written(folder: Path, *replaced: tuple[str, str]) -> Path:
@@ -183,11 +183,13 @@ def test_advice_for_another_strategy_has_no_current_delay(
     file = written(tmp_path, (bounded, 'strategy = "punctuated"\nmarker = "seq % 2 = 0"'))
     other = prepare_advice(file, SINCE_MS, UNTIL_MS, 0.999, home)
 
-    found = recommend_delay(spark, other)
+    other_advice = recommend_delay(spark, other)
 
-    assert (found.current_ms, found.recommended_ms) == (None, advice.recommended_ms)
-    assert found.at(HOUR_MS) == advice.at(HOUR_MS)
-    assert "(median); the definition has no delay of this kind to compare with." in advice_text(other, found)
+    assert (other_advice.current_ms, other_advice.recommended_ms) == (None, advice.recommended_ms)
+    assert other_advice.at(HOUR_MS) == advice.at(HOUR_MS)
+    assert "(median); the definition has no delay of this kind to compare with." in advice_text(
+        other, other_advice
+    )
 
 
 REFUSED = [
@@ -210,17 +212,17 @@ def test_windows_without_advice_are_refused(
 ) -> None:
     file = written(tmp_path, replaced)
 
-    with pytest.raises(SpecError) as refused:
+    with pytest.raises(SpecError) as caught:
         prepare_advice(file, SINCE_MS, UNTIL_MS, 0.999, home)
-    assert str(refused.value) == f"cannot advise on flights: {problem.format(file=file)}\n  {fact}"
+    assert str(caught.value) == f"cannot advise on flights: {problem.format(file=file)}\n  {fact}"
 
 
 def test_a_source_without_arrival_times_is_refused(home: Home, tmp_path: Path) -> None:
     file = written(tmp_path, ('arrival_time = "departed_at"\n', ""))
 
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         prepare_advice(file, SINCE_MS, UNTIL_MS, 0.999, home)
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         f"cannot advise on flights: the source has no arrival times ({file})\n"
         "  source.arrival_time is None\n\n"
         "hint: it must be a timestamp column whose Parquet footers have min and max"
@@ -229,15 +231,15 @@ def test_a_source_without_arrival_times_is_refused(home: Home, tmp_path: Path) -
 
 def test_a_range_without_records_is_refused(home: Home, spark: SparkSession) -> None:
     june, july = instant_ms("2013-06-01", "since"), instant_ms("2013-07-01", "until")
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         prepare_advice(FLIGHTS, june, july, 0.999, home)
-    said = "cannot advise on flights: no record from {}"
-    assert str(refused.value) == said.format("2013-06-01T00:00Z to 2013-07-01T00:00Z")
+    message = "cannot advise on flights: no record from {}"
+    assert str(caught.value) == message.format("2013-06-01T00:00Z to 2013-07-01T00:00Z")
 
     # A file has flights on both sides of this night, but none in it.
     night = prepare_advice(
         FLIGHTS, instant_ms("2013-02-01T06:00Z", "s"), instant_ms("2013-02-01T07:00Z", "u"), 1.0, home
     )
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         recommend_delay(spark, night)
-    assert str(refused.value) == said.format("2013-02-01T06:00Z to 2013-02-01T07:00Z")
+    assert str(caught.value) == message.format("2013-02-01T06:00Z to 2013-02-01T07:00Z")

@@ -37,10 +37,10 @@ def test_an_added_aggregate_is_a_new_column_and_null_in_published_rows(tmp_path:
 
 
 def test_a_changed_type_is_refused_with_a_hint(tmp_path: Path) -> None:
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         planned(tmp_path, write_definition(tmp_path, clicks='"avg(seq)"'))
 
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "table `clicks` does not fit the definition any more\n"
         "  clicks: expected double, found long\n\n"
         "hint: a column keeps its type; give the aggregate or the dataset another name"
@@ -62,8 +62,8 @@ def test_a_renamed_dataset_is_a_new_table_with_a_notice_until_it_exists(
 
     create_run_tables(planned(tmp_path, definition))
 
-    [said] = caplog.messages
-    assert said == (
+    [message] = caplog.messages
+    assert message == (
         f"notice: {definition} now writes to the new table `visits`."
         " Its previous table `clicks` is kept and no longer updated\n"
         "  `visits` starts empty: it contains only the days that are run from now on"

@@ -73,12 +73,12 @@ def test_a_removed_file_of_an_earlier_run_fails_the_gate_unless_a_user_overrides
     (tmp_path / "data/1b.parquet").unlink()
 
     plan = planned(tmp_path, definition)
-    with pytest.raises(QualityError) as refused:
+    with pytest.raises(QualityError) as caught:
         run(spark, plan)
 
-    first, gone, _, hint = str(refused.value).splitlines()
+    first, removed, _, hint = str(caught.value).splitlines()
     assert first.startswith(f"not met: {GONE}; ")
-    assert gone == f"  gone: {tmp_path}/data/1b.parquet; {GONE_HINT}"
+    assert removed == f"  gone: {tmp_path}/data/1b.parquet; {GONE_HINT}"
     assert hint == f"hint: the report is at {plan.folder.report}"
     assert (
         f"1 file that published runs of this range read: {tmp_path}/data/1b.parquet"
@@ -101,16 +101,16 @@ def test_an_added_damaged_file_makes_the_days_stale_that_it_may_contain(
     write_clicks(tmp_path / "data/2b.parquet", [(at("2 05:30"), at("2 07:01"), "A", 9, "home")])
     damage_pages(tmp_path / "data/2b.parquet")
 
-    found = find_stale_days(definition, Home(tmp_path / "home"))
+    staleness = find_stale_days(definition, Home(tmp_path / "home"))
 
-    assert [day.day_ms for day in found.days] == [instant_ms("2024-03-02", "day")]
+    assert [day.day_ms for day in staleness.days] == [instant_ms("2024-03-02", "day")]
 
 
-def held(folder: Path, text: str) -> list[list[KeySlice]]:
+def load_slices(folder: Path, text: str) -> list[list[KeySlice]]:
     definition = load_definition(write_definition(folder, text))
-    found = inspect_files(list_source_files(definition.source, "test"), definition.source)
+    inspection = inspect_files(list_source_files(definition.source, "test"), definition.source)
     index = KeyIndex.from_definition(definition, Home(folder / "home"))
-    return [index.load_slices(file) for file in found.inputs]
+    return [index.load_slices(file) for file in inspection.inputs]
 
 
 def test_records_are_counted_for_all_column_types(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_records_are_counted_for_all_column_types(tmp_path: Path) -> None:
 
     at_ms = instant_ms("2024-03-01T05:00Z", "at")
     seven, none = [KeySlice("[7]", at_ms, at_ms, 1)], [KeySlice("[null]", at_ms, at_ms, 1)]
-    assert held(tmp_path, CLICKS) == [seven, seven, none, [], seven]
+    assert load_slices(tmp_path, CLICKS) == [seven, seven, none, [], seven]
 
 
 def test_seals_and_delays_ignore_files_that_are_damaged_or_lack_a_column(tmp_path: Path) -> None:
@@ -140,6 +140,6 @@ def test_seals_and_delays_ignore_files_that_are_damaged_or_lack_a_column(tmp_pat
 
     plan = planned(tmp_path, write_definition(tmp_path, CLICKS + '\n[backfill]\nhorizon = "6h"\n'))
 
-    found, why = count_delays(plan, parse_definition(plan.definition, "plan"))
-    assert found is not None, why
-    assert found.records == 1
+    delays, why = count_delays(plan, parse_definition(plan.definition, "plan"))
+    assert delays is not None, why
+    assert delays.records == 1

@@ -58,7 +58,7 @@ def test_a_plan_without_overrides_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "key", "value", "said"),
+    ("mode", "key", "value", "message"),
     [
         (
             Mode.RECOMPUTE,
@@ -78,11 +78,11 @@ def test_a_plan_without_overrides_has_none(tmp_path: Path) -> None:
     ],
 )
 def test_overrides_without_a_meaning_are_refused(
-    tmp_path: Path, mode: Mode, key: str, value: str, said: str
+    tmp_path: Path, mode: Mode, key: str, value: str, message: str
 ) -> None:
     with pytest.raises(SpecError) as caught:
         planned(tmp_path, mode, **{key: value})
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
     assert str(caught.value).endswith("(overrides of clicks)")
 
 

@@ -51,8 +51,8 @@ def finish(plan: Plan, number: int) -> None:
 
 def find_notes(folder: Path, mode: Mode | None = None) -> tuple[str, ...] | None:
     """Return the notes about the interrupted run; None if there is none."""
-    found = find_interrupted_run(folder / "clicks.toml", THREE_DAYS, mode, Home(folder / "home"))
-    return found.notes if found else None
+    resumable = find_interrupted_run(folder / "clicks.toml", THREE_DAYS, mode, Home(folder / "home"))
+    return resumable.notes if resumable else None
 
 
 def test_a_plan_with_unchanged_files_can_run_after_files_were_added(tmp_path: Path) -> None:
@@ -70,11 +70,11 @@ def test_at_most_ten_removed_files_are_listed(tmp_path: Path) -> None:
     for number in range(1, 13):
         (tmp_path / "data" / f"f{number:02}.parquet").unlink()
 
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         require_unchanged_inputs(plan)
 
     listed = "".join(f"\n  gone: {tmp_path}/data/f{number:02}.parquet" for number in range(1, 11))
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         f"cannot run {plan.run_id}: 12 input files of 14 cannot be read as planned{listed}\n  and 2 more"
         "\n\nhint: put them back as they were, or plan the range anew"
     )
@@ -88,10 +88,10 @@ def test_a_rewritten_file_is_listed_with_its_changes(tmp_path: Path) -> None:
     os.utime(second, ns=(0, 86_400_000_000_000))
     size = plan.inputs[0].size_bytes
 
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         require_unchanged_inputs(replace(plan, inputs=(plan.inputs[0], replace(plan.inputs[1], modified_ms=0))))
 
-    _, *facts = str(refused.value).partition("\n\n")[0].splitlines()
+    _, *facts = str(caught.value).partition("\n\n")[0].splitlines()
     assert facts == [
         f"  changed: {first} had {size:,} bytes, has {size + 5:,}",
         f"  changed: {second} was written 1970-01-01T00:00Z, and again 1970-01-02T00:00Z",
@@ -102,10 +102,10 @@ def test_a_changed_definition_is_refused_with_each_changed_value(tmp_path: Path)
     plan = three_days(tmp_path)
     write_definition(tmp_path, CLICKS.replace("[aggregates]", '[aggregates]\npages = "max(page)"'), size='"2h"')
 
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         require_unchanged_definition(plan)
 
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         f"cannot run {plan.run_id}: the definition changed since it was planned ({tmp_path}/clicks.toml)"
         '\n  aggregates.pages: absent -> "max(page)"'
         '\n  window.size: "1h" -> "2h"'
@@ -162,11 +162,11 @@ def test_a_run_is_resumed_with_its_own_plan_after_files_were_added(tmp_path: Pat
     finish(plan, 0)
     write_day(tmp_path, 2, "late")
 
-    found = find_interrupted_run(tmp_path / "clicks.toml", THREE_DAYS, None, Home(tmp_path / "home"))
+    resumable = find_interrupted_run(tmp_path / "clicks.toml", THREE_DAYS, None, Home(tmp_path / "home"))
 
-    assert found is not None
-    assert (found.plan.run_id, list_unfinished_chunks(found.plan)) == (plan.run_id, ["0001", "0002"])
-    assert found.notes == (
+    assert resumable is not None
+    assert (resumable.plan.run_id, list_unfinished_chunks(resumable.plan)) == (plan.run_id, ["0001", "0002"])
+    assert resumable.notes == (
         f"resuming the interrupted run {plan.run_id}: 1 of 3 chunks are finished",
         "1 input file arrived after planning and will not be read; use --fresh for a new plan with all files",
     )
@@ -202,10 +202,10 @@ def test_an_interrupted_run_cannot_be_resumed_with_a_changed_definition(tmp_path
     finish(plan, 0)
     write_definition(tmp_path, size='"2h"')
 
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         find_notes(tmp_path)
 
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         f"cannot run {plan.run_id}: the definition changed since it was planned ({tmp_path}/clicks.toml)"
         '\n  window.size: "1h" -> "2h"'
         "\n  1 of 3 chunks are finished"

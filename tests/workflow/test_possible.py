@@ -44,7 +44,7 @@ def error_before_run(folder: Path, since: str, until: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("since", "until", "said"),
+    ("since", "until", "message"),
     [
         ("0001-01-01", "9999-12-31", "since must not be before 1970-01-01T00:00Z, got 0001-01-01T00:00Z"),
         ("2024-03-06", "2024-03-07", "no event in range 2024-03-06T00:00Z to 2024-03-07T00:00Z"),
@@ -53,23 +53,23 @@ def error_before_run(folder: Path, since: str, until: str) -> str:
     ],
 )
 def test_a_range_without_an_event_is_refused_and_writes_no_file(
-    folder: Path, since: str, until: str, said: str
+    folder: Path, since: str, until: str, message: str
 ) -> None:
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         planned(folder, folder / "clicks.toml", since, until)
 
-    assert said in str(refused.value)
+    assert message in str(caught.value)
     assert not (folder / "home/runs").exists()
 
 
 def test_the_check_before_a_run_and_plan_report_the_same_error(folder: Path) -> None:
-    with pytest.raises(RangeError) as refused:
+    with pytest.raises(RangeError) as caught:
         planned(folder, folder / "clicks.toml", "2024-03-07", "2024-03-09")
 
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         f"no event in range 2024-03-07T00:00Z to 2024-03-09T00:00Z ({folder}/clicks.toml, source.path)" + FACTS
     )
-    assert error_before_run(folder, "2024-03-07", "2024-03-09") == str(refused.value)
+    assert error_before_run(folder, "2024-03-07", "2024-03-09") == str(caught.value)
 
 
 def test_a_day_without_an_event_between_others_is_planned(folder: Path) -> None:
@@ -141,10 +141,10 @@ def test_the_maximum_of_chunks_is_a_setting(folder: Path) -> None:
     file = write_definition(folder, CLICKS + "\n[backfill]\nmax_chunks = 3\n")
 
     assert len(planned(folder, file, "2024-03-01", "2024-03-04").chunks) == 3
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         planned(folder, file, "2024-03-01", "2024-03-08")
 
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "cannot plan 2024-03-01T00:00Z to 2024-03-08T00:00Z: it has 7 chunks of 1d, backfill.max_chunks is 3"
         f" ({file})\n\n"
         "hint: request a shorter range, set backfill.chunk to 3d or more, or raise backfill.max_chunks"

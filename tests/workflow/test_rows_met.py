@@ -57,7 +57,7 @@ def at_day(row: Click, day: int) -> object:
 
 def publish_day(folder: Path, definition: Path, day: int, rows: list[Click]) -> None:
     since_ms = SINCE_MS + day * DAY_MS
-    trigger = f"day {day} of many days"  # longer than what an entry keeps of a text unless it is told
+    trigger = f"day {day} of many days"  # longer than what an entry keeps of a text by default
     plan = plan_run(definition, since_ms, since_ms + DAY_MS, trigger=trigger, home=home(folder))
     publish_counts(plan, rows)
 
@@ -85,25 +85,25 @@ def remove_data_files(folder: Path, kept: tuple[int, ...] = ()) -> int:
 def test_no_data_file_is_opened_where_no_input_file_changed(tmp_path: Path, text: str) -> None:
     definition = publish_days(tmp_path, text)
     range_ = Interval(SINCE_MS, SINCE_MS + DAYS * DAY_MS)
-    told = list_day_states(definition, range_, home(tmp_path))
-    assert [len(day.runs) for day in told] == [1] * DAYS
-    assert len({day.runs for day in told}) == DAYS
+    days = list_day_states(definition, range_, home(tmp_path))
+    assert [len(day.runs) for day in days] == [1] * DAYS
+    assert len({day.runs for day in days}) == DAYS
 
     assert remove_data_files(tmp_path) == DAYS
 
     assert (found(tmp_path).published_days, found(tmp_path).days) == (DAYS, ())
-    assert list_day_states(definition, range_, home(tmp_path)) == told
+    assert list_day_states(definition, range_, home(tmp_path)) == days
 
 
 def test_no_data_file_is_opened_for_added_events_in_fixed_windows(tmp_path: Path) -> None:
     publish_days(tmp_path)
     write_clicks(tmp_path / "data/late.parquet", [click(3, 7)])
-    told = found(tmp_path)
-    assert [day.day_ms for day in told.days] == [SINCE_MS + 2 * DAY_MS]
+    staleness = found(tmp_path)
+    assert [day.day_ms for day in staleness.days] == [SINCE_MS + 2 * DAY_MS]
 
     remove_data_files(tmp_path)
 
-    assert found(tmp_path) == told
+    assert found(tmp_path) == staleness
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_only_the_data_files_of_the_affected_days_are_opened(tmp_path: Path, tex
         write_clicks(tmp_path / "data/late.parquet", [click(3, 7)])
     else:
         (tmp_path / "data/3.parquet").unlink()
-    told = found(tmp_path)
-    assert [day.day_ms for day in told.days] == [SINCE_MS + 2 * DAY_MS]
-    assert told.days[0].windows
+    staleness = found(tmp_path)
+    assert [day.day_ms for day in staleness.days] == [SINCE_MS + 2 * DAY_MS]
+    assert staleness.days[0].windows
 
     assert remove_data_files(tmp_path, kept=(3,)) == DAYS - 1
 
-    assert found(tmp_path) == told
+    assert found(tmp_path) == staleness
 
 
 def test_the_run_of_a_file_without_an_entry_is_read_from_its_rows(tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_the_run_of_a_file_without_an_entry_is_read_from_its_rows(tmp_path: Path
     assert looked_up.runs == {(day_ms, run_of(looked_up))}
     assert run_of(looked_up) in run_id.to_pylist()
     assert (looked_up.first_ms, looked_up.end_ms) == (day_ms + 6 * HOUR_MS, day_ms + 13 * HOUR_MS)
-    told = files[SINCE_MS]
-    assert (told.first_ms, told.end_ms) == (SINCE_MS + 6 * HOUR_MS, SINCE_MS + 19 * HOUR_MS)
+    file = files[SINCE_MS]
+    assert (file.first_ms, file.end_ms) == (SINCE_MS + 6 * HOUR_MS, SINCE_MS + 19 * HOUR_MS)
 
 
 def run_of(file: PublishedFile) -> str:
