@@ -1,4 +1,4 @@
-"""Ways to break a link between an input file and a committed row, each on purpose."""
+"""Provide faults that break the chain between an input file and a committed row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = {"": "windows", "metrics": "metrics", "panes": "panes"}
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A run whose chunks are done, and files of another run and of an earlier attempt of its own."""
+    """A run with finished chunks, with files of another run and of its own earlier attempt."""
 
     plan: Plan
     manifests: list[Manifest]
@@ -35,64 +35,66 @@ class Staged:
     of_an_earlier_attempt: dict[str, Path]
 
     def largest(self, suffix: str) -> StagedFile:
-        """The file of a table that has most rows."""
-        return max((file for each in self.manifests for file in each.files[suffix]), key=lambda file: file.rows)
+        """Return the file of a table with the most rows."""
+        return max(
+            (file for manifest in self.manifests for file in manifest.files[suffix]), key=lambda file: file.rows
+        )
 
 
-# --- files that were staged well, and are broken before they are published ------------------------------------
+# --- faults between the job and the publication ---------------------------------------------------------------
 
 
 def remove(staged: Staged, suffix: str) -> None:
-    """Take a file away."""
+    """Remove a file."""
     Path(staged.largest(suffix).path).unlink()
 
 
 def truncate(staged: Staged, suffix: str) -> None:
-    """Cut a file short."""
+    """Truncate a file."""
     path = Path(staged.largest(suffix).path)
     path.write_bytes(path.read_bytes()[:-100])
 
 
 def list_twice(staged: Staged, suffix: str) -> None:
-    """Have the manifest list a file two times."""
+    """List a file twice in its manifest."""
     for manifest in staged.manifests:
         files = manifest.files[suffix]
         if staged.largest(suffix) in files:
-            twice = replace(manifest, files={**manifest.files, suffix: (*files, staged.largest(suffix))})
-            twice.write(staged.plan.folder.manifest(manifest.chunk_id))
+            changed = replace(manifest, files={**manifest.files, suffix: (*files, staged.largest(suffix))})
+            changed.write(staged.plan.folder.manifest(manifest.chunk_id))
 
 
 def swap_with_another_run(staged: Staged, suffix: str) -> None:
-    """Put a file of another run in the place of one."""
+    """Replace a file by one of another run."""
     shutil.copyfile(staged.of_another_run[suffix], staged.largest(suffix).path)
 
 
 def swap_with_an_earlier_attempt(staged: Staged, suffix: str) -> None:
-    """Put a file of an earlier attempt of the same chunks in the place of one."""
+    """Replace a file by one of an earlier attempt of the same chunks."""
     shutil.copyfile(staged.of_an_earlier_attempt[suffix], staged.largest(suffix).path)
 
 
 def drop_a_row(staged: Staged, suffix: str) -> None:
-    """Write a file anew without its last row."""
+    """Rewrite a file without its last row."""
     path = staged.largest(suffix).path
     rows = pq.ParquetFile(path).read()
     pq.write_table(rows.slice(0, rows.num_rows - 1), path)
 
 
 def drop_a_row_group(staged: Staged, suffix: str) -> None:
-    """Write a file anew without the second half of its rows, which were a row group of their own."""
+    """Rewrite a file without the second half of its rows."""
     path = staged.largest(suffix).path
     rows = pq.ParquetFile(path).read()
     pq.write_table(rows.slice(0, rows.num_rows // 2), path)
 
 
 def change_a_value(staged: Staged, suffix: str) -> None:
-    """Write a file anew with another number in one row, and the same number of rows."""
+    """Rewrite a file with another number in one row, and the same number of rows."""
     path = staged.largest(suffix).path
     rows = pq.ParquetFile(path).read()
     name = {"": "record_count", "metrics": "on_time", "panes": "record_count__final"}[suffix]
-    place, values = rows.column_names.index(name), rows[name].to_pylist()
-    changed = rows.set_column(place, rows.schema.field(name), [[values[0] + 1, *values[1:]]])
+    position, values = rows.column_names.index(name), rows[name].to_pylist()
+    changed = rows.set_column(position, rows.schema.field(name), [[values[0] + 1, *values[1:]]])
     pq.write_table(changed, path)
 
 
@@ -106,12 +108,12 @@ AFTER = {
     "a row group dropped": drop_a_row_group,
     "a value changed": change_a_value,
 }
-"""What may happen to the files of a table between the job and the publication."""
+"""The faults of a table's files between the job and the publication."""
 
 
 def flip_a_fate(staged: Staged) -> None:
-    """Have a manifest count one record as late that was on time."""
-    manifest = next(each for each in staged.manifests if each.fates)
+    """Count one on-time record as late in a manifest."""
+    manifest = next(manifest for manifest in staged.manifests if manifest.fates)
     file = staged.plan.folder.manifest(manifest.chunk_id)
     text = file.read_text(encoding="utf-8")
     partition, counts = next((name, counts) for name, counts in manifest.fates.items() if counts.get("on_time"))
@@ -120,39 +122,39 @@ def flip_a_fate(staged: Staged) -> None:
     assert file.read_text(encoding="utf-8") != text
 
 
-# --- what may go wrong within the job -------------------------------------------------------------------------
+# --- faults within the job ------------------------------------------------------------------------------------
 
 
 @contextmanager
 def broken_write(suffix: str, change: Change) -> Iterator[None]:
-    """Change the largest file of a table after its tasks have written it, before anybody looks."""
-    of_table, write = f"__{suffix}/" if suffix else "/events/", write_parquet
+    """Change the largest file of a table after its tasks have written it, before the job checks it."""
+    table_path, write = f"__{suffix}/" if suffix else "/events/", write_parquet
 
     def broken(*args: object) -> object:
-        written = write(*args)  # type: ignore[arg-type] # what it is called with, whatever that is
+        result = write(*args)  # type: ignore[arg-type] # the arguments are passed on unchanged
         folder = Path(str(args[2]))
-        if of_table in f"{folder}/":
+        if table_path in f"{folder}/":
             files = [path for path in folder.rglob("part-*.parquet") if pq.read_metadata(path).num_rows]
             change(max(files, key=lambda path: path.stat().st_size))
-        return written
+        return result
 
     with patch("backstream.spark.staging.write_parquet", broken):
         yield
 
 
 def lose(path: Path) -> None:
-    """A file that lies on another machine's disk: its task wrote it, the driver does not see it."""
+    """Remove a file, as if its task had written it to the disk of another machine."""
     path.unlink()
 
 
 def write_twice(path: Path) -> None:
-    """A second attempt of a task that left its file too."""
+    """Add the file of a second attempt of the same task."""
     task, _, rest = path.name.removeprefix("part-").partition("-")
     shutil.copyfile(path, path.with_name(f"part-{task}-{uuid.uuid4()}{rest[36:]}"))
 
 
 def cut_short(path: Path) -> None:
-    """A file of which the end did not get to the disk."""
+    """Truncate a file, as if its end had not been written to the disk."""
     path.write_bytes(path.read_bytes()[:-100])
 
 
@@ -165,25 +167,24 @@ WITHIN = {
 
 @contextmanager
 def lost_row(suffix: str) -> Iterator[None]:
-    """One row of a table is gone before it is written."""
-    staged = staging.write_staged_files
+    """Lose one row of a table before it is written."""
+    write = staging.write_staged_files
 
-    def broken(rows: DataFrame, of: str, attempt: staging.Attempt) -> staging.Staged:
-        if of == suffix:
-            counted = {"panes": "record_count__final", "metrics": "events", "": "record_count"}[suffix]
-            one = rows.where(F.col(counted) > 0).limit(1)
-            rows = rows.exceptAll(one)
-        return staged(rows, of, attempt)
+    def broken(rows: DataFrame, table: str, attempt: staging.Attempt) -> staging.Staged:
+        if table == suffix:
+            count = {"panes": "record_count__final", "metrics": "events", "": "record_count"}[suffix]
+            rows = rows.exceptAll(rows.where(F.col(count) > 0).limit(1))
+        return write(rows, table, attempt)
 
-    with patch("backstream.spark.chunk_job.staged", broken):
+    with patch("backstream.spark.chunk_job.write_staged_files", broken):
         yield
 
 
 @contextmanager
 def flipped_fate() -> Iterator[None]:
-    """One count of records that were on time is taken for late."""
+    """Count some on-time records as late."""
     fates = fate_counts.FateCounts.fates
-    metrics_of = fate_counts.FateCounts.metrics
+    metrics = fate_counts.FateCounts.metrics
 
     def flipped(counts: fate_counts.FateCounts) -> fate_counts.FateCounts:
         on_time = counts.rows.where(F.col("fate") == F.lit(Fate.ON_TIME)).orderBy(*counts.rows.columns)
@@ -196,6 +197,6 @@ def flipped_fate() -> Iterator[None]:
 
     with (
         patch.object(fate_counts.FateCounts, "fates", lambda counts: fates(flipped(counts))),
-        patch.object(fate_counts.FateCounts, "metrics", lambda counts: metrics_of(flipped(counts))),
+        patch.object(fate_counts.FateCounts, "metrics", lambda counts: metrics(flipped(counts))),
     ):
         yield

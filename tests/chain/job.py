@@ -1,4 +1,4 @@
-"""One run of each kind of window from plan to publication, as a person's command does it."""
+"""Run each kind of window from plan to publication, as the command line does."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ KINDS: Mapping[str, Mapping[str, str]] = {
 }
 ANY = {"warn": 1.0, "fail": 1.0}
 LENIENT = {"missing_ratio": ANY, "late_ratio": ANY, "dropped_ratio": ANY, "duplicate_ratio": ANY}
-"""A random history has windows without events, and much that is late; that is not what is asked here."""
+"""Limits for random histories, which have empty windows and many late events."""
 
 
 def write_definition(folder: Path, kind: str, **sections: Mapping[str, Any]) -> Path:
-    """Write a history of two days, and the definition of a dataset of it."""
+    """Write a history of two days and its definition."""
     write_history(folder / "data", random_history(seed=len(kind), rows=300, days=2))
     content = definition_of(folder / "data", window=KINDS[kind], quality=LENIENT, **sections)
     path = folder / "events.toml"
@@ -35,7 +35,7 @@ def write_definition(folder: Path, kind: str, **sections: Mapping[str, Any]) -> 
 
 
 def plan_of(folder: Path, trigger: str, mode: Mode = Mode.REPLAY) -> Plan:
-    """Plan both days of a history; another trigger is another run."""
+    """Plan both days of a history; each trigger is a run."""
     interval, home = days(0, 2), Home(folder / "home")
     return plan_run(
         folder / "events.toml", interval.start_ms, interval.end_ms, mode=mode, trigger=trigger, home=home
@@ -49,7 +49,7 @@ def publish(plan: Plan) -> None:
 
 
 def rows_published(plan: Plan) -> int:
-    """How many rows a reader sees."""
+    """Return the number of published rows."""
     with open_catalog_for_writing(Home(Path(plan.home))) as catalog:
         table = catalog.load_table((NAMESPACE, plan.dataset))
         return sum(task.file.record_count for task in table.scan().plan_files())

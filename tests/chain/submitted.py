@@ -1,4 +1,4 @@
-"""The job of a run as spark-submit starts it on a cluster, with one link broken on purpose.
+"""Run the job of a run, as spark-submit starts it on a cluster, with one fault.
 
 spark-submit tests/chain/submitted.py FAULT --plan PLAN.json --chunk 0000 ..
 """
@@ -21,13 +21,13 @@ from backstream.jobs import replay
 
 
 def kill_an_executor(_: Path) -> None:
-    """As a machine that goes down once its tasks have written."""
-    executors = [each for each in psutil.process_iter(["cmdline"]) if _is_executor(each)]
+    """Kill an executor, as if its machine failed after its tasks had written."""
+    executors = [process for process in psutil.process_iter(["cmdline"]) if _is_executor(process)]
     executors[0].send_signal(signal.SIGKILL)
 
 
 def _is_executor(process: psutil.Process) -> bool:
-    """Of this application: others may run on the same machine."""
+    """Return whether a process is an executor of this application; others may run on the same machine."""
     words = process.info["cmdline"] or []
     is_executor = any("CoarseGrainedExecutorBackend" in word for word in words)
     return is_executor and any(word.endswith(f"@{_driver_address()}") for word in words)
@@ -46,7 +46,7 @@ FAULTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "a row lost": lambda: lost_row("panes"),
     "a fate flipped": flipped_fate,
 }
-"""What may go wrong, by the name that the command line says."""
+"""The faults by their names on the command line."""
 
 
 if __name__ == "__main__":

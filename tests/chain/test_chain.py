@@ -1,4 +1,4 @@
-"""Each link between an input file and a committed row, broken on purpose: refused, and nothing published."""
+"""Check that each fault between an input file and a committed row is detected, and that nothing is published."""
 
 from __future__ import annotations
 
@@ -29,37 +29,36 @@ SENTENCES = dict(zip(AFTER, (GONE, CUT, TWICE, OTHER, OTHER, OTHER, OTHER, OTHER
 
 
 def run_job(plan: Plan) -> int:
-    """The job of all chunks, as spark-submit starts it."""
-    return replay.main(
-        ["--plan", str(plan.folder.plan), *(word for each in plan.chunks for word in ("--chunk", each.chunk_id))]
-    )
+    """Run the job of all chunks, as spark-submit starts it."""
+    chunks = (word for chunk in plan.chunks for word in ("--chunk", chunk.chunk_id))
+    return replay.main(["--plan", str(plan.folder.plan), *chunks])
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def staged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Staged:
-    """A run of one kind of window that waits for its audit."""
+    """Return a run with one kind of window whose chunks are finished."""
     folder = tmp_path_factory.mktemp("chain")
     write_definition(folder, request.param)
     plans = [plan_of(folder, trigger) for trigger in ("other", "this")]
     assert [run_job(plan) for plan in plans] == [0, 0]
-    kept: list[dict[str, Path]] = []
+    copies: list[dict[str, Path]] = []
     for number, plan in enumerate(plans):
         before = Staged(plan, load_manifests(plan), {}, {})
-        kept.append({suffix: folder / f"{number}-{NAMES[suffix]}.parquet" for suffix in NAMES})
-        for suffix, path in kept[-1].items():
+        copies.append({suffix: folder / f"{number}-{NAMES[suffix]}.parquet" for suffix in NAMES})
+        for suffix, path in copies[-1].items():
             rows = pq.ParquetFile(before.largest(suffix).path).read()
-            # Tasks write rows in the order in which they come; another attempt has another one.
+            # The order of rows in a file is not defined, so another attempt may write another order.
             pq.write_table(rows.take(list(range(rows.num_rows))[::-1]), path)
     for chunk in plans[1].chunks:
         plans[1].folder.manifest(chunk.chunk_id).unlink()
     assert run_job(plans[1]) == 0
-    return Staged(plans[1], load_manifests(plans[1]), *kept)
+    return Staged(plans[1], load_manifests(plans[1]), *copies)
 
 
 @pytest.fixture
 def broken(staged: Staged) -> Iterator[Staged]:
-    """The same, as it was before each test."""
-    files = [Path(file.path) for each in staged.manifests for several in each.files.values() for file in several]
+    """Restore the files of the run after each test."""
+    files = [Path(file.path) for each in staged.manifests for table in each.files.values() for file in table]
     files += [staged.plan.folder.manifest(chunk.chunk_id) for chunk in staged.plan.chunks]
     content = {path: path.read_bytes() for path in files}
     yield staged
@@ -68,7 +67,7 @@ def broken(staged: Staged) -> Iterator[Staged]:
 
 
 def refusal(plan: Plan) -> str:
-    """What is said instead of a publication, after which there is none."""
+    """Return the error of a publication, and check that no row is published."""
     with pytest.raises(BackstreamError) as caught:
         publish(plan)
     assert not plan.folder.publication.exists()
@@ -81,18 +80,17 @@ def refusal(plan: Plan) -> str:
 def test_a_file_that_is_not_what_the_job_wrote_is_not_published(broken: Staged, change: str, suffix: str) -> None:
     AFTER[change](broken, suffix)
 
-    said = refusal(broken.plan)
+    error = refusal(broken.plan)
 
-    table = STAGED.format(f"__{suffix}" if suffix else "")
-    assert said.startswith(table)
-    assert re.search(SENTENCES[change], said), said
+    assert error.startswith(STAGED.format(f"__{suffix}" if suffix else ""))
+    assert re.search(SENTENCES[change], error), error
 
 
-def test_a_fate_that_is_flipped_in_a_manifest_is_found_by_the_gate(broken: Staged) -> None:
+def test_the_gate_detects_a_changed_fate_in_a_manifest(broken: Staged) -> None:
     flip_a_fate(broken)
 
     if broken.plan.definition["window"]["kind"] == "sliding":
-        # One record of three windows has one fate there: only the whole sum can be compared.
+        # A record of three windows has one fate in the manifest, so only the total can be compared.
         pytest.skip("a sliding window's fates are not those of its records")
     assert "failed: every record with a fate is in its window" in refusal(broken.plan)
 
@@ -104,21 +102,23 @@ def test_a_manifest_that_is_changed_is_not_read(broken: Staged) -> None:
     assert refusal(broken.plan) == f"the manifest of chunk 0000 was changed after it was written\n  {file}"
 
 
-def test_what_nobody_has_broken_is_published(broken: Staged) -> None:
-    # The last that uses this run: after it, nothing that is refused would leave the table empty.
+def test_a_run_without_a_fault_is_published(broken: Staged) -> None:
+    # This must be the last test of this run, because the others require an empty table.
     publish(broken.plan)
 
-    assert rows_published(broken.plan) == sum(file.rows for each in broken.manifests for file in each.files[""])
+    assert rows_published(broken.plan) == sum(
+        file.rows for manifest in broken.manifests for file in manifest.files[""]
+    )
 
 
 @pytest.fixture(params=KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A history and a definition of each kind of window."""
+    """Return a folder with a history and a definition, for each kind of window."""
     write_definition(tmp_path, request.param)
     return tmp_path
 
 
-JOB_SAYS = {
+JOB_ERRORS = {
     "a file on a disk that the driver does not see": r"rows of table `events` that executors wrote on .* driver",
     "a task whose second attempt writes too": r"task \d+ wrote [\d,]+ rows of table `events`, and [\d,]+ are",
     "a file that is cut short when it is written": "a file that was just written cannot be read",
@@ -126,16 +126,16 @@ JOB_SAYS = {
 
 
 @pytest.mark.parametrize("change", WITHIN)
-def test_what_the_tasks_wrote_and_the_driver_does_not_find_fails_the_job(
+def test_the_job_fails_if_the_driver_does_not_find_the_files_of_its_tasks(
     folder: Path, change: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = plan_of(folder, "test")
     with broken_write("", WITHIN[change]):
         status = run_job(plan)
 
-    said = capsys.readouterr().err
+    log = capsys.readouterr().err
     assert status == 1
-    assert re.search(JOB_SAYS[change], said), said
+    assert re.search(JOB_ERRORS[change], log), log
     assert load_manifests(plan) == []
     assert "chunks left no manifest" in refusal(plan) or "left no manifest" in refusal(plan)
 
@@ -158,13 +158,13 @@ def test_a_row_that_the_job_loses_fails_the_job(
     with lost_row(suffix):
         status = run_job(plan)
 
-    said = capsys.readouterr().err
+    log = capsys.readouterr().err
     assert status == 1
-    assert re.search(LOST[suffix], said), said
+    assert re.search(LOST[suffix], log), log
     assert load_manifests(plan) == []
 
 
-def test_a_row_of_the_metrics_that_the_job_loses_is_found_by_the_gate(folder: Path) -> None:
+def test_the_gate_detects_a_lost_row_of_the_metrics(folder: Path) -> None:
     plan = plan_of(folder, "test")
     with lost_row("metrics"):
         assert run_job(plan) == 0
@@ -172,7 +172,7 @@ def test_a_row_of_the_metrics_that_the_job_loses_is_found_by_the_gate(folder: Pa
     assert re.search("failed: (every record with a fate is in its window|the rows of every)", refusal(plan))
 
 
-def test_a_fate_that_is_flipped_in_the_job_is_found_by_the_gate(folder: Path) -> None:
+def test_the_gate_detects_a_changed_fate_in_the_job(folder: Path) -> None:
     plan = plan_of(folder, "test")
     if plan.definition["window"]["kind"] in ("session", "sliding"):
         pytest.skip(

@@ -269,7 +269,7 @@ def test_conformance_names_what_differs_and_what_it_cannot_play(tmp_path: Path) 
         ),
         (
             b'{"case": {"name": "mine"}, "flink": {}}',
-            "conformance case 'mine' is not of the form it must have: KeyError('records')\n",
+            "conformance case 'mine' is malformed: KeyError('records')\n",
         ),
     ],
 )
@@ -292,7 +292,7 @@ def test_conformance_refuses_a_case_without_flinks_answer(tmp_path: Path) -> Non
     (tmp_path / "cases.jsonl").write_text(json.dumps(case))
 
     assert refusal("conformance", "cases.jsonl") == (
-        f"conformance case {case['case']['name']!r} is not of the form it must have: KeyError('firings')\n"
+        f"conformance case {case['case']['name']!r} is malformed: KeyError('firings')\n"
     )
 
 

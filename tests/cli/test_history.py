@@ -211,7 +211,7 @@ def test_diff_of_a_staged_run_tells_what_it_would_change_and_writes_nothing(lake
         "departures                3                    4                    6",
         "mean_delay_min            1                    0                    0",
         "",
-        f"run {first.run_id} had said otherwise of 2 rows",
+        f"run {first.run_id} had published different values in 2 rows",
         "",
     ]
     assert shown[10].split()[:3] == ["window_start", "window_end", "carrier"]

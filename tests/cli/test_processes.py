@@ -155,7 +155,7 @@ def test_a_run_is_published_also_where_the_dataset_cannot_be_looked_at_anew(
     assert result.returncode == 0
     assert "published  2 rows to table clicks, replacing 0\n" in result.stdout
     assert result.stderr[result.stderr.index("warning: ") :] == (
-        "warning: what the pages show of clicks is as old as it was: it could not be looked at anew\n"
+        "warning: the pages of clicks are not up to date: its state could not be refreshed\n"
         "  cannot write clicks.json: Is a directory\n"
     )
 

@@ -146,6 +146,6 @@ def test_a_run_that_cannot_go_on_as_planned_is_refused_before_there_is_a_spark(t
     assert refusal("run", definition, "--since", "2024-03-01", "--until", "2024-03-04") == (
         f"error: cannot run {plan.run_id}: the definition changed since it was planned ({definition})\n"
         '  window.size: "1h" -> "2h"\n'
-        "  1 of 3 chunks of it are done\n\n"
-        "hint: --replan leaves that run as it is and plans the range anew\n"
+        "  1 of 3 chunks are finished\n\n"
+        "hint: use --replan to create a new plan; the interrupted run is kept\n"
     )

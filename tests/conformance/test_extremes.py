@@ -1,4 +1,4 @@
-"""Times next to the limits of 64 bits, where sums wrap around as they do in Java."""
+"""Check times near the limits of 64 bits, where sums wrap around as in Java."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = [10, 300, 1_000]
 
 
 def extreme_case(chance: random.Random, number: int) -> dict[str, Any]:
-    """A stream that comes close to one limit. Windows that repeat are only taken to the upper one."""
+    """Return a stream near one limit; sliding and cumulate windows are only near the upper one."""
     kind = chance.choice(["tumbling", "session", "sliding", "cumulate"])
     at_top = kind in ("sliding", "cumulate") or chance.random() < 0.5
     size_ms = chance.choice(SIZES)
@@ -48,21 +48,21 @@ def extreme_case(chance: random.Random, number: int) -> dict[str, Any]:
     }
 
 
-def failed(outcome: EngineResult | BackstreamError) -> str | None:
+def error_text(outcome: EngineResult | BackstreamError) -> str | None:
     return str(outcome) if isinstance(outcome, BackstreamError) else None
 
 
-def test_both_engines_agree_next_to_the_limits(spark: SparkSession) -> None:
+def test_both_engines_agree_near_the_limits(spark: SparkSession) -> None:
     from backstream.conformance.spark_engine import new_engine
 
     chance = random.Random(64)  # noqa: S311 - cases, not secrets
     cases = [parse_case(extreme_case(chance, number)) for number in range(200)]
 
-    ours, theirs = new_engine(spark)(cases), reference_engine.run_case(cases)
+    actual, expected = new_engine(spark)(cases), reference_engine.run_case(cases)
 
-    pairs = zip(map(told, cases, ours), map(told, cases, theirs), strict=True)
-    assert [(mine, judge) for mine, judge in pairs if mine != judge] == []
-    errors = {str(error).split("\n")[0] for error in map(failed, theirs) if error}
+    pairs = zip(map(told, cases, actual), map(told, cases, expected), strict=True)
+    assert [pair for pair in pairs if pair[0] != pair[1]] == []
+    errors = {str(error).split("\n")[0] for error in map(error_text, expected) if error}
     assert errors == {
         "session cannot merge to end before the watermark: lateness overflows",
         f"event time {MIN_MS} ms means `no timestamp`, so no window can be assigned",
@@ -80,11 +80,11 @@ def test_sliding_windows_at_the_lower_limit_follow_the_loop_of_flink(spark: Spar
     """`for (start = last; start > timestamp - size; start -= slide)`, in Java's arithmetic."""
     from backstream.conformance.spark_engine import new_engine
 
-    # -2^63 lies 2 ms above a start of [.., +10): the first starts below -2^63 and wraps to the top.
+    # -2^63 is 2 ms above a window start: the first window starts below -2^63 and wraps to the top.
     wraps_too, wraps_alone = new_engine(spark)([sliding(MIN_MS + 1), sliding(MIN_MS + 20)])
 
     assert isinstance(wraps_too, EngineResult)
-    assert [(each.start, each.end) for each in wraps_too.firings] == [
+    assert [(firing.start, firing.end) for firing in wraps_too.firings] == [
         (MAX_MS - 21, MIN_MS + 8),
         (MAX_MS - 11, MIN_MS + 18),
         (MAX_MS - 1, MIN_MS + 28),

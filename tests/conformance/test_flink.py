@@ -1,4 +1,4 @@
-"""Both engines against recordings of real Apache Flink 2.3.0."""
+"""Compare both engines with recordings of Apache Flink 2.3.0."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ CASES = Path(__file__).parent / "flink"
 FAMILIES = {path.stem: path for path in sorted(CASES.glob("*.jsonl"))}
 
 
-def test_all_635_recordings_are_here() -> None:
+def test_there_are_635_recordings() -> None:
     assert len(list(load_cases(list(FAMILIES.values())))) == 635
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_the_reference_does_what_flink_did(family: str) -> None:
+def test_the_reference_agrees_with_flink(family: str) -> None:
     tally = find_difference(list(load_cases([FAMILIES[family]])), reference_engine.run_case)
 
     assert (tally.differ, tally.unsupported) == ([], [])
     assert tally.agree > 40
 
 
-def test_spark_does_what_flink_did(spark: SparkSession) -> None:
+def test_spark_agrees_with_flink(spark: SparkSession) -> None:
     from backstream.conformance.spark_engine import new_engine
 
     tally = find_difference(list(load_cases(list(FAMILIES.values()))), new_engine(spark))
@@ -39,32 +39,32 @@ def test_spark_does_what_flink_did(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "says"),
+    ("path", "value", "difference"),
     [
         (["firings", 0, "records"], [0], "firings: at"),
         (["firings", 0, "wm"], 123, "firings: at"),
-        (["late"], [0], "late records: at 0 Flink 0, we 9"),
-        (["record_wm", 3], -7, "watermark in force: at 3 Flink -7, we 0"),
-        (["watermarks", 0, "after"], 1, "watermarks: at 0 Flink (-2, 1), we (-2, 0)"),
-        (["num_late_dropped"], 2, "number of late records: Flink 2, we 1"),
+        (["late"], [0], "late records: at 0 Flink 0, this engine 9"),
+        (["record_wm", 3], -7, "watermark in force: at 3 Flink -7, this engine 0"),
+        (["watermarks", 0, "after"], 1, "watermarks: at 0 Flink (-2, 1), this engine (-2, 0)"),
+        (["num_late_dropped"], 2, "number of late records: Flink 2, this engine 1"),
     ],
 )
-def test_a_recording_that_was_tampered_with_differs(path: list[str | int], value: object, says: str) -> None:
-    line = next(each for each in load_cases([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
+def test_a_changed_recording_differs(path: list[str | int], value: object, difference: str) -> None:
+    line = next(line for line in load_cases([FAMILIES["edge"]]) if line["case"]["name"] == "edge/table_x1ms")
     tampered = json.loads(json.dumps(line))
-    place = tampered["flink"]
+    target = tampered["flink"]
     for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
+        target = target[step]
+    target[path[-1]] = value
 
     tally = find_difference([line, tampered], reference_engine.run_case)
 
     assert (tally.agree, len(tally.differ)) == (1, 1)
-    assert tally.differ[0].startswith(f"differs: edge/table_x1ms: {says}")
+    assert tally.differ[0].startswith(f"differs: edge/table_x1ms: {difference}")
 
 
 def test_firings_out_of_order_differ() -> None:
-    line = next(each for each in load_cases([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
+    line = next(line for line in load_cases([FAMILIES["edge"]]) if line["case"]["name"] == "edge/table_x1ms")
     line["flink"]["firings"].reverse()
 
     tally = find_difference([line], reference_engine.run_case)
@@ -80,10 +80,8 @@ def test_firings_out_of_order_differ() -> None:
         ("topology", "join", "topology 'join'"),
     ],
 )
-def test_a_case_of_a_kind_that_is_not_known_is_named_as_unsupported(
-    section: str, value: object, says: str
-) -> None:
-    line = next(each for each in load_cases([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
+def test_a_case_with_an_unknown_kind_is_unsupported(section: str, value: object, says: str) -> None:
+    line = next(line for line in load_cases([FAMILIES["edge"]]) if line["case"]["name"] == "edge/table_x1ms")
     line["case"][section] = value
 
     tally = find_difference([line], reference_engine.run_case)
@@ -91,10 +89,10 @@ def test_a_case_of_a_kind_that_is_not_known_is_named_as_unsupported(
     assert tally.unsupported == [f"unsupported: edge/table_x1ms: {says}"]
 
 
-def test_a_case_without_records_is_refused_by_name() -> None:
+def test_a_case_without_records_is_malformed() -> None:
     with pytest.raises(SpecError) as refused:
         find_difference([{"case": {"name": "mine"}, "flink": {}}], reference_engine.run_case)
-    assert str(refused.value) == "conformance case 'mine' is not of the form it must have: KeyError('records')"
+    assert str(refused.value) == "conformance case 'mine' is malformed: KeyError('records')"
 
 
 @pytest.mark.parametrize(
@@ -108,8 +106,8 @@ def test_a_case_without_records_is_refused_by_name() -> None:
         ),
     ],
 )
-def test_a_case_that_cannot_be_played_is_an_error_on_every_engine(settings: dict[str, object], says: str) -> None:
-    line = next(each for each in load_cases([FAMILIES["edge"]]) if each["case"]["name"] == "edge/table_x1ms")
+def test_an_invalid_case_is_an_error_on_every_engine(settings: dict[str, object], says: str) -> None:
+    line = next(line for line in load_cases([FAMILIES["edge"]]) if line["case"]["name"] == "edge/table_x1ms")
     line["case"] |= settings
 
     tally = find_difference([line], reference_engine.run_case)
@@ -118,18 +116,18 @@ def test_a_case_that_cannot_be_played_is_an_error_on_every_engine(settings: dict
 
 
 def without_records(kind: str) -> dict[str, object]:
-    """Nothing but ticks, every 200 ms from 1970 to 2023."""
+    """Return a case with only ticks, every 200 ms from 1970 to 2023."""
     window = {"kind": "tumbling", "size_ms": 5}
     return {"name": kind, "records": [], "strategy": {"kind": kind}, "window": window, "end_ms": 1_700_000_000_000}
 
 
-def test_years_without_a_record_are_over_at_once_on_both_engines(spark: SparkSession) -> None:
+def test_years_without_a_record_take_no_time_on_both_engines(spark: SparkSession) -> None:
     from backstream.conformance.spark_engine import new_engine
 
     cases = [parse_case(without_records(kind)) for kind in ("bounded", "punctuated", "none", "time_lag")]
 
-    for play in (reference_engine.run_case, new_engine(spark)):
-        *quiet, refused = play(cases)
+    for run in (reference_engine.run_case, new_engine(spark)):
+        *quiet, refused = run(cases)
         assert [outcome.watermarks for outcome in quiet if isinstance(outcome, EngineResult)] == [
             [(MAX_MS, -1)]
         ] * 3

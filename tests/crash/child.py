@@ -1,4 +1,4 @@
-"""One run, from its plan to its report, by the real steps; only the chunk jobs copy what Spark staged before."""
+"""Run the steps from plan to report; instead of Spark, the chunk jobs copy files that Spark staged before."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from backstream.runs.table_schemas import WINDOWS
 from backstream.workflow import audit_run, plan_run, publish_run, record_failure, report_run
 
 
-def carry_out(job: dict[str, Any]) -> int:
-    """Do what a job says, and write what became of it: `plan_run` with a range and a trigger, or a written plan.
+def run_job(job: dict[str, Any]) -> int:
+    """Run a job and write its outcome.
 
-    Keys: `definition`, `home`, `since_ms`, `until_ms`, `trigger`, `source` (the plan of the run that Spark made),
-    `more` (what is added to each count), `said` (where to write); `plan_only`.
+    Keys: `definition`, `home`, `since_ms`, `until_ms`, `trigger`, `source` (the plan of Spark's run),
+    `more` (a number that is added to each count), `outcome` (the file for the outcome), `plan_only`.
     """
     try:
-        plan = planned(job)
+        plan = load_or_plan(job)
         if job.get("plan_only"):
-            word = ["planned", plan.run_id]
+            outcome = ["planned", plan.run_id]
         else:
             stage_all(plan, Plan.read(Path(job["source"])), job["more"])
             audit_run(plan)
             publication = publish_run(plan)
             report_run(plan)
-            word = ["already" if publication.already else "published", plan.run_id]
+            outcome = ["already" if publication.already else "published", plan.run_id]
     except BackstreamError as error:
-        word = [type(error).__name__, str(error)]
-    Path(job["said"]).write_text(json.dumps(word))
+        outcome = [type(error).__name__, str(error)]
+    Path(job["outcome"]).write_text(json.dumps(outcome))
     return 0
 
 
-def planned(job: dict[str, Any]) -> Plan:
-    """The plan that an earlier attempt of the run has written, or a new one."""
+def load_or_plan(job: dict[str, Any]) -> Plan:
+    """Return the plan that an earlier attempt of the run wrote, or make a new one."""
     home = Home(Path(job["home"]))
-    if found := list((home.path / "runs").glob(f"*/{job['trigger']}.*/plan.json")):
-        return Plan.read(found[0])
+    if paths := list((home.path / "runs").glob(f"*/{job['trigger']}.*/plan.json")):
+        return Plan.read(paths[0])
     return plan_run(
         Path(job["definition"]),
         job["since_ms"],
@@ -56,7 +56,7 @@ def planned(job: dict[str, Any]) -> Plan:
 
 
 def stage_all(plan: Plan, source: Plan, more: int) -> None:
-    """What the chunk jobs of a plan leave, each once."""
+    """Stage the unfinished chunks of a plan."""
     with record_failure(plan):
         for chunk in plan.chunks:
             if load_finished_chunks(plan, chunk) is None:
@@ -64,13 +64,13 @@ def stage_all(plan: Plan, source: Plan, more: int) -> None:
 
 
 def stage(plan: Plan, chunk: Chunk, source: Plan, more: int) -> None:
-    """As Spark's job does: files in a folder of this attempt, then the manifest."""
-    made, later_ms = made_of(source, chunk.start_ms)
-    manifest = Manifest.read(source.folder.manifest(made.chunk_id))
+    """Stage a chunk as Spark does: write the files to a folder of this attempt, then the manifest."""
+    source_chunk, shift_ms = find_source_chunk(source, chunk.start_ms)
+    manifest = Manifest.read(source.folder.manifest(source_chunk.chunk_id))
     attempt = f"{len(list(Path(plan.tables[WINDOWS].location, 'data', plan.run_id).glob('*')))}"
     files = {
         suffix: tuple(
-            copied(plan, suffix, Path(file.path), f"{chunk.chunk_id}-{attempt}", (more, later_ms))
+            copy_file(plan, suffix, Path(file.path), f"{chunk.chunk_id}-{attempt}", (more, shift_ms))
             for file in manifest.files.get(suffix, ())
         )
         for suffix in plan.tables
@@ -80,30 +80,30 @@ def stage(plan: Plan, chunk: Chunk, source: Plan, more: int) -> None:
     ).write(plan.folder.manifest(chunk.chunk_id))
 
 
-def made_of(source: Plan, day_ms: int) -> tuple[Chunk, int]:
-    """Which chunk of Spark's stands for a day, and by how many milliseconds it has to be later."""
+def find_source_chunk(source: Plan, day_ms: int) -> tuple[Chunk, int]:
+    """Return the chunk of Spark's run for a day, and the milliseconds by which its times must be shifted."""
     days = (day_ms - source.since_ms) // DAY_MS
-    made = source.chunks[days % len(source.chunks)]
-    return made, day_ms - made.start_ms
+    chunk = source.chunks[days % len(source.chunks)]
+    return chunk, day_ms - chunk.start_ms
 
 
-def copied(plan: Plan, suffix: str, file: Path, attempt: str, changed: tuple[int, int]) -> StagedFile:
-    """A file of Spark's with the run's id, other counts, and at another time: field ids and all else stay."""
-    more, later_ms = changed
+def copy_file(plan: Plan, suffix: str, file: Path, attempt: str, changes: tuple[int, int]) -> StagedFile:
+    """Copy a file of Spark with the id of the run, other counts and shifted times; field ids stay the same."""
+    more, shift_ms = changes
     rows = pq.read_table(file, partitioning=None)
-    place = rows.schema.get_field_index("run_id")
-    rows = rows.set_column(place, rows.schema.field("run_id"), pa.array([plan.run_id] * rows.num_rows))
+    position = rows.schema.get_field_index("run_id")
+    rows = rows.set_column(position, rows.schema.field("run_id"), pa.array([plan.run_id] * rows.num_rows))
     if suffix == WINDOWS:
-        place = rows.schema.get_field_index("clicks")
+        position = rows.schema.get_field_index("clicks")
         counts = pa.compute.add(rows["clicks"], more)
-        rows = rows.set_column(place, rows.schema.field("clicks"), counts)
-    for place, field in enumerate(rows.schema):
+        rows = rows.set_column(position, rows.schema.field("clicks"), counts)
+    for position, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):
-            later = pa.compute.add(rows[field.name], pa.scalar(later_ms * 1_000, pa.duration("us")))
-            rows = rows.set_column(place, field, later.cast(field.type))
+            shifted = pa.compute.add(rows[field.name], pa.scalar(shift_ms * 1_000, pa.duration("us")))
+            rows = rows.set_column(position, field, shifted.cast(field.type))
     target = Path(plan.tables[suffix].location, "data", plan.run_id, attempt, file.name)
     target.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows, target)
-    counted = {"": "record_count", "panes": "record_count__final"}.get(suffix)
-    records = pa.compute.sum(rows[counted]).as_py() if counted else 0
+    count = {"": "record_count", "panes": "record_count__final"}.get(suffix)
+    records = pa.compute.sum(rows[count]).as_py() if count else 0
     return StagedFile(str(target), target.stat().st_size, rows.num_rows, records)

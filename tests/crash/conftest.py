@@ -25,15 +25,15 @@ REST = '\n[lateness]\nallowed = "30m"\n\n[quality]\nsuite = "lenient"\n\n[backfi
 
 @pytest.fixture(scope="session")
 def suites(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a suite that asks for nothing but that no record is lost."""
+    """Return a folder with a suite that only checks that no record is lost."""
     folder = tmp_path_factory.mktemp("expectations")
     (folder / "lenient.json").write_text(json.dumps(LENIENT))
     return folder
 
 
 @contextmanager
-def judged_by(suites: Path) -> Iterator[None]:
-    """The environment of these tests, and of no other: the catalog is that of each test."""
+def use_suites(suites: Path) -> Iterator[None]:
+    """Set the folder of suites and unset the catalog."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BACKSTREAM_EXPECTATIONS", str(suites))
         patch.delenv(CATALOG_VARIABLE, raising=False)
@@ -42,14 +42,14 @@ def judged_by(suites: Path) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def environment(suites: Path) -> Iterator[None]:
-    """Each test is judged by the lenient suite."""
-    with judged_by(suites):
+    """Use the lenient suite for each test."""
+    with use_suites(suites):
         yield
 
 
 @pytest.fixture(scope="session")
 def clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A definition over three days of clicks: on time, late, dropped, some without an event time."""
+    """Write three days of clicks and their definition; some clicks are late, dropped or without event time."""
     folder = tmp_path_factory.mktemp("clicks")
     for number in range(3):
         write_clicks(folder / f"data/{number}.parquet", list(day_of_clicks(number + 1)))
@@ -57,22 +57,28 @@ def clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def day_of_clicks(day: int) -> Iterator[tuple[object, ...]]:
-    """A click per half hour and partition; each fifth comes 45 minutes late, each ninth three hours."""
+    """Yield a click per half hour and partition; every fifth is 45 minutes late, every ninth three hours."""
     for number in range(48):
         for place, origin in enumerate("AB"):
             seq = (day * 48 + number) * 2 + place
-            happened = at(f"{day} {number // 2:02}:{30 * (number % 2):02}")
+            happened_at = at(f"{day} {number // 2:02}:{30 * (number % 2):02}")
             delay = 180 if seq % 9 == 0 else 45 if seq % 5 == 0 else 1
             page = ["home", "cart", "help"][seq % 3]
-            yield (None if number == 20 else happened, happened + timedelta(minutes=delay), origin, seq, page)
+            yield (
+                None if number == 20 else happened_at,
+                happened_at + timedelta(minutes=delay),
+                origin,
+                seq,
+                page,
+            )
 
 
 @pytest.fixture(scope="session")
 def source(spark: SparkSession, clicks: Path, suites: Path, tmp_path_factory: pytest.TempPathFactory) -> Source:
-    """What Spark makes of the three days, a chunk each."""
+    """Run the three days on Spark, a chunk each."""
     home = Home(tmp_path_factory.mktemp("source"))
     until_ms = DAYS[-1] + DAY_MS
-    with judged_by(suites):
+    with use_suites(suites):
         plan = plan_run(clicks, SINCE_MS, until_ms, mode=Mode.REPLAY, trigger="source", home=home)
         for chunk in plan.chunks:
             replay_chunk(spark, plan, chunk)
@@ -81,9 +87,9 @@ def source(spark: SparkSession, clicks: Path, suites: Path, tmp_path_factory: py
 
 @pytest.fixture(scope="session")
 def forks(source: Source, suites: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    """The process that forks runs; its environment is the one it is started in."""
+    """Start the process that forks runs; it inherits the environment."""
     folder = tmp_path_factory.mktemp("forks")
-    with judged_by(suites):
+    with use_suites(suites):
         process = Forks(folder)
     process.run(World(Home(folder / "warm"), source, process, None).job("warm", DAYS, 0, warm=True))
     yield process
@@ -94,7 +100,7 @@ def forks(source: Source, suites: Path, tmp_path_factory: pytest.TempPathFactory
 def world(
     request: pytest.FixtureRequest, source: Source, forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> World:
-    """An empty lake, its catalog in the database that the test asks for; SQLite where it asks for none."""
+    """Return an empty lake with its catalog in the database of the test's parameter, SQLite by default."""
     uri = None
     if getattr(request, "param", "sqlite") == "postgres":
         uri = request.getfixturevalue("postgres").new_database()

@@ -1,8 +1,8 @@
-"""The moments of a run at which it can be killed, seen from outside of the code under test.
+"""Observe the moments at which a run can be killed, without changes to the code under test.
 
-A moment is a file about to be opened for writing, made, renamed or removed (Python's audit events, and PyIceberg's
-and PyArrow's files, which have none), and a statement of the catalog's database before and after it is executed,
-before it is committed, and when its connection is given back.
+A moment is the opening, creation, renaming or removal of a file: Python's audit events, and hooks for the files of
+PyIceberg and PyArrow, which have no such events. Other moments are before and after a statement of the catalog's
+database, before a commit, and the return of a connection.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 @dataclass
 class _Steps:
-    """Counts the moments, and strikes at one of them."""
+    """A counter of moments that runs an action at one of them."""
 
     strike_at: int | list[str] | None
-    tell: Path
+    file: Path
     strike: Callable[[], None]
     seen: list[str] = field(default_factory=list)
 
@@ -43,12 +43,12 @@ class _Steps:
             self.strike_at = self.strike_at[1:] or len(self.seen)
         if self.strike_at == len(self.seen):
             self.strike_at = None
-            self.tell.write_text(name)
+            self.file.write_text(name)
             self.strike()
 
 
 def die() -> None:
-    """As `kill -9` does: no cleanup, no goodbye."""
+    """Kill this process as `kill -9` does, without cleanup."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -60,20 +60,20 @@ def fill(file: Path) -> None:
 
 
 @contextmanager
-def armed(strike_at: int | list[str] | None, tell: Path, strike: Callable[[], None] = die) -> Iterator[None]:
-    """Have something happen at the so many-th moment, counted from one, or where the last of some patterns is.
+def armed(strike_at: int | list[str] | None, file: Path, strike: Callable[[], None] = die) -> Iterator[None]:
+    """Run an action at the moment with a number, counted from one, or at the moment that matches the last pattern.
 
-    Each pattern is looked for after the one before it. A file tells at which moment it was, or which there were
-    when the process came to its end.
+    Patterns are matched one after the other. The file gets the moment of the action; at the end of the process,
+    it gets all moments.
     """
-    steps = _Steps(strike_at, tell, strike)
+    steps = _Steps(strike_at, file, strike)
     _watch_python(steps)
     _watch_pyiceberg(steps)
     _watch_parquet(steps)
     _watch_database(steps)
     yield
     moments = list(steps.seen)
-    tell.write_text("\n".join(moments))
+    file.write_text("\n".join(moments))
 
 
 def _watch_python(step: Callable[[str], None]) -> None:
@@ -114,7 +114,7 @@ def _watch_database(step: Callable[[str], None]) -> None:
     def words(arguments: tuple[Any, ...]) -> str:
         return " ".join(str(arguments[2]).split()[:2])
 
-    event.listen(Engine, "before_cursor_execute", lambda *each: step(f"before {words(each)}"))
-    event.listen(Engine, "after_cursor_execute", lambda *each: step(f"after {words(each)}"))
+    event.listen(Engine, "before_cursor_execute", lambda *arguments: step(f"before {words(arguments)}"))
+    event.listen(Engine, "after_cursor_execute", lambda *arguments: step(f"after {words(arguments)}"))
     event.listen(Engine, "commit", lambda *_: step("commit"))
     event.listen(Pool, "checkin", lambda *_: step("connection given back"))

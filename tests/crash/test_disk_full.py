@@ -1,4 +1,4 @@
-"""A disk that fills up while a run writes: it says what could not be written and where, and a retry heals it."""
+"""Check that a run reports a full disk with file and place, and that a retry completes it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from backstream.runs.home import Home
 
 
 class Point(NamedTuple):
-    """When the disk fills up, and what the error says first."""
+    """The moment at which the disk is full, and the beginning of the error."""
 
     name: str
     patterns: list[str]
-    said: str
+    error: str
     is_visible: bool = False
 
 
@@ -49,7 +49,7 @@ POINTS = [
 
 @contextmanager
 def mounted(folder: Path) -> Iterator[Path]:
-    """A small disk of its own under a folder, where this machine lets us mount one."""
+    """Mount a small disk; skip the test if the machine does not allow it."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=16m", "none", str(folder)]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -63,14 +63,14 @@ def mounted(folder: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def small(source: Source, forks: Forks, tmp_path: Path) -> Iterator[World]:
-    """A lake on a small disk."""
+    """Return a lake on a small disk."""
     with mounted(tmp_path / "disk") as disk:
         yield World(Home(disk / "home"), source, forks, None)
 
 
-def test_a_full_disk_is_said_in_words_and_a_retry_heals_it(small: World, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_a_retry_completes_the_run(small: World, tmp_path: Path) -> None:
     ballast = tmp_path / "disk/ballast"
-    small.ran("first", DAYS, 0)
+    small.run_to_end("first", DAYS, 0)
     for number, point in enumerate(POINTS, start=1):
         before, trigger = small.states[-1], f"k{number}"
 
@@ -78,15 +78,17 @@ def test_a_full_disk_is_said_in_words_and_a_retry_heals_it(small: World, tmp_pat
         (failed,) = small.forks.run(job)
 
         assert failed["exit"] == 0, point.name
-        kind, message = failed["said"]
-        assert kind == ("CatalogError" if "catalog" in point.said else "StorageError"), message
-        assert message.startswith(point.said), message
+        kind, message = failed["outcome"]
+        assert kind == ("CatalogError" if "catalog" in point.error else "StorageError"), message
+        assert message.startswith(point.error), message
         assert str(small.home.path) in message
         ballast.unlink()
-        assert small.seen() == (small.state_with(trigger, DAYS, number) if point.is_visible else before), (
-            point.name
+        assert small.current_state() == (
+            small.state_with(trigger, DAYS, number) if point.is_visible else before
+        ), point.name
+        assert small.run_to_end(trigger, DAYS, number)["outcome"][0] == (
+            "already" if point.is_visible else "published"
         )
-        assert small.ran(trigger, DAYS, number)["said"][0] == ("already" if point.is_visible else "published")
-        assert small.seen() == small.states[-1]
-    small.require_all_there()
+        assert small.current_state() == small.states[-1]
+    small.require_complete()
     assert Status.FAILED not in {row.status for row in list_runs(small.home)}

@@ -1,6 +1,6 @@
-"""Runs killed at random moments: a retry heals each, and nobody has ever seen half of one.
+"""Kill runs at random moments: a retry completes each, and no reader sees a part of one.
 
-`BACKSTREAM_KILLS` says how many kills there are, on both databases together, `BACKSTREAM_SEED` says which.
+`BACKSTREAM_KILLS` is the number of kills on both databases together, `BACKSTREAM_SEED` the random seed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READERS = ("pyiceberg", "duckdb", "spark")
 
 @dataclass
 class Tally:
-    """What came of the kills."""
+    """The counts of kills and their results."""
 
     kills: Counter[str] = field(default_factory=Counter)
     found: Counter[str] = field(default_factory=Counter)
@@ -38,38 +38,38 @@ class Tally:
     vacuums: int = 0
     removed_files: int = 0
 
-    def lines(self, seen: dict[str, int]) -> Iterator[str]:
-        """For people."""
+    def lines(self, reads: dict[str, int]) -> Iterator[str]:
+        """Yield the counts as text."""
         yield f"seed {SEED}: {sum(self.kills.values())} attempts killed or not: {dict(self.kills)}"
         yield f"  the last retry found the run {dict(self.found)}"
         yield f"  vacuum between kill and retry {self.vacuums} times, {self.removed_files} files removed in all"
         yield from (f"  {count:4} died at: {place}" for place, count in self.places.most_common())
-        yield from (f"  reader {kind}: {count:,} reads, each of one state" for kind, count in seen.items())
+        yield from (f"  reader {kind}: {count:,} reads, each of one state" for kind, count in reads.items())
 
 
 @pytest.mark.parametrize(
     ("world", "kills"), [("sqlite", KILLS - KILLS // 3), ("postgres", KILLS // 3)], indirect=["world"]
 )
-def test_a_killed_run_is_healed_by_a_retry_and_no_reader_sees_a_mix(
+def test_a_retry_completes_a_killed_run_and_no_reader_sees_a_part_of_it(
     world: World, kills: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     random, tally = Random(f"{SEED} {kills}"), Tally()  # noqa: S311 - kills, not secrets
-    answer = world.ran("first", DAYS, 0)
-    with watched(world, tmp_path) as seen:
+    answer = world.run_to_end("first", DAYS, 0)
+    with read_continuously(world, tmp_path) as reads:
         for number in count(1):
             if tally.kills["killed"] >= kills:
                 break
             first = random.randrange(len(DAYS))
             days = DAYS[first : random.randint(first + 1, len(DAYS))]
-            answer = killed_and_retried(world, f"k{number}", days, number, random, tally, answer)
-            assert world.seen() == world.states[-1]
-        tally.removed_files += world.vacuumed()
-    world.require_all_there()
+            answer = kill_and_retry(world, f"k{number}", days, number, random, tally, answer)
+            assert world.current_state() == world.states[-1]
+        tally.removed_files += world.vacuum()
+    world.require_complete()
     with capsys.disabled():
-        print("\n" + "\n".join(tally.lines(seen)))  # noqa: T201 - the numbers are the point
+        print("\n" + "\n".join(tally.lines(reads)))  # noqa: T201 - the numbers are the point
 
 
-def killed_and_retried(
+def kill_and_retry(
     world: World,
     trigger: str,
     days: list[int],
@@ -78,7 +78,7 @@ def killed_and_retried(
     tally: Tally,
     undisturbed: dict[str, Any],
 ) -> dict[str, Any]:
-    """Kill a run, some of them more than once, retry it, and check what the retry did."""
+    """Kill a run one to three times, retry it, and check the result of the retry."""
     for _ in range(random.choice([1, 1, 2, 3])):
         how: dict[str, Any] = {"die_at": random.randint(1, len(undisturbed["moments"]))}
         if random.random() < 0.3:
@@ -88,20 +88,20 @@ def killed_and_retried(
         tally.kills["killed" if is_killed else "had ended before"] += 1
         if is_killed:
             tally.places[place(answer["moments"]) if "die_at" in how else "a random time"] += 1
-        assert world.seen() in (world.states[-1], world.state_with(trigger, days, more))
+        assert world.current_state() in (world.states[-1], world.state_with(trigger, days, more))
     if random.random() < 0.15:
         tally.vacuums += 1
-        tally.removed_files += world.vacuumed()
-    chunks = done_chunks(world, trigger)
-    final = world.ran(trigger, days, more)
-    tally.found[final["said"][0]] += 1
+        tally.removed_files += world.vacuum()
+    chunks = find_finished_chunks(world, trigger)
+    final = world.run_to_end(trigger, days, more)
+    tally.found[final["outcome"][0]] += 1
     assert {name: world.manifests(trigger)[name] for name in chunks} == chunks
-    return final if final["said"][0] == "published" and not chunks else undisturbed
+    return final if final["outcome"][0] == "published" and not chunks else undisturbed
 
 
-def done_chunks(world: World, trigger: str) -> dict[str, int]:
-    """The chunks that a retry must not run again: those whose files are all there."""
-    plan = world.plan_of(trigger)
+def find_finished_chunks(world: World, trigger: str) -> dict[str, int]:
+    """Return the chunks that a retry must not run again: all their files exist."""
+    plan = world.find_plan(trigger)
     if plan is None:
         return {}
     done = world.manifests(trigger)
@@ -109,7 +109,7 @@ def done_chunks(world: World, trigger: str) -> dict[str, int]:
 
 
 def place(moments: list[str]) -> str:
-    """Where a run died, in few words."""
+    """Return the place where a run died as short text."""
     (moment,) = moments
     what, _, path = moment.partition(" /")
     words = what.split()
@@ -120,9 +120,9 @@ def place(moments: list[str]) -> str:
 
 
 @contextmanager
-def watched(world: World, folder: Path) -> Iterator[dict[str, int]]:
-    """Read all the while; afterwards, how often each reader did, and that it saw states in their order only."""
-    seen: dict[str, int] = {}
+def read_continuously(world: World, folder: Path) -> Iterator[dict[str, int]]:
+    """Read the table during the block; then count the reads, and check that the states were read in order."""
+    reads: dict[str, int] = {}
     stop = folder / "stop"
     command = [sys.executable, str(HERE / "reader.py")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -133,13 +133,13 @@ def watched(world: World, folder: Path) -> Iterator[dict[str, int]]:
         for kind in READERS
     }
     try:
-        yield seen
+        yield reads
     finally:
         stop.touch()
-        codes = [each.wait(timeout=120) for each in readers.values()]
+        codes = [reader.wait(timeout=120) for reader in readers.values()]
     assert codes == [0] * len(readers)
     for kind in READERS:
-        found = [line.split() for line in (folder / kind).read_text().splitlines()]
-        seen[kind] = sum(int(count) for count, _ in found)
-        places = [world.states.index(state) for _, state in found]  # fails on a state that never was
+        states = [line.split() for line in (folder / kind).read_text().splitlines()]
+        reads[kind] = sum(int(count) for count, _ in states)
+        places = [world.states.index(state) for _, state in states]  # fails for an unexpected state
         assert places == sorted(places)

@@ -1,4 +1,4 @@
-"""Runs killed at each step that has a name."""
+"""Kill runs at each named step."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.crash.conftest import DAYS
 from tests.crash.world import World
 
 METADATA = r"create .*/clicks/metadata/.*-m\d+.avro"
-"""The first that the commit of the windows writes."""
+"""The first file that the commit of the windows writes."""
 
 
 class Point(NamedTuple):
-    """Where a run dies; what it has left then: finished chunks, and whether its result is visible."""
+    """The moment at which a run dies, its finished chunks then, and whether its result is visible."""
 
     name: str
     patterns: list[str]
@@ -44,14 +44,14 @@ POINTS = [
 
 
 AROUND_THE_COMMIT = [point for point in POINTS if METADATA in point.patterns]
-"""Where it matters which database the catalog is in."""
+"""The moments for which the database of the catalog matters."""
 
 
 @pytest.mark.parametrize(
     ("world", "points"), [("sqlite", POINTS), ("postgres", AROUND_THE_COMMIT)], indirect=["world"]
 )
-def test_a_run_killed_at_any_step_is_finished_by_a_retry(world: World, points: list[Point]) -> None:
-    world.ran("first", DAYS, 0)
+def test_a_retry_completes_a_run_that_was_killed_at_any_step(world: World, points: list[Point]) -> None:
+    world.run_to_end("first", DAYS, 0)
     for number, point in enumerate(points, start=1):
         before = world.states[-1]
 
@@ -60,9 +60,11 @@ def test_a_run_killed_at_any_step_is_finished_by_a_retry(world: World, points: l
         assert (killed["exit"], len(killed["moments"])) == (-9, 1), point.name
         chunks = world.manifests(f"k{number}")
         assert len(chunks) == point.chunks, point.name
-        assert world.seen() == (world.state_with(f"k{number}", DAYS, number) if point.is_visible else before)
-        retried = world.ran(f"k{number}", DAYS, number)
-        assert retried["said"][0] == ("already" if point.is_visible else "published"), point.name
-        assert world.seen() == world.states[-1]
+        assert world.current_state() == (
+            world.state_with(f"k{number}", DAYS, number) if point.is_visible else before
+        )
+        retried = world.run_to_end(f"k{number}", DAYS, number)
+        assert retried["outcome"][0] == ("already" if point.is_visible else "published"), point.name
+        assert world.current_state() == world.states[-1]
         assert {name: world.manifests(f"k{number}")[name] for name in chunks} == chunks
-    world.require_all_there()
+    world.require_complete()

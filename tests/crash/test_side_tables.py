@@ -1,4 +1,4 @@
-"""Side tables keep rows of runs that were never published; the documented SQL takes the others."""
+"""Check the documented SQL: side tables keep rows of unpublished runs, and it excludes them."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ DOCUMENT = Path(__file__).parents[2] / "docs/publishing.md"
 COMMIT = r"create .*/clicks/metadata/.*-m\d+.avro"
 
 
-def runs_found(world: World, query: str) -> set[str]:
-    """The runs whose rows a statement finds."""
+def query_run_ids(world: World, query: str) -> set[str]:
+    """Return the runs whose rows a statement returns."""
     with duckdb.connect() as connection:
         for name in ("clicks", "clicks__metrics", "runs"):
             connection.register(name, load_rows(world.home, name))
         return set(connection.sql(query).to_arrow_table()["run_id"].to_pylist())
 
 
-def test_the_documented_statements_leave_out_who_lost_and_what_was_undone(world: World) -> None:
-    first = world.ran("first", DAYS, 0)["said"][1]
+def test_the_documented_statements_exclude_refused_runs_and_rolled_back_runs(world: World) -> None:
+    first = world.run_to_end("first", DAYS, 0)["outcome"][1]
     world.forks.run(world.job("loser", DAYS[:1], 1, die_at=[COMMIT]))
-    wrong = world.ran("wrong", DAYS, 2)["said"][1]
+    wrong = world.run_to_end("wrong", DAYS, 2)["outcome"][1]
     (refused,) = world.forks.run(world.job("loser", DAYS[:1], 1))
-    assert refused["said"][0] == "ConflictError"
-    loser = world.plan_of("loser")
+    assert refused["outcome"][0] == "ConflictError"
+    loser = world.find_plan("loser")
     assert loser
 
-    published, standing = re.findall(r"```sql\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    published, current = re.findall(r"```sql\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
 
-    assert runs_found(world, "select run_id from clicks__metrics") == {first, loser.run_id, wrong}
-    assert runs_found(world, published) == {first, wrong}
-    assert runs_found(world, standing) == {wrong}
+    assert query_run_ids(world, "select run_id from clicks__metrics") == {first, loser.run_id, wrong}
+    assert query_run_ids(world, published) == {first, wrong}
+    assert query_run_ids(world, current) == {wrong}
     rollback_run(world.home, wrong)
-    assert runs_found(world, standing) == {first}
+    assert query_run_ids(world, current) == {first}

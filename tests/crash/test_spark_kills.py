@@ -1,6 +1,6 @@
-"""The command itself, killed while Spark works for it: staged files half written, chunks half done.
+"""Kill the command while Spark works: staged files and chunks are incomplete.
 
-With `BACKSTREAM_KILLS` (see `test_kills`), one in thirty of those is a kill of this kind, at a random time.
+For every thirty of the `BACKSTREAM_KILLS` (see `test_kills`), there is one such kill at a random time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.crash.conftest import DAYS
 from tests.crash.reader import by_spark
 from tests.crash.test_disk_full import mounted
 from tests.crash.test_kills import KILLS, SEED
-from tests.crash.world import Forks, Source, World, hash_of
+from tests.crash.world import Forks, Source, World, hash_rows
 
 from backstream.errors import StorageError
 from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
@@ -34,24 +34,24 @@ from backstream.workflow import plan_run
 
 POLL_S, PATIENCE_S = 0.02, 300
 RANGE = ["--since", "2024-03-01", "--until", "2024-03-04", "--mode", "replay"]
-Found = Callable[[Path], bool]
+Condition = Callable[[Path], bool]
 
 
-def half_done(chunk_id: str) -> Found:
-    """Whether a chunk has begun to stage files."""
+def half_done(chunk_id: str) -> Condition:
+    """Return a condition: the chunk has started to stage files."""
     return lambda home: any(home.glob(f"warehouse/backstream/*/data/*/{chunk_id}-*"))
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Path:
-    """A folder of Spark's own settings: for a few rows, compiling costs more than running."""
+    """Write Spark settings without code generation: for a few rows, compiling takes longer than running."""
     quick = {name: value for name, value in SMALL_DATA_SETTINGS.items() if name != "spark.master"}
     (tmp_path / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in quick.items()))
     return tmp_path
 
 
-def started(world: World, settings: Path) -> subprocess.Popen[bytes]:
-    """`backstream run`, with all that it starts in a process group of its own."""
+def start_command(world: World, settings: Path) -> subprocess.Popen[bytes]:
+    """Start `backstream run` in its own process group."""
     environment = os.environ | {HOME_VARIABLE: str(world.home.path), "SPARK_CONF_DIR": str(settings)}
     environment |= {"PYTHONPATH": os.pathsep.join(sys.path)}
     environment.pop(CATALOG_VARIABLE, None)
@@ -60,9 +60,9 @@ def started(world: World, settings: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
 
-def killed(world: World, settings: Path, when: Found | float, *, with_java: bool) -> bool:
-    """Run the command and kill it when something is there, or after so many seconds; False: it had ended."""
-    process = started(world, settings)
+def run_and_kill(world: World, settings: Path, when: Condition | float, *, with_java: bool) -> bool:
+    """Run the command and kill it on a condition or after some seconds; return False if it ended before."""
+    process = start_command(world, settings)
     begin = time.monotonic()
     while process.poll() is None:
         seconds = time.monotonic() - begin
@@ -76,64 +76,61 @@ def killed(world: World, settings: Path, when: Found | float, *, with_java: bool
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         if with_java:
-            with suppress(ProcessLookupError):  # Java may have noticed by itself
+            with suppress(ProcessLookupError):  # Java may have ended by itself
                 os.killpg(group, signal.SIGKILL)
     else:
         assert process.returncode == 0, (settings / "run.log").read_text()
     return is_killed
 
 
-def seen_by_spark(world: World) -> str:
-    """What Spark finds published now."""
+def spark_state(world: World) -> str:
+    """Return the hash of the published rows that Spark reads."""
     with open_catalog_for_writing(world.home) as catalog:
-        return hash_of(by_spark(catalog.load_table((NAMESPACE, "clicks"))))
+        return hash_rows(by_spark(catalog.load_table((NAMESPACE, "clicks"))))
 
 
-def test_a_command_killed_while_spark_works_goes_on_where_it_was(
+def test_a_killed_command_resumes_with_its_finished_chunks(
     source: Source, forks: Forks, tmp_path: Path, settings: Path
 ) -> None:
     world = World(Home(tmp_path / "home"), source, forks, None)
     random = Random(SEED)  # noqa: S311 - kills, not secrets
-    whens: list[Found | float] = [half_done("0000"), half_done("0002")]
+    whens: list[Condition | float] = [half_done("0000"), half_done("0002")]
     whens += [random.uniform(1, 20) for _ in range(KILLS // 30)]
     chunks: dict[str, int] = {}
     for number, when in enumerate(whens):
-        if not killed(world, settings, when, with_java=bool(number % 2)):
+        if not run_and_kill(world, settings, when, with_java=bool(number % 2)):
             break
         assert len(plans(world)) == 1 or not callable(when)
         assert {name: world.manifests("cli").get(name) for name in chunks} == chunks
         chunks = world.manifests("cli")
-        # The third chunk begins when one of the two before it is done.
+        # The third chunk starts after one of the first two has finished.
         assert bool(chunks) == bool(number) or not callable(when)
-        assert seen_by_spark(world) in (world.states[0], world.state_with("cli", DAYS, 0))
+        assert spark_state(world) in (world.states[0], world.state_with("cli", DAYS, 0))
 
     else:
-        assert not killed(world, settings, PATIENCE_S, with_java=True)
+        assert not run_and_kill(world, settings, PATIENCE_S, with_java=True)
 
     (plan,) = plans(world)
     assert {name: world.manifests("cli")[name] for name in chunks} == chunks
-    world.published(plan.run_id, DAYS, 0)
-    assert seen_by_spark(world) == world.states[-1] == world.seen()
-    fates = [Manifest.read(plan.folder.manifest(each.chunk_id)).fates for each in plan.chunks]
-    assert fates == [
-        Manifest.read(source.plan.folder.manifest(each.chunk_id)).fates for each in source.plan.chunks
-    ]
-    world.require_all_there()
-    assert world.vacuumed() > 0
-    world.require_all_there()
+    world.expect_published(plan.run_id, DAYS, 0)
+    assert spark_state(world) == world.states[-1] == world.current_state()
+    assert fates(plan) == fates(source.plan)
+    world.require_complete()
+    assert world.vacuum() > 0
+    world.require_complete()
 
 
 def fates(plan: Plan) -> list[Mapping[str, Mapping[str, int]]]:
-    """What became of the records of each chunk."""
-    return [Manifest.read(plan.folder.manifest(each.chunk_id)).fates for each in plan.chunks]
+    """Return the fates of each chunk."""
+    return [Manifest.read(plan.folder.manifest(chunk.chunk_id)).fates for chunk in plan.chunks]
 
 
 def plans(world: World) -> list[Plan]:
-    """What the command has planned: the same each time."""
+    """Return the plans of the command."""
     return [Plan.read(file) for file in world.home.path.glob("runs/clicks/*/plan.json")]
 
 
-def test_spark_says_in_words_that_the_disk_is_full_and_a_retry_heals_it(
+def test_spark_reports_a_full_disk_and_a_retry_completes_the_chunk(
     spark: SparkSession, clicks: Path, tmp_path: Path
 ) -> None:
     with mounted(tmp_path / "disk") as disk:

@@ -1,4 +1,4 @@
-"""A lake whose runs are killed, what it must hold after each, and those who read it all the while."""
+"""Model a lake whose runs are killed, and the rows that it must have after each run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from tests.crash.child import made_of
+from tests.crash.child import find_source_chunk
 
 from backstream.eventtime.instants import DAY_MS, epoch_ms
 from backstream.lake.ledger import Status, list_runs
@@ -26,38 +26,38 @@ from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import WINDOWS
 
 Row = tuple[int, str, int, str]
-"""Start of the window, page, clicks, and the run that says so."""
+"""Start of the window, page, clicks, and the run that published them."""
 HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class Source:
-    """What Spark made of a history, once: the plan of its run, and the definition."""
+    """A run of a history on Spark: its plan and its definition."""
 
     plan: Plan
     definition: Path
 
     def rows(self, day_ms: int, run_id: str, more: int) -> list[Row]:
-        """What a run says of a day."""
-        _, later_ms = made_of(self.plan, day_ms)
+        """Return the rows that a run publishes for a day."""
+        _, shift_ms = find_source_chunk(self.plan, day_ms)
         files = [file.path for manifest in self.manifests(day_ms) for file in manifest.files[WINDOWS]]
         rows = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
         return [
-            (epoch_ms(row["window_start"]) + later_ms, row["page"], row["clicks"] + more, run_id) for row in rows
+            (epoch_ms(row["window_start"]) + shift_ms, row["page"], row["clicks"] + more, run_id) for row in rows
         ]
 
     def count(self, days: Iterable[int], suffix: str) -> int:
-        """How many rows the chunks of some days staged for a table."""
-        return sum(file.rows for day in days for each in self.manifests(day) for file in each.files[suffix])
+        """Return the number of rows that the chunks of these days staged for a table."""
+        return sum(file.rows for day in days for chunk in self.manifests(day) for file in chunk.files[suffix])
 
     def events(self, days: Iterable[int]) -> int:
-        """How many events the chunks of some days read."""
-        return sum(each.events_read for day in days for each in self.manifests(day))
+        """Return the number of events that the chunks of these days read."""
+        return sum(chunk.events_read for day in days for chunk in self.manifests(day))
 
     def manifests(self, day_ms: int) -> list[Manifest]:
-        """What the chunk of a day left."""
-        made, _ = made_of(self.plan, day_ms)
-        return [Manifest.read(self.plan.folder.manifest(made.chunk_id))]
+        """Return the manifest of the chunk of a day."""
+        chunk, _ = find_source_chunk(self.plan, day_ms)
+        return [Manifest.read(self.plan.folder.manifest(chunk.chunk_id))]
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Forks:
     process: subprocess.Popen[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Start it; it has imported all that a run needs when it answers first."""
+        """Start the process; it has imported all modules when it answers for the first time."""
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         with (self.folder / "forks.log").open("w") as log:
             self.process = subprocess.Popen(
@@ -81,14 +81,15 @@ class Forks:
             )
 
     def run(self, *jobs: dict[str, Any]) -> list[dict[str, Any]]:
-        """Have the jobs done at the same moment, each in a child of its own; the answers in their order."""
-        told = [
-            {"said": str(self.folder / f"said-{number}"), "moments": str(self.folder / f"moments-{number}")} | job
+        """Run the jobs at the same moment, each in a child process, and return their answers in order."""
+        jobs_with_files = [
+            {"outcome": str(self.folder / f"outcome-{number}"), "moments": str(self.folder / f"moments-{number}")}
+            | job
             for number, job in enumerate(jobs)
         ]
         assert self.process.stdin
         assert self.process.stdout
-        self.process.stdin.write(json.dumps(told) + "\n")
+        self.process.stdin.write(json.dumps(jobs_with_files) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         assert line, (self.folder / "forks.log").read_text()
@@ -96,13 +97,13 @@ class Forks:
         return answers
 
     def close(self) -> None:
-        """End it."""
+        """Stop the process."""
         self.process.communicate(timeout=120)
 
 
 @dataclass
 class World:
-    """One lake; `days` is what must be published: the rows of each day that any run has published."""
+    """A lake with its expected content: `days` has the published rows per day, `states` their hashes over time."""
 
     home: Home
     source: Source
@@ -114,11 +115,11 @@ class World:
     restated: int = 0
 
     def __post_init__(self) -> None:
-        """An empty lake is a state, too."""
-        self.states.append(hash_of([]))
+        """Add the state of the empty lake."""
+        self.states.append(hash_rows([]))
 
     def job(self, trigger: str, days: Sequence[int], more: int, **options: Any) -> dict[str, Any]:
-        """A run of some days that follow one another."""
+        """Return a job: a run of adjacent days."""
         environment = {CATALOG_VARIABLE: self.catalog_uri} if self.catalog_uri else {}
         return {
             "definition": str(self.source.definition),
@@ -131,51 +132,53 @@ class World:
             "environment": environment,
         } | options
 
-    def published(self, run_id: str, days: Sequence[int], more: int) -> None:
-        """From now on the lake must hold this."""
+    def expect_published(self, run_id: str, days: Sequence[int], more: int) -> None:
+        """Add the rows of a run to the expected content."""
         new = {day: self.source.rows(day, run_id, more) for day in days}
-        for day, said in new.items():
+        for day, rows in new.items():
             old = {row[:2]: row[2] for row in self.days.get(day, [])}
-            self.restated += sum(old.get(row[:2], row[2]) != row[2] for row in said)
+            self.restated += sum(old.get(row[:2], row[2]) != row[2] for row in rows)
         self.days |= new
         self.runs[run_id] = list(days)
-        self.states.append(hash_of([row for rows in self.days.values() for row in rows]))
+        self.states.append(hash_rows([row for rows in self.days.values() for row in rows]))
 
-    def ran(self, trigger: str, days: Sequence[int], more: int, **options: Any) -> dict[str, Any]:
-        """A run to its end, whatever was done of it before."""
+    def run_to_end(self, trigger: str, days: Sequence[int], more: int, **options: Any) -> dict[str, Any]:
+        """Run or resume a job until it is published."""
         (answer,) = self.forks.run(self.job(trigger, days, more, **options))
         assert answer["exit"] == 0, answer
-        assert answer["said"][0] in ("published", "already"), answer
-        self.published(answer["said"][1], days, more)
+        assert answer["outcome"][0] in ("published", "already"), answer
+        self.expect_published(answer["outcome"][1], days, more)
         return answer
 
-    def seen(self) -> str:
-        """What a reader finds now."""
+    def current_state(self) -> str:
+        """Return the hash of the published rows."""
         table = load_rows(self.home, "clicks").to_pylist()
-        return hash_of((epoch_ms(row["window_start"]), row["page"], row["clicks"], row["run_id"]) for row in table)
+        return hash_rows(
+            (epoch_ms(row["window_start"]), row["page"], row["clicks"], row["run_id"]) for row in table
+        )
 
     def state_with(self, trigger: str, days: Sequence[int], more: int) -> str:
-        """What a reader finds when a run has been published on top."""
-        plan = self.plan_of(trigger)
+        """Return the hash of the published rows after the publication of a run."""
+        plan = self.find_plan(trigger)
         if plan is None:
             return self.states[-1]
         new = self.days | {day: self.source.rows(day, plan.run_id, more) for day in days}
-        return hash_of([row for each in new.values() for row in each])
+        return hash_rows([row for rows in new.values() for row in rows])
 
-    def vacuumed(self) -> int:
-        """Remove what nothing reaches, however young; what is published stays as it is."""
-        before = self.seen()
-        removed = sum(each.files for each in vacuum_tables(self.home, "clicks", 0))
-        assert self.seen() == before
+    def vacuum(self) -> int:
+        """Vacuum without a grace period, check the published rows, and return the number of removed files."""
+        before = self.current_state()
+        removed = sum(table.files for table in vacuum_tables(self.home, "clicks", 0))
+        assert self.current_state() == before
         return removed
 
-    def require_all_there(self) -> None:
-        """Side tables, ledger and folders hold each run once, and no more than that."""
+    def require_complete(self) -> None:
+        """Check that side tables, ledger and folders have each run exactly once."""
         for suffix in self.source.plan.tables:
-            wanted = sum(self.source.count(days, suffix) for days in self.runs.values())
+            expected = sum(self.source.count(days, suffix) for days in self.runs.values())
             if suffix != WINDOWS:
-                assert load_rows(self.home, f"clicks__{suffix}").num_rows == wanted, suffix
-                assert load_published_rows(self.home, "clicks", suffix).num_rows == wanted, suffix
+                assert load_rows(self.home, f"clicks__{suffix}").num_rows == expected, suffix
+                assert load_published_rows(self.home, "clicks", suffix).num_rows == expected, suffix
         assert load_published_rows(self.home, "clicks", "restatements").num_rows == self.restated
         ledger = [row for row in list_runs(self.home) if row.status is Status.PUBLISHED]
         assert Counter(row.run_id for row in ledger) == Counter(list(self.runs))
@@ -185,17 +188,17 @@ class World:
         )
         assert len(list((self.home.path / "runs/clicks").glob("*/report.html"))) == len(self.runs)
 
-    def plan_of(self, trigger: str) -> Plan | None:
-        """The plan that a run has written; None when it has not come so far."""
-        found = list((self.home.path / "runs").glob(f"*/{trigger}.*/plan.json"))
-        return Plan.read(found[0]) if found else None
+    def find_plan(self, trigger: str) -> Plan | None:
+        """Return the plan of a run; None if it has not written one."""
+        paths = list((self.home.path / "runs").glob(f"*/{trigger}.*/plan.json"))
+        return Plan.read(paths[0]) if paths else None
 
     def manifests(self, trigger: str) -> dict[str, int]:
-        """When each finished chunk of a run was finished, by its manifest."""
+        """Return the modification time of the manifest of each finished chunk."""
         files = (self.home.path / "runs").glob(f"*/{trigger}.*/chunks/*.json")
         return {file.name: file.stat().st_mtime_ns for file in files if not file.name.startswith(".")}
 
 
-def hash_of(rows: Iterable[Row]) -> str:
-    """The same for the same rows in any order."""
+def hash_rows(rows: Iterable[Row]) -> str:
+    """Return a hash of rows that does not depend on their order."""
     return hashlib.sha256(json.dumps(sorted(rows)).encode()).hexdigest()[:16]

@@ -53,7 +53,7 @@ def test_a_report_is_written_even_where_the_pages_cannot_be_told(told: dict[str,
     assert Path(report).read_text().startswith("<!doctype html>")
     assert log.splitlines() == [
         f"wrote {report}",
-        "what the pages show of clicks is as old as it was: it could not be looked at anew",
+        "the pages of clicks are not up to date: its state could not be refreshed",
         "  cannot write clicks.json: Is a directory",
     ]
 

@@ -135,5 +135,5 @@ def test_a_plan_is_read_once(tmp_path: Path) -> None:
 
     home.summary("plans-clicks").unlink()
     assert {reason for day in find_stale_days(definition, home).days for reason in day.reasons} == {
-        f"nothing tells what run {run_id} had read: its plan cannot be read"
+        f"the input of run {run_id} is unknown: its plan cannot be read"
     }

@@ -23,13 +23,13 @@ LENIENT = {
 
 @pytest.fixture(autouse=True)
 def own_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lake of a test lies in the test's own folder."""
+    """Keep the lake of a test in its own folder."""
     monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
 
 
 @pytest.fixture
 def lenient_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A suite that asks for nothing but that no record is lost, for histories of a few rows."""
+    """Write a suite that only checks that no record is lost, for histories of a few rows."""
     folder = tmp_path / "expectations"
     folder.mkdir()
     (folder / "lenient.json").write_text(json.dumps(LENIENT))

@@ -1,4 +1,4 @@
-"""Small recorded histories as files, a definition over them, and a plan."""
+"""Write small recorded histories and their definition, and plan runs of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS = {
     "seq": pa.int64(),
     "page": pa.string(),
 }
-"""What a click says of itself."""
+"""The columns of a click."""
 
 CLICKS = """\
 name = "clicks"
@@ -51,14 +51,14 @@ clicks = "count(*)"
 
 
 def at(text: str) -> datetime:
-    """An instant of March 2024, such as `1 05:30` (day, hour, minute)."""
+    """Return an instant of March 2024, such as `1 05:30` (day, hour, minute)."""
     day, _, time = text.partition(" ")
     hour, minute = (int(part) for part in (time or "00:00").split(":"))
     return datetime(2024, 3, int(day), hour, minute, tzinfo=UTC)
 
 
 def write_clicks(file: Path, rows: Sequence[tuple[Any, ...]], types: Mapping[str, pa.DataType] = COLUMNS) -> None:
-    """One Parquet file; each row has the columns of `types` in their order."""
+    """Write one Parquet file; each row has the columns of `types` in their order."""
     file.parent.mkdir(parents=True, exist_ok=True)
     columns = {
         name: pa.array([row[number] for row in rows], kind) for number, (name, kind) in enumerate(types.items())
@@ -67,7 +67,7 @@ def write_clicks(file: Path, rows: Sequence[tuple[Any, ...]], types: Mapping[str
 
 
 def write_definition(folder: Path, text: str = CLICKS, **lines: str) -> Path:
-    """The definition in a file; `event_time='"at"'` writes the line of that key otherwise."""
+    """Write the definition to a file; `event_time='"at"'` replaces the line of that key."""
     for key, value in lines.items():
         text = "\n".join(f"{key} = {value}" if line.startswith(f"{key} =") else line for line in text.splitlines())
     file = folder / "clicks.toml"
@@ -78,7 +78,7 @@ def write_definition(folder: Path, text: str = CLICKS, **lines: str) -> Path:
 def planned(
     folder: Path, definition: Path, since: str = "2024-03-01", until: str = "2024-03-02", mode: Mode | None = None
 ) -> Plan:
-    """The plan of a range of whole days, with all state under the folder."""
+    """Plan a range of whole days, with all state in the folder."""
     since_ms, until_ms = instant_ms(since, "since"), instant_ms(until, "until")
     home = Home(folder / "home")
     return plan_run(definition, since_ms, until_ms, mode=mode, trigger="test", home=home)

@@ -1,4 +1,4 @@
-"""Publishing without Spark: what the job would stage for counts of clicks, by the plainest of loops."""
+"""Publish counts of clicks without Spark: compute and stage them with simple loops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Counted = Counter[tuple[str, TimeWindow]]
 
 
 def publish_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
-    """Stage and publish the windows that a recompute of these clicks would, and return them."""
+    """Stage and publish the windows of a recompute of these clicks, and return them."""
     counted = stage_counts(plan, rows)
     manifests = [Manifest.read(plan.folder.manifest(chunk.chunk_id)) for chunk in plan.chunks]
     publish_range(plan, manifests).write(plan.folder.publication)
@@ -33,7 +33,7 @@ def publish_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
 
 
 def stage_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
-    """Make the tables and stage these windows, and return them."""
+    """Create the tables, stage the windows, and return them."""
     create_run_tables(plan)
     counted = counts(plan, rows)
     for chunk in plan.chunks:
@@ -42,12 +42,12 @@ def stage_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
 
 
 def counts(plan: Plan, rows: Iterable[Click]) -> Counted:
-    """Clicks per page and window of the plan's range; a click that came twice counts once."""
+    """Count the clicks per page and window of the plan's range; a repeated click counts once."""
     window = parse_definition(plan.definition, "plan").window.spec()
-    known = {(row[0], row[2], row[3]): row[4] for row in rows if row[0] is not None}
-    events = [(page, epoch_ms(at)) for (at, _, _), page in known.items()]
-    found = _sessions(events, window) if isinstance(window, Session) else _windows(events, window)
-    inside = {place: count for place, count in found.items() if _starts_within(plan, place[1])}
+    clicks = {(row[0], row[2], row[3]): row[4] for row in rows if row[0] is not None}
+    events = [(page, epoch_ms(at)) for (at, _, _), page in clicks.items()]
+    counted = _sessions(events, window) if isinstance(window, Session) else _windows(events, window)
+    inside = {place: count for place, count in counted.items() if _starts_within(plan, place[1])}
     return Counter(inside)
 
 
@@ -60,22 +60,22 @@ def _windows(events: Iterable[tuple[str, int]], window: Any) -> Counted:
 
 
 def _sessions(events: Iterable[tuple[str, int]], window: Session) -> Counted:
-    found: Counted = Counter()
+    counted: Counted = Counter()
     last: dict[str, TimeWindow] = {}
     for page, at_ms in sorted(events, key=lambda event: event[1]):
         own, before = TimeWindow(at_ms, at_ms + window.gap_ms), last.get(page)
         if before and at_ms <= before.end_ms:
-            count = found.pop((page, before))
+            count = counted.pop((page, before))
             own = TimeWindow(before.start_ms, own.end_ms)
         else:
             count = 0
-        found[page, own] = count + 1
+        counted[page, own] = count + 1
         last[page] = own
-    return found
+    return counted
 
 
 def _staged(plan: Plan, chunk: Chunk, counted: Counted) -> Manifest:
-    """A file per day, as the lake wants them."""
+    """Write a file per day, as the lake requires."""
     days: dict[int, list[tuple[str, TimeWindow]]] = {}
     for page, window in counted:
         if chunk.start_ms <= window.start_ms < chunk.end_ms:

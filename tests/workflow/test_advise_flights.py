@@ -1,4 +1,4 @@
-"""The advice on the flights of February 2013, held against twenty replays of them, one per delay."""
+"""Compare the advice on the flights of February 2013 with twenty replays, one per delay."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FLIGHTS = PROJECT / "pipelines" / "definitions" / "flights.toml"
 DOCUMENTATION = PROJECT / "docs" / "watermarks.md"
 SINCE_MS, UNTIL_MS = instant_ms("2013-02-01", "since"), instant_ms("2013-03-01", "until")
 FIRST_DAY, LAST_DAY = "2013-01-29", "2013-03-02"
-"""The recording is cut to these arrivals: the source was opened on the first, and ended with the last."""
+"""First and last arrival date of the recording: the source was opened on the first and ended on the last."""
 DELAYS_MS = [
     *(minutes * MINUTE_MS for minutes in (0, 1, 5, 10, 15, 20, 30, 45, 60, 90)),
     *(hours * HOUR_MS for hours in (2, 3, 4, 5, 6, 8, 12, 14)),
@@ -44,7 +44,7 @@ DELAYS_MS = [
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """Where the cut recording lies."""
+    """Return a home with the shortened recording."""
     path = tmp_path_factory.mktemp("home")
     for folder in prepare(path).history.glob("arrival_date=*"):
         if not FIRST_DAY <= folder.name.removeprefix("arrival_date=") <= LAST_DAY:
@@ -53,25 +53,25 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 @pytest.fixture(scope="module")
-def asked(home: Home) -> AdviceRequest:
+def advice_request(home: Home) -> AdviceRequest:
     return prepare_advice(FLIGHTS, SINCE_MS, UNTIL_MS, 0.999, home)
 
 
 @pytest.fixture(scope="module")
-def advice(spark: SparkSession, asked: AdviceRequest) -> DelayAdvice:
-    return recommend_delay(spark, asked)
+def advice(spark: SparkSession, advice_request: AdviceRequest) -> DelayAdvice:
+    return recommend_delay(spark, advice_request)
 
 
 @dataclass(frozen=True)
 class Recording:
-    """The flights as the reference plays them."""
+    """The flights as input of the reference engine."""
 
     records: list[Record]
     partitions: list[str]
 
     @classmethod
     def read(cls, folder: Path) -> Recording:
-        """All rows, in arrival order."""
+        """Read all rows in arrival order."""
         columns = ["departed_at", "seq", "origin", "scheduled_departure"]
         table = pq.read_table(folder, columns=columns, partitioning=None)
         origins = sorted(set(table["origin"].to_pylist()))
@@ -86,15 +86,15 @@ class Recording:
         )
 
     def fates(self, delay_ms: int) -> Counter[Fate]:
-        """What became of the flights of February with this delay in the definition."""
+        """Count the fates of the flights of February with this delay in the definition."""
         definition = load_definition(FLIGHTS)
-        section, arrivals_ms = definition.watermark, [each.arrival_time_ms for each in self.records]
+        section, arrivals_ms = definition.watermark, [record.arrival_time_ms for record in self.records]
         strategy = WatermarkStrategy(StrategyKind.BOUNDED, delay_ms, section.emit_interval, section.idle_timeout)
         clock = SourceClock(arrivals_ms[0], section.emit_interval, arrivals_ms[-1])
-        heard = compute_watermarks(self.records, Emission(strategy), clock, range(len(self.partitions)))
-        played = fire_windows(self.records, heard, definition.window.spec(), definition.lateness.allowed)
-        met = zip(self.records, played.fates, strict=True)
-        return Counter(fate for record, fate in met if SINCE_MS <= record.event_time_ms < UNTIL_MS)
+        watermarks = compute_watermarks(self.records, Emission(strategy), clock, range(len(self.partitions)))
+        result = fire_windows(self.records, watermarks, definition.window.spec(), definition.lateness.allowed)
+        fates = zip(self.records, result.fates, strict=True)
+        return Counter(fate for record, fate in fates if SINCE_MS <= record.event_time_ms < UNTIL_MS)
 
 
 @pytest.fixture(scope="module")
@@ -103,13 +103,15 @@ def recording(home: Home) -> Recording:
 
 
 @pytest.mark.parametrize("delay_ms", DELAYS_MS)
-def test_the_advice_counts_what_a_replay_counts(advice: DelayAdvice, recording: Recording, delay_ms: int) -> None:
+def test_the_advice_has_the_same_counts_as_a_replay(
+    advice: DelayAdvice, recording: Recording, delay_ms: int
+) -> None:
     fates = recording.fates(delay_ms)
 
-    found = advice.at(delay_ms)
+    effect = advice.at(delay_ms)
 
-    assert found.dropped == fates[Fate.DROPPED]
-    assert found.late == fates[Fate.LATE]
+    assert effect.dropped == fates[Fate.DROPPED]
+    assert effect.late == fates[Fate.LATE]
     assert advice.records == fates.total()
 
 
@@ -119,10 +121,10 @@ def test_no_smaller_delay_keeps_as_much(advice: DelayAdvice, recording: Recordin
     dropped = [recording.fates(delay_ms)[Fate.DROPPED] for delay_ms in (best_ms - 1, best_ms)]
 
     assert best_ms == 185 * MINUTE_MS + 1
-    assert [1 - each / advice.records >= advice.keep for each in dropped] == [False, True]
+    assert [1 - count / advice.records >= advice.keep for count in dropped] == [False, True]
 
 
-def test_the_command_prints_what_the_documentation_shows_or_the_curve(
+def test_the_command_prints_the_output_in_the_documentation_and_writes_the_curve(
     home: Home, advice: DelayAdvice, tmp_path: Path
 ) -> None:
     command = "backstream advise flights --since 2013-02-01 --until 2013-03-01"
@@ -130,7 +132,7 @@ def test_the_command_prints_what_the_documentation_shows_or_the_curve(
     shown, _, _ = rest.partition("```")
     # For a month of flights, compiling costs more than running.
     settings = {key: value for key, value in SMALL_DATA_SETTINGS.items() if key.startswith("spark.sql.codegen")}
-    (tmp_path / "spark-defaults.conf").write_text("".join(f"{key} {each}\n" for key, each in settings.items()))
+    (tmp_path / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
 
     for form, expected in (("table", shown), ("json", advice.json_text())):
         result = subprocess.run(
@@ -152,18 +154,18 @@ def test_the_curve_in_the_file_is_the_advice_at_every_minute(advice: DelayAdvice
         assert (dropped, late) == (advice.at(delay_ms).dropped, advice.at(delay_ms).late)
 
 
-def test_what_limits_the_advice_is_said(asked: AdviceRequest, advice: DelayAdvice) -> None:
+def test_the_advice_lists_its_limits(advice_request: AdviceRequest, advice: DelayAdvice) -> None:
     windows = replace(advice.firings, watermark_ms=array("q"), risen_at_ms=array("q"))
     limited = replace(advice, firings=windows, dropped=replace(advice.dropped, step_ms=10))
 
-    said = advice_text(asked, limited).splitlines()
+    lines = advice_text(advice_request, limited).splitlines()
 
-    assert "521 of the windows fire only because the recording ends." in said
-    assert "Delays are counted in steps of 10ms." in said
+    assert "521 of the windows fire only because the recording ends." in lines
+    assert "Delays are counted in steps of 10ms." in lines
 
 
 def written(folder: Path, *replaced: tuple[str, str]) -> Path:
-    """The flights' definition with some lines otherwise."""
+    """Write the definition of the flights with some lines replaced."""
     text = FLIGHTS.read_text(encoding="utf-8")
     for old, new in replaced:
         assert old in text
@@ -173,68 +175,70 @@ def written(folder: Path, *replaced: tuple[str, str]) -> Path:
     return file
 
 
-def test_another_strategy_is_advised_on_without_a_delay_to_compare(
+def test_advice_for_another_strategy_has_no_current_delay(
     home: Home, spark: SparkSession, advice: DelayAdvice, tmp_path: Path
 ) -> None:
     bounded = 'strategy = "bounded_out_of_orderness"\ndelay = "30m"'
     file = written(tmp_path, (bounded, 'strategy = "punctuated"\nmarker = "seq % 2 = 0"'))
     other = prepare_advice(file, SINCE_MS, UNTIL_MS, 0.999, home)
 
-    found = recommend_delay(spark, other)
+    other_advice = recommend_delay(spark, other)
 
-    assert (found.current_ms, found.recommended_ms) == (None, advice.recommended_ms)
-    assert found.at(HOUR_MS) == advice.at(HOUR_MS)
-    assert "(median); the definition has no delay of this kind to compare with." in advice_text(other, found)
+    assert (other_advice.current_ms, other_advice.recommended_ms) == (None, advice.recommended_ms)
+    assert other_advice.at(HOUR_MS) == advice.at(HOUR_MS)
+    assert "(median); the definition has no delay of this kind to compare with." in advice_text(
+        other, other_advice
+    )
 
 
 REFUSED = [
     (
         ('kind = "tumbling"\nsize = "1h"', 'kind = "session"\ngap = "1h"'),
         "it has session windows ({file})",
-        "which session a record meets depends on the records before it, and so on the delay itself",
+        "the sessions of a record depend on the records before it, and therefore on the delay",
     ),
     (
         ("[source]", 'time = "ingestion"\n\n[source]'),
-        "its windows are cut by ingestion time ({file})",
-        "only what is cut by event time can come out of order",
+        "its windows use ingestion time ({file})",
+        "only windows of event time can have records out of order",
     ),
 ]
 
 
 @pytest.mark.parametrize(("replaced", "problem", "fact"), REFUSED)
-def test_what_cannot_be_advised_on_is_refused(
+def test_windows_without_advice_are_refused(
     home: Home, tmp_path: Path, replaced: tuple[str, str], problem: str, fact: str
 ) -> None:
     file = written(tmp_path, replaced)
 
-    with pytest.raises(SpecError) as refused:
+    with pytest.raises(SpecError) as caught:
         prepare_advice(file, SINCE_MS, UNTIL_MS, 0.999, home)
-    assert str(refused.value) == f"cannot advise on flights: {problem.format(file=file)}\n  {fact}"
+    assert str(caught.value) == f"cannot advise on flights: {problem.format(file=file)}\n  {fact}"
 
 
-def test_without_arrival_times_there_is_nothing_to_learn_from(home: Home, tmp_path: Path) -> None:
+def test_a_source_without_arrival_times_is_refused(home: Home, tmp_path: Path) -> None:
     file = written(tmp_path, ('arrival_time = "departed_at"\n', ""))
 
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         prepare_advice(file, SINCE_MS, UNTIL_MS, 0.999, home)
-    assert str(refused.value) == (
-        f"cannot advise on flights: nothing says when records arrived ({file})\n"
+    assert str(caught.value) == (
+        f"cannot advise on flights: the source has no arrival times ({file})\n"
         "  source.arrival_time is None\n\n"
         "hint: it must be a timestamp column whose Parquet footers have min and max"
     )
 
 
-def test_a_range_without_records_is_said_to_have_none(home: Home, spark: SparkSession) -> None:
+def test_a_range_without_records_is_refused(home: Home, spark: SparkSession) -> None:
     june, july = instant_ms("2013-06-01", "since"), instant_ms("2013-07-01", "until")
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         prepare_advice(FLIGHTS, june, july, 0.999, home)
-    said = "cannot advise on flights: no record from {}"
-    assert str(refused.value) == said.format("2013-06-01T00:00Z to 2013-07-01T00:00Z")
+    message = "cannot advise on flights: no record from {}"
+    assert str(caught.value) == message.format("2013-06-01T00:00Z to 2013-07-01T00:00Z")
 
     # A file has flights on both sides of this night, but none in it.
     night = prepare_advice(
         FLIGHTS, instant_ms("2013-02-01T06:00Z", "s"), instant_ms("2013-02-01T07:00Z", "u"), 1.0, home
     )
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         recommend_delay(spark, night)
-    assert str(refused.value) == said.format("2013-02-01T06:00Z to 2013-02-01T07:00Z")
+    assert str(caught.value) == message.format("2013-02-01T06:00Z to 2013-02-01T07:00Z")

@@ -1,4 +1,4 @@
-"""Who lets a result through: the gate, someone who overrides it, someone who is asked."""
+"""Check who allows a publication: the quality gate, a user who overrides it, or an approver."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ from tests.workflow.publishing import publish_counts, stage_counts
 
 from backstream.errors import QualityError
 from backstream.eventtime.instants import DAY_MS, instant_ms
-from backstream.lake.ledger import Status, list_runs
+from backstream.lake.ledger import list_runs
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.runs.results import ApprovalDecision, Audit, Check, CheckOutcome, Severity, Verdict
-from backstream.workflow import approval_text, plan_run, publish_run, record_approval, report_run
+from backstream.runs.status import RunStatus
+from backstream.workflow import (
+    approval_text,
+    plan_run,
+    publish_run,
+    record_approval,
+    report_run,
+    request_approval,
+)
+from backstream.workflow.status import list_run_states
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 CLICKED = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("1 06:00"), at("1 06:01"), "A", 1, "help")]
@@ -23,7 +32,7 @@ APPROVED = ApprovalDecision(is_approved=True, by="bob", at="2024-04-01T13:00:00+
 
 
 def staged(folder: Path, when: str, trigger: str = "test", gate_override: str = "") -> Plan:
-    """A run of one day, all of it staged."""
+    """Stage a run of one day."""
     write_clicks(folder / "data/a.parquet", CLICKED)
     write_definition(folder, CLICKS + f'\n[approval]\nwhen = "{when}"\n')
     plan = plan_run(
@@ -39,16 +48,21 @@ def staged(folder: Path, when: str, trigger: str = "test", gate_override: str = 
     return plan
 
 
-def judged(plan: Plan, verdict: Verdict, outcome: CheckOutcome = CheckOutcome.PASS) -> Plan:
-    """As if the gate had said so."""
+def audited(plan: Plan, verdict: Verdict, outcome: CheckOutcome = CheckOutcome.PASS) -> Plan:
+    """Write an audit with this verdict."""
     check = Check("no window is empty", "expect_it", Severity.CRITICAL, outcome, "2 of 24")
     audit = Audit(plan.run_id, "suite", verdict, "2 of 24 windows are empty", (check,), plan.gate_override)
     audit.write(plan.folder.audit_result)
     return plan
 
 
-def reasons(plan: Plan) -> list[tuple[Status, str]]:
+def reasons(plan: Plan) -> list[tuple[RunStatus, str]]:
     return [(row.status, row.reason) for row in list_runs(Home(Path(plan.home)), plan.dataset)]
+
+
+def status_of(plan: Plan) -> RunStatus:
+    (run,) = list_run_states(Home(Path(plan.home)), plan.dataset)
+    return run.state
 
 
 @pytest.mark.parametrize(
@@ -61,32 +75,32 @@ def reasons(plan: Plan) -> list[tuple[Status, str]]:
         ("restatement", Verdict.WARN, False),
     ],
 )
-def test_a_person_is_asked_when_the_definition_says_so(
+def test_the_definition_decides_when_an_approver_is_asked(
     tmp_path: Path, when: str, verdict: Verdict, *, is_asked: bool
 ) -> None:
-    asked = approval_text(judged(staged(tmp_path, when), verdict))
-    assert (asked is not None) is is_asked
+    request = approval_text(audited(staged(tmp_path, when), verdict))
+    assert (request is not None) is is_asked
 
 
-def test_a_restatement_is_asked_about_only_when_rows_would_be_others(tmp_path: Path) -> None:
+def test_a_restatement_needs_an_approval_only_if_rows_change(tmp_path: Path) -> None:
     before = staged(tmp_path, "restatement")
     publish_counts(before, CLICKED)
 
-    same = judged(staged(tmp_path, "restatement", "same"), Verdict.PASS)
+    same = audited(staged(tmp_path, "restatement", "same"), Verdict.PASS)
     assert approval_text(same) is None
 
     other = staged(tmp_path, "restatement", "other")
     stage_counts(other, [*CLICKED, (at("1 05:10"), at("1 05:11"), "A", 2, "home")])
-    asked = approval_text(judged(other, Verdict.PASS))
-    assert asked is not None
-    assert "rows     0 added, 0 removed, 1 changed" in asked
-    assert f"run {before.run_id} had said otherwise of 1 rows" in asked
+    request = approval_text(audited(other, Verdict.PASS))
+    assert request is not None
+    assert "rows     0 added, 0 removed, 1 changed" in request
+    assert f"run {before.run_id} had published different values in 1 rows" in request
 
 
-def test_the_question_has_the_verdict_what_was_missed_and_why_it_was_run(tmp_path: Path) -> None:
-    asked = approval_text(judged(staged(tmp_path, "always"), Verdict.WARN, CheckOutcome.WARN))
-    assert asked is not None
-    lines = asked.splitlines()
+def test_an_approval_request_has_verdict_failed_checks_and_reason(tmp_path: Path) -> None:
+    request = approval_text(audited(staged(tmp_path, "always"), Verdict.WARN, CheckOutcome.WARN))
+    assert request is not None
+    lines = request.splitlines()
     assert lines[:2] == [
         "**Verdict warn**: 2 of 24 windows are empty",
         "- warn: no window is empty: 2 of 24",
@@ -94,43 +108,65 @@ def test_the_question_has_the_verdict_what_was_missed_and_why_it_was_run(tmp_pat
     assert lines[-1] == "Reason: why not"
 
 
-def test_a_rejected_run_ends_in_the_ledger_with_its_report_and_keeps_what_it_staged(tmp_path: Path) -> None:
-    plan = judged(staged(tmp_path, "always"), Verdict.PASS)
+def test_a_run_awaits_its_approval_until_the_approver_decides(tmp_path: Path) -> None:
+    plan = audited(staged(tmp_path, "always"), Verdict.PASS)
+    statuses = [status_of(plan)]
+
+    request = request_approval(plan)
+    statuses.append(status_of(plan))
+    record_approval(plan, APPROVED)
+    statuses.append(status_of(plan))
+    publish_run(plan)
+    statuses.append(status_of(plan))
+
+    assert statuses == [RunStatus.AUDITED, RunStatus.AWAITING_APPROVAL, RunStatus.AUDITED, RunStatus.PUBLISHED]
+    assert plan.folder.approval_request.read_text() == request
+
+
+def test_a_run_without_approval_writes_no_request(tmp_path: Path) -> None:
+    plan = audited(staged(tmp_path, "never"), Verdict.PASS)
+
+    assert request_approval(plan) is None
+    assert not plan.folder.approval_request.exists()
+
+
+def test_a_rejected_run_has_a_ledger_row_and_a_report_and_keeps_its_staged_files(tmp_path: Path) -> None:
+    plan = audited(staged(tmp_path, "always"), Verdict.PASS)
 
     record_approval(plan, REJECTED)
 
-    assert reasons(plan) == [(Status.REFUSED, "why not; rejected by ada")]
+    assert reasons(plan) == [(RunStatus.REFUSED, "why not; rejected by ada")]
     assert "rejected by ada; the staged files are kept" in plan.folder.report.read_text()
     with pytest.raises(QualityError, match=r"refusing to publish clicks .*: rejected by ada"):
         publish_run(plan)
 
 
-def test_who_is_asked_again_may_say_yes_and_nothing_is_computed_twice(tmp_path: Path) -> None:
-    plan = judged(staged(tmp_path, "always"), Verdict.PASS)
+def test_an_approver_who_is_asked_again_may_approve_and_nothing_is_computed_twice(tmp_path: Path) -> None:
+    plan = audited(staged(tmp_path, "always"), Verdict.PASS)
     record_approval(plan, REJECTED)
 
     record_approval(plan, APPROVED)
 
     assert publish_run(plan).rows == 2
-    assert reasons(plan)[0] == (Status.PUBLISHED, "why not; approved by bob")
+    assert reasons(plan)[0] == (RunStatus.PUBLISHED, "why not; approved by bob")
 
 
-def test_a_failed_gate_lets_nothing_through(tmp_path: Path) -> None:
-    plan = judged(staged(tmp_path, "never"), Verdict.FAIL, CheckOutcome.FAIL)
+def test_a_failed_gate_prevents_the_publication(tmp_path: Path) -> None:
+    plan = audited(staged(tmp_path, "never"), Verdict.FAIL, CheckOutcome.FAIL)
     with pytest.raises(QualityError, match="the verdict is fail"):
         publish_run(plan)
 
 
-def test_a_failed_gate_is_overridden_with_a_reason_that_report_and_ledger_keep(tmp_path: Path) -> None:
-    plan = judged(staged(tmp_path, "never", gate_override="known outage"), Verdict.FAIL, CheckOutcome.FAIL)
+def test_report_and_ledger_have_the_reason_for_an_override_of_a_failed_gate(tmp_path: Path) -> None:
+    plan = audited(staged(tmp_path, "never", gate_override="known outage"), Verdict.FAIL, CheckOutcome.FAIL)
 
     assert publish_run(plan).rows == 2
 
-    assert reasons(plan) == [(Status.PUBLISHED, "why not; the gate's fail overridden: known outage")]
+    assert reasons(plan) == [(RunStatus.PUBLISHED, "why not; quality gate verdict fail overridden: known outage")]
     assert "known outage" in report_run(plan).read_text()
 
 
-def test_what_could_not_be_checked_is_not_published_whoever_says_so(tmp_path: Path) -> None:
-    plan = judged(staged(tmp_path, "never", gate_override="known outage"), Verdict.ERROR, CheckOutcome.ERROR)
+def test_an_audit_with_an_error_cannot_be_overridden(tmp_path: Path) -> None:
+    plan = audited(staged(tmp_path, "never", gate_override="known outage"), Verdict.ERROR, CheckOutcome.ERROR)
     with pytest.raises(QualityError, match="the verdict is error"):
         publish_run(plan)

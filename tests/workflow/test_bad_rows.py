@@ -270,10 +270,10 @@ def test_an_expression_that_names_no_instant_is_refused_by_the_job_which_alone_c
 ) -> None:
     write_clicks(tmp_path / "data/a.parquet", [(None, None, "A", 0, "home")])
 
-    with pytest.raises(ContractError) as refused:
+    with pytest.raises(ContractError) as caught:
         replayed(spark, planned(tmp_path, write_definition(tmp_path, event_time='"unix_millis(happened_at)"')))
 
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "source.event_time must be an instant, got bigint from 'unix_millis(happened_at)'\n\n"
         "hint: use timestamp_millis(unix_millis(happened_at)) or timestamp_seconds(unix_millis(happened_at))"
     )

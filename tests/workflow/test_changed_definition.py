@@ -1,4 +1,4 @@
-"""A definition that changed after its rows were published: what grows, what is refused, what a person is told."""
+"""Check changes of a definition after a publication: added columns, refusals, and notices."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ROWS = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("1 06:00"), at("1 06
 
 @pytest.fixture(autouse=True)
 def published(tmp_path: Path) -> None:
-    """A day of clicks."""
+    """Publish a day of clicks."""
     write_clicks(tmp_path / "data/a.parquet", ROWS)
     publish_counts(planned(tmp_path, write_definition(tmp_path)), ROWS)
 
 
-def test_an_added_aggregate_makes_the_table_grow_and_published_rows_lack_it(tmp_path: Path) -> None:
+def test_an_added_aggregate_is_a_new_column_and_null_in_published_rows(tmp_path: Path) -> None:
     plan = planned(tmp_path, write_definition(tmp_path, CLICKS + 'last = "max(seq)"\n'))
     create_run_tables(plan)
 
@@ -36,18 +36,18 @@ def test_an_added_aggregate_makes_the_table_grow_and_published_rows_lack_it(tmp_
     assert (str(field.field_type), field.required) == ("long", False)
 
 
-def test_a_changed_type_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(PlanError) as refused:
+def test_a_changed_type_is_refused_with_a_hint(tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as caught:
         planned(tmp_path, write_definition(tmp_path, clicks='"avg(seq)"'))
 
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         "table `clicks` no longer fits the definition\n"
         "  clicks: expected double, found long\n\n"
         "hint: a column keeps its type; give the aggregate or the dataset another name"
     )
 
 
-def test_an_aggregate_of_another_name_is_the_way_out(tmp_path: Path) -> None:
+def test_an_aggregate_with_another_name_is_accepted(tmp_path: Path) -> None:
     text = CLICKS.replace('clicks = "count(*)"', 'mean_seq = "avg(seq)"')
 
     plan = planned(tmp_path, write_definition(tmp_path, text))
@@ -55,18 +55,18 @@ def test_an_aggregate_of_another_name_is_the_way_out(tmp_path: Path) -> None:
     assert [name for name, *_ in plan.tables[""].columns][-3:] == ["mean_seq", "record_count", "run_id"]
 
 
-def test_another_name_is_another_table_and_that_is_said_until_it_is_made(
+def test_a_renamed_dataset_is_a_new_table_with_a_notice_until_it_exists(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     definition = write_definition(tmp_path, name='"visits"')
 
     create_run_tables(planned(tmp_path, definition))
 
-    [said] = caplog.messages
-    assert said == (
-        f"notice: {definition} makes a new table `visits`; under its former name it wrote `clicks`,"
-        " which stays as it is\n"
-        "  nothing writes `clicks` any more; `visits` has only the days that are run from now on"
+    [message] = caplog.messages
+    assert message == (
+        f"notice: {definition} now writes to the new table `visits`."
+        " Its previous table `clicks` is kept and no longer updated\n"
+        "  `visits` starts empty: it contains only the days that are run from now on"
     )
     caplog.clear()
     planned(tmp_path, definition)

@@ -38,9 +38,9 @@ def recorded(tmp_path: Path) -> None:
 
 
 def refusal(folder: Path, definition: Path) -> str:
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         planned(folder, definition)
-    return str(refused.value).replace(str(folder), "FOLDER")
+    return str(caught.value).replace(str(folder), "FOLDER")
 
 
 def copy_of(definition: Path, name: str) -> Path:
@@ -64,10 +64,10 @@ def test_of_two_definitions_planned_before_there_was_a_table_the_second_is_refus
     plans = [planned(tmp_path, first), planned(tmp_path, copy_of(first, "copy.toml"))]
     publish_counts(plans[0], ROWS)
 
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         create_run_tables(plans[1])
 
-    assert str(refused.value).replace(str(tmp_path), "FOLDER") == TWO_DEFINITIONS
+    assert str(caught.value).replace(str(tmp_path), "FOLDER") == TWO_DEFINITIONS
     create_run_tables(plans[0])
 
 
@@ -82,14 +82,14 @@ def test_of_definitions_that_write_for_the_first_time_at_the_same_moment_one_win
     if is_given_up:
         first.unlink()
     plans = [planned(tmp_path, copy) for copy in copies]
-    barrier, said = threading.Barrier(len(plans)), [""] * len(plans)
+    barrier, errors = threading.Barrier(len(plans)), [""] * len(plans)
 
     def begin(number: int, plan: Plan) -> None:
         barrier.wait()
         try:
             create_run_tables(plan)
         except PlanError as error:
-            said[number] = str(error).replace(str(tmp_path), "FOLDER")
+            errors[number] = str(error).replace(str(tmp_path), "FOLDER")
 
     threads = [threading.Thread(target=begin, args=each) for each in enumerate(plans)]
     for thread in threads:
@@ -97,8 +97,8 @@ def test_of_definitions_that_write_for_the_first_time_at_the_same_moment_one_win
     for thread in threads:
         thread.join()
 
-    winner = "abcd"[said.index("")]
-    assert [text.splitlines()[1:3] for text in said if text] == [
+    winner = "abcd"[errors.index("")]
+    assert [text.splitlines()[1:3] for text in errors if text] == [
         [f"  FOLDER/{winner}.toml", f"  FOLDER/{other}.toml"] for other in "abcd" if other != winner
     ]
 
@@ -154,10 +154,10 @@ def test_a_run_staged_with_another_key_is_not_published_beside_rows_of_a_new_one
     stage_counts(old, [])
     publish_counts(planned(tmp_path, write_definition(tmp_path, key='["page"]')), ROWS)
 
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         publish_range(old, load_manifests(old))
 
-    assert str(refused.value).splitlines()[1:3] == ["  published by page", "  source.key is origin"]
+    assert str(caught.value).splitlines()[1:3] == ["  published by page", "  source.key is origin"]
 
 
 def test_a_table_that_changes_hands_just_before_a_publication_is_looked_at_again(tmp_path: Path) -> None:
@@ -179,8 +179,8 @@ def test_a_table_that_never_noted_its_keys_is_known_by_its_columns(tmp_path: Pat
     publish_counts(planned(tmp_path, write_definition(tmp_path)), ROWS)
     set_property(tmp_path, "backstream.keys", None)
 
-    said = refusal(tmp_path, write_definition(tmp_path, key='["origin", "page"]'))
-    assert said.splitlines()[1:3] == ["  published by page", "  source.key is origin, page"]
+    error = refusal(tmp_path, write_definition(tmp_path, key='["origin", "page"]'))
+    assert error.splitlines()[1:3] == ["  published by page", "  source.key is origin, page"]
     planned(tmp_path, write_definition(tmp_path))
 
 

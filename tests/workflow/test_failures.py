@@ -1,4 +1,4 @@
-"""A run that fails says so in the ledger; the same run goes on, and what it had finished is not done again."""
+"""Check that failures are recorded in the ledger, and that a resumed run keeps its finished chunks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tests.workflow.publishing import stage_counts
 from backstream.errors import CatalogError, ContractError, LedgerError
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import Status, list_runs
+from backstream.lake.ledger import list_runs
 from backstream.runs.home import CATALOG_VARIABLE, Home
 from backstream.runs.manifest import Manifest, list_unfinished_chunks
 from backstream.runs.plan import Plan
+from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import WINDOWS
 from backstream.workflow import audit_run, find_interrupted_run, plan_run, publish_run, record_failure, report_run
-from backstream.workflow.status import RunPhase, list_run_states
+from backstream.workflow.status import list_run_states
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 DAY = Interval(SINCE_MS, SINCE_MS + DAY_MS)
@@ -28,7 +29,7 @@ ROWS = [(at("1 05:00"), at("1 05:01"), "A", 0, "home")]
 
 @pytest.fixture
 def plan(tmp_path: Path, lenient_suite: str) -> Plan:
-    """A planned run of one day, its only chunk done and audited."""
+    """Return a run of one day whose only chunk is finished and audited."""
     write_clicks(tmp_path / "data/1.parquet", ROWS)
     definition = write_definition(tmp_path, CLICKS + lenient_suite)
     made = plan_run(definition, DAY.start_ms, DAY.end_ms, trigger="cli", home=Home(tmp_path / "home"))
@@ -42,12 +43,12 @@ def home_of(plan: Plan) -> Home:
 
 
 def staged_file(plan: Plan) -> Path:
-    """The one file of windows."""
+    """Return the only file of windows."""
     manifest = Manifest.read(plan.folder.manifest(plan.chunks[0].chunk_id))
     return Path(manifest.files[WINDOWS][0].path)
 
 
-def test_a_run_that_fails_is_failed_in_the_ledger_and_in_the_status_until_it_goes_on(plan: Plan) -> None:
+def test_a_failed_run_is_failed_in_ledger_and_status_until_it_is_resumed(plan: Plan) -> None:
     file = staged_file(plan)
     content = file.read_bytes()
     file.write_bytes(b"not Parquet")
@@ -56,36 +57,36 @@ def test_a_run_that_fails_is_failed_in_the_ledger_and_in_the_status_until_it_goe
     (row,) = list_runs(home_of(plan))
     (state,) = list_run_states(home_of(plan))
     first_line = "a file staged for table `clicks` breaks its contract"
-    assert (row.status, row.error, row.rows, row.events_read) == (Status.FAILED, first_line, None, 1)
-    assert (state.state, state.error) == (RunPhase.FAILED, first_line)
+    assert (row.status, row.error, row.rows, row.events_read) == (RunStatus.FAILED, first_line, None, 1)
+    assert (state.state, state.error) == (RunStatus.FAILED, first_line)
 
     file.write_bytes(content)
     publish_run(plan)
     report_run(plan)
 
-    assert [each.status for each in list_runs(home_of(plan))] == [Status.PUBLISHED, Status.FAILED]
+    assert [each.status for each in list_runs(home_of(plan))] == [RunStatus.PUBLISHED, RunStatus.FAILED]
     (state,) = list_run_states(home_of(plan))
-    assert (state.state, state.error) == (RunPhase.PUBLISHED, None)
+    assert (state.state, state.error) == (RunStatus.PUBLISHED, None)
 
 
 def test_an_error_after_the_publication_leaves_the_run_published(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(home: Home, dataset: str) -> None:
+    def fail(home: Home, dataset: str) -> None:
         msg = f"cannot reach the catalog of {dataset} in {home.path}"
         raise CatalogError(msg)
 
     with monkeypatch.context() as broken:
-        broken.setattr("backstream.workflow.publish.rest_side_tables", gone)
+        broken.setattr("backstream.workflow.publish.expire_side_table_snapshots", fail)
         with pytest.raises(CatalogError):
             publish_run(plan)
 
-    assert [row.status for row in list_runs(home_of(plan))] == [Status.PUBLISHED]
+    assert [row.status for row in list_runs(home_of(plan))] == [RunStatus.PUBLISHED]
     assert publish_run(plan).already
-    assert [row.status for row in list_runs(home_of(plan))] == [Status.PUBLISHED]
+    assert [row.status for row in list_runs(home_of(plan))] == [RunStatus.PUBLISHED]
 
 
-def test_a_failed_run_that_goes_on_is_running_again(plan: Plan) -> None:
+def test_a_resumed_run_continues_with_its_audit(plan: Plan) -> None:
     with pytest.raises(ZeroDivisionError), record_failure(plan):
         _ = 1 / 0
     assert list_run_states(home_of(plan))[0].error == "division by zero"
@@ -94,7 +95,7 @@ def test_a_failed_run_that_goes_on_is_running_again(plan: Plan) -> None:
 
     (state,) = list_run_states(home_of(plan), now_ms=int(later_s * 1_000) + 1)
 
-    assert (state.state, state.error) == (RunPhase.RUNNING, None)
+    assert (state.state, state.error) == (RunStatus.AUDITED, None)
 
 
 def test_each_failure_of_a_run_is_kept_and_it_is_published_once(plan: Plan) -> None:
@@ -106,10 +107,10 @@ def test_each_failure_of_a_run_is_kept_and_it_is_published_once(plan: Plan) -> N
         publish_run(plan)
 
     found = [(row.status, row.error) for row in list_runs(home_of(plan))]
-    assert found == [(Status.PUBLISHED, None), (Status.FAILED, "two"), (Status.FAILED, "one")]
+    assert found == [(RunStatus.PUBLISHED, None), (RunStatus.FAILED, "two"), (RunStatus.FAILED, "one")]
 
 
-def test_without_a_catalog_the_error_is_that_and_not_that_it_could_not_be_noted(
+def test_without_a_catalog_the_first_error_is_reported(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CATALOG_VARIABLE, f"sqlite:///{tmp_path}/nowhere/catalog.db")
@@ -120,7 +121,7 @@ def test_without_a_catalog_the_error_is_that_and_not_that_it_could_not_be_noted(
         _ = 1 / 0
 
 
-def test_a_chunk_whose_files_are_gone_is_run_again_until_they_are_published(plan: Plan) -> None:
+def test_a_chunk_with_missing_files_is_run_again_until_they_are_published(plan: Plan) -> None:
     assert list_unfinished_chunks(plan) == []
     file = staged_file(plan)
     file.rename(file.with_suffix(".aside"))
@@ -133,7 +134,7 @@ def test_a_chunk_whose_files_are_gone_is_run_again_until_they_are_published(plan
     assert list_unfinished_chunks(plan) == []
 
 
-def test_a_run_that_lacks_only_its_report_is_gone_on_with(plan: Plan) -> None:
+def test_a_run_without_its_report_is_resumed(plan: Plan) -> None:
     folder = Path(plan.definition_path)
     publish_run(plan)
     found = find_interrupted_run(folder, DAY, None, home_of(plan))

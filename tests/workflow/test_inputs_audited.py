@@ -1,4 +1,4 @@
-"""What a run did not read is in its verdict and its report, and later looks know it."""
+"""Check that unread input files appear in verdict, report and the search for stale days."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SKIPPED, GONE = "no input file was skipped", "every input file of earlier runs i
 
 
 def run(spark: SparkSession, plan: Plan) -> Audit:
-    """Replay, audit, publish and report."""
+    """Replay, audit, publish and report a run."""
     list(replay_chunks(spark, plan, plan.chunks))
     audit = audit_run(plan)
     publish_run(plan)
@@ -42,7 +42,7 @@ def outcomes(audit: Audit) -> dict[str, tuple[CheckOutcome, str]]:
     return {check.name: (check.outcome, check.observed) for check in audit.checks if check.name in (SKIPPED, GONE)}
 
 
-def test_a_skipped_file_is_a_warning_stands_in_the_report_and_makes_no_day_stale(
+def test_a_skipped_file_is_a_warning_in_the_report_and_makes_no_day_stale(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_days(tmp_path, 1)
@@ -63,7 +63,7 @@ def test_a_skipped_file_is_a_warning_stands_in_the_report_and_makes_no_day_stale
     assert find_stale_days(definition, Home(tmp_path / "home")).days == ()
 
 
-def test_a_file_that_an_earlier_run_read_and_that_is_gone_is_refused_unless_a_person_overrides(
+def test_a_removed_file_of_an_earlier_run_fails_the_gate_unless_a_user_overrides_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_days(tmp_path, 1)
@@ -73,12 +73,12 @@ def test_a_file_that_an_earlier_run_read_and_that_is_gone_is_refused_unless_a_pe
     (tmp_path / "data/1b.parquet").unlink()
 
     plan = planned(tmp_path, definition)
-    with pytest.raises(QualityError) as refused:
+    with pytest.raises(QualityError) as caught:
         run(spark, plan)
 
-    first, gone, _, hint = str(refused.value).splitlines()
+    first, removed, _, hint = str(caught.value).splitlines()
     assert first.startswith(f"failed: {GONE}; ")
-    assert gone == f"  gone: {tmp_path}/data/1b.parquet; {GONE_HINT}"
+    assert removed == f"  gone: {tmp_path}/data/1b.parquet; {GONE_HINT}"
     assert hint == f"hint: the report is at {plan.folder.report}"
     assert (
         f"1 file that published runs of this range read: {tmp_path}/data/1b.parquet"
@@ -92,7 +92,7 @@ def test_a_file_that_an_earlier_run_read_and_that_is_gone_is_refused_unless_a_pe
     assert overridden.folder.publication.exists()
 
 
-def test_a_damaged_file_that_came_makes_the_days_stale_that_it_may_hold(
+def test_an_added_damaged_file_makes_the_days_stale_that_it_may_contain(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_days(tmp_path, 1, 2)
@@ -101,19 +101,19 @@ def test_a_damaged_file_that_came_makes_the_days_stale_that_it_may_hold(
     write_clicks(tmp_path / "data/2b.parquet", [(at("2 05:30"), at("2 07:01"), "A", 9, "home")])
     damage_pages(tmp_path / "data/2b.parquet")
 
-    found = find_stale_days(definition, Home(tmp_path / "home"))
+    staleness = find_stale_days(definition, Home(tmp_path / "home"))
 
-    assert [day.day_ms for day in found.days] == [instant_ms("2024-03-02", "day")]
+    assert [day.day_ms for day in staleness.days] == [instant_ms("2024-03-02", "day")]
 
 
-def held(folder: Path, text: str) -> list[list[KeySlice]]:
+def load_slices(folder: Path, text: str) -> list[list[KeySlice]]:
     definition = load_definition(write_definition(folder, text))
-    found = inspect_files(list_source_files(definition.source, "test"), definition.source)
+    inspection = inspect_files(list_source_files(definition.source, "test"), definition.source)
     index = KeyIndex.from_definition(definition, Home(folder / "home"))
-    return [index.load_slices(file) for file in found.inputs]
+    return [index.load_slices(file) for file in inspection.inputs]
 
 
-def test_what_files_hold_is_counted_whatever_types_their_columns_have(tmp_path: Path) -> None:
+def test_records_are_counted_for_all_column_types(tmp_path: Path) -> None:
     row = (at("1 05:00"), at("1 05:01"), "A", 0, 7)
     write_clicks(tmp_path / "data/a.parquet", [row], {**COLUMNS, "page": pa.int32()})
     write_clicks(tmp_path / "data/b.parquet", [row], {**COLUMNS, "page": pa.int64()})
@@ -128,10 +128,10 @@ def test_what_files_hold_is_counted_whatever_types_their_columns_have(tmp_path: 
 
     at_ms = instant_ms("2024-03-01T05:00Z", "at")
     seven, none = [KeySlice("[7]", at_ms, at_ms, 1)], [KeySlice("[null]", at_ms, at_ms, 1)]
-    assert held(tmp_path, CLICKS) == [seven, seven, none, [], seven]
+    assert load_slices(tmp_path, CLICKS) == [seven, seven, none, [], seven]
 
 
-def test_seals_and_delays_are_told_without_a_file_that_is_damaged_or_lacks_a_column(tmp_path: Path) -> None:
+def test_seals_and_delays_ignore_files_that_are_damaged_or_lack_a_column(tmp_path: Path) -> None:
     write_days(tmp_path, 1, 3)
     unarrived = {name: kind for name, kind in COLUMNS.items() if name != "arrived_at"}
     write_clicks(tmp_path / "data/1b.parquet", [(at("1 06:00"), "A", 7, "home")], unarrived)
@@ -140,6 +140,6 @@ def test_seals_and_delays_are_told_without_a_file_that_is_damaged_or_lacks_a_col
 
     plan = planned(tmp_path, write_definition(tmp_path, CLICKS + '\n[backfill]\nmax_arrival_delay = "6h"\n'))
 
-    found, why = count_delays(plan, parse_definition(plan.definition, "plan"))
-    assert found is not None, why
-    assert found.records == 1
+    delays, why = count_delays(plan, parse_definition(plan.definition, "plan"))
+    assert delays is not None, why
+    assert delays.records == 1

@@ -1,4 +1,4 @@
-"""What runs leave for the pages: sealed and stale days, and sums per day."""
+"""Check the files for the pages: sealed and stale days, and sums per day."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ CLICKS = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A definition over three days of one click."""
+    """Write a definition and three days with one click each."""
     write_clicks(tmp_path / "data/a.parquet", CLICKS)
     write_definition(tmp_path)
     return tmp_path
 
 
-def looked(folder: Path) -> DatasetState:
+def refresh(folder: Path) -> DatasetState:
     found = refresh_dataset_state(folder / "clicks.toml", Home(folder / "home"))
     assert DatasetState.read(Home(folder / "home").observation("clicks")) == found
     return found
 
 
 def test_before_any_run_the_days_of_the_events_are_known(folder: Path) -> None:
-    found = looked(folder)
+    found = refresh(folder)
     assert (found.first_day_ms, found.end_day_ms) == (FIRST_MS, FIRST_MS + 3 * DAY_MS)
     assert (found.stale, found.problems) == ((), ())
 
@@ -47,25 +47,25 @@ def test_a_late_file_makes_a_published_day_stale(folder: Path) -> None:
     publish_counts(plan, CLICKS[:2])
     record_run(home, run_row(plan, Status.PUBLISHED, (1, 2)))
     write_clicks(folder / "data/b.parquet", [(at("2 05:10"), at("9 00:00"), "A", 9, "home")])
-    (note,) = looked(folder).stale
+    (note,) = refresh(folder).stale
     assert note == DayIssue(FIRST_MS + DAY_MS, "stale", "1 input file changed", 1)
 
 
-def test_what_cannot_be_found_out_is_said_and_fails_nothing(folder: Path) -> None:
+def test_errors_become_problems_in_the_state(folder: Path) -> None:
     (folder / "data/a.parquet").write_bytes(b"no parquet")
-    found = looked(folder)
+    found = refresh(folder)
     assert found.first_day_ms is None
     assert len(found.problems) == 1
     assert found.problems[0].startswith(f"cannot read input file {folder / 'data/a.parquet'}")
 
 
-def test_a_definition_that_is_gone_leaves_nothing(folder: Path) -> None:
+def test_a_missing_definition_writes_no_state(folder: Path) -> None:
     found = refresh_dataset_state(folder / "gone.toml", Home(folder / "home"))
     assert found.problems == (f"no definition at {folder / 'gone.toml'}",)
     assert not Home(folder / "home").observation("gone").exists()
 
 
-def test_a_report_is_written_without_a_look_at_the_source_and_a_refresh_takes_it(folder: Path) -> None:
+def test_a_report_does_not_read_the_source_and_a_refresh_does(folder: Path) -> None:
     home = Home(folder / "home")
     plan = plan_run(folder / "clicks.toml", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger="test", home=home)
     publish_counts(plan, CLICKS[:2])
@@ -79,7 +79,7 @@ def test_a_report_is_written_without_a_look_at_the_source_and_a_refresh_takes_it
     assert (seen.first_day_ms, seen.end_day_ms) == (FIRST_MS, FIRST_MS + 3 * DAY_MS)
 
 
-def test_a_refresh_that_fails_is_told_and_fails_nothing(folder: Path) -> None:
+def test_a_failed_refresh_is_returned_as_text(folder: Path) -> None:
     home = Home(folder / "home")
     plan = plan_run(folder / "clicks.toml", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger="test", home=home)
     publish_counts(plan, CLICKS[:2])
@@ -88,7 +88,7 @@ def test_a_refresh_that_fails_is_told_and_fails_nothing(folder: Path) -> None:
     (in_its_way / "file").touch()
 
     assert refresh_after_run(plan) == (
-        "what the pages show of clicks is as old as it was: it could not be looked at anew\n"
+        "the pages of clicks are not up to date: its state could not be refreshed\n"
         "  cannot write clicks.json: Is a directory"
     )
 
@@ -109,7 +109,7 @@ def test_days_are_sealed_up_to_the_first_that_is_not(
     assert seen.sealed_until_ms == until
 
 
-def test_the_sums_of_a_day_are_those_of_its_windows(tmp_path: Path) -> None:
+def test_the_sums_of_a_day_are_the_sums_of_its_windows(tmp_path: Path) -> None:
     frame = frame_of(FIRST_MS, FIRST_MS + 2 * DAY_MS, ["2024-03-02"], ("north", "south"))
     first, second = compute_day_totals(frame, late_limit=1.0)
     is_second = frame["window_start"] >= pd.Timestamp("2024-03-02", tz="UTC")
@@ -129,7 +129,7 @@ def test_the_sums_of_a_day_are_those_of_its_windows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("part", "is_day_above"), [(0.99, True), (1.0, False)])
-def test_windows_above_the_soft_limit_are_flagged_where_their_day_is_above_it_too(
+def test_windows_above_the_warn_limit_are_flagged_if_their_day_is_above_it_too(
     part: float, is_day_above: bool
 ) -> None:
     frame = frame_of(FIRST_MS, FIRST_MS + DAY_MS)

@@ -1,4 +1,4 @@
-"""A run may take values of its definition otherwise: the plan has them, and a retry knows them."""
+"""Check overrides of the definition: the plan has them, and a retry uses them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def planned(folder: Path, mode: Mode = Mode.REPLAY, gate_override: str = "", **o
     )
 
 
-def test_a_plan_has_the_definition_with_what_was_asked_otherwise(tmp_path: Path) -> None:
+def test_a_plan_has_the_definition_with_its_overrides(tmp_path: Path) -> None:
     plan = planned(tmp_path, watermark__delay="1h", lateness__allowed="2h", backfill__chunk="2d")
 
     definition = parse_definition(plan.definition, "plan")
@@ -51,14 +51,14 @@ def test_another_delay_is_another_plan_of_the_same_definition(tmp_path: Path) ->
     assert plain.plan_hash != other.plan_hash
 
 
-def test_a_plan_that_overrides_nothing_says_nothing_of_it(tmp_path: Path) -> None:
+def test_a_plan_without_overrides_has_none(tmp_path: Path) -> None:
     assert '"overrides"' not in planned(tmp_path).folder.plan.read_text()
     assert '"gate_override"' not in planned(tmp_path).folder.plan.read_text()
     assert '"gate_override"' in planned(tmp_path, gate_override="known outage").folder.plan.read_text()
 
 
 @pytest.mark.parametrize(
-    ("mode", "key", "value", "said"),
+    ("mode", "key", "value", "message"),
     [
         (
             Mode.RECOMPUTE,
@@ -77,14 +77,16 @@ def test_a_plan_that_overrides_nothing_says_nothing_of_it(tmp_path: Path) -> Non
         (Mode.REPLAY, "backfill__chunk", "5h", "backfill.chunk must be whole days (the lake's unit), got 5h"),
     ],
 )
-def test_what_has_no_meaning_is_refused(tmp_path: Path, mode: Mode, key: str, value: str, said: str) -> None:
+def test_overrides_without_a_meaning_are_refused(
+    tmp_path: Path, mode: Mode, key: str, value: str, message: str
+) -> None:
     with pytest.raises(SpecError) as caught:
         planned(tmp_path, mode, **{key: value})
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
     assert str(caught.value).endswith("(overrides of clicks)")
 
 
-def test_a_delay_means_nothing_to_a_strategy_that_has_none(tmp_path: Path) -> None:
+def test_a_delay_is_refused_for_a_strategy_without_one(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
     text = CLICKS.replace('delay = "10m"\n', "").replace("bounded_out_of_orderness", "monotonous")
     write_definition(tmp_path, text)
@@ -93,7 +95,7 @@ def test_a_delay_means_nothing_to_a_strategy_that_has_none(tmp_path: Path) -> No
         planned(tmp_path, watermark__delay="1h")
 
 
-def test_a_retry_is_not_told_that_its_own_overrides_were_a_change(tmp_path: Path) -> None:
+def test_the_overrides_of_a_plan_are_no_change_of_the_definition(tmp_path: Path) -> None:
     plan = planned(tmp_path, watermark__delay="1h")
     definition = tmp_path / "clicks.toml"
     definition.write_text(definition.read_text().replace('delay = "10m"', 'delay = "20m"'))

@@ -1,4 +1,4 @@
-"""A retry runs the plan it was given, or says why it cannot."""
+"""Check that a retry runs its plan, or reports the reason why it cannot."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write_day(folder: Path, day: int, name: str = "") -> Path:
 
 
 def three_days(folder: Path) -> Plan:
-    """The plan of the command line over a file of each day."""
+    """Plan three days with one file each, as the command line does."""
     for day in (1, 2, 3):
         write_day(folder, day)
     return planned_by_cli(folder, write_definition(folder))
@@ -44,18 +44,18 @@ def planned_by_cli(folder: Path, definition: Path, mode: Mode | None = None) -> 
 
 
 def finish(plan: Plan, number: int) -> None:
-    """As if the job of a chunk had ended."""
+    """Write the manifest of a chunk."""
     chunk_id = plan.chunks[number].chunk_id
     Manifest(plan.run_id, chunk_id, "0", 0, {}, {}).write(plan.folder.manifest(chunk_id))
 
 
-def found_again(folder: Path, mode: Mode | None = None) -> tuple[str, ...] | None:
-    """What is said of the run that was interrupted; None when there is none."""
-    found = find_interrupted_run(folder / "clicks.toml", THREE_DAYS, mode, Home(folder / "home"))
-    return found.notes if found else None
+def find_notes(folder: Path, mode: Mode | None = None) -> tuple[str, ...] | None:
+    """Return the notes about the interrupted run; None if there is none."""
+    resumable = find_interrupted_run(folder / "clicks.toml", THREE_DAYS, mode, Home(folder / "home"))
+    return resumable.notes if resumable else None
 
 
-def test_a_plan_whose_files_are_as_they_were_may_run_whatever_came_since(tmp_path: Path) -> None:
+def test_a_plan_with_unchanged_files_can_run_after_files_were_added(tmp_path: Path) -> None:
     plan = three_days(tmp_path)
     write_day(tmp_path, 2, "late")
 
@@ -63,24 +63,24 @@ def test_a_plan_whose_files_are_as_they_were_may_run_whatever_came_since(tmp_pat
     require_unchanged_definition(plan)
 
 
-def test_files_deleted_by_hand_are_named_ten_at_most(tmp_path: Path) -> None:
+def test_at_most_ten_removed_files_are_listed(tmp_path: Path) -> None:
     for number in range(14):
         write_day(tmp_path, 1, f"f{number:02}")
     plan = planned(tmp_path, write_definition(tmp_path))
     for number in range(1, 13):
         (tmp_path / "data" / f"f{number:02}.parquet").unlink()
 
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         require_unchanged_inputs(plan)
 
     listed = "".join(f"\n  gone: {tmp_path}/data/f{number:02}.parquet" for number in range(1, 11))
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         f"cannot run {plan.run_id}: 12 input files of 14 cannot be read as planned{listed}\n  and 2 more"
         "\n\nhint: restore the files, or create a new plan for the range"
     )
 
 
-def test_a_file_that_was_written_again_is_named_with_what_changed(tmp_path: Path) -> None:
+def test_a_rewritten_file_is_listed_with_its_changes(tmp_path: Path) -> None:
     plan = three_days(tmp_path)
     first, second = (tmp_path / "data" / f"{day}.parquet" for day in (1, 2))
     with first.open("ab") as file:
@@ -88,24 +88,24 @@ def test_a_file_that_was_written_again_is_named_with_what_changed(tmp_path: Path
     os.utime(second, ns=(0, 86_400_000_000_000))
     size = plan.inputs[0].size_bytes
 
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         require_unchanged_inputs(replace(plan, inputs=(plan.inputs[0], replace(plan.inputs[1], modified_ms=0))))
 
-    _, *facts = str(refused.value).partition("\n\n")[0].splitlines()
+    _, *facts = str(caught.value).partition("\n\n")[0].splitlines()
     assert facts == [
         f"  changed: {first} had {size:,} bytes, has {size + 5:,}",
         f"  changed: {second} was written 1970-01-01T00:00Z, and again 1970-01-02T00:00Z",
     ]
 
 
-def test_a_definition_that_changed_is_refused_with_each_value_that_did(tmp_path: Path) -> None:
+def test_a_changed_definition_is_refused_with_each_changed_value(tmp_path: Path) -> None:
     plan = three_days(tmp_path)
     write_definition(tmp_path, CLICKS.replace("[aggregates]", '[aggregates]\npages = "max(page)"'), size='"2h"')
 
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         require_unchanged_definition(plan)
 
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         f"cannot run {plan.run_id}: the definition changed since it was planned ({tmp_path}/clicks.toml)"
         '\n  aggregates.pages: absent -> "max(page)"'
         '\n  window.size: "1h" -> "2h"'
@@ -113,21 +113,21 @@ def test_a_definition_that_changed_is_refused_with_each_value_that_did(tmp_path:
     )
 
 
-def test_another_spelling_of_a_definition_is_the_same_one(tmp_path: Path) -> None:
+def test_a_reformatted_definition_is_unchanged(tmp_path: Path) -> None:
     plan = three_days(tmp_path)
     write_definition(tmp_path, "# clicks\n" + CLICKS.replace('"1h"', '"60m"').replace("{folder}", "{folder}/."))
 
     require_unchanged_definition(plan)
 
 
-def test_a_plan_carries_its_definition_so_that_the_file_may_go(tmp_path: Path) -> None:
+def test_a_plan_runs_without_its_definition_file(tmp_path: Path) -> None:
     plan = three_days(tmp_path)
     (tmp_path / "clicks.toml").unlink()
 
     require_unchanged_definition(plan)
 
 
-def test_a_retried_job_refuses_for_good_before_there_is_a_spark(
+def test_a_retried_job_fails_without_a_retry_before_spark_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = three_days(tmp_path)
@@ -148,7 +148,7 @@ def test_a_retried_job_refuses_for_good_before_there_is_a_spark(
     assert '  window.size: "1h" -> "2h"' in capsys.readouterr().err.splitlines()
 
 
-def test_a_retry_with_other_code_is_told_apart(tmp_path: Path) -> None:
+def test_a_retry_with_another_version_is_recorded(tmp_path: Path) -> None:
     plan = replace(three_days(tmp_path), planned_by_version="0.0.9")
 
     assert version_warning(plan, "0.0.9") is None
@@ -157,67 +157,67 @@ def test_a_retry_with_other_code_is_told_apart(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_goes_on_with_its_own_plan_though_files_have_come(tmp_path: Path) -> None:
+def test_a_run_is_resumed_with_its_own_plan_after_files_were_added(tmp_path: Path) -> None:
     plan = three_days(tmp_path)
     finish(plan, 0)
     write_day(tmp_path, 2, "late")
 
-    found = find_interrupted_run(tmp_path / "clicks.toml", THREE_DAYS, None, Home(tmp_path / "home"))
+    resumable = find_interrupted_run(tmp_path / "clicks.toml", THREE_DAYS, None, Home(tmp_path / "home"))
 
-    assert found is not None
-    assert (found.plan.run_id, list_unfinished_chunks(found.plan)) == (plan.run_id, ["0001", "0002"])
-    assert found.notes == (
-        f"going on with the interrupted run {plan.run_id}: 1 of 3 chunks are done",
-        "1 input file has come since it was planned and will not be read; --replan plans anew, with all files",
+    assert resumable is not None
+    assert (resumable.plan.run_id, list_unfinished_chunks(resumable.plan)) == (plan.run_id, ["0001", "0002"])
+    assert resumable.notes == (
+        f"resuming the interrupted run {plan.run_id}: 1 of 3 chunks are finished",
+        "1 input file arrived after planning and will not be read; use --replan for a new plan with all files",
     )
 
 
-def test_what_was_only_planned_has_nothing_to_go_on_with(tmp_path: Path) -> None:
+def test_a_run_without_a_finished_chunk_is_not_resumed(tmp_path: Path) -> None:
     three_days(tmp_path)
 
-    assert found_again(tmp_path) is None
+    assert find_notes(tmp_path) is None
 
 
 def test_another_range_or_mode_is_another_run(tmp_path: Path) -> None:
     finish(three_days(tmp_path), 0)
     two_days = Interval(THREE_DAYS.start_ms, THREE_DAYS.end_ms - DAY_MS)
 
-    assert found_again(tmp_path, Mode.REPLAY) is None
+    assert find_notes(tmp_path, Mode.REPLAY) is None
     assert find_interrupted_run(tmp_path / "clicks.toml", two_days, None, Home(tmp_path / "home")) is None
-    assert found_again(tmp_path, Mode.RECOMPUTE) is not None
+    assert find_notes(tmp_path, Mode.RECOMPUTE) is not None
 
 
-@pytest.mark.parametrize(("verdict", "goes_on"), [(Verdict.WARN, True), (Verdict.FAIL, False)])
-def test_a_run_that_the_gate_refused_has_ended(tmp_path: Path, verdict: Verdict, *, goes_on: bool) -> None:
+@pytest.mark.parametrize(("verdict", "is_resumable"), [(Verdict.WARN, True), (Verdict.FAIL, False)])
+def test_a_run_that_the_gate_refused_has_ended(tmp_path: Path, verdict: Verdict, *, is_resumable: bool) -> None:
     plan = three_days(tmp_path)
     for number in range(3):
         finish(plan, number)
     Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.audit_result)
 
-    assert (found_again(tmp_path) is not None) is goes_on
+    assert (find_notes(tmp_path) is not None) is is_resumable
 
 
-def test_an_interrupted_run_cannot_go_on_with_a_changed_definition(tmp_path: Path) -> None:
+def test_an_interrupted_run_cannot_be_resumed_with_a_changed_definition(tmp_path: Path) -> None:
     plan = three_days(tmp_path)
     finish(plan, 0)
     write_definition(tmp_path, size='"2h"')
 
-    with pytest.raises(PlanError) as refused:
-        found_again(tmp_path)
+    with pytest.raises(PlanError) as caught:
+        find_notes(tmp_path)
 
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         f"cannot run {plan.run_id}: the definition changed since it was planned ({tmp_path}/clicks.toml)"
         '\n  window.size: "1h" -> "2h"'
-        "\n  1 of 3 chunks of it are done"
-        "\n\nhint: --replan leaves that run as it is and plans the range anew"
+        "\n  1 of 3 chunks are finished"
+        "\n\nhint: use --replan to create a new plan; the interrupted run is kept"
     )
 
 
-def test_a_run_that_only_has_to_be_published_needs_its_files_no_more(tmp_path: Path) -> None:
+def test_a_run_with_finished_chunks_is_resumed_without_its_input_files(tmp_path: Path) -> None:
     plan = three_days(tmp_path)
     for number in range(3):
         finish(plan, number)
     shutil.rmtree(tmp_path / "data")
     write_day(tmp_path, 4)
 
-    assert found_again(tmp_path) is not None
+    assert find_notes(tmp_path) is not None

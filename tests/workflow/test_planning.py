@@ -18,15 +18,15 @@ ONE_DAY = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("1 06:00"), at("1
 
 
 def refusal(folder: Path, error: type[BackstreamError], **lines: str) -> str:
-    """What is said against a plan of one day, the folder's path left out."""
+    """Return the error of a plan of one day, without the path of the folder."""
     mode = Mode(lines.pop("mode", "recompute"))
-    with pytest.raises(error) as refused:
+    with pytest.raises(error) as caught:
         planned(folder, write_definition(folder, **lines), mode=mode)
-    return str(refused.value).replace(str(folder), "FOLDER")
+    return str(caught.value).replace(str(folder), "FOLDER")
 
 
 @pytest.mark.parametrize(
-    ("since", "until", "said"),
+    ("since", "until", "message"),
     [
         (
             "2024-03-01",
@@ -50,13 +50,13 @@ def refusal(folder: Path, error: type[BackstreamError], **lines: str) -> str:
         ),
     ],
 )
-def test_a_range_is_whole_days_of_utc_in_their_order(tmp_path: Path, since: str, until: str, said: str) -> None:
+def test_a_range_is_whole_days_of_utc_in_their_order(tmp_path: Path, since: str, until: str, message: str) -> None:
     write_clicks(tmp_path / "data/a.parquet", ONE_DAY)
 
-    with pytest.raises((SpecError, PlanError)) as refused:
+    with pytest.raises((SpecError, PlanError)) as caught:
         planned(tmp_path, write_definition(tmp_path), since, until)
 
-    assert str(refused.value).splitlines()[0] == said
+    assert str(caught.value).splitlines()[0] == message
     assert not (tmp_path / "home" / "runs").exists()
 
 
@@ -105,10 +105,10 @@ def test_a_suite_that_is_not_there_is_named_with_those_that_are(
     write_clicks(tmp_path / "data/a.parquet", ONE_DAY)
     file = write_definition(tmp_path, CLICKS + '\n[quality]\nsuite = "window_audits"\n')
 
-    with pytest.raises(SpecError) as refused:
+    with pytest.raises(SpecError) as caught:
         planned(tmp_path, file)
 
-    assert str(refused.value) == (f"no suite 'window_audits' in {tmp_path}/expectations, which has: lenient")
+    assert str(caught.value) == (f"no suite 'window_audits' in {tmp_path}/expectations, which has: lenient")
 
 
 def test_a_replay_needs_the_time_of_arrival(tmp_path: Path) -> None:
@@ -116,11 +116,11 @@ def test_a_replay_needs_the_time_of_arrival(tmp_path: Path) -> None:
     file = write_definition(tmp_path, CLICKS.replace('arrival_time = "arrived_at"\n', ""))
 
     assert planned(tmp_path, file, mode=Mode.RECOMPUTE).arrival_order is ArrivalOrder.UNKNOWN
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         planned(tmp_path, file, mode=Mode.REPLAY)
-    assert str(refused.value) == (
-        f"cannot replay clicks: source.arrival_time is missing, so no order is known ({file})\n\n"
-        "hint: use the mode recompute, or name the column that says when each record arrived"
+    assert str(caught.value) == (
+        f"cannot replay clicks: source.arrival_time is missing, so the arrival order is unknown ({file})\n\n"
+        "hint: use the mode recompute, or set source.arrival_time to the column with the arrival time"
     )
 
 
@@ -129,7 +129,7 @@ def test_a_replay_needs_to_know_when_the_stream_began_and_ended(tmp_path: Path, 
     write_clicks(tmp_path / "data/a.parquet", ONE_DAY)
 
     assert refusal(tmp_path, PlanError, mode="replay", arrival_time=f'"{column}"') == (
-        "cannot replay clicks: the files do not say when records arrived (FOLDER/clicks.toml)"
+        "cannot replay clicks: the input files have no arrival times (FOLDER/clicks.toml)"
         f"\n  source.arrival_time is {column!r}"
         "\n\nhint: it must be a timestamp column whose Parquet footers have min and max"
     )
@@ -143,7 +143,7 @@ def test_a_stream_begins_and_ends_with_its_first_and_last_arrival_unless_its_clo
     write_clicks(tmp_path / "data/empty.parquet", [])
 
     plain = planned(tmp_path, write_definition(tmp_path), mode=Mode.REPLAY)
-    known = planned(
+    with_clock_start = planned(
         tmp_path, write_definition(tmp_path, delay='"10m"\nclock_start = "2024-03-01"'), mode=Mode.REPLAY
     )
 
@@ -151,7 +151,7 @@ def test_a_stream_begins_and_ends_with_its_first_and_last_arrival_unless_its_clo
         "2024-03-01T05:01Z",
         "2024-03-02T00:07Z",
     ]
-    assert [instant_text(known.clock_start_ms), instant_text(known.clock_end_ms)] == [
+    assert [instant_text(with_clock_start.clock_start_ms), instant_text(with_clock_start.clock_end_ms)] == [
         "2024-03-01T00:00Z",
         "2024-03-02T00:07Z",
     ]
@@ -183,13 +183,13 @@ class Days:
     folder: Path
 
     def plan(self, window: str, chunk: str, until: str = "2024-03-04") -> Plan:
-        """The plan of the first three days, or as many as are asked for."""
+        """Plan the first three days by default."""
         text = CLICKS.replace('kind = "tumbling"\nsize = "1h"\n', window + "\n")
         file = write_definition(self.folder, text + f'\n[backfill]\nchunk = "{chunk}"\n')
         return planned(self.folder, file, "2024-03-01", until)
 
     def chunks(self, window: str, chunk: str, until: str = "2024-03-04") -> list[tuple[str, str, str, str]]:
-        """Per chunk the days it owns, until when it reads, and the files it reads."""
+        """Return the days of each chunk, the end of its reach, and its files."""
         plan = self.plan(window, chunk, until)
         names = [Path(each.path).stem for each in plan.inputs]
         return [
@@ -319,5 +319,5 @@ def test_a_plan_leaves_itself_and_nothing_in_the_lake(tmp_path: Path) -> None:
 
     home = Path(plan.home)
     *of_run, footers = sorted(str(file.relative_to(home)) for file in home.rglob("*") if file.is_file())
-    assert footers.startswith("summaries/footers-clicks-")  # what was found out about the input files
+    assert footers.startswith("summaries/footers-clicks-")  # the cache of footers
     assert of_run == [f"runs/clicks/{plan.run_id}/{name}" for name in ("files_read.json", "plan.json", "run.json")]

@@ -1,4 +1,4 @@
-"""Ranges that are refused at `plan`, before anything is written, and those that a re-publication has to empty."""
+"""Check the ranges that `plan` refuses before it writes a file, and ranges that a new run must empty."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ FACTS = (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A definition over clicks of the second, the third and the fifth day."""
+    """Write a definition and clicks of the second, the third and the fifth day."""
     for row in DAYS:
         write_clicks(tmp_path / f"data/{row[3]}.parquet", [row])
     write_definition(tmp_path)
     return tmp_path
 
 
-def asked(folder: Path, since: str, until: str) -> str:
-    """What is said against a range before a run of it is started."""
+def error_before_run(folder: Path, since: str, until: str) -> str:
+    """Return the error for a range before a run of it is started."""
     interval = Interval(instant_ms(since, "since"), instant_ms(until, "until"))
     try:
         require_possible_range(folder / "clicks.toml", interval, Home(folder / "home"))
@@ -44,7 +44,7 @@ def asked(folder: Path, since: str, until: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("since", "until", "said"),
+    ("since", "until", "message"),
     [
         ("0001-01-01", "9999-12-31", "since must not be before 1970-01-01T00:00Z, got 0001-01-01T00:00Z"),
         ("2024-03-06", "2024-03-07", "no event in range 2024-03-06T00:00Z to 2024-03-07T00:00Z"),
@@ -52,73 +52,75 @@ def asked(folder: Path, since: str, until: str) -> str:
         ("1969-12-31", "1970-01-01", "since must not be before 1970-01-01T00:00Z, got 1969-12-31T00:00Z"),
     ],
 )
-def test_a_range_without_an_event_ends_at_plan_and_leaves_nothing(
-    folder: Path, since: str, until: str, said: str
+def test_a_range_without_an_event_is_refused_and_writes_no_file(
+    folder: Path, since: str, until: str, message: str
 ) -> None:
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         planned(folder, folder / "clicks.toml", since, until)
 
-    assert said in str(refused.value)
+    assert message in str(caught.value)
     assert not (folder / "home/runs").exists()
 
 
-def test_plan_and_whoever_asks_before_say_the_same(folder: Path) -> None:
-    with pytest.raises(RangeError) as refused:
+def test_the_check_before_a_run_and_plan_report_the_same_error(folder: Path) -> None:
+    with pytest.raises(RangeError) as caught:
         planned(folder, folder / "clicks.toml", "2024-03-07", "2024-03-09")
 
-    assert str(refused.value) == (
+    assert str(caught.value) == (
         f"no event in range 2024-03-07T00:00Z to 2024-03-09T00:00Z ({folder}/clicks.toml, source.path)" + FACTS
     )
-    assert asked(folder, "2024-03-07", "2024-03-09") == str(refused.value)
+    assert error_before_run(folder, "2024-03-07", "2024-03-09") == str(caught.value)
 
 
 def test_a_day_without_an_event_between_others_is_planned(folder: Path) -> None:
     plan = planned(folder, folder / "clicks.toml", "2024-03-04", "2024-03-05")
 
     assert [chunk.files for chunk in plan.chunks] == [()]
-    assert asked(folder, "2024-03-04", "2024-03-05") == ""
+    assert error_before_run(folder, "2024-03-04", "2024-03-05") == ""
 
 
-def test_a_published_day_whose_events_are_gone_is_planned_so_that_it_can_be_emptied(folder: Path) -> None:
+def test_a_published_day_without_events_is_planned_so_that_a_run_can_empty_it(folder: Path) -> None:
     publish_counts(planned(folder, folder / "clicks.toml", "2024-03-02", "2024-03-06"), DAYS)
     (folder / "data/5.parquet").unlink()
 
     emptied = planned(folder, folder / "clicks.toml", "2024-03-05", "2024-03-06")
 
     assert [chunk.files for chunk in emptied.chunks] == [()]
-    assert asked(folder, "2024-03-05", "2024-03-06") == ""
-    assert asked(folder, "2024-03-06", "2024-03-07").startswith("no event in range ")
+    assert error_before_run(folder, "2024-03-05", "2024-03-06") == ""
+    assert error_before_run(folder, "2024-03-06", "2024-03-07").startswith("no event in range ")
 
 
-def test_a_range_may_reach_as_far_as_there_are_rows_to_be_emptied(folder: Path) -> None:
+def test_a_range_may_extend_to_the_last_published_row(folder: Path) -> None:
     old = (at("2 05:00").replace(year=2020), at("2 05:01"), "A", 99, "home")
     write_clicks(folder / "data/old.parquet", [old])
     publish_counts(planned(folder, folder / "clicks.toml", "2020-03-01", "2020-03-03"), [old])
     (folder / "data/old.parquet").unlink()
 
-    assert asked(folder, "2020-03-02", "2024-03-06") == ""
-    assert asked(folder, "2020-03-03", "2024-03-06").startswith("no event in the first 1,460 days of range ")
+    assert error_before_run(folder, "2020-03-02", "2024-03-06") == ""
+    assert error_before_run(folder, "2020-03-03", "2024-03-06").startswith(
+        "no event in the first 1,460 days of range "
+    )
 
 
-def test_files_that_came_since_the_newest_look_are_known(folder: Path) -> None:
+def test_files_that_were_added_since_the_last_refresh_count(folder: Path) -> None:
     refresh_dataset_state(folder / "clicks.toml", Home(folder / "home"))
-    assert asked(folder, "2024-03-08", "2024-03-09") != ""
+    assert error_before_run(folder, "2024-03-08", "2024-03-09") != ""
 
     write_clicks(folder / "data/8.parquet", [(at("8 05:00"), at("8 05:01"), "A", 8, "home")])
 
-    assert asked(folder, "2024-03-08", "2024-03-09") == ""
+    assert error_before_run(folder, "2024-03-08", "2024-03-09") == ""
 
 
-def test_where_the_newest_look_knows_of_events_no_file_is_opened(folder: Path) -> None:
+def test_no_file_is_read_if_the_dataset_state_has_events_in_the_range(folder: Path) -> None:
     refresh_dataset_state(folder / "clicks.toml", Home(folder / "home"))
     (folder / "data/2.parquet").write_text("no Parquet")
 
-    assert asked(folder, "2024-03-02", "2024-03-03") == ""
+    assert error_before_run(folder, "2024-03-02", "2024-03-03") == ""
     # It may hold any event now; whether a run can do without it, planning says.
-    assert asked(folder, "2024-03-08", "2024-03-09") == ""
+    assert error_before_run(folder, "2024-03-08", "2024-03-09") == ""
 
 
-def test_a_file_that_does_not_tell_may_have_events_of_any_day(folder: Path) -> None:
+def test_a_file_without_bounds_may_have_events_of_any_day(folder: Path) -> None:
     table = pa.table(
         {name: pa.array([value], COLUMNS[name]) for name, value in zip(COLUMNS, DAYS[0], strict=True)}
     )
@@ -130,19 +132,20 @@ def test_a_file_that_does_not_tell_may_have_events_of_any_day(folder: Path) -> N
 def test_an_event_at_an_absurd_time_makes_no_day_possible(folder: Path) -> None:
     write_clicks(folder / "data/absurd.parquet", [(at("1").replace(year=9998), at("1"), "A", 0, "home")])
 
-    assert asked(folder, "2024-03-08", "2024-03-09").endswith(FACTS)
+    assert error_before_run(folder, "2024-03-08", "2024-03-09").endswith(FACTS)
     seen = refresh_dataset_state(folder / "clicks.toml", Home(folder / "home"))
     assert seen.span == Interval(instant_ms("2024-03-02", "first"), instant_ms("2024-03-06", "end"))
 
 
-def test_how_many_chunks_a_plan_may_have_is_a_setting(folder: Path) -> None:
+def test_the_maximum_of_chunks_is_a_setting(folder: Path) -> None:
     file = write_definition(folder, CLICKS + "\n[backfill]\nmax_chunks = 3\n")
 
     assert len(planned(folder, file, "2024-03-01", "2024-03-04").chunks) == 3
-    with pytest.raises(PlanError) as refused:
+    with pytest.raises(PlanError) as caught:
         planned(folder, file, "2024-03-01", "2024-03-08")
 
-    assert str(refused.value) == (
-        "cannot plan 2024-03-01T00:00Z to 2024-03-08T00:00Z: it is 7 chunks of 1d, backfill.max_chunks is 3"
-        f" ({file})\n\nhint: ask for less, set backfill.chunk to 3d or more, or raise backfill.max_chunks"
+    assert str(caught.value) == (
+        "cannot plan 2024-03-01T00:00Z to 2024-03-08T00:00Z: it has 7 chunks of 1d, backfill.max_chunks is 3"
+        f" ({file})\n\n"
+        "hint: request a shorter range, set backfill.chunk to 3d or more, or raise backfill.max_chunks"
     )

@@ -1,4 +1,4 @@
-"""What has to be run again, and which plan a run that was cleared goes on with."""
+"""Check the ranges to reprocess, and the plan of a cleared run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def day_ms(day: int) -> int:
 
 
 def run(folder: Path, first: int, end: int, status: Status = Status.PUBLISHED, trigger: str = "test") -> Plan:
-    """A run of some days of March, and how it ended."""
+    """Make a run of some days of March with a ledger row."""
     plan = planned(folder, first, end, trigger)
     if status is Status.PUBLISHED:
         publish_counts(plan, DAY)
@@ -46,7 +46,7 @@ def planned(folder: Path, first: int, end: int, trigger: str = "test") -> Plan:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A definition over six days of one click."""
+    """Write a definition and six days with one click each."""
     write_clicks(tmp_path / "data/a.parquet", DAY)
     write_definition(tmp_path)
     return tmp_path
@@ -56,15 +56,15 @@ def found(
     folder: Path, since: int | None = None, until: int | None = None
 ) -> tuple[list[tuple[str, str, str]], str]:
     bounds = [None if day is None else day_ms(day) for day in (since, until)]
-    told = find_restatements(folder / "clicks.toml", Home(folder / "home"), *bounds)
+    restatements = find_restatements(folder / "clicks.toml", Home(folder / "home"), *bounds)
     ranges = [
         (instant_text(each.interval.start_ms)[8:10], instant_text(each.interval.end_ms)[8:10], each.reason)
-        for each in told.ranges
+        for each in restatements.ranges
     ]
-    return ranges, told.summary
+    return ranges, restatements.summary
 
 
-def test_nothing_is_to_be_run_before_anything_was(folder: Path) -> None:
+def test_there_is_no_range_before_the_first_run(folder: Path) -> None:
     assert found(folder) == ([], "clicks: 0 of 0 published days stale, 0 missing")
 
 
@@ -77,7 +77,7 @@ def test_days_between_those_that_were_published_are_missing(folder: Path) -> Non
     )
 
 
-def test_a_scheduled_run_looks_up_to_its_own_interval(folder: Path) -> None:
+def test_a_scheduled_run_searches_up_to_its_own_interval(folder: Path) -> None:
     run(folder, 1, 3)
     assert found(folder, until=6)[0] == [("03", "06", "missing: no run covers it")]
     assert found(folder, since=4, until=6)[0] == [("04", "06", "missing: no run covers it")]
@@ -95,7 +95,7 @@ def test_nothing_is_missing_after_the_last_event_nor_before_the_first(folder: Pa
     assert wanted == [("03", "05", "missing: no run covers it")]
 
 
-def test_a_run_that_published_nothing_leaves_no_gap_up_to_it(folder: Path) -> None:
+def test_days_before_a_failed_run_are_not_missing(folder: Path) -> None:
     run(folder, 1, 2)
     write_clicks(folder / "data/b.parquet", [(at("25 05:00"), at("25 05:01"), "A", 99, "home")])
     run(folder, 25, 26, Status.FAILED)
@@ -103,7 +103,7 @@ def test_a_run_that_published_nothing_leaves_no_gap_up_to_it(folder: Path) -> No
     assert found(folder)[0] == []
 
 
-def test_a_failed_run_leaves_its_days_missing_and_a_refused_one_leaves_them_alone(folder: Path) -> None:
+def test_days_of_a_failed_run_are_missing_and_days_of_a_refused_run_are_not(folder: Path) -> None:
     run(folder, 1, 2)
     run(folder, 2, 3, Status.FAILED)
     run(folder, 3, 4, Status.REFUSED)
@@ -132,13 +132,13 @@ def test_late_data_and_gaps_are_ranges_in_their_order(folder: Path) -> None:
     ranges, summary = found(folder)
     assert ranges == [("03", "05", "missing: no run covers it"), ("05", "06", "late data: 1 window, by 1 file")]
     assert summary == "clicks: 1 of 3 published days stale, 2 missing"
-    told = find_restatements(folder / "clicks.toml", Home(folder / "home"), is_missing_wanted=False)
-    assert [each.mode for each in told.ranges] == [Mode.RECOMPUTE]
+    restatements = find_restatements(folder / "clicks.toml", Home(folder / "home"), is_missing_wanted=False)
+    assert [each.mode for each in restatements.ranges] == [Mode.RECOMPUTE]
 
 
-def test_days_after_the_last_event_are_not_run_again_whatever_nobody_knows_of_their_run(folder: Path) -> None:
+def test_days_after_the_last_event_are_not_run_again_even_if_their_plan_is_missing(folder: Path) -> None:
     #  events     1 2 3 4 5 6
-    #  published  1 .. 8            then 1 .. 6 again, and nothing tells any more what the first run had read
+    #  published  1 .. 8            then 1 .. 6 again, and the input of the first run is unknown
     first = run(folder, 1, 9)
     run(folder, 1, 7, trigger="again")
     assert found(folder)[0] == []
@@ -159,7 +159,7 @@ def test_days_after_the_last_event_are_not_run_again_whatever_nobody_knows_of_th
         ),  # the same, after a yes
     ],
 )
-def test_a_stale_day_stays_refused_until_something_new_comes(
+def test_a_stale_day_stays_refused_until_new_late_data_arrives(
     folder: Path, verdict: Verdict, decision: ApprovalDecision | None, *, is_left: bool
 ) -> None:
     run(folder, 1, 4)
@@ -178,12 +178,12 @@ def test_a_stale_day_stays_refused_until_something_new_comes(
 
 
 def late(folder: Path, name: str, hour: int) -> None:
-    """A file with a click of the second of March that came a week later."""
+    """Write a file with a click of the second of March that arrived a week later."""
     click_at = at(f"2 {hour:02}:00")
     write_clicks(folder / f"data/{name}.parquet", [(click_at, click_at + timedelta(days=9), "A", 90 + hour, name)])
 
 
-def test_a_run_that_was_cleared_goes_on_with_the_plan_it_had(folder: Path) -> None:
+def test_a_cleared_run_keeps_its_plan(folder: Path) -> None:
     plan = planned(folder, 1, 3, "manual__1")
     write_clicks(folder / "data/b.parquet", [(at("1 07:00"), at("9 07:00"), "A", 99, "late")])
     assert find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) == plan
@@ -192,20 +192,20 @@ def test_a_run_that_was_cleared_goes_on_with_the_plan_it_had(folder: Path) -> No
 
 
 @pytest.mark.parametrize(("verdict", "has_ended"), [(Verdict.FAIL, True), (Verdict.WARN, False)])
-def test_a_run_that_the_gate_refused_is_planned_anew(folder: Path, verdict: Verdict, *, has_ended: bool) -> None:
+def test_a_run_that_the_gate_refused_gets_a_new_plan(folder: Path, verdict: Verdict, *, has_ended: bool) -> None:
     plan = planned(folder, 1, 3, "manual__1")
     Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.audit_result)
     assert (find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) is None) is has_ended
 
 
-def test_a_run_that_was_published_is_planned_anew_once_its_report_tells_of_it(folder: Path) -> None:
+def test_a_published_run_gets_a_new_plan_after_its_report_was_written(folder: Path) -> None:
     plan = run(folder, 1, 3, trigger="manual__1")
     assert find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) == plan
     report_run(plan)
     assert find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) is None
 
 
-def test_who_cannot_go_on_is_told_how_to_plan_anew(folder: Path) -> None:
+def test_the_error_of_a_run_that_cannot_be_resumed_has_the_hint(folder: Path) -> None:
     plan = planned(folder, 1, 3, "manual__1")
     write_clicks(folder / "data/a.parquet", DAY[:3])
     with pytest.raises(PlanError, match=r"hint: start anew$"):

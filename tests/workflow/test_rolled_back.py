@@ -1,4 +1,4 @@
-"""A rollback has no run folder: which days are published, and which are stale, is told without one."""
+"""Check published and stale days after a rollback, which has no run folder."""
 
 from __future__ import annotations
 

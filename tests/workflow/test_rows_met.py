@@ -1,4 +1,4 @@
-"""What is published is looked at file by file: only files in question are opened, and nothing else is answered."""
+"""Check that only the published files near changed input are opened, and that the result is the same."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def home(folder: Path) -> Home:
 
 
 def publish_days(folder: Path, text: str = CLICKS) -> Path:
-    """A file of clicks a day, each day published by a run of its own."""
+    """Write a file of clicks per day, and publish each day by its own run."""
     for day in range(1, DAYS + 1):
         write_clicks(folder / f"data/{day}.parquet", [row for row in CLICKED if row[0] == at_day(row, day)])
     definition = write_definition(folder, text)
@@ -57,7 +57,7 @@ def at_day(row: Click, day: int) -> object:
 
 def publish_day(folder: Path, definition: Path, day: int, rows: list[Click]) -> None:
     since_ms = SINCE_MS + day * DAY_MS
-    trigger = f"day {day} of many days"  # longer than what an entry keeps of a text unless it is told
+    trigger = f"day {day} of many days"  # longer than what an entry keeps of a text by default
     plan = plan_run(definition, since_ms, since_ms + DAY_MS, trigger=trigger, home=home(folder))
     publish_counts(plan, rows)
 
@@ -72,7 +72,7 @@ def table_of(folder: Path) -> Table:
 
 
 def remove_data_files(folder: Path, kept: tuple[int, ...] = ()) -> int:
-    """All data files of the published table but those of some days of March go, and are counted."""
+    """Remove the data files of the published table except those of some days, and return their number."""
     gone = 0
     for task in table_of(folder).scan().plan_files():
         if task.file.partition[0] - SINCE_MS // DAY_MS + 1 not in kept:
@@ -85,48 +85,46 @@ def remove_data_files(folder: Path, kept: tuple[int, ...] = ()) -> int:
 def test_no_data_file_is_opened_where_no_input_file_changed(tmp_path: Path, text: str) -> None:
     definition = publish_days(tmp_path, text)
     range_ = Interval(SINCE_MS, SINCE_MS + DAYS * DAY_MS)
-    told = list_day_states(definition, range_, home(tmp_path))
-    assert [len(day.runs) for day in told] == [1] * DAYS
-    assert len({day.runs for day in told}) == DAYS
+    days = list_day_states(definition, range_, home(tmp_path))
+    assert [len(day.runs) for day in days] == [1] * DAYS
+    assert len({day.runs for day in days}) == DAYS
 
     assert remove_data_files(tmp_path) == DAYS
 
     assert (found(tmp_path).published_days, found(tmp_path).days) == (DAYS, ())
-    assert list_day_states(definition, range_, home(tmp_path)) == told
+    assert list_day_states(definition, range_, home(tmp_path)) == days
 
 
-def test_no_data_file_is_opened_for_events_that_came_in_windows_of_fixed_length(tmp_path: Path) -> None:
+def test_no_data_file_is_opened_for_added_events_in_fixed_windows(tmp_path: Path) -> None:
     publish_days(tmp_path)
     write_clicks(tmp_path / "data/late.parquet", [click(3, 7)])
-    told = found(tmp_path)
-    assert [day.day_ms for day in told.days] == [SINCE_MS + 2 * DAY_MS]
+    staleness = found(tmp_path)
+    assert [day.day_ms for day in staleness.days] == [SINCE_MS + 2 * DAY_MS]
 
     remove_data_files(tmp_path)
 
-    assert found(tmp_path) == told
+    assert found(tmp_path) == staleness
 
 
 @pytest.mark.parametrize(
     ("text", "is_added"), [(CLICKS, False), (SESSIONS, False), (SESSIONS, True)], ids=["gone", "parted", "joined"]
 )
-def test_only_the_data_files_of_the_days_in_question_are_opened(
-    tmp_path: Path, text: str, *, is_added: bool
-) -> None:
+def test_only_the_data_files_of_the_affected_days_are_opened(tmp_path: Path, text: str, *, is_added: bool) -> None:
     publish_days(tmp_path, text)
     if is_added:
         write_clicks(tmp_path / "data/late.parquet", [click(3, 7)])
     else:
         (tmp_path / "data/3.parquet").unlink()
-    told = found(tmp_path)
-    assert [day.day_ms for day in told.days] == [SINCE_MS + 2 * DAY_MS]
-    assert told.days[0].windows
+    staleness = found(tmp_path)
+    assert [day.day_ms for day in staleness.days] == [SINCE_MS + 2 * DAY_MS]
+    assert staleness.days[0].windows
 
     assert remove_data_files(tmp_path, kept=(3,)) == DAYS - 1
 
-    assert found(tmp_path) == told
+    assert found(tmp_path) == staleness
 
 
-def test_a_file_whose_entry_does_not_name_its_run_is_looked_up_by_its_rows(tmp_path: Path) -> None:
+def test_the_run_of_a_file_without_an_entry_is_read_from_its_rows(tmp_path: Path) -> None:
     definition = publish_days(tmp_path)
     with table_of(tmp_path).transaction() as transaction:
         transaction.set_properties({"write.metadata.metrics.column.run_id": "none"})
@@ -140,8 +138,8 @@ def test_a_file_whose_entry_does_not_name_its_run_is_looked_up_by_its_rows(tmp_p
     assert looked_up.runs == {(day_ms, run_of(looked_up))}
     assert run_of(looked_up) in run_id.to_pylist()
     assert (looked_up.first_ms, looked_up.end_ms) == (day_ms + 6 * HOUR_MS, day_ms + 13 * HOUR_MS)
-    told = files[SINCE_MS]
-    assert (told.first_ms, told.end_ms) == (SINCE_MS + 6 * HOUR_MS, SINCE_MS + 19 * HOUR_MS)
+    file = files[SINCE_MS]
+    assert (file.first_ms, file.end_ms) == (SINCE_MS + 6 * HOUR_MS, SINCE_MS + 19 * HOUR_MS)
 
 
 def run_of(file: PublishedFile) -> str:
@@ -180,8 +178,8 @@ WINDOWS = {
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_the_rows_met_name_the_same_windows_as_all_rows_do(tmp_path: Path, window: str) -> None:
-    """Days are published from different records, so that sessions of one key overlap."""
+def test_the_affected_rows_give_the_same_stale_windows_as_all_rows(tmp_path: Path, window: str) -> None:
+    """Publish days from different records, so that sessions of one key overlap."""
     chance = random.Random(window)  # noqa: S311 - test data
     text = CLICKS.replace('kind = "tumbling"\nsize = "1h"', WINDOWS[window])
     rows = [random_click(chance) for _ in range(30)]
@@ -207,7 +205,7 @@ def random_click(chance: random.Random) -> Click:
 
 
 def random_touch(chance: random.Random) -> ChangedRecords:
-    """Records of a key within an hour; or a file of which only the bounds are known went."""
+    """Return changed records of a key within an hour, or a removed file with known bounds."""
     at_ms = SINCE_MS + chance.randrange(DAYS * DAY_MS)
     if chance.random() < 0.2:
         return ChangedRecords(

@@ -1,4 +1,4 @@
-"""Late data finds its windows: histories published without Spark, files added, changed and removed."""
+"""Check the search for stale windows after files were added, changed and removed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FIRST = [click(f"{day} {hour:02}:30", 24 * day + hour) for day in (1, 2, 3, 4) f
 def published(
     folder: Path, definition: Path, rows: list[Click] | None = None, days: int = 4, mode: Mode | None = None
 ) -> Plan:
-    """The first days of March, published in one run."""
+    """Publish the first days of March in one run."""
     plan = plan_of(folder, definition, days, mode)
     publish_counts(plan, FIRST if rows is None else rows)
     return plan
@@ -56,15 +56,15 @@ def found(folder: Path, **bounds: int) -> Staleness:
     return find_stale_days(folder / "clicks.toml", Home(folder / "home"), **bounds)
 
 
-def said(staleness: Staleness) -> dict[str, list[str]]:
-    """Day to the starts of its stale windows."""
+def starts_by_day(staleness: Staleness) -> dict[str, list[str]]:
+    """Return the starts of the stale windows by day."""
     return {
         instant_text(day.day_ms)[8:10]: [instant_text(window.window.start_ms)[8:16] for window in day.windows]
         for day in staleness.days
     }
 
 
-def test_nothing_is_stale_before_a_file_comes_and_the_windows_of_its_events_are_after(tmp_path: Path) -> None:
+def test_the_windows_of_events_in_an_added_file_are_stale(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", FIRST)
     published(tmp_path, write_definition(tmp_path))
     assert found(tmp_path).days == ()
@@ -73,7 +73,7 @@ def test_nothing_is_stale_before_a_file_comes_and_the_windows_of_its_events_are_
     write_clicks(tmp_path / "data/b.parquet", late)
 
     staleness = found(tmp_path)
-    assert said(staleness) == {"02": ["02T06:00"], "03": ["03T23:00"]}
+    assert starts_by_day(staleness) == {"02": ["02T06:00"], "03": ["03T23:00"]}
     assert [day.events for day in staleness.days] == [
         {str(tmp_path / "data/b.parquet"): 2},
         {str(tmp_path / "data/b.parquet"): 1},
@@ -88,14 +88,14 @@ def test_nothing_is_stale_before_a_file_comes_and_the_windows_of_its_events_are_
                 "window_start": "2024-03-02T06:00Z",
                 "window_end": "2024-03-02T07:00Z",
                 "keys": [["help"], ["home"]],
-                "is_of_any_key": True,  # records are copies by origin and seq, whatever their page
+                "is_of_any_key": True,  # records are copies by origin and seq, not by page
                 "files": [{"path": f"{tmp_path}/data/b.parquet", "change": "new", "events": 2}],
             }
         ],
     }
 
 
-def test_a_day_that_was_run_again_is_stale_no_more(tmp_path: Path) -> None:
+def test_a_day_that_was_run_again_is_not_stale(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", FIRST)
     definition = write_definition(tmp_path)
     published(tmp_path, definition)
@@ -104,10 +104,10 @@ def test_a_day_that_was_run_again_is_stale_no_more(tmp_path: Path) -> None:
 
     published(tmp_path, definition, [*FIRST, *late], days=1)
 
-    assert said(found(tmp_path)) == {"03": ["03T06:00"]}
+    assert starts_by_day(found(tmp_path)) == {"03": ["03T06:00"]}
 
 
-def test_days_that_follow_one_another_are_run_as_one_range(tmp_path: Path) -> None:
+def test_adjacent_stale_days_are_one_range(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", FIRST)
     published(tmp_path, write_definition(tmp_path))
     write_clicks(tmp_path / "data/b.parquet", [click(f"{day} 06:10", day) for day in (1, 2, 4)])
@@ -118,27 +118,27 @@ def test_days_that_follow_one_another_are_run_as_one_range(tmp_path: Path) -> No
     ]
 
 
-def test_only_days_of_the_range_are_looked_at(tmp_path: Path) -> None:
+def test_only_days_of_the_range_are_searched(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", FIRST)
     published(tmp_path, write_definition(tmp_path))
     write_clicks(tmp_path / "data/b.parquet", [click(f"{day} 06:10", day) for day in (1, 2, 4)])
 
     second = found(tmp_path, since_ms=SINCE_MS + DAY_MS, until_ms=SINCE_MS + 3 * DAY_MS)
 
-    assert (second.published_days, list(said(second))) == (2, ["02"])
+    assert (second.published_days, list(starts_by_day(second))) == (2, ["02"])
     with pytest.raises(SpecError, match="a range needs both ends: --until is missing"):
         found(tmp_path, since_ms=SINCE_MS)
 
 
-def test_a_published_day_without_a_row_gets_its_first_event(tmp_path: Path) -> None:
+def test_a_published_day_without_rows_is_stale_after_its_first_event(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", FIRST)
     published(tmp_path, write_definition(tmp_path), days=6)
     write_clicks(tmp_path / "data/b.parquet", [click("6 06:10", 900), click("8 06:10", 901)])
 
-    assert said(found(tmp_path)) == {"06": ["06T06:00"]}
+    assert starts_by_day(found(tmp_path)) == {"06": ["06T06:00"]}
 
 
-def test_a_file_that_went_or_changed_makes_what_it_may_have_held_stale(tmp_path: Path) -> None:
+def test_a_removed_or_changed_file_makes_the_windows_of_its_records_stale(tmp_path: Path) -> None:
     for day in (1, 2, 3):
         write_clicks(tmp_path / f"data/{day}.parquet", [each for each in FIRST if each[0].day == day])
     published(tmp_path, write_definition(tmp_path))
@@ -151,19 +151,19 @@ def test_a_file_that_went_or_changed_makes_what_it_may_have_held_stale(tmp_path:
         "2": ChangeKind.REMOVED,
         "3": ChangeKind.CHANGED,
     }
-    assert said(staleness) == {
+    assert starts_by_day(staleness) == {
         "02": ["02T00:00", "02T06:00", "02T12:00", "02T18:00"],
         "03": ["03T00:00", "03T06:00", "03T12:00", "03T18:00"],
     }
 
 
-def test_a_run_whose_plan_is_gone_makes_its_days_stale_as_a_whole(tmp_path: Path) -> None:
+def test_all_days_of_a_run_without_its_plan_are_stale(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", FIRST)
     plan = published(tmp_path, write_definition(tmp_path))
     plan.folder.plan.unlink()
 
     assert {day.reasons for day in found(tmp_path).days} == {
-        (f"nothing tells what run {plan.run_id} had read: its plan cannot be read",)
+        (f"the input of run {plan.run_id} is unknown: its plan cannot be read",)
     }
 
 
@@ -173,7 +173,7 @@ LIVE = CLICKS + '\n[backfill]\npublish = "live"\n'
 @pytest.mark.parametrize(
     ("text", "minutes_later", "whole"), [(LIVE, 1, True), (LIVE, 9999, False), (CLICKS, 1, False)]
 )
-def test_what_arrived_among_the_replayed_moves_watermarks_and_later_arrivals_do_not(
+def test_a_file_that_arrived_during_the_replayed_input_changes_the_watermarks_and_a_later_one_does_not(
     tmp_path: Path, text: str, minutes_later: int, *, whole: bool
 ) -> None:
     write_clicks(tmp_path / "data/a.parquet", FIRST)
@@ -183,7 +183,7 @@ def test_what_arrived_among_the_replayed_moves_watermarks_and_later_arrivals_do_
     days = found(tmp_path).days
 
     assert len(days) == (4 if whole else 1)
-    reason = f"the watermarks would be others: {tmp_path}/data/b.parquet arrived among what was replayed"
+    reason = f"the watermarks would change: {tmp_path}/data/b.parquet arrived before the end of the replayed input"
     assert days[0].reasons == ((reason,) if whole else ())
     assert days[0].mode is Mode.REPLAY
 
@@ -193,16 +193,16 @@ def test_a_new_file_is_read_once(tmp_path: Path) -> None:
     published(tmp_path, write_definition(tmp_path))
     late = tmp_path / "data/b.parquet"
     write_clicks(late, [click("2 06:10", 900)])
-    first = said(found(tmp_path))
+    first = starts_by_day(found(tmp_path))
     as_it_was = late.stat()
 
-    # Its footer can be read still, its rows cannot.
+    # Its footer can still be read, its rows cannot.
     content = bytearray(late.read_bytes())
     content[4:200] = bytes(196)
     late.write_bytes(content)
     os.utime(late, ns=(as_it_was.st_atime_ns, as_it_was.st_mtime_ns))
 
-    assert said(found(tmp_path)) == first == {"02": ["02T06:00"]}
+    assert starts_by_day(found(tmp_path)) == first == {"02": ["02T06:00"]}
 
 
 def test_event_times_that_only_spark_can_evaluate_are_refused(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ HISTORIES = 10
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("copies", [False, True])
-def test_no_row_changes_outside_what_is_named(
+def test_no_row_changes_outside_the_stale_windows(
     tmp_path: Path, window: str, record_property: Any, *, copies: bool
 ) -> None:
     chance = random.Random(f"{window} {copies}")  # noqa: S311 - test data
@@ -294,7 +294,7 @@ def test_no_row_changes_outside_what_is_named(
 
 
 def clicks(chance: random.Random, origin: str) -> list[Click]:
-    """A few clicks of four days."""
+    """Return a few clicks of four days."""
     found = []
     for number in range(chance.randrange(1, 9)):
         when = f"{chance.randrange(1, 5)} {chance.randrange(24):02}:{chance.choice(('00', '15', '40'))}"
@@ -303,7 +303,7 @@ def clicks(chance: random.Random, origin: str) -> list[Click]:
 
 
 def copied(chance: random.Random, rows: list[Click]) -> list[Click]:
-    """Some of the clicks again, by chance with another page: by origin and number they are copies."""
+    """Return copies of some clicks, by origin and number; the page may differ."""
     return [(*row[:4], chance.choice(("home", "help"))) for row in rows if chance.random() < 0.4]
 
 

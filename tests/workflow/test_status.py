@@ -1,4 +1,4 @@
-"""The ledger for people: runs in every state, told by the files that they left."""
+"""Check the status and progress of runs, by their files and the ledger."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from tests.workflow.history import at, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
 from backstream.eventtime.instants import DAY_MS, MINUTE_MS, instant_ms, instant_text
-from backstream.lake.ledger import Status, record_run, run_row
+from backstream.lake.ledger import record_run, run_row
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Verdict
+from backstream.runs.status import RunStatus
 from backstream.workflow import plan_run
-from backstream.workflow.status import RunPhase, RunState, list_run_states
+from backstream.workflow.status import RunState, list_run_states
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 BEGIN_MS = instant_ms("2024-04-01", "begin")
@@ -27,7 +28,7 @@ CLICK = (at("1 05:00"), at("1 05:01"), "A", 0, "home")
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    """A plan of three days, of some ten expected events each, written at `BEGIN_MS`."""
+    """Return a plan of three days with about ten expected events each, written at `BEGIN_MS`."""
     for day in (1, 2, 3):
         rows = [(at(f"{day} {hour:02}:00"), at(f"{day} 23:59"), "A", hour, "home") for hour in range(10)]
         write_clicks(tmp_path / f"data/{day}.parquet", rows)
@@ -41,14 +42,14 @@ def plan(tmp_path: Path) -> Plan:
 
 
 def touch(folder: Path, minute: int) -> None:
-    """Nothing in a folder was written after this minute of the run."""
+    """Set the modification time of all files in a folder to this minute of the run."""
     at_s = (BEGIN_MS + minute * MINUTE_MS) / 1_000
     for file in (folder, *folder.rglob("*")):
         os.utime(file, (at_s, at_s))
 
 
 def finish(plan: Plan, number: int, minute: int, seconds: float = 60.0) -> None:
-    """One chunk ends in this minute of the run."""
+    """Finish a chunk in this minute of the run."""
     chunk_id = plan.chunks[number].chunk_id
     ended = instant_text(BEGIN_MS + minute * MINUTE_MS).replace("Z", "+00:00")
     manifest = Manifest(plan.run_id, chunk_id, "0", 10, {}, {}, {"fates": seconds}, ended)
@@ -62,10 +63,10 @@ def state(plan: Plan, minute: int = 0) -> RunState:
     return found
 
 
-def test_a_plan_is_a_run_that_has_not_begun(plan: Plan) -> None:
+def test_a_run_with_only_a_plan_is_planned(plan: Plan) -> None:
     found = state(plan, minute=5)
 
-    assert (found.state, found.chunks_done, found.chunks, found.seconds_left) == (RunPhase.PLANNED, 0, 3, None)
+    assert (found.state, found.chunks_done, found.chunks, found.seconds_left) == (RunStatus.PLANNED, 0, 3, None)
     assert (found.triggered_by, found.reason, found.mode, found.interval) == (
         "cli",
         "a second look",
@@ -74,15 +75,15 @@ def test_a_plan_is_a_run_that_has_not_begun(plan: Plan) -> None:
     )
 
 
-def test_a_run_is_under_way_as_long_as_it_leaves_files(plan: Plan) -> None:
+def test_a_run_is_running_as_long_as_it_writes_files(plan: Plan) -> None:
     finish(plan, 0, minute=2, seconds=120)
 
     alive, dead = state(plan, minute=12), state(plan, minute=13)
 
     # 12 s per event, 20 events to come
-    assert (alive.state, alive.chunks_done, alive.seconds_left) == (RunPhase.RUNNING, 1, (240.0, 240.0))
+    assert (alive.state, alive.chunks_done, alive.seconds_left) == (RunStatus.RUNNING, 1, (240.0, 240.0))
     assert alive.last_sign_ms == BEGIN_MS + 2 * MINUTE_MS
-    assert (dead.state, dead.seconds_left) == (RunPhase.INTERRUPTED, None)
+    assert (dead.state, dead.seconds_left) == (RunStatus.INTERRUPTED, None)
 
 
 def test_the_plan_itself_is_not_read(plan: Plan) -> None:
@@ -95,13 +96,13 @@ def test_the_plan_itself_is_not_read(plan: Plan) -> None:
     assert state(plan, minute=12) == before
 
 
-def test_a_plan_without_a_summary_is_no_run_that_is_shown(plan: Plan) -> None:
+def test_a_plan_without_a_summary_is_not_listed(plan: Plan) -> None:
     plan.folder.summary.unlink()
 
     assert list_run_states(Home(Path(plan.home)), "clicks") == []
 
 
-def test_of_hundreds_of_finished_chunks_the_newest_say_how_long_the_others_will_take(plan: Plan) -> None:
+def test_the_newest_of_hundreds_of_finished_chunks_estimate_the_remaining_time(plan: Plan) -> None:
     first, days = plan.chunks[0], range(302)
     chunks = tuple(replace(first, chunk_id=f"{day:04}", start_ms=SINCE_MS + day * DAY_MS) for day in days)
     long = replace(plan, chunks=chunks)
@@ -119,61 +120,61 @@ def test_of_hundreds_of_finished_chunks_the_newest_say_how_long_the_others_will_
 
     found = state(long, minute=5)
 
-    assert (found.state, found.chunks_done, found.chunks) == (RunPhase.RUNNING, 300, 302)
+    assert (found.state, found.chunks_done, found.chunks) == (RunStatus.RUNNING, 300, 302)
     assert found.seconds_left == pytest.approx((120.0, 120.0), rel=0.02)
 
 
-def test_chunks_that_ran_as_one_took_as_long_as_all_of_them(plan: Plan) -> None:
+def test_the_seconds_of_chunks_that_ran_as_one_are_added(plan: Plan) -> None:
     finish(plan, 0, minute=14, seconds=400)
     finish(plan, 1, minute=14, seconds=400)
 
     alive, dead = state(plan, minute=14 + 26), state(plan, minute=14 + 27)  # twice 800 s are 26 min and 40 s
 
-    assert (alive.state, alive.chunks_done, alive.seconds_left) == (RunPhase.RUNNING, 2, (400.0, 400.0))
-    assert dead.state is RunPhase.INTERRUPTED
+    assert (alive.state, alive.chunks_done, alive.seconds_left) == (RunStatus.RUNNING, 2, (400.0, 400.0))
+    assert dead.state is RunStatus.INTERRUPTED
 
 
-def test_a_file_staged_for_a_table_is_a_sign_of_life_before_the_first_chunk_is_done(plan: Plan) -> None:
+def test_a_staged_file_is_a_sign_of_life_before_the_first_chunk_is_finished(plan: Plan) -> None:
     staged = Path(plan.tables[""].location) / "data" / plan.run_id / "0000-1"
     staged.mkdir(parents=True)
     touch(staged.parent, 3)
 
     found = state(plan, minute=4)
 
-    assert (found.state, found.seconds_left, found.seconds) == (RunPhase.RUNNING, None, 180.0)
+    assert (found.state, found.seconds_left, found.seconds) == (RunStatus.RUNNING, None, 180.0)
 
 
-def test_what_the_gate_refused_is_refused_with_its_verdict(plan: Plan) -> None:
+def test_a_run_that_the_gate_rejected_is_refused_with_its_verdict(plan: Plan) -> None:
     finish(plan, 0, minute=1)
     Audit(plan.run_id, "suite", Verdict.FAIL, "", ()).write(plan.folder.audit_result)
 
-    assert (state(plan).state, state(plan).verdict) == (RunPhase.REFUSED, "fail")
+    assert (state(plan).state, state(plan).verdict) == (RunStatus.REFUSED, "fail")
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [(Status.REFUSED, RunPhase.REFUSED), (Status.FAILED, RunPhase.FAILED)], ids=str
+    ("status", "expected"), [(RunStatus.REFUSED, RunStatus.REFUSED), (RunStatus.FAILED, RunStatus.FAILED)], ids=str
 )
-def test_how_a_run_ended_is_told_by_the_ledger_too(plan: Plan, status: Status, said: RunPhase) -> None:
+def test_the_ledger_has_the_status_of_an_ended_run(plan: Plan, status: RunStatus, expected: RunStatus) -> None:
     finish(plan, 0, minute=1)
     record_run(Home(Path(plan.home)), run_row(plan, status, (BEGIN_MS, BEGIN_MS + 90_000)))
 
-    assert (state(plan).state, state(plan).seconds) == (said, 90.0)
+    assert (state(plan).state, state(plan).seconds) == (expected, 90.0)
 
 
-def test_a_published_run_stays_in_the_ledger_when_its_folder_is_gone(plan: Plan) -> None:
+def test_a_published_run_without_a_folder_is_listed_from_the_ledger(plan: Plan) -> None:
     publish_counts(plan, [CLICK])
-    assert (state(plan).state, state(plan).rows) == (RunPhase.PUBLISHED, 1)
+    assert (state(plan).state, state(plan).rows) == (RunStatus.PUBLISHED, 1)
 
-    row = run_row(plan, Status.PUBLISHED, (BEGIN_MS, BEGIN_MS + 90_000), Verdict.WARN, rows=1)
+    row = run_row(plan, RunStatus.PUBLISHED, (BEGIN_MS, BEGIN_MS + 90_000), Verdict.WARN, rows=1)
     record_run(Home(Path(plan.home)), row)
     shutil.rmtree(plan.folder.path)
 
     found = state(plan)
-    assert (found.state, found.rows, found.verdict, found.chunks) == (RunPhase.PUBLISHED, 1, "warn", None)
+    assert (found.state, found.rows, found.verdict, found.chunks) == (RunStatus.PUBLISHED, 1, "warn", None)
     assert row.finished_by_version == "0.1.0"
 
 
-def test_the_newest_runs_come_first_and_no_more_than_asked_for(plan: Plan) -> None:
+def test_the_newest_runs_are_listed_first_up_to_the_limit(plan: Plan) -> None:
     home = Home(Path(plan.home))
     for number in (1, 2, 3):
         other = replace(plan, triggered_by=f"t{number}", dataset="clicks" if number < 3 else "other")

@@ -1,4 +1,4 @@
-"""Records that were not read, or were read twice, through a whole run."""
+"""Check whole runs with records that cannot be read or occur twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOURS = range(24)
 
 
 def run(spark: SparkSession, plan: Plan) -> str:
-    """The verdict's sentence of a run, published if it may be."""
+    """Run a plan, publish it if allowed, and return the summary of its audit."""
     for chunk in plan.chunks:
         replay_chunk(spark, plan, chunk)
     audit = audit_run(plan)
@@ -27,7 +27,7 @@ def run(spark: SparkSession, plan: Plan) -> str:
     return audit.summary
 
 
-def refused(spark: SparkSession, plan: Plan) -> str:
+def refusal(spark: SparkSession, plan: Plan) -> str:
     with pytest.raises(QualityError) as caught:
         run(spark, plan)
     assert not plan.folder.publication.exists()
@@ -41,7 +41,7 @@ def test_half_of_the_records_unreadable_is_refused_with_reasons_and_an_example(
     rows += [(f"2024-03-01 {hour}h", at(f"1 {hour:02}:01"), "A", 100 + hour, "home") for hour in HOURS]
     write_clicks(tmp_path / "data/a.parquet", rows, TEXTS)
 
-    assert refused(spark, planned(tmp_path, write_definition(tmp_path))) == (
+    assert refusal(spark, planned(tmp_path, write_definition(tmp_path))) == (
         "50 % of the records could not be read (unparsable_event_time 24; for example '2024-03-01 0h' in "
         "a.parquet); all 24 windows have events: nothing was published"
     )
@@ -51,12 +51,12 @@ def test_no_record_readable_is_refused_with_reasons_and_an_example(spark: SparkS
     rows = [(f"{hour}h", at(f"1 {hour:02}:01"), "A", hour, "home") for hour in HOURS]
     write_clicks(tmp_path / "data/a.parquet", rows, TEXTS)
 
-    said = refused(spark, planned(tmp_path, write_definition(tmp_path)))
+    error = refusal(spark, planned(tmp_path, write_definition(tmp_path)))
 
-    assert said.startswith(
+    assert error.startswith(
         "failed: there is a window to judge; no record could be read (unparsable_event_time 24; "
     )
-    assert "for example '0h' in a.parquet" in said
+    assert "for example '0h' in a.parquet" in error
 
 
 def test_records_that_all_came_twice_are_refused_unless_duplicates_are_looked_for(
@@ -67,7 +67,7 @@ def test_records_that_all_came_twice_are_refused_unless_duplicates_are_looked_fo
         write_clicks(tmp_path / f"data/{name}.parquet", rows)
     once = write_definition(tmp_path, CLICKS.replace('deduplicate_on = ["origin", "seq"]\n', ""))
 
-    assert refused(spark, planned(tmp_path, once)) == (
+    assert refusal(spark, planned(tmp_path, once)) == (
         "24 positions occur more than once (A 0 2 times, A 1 2 times, A 2 2 times); all 24 windows have events: "
         "nothing was published"
     )
@@ -84,6 +84,6 @@ def test_a_run_that_would_take_most_rows_away_is_refused_with_both_numbers(
     run(spark, planned(tmp_path, definition))
     write_clicks(tmp_path / "data/a.parquet", rows[:11])
 
-    assert "11 rows would replace 24" in refused(spark, planned(tmp_path, definition))
+    assert "11 rows would replace 24" in refusal(spark, planned(tmp_path, definition))
     write_clicks(tmp_path / "data/a.parquet", rows[:12])
     run(spark, planned(tmp_path, definition))

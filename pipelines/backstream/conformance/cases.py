@@ -1,6 +1,6 @@
-"""Conformance cases: a recorded stream with its settings, and what real Flink did with it.
+"""Load conformance cases, recorded streams with Flink's results, and compare the results of an engine.
 
-One JSON object per line, `{"case": input, "flink": result}`, as described in `docs/semantics.md`.
+A file has one JSON object per line, `{"case": input, "flink": result}`, as described in `docs/semantics.md`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A recorded stream and the settings under which it was played."""
+    """A recorded stream and its settings."""
 
     name: str
     records: tuple[Record, ...]
@@ -44,7 +44,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, order=True)
 class RecordedFiring:
-    """One firing, comparable. Those with the same `by` and kind are a set: their order is open in Flink."""
+    """One firing, comparable; Flink defines no order among firings with the same `by` and kind."""
 
     by: int
     kind: str
@@ -57,7 +57,7 @@ class RecordedFiring:
 
 @dataclass(slots=True)
 class EngineResult:
-    """What an engine makes of a case; None where it does not say."""
+    """The result of an engine for a case; None: the engine does not compute it."""
 
     firings: list[RecordedFiring]
     late: list[int]
@@ -68,18 +68,18 @@ class EngineResult:
 
 
 class UnsupportedCaseError(BackstreamError):
-    """The engine does not know how to play this case yet."""
+    """The engine does not support this case."""
 
-    is_retryable = False  # it learns that by a change of code
+    is_retryable = False  # only a change of the code can help
 
 
 Engine = Callable[[Sequence[Case]], Sequence[EngineResult | BackstreamError]]
-"""Plays cases; what it answers for one that fails is the error, in the same place."""
+"""A function that runs cases; the result of a failed case is its error, at the same position."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """How many cases agree with Flink, and a line for each that does not."""
+    """The number of cases that agree with Flink, and a line for each other case."""
 
     agree: int = 0
     differ: list[str] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Tally:
 
     @property
     def cases(self) -> int:
-        """All of them."""
+        """The number of all cases."""
         return self.agree + len(self.differ) + len(self.unsupported)
 
     def __str__(self) -> str:
@@ -96,51 +96,51 @@ class Tally:
 
 
 def find_difference(lines: Sequence[Mapping[str, Any]], engine: Engine) -> Tally:
-    """Play every case on an engine and hold it against Flink's result."""
-    parsed = [_parsed(line["case"]) for line in lines]
-    played = iter(engine([case for case in parsed if isinstance(case, Case)]))
+    """Run every case on an engine and compare the results with those of Flink."""
+    cases = [_parse_or_error(line["case"]) for line in lines]
+    results = iter(engine([case for case in cases if isinstance(case, Case)]))
     tally = Tally()
-    for line, case in zip(lines, parsed, strict=True):
-        ours = next(played) if isinstance(case, Case) else case
+    for line, case in zip(lines, cases, strict=True):
+        result = next(results) if isinstance(case, Case) else case
         try:
-            _count(tally, line["case"].get("name", "?"), line["flink"], ours)
+            _count(tally, line["case"].get("name", "?"), line["flink"], result)
         except (KeyError, TypeError, AttributeError) as error:
-            raise _malformed(line["case"], error) from error
+            raise _malformed_error(line["case"], error) from error
     return tally
 
 
-def _parsed(case: Mapping[str, Any]) -> Case | BackstreamError:
+def _parse_or_error(case: Mapping[str, Any]) -> Case | BackstreamError:
     try:
         return parse_case(case)
     except BackstreamError as error:
         return error
     except (KeyError, TypeError, AttributeError) as error:
-        raise _malformed(case, error) from error
+        raise _malformed_error(case, error) from error
 
 
-def _malformed(case: Mapping[str, Any], error: Exception) -> SpecError:
-    return SpecError(f"conformance case {case.get('name', '?')!r} is not of the form it must have: {error!r}")
+def _malformed_error(case: Mapping[str, Any], error: Exception) -> SpecError:
+    return SpecError(f"conformance case {case.get('name', '?')!r} is malformed: {error!r}")
 
 
-def _count(tally: Tally, name: str, flink: Mapping[str, Any], ours: EngineResult | BackstreamError) -> None:
-    if isinstance(ours, UnsupportedCaseError):
-        tally.unsupported.append(f"unsupported: {name}: {ours}")
+def _count(tally: Tally, name: str, flink: Mapping[str, Any], result: EngineResult | BackstreamError) -> None:
+    if isinstance(result, UnsupportedCaseError):
+        tally.unsupported.append(f"unsupported: {name}: {result}")
         return
-    if isinstance(ours, BackstreamError):
-        found = None if "error" in flink else f"raised {type(ours).__name__}: {ours}"
+    if isinstance(result, BackstreamError):
+        difference = None if "error" in flink else f"raised {type(result).__name__}: {result}"
     else:
-        found = _difference(flink, ours)
-    if found:
-        tally.differ.append(f"differs: {name}: {found}")
+        difference = _find_first_difference(flink, result)
+    if difference:
+        tally.differ.append(f"differs: {name}: {difference}")
     else:
         tally.agree += 1
 
 
 def load_cases(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """The cases in files, one JSON object per line.
+    """Yield the cases in files, one JSON object per line.
 
     Raises:
-        SpecError: when a file or a line cannot be read, naming it.
+        SpecError: when a file or a line cannot be read, with its name.
     """
     for path in paths:
         try:
@@ -151,10 +151,10 @@ def load_cases(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
             raise SpecError(msg) from error
         for number, line in enumerate(text.splitlines(), start=1):
             if line.strip():
-                yield _object(line, f"{path}:{number}")
+                yield _parse_line(line, f"{path}:{number}")
 
 
-def _object(line: str, where: str) -> dict[str, Any]:
+def _parse_line(line: str, where: str) -> dict[str, Any]:
     try:
         content = json.loads(line)
     except ValueError as error:
@@ -168,13 +168,13 @@ def _object(line: str, where: str) -> dict[str, Any]:
 
 
 def parse_case(case: Mapping[str, Any]) -> Case:
-    """A case from its JSON form.
+    """Parse the JSON form of a case.
 
     Raises:
         SpecError: when a setting is not allowed, as in Flink.
-        UnsupportedCaseError: when a strategy, topology or window is of a kind that is not known here.
+        UnsupportedCaseError: when backstream does not support the strategy, topology or window.
     """
-    records = tuple(_record(each) for each in case["records"])
+    records = tuple(_parse_record(record) for record in case["records"])
     settings = case["strategy"]
     strategy = WatermarkStrategy(
         _strategy_kind(settings["kind"]),
@@ -182,9 +182,9 @@ def parse_case(case: Mapping[str, Any]) -> Case:
         interval_ms=_or_default(settings.get("interval_ms"), 200),
         idle_timeout_ms=settings.get("idle_timeout_ms") or 0,
     )
-    partitions = case.get("partitions", 1 + max((r.source_partition for r in records), default=0))
+    partitions = case.get("partitions", 1 + max((record.source_partition for record in records), default=0))
     lateness_ms = _or_default(case.get("allowed_lateness_ms"), 0)
-    _require_playable(records, partitions, lateness_ms)
+    _require_valid_records(records, partitions, lateness_ms)
     start_ms = _or_default(case.get("start_ms"), records[0].arrival_time_ms if records else 0)
     end_ms = _or_default(case.get("end_ms"), records[-1].arrival_time_ms if records else start_ms)
     emission = Emission(
@@ -200,13 +200,13 @@ def parse_case(case: Mapping[str, Any]) -> Case:
         partitions=tuple(range(partitions)),
         emission=emission,
         clock=SourceClock(start_ms, strategy.interval_ms, end_ms),
-        window=_window(case["window"]),
+        window=_parse_window(case["window"]),
         allowed_lateness_ms=lateness_ms,
-        timers=_process_function(case.get("timers")),
+        timers=_parse_timers(case.get("timers")),
     )
 
 
-def _require_playable(records: Sequence[Record], partitions: int, lateness_ms: int) -> None:
+def _require_valid_records(records: Sequence[Record], partitions: int, lateness_ms: int) -> None:
     if lateness_ms < 0:
         msg = f"allowed lateness must not be negative, got {lateness_ms} ms"
         raise SpecError(msg)
@@ -245,25 +245,25 @@ def _or_default(value: int | None, default: int) -> int:
     return default if value is None else value
 
 
-def _record(each: Mapping[str, Any]) -> Record:
+def _parse_record(record: Mapping[str, Any]) -> Record:
     return Record(
-        each["arrival_ms"],
-        each["partition"],
-        each["key"],
-        each["ts"],
-        each.get("value", 1),
-        each.get("marker"),
-        tuple(each.get("delete_timers", ())),
+        record["arrival_ms"],
+        record["partition"],
+        record["key"],
+        record["ts"],
+        record.get("value", 1),
+        record.get("marker"),
+        tuple(record.get("delete_timers", ())),
     )
 
 
-def _process_function(timers: Mapping[str, Any] | None) -> Repeating | None:
+def _parse_timers(timers: Mapping[str, Any] | None) -> Repeating | None:
     if timers is None:
         return None
     return Repeating(timers["delays_ms"], timers.get("on_timer_period_ms", 0), timers.get("max_repeat", 0))
 
 
-def _window(window: Mapping[str, Any]) -> WindowSpec:
+def _parse_window(window: Mapping[str, Any]) -> WindowSpec:
     offset_ms = window.get("offset_ms", 0)
     match window["kind"]:
         case "tumbling":
@@ -279,45 +279,46 @@ def _window(window: Mapping[str, Any]) -> WindowSpec:
             raise UnsupportedCaseError(msg)
 
 
-def _difference(flink: Mapping[str, Any], ours: EngineResult) -> str | None:
-    """The first thing that is not as in Flink, in words."""
+def _find_first_difference(flink: Mapping[str, Any], result: EngineResult) -> str | None:
+    """Return the first difference from Flink as text; None without one."""
     if "error" in flink:
-        return f"Flink fails with {flink['error']!r}, we do not"
-    expected = [_firing(each) for each in flink["firings"]]
+        return f"Flink fails with {flink['error']!r}, this engine does not"
+    expected = [_parse_firing(firing) for firing in flink["firings"]]
     pairs: dict[str, tuple[Any, Any]] = {
-        "watermarks": ([(each["wm"], each["after"]) for each in flink["watermarks"]], ours.watermarks),
-        "watermark in force": (flink["record_wm"], ours.record_wm),
-        "order of firings": (_order(expected), _order(ours.firings)),
-        "firings": (sorted(expected), sorted(ours.firings)),
-        "late records": (sorted(flink["late"]), sorted(ours.late)),
-        "number of late records": (flink["num_late_dropped"], len(ours.late)),
-        "final watermark": (flink["final_watermark"], ours.is_final),
-        "timers": (sorted(_timer(each) for each in flink.get("timers", [])), ours.timers),
+        "watermarks": ([(event["wm"], event["after"]) for event in flink["watermarks"]], result.watermarks),
+        "watermark in force": (flink["record_wm"], result.record_wm),
+        "order of firings": (_order(expected), _order(result.firings)),
+        "firings": (sorted(expected), sorted(result.firings)),
+        "late records": (sorted(flink["late"]), sorted(result.late)),
+        "number of late records": (flink["num_late_dropped"], len(result.late)),
+        "final watermark": (flink["final_watermark"], result.is_final),
+        "timers": (sorted(_parse_timer(timer) for timer in flink.get("timers", [])), result.timers),
     }
-    for what, (theirs, mine) in pairs.items():
-        if mine is not None and theirs != mine:
-            return f"{what}: {_first_difference(theirs, mine)}"
+    for name, (flink_value, own_value) in pairs.items():
+        if own_value is not None and flink_value != own_value:
+            return f"{name}: {_difference_text(flink_value, own_value)}"
     return None
 
 
-def _timer(each: Mapping[str, Any]) -> tuple[int, int, str, int, int]:
-    return each["by"], each["ts"], each["key"], each["wm"], each["after"]
+def _parse_timer(timer: Mapping[str, Any]) -> tuple[int, int, str, int, int]:
+    return timer["by"], timer["ts"], timer["key"], timer["wm"], timer["after"]
 
 
-def _firing(each: Mapping[str, Any]) -> RecordedFiring:
-    records = tuple(sorted(each["records"]))
-    return RecordedFiring(each["by"], each["kind"], each["start"], each["end"], each["key"], records, each["wm"])
+def _parse_firing(firing: Mapping[str, Any]) -> RecordedFiring:
+    records = tuple(sorted(firing["records"]))
+    bounds = (firing["start"], firing["end"])
+    return RecordedFiring(firing["by"], firing["kind"], *bounds, firing["key"], records, firing["wm"])
 
 
 def _order(firings: Sequence[RecordedFiring]) -> list[tuple[str, int, int]]:
-    """The order that Flink defines: which watermark or record, and then by window end or start."""
-    return [(each.kind, each.by, each.end) for each in firings]
+    """Return the sort keys that Flink defines: the watermark or record, and then the window end."""
+    return [(firing.kind, firing.by, firing.end) for firing in firings]
 
 
-def _first_difference(theirs: Any, mine: Any) -> str:
-    if not isinstance(theirs, list):
-        return f"Flink {theirs}, we {mine}"
-    for number, (one, other) in enumerate(zip(theirs, mine, strict=False)):
-        if one != other:
-            return f"at {number} Flink {one}, we {other}"
-    return f"Flink has {len(theirs)}, we have {len(mine)}"
+def _difference_text(flink: Any, own: Any) -> str:
+    if not isinstance(flink, list):
+        return f"Flink {flink}, this engine {own}"
+    for number, (flink_item, own_item) in enumerate(zip(flink, own, strict=False)):
+        if flink_item != own_item:
+            return f"at {number} Flink {flink_item}, this engine {own_item}"
+    return f"Flink has {len(flink)}, this engine has {len(own)}"

@@ -1,4 +1,4 @@
-"""Sessions of conformance cases next to the limits of 64 bits, where even the search for islands overflows."""
+"""Compute sessions of conformance cases near the limits of 64 bits, where the search for islands overflows."""
 
 from __future__ import annotations
 
@@ -24,44 +24,46 @@ _ROWS = pa.schema(
         ("records", pa.list_(pa.int64())),
     ]
 )
-"""A record with its fate, a firing, or the error of the whole stream."""
+"""The columns of a record with its fate, a firing, or the error of the whole stream."""
 
 
-def extreme_sessions(known: DataFrame) -> DataFrame:
-    """Every key of every case, folded whole by the reference; what fails is told, not raised.
+def extreme_sessions(events: DataFrame) -> DataFrame:
+    """Run the reference engine on every key of every case; errors become rows.
 
     Returns:
-        Rows of three sorts: a record (`fate` is set), a firing, or an `error`.
+        Rows of three kinds: a record (`fate` is set), a firing, or an `error`.
     """
-    told = known.select(*_KEYS, "arrival_seq", "event_time_ms", "watermark_ms", "gap_ms", "allowed_lateness_ms")
-    return told.groupBy(*_KEYS).applyInArrow(_fold, from_arrow_schema(_ROWS))
+    columns = events.select(
+        *_KEYS, "arrival_seq", "event_time_ms", "watermark_ms", "gap_ms", "allowed_lateness_ms"
+    )
+    return columns.groupBy(*_KEYS).applyInArrow(_run_key, from_arrow_schema(_ROWS))
 
 
-def _fold(key: pa.Table) -> pa.Table:
-    """Rows of three sorts: a record with its fate, a firing, or the error of the whole stream."""
-    same = {"case": key["case"][0].as_py(), "key": key["key"][0].as_py()}
+def _run_key(key: pa.Table) -> pa.Table:
+    """Return rows of three kinds: a record with its fate, a firing, or the error of the whole stream."""
+    stream = {"case": key["case"][0].as_py(), "key": key["key"][0].as_py()}
     rows = key.sort_by("arrival_seq").to_pylist()
     records = [Record(0, 0, "", row["event_time_ms"]) for row in rows]
     try:
         window = Session(rows[0]["gap_ms"])
-        played = fire_windows(records, _as_met(rows), window, rows[0]["allowed_lateness_ms"])
+        result = fire_windows(records, _watermarks_of_key(rows), window, rows[0]["allowed_lateness_ms"])
     except BackstreamError as error:
-        return pa.Table.from_pylist([{**same, "error": str(error)}], _ROWS)
-    told = [{**row, **same, "fate": fate.value} for row, fate in zip(rows, played.fates, strict=True)]
-    for pane in played.panes:
+        return pa.Table.from_pylist([{**stream, "error": str(error)}], _ROWS)
+    output = [{**row, **stream, "fate": fate.value} for row, fate in zip(rows, result.fates, strict=True)]
+    for pane in result.panes:
         by_record = rows[pane.by]["arrival_seq"] if pane.timing is PaneTiming.LATE else None
         firing = dict(zip(WINDOW, pane.window, strict=True)) | {"watermark_ms": pane.watermark_ms}
         numbers = [rows[number]["arrival_seq"] for number in pane.records]
-        told.append({**same, **firing, "by_record": by_record, "records": numbers})
-    return pa.Table.from_pylist(told, _ROWS)
+        output.append({**stream, **firing, "by_record": by_record, "records": numbers})
+    return pa.Table.from_pylist(output, _ROWS)
 
 
-def _as_met(rows: Sequence[Mapping[str, int]]) -> Watermarks:
-    """The watermarks that a key's records met. Those in between change nothing before the next record."""
-    heard = Watermarks()
+def _watermarks_of_key(rows: Sequence[Mapping[str, int]]) -> Watermarks:
+    """Return the watermarks in force at a key's records; the others have no effect before the next record."""
+    watermarks = Watermarks()
     for number, row in enumerate(rows):
-        heard.at(number - 1, 0)
-        heard.emit(row["watermark_ms"])
-    heard.at(len(rows) - 1, 0)
-    heard.emit(MAX_MS)
-    return heard
+        watermarks.at(number - 1, 0)
+        watermarks.emit(row["watermark_ms"])
+    watermarks.at(len(rows) - 1, 0)
+    watermarks.emit(MAX_MS)
+    return watermarks

@@ -1,4 +1,4 @@
-"""The reference engine: plain Python, record by record. Slow, obvious, and the judge of the other one."""
+"""Run conformance cases on the reference engine: plain Python, record by record."""
 
 from __future__ import annotations
 
@@ -14,35 +14,38 @@ from backstream.eventtime.window_operator import Pane, fire_windows
 
 
 def run_case(cases: Sequence[Case]) -> list[EngineResult | BackstreamError]:
-    """What the reference makes of conformance cases."""
-    return [_played(case) for case in cases]
+    """Return the results of the reference engine for conformance cases."""
+    return [_run_or_error(case) for case in cases]
 
 
-def _played(case: Case) -> EngineResult | BackstreamError:
+def _run_or_error(case: Case) -> EngineResult | BackstreamError:
     try:
-        return _outcome(case)
+        return _run(case)
     except BackstreamError as error:
         return error
 
 
-def _outcome(case: Case) -> EngineResult:
-    heard = compute_watermarks(case.records, case.emission, case.clock, case.partitions)
-    result = fire_windows(case.records, heard, case.window, case.allowed_lateness_ms)
+def _run(case: Case) -> EngineResult:
+    watermarks = compute_watermarks(case.records, case.emission, case.clock, case.partitions)
+    result = fire_windows(case.records, watermarks, case.window, case.allowed_lateness_ms)
     return EngineResult(
         firings=[_firing(pane) for pane in result.panes],
         late=result.dropped,
-        record_wm=heard.in_force_ms,
-        watermarks=[(event.watermark_ms, event.after) for event in heard.events],
-        is_final=heard.is_final,
-        timers=_timers(case, heard),
+        record_wm=watermarks.in_force_ms,
+        watermarks=[(event.watermark_ms, event.after) for event in watermarks.events],
+        is_final=watermarks.is_final,
+        timers=_fire_timers(case, watermarks),
     )
 
 
-def _timers(case: Case, heard: Watermarks) -> list[tuple[int, int, str, int, int]] | None:
+def _fire_timers(case: Case, watermarks: Watermarks) -> list[tuple[int, int, str, int, int]] | None:
     if case.timers is None:
         return None
-    fired = timer_firings(case.records, heard, partial(replace, case.timers))  # anew per key: it counts repeats
-    return sorted((each.by, each.timestamp_ms, str(each.key), each.watermark_ms, each.after) for each in fired)
+    # The process function counts repetitions, so each key gets its own.
+    firings = timer_firings(case.records, watermarks, partial(replace, case.timers))
+    return sorted(
+        (timer.by, timer.timestamp_ms, str(timer.key), timer.watermark_ms, timer.after) for timer in firings
+    )
 
 
 def _firing(pane: Pane) -> RecordedFiring:

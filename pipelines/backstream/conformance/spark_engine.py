@@ -1,7 +1,7 @@
-"""The Spark engine on conformance cases: the steps of a run, with all streams in one frame, told apart by number.
+"""Run conformance cases on Spark: the steps of a run, with the streams of all cases in one frame.
 
-Each case has settings of its own, so they travel as columns (`WindowColumns`, `ClockColumns`, `SessionColumns`)
-where a run has literals. A few jobs play hundreds of cases.
+The column `case` numbers the streams. Each case has its own settings. So they are columns (`WindowColumns`,
+`ClockColumns`, `SessionColumns`), where a run has literals. A few Spark jobs run hundreds of cases.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from backstream.spark.windows.assignment import WindowColumns, assign_windows, e
 from backstream.spark.windows.fates import add_fates, add_timing
 
 _SAFE_MS = 2**60
-"""Times beyond this may overflow in window arithmetic; no calendar reaches it."""
+"""The limit beyond which times may overflow in window arithmetic; no calendar reaches it."""
 _STREAM = ("case",)
 _KEYS = ("case", "key")
 _TIMER = ("by", "timestamp_ms", "key", "watermark_ms", "after")
@@ -71,28 +71,29 @@ _SCHEMA = pa.schema(
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What came back for one case."""
+class _CaseRows:
+    """The rows that Spark returned for one case."""
 
-    met: dict[int, Row] = field(default_factory=dict)
+    records: dict[int, Row] = field(default_factory=dict)
     firings: list[Row] = field(default_factory=list)
     timers: list[Row] = field(default_factory=list)
     error: str | None = None
 
 
 def new_engine(spark: SparkSession) -> Engine:
-    """What plays cases on this session."""
+    """Return an engine that runs cases on this session."""
 
-    def play(cases: Sequence[Case]) -> list[EngineResult | BackstreamError]:
-        refused = {number: reason for number, case in enumerate(cases) if (reason := _refusal(case))}
-        playable = {number: case for number, case in enumerate(cases) if number not in refused}
-        outcomes = _played(spark, playable) if playable else {}
-        return [refused[number] if number in refused else outcomes[number] for number in range(len(cases))]
+    def run(cases: Sequence[Case]) -> list[EngineResult | BackstreamError]:
+        errors = {number: error for number, case in enumerate(cases) if (error := _find_error(case))}
+        supported = {number: case for number, case in enumerate(cases) if number not in errors}
+        results = _run_cases(spark, supported) if supported else {}
+        return [errors[number] if number in errors else results[number] for number in range(len(cases))]
 
-    return play
+    return run
 
 
-def _refusal(case: Case) -> BackstreamError | None:
+def _find_error(case: Case) -> BackstreamError | None:
+    """Return the error of a case that cannot be run on Spark; None if it can."""
     arrivals = [*(record.arrival_time_ms for record in case.records), case.clock.start_ms, case.clock.end_ms]
     if max(map(abs, arrivals)) > 2 * _SAFE_MS:
         return UnsupportedCaseError("arrivals near the limits of 64 bits")
@@ -114,56 +115,60 @@ def _may_overflow(case: Case) -> bool:
     return max(case.allowed_lateness_ms, *lengths_ms, *times_ms) > _SAFE_MS
 
 
-def _played(spark: SparkSession, cases: Mapping[int, Case]) -> dict[int, EngineResult | BackstreamError]:
-    rows = [_row(number, case, *each) for number, case in cases.items() for each in enumerate(case.records)]
+def _run_cases(spark: SparkSession, cases: Mapping[int, Case]) -> dict[int, EngineResult | BackstreamError]:
+    rows = [
+        _event_row(number, case, seq, record)
+        for number, case in cases.items()
+        for seq, record in enumerate(case.records)
+    ]
     events = spark.createDataFrame(pa.Table.from_pylist(rows, _SCHEMA))
     clock = ClockColumns(F.col("start_ms"), F.col("interval_ms"), F.col("end_ms"))
-    cells = _compressed(events, clock, cases)
-    tried = {number: _heard(cells, number, case) for number, case in cases.items()}
-    watermarks = {number: each for number, each in tried.items() if isinstance(each, WatermarkTimeline)}
-    failed = {number: each for number, each in tried.items() if isinstance(each, BackstreamError)}
-    tables = _stacked({number: in_force_table(each) for number, each in watermarks.items()})
-    markers = _stacked({number: marker_table(each) for number, each in watermarks.items()})
-    known = events.transform(join_watermarks(spark, tables, markers, clock, _STREAM))
-    seen: dict[int, _Seen] = defaultdict(_Seen)
-    cases = {number: case for number, case in cases.items() if number in watermarks}
+    compressed = _compress(events, clock, cases)
+    results = {number: _compute_timeline(compressed, number, case) for number, case in cases.items()}
+    timelines = {number: line for number, line in results.items() if isinstance(line, WatermarkTimeline)}
+    errors = {number: error for number, error in results.items() if isinstance(error, BackstreamError)}
+    tables = _concat({number: in_force_table(timeline) for number, timeline in timelines.items()})
+    markers = _concat({number: marker_table(timeline) for number, timeline in timelines.items()})
+    with_watermarks = events.transform(join_watermarks(spark, tables, markers, clock, _STREAM))
+    rows_by_case: dict[int, _CaseRows] = defaultdict(_CaseRows)
+    cases = {number: case for number, case in cases.items() if number in timelines}
     for kind, may_overflow in sorted({(_kind(case), _may_overflow(case)) for case in cases.values()}):
-        mine = (F.col("kind") == F.lit(kind)) & (F.col("may_overflow") == F.lit(may_overflow))
-        _collect(known.where(mine), kind, seen, may_overflow=may_overflow)
-    _collect_timers(known, cases, watermarks, seen)
-    outcomes = {number: _outcome(cases[number], each, seen[number]) for number, each in watermarks.items()}
-    return outcomes | failed
+        is_of_kind = (F.col("kind") == F.lit(kind)) & (F.col("may_overflow") == F.lit(may_overflow))
+        _collect(with_watermarks.where(is_of_kind), kind, rows_by_case, may_overflow=may_overflow)
+    _collect_timers(with_watermarks, cases, timelines, rows_by_case)
+    return errors | {
+        number: _to_result(cases[number], timeline, rows_by_case[number]) for number, timeline in timelines.items()
+    }
 
 
-def _compressed(events: DataFrame, clock: ClockColumns, cases: Mapping[int, Case]) -> pa.Table:
-    """All streams, compressed; those with a watermark after each record keep more of it."""
+def _compress(events: DataFrame, clock: ClockColumns, cases: Mapping[int, Case]) -> pa.Table:
+    """Return all streams, compressed; those with a watermark after each record keep more rows."""
     per_record = {
         number: case.emission for number, case in cases.items() if case.emission.model is EmissionModel.RECORD
     }
     is_per_record = F.col("case").isin(list(per_record)) if per_record else F.expr("false")
-    cells = compress_events(events.where(~is_per_record), clock, _STREAM).toArrow()
+    compressed = compress_events(events.where(~is_per_record), clock, _STREAM).toArrow()
     if not per_record:
-        return cells
-    # Of the emission, only whether idleness exists decides what is kept; more than needed does no harm.
-    wary = max(per_record.values(), key=lambda emission: emission.strategy.idle_timeout_ms)
-    kept = compress_events(events.where(is_per_record), clock, _STREAM, wary).toArrow()
-    return pa.concat_tables([cells, kept.select(cells.column_names).cast(cells.schema)])
+        return compressed
+    # The rows depend only on whether the emission has an idle timeout; additional rows do no harm.
+    strictest = max(per_record.values(), key=lambda emission: emission.strategy.idle_timeout_ms)
+    kept = compress_events(events.where(is_per_record), clock, _STREAM, strictest).toArrow()
+    return pa.concat_tables([compressed, kept.select(compressed.column_names).cast(compressed.schema)])
 
 
-def _heard(cells: pa.Table, number: int, case: Case) -> WatermarkTimeline | BackstreamError:
-    mine = cells.filter(pa.compute.equal(cells["case"], number))
+def _compute_timeline(compressed: pa.Table, number: int, case: Case) -> WatermarkTimeline | BackstreamError:
+    stream = compressed.filter(pa.compute.equal(compressed["case"], number))
+    partitions = [str(partition) for partition in case.partitions]
     try:
-        found = timeline_of_maxima(
-            mine, case.emission, case.clock, [str(partition) for partition in case.partitions]
-        )
-        found.all_rises_ms()  # firings are numbered by them
+        timeline = timeline_of_maxima(stream, case.emission, case.clock, partitions)
+        timeline.all_rises_ms()  # may raise; the firings need all rises
     except BackstreamError as error:
         return error
-    return found
+    return timeline
 
 
-def _stacked(tables: Mapping[int, pa.Table]) -> pa.Table:
-    """Each stream's table under the others, with its number."""
+def _concat(tables: Mapping[int, pa.Table]) -> pa.Table:
+    """Return the tables of all streams as one, with the number of the stream."""
     numbered = [
         table.append_column("case", pa.array([number] * table.num_rows, pa.int64()))
         for number, table in tables.items()
@@ -176,7 +181,7 @@ def _kind(case: Case) -> str:
     return type(case.window).__name__
 
 
-def _row(number: int, case: Case, seq: int, record: Record) -> dict[str, Any]:
+def _event_row(number: int, case: Case, seq: int, record: Record) -> dict[str, Any]:
     marker = record.marker if case.emission.strategy.kind is StrategyKind.PUNCTUATED else None
     if marker is True:
         marker = wrap_int64(record.event_time_ms - case.emission.strategy.delay_ms)
@@ -206,84 +211,84 @@ def _row(number: int, case: Case, seq: int, record: Record) -> dict[str, Any]:
     }
 
 
-def _collect(known: DataFrame, kind: str, seen: dict[int, _Seen], *, may_overflow: bool) -> None:
-    """Play the cases of one window kind, and sort what comes back by case."""
+def _collect(events: DataFrame, kind: str, rows_by_case: dict[int, _CaseRows], *, may_overflow: bool) -> None:
+    """Run the cases of one window kind, and group the rows by case."""
     if kind == Session.__name__:
         if may_overflow:
-            _collect_extreme_sessions(known, seen)
+            _collect_extreme_sessions(events, rows_by_case)
             return
         window = SessionColumns(F.col("gap_ms"), F.col("allowed_lateness_ms"))
-        records, firings = all_sessions(known, _KEYS, window, _NUMBERS)
+        records, firings = all_sessions(events, _KEYS, window, _NUMBERS)
     else:
-        records, firings = _firings(known, kind, may_overflow=may_overflow)
+        records, firings = _fire_fixed_windows(events, kind, may_overflow=may_overflow)
     for row in records.select("case", "arrival_seq", "watermark_ms", "fate").collect():
-        seen[row["case"]].met[row.arrival_seq] = row
+        rows_by_case[row["case"]].records[row.arrival_seq] = row
     for row in firings.collect():
-        seen[row["case"]].firings.append(row)
+        rows_by_case[row["case"]].firings.append(row)
 
 
-def _firings(known: DataFrame, kind: str, *, may_overflow: bool) -> tuple[DataFrame, DataFrame]:
-    """Records with their fate; firings, where `by_record` is null for those that a watermark caused."""
-    kinds = {each.__name__: each for each in (Tumbling, Sliding, Cumulate)}
+def _fire_fixed_windows(events: DataFrame, kind: str, *, may_overflow: bool) -> tuple[DataFrame, DataFrame]:
+    """Return records with their fates, and firings; `by_record` is null if a watermark caused the firing."""
+    kinds = {window.__name__: window for window in (Tumbling, Sliding, Cumulate)}
     size_ms, every_ms, offset_ms = F.col("size_ms"), F.col("step_ms"), F.col("offset_ms")
     window = WindowColumns(kinds[kind], size_ms, every_ms, offset_ms, may_overflow)
     allowed_lateness_ms = F.col("allowed_lateness_ms")
-    judged = known.transform(add_fates(window, allowed_lateness_ms))
-    in_windows = judged.transform(assign_windows(window))
+    with_fates = events.transform(add_fates(window, allowed_lateness_ms))
+    in_windows = with_fates.transform(assign_windows(window))
     assigned = in_windows.transform(add_timing(allowed_lateness_ms, may_overflow=may_overflow))
     columns = [*_KEYS, *WINDOW, "watermark_ms", "by_record", "records"]
     nothing = {"watermark_ms": int64_literal(None), "by_record": int64_literal(None)}
     on_time = aggregate_on_time(assigned, _KEYS, _NUMBERS).withColumns(nothing)
     late = aggregate_late(assigned, _KEYS, {"records": "collect_list(arrival_seq)"})
     late = late.withColumns({"by_record": F.col("arrival_seq"), "records": F.sort_array("records")})
-    return judged, on_time.select(*columns).unionByName(late.select(*columns))
+    return with_fates, on_time.select(*columns).unionByName(late.select(*columns))
 
 
-def _collect_extreme_sessions(known: DataFrame, seen: dict[int, _Seen]) -> None:
-    for row in extreme_sessions(known).collect():
+def _collect_extreme_sessions(events: DataFrame, rows_by_case: dict[int, _CaseRows]) -> None:
+    for row in extreme_sessions(events).collect():
         if row.error is not None:
-            seen[row["case"]].error = row.error
+            rows_by_case[row["case"]].error = row.error
         elif row.fate is not None:
-            seen[row["case"]].met[row.arrival_seq] = row
+            rows_by_case[row["case"]].records[row.arrival_seq] = row
         else:
-            seen[row["case"]].firings.append(row)
+            rows_by_case[row["case"]].firings.append(row)
 
 
 def _collect_timers(
-    known: DataFrame,
+    events: DataFrame,
     cases: Mapping[int, Case],
-    watermarks: Mapping[int, WatermarkTimeline],
-    seen: dict[int, _Seen],
+    timelines: Mapping[int, WatermarkTimeline],
+    rows_by_case: dict[int, _CaseRows],
 ) -> None:
     streams = {
-        number: TimerInput(watermarks[number].all_rises_ms(), partial(replace, case.timers))
+        number: TimerInput(timelines[number].all_rises_ms(), partial(replace, case.timers))
         for number, case in cases.items()
         if case.timers
     }
     if streams:
-        timed_cases = known.where(F.col("case").isin(list(streams)))
+        timed_cases = events.where(F.col("case").isin(list(streams)))
         for row in replay_timers_of_streams(timed_cases, "case", ["key"], streams).collect():
-            seen[row["case"]].timers.append(row)
+            rows_by_case[row["case"]].timers.append(row)
 
 
-def _outcome(case: Case, watermarks: WatermarkTimeline, seen: _Seen) -> EngineResult | BackstreamError:
-    if seen.error is not None:
-        return PlanError(seen.error)
-    record_wm = [seen.met[number].watermark_ms for number in range(len(case.records))]
-    rises_ms = watermarks.all_rises_ms().tolist()
+def _to_result(case: Case, timeline: WatermarkTimeline, rows: _CaseRows) -> EngineResult | BackstreamError:
+    if rows.error is not None:
+        return PlanError(rows.error)
+    record_wm = [rows.records[number].watermark_ms for number in range(len(case.records))]
+    rises_ms = timeline.all_rises_ms().tolist()
     return EngineResult(
-        firings=sorted(_labelled(seen.firings, rises_ms), key=_stream_order(case)),
-        late=[number for number, row in sorted(seen.met.items()) if row.fate == Fate.DROPPED],
+        firings=sorted(_recorded_firings(rows.firings, rises_ms), key=_stream_order(case)),
+        late=[number for number, row in sorted(rows.records.items()) if row.fate == Fate.DROPPED],
         record_wm=record_wm,
-        # A rise comes after the last record that met a lower watermark.
+        # A rise follows the last record with a lower watermark.
         watermarks=[(rise_ms, bisect_left(record_wm, rise_ms) - 1) for rise_ms in rises_ms],
-        is_final=watermarks.is_final,
-        timers=sorted(tuple(row[name] for name in _TIMER) for row in seen.timers) if case.timers else None,
+        is_final=timeline.is_final,
+        timers=sorted(tuple(row[name] for name in _TIMER) for row in rows.timers) if case.timers else None,
     )
 
 
-def _labelled(rows: Sequence[Row], rises_ms: Sequence[int]) -> Iterator[RecordedFiring]:
-    """Firings with the watermark that caused them; one that no watermark ever reaches did not happen."""
+def _recorded_firings(rows: Sequence[Row], rises_ms: Sequence[int]) -> Iterator[RecordedFiring]:
+    """Yield the firings with the watermark that caused them, without those that no watermark reaches."""
     for row in rows:
         window, records = (row.window_start_ms, row.window_end_ms), tuple(row.records)
         if row.by_record is not None:
@@ -295,9 +300,10 @@ def _labelled(rows: Sequence[Row], rises_ms: Sequence[int]) -> Iterator[Recorded
 
 
 def _stream_order(case: Case) -> Callable[[RecordedFiring], tuple[int, bool, int, int]]:
-    """As the stream fired: a watermark fires what it reaches, by window end; then late records, one by one.
+    """Return the sort key of firings in stream order.
 
-    A late record's windows come in the order in which they are assigned, for sliding ones the latest first.
+    A watermark fires the windows that it reaches, by window end; then late records fire theirs, one by one. The
+    windows of a late record are in the order of their assignment: for sliding windows, the latest is first.
     """
     descends = isinstance(case.window, Sliding)
 

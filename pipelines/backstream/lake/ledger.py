@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from typing import Any
 
 from backstream import __version__
@@ -14,6 +13,7 @@ from backstream.runs.file_summaries import load_summary
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Verdict
+from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import Column, Table
 
 RUNS, CHECKS = "runs", "checks"
@@ -64,16 +64,8 @@ CHECKS_TABLE = Table(
 )
 
 
-class Status(StrEnum):
-    """The outcome of a run."""
-
-    PUBLISHED = "published"
-    ALREADY_PUBLISHED = "already_published"
-    """Written only by older versions; publishing a run again now adds no second row."""
-    REFUSED = "refused"
-    """Refused by the quality gate, or because another run published first."""
-    FAILED = "failed"
-    """Failed with an error; the run can be resumed."""
+Status = RunStatus
+"""The status in which a run ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,7 +215,7 @@ class ApproveOperator(ApprovalOperator):
         """Request the approval if the run requires one."""
         with fail_without_retry():
             plan = Plan.read(Path(self.plan_path))
-            body = load_workflow().approval_text(plan)
+            body = load_workflow().request_approval(plan)
         if body is None:
             self.log.info("%s %s: no approval required", plan.dataset, plan.range)
             return

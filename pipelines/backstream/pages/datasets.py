@@ -14,13 +14,14 @@ from backstream.definition.model import Definition
 from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import RunRow, Status
+from backstream.lake.ledger import RunRow
 from backstream.pages.days import CalendarDay, DayRange, DayStatus, calendar_days, consecutive_days
 from backstream.pages.runs import BACKFILL, dataset_of_dag
 from backstream.pages.store import PageStore, cached_by_mtime
 from backstream.runs.dataset_state import DatasetState, DayTotals
 from backstream.runs.home import definitions_folder
-from backstream.workflow.status import RunPhase, RunState, list_unended_runs
+from backstream.runs.status import RunStatus
+from backstream.workflow.status import RunState, list_unended_runs
 
 _RECENT_DAYS = 90
 _ATTENTION = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)
@@ -60,13 +61,18 @@ class Dataset:
 
     @property
     def running(self) -> list[RunState]:
-        """Runs in progress."""
-        return [run for run in self.unended if run.state is RunPhase.RUNNING]
+        """The runs under way."""
+        return [run for run in self.unended if run.state.is_active]
+
+    @property
+    def awaiting_approval(self) -> list[RunState]:
+        """The runs that wait for an approver."""
+        return [run for run in self.unended if run.state is RunStatus.AWAITING_APPROVAL]
 
     @property
     def interrupted(self) -> list[RunState]:
-        """Runs that started, did not end, and have no recent heartbeat."""
-        return [run for run in self.unended if run.state is RunPhase.INTERRUPTED]
+        """The runs that were begun and leave no sign of life any more."""
+        return [run for run in self.unended if run.state is RunStatus.INTERRUPTED]
 
     @cached_property
     def newest(self) -> RunRow | None:
@@ -119,7 +125,7 @@ def load_dataset(records: PageStore, name: str) -> Dataset:
     runs = records.runs(name)
     unended = tuple(list_unended_runs(records.home, name, {row.run_id for row in runs}, now_ms))
     seen = records.observation(name)
-    busy = [run.interval for run in unended if run.state is RunPhase.RUNNING]
+    busy = [run.interval for run in unended if run.state.is_active]
     days = calendar_days(runs, lambda run_id: records.figures(name, run_id), seen, busy)
     return Dataset(name, find_definition_entry(name), runs, unended, tuple(days), seen, now_ms)
 
@@ -146,8 +152,8 @@ def sum_day_totals(figures: Sequence[DayTotals]) -> DayTotals | None:
 
 
 def is_published_run(run: RunRow) -> bool:
-    """Return whether a run published its rows."""
-    return run.status in (Status.PUBLISHED, Status.ALREADY_PUBLISHED)
+    """Whether a run's rows became visible."""
+    return run.status.is_published
 
 
 def find_definition_entry(name: str) -> DefinitionEntry | None:

@@ -131,6 +131,11 @@ class RunFolder:
         return self.path / "audit_result.json"
 
     @property
+    def approval_request(self) -> Path:
+        """The request to approve the publication, Markdown; absent if no approval is required."""
+        return self.path / "approval_request.md"
+
+    @property
     def approval(self) -> Path:
         """The decision of the approver, JSON; absent without an approval request or before its decision."""
         return self.path / "approval.json"

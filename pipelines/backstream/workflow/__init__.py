@@ -1,13 +1,13 @@
-"""The steps of a run around its Spark job, shared by Airflow and the command line.
+"""Run the steps around a Spark job, for Airflow and the command line.
 
-A step is imported when somebody first takes it: all of them bring pandas, PyIceberg and Great Expectations.
+A step is imported at its first use, because all steps import pandas, PyIceberg and Great Expectations.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from backstream.workflow.audit import approval_text, audit_run, record_approval
+    from backstream.workflow.audit import approval_text, audit_run, record_approval, request_approval
     from backstream.workflow.dataset_state import refresh_after_run
     from backstream.workflow.planning import plan_run
     from backstream.workflow.publish import create_run_tables, publication_text, publish_run, record_failure
@@ -30,30 +30,32 @@ __all__ = [
     "refresh_after_run",
     "report_run",
     "report_text",
+    "request_approval",
     "require_resumable",
 ]
 
 _MODULES = {
+    "approval_text": "audit",
     "audit_run": "audit",
+    "create_run_tables": "publish",
+    "find_interrupted_run": "resume",
+    "find_restatements": "restate",
     "find_unfinished_plan": "resume",
+    "plan_run": "planning",
+    "publication_text": "publish",
+    "publish_run": "publish",
     "record_approval": "audit",
     "record_failure": "publish",
-    "find_interrupted_run": "resume",
-    "create_run_tables": "publish",
-    "plan_run": "planning",
-    "publish_run": "publish",
-    "approval_text": "audit",
     "refresh_after_run": "dataset_state",
     "report_run": "report",
     "report_text": "report",
+    "request_approval": "audit",
     "require_resumable": "resume",
-    "find_restatements": "restate",
-    "publication_text": "publish",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """The step of a name."""
+    """Import the step with this name."""
     if name not in _MODULES:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

@@ -1,4 +1,4 @@
-"""Advice on a delay: what history says that each would have cost. Nothing is planned, staged or published."""
+"""Recommend a watermark delay from recorded events; nothing is planned, staged or published."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ from backstream.spark.windows.assignment import FixedWindow, end_step_ms
 STAGES = ("watermarks", "critical delays")
 """The two passes over the data, in order."""
 SHARES = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
-"""Quantiles of lateness that are shown as delays."""
+"""Quantiles of lateness for which the text shows a delay."""
 DEVIATIONS = 2
-_BAR = 24
+"""Standard deviations above the mean in the normal rule of thumb."""
+_BAR_WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)
 class AdviceRequest:
-    """A range of a definition's history, found and fit to be asked for a delay."""
+    """A checked range of recorded events; `keep` is the share of records that must not be dropped."""
 
     definition: Definition
     recorded: AnalysisRange
@@ -46,58 +47,58 @@ class AdviceRequest:
 
 
 def prepare_advice(definition_path: Path, since_ms: int, until_ms: int, keep: float, home: Home) -> AdviceRequest:
-    """Check what is asked against the definition and its files; no row is read.
+    """Check that a delay can be recommended for a range; only the footers of the input files are read.
 
     Args:
         definition_path: the TOML file.
         since_ms: first instant of the range.
-        until_ms: first instant after it.
+        until_ms: first instant after the range.
         keep: share of records, above 0 and at most 1, that must not be dropped.
-        home: where state lies.
+        home: the folder that holds all state.
 
     Raises:
-        SpecError: when the definition, the range or the share is wrong, or cannot be advised on.
-        PlanError: when the source cannot be read, or does not say when records arrived.
+        SpecError: when the definition, the range or the share is wrong, or the windows do not use event time.
+        PlanError: when the source cannot be read, or has no arrival times.
     """
-    where = str(definition_path)
+    place = str(definition_path)
     require_share(keep)
     interval = backfill_range(since_ms, until_ms)
     definition = resolve_paths(load_definition(definition_path), home)
-    window = _window(definition, where)
-    source = inspect_files(list_source_files(definition.source, where), definition.source)
-    require_no_damage(source.damaged, where)
-    columns = resolve_columns(source.shapes, definition, where)
-    clock = _clock(definition, source.inputs, where)
+    window = _fixed_window(definition, place)
+    source = inspect_files(list_source_files(definition.source, place), definition.source)
+    require_no_damage(source.damaged, place)
+    columns = resolve_columns(source.shapes, definition, place)
+    clock = _find_clock(definition, source.inputs, place)
     near = Interval(since_ms, until_ms + max(window.size_ms, end_step_ms(window)))
     near_paths = [file.path for file in source.inputs if file.may_hold(near)]
     if not near_paths:
-        raise _nothing(definition, interval)
+        raise _no_record_error(definition, interval)
     recorded = AnalysisRange(definition, window, clock, interval, near, source.inputs, near_paths, columns.types)
     return AdviceRequest(definition, recorded, keep, home)
 
 
-def _window(definition: Definition, where: str) -> FixedWindow:
+def _fixed_window(definition: Definition, place: str) -> FixedWindow:
     window = definition.window.spec()
     if isinstance(window, Session):
         msg = (
-            f"cannot advise on {definition.name}: it has session windows ({where})\n"
-            "  which session a record meets depends on the records before it, and so on the delay itself"
+            f"cannot advise on {definition.name}: it has session windows ({place})\n"
+            "  the sessions of a record depend on the records before it, and therefore on the delay"
         )
         raise SpecError(msg)
     if definition.time is not TimeKind.EVENT:
         msg = (
-            f"cannot advise on {definition.name}: its windows are cut by {definition.time.value} time ({where})\n"
-            "  only what is cut by event time can come out of order"
+            f"cannot advise on {definition.name}: its windows use {definition.time.value} time ({place})\n"
+            "  only windows of event time can have records out of order"
         )
         raise SpecError(msg)
     return window
 
 
-def _clock(definition: Definition, inputs: Sequence[InputFile], where: str) -> SourceClock:
+def _find_clock(definition: Definition, inputs: Sequence[InputFile], place: str) -> SourceClock:
     bounds = find_arrival_bounds(inputs) if definition.source.arrival_time else None
     if bounds is None:
         msg = (
-            f"cannot advise on {definition.name}: nothing says when records arrived ({where})\n"
+            f"cannot advise on {definition.name}: the source has no arrival times ({place})\n"
             f"  source.arrival_time is {definition.source.arrival_time!r}\n\n"
             "hint: it must be a timestamp column whose Parquet footers have min and max"
         )
@@ -106,48 +107,49 @@ def _clock(definition: Definition, inputs: Sequence[InputFile], where: str) -> S
     return SourceClock(bounds[0] if start_ms is None else start_ms, definition.watermark.emit_interval, bounds[1])
 
 
-def _nothing(definition: Definition, interval: Interval) -> PlanError:
+def _no_record_error(definition: Definition, interval: Interval) -> PlanError:
     return PlanError(f"cannot advise on {definition.name}: no record from {interval}")
 
 
 def recommend_delay(
-    spark: SparkSession, asked: AdviceRequest, tell: Callable[[str], None] = lambda _: None
+    spark: SparkSession, request: AdviceRequest, on_stage: Callable[[str], None] = lambda _: None
 ) -> DelayAdvice:
-    """What every delay would have done, and which one to take; the home keeps it for the watermark page.
+    """Return the effect of every delay and the recommended one; also write them for the watermark page.
 
     Args:
         spark: the session.
-        asked: what `question` made.
-        tell: called with the name of each stage of `STAGES` as it begins.
+        request: the result of `prepare_advice`.
+        on_stage: called with the name of each stage of `STAGES` at its start.
 
     Raises:
         PlanError: when the range has no readable record.
     """
-    found = measure_delays(spark, asked.recorded, tell)
-    interval = asked.recorded.interval
-    if not found.overdue.records:
-        raise _nothing(asked.definition, interval)
-    current_ms = _current_ms(asked.definition)
-    parts = (found.overdue, found.dropped, found.behind, found.firings)
-    advice = DelayAdvice(asked.definition.name, interval, asked.keep, current_ms, *parts)
-    write_text(asked.home.advice(advice.dataset), advice.json_text())
+    delays = measure_delays(spark, request.recorded, on_stage)
+    interval = request.recorded.interval
+    if not delays.overdue.records:
+        raise _no_record_error(request.definition, interval)
+    current_ms = _current_delay_ms(request.definition)
+    counts = (delays.overdue, delays.dropped, delays.behind, delays.firings)
+    advice = DelayAdvice(request.definition.name, interval, request.keep, current_ms, *counts)
+    write_text(request.home.advice(advice.dataset), advice.json_text())
     return advice
 
 
-def _current_ms(definition: Definition) -> int | None:
-    """The definition's own delay, where it means the same as an advised one."""
+def _current_delay_ms(definition: Definition) -> int | None:
+    """Return the delay of the definition; None if its watermark strategy has no delay of this kind."""
     section = definition.watermark
     delays_ms = {StrategyKind.BOUNDED: section.delay, StrategyKind.MONOTONOUS: 0}
     return delays_ms.get(section.strategy)
 
 
-def advice_text(asked: AdviceRequest, advice: DelayAdvice) -> str:
-    """The advice for a terminal."""
-    return "\n\n".join([_head(asked, advice), _delays(advice), _recommendation(advice), _lateness(advice)])
+def advice_text(request: AdviceRequest, advice: DelayAdvice) -> str:
+    """Return the advice as text for a terminal."""
+    sections = [_head(request, advice), _delay_table(advice), _recommendation(advice), _lateness_table(advice)]
+    return "\n\n".join(sections)
 
 
-def _head(asked: AdviceRequest, advice: DelayAdvice) -> str:
-    definition, section = asked.definition, asked.definition.watermark
+def _head(request: AdviceRequest, advice: DelayAdvice) -> str:
+    definition, section = request.definition, request.definition.watermark
     idle = f"idle after {duration_text(section.idle_timeout)}" if section.idle_timeout else "never idle"
     lateness, interval = duration_text(definition.lateness.allowed), duration_text(section.emit_interval)
     windows = f"{len(advice.firings.ends_ms):,} {definition.window.kind} windows"
@@ -157,35 +159,40 @@ def _head(asked: AdviceRequest, advice: DelayAdvice) -> str:
     )
 
 
-def _delays(advice: DelayAdvice) -> str:
-    """A line per delay."""
-    outcomes = [advice.at(delay_ms) for delay_ms in advice.shown_ms()]
-    most = max(each.dropped + each.late for each in outcomes) or 1
+def _delay_table(advice: DelayAdvice) -> str:
+    """Return a line per delay."""
+    effects = [advice.at(delay_ms) for delay_ms in advice.shown_ms()]
+    max_count = max(effect.dropped + effect.late for effect in effects) or 1
     head = f"{'delay':<14}{'dropped':>9}{'late':>9}{'kept':>10}{'median wait':>13}{'mean wait':>11}  "
     marks = {advice.recommended_ms: "recommended", advice.current_ms: "current"}
     if advice.recommended_ms == advice.current_ms:
         marks = {advice.current_ms: "recommended, current"}
-    lines = [f"{_line(each)}  {_bar(each, most):<{_BAR}}  {marks.get(each.delay_ms, '')}" for each in outcomes]
+    lines = [
+        f"{_delay_line(effect)}  {_bar(effect, max_count):<{_BAR_WIDTH}}  {marks.get(effect.delay_ms, '')}"
+        for effect in effects
+    ]
     return "\n".join(line.rstrip() for line in [head + "# dropped, + late", *lines])
 
 
-def _line(each: DelayEffect) -> str:
-    waits = f"{_about(each.wait.median_ms):>13}{_about(each.wait.mean_ms):>11}"
-    return f"{duration_text(each.delay_ms):<14}{each.dropped:>9,}{each.late:>9,}{_percent(each.kept):>10}{waits}"
+def _delay_line(effect: DelayEffect) -> str:
+    counts = f"{effect.dropped:>9,}{effect.late:>9,}{_percent(effect.kept):>10}"
+    waits = f"{_rough_duration(effect.wait.median_ms):>13}{_rough_duration(effect.wait.mean_ms):>11}"
+    return f"{duration_text(effect.delay_ms):<14}{counts}{waits}"
 
 
-def _bar(each: DelayEffect, most: int) -> str:
-    dropped, both = round(_BAR * each.dropped / most), round(_BAR * (each.dropped + each.late) / most)
-    return "#" * dropped + "+" * (both - dropped)
+def _bar(effect: DelayEffect, max_count: int) -> str:
+    dropped = round(_BAR_WIDTH * effect.dropped / max_count)
+    total = round(_BAR_WIDTH * (effect.dropped + effect.late) / max_count)
+    return "#" * dropped + "+" * (total - dropped)
 
 
 def _recommendation(advice: DelayAdvice) -> str:
     best, share = advice.at(advice.recommended_ms), f"{advice.keep * 100:.10g} %"
-    delay, waits = duration_text(best.delay_ms), _about(best.wait.median_ms)
+    delay, waits = duration_text(best.delay_ms), _rough_duration(best.wait.median_ms)
     counts = f"{best.dropped:,} are dropped, {best.late:,} late"
     lines = [
         f'Recommended: delay = "{delay}", the smallest that keeps {share} of the records; {counts}.',
-        f"The result of a window then waits {waits} for the watermark (median){_compared(advice, best)}.",
+        f"The result of a window then waits {waits} for the watermark (median){_comparison(advice, best)}.",
         f'For {share} in the first result of their window: delay = "{duration_text(advice.on_time_ms)}".',
     ]
     if best.wait.open_at_end:
@@ -195,43 +202,43 @@ def _recommendation(advice: DelayAdvice) -> str:
     return "\n".join(lines)
 
 
-def _compared(advice: DelayAdvice, best: DelayEffect) -> str:
+def _comparison(advice: DelayAdvice, best: DelayEffect) -> str:
     if advice.current_ms is None:
         return "; the definition has no delay of this kind to compare with"
     more_ms = best.wait.median_ms - advice.at(advice.current_ms).wait.median_ms
     if not more_ms:
         return ", as with the current delay"
-    return f", {_about(abs(more_ms))} {'more' if more_ms > 0 else 'less'} than with the current delay"
+    return f", {_rough_duration(abs(more_ms))} {'more' if more_ms > 0 else 'less'} than with the current delay"
 
 
-def _lateness(advice: DelayAdvice) -> str:
-    """Delays that look at lateness alone, and what each keeps once windows have had their say."""
+def _lateness_table(advice: DelayAdvice) -> str:
+    """Return the delays of the usual rules of thumb, which use only lateness, and the share that each keeps."""
     lines = [
         "By lateness alone, the delay at which a record would not have been behind the watermark:",
         f"{'quantile':<14}{'delay':>14}{'not behind':>12}{'kept':>10}",
     ]
     for share in SHARES:
         delay_ms = advice.behind.smallest_delay_ms(share)
-        lines.append(f"{f'{share * 100:g} %':<14}{_by_lateness(advice, delay_ms)}")
+        lines.append(f"{f'{share * 100:g} %':<14}{_lateness_cells(advice, delay_ms)}")
     normal, below = NormalDistribution.from_quantiles(advice.behind), _percent(NormalDist().cdf(DEVIATIONS))
     rule = f"mean + {DEVIATIONS} sd"
-    lines.append(f"{rule:<14}{_by_lateness(advice, normal.delay_ms(DEVIATIONS))}")
-    fit = f"mean {_about(round(normal.mean_ms))}, sd {_about(round(normal.deviation_ms))}"
+    lines.append(f"{rule:<14}{_lateness_cells(advice, normal.delay_ms(DEVIATIONS))}")
+    fit = f"mean {_rough_duration(round(normal.mean_ms))}, sd {_rough_duration(round(normal.deviation_ms))}"
     lines.append(f"The last line is a normal distribution's ({fit}), which has {below} below {rule}.")
     return "\n".join(lines)
 
 
-def _by_lateness(advice: DelayAdvice, delay_ms: int) -> str:
+def _lateness_cells(advice: DelayAdvice, delay_ms: int) -> str:
     shares = f"{_percent(advice.behind.unaffected_share(delay_ms)):>12}{_percent(advice.at(delay_ms).kept):>10}"
     return f"{duration_text(delay_ms):>14}{shares}"
 
 
 def _percent(share: float) -> str:
-    """`99.90 %`, rounded down, so that only all is 100."""
+    """Return text such as `99.90 %`, rounded down: only a share of 1 is `100.00 %`."""
     return f"{math.floor(share * 10_000 + 1e-6) / 100:.2f} %"
 
 
-def _about(value_ms: int) -> str:
-    """A duration to the second, from an hour on to the minute."""
+def _rough_duration(value_ms: int) -> str:
+    """Return a duration rounded to seconds; from one hour on, to minutes."""
     unit_ms = MINUTE_MS if abs(value_ms) >= HOUR_MS else SECOND_MS
     return duration_text(round(value_ms / unit_ms) * unit_ms)

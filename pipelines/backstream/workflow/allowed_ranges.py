@@ -1,4 +1,4 @@
-"""Whether a range can be asked for: the rule of `core.possible` over what a source's files and the lake tell."""
+"""Check whether a range can be run: the rules of `runs.allowed_ranges`, applied to source files and lake."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from backstream.source.footers import load_footers
 
 
 def require_possible_range(definition_path: Path, interval: Interval, home: Home) -> None:
-    """Check a range before a run over it is started; the task `plan` checks it by the same rule.
+    """Check a range before a run of it is started; the task `plan` applies the same rule.
 
-    The files of the source are looked at only where the range is not possible by the newest look at them.
+    The files of the source are read only if the range is not possible according to the last dataset state.
 
     Raises:
         SpecError: when the definition is wrong.
         RangeError: when the range can have no event.
         PlanError: when the source cannot be read.
     """
-    definition, where = resolve_paths(load_definition(definition_path), home), str(definition_path)
-    if seen := _seen(definition, home):
+    definition, place = resolve_paths(load_definition(definition_path), home), str(definition_path)
+    if span := _load_event_span(definition, home):
         with suppress(RangeError):
-            require_range(definition, interval, seen, where, home)
+            require_range(definition, interval, span, place, home)
             return
-    source = load_footers(list_source_files(definition.source, where), definition, home)
+    source = load_footers(list_source_files(definition.source, place), definition, home)
     allowed = Interval(*definition.source.event_time_range)
-    # A damaged file may hold any event: planning knows more of it, and says what is to be done.
+    # A damaged file may hold any event: the planner knows more about it and reports what to do.
     events = None if source.damaged else find_event_span(source.inputs, allowed)
-    require_range(definition, interval, events, where, home)
+    require_range(definition, interval, events, place, home)
 
 
 def is_possible_range(definition_path: Path, interval: Interval, home: Home) -> bool:
-    """Whether a run over a range would be planned, as far as its events are concerned."""
+    """Return whether a range can have events, which planning requires."""
     try:
         require_possible_range(definition_path, interval, home)
     except RangeError:
@@ -53,7 +53,7 @@ def is_possible_range(definition_path: Path, interval: Interval, home: Home) -> 
 
 
 def find_possible_days(definition: Definition) -> Interval:
-    """The whole UTC days that may be asked for now, whatever events there are."""
+    """Return the UTC days that may be run now, independent of the events."""
     allowed = Interval(*definition.source.event_time_range)
     return SourceSpan(definition.name, "", allowed).days(int(time.time() * SECOND_MS))
 
@@ -61,52 +61,55 @@ def find_possible_days(definition: Definition) -> Interval:
 def require_range(
     definition: Definition, interval: Interval, events: Interval | None, where: str, home: Home
 ) -> None:
-    """Check a range; where nothing is left of its events, but rows of them are published, it is one to be emptied.
+    """Check a range; a range without events is allowed if it has published rows, which the run then removes.
 
     Raises:
         RangeError: when the range can have no event.
     """
-    held = SourceSpan(definition.name, where, Interval(*definition.source.event_time_range), events)
+    source = SourceSpan(definition.name, where, Interval(*definition.source.event_time_range), events)
     now_ms = int(time.time() * SECOND_MS)
     try:
-        require_range_in_source(interval, read_interval(interval, definition), held, now_ms)
+        require_range_in_source(interval, read_interval(interval, definition), source, now_ms)
     except RangeError:
-        days = held.days(now_ms)
+        days = source.days(now_ms)
         is_allowed = days.start_ms <= interval.start_ms and interval.end_ms <= days.end_ms
-        beyond = interval.without([round_to_days(events)] if events else [])
+        without_events = interval.without([round_to_days(events)] if events else [])
         from backstream.lake.scans import count_rows
 
-        if not is_allowed or not any(count_rows(home, definition.name, part) for part in beyond):
+        if not is_allowed or not any(count_rows(home, definition.name, part) for part in without_events):
             raise
 
 
 def find_event_span(
     inputs: Iterable[InputFile], allowed: Interval, indexed: Mapping[str, Interval] | None = None
 ) -> Interval | None:
-    """From the first event to just after the last, empty when there are none; None: some file does not tell.
+    """Return the interval from the first event to just after the last, empty without events.
+
+    It is None if the event times of a file are unknown.
 
     Args:
         inputs: the files, as their footers describe them.
-        allowed: event times that are none are left out.
-        indexed: by path, the span of files of which the arrival index tells.
+        allowed: the valid event times; files outside it are left out.
+        indexed: the span of each file in the arrival index, by path.
     """
-    found = list[Interval]()
+    spans = list[Interval]()
     for file in inputs:
-        span = (indexed or {}).get(file.path) or _told(file)
+        span = (indexed or {}).get(file.path) or _footer_span(file)
         if file.rows and span is None:
             return None
         if file.rows and span and allowed.overlaps(span):
-            found.append(span)
-    if not found:
+            spans.append(span)
+    if not spans:
         return Interval(allowed.start_ms, allowed.start_ms)
-    first_ms, end_ms = min(each.start_ms for each in found), max(each.end_ms for each in found)
+    first_ms, end_ms = min(span.start_ms for span in spans), max(span.end_ms for span in spans)
     return Interval(max(first_ms, allowed.start_ms), min(end_ms, allowed.end_ms))
 
 
 def read_interval(piece: Interval, definition: Definition) -> Interval:
-    """The event times that a chunk reads: until its last window ends; a hole after that window is its own too.
+    """Return the event times that a chunk reads: from its start to the end of its last window.
 
-    Of sessions only the least is known beforehand, a gap on both sides; the job reads on until they close.
+    If the windows leave a hole after that window, the chunk reads the hole, too. The reach of sessions is at least
+    one gap on both sides; the job reads further until its sessions are complete.
     """
     window = definition.window.spec()
     if isinstance(window, Session):
@@ -116,14 +119,14 @@ def read_interval(piece: Interval, definition: Definition) -> Interval:
     return Interval(piece.start_ms, last_start_ms + max(window.size_ms, unit_ms))
 
 
-def _told(file: InputFile) -> Interval | None:
+def _footer_span(file: InputFile) -> Interval | None:
     if file.min_event_ms is None or file.max_event_ms is None:
         return None
     return Interval(file.min_event_ms, file.max_event_ms + 1)
 
 
-def _seen(definition: Definition, home: Home) -> Interval | None:
-    """The days of events as the newest look at the source knows them."""
+def _load_event_span(definition: Definition, home: Home) -> Interval | None:
+    """Return the days of events in the last dataset state; None without a readable one."""
     try:
         return DatasetState.read(home.observation(definition.name)).span
     except (BackstreamError, KeyError, TypeError):

@@ -1,6 +1,7 @@
-"""What runs had read, run by run: a plan never changes, and may be large, so that each is read once.
+"""Cache the input files of each run's plan, so that a plan, which can be large and never changes, is read once.
 
-Kept of each plan are the files that it knew, as a number with a bit per file, and what else staleness asks for.
+The cache stores the files of each plan as an integer with a bit per file, and the other fields that the search
+for stale days needs.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from backstream.runs.plan import InputFile, Mode, Plan
 
 
 class PlanInputs(NamedTuple):
-    """As much of a plan as staleness asks for; `known` and `skipped` have a bit per file.
+    """The fields of a plan that the search for stale days needs; `read_files` and `skipped` have a bit per file.
 
-    `otherwise` are files that this plan describes otherwise than others do, such as by another column of time.
+    `otherwise` are the files that this plan describes differently, for example by another time column.
     """
 
     mode: Mode
@@ -35,7 +36,7 @@ class PlanInputs(NamedTuple):
 
 @dataclass(slots=True)
 class PlannedInputs:
-    """The plans of a dataset's runs; `files` has every file that any of them knew, or that somebody numbered."""
+    """The plans of a dataset's runs; `files` has all files of these plans, and all files that got a number."""
 
     home: Home
     dataset: str
@@ -48,79 +49,79 @@ class PlannedInputs:
 
     @classmethod
     def from_home(cls, home: Home, dataset: str) -> Self:
-        """Those that were read before."""
+        """Load the plans that were read before."""
         summary = load_summary(home.summary(_name(dataset)), f"the plans of {dataset}")
         if summary is None:
             return cls(home, dataset)
         files = [InputFile(*values) for values in summary["files"]]
         numbers = {_identity(file): number for number, file in enumerate(files)}
-        plans = {run_id: _read(values) for run_id, values in summary["plans"].items()}
+        plans = {run_id: _from_json(values) for run_id, values in summary["plans"].items()}
         return cls(home, dataset, files, numbers, plans, summary["definitions"])
 
     def plan(self, run_id: str) -> PlanInputs | None:
-        """The plan of a run; None where it cannot be read."""
+        """Return the plan of a run; None if it cannot be read."""
         if run_id not in self._plans:
             try:
                 plan = Plan.read(self.home.run(self.dataset, run_id).plan)
             except BackstreamError:
                 return None
-            self._plans[run_id] = self._summarised(plan)
+            self._plans[run_id] = self._summarize(plan)
             self._is_new = True
         return self._plans[run_id]
 
     def definition(self, plan: PlanInputs) -> Definition:
-        """The definition that a plan holds; most plans hold the same."""
+        """Return the definition of a plan; most plans share one."""
         digest = plan.definition
         if digest not in self._parsed:
             self._parsed[digest] = parse_definition(self._definitions[digest], f"a plan of {self.dataset}")
         return self._parsed[digest]
 
     def numbers(self, files: Iterable[InputFile]) -> list[int]:
-        """The place of each file in `files`, to which it is added where it is new."""
-        found = []
+        """Return the position of each file in `files`; new files are appended."""
+        numbers = []
         for file in files:
             number = self._numbers.setdefault(_identity(file), len(self.files))
             if number == len(self.files):
                 self.files.append(file)
-            found.append(number)
-        return found
+            numbers.append(number)
+        return numbers
 
     def of_plan(self, plan: PlanInputs, numbers: int) -> Iterator[InputFile]:
-        """Some files, by their bits, as a plan describes them."""
+        """Yield files, given as bits, as a plan describes them."""
         for number in range(numbers.bit_length()):
             if numbers >> number & 1:
                 yield plan.otherwise.get(number) or self.files[number]
 
     def keep(self, run_ids: Collection[str] | None = None) -> None:
-        """Keep what was read for the next time; of these runs only, where no other will be asked for."""
-        kept = {run_id: plan for run_id, plan in self._plans.items() if run_ids is None or run_id in run_ids}
-        if self._is_new or len(kept) < len(self._plans):
-            wanted = {plan.definition for plan in kept.values()}
+        """Write the plans to the cache; given run ids, only the plans of these runs."""
+        wanted = {run_id: plan for run_id, plan in self._plans.items() if run_ids is None or run_id in run_ids}
+        if self._is_new or len(wanted) < len(self._plans):
+            digests = {plan.definition for plan in wanted.values()}
             content = {
                 "files": [astuple(file) for file in self.files],
-                "definitions": {digest: self._definitions[digest] for digest in wanted},
-                "plans": {run_id: _written(plan) for run_id, plan in kept.items()},
+                "definitions": {digest: self._definitions[digest] for digest in digests},
+                "plans": {run_id: _to_json(plan) for run_id, plan in wanted.items()},
             }
             write_summary(self.home.summary(_name(self.dataset)), content)
             self._is_new = False
 
-    def _summarised(self, plan: Plan) -> PlanInputs:
+    def _summarize(self, plan: Plan) -> PlanInputs:
         digest = hashlib.sha256(json.dumps(plan.definition, sort_keys=True).encode()).hexdigest()[:16]
         self._definitions[digest] = plan.definition
         numbers = self.numbers(plan.inputs)
-        told = zip(numbers, plan.inputs, strict=True)
-        otherwise = {number: file for number, file in told if self.files[number] != file}
-        skipped = [InputFile(each.path, 0, each.size_bytes, modified_ms=each.modified_ms) for each in plan.skipped]
-        known, left_out = (to_bits(each) for each in (numbers, self.numbers(skipped)))
-        return PlanInputs(plan.mode, plan.clock_end_ms, digest, known, left_out, otherwise)
+        numbered = zip(numbers, plan.inputs, strict=True)
+        otherwise = {number: file for number, file in numbered if self.files[number] != file}
+        skipped = [InputFile(file.path, 0, file.size_bytes, modified_ms=file.modified_ms) for file in plan.skipped]
+        read_bits, skipped_bits = to_bits(numbers), to_bits(self.numbers(skipped))
+        return PlanInputs(plan.mode, plan.clock_end_ms, digest, read_bits, skipped_bits, otherwise)
 
 
 def to_bits(numbers: Collection[int]) -> int:
-    """Numbers as the bits of one."""
-    found = bytearray(max(numbers, default=0) // 8 + 1)
+    """Return an integer with the bits at these positions set."""
+    bits = bytearray(max(numbers, default=0) // 8 + 1)
     for number in numbers:
-        found[number // 8] |= 1 << number % 8
-    return int.from_bytes(found, "little")
+        bits[number // 8] |= 1 << number % 8
+    return int.from_bytes(bits, "little")
 
 
 def _identity(file: InputFile) -> tuple[str, int, int]:
@@ -131,12 +132,12 @@ def _name(dataset: str) -> str:
     return f"plans-{dataset}"
 
 
-def _written(plan: PlanInputs) -> list[Any]:
+def _to_json(plan: PlanInputs) -> list[Any]:
     otherwise = {number: astuple(file) for number, file in plan.otherwise.items()}
     return [*plan[:3], f"{plan.read_files:x}", f"{plan.skipped:x}", otherwise]
 
 
-def _read(values: list[Any]) -> PlanInputs:
-    mode, clock_end_ms, definition, known, skipped, otherwise = values
-    described = {int(number): InputFile(*each) for number, each in otherwise.items()}
-    return PlanInputs(Mode(mode), clock_end_ms, definition, int(known, 16), int(skipped, 16), described)
+def _from_json(values: list[Any]) -> PlanInputs:
+    mode, clock_end_ms, definition, read_bits, skipped_bits, otherwise = values
+    files = {int(number): InputFile(*fields) for number, fields in otherwise.items()}
+    return PlanInputs(Mode(mode), clock_end_ms, definition, int(read_bits, 16), int(skipped_bits, 16), files)

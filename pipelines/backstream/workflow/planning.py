@@ -1,9 +1,10 @@
-"""Planning: which files, in which chunks, against which state of the lake; checked before any work."""
+"""Plan a run: choose its input files and chunks, and check them before any work starts."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from backstream.definition.model import Definition, Source
 from backstream.errors import PlanError
 from backstream.eventtime.instants import MAX_MS, MIN_MS, duration_text
 from backstream.eventtime.intervals import Interval, LocalDays, backfill_range, require_whole_days
+from backstream.eventtime.seals import DaySeal
 from backstream.eventtime.windows import Session
 from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.ownership import TableOwner, list_former_tables, require_ownable
@@ -23,7 +25,7 @@ from backstream.lake.planned_tables import plan_tables
 from backstream.native.supported import require_engine
 from backstream.quality.suites import require_valid_suite
 from backstream.runs.home import Home
-from backstream.runs.plan import ArrivalOrder, Chunk, InputFile, Mode, Plan
+from backstream.runs.plan import Chunk, ArrivalOrder, InputFile, Mode, Plan, PlannedTable
 from backstream.runs.table_schemas import (
     METRICS_TABLE,
     QUARANTINE_TABLE,
@@ -34,10 +36,10 @@ from backstream.runs.table_schemas import (
     windows_table,
 )
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_index_exact
-from backstream.source.columns import resolve_columns
-from backstream.source.damaged_files import ReadRequest, split_damaged_files
+from backstream.source.columns import SourceColumns, resolve_columns
+from backstream.source.damaged_files import ReadableInputs, ReadRequest, split_damaged_files
 from backstream.source.deliveries import find_day_seals, reason_with_unsealed, require_sealed_days
-from backstream.source.files import find_arrival_bounds, list_source_files
+from backstream.source.files import SourceFiles, find_arrival_bounds, list_source_files
 from backstream.source.footers import load_footers
 from backstream.source.time_columns import Longs
 from backstream.workflow.allowed_ranges import find_event_span, read_interval, require_range
@@ -45,12 +47,43 @@ from backstream.workflow.removed_files import find_removed_files, write_files_re
 
 log = logging.getLogger(__name__)
 _RENAMED = (
-    "notice: %s makes a new table `%s`; under its former name it wrote `%s`, which stays as it is\n"
-    "  nothing writes `%s` any more; `%s` has only the days that are run from now on"
+    "notice: %s now writes to the new table `%s`. Its previous table `%s` is kept and no longer updated\n"
+    "  `%s` starts empty: it contains only the days that are run from now on"
 )
 
 
-def plan_run(  # noqa: PLR0913 - each says another thing, by its name
+@dataclass(frozen=True, slots=True)
+class _RunScope:
+    """The definition, mode and range of a run; `place` is the path of the definition for error messages."""
+
+    definition: Definition
+    mode: Mode
+    interval: Interval
+    place: str
+    home: Home
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether the run publishes final results, which need sealed days."""
+        return self.mode is Mode.RECOMPUTE or self.definition.backfill.publish == "final"
+
+
+@dataclass(frozen=True, slots=True)
+class _RunSource:
+    """The input files of a run, the columns that it reads, and the arrival index of the files."""
+
+    listed: SourceFiles
+    files: ReadableInputs
+    columns: SourceColumns
+    index: ArrivalIndex
+
+    @property
+    def inputs(self) -> tuple[InputFile, ...]:
+        """The files that the run reads."""
+        return self.files.inputs
+
+
+def plan_run(  # noqa: PLR0913 - keyword arguments, each an option of the command line
     definition_path: Path,
     since_ms: int,
     until_ms: int,
@@ -64,73 +97,57 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
     local_days: LocalDays | None = None,
     home: Home,
 ) -> Plan:
-    """Make and write the plan of a run; nothing is written to the lake.
+    """Make the plan of a run and write it to the run folder; the lake does not change.
 
     Args:
         definition_path: the TOML file.
         since_ms: first instant of the range; a UTC midnight.
-        until_ms: first instant after it; a UTC midnight.
-        mode: instead of the definition's.
-        trigger: what asked for the run, such as an Airflow run id.
-        reason: why, in the words of whoever asked; the days that are not sealed are added.
-        is_unsealed_allowed: whether days that may still gain events may be published as final.
-        overrides: keys of the definition that this run takes otherwise; see `definition.overrides`.
-        gate_override: why the result is to be published even if the gate says no; empty: it is not.
-        local_days: what was asked for, where that was days of a time zone; the range is what covers them.
-        home: where state lies.
+        until_ms: first instant after the range; a UTC midnight.
+        mode: replaces the mode of the definition.
+        trigger: the origin of the run, such as an Airflow run id.
+        reason: the user's reason for the run; the days that are not sealed are added.
+        is_unsealed_allowed: whether the run may publish days as final that can still gain events.
+        overrides: keys of the definition that have another value in this run; see `apply_overrides`.
+        gate_override: the reason for publishing a result that fails the quality gate; empty: do not publish it.
+        local_days: the days of a time zone that the user requested; the range covers them.
+        home: the folder that holds all state.
 
     Raises:
         SpecError: when the definition or the range is wrong.
         RangeError: when no event can be in the range.
-        PlanError: when the range is too many chunks, the source cannot be read, a day is not sealed, or the table
-            in the lake does not fit or is another's.
-        ContractError: when a time column names no instant.
+        PlanError: when the range has too many chunks, the source cannot be read, a day is not sealed, or the table
+            in the lake does not fit or belongs to another definition.
+        ContractError: when the type of a time column is not an instant.
     """
-    where = str(definition_path)
     interval = backfill_range(since_ms, until_ms)
     for value_ms, name in ((since_ms, "since"), (until_ms, "until")):
         require_whole_days(value_ms, name)
     written = load_definition(definition_path)
-    chosen = mode or written.backfill.mode
-    definition = resolve_paths(apply_overrides(written, overrides or {}, chosen), home)
+    mode = mode or written.backfill.mode
+    definition = resolve_paths(apply_overrides(written, overrides or {}, mode), home)
+    scope = _RunScope(definition, mode, interval, str(definition_path), home)
     require_valid_suite(definition.quality.suite, home.sound_suites)
-    files = list_source_files(definition.source, where)
-    source = load_footers(files, definition, home).inspect()
-    found = split_damaged_files(
-        source, ReadRequest(definition, chosen, read_interval(interval, definition), where), home
-    )
-    columns = resolve_columns(source.shapes, definition, where)
-    require_engine(definition, columns.types, where)
-    index = _indexed(definition, found.inputs, chosen, home)
-    allowed = Interval(*definition.source.event_time_range)
-    require_range(definition, interval, find_event_span(found.inputs, allowed, index.spans()), where, home)
-    _require_few(definition, interval, where)
-    is_final = chosen is Mode.RECOMPUTE or definition.backfill.publish == "final"
-    days = find_day_seals(definition, found.inputs, interval, home) if is_final else []
-    if not is_unsealed_allowed:
-        require_sealed_days(definition, days, where)
-    clock_start_ms, clock_end_ms = _clock(definition, found.inputs, chosen, where)
-    claim = TableOwner(definition.name, definition_path.absolute(), definition.source.key)
-    with open_catalog_for_reading(home) as catalog:
-        require_ownable(catalog, claim)
-        for former in list_former_tables(catalog, claim):
-            log.warning(_RENAMED, where, definition.name, former, former, definition.name)
-        tables, base_snapshots = plan_tables(catalog, definition.name, _tables(definition, columns.types, chosen))
+    source = _load_source(scope)
+    _require_plannable_range(scope, source)
+    days = _find_seals(scope, source.inputs, is_unsealed_allowed=is_unsealed_allowed)
+    clock_start_ms, clock_end_ms = _find_clock(scope, source.inputs)
+    owner = TableOwner(definition.name, definition_path.absolute(), definition.source.key)
+    tables, base_snapshots = _plan_tables(scope, owner, source.columns.types)
     plan = Plan(
         dataset=definition.name,
         definition=definition.model_dump(mode="json"),
         definition_hash=written.definition_hash,
-        definition_path=str(claim.definition),
+        definition_path=str(owner.definition),
         planned_by_version=__version__,
-        mode=chosen,
-        arrival_order=_arrival_order(definition.source),
+        mode=mode,
+        arrival_order=_fidelity(definition.source),
         since_ms=since_ms,
         until_ms=until_ms,
         clock_start_ms=clock_start_ms,
         clock_end_ms=clock_end_ms,
         home=str(home.path),
-        inputs=found.inputs,
-        chunks=_chunks(definition, interval, found.inputs, index),
+        inputs=source.inputs,
+        chunks=_cut_chunks(scope, source),
         tables=tables,
         base_snapshots=base_snapshots,
         triggered_by=trigger,
@@ -138,57 +155,102 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
         overrides=dict(overrides or {}),
         gate_override=gate_override,
         local_days=local_days,
-        columns=columns.types,
-        absent=columns.absent,
-        ignored=files.ignored,
-        skipped=found.skipped,
-        damaged=found.damaged,
-        gone=find_removed_files(home, definition.name, definition.source.path, files.paths, interval),
+        columns=source.columns.types,
+        absent=source.columns.absent,
+        ignored=source.listed.ignored,
+        skipped=source.files.skipped,
+        damaged=source.files.damaged,
+        gone=find_removed_files(home, definition.name, definition.source.path, source.listed.paths, interval),
     )
     plan.write()
     write_files_read(plan)
     return plan
 
 
-def _require_few(definition: Definition, interval: Interval, where: str) -> None:
-    """Check, before any is made, that a range is not more chunks than one plan may have.
+def _load_source(scope: _RunScope) -> _RunSource:
+    """Read the footers of the source's files, and check that the engine can read their columns."""
+    definition, place = scope.definition, scope.place
+    listed = list_source_files(definition.source, place)
+    footers = load_footers(listed, definition, scope.home).inspect()
+    reach = read_interval(scope.interval, definition)
+    files = split_damaged_files(footers, ReadRequest(definition, scope.mode, reach, place), scope.home)
+    columns = resolve_columns(footers.shapes, definition, place)
+    require_engine(definition, columns.types, place)
+    return _RunSource(listed, files, columns, _load_index(scope, files.inputs))
+
+
+def _load_index(scope: _RunScope, inputs: Sequence[InputFile]) -> ArrivalIndex:
+    """Return the index that earlier runs wrote; empty before the first run, and if the definition has no index."""
+    definition = scope.definition
+    window, emission = definition.window.spec(), definition.watermark.spec()
+    if isinstance(window, Session) or scope.mode is Mode.RECOMPUTE or not is_index_exact(emission):
+        return ArrivalIndex.empty()
+    buckets = BucketGrid.from_window(window, emission, definition.lateness.allowed)
+    folder = IndexFolder.from_source(scope.home.path, definition.name, definition.read_by, buckets)
+    return ArrivalIndex.from_folder(folder, inputs)
+
+
+def _require_plannable_range(scope: _RunScope, source: _RunSource) -> None:
+    """Check that the range can have events, and that one plan can hold its chunks."""
+    definition = scope.definition
+    allowed = Interval(*definition.source.event_time_range)
+    events = find_event_span(source.inputs, allowed, source.index.spans())
+    require_range(definition, scope.interval, events, scope.place, scope.home)
+    _require_few_chunks(scope)
+
+
+def _require_few_chunks(scope: _RunScope) -> None:
+    """Check, before any chunk is made, that the range has at most `backfill.max_chunks` chunks.
 
     Raises:
-        PlanError: naming how many it would be, and how to ask for it otherwise.
+        PlanError: with the number of chunks and the settings to change.
     """
-    length_ms, backfill = interval.end_ms - interval.start_ms, definition.backfill
+    length_ms, backfill = scope.interval.end_ms - scope.interval.start_ms, scope.definition.backfill
     count = -(-length_ms // backfill.chunk)
     if count > backfill.max_chunks:
         enough_ms = -(-length_ms // backfill.max_chunks // backfill.chunk) * backfill.chunk
         msg = (
-            f"cannot plan {interval}: it is {count:,} chunks of {duration_text(backfill.chunk)},"
-            f" backfill.max_chunks is {backfill.max_chunks:,} ({where})\n\n"
-            f"hint: ask for less, set backfill.chunk to {duration_text(enough_ms)} or more, or raise"
+            f"cannot plan {scope.interval}: it has {count:,} chunks of {duration_text(backfill.chunk)},"
+            f" backfill.max_chunks is {backfill.max_chunks:,} ({scope.place})\n\n"
+            f"hint: request a shorter range, set backfill.chunk to {duration_text(enough_ms)} or more, or raise"
             " backfill.max_chunks"
         )
         raise PlanError(msg)
 
 
-def _arrival_order(source: Source) -> ArrivalOrder:
-    if source.arrival_time is None:
-        return ArrivalOrder.UNKNOWN
-    return ArrivalOrder.RECORDED if source.partition and source.sequence else ArrivalOrder.TIES_BROKEN
+def _find_seals(scope: _RunScope, inputs: Sequence[InputFile], *, is_unsealed_allowed: bool) -> list[DaySeal]:
+    """Return the seals of the range's days; empty unless the run publishes final results.
+
+    Raises:
+        PlanError: when a day is not sealed, unless that is allowed.
+    """
+    if not scope.is_final:
+        return []
+    days = find_day_seals(scope.definition, inputs, scope.interval, scope.home)
+    if not is_unsealed_allowed:
+        require_sealed_days(scope.definition, days, scope.place)
+    return days
 
 
-def _clock(definition: Definition, inputs: Sequence[InputFile], mode: Mode, where: str) -> tuple[int, int]:
-    """When the stream's source was opened, and when its input ended: first and last arrival unless said."""
-    if mode is Mode.RECOMPUTE:
+def _find_clock(scope: _RunScope, inputs: Sequence[InputFile]) -> tuple[int, int]:
+    """Return when the stream's source was opened and when its input ended, in epoch milliseconds.
+
+    These are the first and the last arrival; `watermark.clock_start` replaces the first. A recompute has no clock.
+    """
+    if scope.mode is Mode.RECOMPUTE:
         return 0, 0
+    definition = scope.definition
     if definition.source.arrival_time is None:
         msg = (
-            f"cannot replay {definition.name}: source.arrival_time is missing, so no order is known ({where})\n\n"
-            "hint: use the mode recompute, or name the column that says when each record arrived"
+            f"cannot replay {definition.name}: source.arrival_time is missing, so the arrival order is unknown"
+            f" ({scope.place})\n\n"
+            "hint: use the mode recompute, or set source.arrival_time to the column with the arrival time"
         )
         raise PlanError(msg)
     bounds = find_arrival_bounds(inputs)
     if bounds is None:
         msg = (
-            f"cannot replay {definition.name}: the files do not say when records arrived ({where})\n"
+            f"cannot replay {definition.name}: the input files have no arrival times ({scope.place})\n"
             f"  source.arrival_time is {definition.source.arrival_time!r}\n\n"
             "hint: it must be a timestamp column whose Parquet footers have min and max"
         )
@@ -198,7 +260,23 @@ def _clock(definition: Definition, inputs: Sequence[InputFile], mode: Mode, wher
     return (first_ms if start_ms is None else start_ms), last_ms
 
 
-def _tables(definition: Definition, types: Mapping[str, str], mode: Mode) -> list[Table]:
+def _plan_tables(
+    scope: _RunScope, owner: TableOwner, types: Mapping[str, str]
+) -> tuple[dict[str, PlannedTable], dict[str, int | None]]:
+    """Return the tables that the run writes and their current snapshots, by suffix; nothing is created.
+
+    Raises:
+        PlanError: when a table does not fit or belongs to another definition.
+    """
+    name = scope.definition.name
+    with open_catalog_for_reading(scope.home) as catalog:
+        require_ownable(catalog, owner)
+        for former in list_former_tables(catalog, owner):
+            log.warning(_RENAMED, scope.place, name, former, name)
+        return plan_tables(catalog, name, _list_tables(scope.definition, types, scope.mode))
+
+
+def _list_tables(definition: Definition, types: Mapping[str, str], mode: Mode) -> list[Table]:
     keys, values = key_columns(definition, types), value_columns(definition, types)
     tables = [windows_table(keys, values), METRICS_TABLE, QUARANTINE_TABLE]
     if mode is Mode.REPLAY:
@@ -207,67 +285,64 @@ def _tables(definition: Definition, types: Mapping[str, str], mode: Mode) -> lis
     return tables
 
 
-def _indexed(definition: Definition, inputs: Sequence[InputFile], mode: Mode, home: Home) -> ArrivalIndex:
-    """What earlier runs found in the files; empty before the first, and where no index is kept."""
-    window, emission = definition.window.spec(), definition.watermark.spec()
-    if isinstance(window, Session) or mode is Mode.RECOMPUTE or not is_index_exact(emission):
-        return ArrivalIndex.empty()
-    buckets = BucketGrid.from_window(window, emission, definition.lateness.allowed)
-    return ArrivalIndex.from_folder(
-        IndexFolder.from_source(home.path, definition.name, definition.read_by, buckets), inputs
-    )
+def _fidelity(source: Source) -> Fidelity:
+    if source.arrival_time is None:
+        return Fidelity.ASSUMED
+    return Fidelity.RECORDED if source.partition and source.sequence else Fidelity.MODELLED
 
 
-def _chunks(
-    definition: Definition, interval: Interval, inputs: Sequence[InputFile], index: ArrivalIndex
-) -> tuple[Chunk, ...]:
-    pieces = list(interval.cut(definition.backfill.chunk))
-    width = max(4, len(str(len(pieces))))
-    # What cannot be read is found by whoever reads its file, so the index says nothing about such files.
-    unknown = {file.path for file in index.missing(inputs)} | index.unplaced()
-    held, positions = _Held.from_inputs(inputs, unknown), {file.path: number for number, file in enumerate(inputs)}
+def _cut_chunks(scope: _RunScope, source: _RunSource) -> tuple[Chunk, ...]:
+    """Cut the range into chunks, each with its input files and its expected number of events."""
+    inputs, index = source.inputs, source.index
+    intervals = list(scope.interval.cut(scope.definition.backfill.chunk))
+    width = max(4, len(str(len(intervals))))
+    # The index has no times of unreadable records, so the footers decide which chunks read their files.
+    by_footer = {file.path for file in index.missing(inputs)} | index.unplaced()
+    bounds, positions = _FileBounds.from_inputs(inputs, by_footer), {file.path: n for n, file in enumerate(inputs)}
 
-    def chunk(number: int, piece: Interval) -> Chunk:
-        wanted = read_interval(piece, definition)
-        counted = {path: events for path, events in index.events_in(wanted).items() if path not in unknown}
-        known = [positions[path] for path in counted if path in positions]
-        files = tuple(sorted([*held.within(wanted), *known]))
+    def chunk(number: int, interval: Interval) -> Chunk:
+        reach = read_interval(interval, scope.definition)
+        counted = {path: events for path, events in index.events_in(reach).items() if path not in by_footer}
+        indexed = [positions[path] for path in counted if path in positions]
+        files = tuple(sorted([*bounds.overlapping(reach), *indexed]))
         expected = sum(
-            _estimate(inputs[each], piece) if inputs[each].path in unknown else counted[inputs[each].path]
-            for each in files
+            _estimate_events(file, interval) if file.path in by_footer else counted[file.path]
+            for file in (inputs[position] for position in files)
         )
-        return Chunk(f"{number:0{width}}", piece.start_ms, piece.end_ms, wanted.end_ms, files, expected)
+        return Chunk(f"{number:0{width}}", interval.start_ms, interval.end_ms, reach.end_ms, files, expected)
 
-    return tuple(chunk(number, piece) for number, piece in enumerate(pieces))
+    return tuple(chunk(number, interval) for number, interval in enumerate(intervals))
 
 
-class _Held(NamedTuple):
-    """Files whose footers alone say what they may hold, as arrays: thousands of chunks ask thousands of files."""
+class _FileBounds(NamedTuple):
+    """The event times of files by their footers, as arrays: thousands of chunks look up thousands of files."""
 
     positions: Longs
     first_ms: Longs
     last_ms: Longs
 
     @classmethod
-    def from_inputs(cls, inputs: Sequence[InputFile], paths: Container[str]) -> _Held:
-        """Of those paths; a file without bounds may hold any event."""
-        asked = [(number, file) for number, file in enumerate(inputs) if file.rows and file.path in paths]
-        told = [file.min_event_ms is not None and file.max_event_ms is not None for _, file in asked]
-        first = [file.min_event_ms if is_told else MIN_MS for (_, file), is_told in zip(asked, told, strict=True)]
-        last = [file.max_event_ms if is_told else MAX_MS for (_, file), is_told in zip(asked, told, strict=True)]
-        numbers = [number for number, _ in asked]
-        return cls(*(np.array(values, dtype=np.int64) for values in (numbers, first, last)))
+    def from_inputs(cls, inputs: Sequence[InputFile], paths: Container[str]) -> _FileBounds:
+        """Return the bounds of the files with these paths; a file without bounds may hold any event."""
+        files = [(position, file) for position, file in enumerate(inputs) if file.rows and file.path in paths]
+        is_bounded = [file.min_event_ms is not None and file.max_event_ms is not None for _, file in files]
+        first = [
+            file.min_event_ms if known else MIN_MS for (_, file), known in zip(files, is_bounded, strict=True)
+        ]
+        last = [file.max_event_ms if known else MAX_MS for (_, file), known in zip(files, is_bounded, strict=True)]
+        positions = [position for position, _ in files]
+        return cls(*(np.array(values, dtype=np.int64) for values in (positions, first, last)))
 
-    def within(self, interval: Interval) -> list[int]:
-        """The positions of the files in which an event of the interval may be."""
+    def overlapping(self, interval: Interval) -> list[int]:
+        """Return the positions of the files that may hold an event of the interval."""
         is_near = (self.first_ms < interval.end_ms) & (self.last_ms >= interval.start_ms)
         return [int(position) for position in self.positions[is_near]]
 
 
-def _estimate(file: InputFile, piece: Interval) -> int:
-    """The file's rows, spread evenly over its event times."""
+def _estimate_events(file: InputFile, interval: Interval) -> int:
+    """Return the number of a file's rows in an interval, as if they were spread evenly over its event times."""
     if file.min_event_ms is None or file.max_event_ms is None:
         return file.rows
     span_ms = file.max_event_ms + 1 - file.min_event_ms
-    overlap_ms = min(piece.end_ms, file.max_event_ms + 1) - max(piece.start_ms, file.min_event_ms)
+    overlap_ms = min(interval.end_ms, file.max_event_ms + 1) - max(interval.start_ms, file.min_event_ms)
     return file.rows * max(0, overlap_ms) // span_ms

@@ -1,4 +1,4 @@
-"""What comes of a run: its publication, and a summary for a terminal."""
+"""Publish a run, record its outcome in the ledger, and describe the result for a terminal."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ from backstream.eventtime.instants import SECOND_MS
 from backstream.eventtime.records import Fate
 from backstream.lake import planned_tables
 from backstream.lake.catalog import open_catalog_for_writing
-from backstream.lake.ledger import RunRow, Status, record_run, run_row
+from backstream.lake.ledger import RunRow, record_run, run_row
 from backstream.lake.maintenance import expire_side_table_snapshots
 from backstream.lake.publish import publish_range
 from backstream.runs.manifest import Manifest, home_of, load_manifests, sum_fates
 from backstream.runs.plan import Plan
 from backstream.runs.results import ApprovalDecision, Audit, Publication
+from backstream.runs.status import RunStatus
 from backstream.workflow.report import report_run
 
 
 def publish_run(plan: Plan) -> Publication:
-    """Make the result of a run visible in one commit; doing it again changes nothing.
+    """Publish the result of a run in one commit; a repetition changes nothing.
 
     Raises:
-        QualityError: when the run was not audited, or the gate said no.
-        ConflictError: when another run published into the range since this one was planned.
+        QualityError: when the run has no audit, or the quality gate or an approver rejected it.
+        ConflictError: when another run has published into the range since the plan was made.
     """
-    audit = _passed(plan)
+    audit = _require_approved_audit(plan)
     with record_failure(plan):
         try:
             publication = publish_range(plan, load_manifests(plan), home_of(plan))
         except ConflictError:
-            record_run(home_of(plan), ledger_row(plan, Status.REFUSED, audit))
+            record_run(home_of(plan), ledger_row(plan, RunStatus.REFUSED, audit))
             report_run(plan)
             raise
-        record_run(home_of(plan), ledger_row(plan, Status.PUBLISHED, audit, publication.rows))
-        # Last: a run that is stopped before is gone on with, so that the ledger will know of it.
+        record_run(home_of(plan), ledger_row(plan, RunStatus.PUBLISHED, audit, publication.rows))
+        # Write this file last: if the run is killed earlier, it is resumed, and the ledger row is added then.
         if not publication.already or not plan.folder.publication.exists():
             publication.write(plan.folder.publication)
     expire_side_table_snapshots(home_of(plan), plan.dataset)
@@ -46,10 +47,10 @@ def publish_run(plan: Plan) -> Publication:
 
 @contextmanager
 def record_failure(plan: Plan) -> Iterator[None]:
-    """Note in the ledger that a run failed, whatever it failed of; the error goes on.
+    """Record in the ledger that a run failed, and raise the error again.
 
-    What is refused, by the gate or because of another run, is noted where it is found. Without the catalog
-    nothing can be noted: then the run's files tell how far it came.
+    A rejection or a conflict is recorded by the step that detects it. Without the catalog nothing can be recorded;
+    the status of the run then follows from its files.
     """
     try:
         yield
@@ -57,67 +58,73 @@ def record_failure(plan: Plan) -> Iterator[None]:
         raise
     except Exception as error:
         first_line = str(error).partition("\n")[0] or type(error).__name__
-        with suppress(BackstreamError, OSError):  # the error itself matters more
-            record_run(home_of(plan), ledger_row(plan, Status.FAILED, error=first_line))
+        with suppress(BackstreamError, OSError):  # the first error is more important
+            record_run(home_of(plan), ledger_row(plan, RunStatus.FAILED, error=first_line))
         raise
 
 
-def _passed(plan: Plan) -> Audit:
-    if plan.folder.audit_result.exists():
-        audit = Audit.read(plan.folder.audit_result)
-        decision = ApprovalDecision.read(plan.folder.approval)
-        if decision and not decision.is_approved:
-            msg = f"refusing to publish {plan.dataset} {plan.range}: {decision}"
-            raise QualityError(msg)
-        if audit.may_publish:
-            return audit
-        msg = f"refusing to publish {plan.dataset} {plan.range}: the verdict is {audit.verdict}"
+def _require_approved_audit(plan: Plan) -> Audit:
+    """Return the audit of a run that may be published.
+
+    Raises:
+        QualityError: when there is no audit, or the quality gate or an approver rejected the run.
+    """
+    refusal = f"refusing to publish {plan.dataset} {plan.range}"
+    if not plan.folder.audit_result.exists():
+        msg = f"{refusal}: run {plan.run_id} was not audited"
         raise QualityError(msg)
-    msg = f"refusing to publish {plan.dataset} {plan.range}: run {plan.run_id} was not audited"
-    raise QualityError(msg)
+    audit = Audit.read(plan.folder.audit_result)
+    decision = ApprovalDecision.read(plan.folder.approval)
+    if decision and not decision.is_approved:
+        msg = f"{refusal}: {decision}"
+        raise QualityError(msg)
+    if not audit.may_publish:
+        msg = f"{refusal}: the verdict is {audit.verdict}"
+        raise QualityError(msg)
+    return audit
 
 
 def ledger_row(
     plan: Plan,
-    status: Status,
+    status: RunStatus,
     audit: Audit | None = None,
     rows: int | None = None,
     error: str | None = None,
 ) -> RunRow:
-    """The ledger's row of a run that ends now; it began when its plan was written."""
+    """Return the ledger row of a run that ends now; the run started when its plan was written."""
     started_ms = int(plan.folder.plan.stat().st_mtime * SECOND_MS)
     span_ms = (started_ms, int(time.time() * SECOND_MS))
     events_read = sum(manifest.events_read for manifest in load_manifests(plan))
     row = run_row(plan, status, span_ms, audit.verdict if audit else None, rows, events_read)
-    return replace(row, reason=_reason(plan, audit), error=error)
+    return replace(row, reason=_ledger_reason(plan, audit), error=error)
 
 
-def _reason(plan: Plan, audit: Audit | None) -> str:
-    """Why the run was asked for, and what else the ledger has to say about how it came to its end."""
-    said = [plan.reason] if plan.reason else []
+def _ledger_reason(plan: Plan, audit: Audit | None) -> str:
+    """Return the reason of the run, its overrides, and the decisions of the user or the approver."""
+    parts = [plan.reason] if plan.reason else []
     if plan.overrides:
-        said.append(", ".join(f"{key} = {value}" for key, value in sorted(plan.overrides.items())))
+        parts.append(", ".join(f"{key} = {value}" for key, value in sorted(plan.overrides.items())))
     if audit and audit.overridden and not audit.verdict.may_publish:
-        said.append(f"the gate's {audit.verdict} overridden: {audit.overridden}")
+        parts.append(f"quality gate verdict {audit.verdict} overridden: {audit.overridden}")
     if decision := ApprovalDecision.read(plan.folder.approval):
-        said.append(str(decision))
-    return "; ".join(said)
+        parts.append(str(decision))
+    return "; ".join(parts)
 
 
 def publication_text(plan: Plan) -> str:
-    """The run in a few lines for a terminal: events = sum of fates per partition, verdict, publication, report."""
+    """Return a summary for a terminal: events by fate and source partition, verdict, publication, and report."""
     folder, manifests = plan.folder, load_manifests(plan)
     lines = [f"{plan.dataset}  {plan.range}  {plan.mode}  run {plan.run_id}", "", *_fate_lines(manifests), ""]
     if folder.audit_result.exists():
         audit = Audit.read(folder.audit_result)
         lines.append(f"verdict    {audit.verdict}: {audit.summary}")
-    lines.append(f"published  {_published(plan)}")
+    lines.append(f"published  {_published_rows_text(plan)}")
     if folder.report.exists():
         lines.append(f"report     {folder.report}")
     return "\n".join(lines)
 
 
-def _published(plan: Plan) -> str:
+def _published_rows_text(plan: Plan) -> str:
     if not plan.folder.publication.exists():
         return "nothing"
     publication = Publication.read(plan.folder.publication)
@@ -125,7 +132,7 @@ def _published(plan: Plan) -> str:
 
 
 def _fate_lines(manifests: Sequence[Manifest]) -> list[str]:
-    """A table: a line per source partition and one for all; events owned = the fates' sum."""
+    """Return a line per source partition and one for all; the events of a line are the sum of its fates."""
     by_partition = sum_fates(list(manifests))
     fates = [fate for fate in Fate if any(fate in counts for counts in by_partition.values())]
     total = {str(fate): sum(counts.get(fate, 0) for counts in by_partition.values()) for fate in fates}
@@ -141,11 +148,11 @@ def _fate_line(name: str, counts: Mapping[str, int], fates: Sequence[Fate]) -> s
 
 
 def create_run_tables(plan: Plan) -> None:
-    """Make the tables that a plan promised, with the columns it promised; doing it again does nothing.
+    """Create the tables of a plan with its columns; a repetition changes nothing.
 
     Raises:
         PlanError: when another definition writes the dataset, or its published rows have other keys.
-        ContractError: when somebody else made or changed a table since the run was planned.
+        ContractError: when a table was created or changed by another program since the plan was made.
     """
     with open_catalog_for_writing(home_of(plan)) as catalog:
         planned_tables.create_tables(catalog, plan)

@@ -1,4 +1,4 @@
-"""Files that published runs read and that a source has no more: a range would silently lose their events."""
+"""Find files that published runs read and that were removed: a new run would silently lose their events."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from backstream.runs.results import Publication
 
 
 def write_files_read(plan: Plan) -> None:
-    """Write which files a run reads, chunk by chunk: a small file, where the plan lists all of the source.
+    """Write the files that each chunk reads; unlike the plan, this file is small.
 
-    Names are within the source, so that a source that was moved as a whole is still the same.
+    Paths are relative to the source, so a moved source has the same files.
     """
     root = plan.definition["source"]["path"]
     content = {
         "chunks": [
-            [chunk.start_ms, chunk.end_ms, [_name(plan.inputs[number].path, root) for number in chunk.files]]
+            [
+                chunk.start_ms,
+                chunk.end_ms,
+                [_relative_path(plan.inputs[number].path, root) for number in chunk.files],
+            ]
             for chunk in plan.chunks
             if chunk.files
         ]
@@ -34,53 +38,52 @@ def write_files_read(plan: Plan) -> None:
 def find_removed_files(
     home: Home, dataset: str, source: str, paths: Sequence[Path], interval: Interval
 ) -> FileList:
-    """Return the files that the newest published run of each day of a range read and that are not there now.
+    """Return the files that the newest published run of each day read and that the source no longer has.
 
     Args:
-        home: where state lies.
-        dataset: whose runs.
+        home: the folder that holds all state.
+        dataset: the dataset of the runs.
         source: the path of its source.
-        paths: the files that the source has now.
+        paths: the current files of the source.
         interval: the range.
     """
-    there = {_name(str(path), source) for path in paths}
+    present = {_relative_path(str(path), source) for path in paths}
     missing: set[str] = set()
-    for folder, days in _newest_by_day(home.path / "runs" / dataset, interval):
-        for start_ms, end_ms, names in _files_read(folder):
+    for folder, days in _find_newest_runs(home.path / "runs" / dataset, interval):
+        for start_ms, end_ms, names in _load_files_read(folder):
             if any(start_ms < day_ms + DAY_MS and end_ms > day_ms for day_ms in days):
-                missing.update(name for name in names if name not in there)
+                missing.update(name for name in names if name not in present)
     return FileList.from_paths(Path(source) / name for name in missing)
 
 
-def _name(path: str, root: str) -> str:
-    """The path within a source; of a source that is one file its name."""
-    found = Path(path)
-    return found.name if path == root else str(found.relative_to(root))
+def _relative_path(path: str, root: str) -> str:
+    """Return a path relative to its source; if the source is one file, the name of the file."""
+    return Path(path).name if path == root else str(Path(path).relative_to(root))
 
 
-def _newest_by_day(runs: Path, interval: Interval) -> Iterator[tuple[RunFolder, list[int]]]:
-    """The runs that were the last to publish days of a range, each with these days."""
+def _find_newest_runs(runs: Path, interval: Interval) -> Iterator[tuple[RunFolder, list[int]]]:
+    """Yield the newest published runs of a range, each with the days for which it is the newest."""
     published = [
-        (found, file.parent)
+        (publication, file.parent)
         for file in runs.glob("*/publication.json")
-        if (found := _publication(file)) is not None
+        if (publication := _load_publication(file)) is not None
     ]
-    left = set(range(interval.start_ms, interval.end_ms, DAY_MS))
-    for found, folder in sorted(published, key=lambda each: each[0].published_at, reverse=True):
-        days = [day_ms for day_ms in left if found.since_ms <= day_ms < found.until_ms]
+    remaining = set(range(interval.start_ms, interval.end_ms, DAY_MS))
+    for publication, folder in sorted(published, key=lambda run: run[0].published_at, reverse=True):
+        days = [day_ms for day_ms in remaining if publication.since_ms <= day_ms < publication.until_ms]
         if days:
             yield RunFolder(folder), days
-            left.difference_update(days)
+            remaining.difference_update(days)
 
 
-def _publication(file: Path) -> Publication | None:
+def _load_publication(file: Path) -> Publication | None:
     try:
         return Publication.read(file)
-    except (LedgerError, TypeError):  # another version's
+    except (LedgerError, TypeError):  # written by another version
         return None
 
 
-def _files_read(folder: RunFolder) -> list[Any]:
+def _load_files_read(folder: RunFolder) -> list[Any]:
     try:
         return list(load_json(folder.files_read, "files read")["chunks"])
     except (LedgerError, KeyError):

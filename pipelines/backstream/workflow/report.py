@@ -1,4 +1,4 @@
-"""The report of a run in the form that was asked for, from whatever the run has left."""
+"""Write the report of a run as HTML, Markdown or JSON from the files in its folder and from the lake."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ from backstream.text import ReportFormat
 from backstream.workflow.dataset_state import write_run_totals
 from backstream.workflow.history import diff_run
 
+_MAX_CHANGES = 8
+_MAX_RUNS = 12
+
 
 def report_run(plan: Plan) -> Path:
-    """Write the run report from whatever the run has left so far, and return the file.
+    """Write the run report from the files that the run has written so far, and return the report file.
 
-    Leaves beside it what the pages inside Airflow show of the run. What they show of its dataset as it is now is
-    looked for by `observe.refresh`: it takes a look at the source, and no report waits for that.
+    Also write the sums per day for the pages inside Airflow. `refresh_dataset_state` is a separate step, because
+    it reads the source.
     """
     write_text(plan.folder.report, report_text(plan, ReportFormat.HTML))
     write_run_totals(plan)
@@ -41,22 +44,23 @@ def report_run(plan: Plan) -> Path:
 
 
 def report_text(plan: Plan, form: ReportFormat) -> str:
-    """The report of a run as text; nothing is written."""
-    found = load_summary_of_run(plan)
-    known = gather_context(
-        plan, found.definition, found.publication, is_complete=len(found.manifests) == len(plan.chunks)
-    )
-    told = RunSummary(plan, found.definition, found.manifests, found.audit, found.publication, known)
+    """Return the report of a run as text."""
+    summary = load_summary_of_run(plan)
+    is_complete = len(summary.manifests) == len(plan.chunks)
+    context = gather_context(plan, summary.definition, summary.publication, is_complete=is_complete)
+    summary = RunSummary(plan, summary.definition, summary.manifests, summary.audit, summary.publication, context)
     if form is ReportFormat.MD:
-        return told.markdown()
+        return summary.markdown()
     if form is ReportFormat.JSON:
-        return json.dumps(told.as_json(), indent=1) + "\n"
+        return json.dumps(summary.as_json(), indent=1) + "\n"
     frame = pd.read_parquet(plan.folder.audit_frame) if plan.folder.audit_frame.exists() else None
-    return render_report(plan, told.manifests, told.audit, frame, told.publication, told.definition, known)
+    return render_report(
+        plan, summary.manifests, summary.audit, frame, summary.publication, summary.definition, context
+    )
 
 
 def load_summary_of_run(plan: Plan) -> RunSummary:
-    """What a run has left in its folder; the lake is not asked."""
+    """Return the summary of a run from its folder only, without the lake."""
     folder = plan.folder
     return RunSummary(
         plan,
@@ -69,84 +73,80 @@ def load_summary_of_run(plan: Plan) -> RunSummary:
 
 
 def load_plan(home: Home, run_id: str) -> Plan:
-    """The plan of a run.
+    """Return the plan of a run.
 
     Raises:
-        SpecError: when there is no such run here.
+        SpecError: when the home has no such run.
     """
-    found = sorted((home.path / "runs").glob("*/*/plan.json"))
-    for path in found:
+    paths = sorted((home.path / "runs").glob("*/*/plan.json"))
+    for path in paths:
         if path.parent.name == run_id:
             return Plan.read(path)
-    msg = f"no definition and no run {run_id!r} in {home.path}, which has {len(found):,} runs"
+    msg = f"no definition and no run {run_id!r} in {home.path}, which has {len(paths):,} runs"
     raise SpecError(msg)
-
-
-_CHANGES_SHOWN = 8
-_RUNS_SHOWN = 12
 
 
 def gather_context(
     plan: Plan, definition: Definition, publication: Publication | None, *, is_complete: bool
 ) -> RunContext:
-    """What the lake, the ledger and the recording tell about a run now.
+    """Return the facts about a run that come from the lake, the ledger and the recording.
 
     Args:
-        plan: of the run.
-        definition: that the plan holds.
-        publication: what the run committed, None when nothing.
-        is_complete: whether every chunk has finished, so that there is something to compare.
+        plan: the plan of the run.
+        definition: the definition in the plan.
+        publication: the commit of the run; None without one.
+        is_complete: whether all chunks have finished, which a comparison requires.
     """
-    why_not: dict[str, str] = {}
+    unavailable: dict[str, str] = {}
     rows = list_runs(home_of(plan), plan.dataset)
     past = _newest_outcomes(rows, plan.run_id)
-    delays, why_not["delays"] = count_delays(plan, definition)
-    changed, why_not["changed"] = (
-        _changed(plan, publication) if is_complete else (None, "not every chunk finished")
+    delays, unavailable["delays"] = count_delays(plan, definition)
+    changes, unavailable["changed"] = (
+        _compare(plan, publication) if is_complete else (None, "not every chunk finished")
     )
     return RunContext(
         written_at_ms=int(time.time() * SECOND_MS),
-        changes=changed,
+        changes=changes,
         own=next((row for row in rows if row.run_id == plan.run_id), None),
         past=past,
-        outcomes=_outcomes(plan, past),
+        outcomes=_list_outcomes(plan, past),
         delays=delays,
-        unavailable=why_not,
+        unavailable=unavailable,
     )
 
 
 def _newest_outcomes(rows: Sequence[RunRow], own: str) -> tuple[RunRow, ...]:
-    """The last row of each other run, the newest first."""
-    found: dict[str, RunRow] = {}
+    """Return the last row of each other run, the newest first."""
+    newest: dict[str, RunRow] = {}
     for row in rows:
         if row.run_id != own:
-            found.setdefault(row.run_id, row)
-    return tuple(found.values())
+            newest.setdefault(row.run_id, row)
+    return tuple(newest.values())
 
 
-def _outcomes(plan: Plan, past: Sequence[RunRow]) -> dict[str, tuple[CheckOutcome, ...]]:
-    """What each check said in the last runs, the oldest first; a run audited twice by its last answer."""
-    shown = [row.run_id for row in past[:_RUNS_SHOWN]]
-    said: dict[str, dict[str, CheckOutcome]] = {}
+def _list_outcomes(plan: Plan, past: Sequence[RunRow]) -> dict[str, tuple[CheckOutcome, ...]]:
+    """Return the outcomes of each check in the last runs, the oldest first; of repeated audits the last."""
+    shown = [row.run_id for row in past[:_MAX_RUNS]]
+    by_run: dict[str, dict[str, CheckOutcome]] = {}
     for row in list_checks(home_of(plan), plan.dataset, shown):
-        said.setdefault(row["name"], {})[row["run_id"]] = CheckOutcome(row["outcome"])
+        by_run.setdefault(row["name"], {})[row["run_id"]] = CheckOutcome(row["outcome"])
     return {
-        name: tuple(of_run[run_id] for run_id in reversed(shown) if run_id in of_run)
-        for name, of_run in said.items()
+        name: tuple(outcomes[run_id] for run_id in reversed(shown) if run_id in outcomes)
+        for name, outcomes in by_run.items()
     }
 
 
-def _changed(plan: Plan, publication: Publication | None) -> tuple[ChangeSummary | None, str]:
+def _compare(plan: Plan, publication: Publication | None) -> tuple[ChangeSummary | None, str]:
     if publication and not publication.replaced_rows and not publication.already:
         return None, "nothing had been published in this range before"
     try:
-        difference = diff_run(home_of(plan), plan.run_id, _CHANGES_SHOWN)
+        difference = diff_run(home_of(plan), plan.run_id, _MAX_CHANGES)
     except BackstreamError as error:
         return None, str(error).partition("\n")[0]
-    against = _state(difference.against) if difference.against else ""
+    against = _state_text(difference.against) if difference.against else ""
     return ChangeSummary(difference.is_published, against, difference.changes), ""
 
 
-def _state(against: TableState) -> str:
+def _state_text(against: TableState) -> str:
     by = f" by run {against.run_id}" if against.run_id else ""
     return f"version {against.version} of {second_text(against.made_at_ms)}{by}"

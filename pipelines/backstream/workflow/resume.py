@@ -1,4 +1,4 @@
-"""Going on where a run was interrupted: the same plan, whatever has arrived since."""
+"""Resume interrupted runs with their original plan; files that arrived later are not read."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from backstream.lake.tables import find_table
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.manifest import list_unfinished_chunks, require_unchanged_inputs, version_warning
 from backstream.runs.plan import Mode, Plan, slug
-from backstream.runs.results import Audit
+from backstream.runs.status import RunStatus, derive_status, read_facts
 from backstream.runs.table_schemas import WINDOWS
 from backstream.source.files import list_source_files
 
 
 class ResumableRun(NamedTuple):
-    """An interrupted run that can go on, and what a person has to know about it."""
+    """An interrupted run that can be resumed, and notes about it for the user."""
 
     plan: Plan
     notes: tuple[str, ...]
@@ -30,45 +30,45 @@ class ResumableRun(NamedTuple):
 def find_interrupted_run(
     definition_path: Path, interval: Interval, mode: Mode | None, home: Home
 ) -> ResumableRun | None:
-    """The newest run of this dataset, range and mode by the command line that left finished chunks and no end.
+    """Return the newest unfinished run of a range that the command line started; None if there is none.
 
-    A run that the gate refused has ended, and so has one into whose range another has published since.
+    The run has finished chunks and the same dataset and mode. A run has ended if the quality gate rejected it, or
+    if another run has published into its range since.
 
     Raises:
-        PlanError: when it cannot go on: its definition has changed, or its input files have.
+        PlanError: when the run cannot be resumed, because its definition or its input files have changed.
     """
     definition = load_definition(definition_path)
-    wanted = mode or definition.backfill.mode
-    found = _newest(home.path / "runs" / definition.name, interval, wanted)
-    if found is None or _is_overtaken(found, home):
+    runs = home.path / "runs" / definition.name
+    plan = _find_newest_plan(runs, interval, mode or definition.backfill.mode)
+    if plan is None or _has_conflict(plan, home):
         return None
-    require_resumable(found)
-    return ResumableRun(found, _notes(found, definition_path, home))
+    require_resumable(plan)
+    return ResumableRun(plan, _list_notes(plan, definition_path, home))
 
 
 def find_unfinished_plan(trigger: str, dataset: str, home: Home) -> Plan | None:
-    """The newest plan that something asked for, such as an Airflow run, unless its run has ended.
+    """Return the newest plan of a trigger, such as an Airflow run; None if its run has ended.
 
-    Ended is what was published, or what the gate refused: whoever asks again for that wants it anew.
+    A run has ended if it was published or if the quality gate rejected it: a repetition needs a new plan.
     """
     paths = (home.path / "runs" / dataset).glob(f"{slug(trigger)}.*/plan.json")
-    found = [plan for path in paths if (plan := _readable(path))]
-    mine = [plan for plan in found if plan.triggered_by == trigger]
-    newest = max(mine, key=lambda plan: plan.folder.plan.stat().st_mtime_ns, default=None)
+    plans = [plan for path in paths if (plan := _load_plan(path)) and plan.triggered_by == trigger]
+    newest = max(plans, key=lambda plan: plan.folder.plan.stat().st_mtime_ns, default=None)
     return newest if newest and not _has_ended(newest.folder) else None
 
 
 def require_resumable(
-    plan: Plan, hint: str = "--replan leaves that run as it is and plans the range anew"
+    plan: Plan, hint: str = "use --replan to create a new plan; the interrupted run is kept"
 ) -> None:
-    """Check that what is left of a plan can still be run as it was planned.
+    """Check that the unfinished chunks of a plan can still be run: definition and input files are unchanged.
 
     Args:
-        plan: what a run was begun with.
-        hint: how to plan anew, for whoever is told that it cannot.
+        plan: the plan of the run.
+        hint: the hint in the error, which explains how to create a new plan.
 
     Raises:
-        PlanError: naming what differs.
+        PlanError: with the differences.
     """
     if not list_unfinished_chunks(plan):
         return
@@ -77,56 +77,51 @@ def require_resumable(
         require_unchanged_inputs(plan)
     except PlanError as error:
         facts, _, _ = str(error).partition("\n\nhint: ")
-        done = (
-            f"{len(plan.chunks) - len(list_unfinished_chunks(plan))} of {len(plan.chunks)} chunks of it are done"
-        )
-        msg = f"{facts}\n  {done}\n\nhint: {hint}"
+        msg = f"{facts}\n  {_finished_text(plan)}\n\nhint: {hint}"
         raise PlanError(msg) from None
 
 
-def _newest(runs: Path, interval: Interval, mode: Mode) -> Plan | None:
+def _find_newest_plan(runs: Path, interval: Interval, mode: Mode) -> Plan | None:
     folders = [RunFolder(plan.parent) for plan in runs.glob("cli.*/plan.json")]
-    for folder in sorted(folders, key=lambda each: each.plan.stat().st_mtime, reverse=True):
-        if not _is_open(folder):
+    for folder in sorted(folders, key=lambda folder: folder.plan.stat().st_mtime, reverse=True):
+        if not read_facts(folder).is_begun or _has_ended(folder):
             continue
-        plan = _readable(folder.plan)
+        plan = _load_plan(folder.plan)
         if plan and (plan.range, plan.mode) == (interval, mode):
             return plan
     return None
 
 
-def _is_open(folder: RunFolder) -> bool:
-    """Whether a run has begun and not ended."""
-    return any(folder.path.glob("chunks/*.json")) and not _has_ended(folder)
-
-
 def _has_ended(folder: RunFolder) -> bool:
-    """Whether a run was refused, or published: the report, which tells of it, is the last that a run leaves."""
-    if _is_reported(folder):
-        return True
-    return folder.audit_result.exists() and not Audit.read(folder.audit_result).may_publish
+    """Return whether the quality gate rejected a run, or it was published and has its report.
+
+    The ledger is not read: a failed run, and a run that an approver rejected, can be resumed.
+    """
+    status = derive_status(read_facts(folder))
+    return status is RunStatus.REFUSED or (status.is_published and _is_reported(folder))
 
 
 def _is_reported(folder: RunFolder) -> bool:
+    """Return whether the report was written after the publication; it is the last file of a run."""
     try:
         return folder.report.stat().st_mtime_ns >= folder.publication.stat().st_mtime_ns
     except FileNotFoundError:
         return False
 
 
-def _readable(file: Path) -> Plan | None:
-    """None for what another version wrote: it is no plan that could be run here."""
+def _load_plan(file: Path) -> Plan | None:
+    """Return a plan; None if another version wrote it, because this version cannot run it."""
     try:
         return Plan.read(file)
     except BackstreamError:
         return None
 
 
-def _is_overtaken(plan: Plan, home: Home) -> bool:
-    """Whether its publication would be refused, because another run has published into the range."""
+def _has_conflict(plan: Plan, home: Home) -> bool:
+    """Return whether another run has published into the range since the plan was made."""
     with open_catalog_for_reading(home) as catalog:
         table = find_table(catalog, plan.tables[WINDOWS].name)
-        if table is None:  # not any more, or not yet
+        if table is None:  # it was dropped, or no run has created it yet
             return plan.base_snapshots.get(WINDOWS) is not None
         try:
             require_no_conflict(table, plan)
@@ -135,15 +130,19 @@ def _is_overtaken(plan: Plan, home: Home) -> bool:
     return False
 
 
-def _notes(plan: Plan, definition_path: Path, home: Home) -> tuple[str, ...]:
-    done = len(plan.chunks) - len(list_unfinished_chunks(plan))
-    notes = [f"going on with the interrupted run {plan.run_id}: {done} of {len(plan.chunks)} chunks are done"]
+def _finished_text(plan: Plan) -> str:
+    finished = len(plan.chunks) - len(list_unfinished_chunks(plan))
+    return f"{finished} of {len(plan.chunks)} chunks are finished"
+
+
+def _list_notes(plan: Plan, definition_path: Path, home: Home) -> tuple[str, ...]:
+    notes = [f"resuming the interrupted run {plan.run_id}: {_finished_text(plan)}"]
     planned = {file.path for file in (*plan.inputs, *plan.damaged)} | {file.path for file in plan.skipped}
     source = resolve_paths(load_definition(definition_path), home).source
     if new := sum(str(path) not in planned for path in list_source_files(source, str(definition_path)).paths):
-        files = "1 input file has" if new == 1 else f"{new} input files have"
+        files = "1 input file" if new == 1 else f"{new} input files"
         notes.append(
-            f"{files} come since it was planned and will not be read; --replan plans anew, with all files"
+            f"{files} arrived after planning and will not be read; use --replan for a new plan with all files"
         )
     if warning := version_warning(plan, __version__):
         notes.append(f"warning: {warning}")

@@ -1,4 +1,4 @@
-"""What late data did to what is published: which days and windows would be others if they were run again."""
+"""Find published days and windows that late data made stale: a new run of them would publish other rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -42,7 +42,8 @@ from backstream.workflow.planned_inputs import PlanInputs, PlannedInputs, to_bit
 class StaleDay:
     """One published UTC day that would have other rows now.
 
-    `windows` are those known to be touched; `reasons` say why the whole day is stale where no window can be told.
+    `windows` are the windows that are known to be affected. `reasons` explain why the whole day is stale, if the
+    windows are unknown.
     """
 
     day_ms: int
@@ -52,13 +53,13 @@ class StaleDay:
 
     @property
     def events(self) -> dict[str, int | None]:
-        """File to the number of its records in the day's windows; None: nobody counted."""
+        """The number of records in the day's windows by file; None: not counted."""
         return count_by_file({touch for window in self.windows for touch in window.touches})
 
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """The stale days of a dataset among `published_days`, in their order, and what became of each input file."""
+    """The stale days of a dataset among `published_days`, in order, and the change of each input file."""
 
     dataset: str
     published_days: int
@@ -66,17 +67,17 @@ class Staleness:
     changes: Mapping[str, ChangeKind]
 
     def ranges(self) -> list[tuple[Interval, Mode | None]]:
-        """The stale days as ranges to be run: days that follow one another, published in one mode, are one."""
-        found: list[tuple[Interval, Mode | None]] = []
+        """Return the stale days as ranges; adjacent days that were published in the same mode are one range."""
+        ranges: list[tuple[Interval, Mode | None]] = []
         for day in self.days:
-            if found and found[-1][0].end_ms == day.day_ms and found[-1][1] == day.mode:
-                found[-1] = Interval(found[-1][0].start_ms, day.day_ms + DAY_MS), day.mode
+            if ranges and ranges[-1][0].end_ms == day.day_ms and ranges[-1][1] == day.mode:
+                ranges[-1] = Interval(ranges[-1][0].start_ms, day.day_ms + DAY_MS), day.mode
             else:
-                found.append((Interval(day.day_ms, day.day_ms + DAY_MS), day.mode))
-        return found
+                ranges.append((Interval(day.day_ms, day.day_ms + DAY_MS), day.mode))
+        return ranges
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, for programs."""
+        """Return all fields for programs."""
         return {
             "dataset": self.dataset,
             "published_days": self.published_days,
@@ -87,38 +88,37 @@ class Staleness:
 def find_stale_days(
     definition_path: Path, home: Home, since_ms: int | None = None, until_ms: int | None = None
 ) -> Staleness:
-    """The published days that input files have changed since, by files that came, changed or went.
+    """Return the published days that are stale because input files were added, changed or removed.
 
     Raises:
         SpecError: when only one end of the range is given, or the range is wrong.
         PlanError: when the source cannot be read, or only Spark can evaluate its event times.
     """
-    finding = _Finding.from_definition(definition_path, home)
-    interval = _interval(since_ms, until_ms)
-    days = finding.published.runs_by_day()
-    wanted = {day_ms: runs for day_ms, runs in days.items() if interval is None or _is_in(day_ms, interval)}
-    for run_id, of_run in _days_by_run(wanted).items():
-        finding.look_at(run_id, of_run)
-    finding.plans.keep({run_id for runs in days.values() for run_id in runs})
-    return Staleness(finding.dataset, len(wanted), finding.days(), finding.changes)
+    interval = _parse_range(since_ms, until_ms)
+    dataset = _Dataset.from_definition(definition_path, home)
+    runs_by_day = dataset.published.runs_by_day()
+    wanted = {day_ms: runs for day_ms, runs in runs_by_day.items() if interval is None or _is_in(day_ms, interval)}
+    changes = [_find_run_changes(dataset, run_id, days) for run_id, days in _days_by_run(wanted).items()]
+    dataset.plans.keep({run_id for runs in runs_by_day.values() for run_id in runs})
+    changed_files = {path: kind for change in changes for path, kind in change.files.items()}
+    return Staleness(dataset.name, len(wanted), _merge_days(changes), changed_files)
 
 
 def find_stale_since(definition_path: Path, home: Home, days_by_run: Mapping[str, set[int]]) -> set[int]:
-    """Those of some days that would have other rows now than the run has made, whether it published them or not.
+    """Return the days that would have other rows now than their run computed, published or not.
 
     Raises:
         PlanError: when the source cannot be read, or only Spark can evaluate its event times.
     """
     if not days_by_run:
         return set()
-    finding = _Finding.from_definition(definition_path, home)
-    for run_id, days in days_by_run.items():
-        finding.look_at(run_id, days)
-    finding.plans.keep()
-    return {day.day_ms for day in finding.days()}
+    dataset = _Dataset.from_definition(definition_path, home)
+    changes = [_find_run_changes(dataset, run_id, days) for run_id, days in days_by_run.items()]
+    dataset.plans.keep()
+    return {day.day_ms for day in _merge_days(changes)}
 
 
-def _interval(since_ms: int | None, until_ms: int | None) -> Interval | None:
+def _parse_range(since_ms: int | None, until_ms: int | None) -> Interval | None:
     if since_ms is None and until_ms is None:
         return None
     if since_ms is None or until_ms is None:
@@ -133,91 +133,146 @@ def _is_in(day_ms: int, interval: Interval) -> bool:
     return interval.start_ms <= day_ms < interval.end_ms
 
 
-def _days_by_run(days: Mapping[int, Iterable[str]]) -> dict[str, set[int]]:
-    found: dict[str, set[int]] = defaultdict(set)
-    for day_ms, runs in days.items():
+def _days_by_run(runs_by_day: Mapping[int, Iterable[str]]) -> dict[str, set[int]]:
+    days: dict[str, set[int]] = defaultdict(set)
+    for day_ms, runs in runs_by_day.items():
         for run_id in runs:
-            found[run_id].add(day_ms)
-    return found
+            days[run_id].add(day_ms)
+    return days
 
 
-@dataclass(slots=True)
-class _Finding:
-    """What is found, run by run."""
+@dataclass(frozen=True, slots=True)
+class _Dataset:
+    """A dataset's current input files, its published files, and the plans of its runs."""
 
-    home: Home
-    dataset: str
+    name: str
     keys: Sequence[str]
+    home: Home
     inputs: _Inputs
     published: PublishedWindows
     plans: PlannedInputs
-    changes: dict[str, ChangeKind] = field(default_factory=dict)
-    _windows: dict[int, list[StaleWindow]] = field(default_factory=lambda: defaultdict(list))
-    _reasons: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
-    _modes: dict[int, Mode] = field(default_factory=dict)
 
     @classmethod
     def from_definition(cls, definition_path: Path, home: Home) -> Self:
-        """Nothing yet, over the input files and the published files that there are now."""
+        """Read the source's footers, the published files and the summaries of plans."""
         definition = resolve_paths(load_definition(definition_path), home)
         source = load_footers(list_source_files(definition.source, str(definition_path)), definition, home)
         plans = PlannedInputs.from_home(home, definition.name)
-        files = load_published_windows(home, definition.name)
         return cls(
-            home, definition.name, definition.source.key, _Inputs.from_files(source.inputs, plans), files, plans
+            name=definition.name,
+            keys=definition.source.key,
+            home=home,
+            inputs=_Inputs.from_files(source.inputs, plans),
+            published=load_published_windows(home, definition.name),
+            plans=plans,
         )
 
-    def look_at(self, run_id: str, days: set[int]) -> None:
-        """Compare what a run read with what there is now; `days` are those that it published."""
-        plan = self.plans.plan(run_id)
-        if plan is None:
-            self._whole(days, f"nothing tells what run {run_id} had read: its plan cannot be read")
-            return
-        self._modes |= dict.fromkeys(days, plan.mode)
-        came = self.inputs.came_since(plan)
-        went = sorted(self.plans.of_plan(plan, self.inputs.gone_since(plan)), key=lambda file: file.path)
-        if not came.any() and not went:
-            return
-        definition = self.plans.definition(plan)
-        if file := _unsettles(plan, definition, self.inputs, came, went):
-            self._whole(days, f"the watermarks would be others: {file} arrived among what was replayed")
-            return
-        compared = _Compared.from_inputs(self.inputs, came, went, _reach(definition, days))
-        self.changes |= compared.changes
-        if compared.came or compared.went:
-            index = KeyIndex.from_definition(definition, self.home)
-            self._note(definition, days, _touches(definition, compared, index, _reach(definition, days)))
 
-    def _note(self, definition: Definition, days: set[int], touches: Sequence[ChangedRecords]) -> None:
-        spec = definition.window.spec()
-        rows = find_affected_rows(self.published, self.keys, spec, touches, days)
-        for window in find_stale_windows(spec, touches, rows):
-            for day_ms in days.intersection(window_days(spec, window.window)):
-                self._windows[day_ms].append(window)
-        is_unsure = isinstance(spec, Session) and definition.backfill.publish != "final"
-        for touch in touches if is_unsure else ():
-            reason = "late events may have begun sessions of their own"
-            self._whole(days & {touch.first_ms - touch.first_ms % DAY_MS}, reason)
+class _StaleWindowOfDay(NamedTuple):
+    day_ms: int
+    window: StaleWindow
 
-    def _whole(self, days: Iterable[int], reason: str) -> None:
-        for day_ms in days:
-            if reason not in self._reasons[day_ms]:
-                self._reasons[day_ms].append(reason)
 
-    def days(self) -> tuple[StaleDay, ...]:
-        """The stale days in their order."""
-        named = {day for found in (self._windows, self._reasons) for day, what in found.items() if what}
-        return tuple(
-            StaleDay(
-                day, self._modes.get(day), tuple(self._windows.get(day, ())), tuple(self._reasons.get(day, ()))
-            )
-            for day in sorted(named)
-        )
+class _StaleReason(NamedTuple):
+    """The reason why the whole day is stale."""
+
+    day_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _RunChanges:
+    """The effects of changed input files on the days of one run.
+
+    `mode` is None if the run's plan cannot be read. `files` are the changed files.
+    """
+
+    days: set[int]
+    mode: Mode | None = None
+    windows: tuple[_StaleWindowOfDay, ...] = ()
+    reasons: tuple[_StaleReason, ...] = ()
+    files: Mapping[str, ChangeKind] = field(default_factory=dict)
+
+
+def _merge_days(changes: Iterable[_RunChanges]) -> tuple[StaleDay, ...]:
+    """Return the stale days in order; a day that several runs published has the findings of all of them."""
+    modes: dict[int, Mode] = {}
+    windows: dict[int, list[StaleWindow]] = defaultdict(list)
+    reasons: dict[int, list[str]] = defaultdict(list)
+    for change in changes:
+        if change.mode:
+            modes |= dict.fromkeys(change.days, change.mode)
+        for day_ms, window in change.windows:
+            windows[day_ms].append(window)
+        for day_ms, reason in change.reasons:
+            if reason not in reasons[day_ms]:
+                reasons[day_ms].append(reason)
+    return tuple(
+        StaleDay(day_ms, modes.get(day_ms), tuple(windows.get(day_ms, ())), tuple(reasons.get(day_ms, ())))
+        for day_ms in sorted({*windows, *reasons})
+    )
+
+
+def _find_run_changes(dataset: _Dataset, run_id: str, days: set[int]) -> _RunChanges:
+    """Compare the input files of a run with the current ones; `days` are the days that the run published."""
+    plan = dataset.plans.plan(run_id)
+    if plan is None:
+        reason = f"the input of run {run_id} is unknown: its plan cannot be read"
+        return _RunChanges(days, reasons=_whole_days(days, reason))
+    added = dataset.inputs.added_since(plan)
+    removed_bits = dataset.inputs.removed_since(plan)
+    removed = sorted(dataset.plans.of_plan(plan, removed_bits), key=lambda file: file.path)
+    if not added.any() and not removed:
+        return _RunChanges(days, plan.mode)
+    definition = dataset.plans.definition(plan)
+    if file := _find_watermark_change(plan, definition, dataset.inputs, added, removed):
+        reason = f"the watermarks would change: {file} arrived before the end of the replayed input"
+        return _RunChanges(days, plan.mode, reasons=_whole_days(days, reason))
+    reach = _reach(definition, days)
+    files = _ChangedFiles.from_inputs(dataset.inputs, added, removed, reach)
+    if not files.added and not files.removed:
+        return _RunChanges(days, plan.mode, files=files.changes)
+    records = _list_changed_records(definition, files, KeyIndex.from_definition(definition, dataset.home), reach)
+    return _RunChanges(
+        days,
+        plan.mode,
+        _find_windows(dataset, definition, days, records),
+        _find_uncertain_days(definition, days, records),
+        files.changes,
+    )
+
+
+def _whole_days(days: Iterable[int], reason: str) -> tuple[_StaleReason, ...]:
+    return tuple(_StaleReason(day_ms, reason) for day_ms in days)
+
+
+def _find_windows(
+    dataset: _Dataset, definition: Definition, days: set[int], records: Sequence[ChangedRecords]
+) -> tuple[_StaleWindowOfDay, ...]:
+    """Return the windows of the days that the changed records affect."""
+    spec = definition.window.spec()
+    rows = find_affected_rows(dataset.published, dataset.keys, spec, records, days)
+    return tuple(
+        _StaleWindowOfDay(day_ms, window)
+        for window in find_stale_windows(spec, records, rows)
+        for day_ms in days.intersection(window_days(spec, window.window))
+    )
+
+
+def _find_uncertain_days(
+    definition: Definition, days: set[int], records: Sequence[ChangedRecords]
+) -> tuple[_StaleReason, ...]:
+    """Return the days of late records that may have started session windows that are not published."""
+    if not isinstance(definition.window.spec(), Session) or definition.backfill.publish == "final":
+        return ()
+    first_days = (record.first_ms - record.first_ms % DAY_MS for record in records)
+    reason = "late events may have started sessions that are not published"
+    return _whole_days((day_ms for day_ms in first_days if day_ms in days), reason)
 
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """The input files that there are now, as columns; an unknown bound is one that keeps nothing out."""
+    """The current input files as columns; an unknown bound is replaced by the widest value."""
 
     files: Sequence[InputFile]
     bits: int
@@ -232,135 +287,144 @@ class _Inputs:
         numbers = plans.numbers(files)
         is_bounded = [file.min_event_ms is not None and file.max_event_ms is not None for file in files]
         bounds = (
-            [file.min_event_ms if is_told else MIN_MS for file, is_told in zip(files, is_bounded, strict=True)],
-            [file.max_event_ms if is_told else MAX_MS for file, is_told in zip(files, is_bounded, strict=True)],
+            [file.min_event_ms if known else MIN_MS for file, known in zip(files, is_bounded, strict=True)],
+            [file.max_event_ms if known else MAX_MS for file, known in zip(files, is_bounded, strict=True)],
             [MIN_MS if file.min_arrival_ms is None else file.min_arrival_ms for file in files],
         )
         columns = (np.array(values, np.int64) for values in (numbers, [file.rows for file in files], *bounds))
         number, rows, first_ms, last_ms, arrival_ms = columns
         return cls(files, to_bits(numbers), number, rows > 0, first_ms, last_ms, arrival_ms)
 
-    def came_since(self, plan: PlanInputs) -> Mask:
-        """Which of the files a plan did not know. One that it left out as damaged is as damaged as it was."""
-        known = plan.read_files | plan.skipped
-        size = int(max(self.numbers.max(initial=0), known.bit_length())) // 8 + 1
-        bits = np.frombuffer(known.to_bytes(size, "little"), np.uint8)
-        found: Mask = np.unpackbits(bits, bitorder="little")[self.numbers] == 0
-        return found
+    def added_since(self, plan: PlanInputs) -> Mask:
+        """Return a mask of the files that a plan does not list; the list includes skipped damaged files."""
+        listed = plan.read_files | plan.skipped
+        size = int(max(self.numbers.max(initial=0), listed.bit_length())) // 8 + 1
+        bits = np.frombuffer(listed.to_bytes(size, "little"), np.uint8)
+        is_added: Mask = np.unpackbits(bits, bitorder="little")[self.numbers] == 0
+        return is_added
 
-    def gone_since(self, plan: PlanInputs) -> int:
-        """The files that a plan knew and that are not there now, as bits."""
+    def removed_since(self, plan: PlanInputs) -> int:
+        """Return, as bits, the files that a plan lists and that the source does not have any more."""
         return plan.read_files & ~(self.bits & ~plan.skipped)
 
     def may_hold(self, reach: Interval | None) -> Mask:
-        """In which of them events of a reach may be; None: any event."""
+        """Return a mask of the files that may hold events of an interval; None: any event."""
         if reach is None:
             return self.has_rows
         return self.has_rows & (self.first_event_ms < reach.end_ms) & (self.last_event_ms >= reach.start_ms)
 
 
 @dataclass(frozen=True, slots=True)
-class _Compared:
-    """The input files that came or went, as far as they matter; a file that changed may be in both lists."""
+class _ChangedFiles:
+    """The added and removed files that may hold events of a run; a file that changed may be in both."""
 
-    came: tuple[InputFile, ...]
-    went: tuple[InputFile, ...]
+    added: tuple[InputFile, ...]
+    removed: tuple[InputFile, ...]
     changes: Mapping[str, ChangeKind]
 
     @classmethod
     def from_inputs(
-        cls, inputs: _Inputs, came: Mask, went: Sequence[InputFile], reach: Interval | None
-    ) -> _Compared:
-        near = tuple(inputs.files[at] for at in _places(came & inputs.may_hold(reach)))
-        away = tuple(file for file in went if file.rows and (reach is None or file.may_hold(reach)))
-        new = {inputs.files[at].path for at in _places(came)} if went else {file.path for file in near}
-        old = {file.path for file in went}
-        changes = {file.path: ChangeKind.CHANGED if file.path in old else ChangeKind.NEW for file in near}
-        changes |= {file.path: ChangeKind.CHANGED if file.path in new else ChangeKind.REMOVED for file in away}
-        return cls(near, away, changes)
+        cls, inputs: _Inputs, is_added: Mask, removed: Sequence[InputFile], reach: Interval | None
+    ) -> Self:
+        added_near = tuple(inputs.files[at] for at in _positions(is_added & inputs.may_hold(reach)))
+        removed_near = tuple(file for file in removed if file.rows and (reach is None or file.may_hold(reach)))
+        # A file that is in both lists has changed, even if only one of its versions is near.
+        added_paths = {inputs.files[at].path for at in _positions(is_added)} if removed else set()
+        removed_paths = {file.path for file in removed}
+        changes = {
+            file.path: ChangeKind.CHANGED if file.path in removed_paths else ChangeKind.NEW for file in added_near
+        }
+        changes |= {
+            file.path: ChangeKind.CHANGED if file.path in added_paths else ChangeKind.REMOVED
+            for file in removed_near
+        }
+        return cls(added_near, removed_near, changes)
 
 
-def _unsettles(
-    plan: PlanInputs, definition: Definition, inputs: _Inputs, came: Mask, went: Sequence[InputFile]
+def _find_watermark_change(
+    plan: PlanInputs, definition: Definition, inputs: _Inputs, is_added: Mask, removed: Sequence[InputFile]
 ) -> str | None:
-    """The first file that moves the watermarks under which others were on time, late or dropped.
+    """Return the first file that changes the watermarks, and with them the fates of other records; None: no file.
 
-    Where all events count in the end, no watermark matters; nor does one after all that was replayed had arrived.
+    Final results include all events, so watermarks do not matter. A file that arrived after the end of the
+    replayed input changes no watermark.
     """
     if plan.mode is Mode.RECOMPUTE or definition.backfill.publish == "final":
         return None
-    among = _places(came & inputs.has_rows & (inputs.first_arrival_ms <= plan.clock_end_ms))
-    if among:
-        return inputs.files[among[0]].path
-    return went[0].path if went else None
+    replayed = _positions(is_added & inputs.has_rows & (inputs.first_arrival_ms <= plan.clock_end_ms))
+    if replayed:
+        return inputs.files[replayed[0]].path
+    return removed[0].path if removed else None
 
 
-def _places(wanted: Mask) -> list[int]:
-    found: list[int] = np.flatnonzero(wanted).tolist()
-    return found
+def _positions(mask: Mask) -> list[int]:
+    positions: list[int] = np.flatnonzero(mask).tolist()
+    return positions
 
 
 def _reach(definition: Definition, days: set[int]) -> Interval | None:
-    """The event times that windows of these days can hold; None for sessions, which know no bounds."""
-    spec = definition.window.spec()
-    if isinstance(spec, Session):
+    """Return the event times that windows of these days can hold; None for sessions, which have no bounds."""
+    if isinstance(definition.window.spec(), Session):
         return None
     return read_interval(Interval(min(days), max(days) + DAY_MS), definition)
 
 
-def _touches(
-    definition: Definition, compared: _Compared, index: KeyIndex, reach: Interval | None
+def _list_changed_records(
+    definition: Definition, files: _ChangedFiles, index: KeyIndex, reach: Interval | None
 ) -> list[ChangedRecords]:
-    found: list[ChangedRecords] = []
-    for file in compared.came:
-        found += _came_or_may_have(file, compared.changes[file.path], definition, index, reach)
-    for file in compared.went:
-        found += _went(file, compared.changes[file.path], index)
-    return found
+    records: list[ChangedRecords] = []
+    for file in files.added:
+        records += _list_added_records(file, files.changes[file.path], definition, index, reach)
+    for file in files.removed:
+        records += _scan_removed_file(file, files.changes[file.path], index)
+    return records
 
 
-def _came_or_may_have(
+def _list_added_records(
     file: InputFile, change: ChangeKind, definition: Definition, index: KeyIndex, reach: Interval | None
 ) -> list[ChangedRecords]:
-    """Of a damaged file nobody knows more than its footer's bounds."""
+    """Return the records of an added file; of a damaged file only the bounds of its footer are known."""
     try:
-        return list(_came(file, change, definition, index, reach))
+        return list(_scan_added_file(file, change, definition, index, reach))
     except UnreadableError:
-        return [_somewhere(file, change)]
+        return [_records_of_any_key(file, change)]
 
 
-def _came(
+def _scan_added_file(
     file: InputFile, change: ChangeKind, definition: Definition, index: KeyIndex, reach: Interval | None
 ) -> Iterator[ChangedRecords]:
-    """Of two copies of a record the first to arrive counts: one may push out another, of another key."""
-    may_push_out = _may_differ_in_key(definition)
-    for held in index.load_slices(file):
-        if reach is None or reach.overlaps(Interval(held.first_ms, held.last_ms + 1)):
-            stretch = (file.path, change, held.first_ms, held.last_ms)
-            yield ChangedRecords(*stretch, held.events, held.key, is_of_any_key=may_push_out)
-            if may_push_out and reach is None:
-                yield ChangedRecords(*stretch, 0, held.key, is_added=False, is_of_any_key=True)
+    """Yield the records of an added file by key and slice.
+
+    Of two copies of a record, the first to arrive counts. So an added record may replace one of another key.
+    """
+    may_replace = _may_copies_differ_in_key(definition)
+    for part in index.load_slices(file):
+        if reach is None or reach.overlaps(Interval(part.first_ms, part.last_ms + 1)):
+            place = (file.path, change, part.first_ms, part.last_ms)
+            yield ChangedRecords(*place, part.events, part.key, is_of_any_key=may_replace)
+            if may_replace and reach is None:
+                yield ChangedRecords(*place, 0, part.key, is_added=False, is_of_any_key=True)
 
 
-def _may_differ_in_key(definition: Definition) -> bool:
-    """Whether two records that count as copies can have different keys."""
+def _may_copies_differ_in_key(definition: Definition) -> bool:
+    """Return whether two records that count as copies can have different keys."""
     source = definition.source
     return bool(source.deduplicate_on) and not set(source.key) <= set(source.deduplicate_on)
 
 
-def _went(file: InputFile, change: ChangeKind, index: KeyIndex) -> Iterator[ChangedRecords]:
-    """What a file held is known if it was ever read here, else its footer's bounds have to do."""
-    may_bring_in = _may_differ_in_key(index.definition)
-    known = index.is_known(file)
-    if known is None:
-        yield _somewhere(file, change)
+def _scan_removed_file(file: InputFile, change: ChangeKind, index: KeyIndex) -> Iterator[ChangedRecords]:
+    """Yield the records of a removed file from the key index; of an unread file, the bounds of its footer."""
+    may_restore = _may_copies_differ_in_key(index.definition)
+    slices = index.is_known(file)
+    if slices is None:
+        yield _records_of_any_key(file, change)
         return
-    for held in known:
-        stretch = (file.path, change, held.first_ms, held.last_ms)
-        yield ChangedRecords(*stretch, held.events, held.key, is_added=False, is_of_any_key=may_bring_in)
+    for part in slices:
+        place = (file.path, change, part.first_ms, part.last_ms)
+        yield ChangedRecords(*place, part.events, part.key, is_added=False, is_of_any_key=may_restore)
 
 
-def _somewhere(file: InputFile, change: ChangeKind) -> ChangedRecords:
+def _records_of_any_key(file: InputFile, change: ChangeKind) -> ChangedRecords:
     first_ms = -(2**62) if file.min_event_ms is None else file.min_event_ms
     last_ms = 2**62 if file.max_event_ms is None else file.max_event_ms
     return ChangedRecords(file.path, change, first_ms, last_ms, is_added=False, is_of_any_key=True)

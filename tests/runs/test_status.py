@@ -1,0 +1,124 @@
+"""Check the status of runs: the allowed transitions, and the derivation from run folders and the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backstream.runs.home import RunFolder
+from backstream.runs.results import ApprovalDecision, Audit, Verdict
+from backstream.runs.status import TRANSITIONS, RunFacts, RunStatus, derive_status, read_facts
+
+PLANNED, RUNNING, INTERRUPTED = RunStatus.PLANNED, RunStatus.RUNNING, RunStatus.INTERRUPTED
+AUDITED, AWAITING, PUBLISHED = RunStatus.AUDITED, RunStatus.AWAITING_APPROVAL, RunStatus.PUBLISHED
+REFUSED, FAILED = RunStatus.REFUSED, RunStatus.FAILED
+
+
+def next_facts(facts: RunFacts) -> Iterator[RunFacts]:
+    """Yield the facts after each event that can happen to a run."""
+    if facts.is_published:
+        return
+    written = replace(facts, is_begun=True, is_quiet=False)
+    is_failed = facts.recorded is FAILED and not facts.has_continued
+    if is_failed:
+        yield replace(written, has_continued=True)
+    elif facts.recorded is None or facts.has_continued:
+        yield from progress(facts, written)
+    if facts.may_publish and not facts.is_approval_pending:
+        yield replace(written, is_published=True)
+
+
+def progress(facts: RunFacts, written: RunFacts) -> Iterator[RunFacts]:
+    """Yield the facts after each event that can happen to a run without an outcome."""
+    if facts.may_publish is not False:
+        yield written
+        yield replace(facts, recorded=FAILED, has_continued=False)
+    if facts.is_begun:
+        yield replace(facts, is_quiet=True)
+    if facts.is_begun and facts.may_publish is None:
+        yield replace(written, may_publish=True)
+        yield replace(written, may_publish=False, has_continued=False)
+    if facts.may_publish:
+        yield replace(written, is_approval_pending=not facts.is_approval_pending)
+        yield replace(written, recorded=REFUSED, has_continued=False)
+
+
+def reachable_transitions() -> dict[RunStatus, set[RunStatus]]:
+    """Return the next statuses of each status, by all sequences of events that begin with a plan."""
+    transitions: dict[RunStatus, set[RunStatus]] = {PLANNED: set()}
+    open_facts, known = [RunFacts()], {RunFacts()}
+    while open_facts:
+        facts = open_facts.pop()
+        status = derive_status(facts)
+        for changed in next_facts(facts):
+            if derive_status(changed) is not status:
+                transitions.setdefault(status, set()).add(derive_status(changed))
+            if changed not in known:
+                known.add(changed)
+                open_facts.append(changed)
+    return transitions
+
+
+def test_events_lead_to_the_allowed_transitions_and_to_all_of_them() -> None:
+    allowed = {status: set(targets) for status, targets in TRANSITIONS.items() if targets}
+    assert reachable_transitions() == allowed
+
+
+def test_every_status_has_transitions_and_only_a_published_run_has_no_next_status() -> None:
+    assert set(TRANSITIONS) == set(RunStatus)
+    assert {status for status, targets in TRANSITIONS.items() if not targets} == {
+        status for status in RunStatus if status.is_published
+    }
+
+
+def test_the_ledger_keeps_its_words() -> None:
+    assert [RunStatus(word) for word in ("published", "already_published", "refused", "failed")] == [
+        PUBLISHED,
+        RunStatus.ALREADY_PUBLISHED,
+        REFUSED,
+        FAILED,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "status"),
+    [
+        (RunFacts(), PLANNED),
+        (RunFacts(is_begun=True), RUNNING),
+        (RunFacts(is_begun=True, is_quiet=True), INTERRUPTED),
+        (RunFacts(is_begun=True, may_publish=True), AUDITED),
+        (RunFacts(is_begun=True, may_publish=True, is_quiet=True), INTERRUPTED),
+        (RunFacts(is_begun=True, may_publish=True, is_approval_pending=True), AWAITING),
+        (RunFacts(is_begun=True, may_publish=True, is_approval_pending=True, is_quiet=True), AWAITING),
+        (RunFacts(is_begun=True, may_publish=False), REFUSED),
+        (RunFacts(is_begun=True, may_publish=True, recorded=REFUSED), REFUSED),
+        (RunFacts(is_begun=True, recorded=FAILED), FAILED),
+        (RunFacts(is_begun=True, recorded=FAILED, has_continued=True), RUNNING),
+        (RunFacts(is_begun=True, may_publish=True, recorded=REFUSED, is_published=True), PUBLISHED),
+        (RunFacts(recorded=RunStatus.ALREADY_PUBLISHED), PUBLISHED),
+    ],
+)
+def test_the_status_follows_from_the_facts(facts: RunFacts, status: RunStatus) -> None:
+    assert derive_status(facts) is status
+
+
+def test_a_run_folder_shows_how_far_its_run_has_come(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    statuses = [derive_status(read_facts(folder))]
+
+    folder.manifests.mkdir()
+    folder.manifest("0000").touch()
+    statuses.append(derive_status(read_facts(folder)))
+    Audit("run", "suite", Verdict.WARN, "", ()).write(folder.audit_result)
+    statuses.append(derive_status(read_facts(folder)))
+    folder.approval_request.touch()
+    statuses.append(derive_status(read_facts(folder)))
+    ApprovalDecision(is_approved=True, by="ada", at="2024-03-09").write(folder.approval)
+    statuses.append(derive_status(read_facts(folder)))
+    folder.publication.touch()
+    statuses.append(derive_status(read_facts(folder)))
+
+    assert statuses == [PLANNED, RUNNING, AUDITED, AWAITING, AUDITED, PUBLISHED]
