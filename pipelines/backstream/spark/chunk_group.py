@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from backstream.spark.schemas import (
     table_literals,
 )
 from backstream.spark.source import EventFiles
+from backstream.spark.watermarks.cache import WatermarkCache
 from backstream.spark.windows.assignment import WindowColumns, latest_window_start
 
 CHUNK = "chunk_number"
@@ -47,7 +48,9 @@ class ChunkGroup:
     chunks: Sequence[Chunk]
     definition: Definition
     schema: StructType
-    """What is read of each file: the columns that the definition names, as planning found them."""
+    """The columns that are read from each file: those of the definition, with the types found by planning."""
+    watermarks: WatermarkCache = field(default_factory=WatermarkCache)
+    """The watermarks that all chunks of a job share."""
 
     @classmethod
     def from_plan(cls, spark: SparkSession, plan: Plan, chunks: Sequence[Chunk]) -> ChunkGroup:
