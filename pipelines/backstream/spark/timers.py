@@ -110,7 +110,7 @@ def _arrival_positions(events: DataFrame, stream: str, streams: Mapping[int, Tim
 
 @dataclass(slots=True)
 class _Queue(KeyTimers):
-    """Pending timers with fast access to the earliest; deleted timers stay in the heap until they reach its top."""
+    """Pending timers with fast access to the earliest; a deleted timer stays in the heap until it is at the top."""
 
     heap: list[int] = field(default_factory=list)
 
