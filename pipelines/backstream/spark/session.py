@@ -104,7 +104,7 @@ def _get_or_create(builder: SparkSession.Builder, settings: Mapping[str, str]) -
 
 
 def _silence_trace_loggers(session: SparkSession) -> None:
-    """Turn off the loggers of task failures: a local task isn't retried, so Python gets the error anyway."""
+    """Turn off the loggers of task failures: no local task is retried, so Python gets the error."""
     jvm = session.sparkContext._jvm  # noqa: SLF001 - the only way to the loggers
     log4j = jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     for name in _TRACE_LOGGERS:
@@ -160,7 +160,7 @@ _MIN_TASK_MB, _MAX_TASK_MB = 256, 16_384
 
 
 def task_memory_mb(spark: SparkSession) -> int:
-    """Return the memory of a native task in MB: half of the memory that Java leaves, or the executor's overhead."""
+    """Return the MB of a native task: half of the memory that Java leaves, or the executor's overhead."""
     context = spark.sparkContext
     if (context.master or "").startswith("local"):
         free_mb = machine_memory_bytes() // 2**20 - heap_mb(spark.conf.get("spark.driver.memory", "1g") or "1g")

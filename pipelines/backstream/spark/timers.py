@@ -90,7 +90,7 @@ def replay_timers_of_streams(
 
 
 def _arrival_positions(events: DataFrame, stream: str, streams: Mapping[int, TimerInput]) -> DataFrame:
-    """Return the arrival position of each rise: every record with a lower watermark came before it."""
+    """Return the arrival position of each rise: all records with a lower watermark came before it."""
     rises = [
         (number, int(rise_ms), 0) for number, timer_input in streams.items() for rise_ms in timer_input.rises_ms
     ]
@@ -110,7 +110,7 @@ def _arrival_positions(events: DataFrame, stream: str, streams: Mapping[int, Tim
 
 @dataclass(slots=True)
 class _Queue(KeyTimers):
-    """Pending timers with fast access to the earliest; a deleted timer stays in the heap until it is at the top."""
+    """Pending timers with fast access to the earliest; deleted timers stay in the heap until they are its top."""
 
     heap: list[int] = field(default_factory=list)
 

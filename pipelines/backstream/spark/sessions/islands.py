@@ -107,7 +107,7 @@ def build_units(
 def build_islands(
     units: DataFrame, keys: Sequence[str], parts: PartialAggregates | None = None, *, is_replay: bool
 ) -> DataFrame:
-    """Return one row per key and island: `START`, `LAST`, `EVENTS`, `IS_CLEAN`, and the merged columns of `parts`."""
+    """Return per key and island `START`, `LAST`, `EVENTS`, `IS_CLEAN`, and the merged columns of `parts`."""
     lateness = _lateness_columns() if is_replay else {}
     islands = units.groupBy(*keys, START, GAP, LATENESS).agg(
         F.max(LAST).alias(LAST),
@@ -253,5 +253,5 @@ def _is_apart(before_ms: Column) -> Column:
 
 
 def _bucket_ms(time_ms: Column, gap_ms: Column) -> Column:
-    """Return the start of the gap-wide bucket of a time; with `pmod`, since `%` would make the bucket at 1970 wider."""
+    """Return the start of the gap-wide bucket of a time; `%` would make the bucket at 1970 wider than `pmod`."""
     return time_ms - F.pmod(time_ms, gap_ms)
