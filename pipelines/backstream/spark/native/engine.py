@@ -13,7 +13,7 @@ from backstream.spark.failures import REFUSALS
 
 
 def is_native(work: ChunkGroup) -> bool:
-    """Return whether the native engine runs these chunks: as the definition requires, or if it supports all of it."""
+    """Return whether the native engine runs these chunks: as `backfill.engine` says, or if it supports them."""
     engine = work.definition.backfill.engine
     if engine != "auto":
         return engine == "native"

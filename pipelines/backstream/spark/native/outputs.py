@@ -78,7 +78,9 @@ def stage_metrics(work: ChunkGroup, counts: NativeCounts, attempt: Attempt) -> S
 def task_output(
     attempt: Attempt, suffix: str, number: int, chunk: int = 0, day_ms: int | None = None
 ) -> TaskOutput:
-    """Return the output of a task for a table: files of one chunk, and of one day if the table is partitioned by day.
+    """Return the output of a task for a table.
+
+    It has files of one chunk, and of one day if the table is partitioned by day.
 
     Args:
         attempt: the attempt that stages the files.

@@ -116,7 +116,7 @@ def _tasks(work: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[l
 
 
 def _span(grid: TaskGrid, task_range: TaskRange) -> Interval:
-    """The event times of all that a task_range reads."""
+    """Return the interval of event time that a task reads."""
     first, end = task_range.numbers
     if first == end:
         return task_range.stretch

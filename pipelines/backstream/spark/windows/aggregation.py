@@ -24,7 +24,7 @@ from backstream.spark.windows.fates import EXPIRED, SLICE, add_slices, late_colu
 from backstream.spark.windows.partial_aggregates import PartialAggregates, split_aggregates
 
 NUMBER = "window_number"
-"""The column of a window's number in the grid; grouping by it is cheaper than by the window's times."""
+"""The column of a window's number in the grid; it is cheaper to group by than the window's times."""
 MANY_EVENTS = 1_000_000
 """The number of events from which a job that samples the events saves time."""
 _SAMPLE = 50_000
