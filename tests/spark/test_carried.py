@@ -137,11 +137,12 @@ def test_a_session_late_in_a_long_history_is_replayed_without_reading_all_of_it(
     expected = Expected(history, parse_definition(content, "test"), plan.range)
     parts = []
 
-    def noted(*told: object) -> StreamSlice:
-        parts.append(StreamSlice.from_index(*told))  # type: ignore[arg-type]
+    def record_part(*arguments: object) -> StreamSlice:
+        parts.append(StreamSlice.from_index(*arguments))  # type: ignore[arg-type]
         return parts[-1]
 
-    monkeypatch.setattr(resolve, "Part", type("Noted", (), {"of": staticmethod(noted)}))
+    recorder = type("Recorder", (), {"from_index": staticmethod(record_part)})
+    monkeypatch.setattr(resolve, "StreamSlice", recorder)
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
     (part,) = parts

@@ -22,8 +22,8 @@ from backstream.spark.java import (
 
 TO_STDERR = "-XX:+DisplayVMOutputToStderr"
 JOB = """
-from backstream.spark.session import local
-spark = local("archive")
+from backstream.spark.session import local_session
+spark = local_session("archive")
 jvm = spark._jvm
 print([each for each in jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
        if "Archive" in each][-1])

@@ -78,7 +78,7 @@ def test_the_first_record_after_a_silence_ends_idleness_though_it_is_old(spark: 
 def test_many_rises_between_ticks_are_found_by_sorting(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, interval_ms: int, most: int
 ) -> None:
-    monkeypatch.setattr(join, "_MOST_IN_BLOCK", most)
+    monkeypatch.setattr(join, "_MAX_RISES_IN_BLOCK", most)
     chance = random.Random(3)  # noqa: S311 - a test's stream, not a secret
     arrivals = sorted(1_700_000_000_000 + chance.randrange(5_000) for _ in range(400))
     records = [Record(at, chance.randrange(2), "", at - chance.randrange(300)) for at in arrivals]
@@ -169,7 +169,7 @@ def test_a_stream_that_was_compressed_too_far_is_refused(
             cells_of([Record(0, 0, "", 0)], clock), Emission(WatermarkStrategy(kind), model=model), clock, ["0"]
         )
     assert str(refused.value) == (
-        f"{what} do not follow from a stream compressed by ticks; `generators.heard_by` keeps what they need"
+        f"cannot compute {what} from one row per tick; use `user_generators.timeline_of_events`"
     )
 
 

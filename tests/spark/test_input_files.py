@@ -226,9 +226,9 @@ def test_damaged_pages_are_met_by_those_who_read_them_and_named_in_one_sentence(
     assert first == f"cannot read input file {damaged}/data/2.parquet: its pages are damaged"
     assert cause.startswith("  ")
     assert "\tat " not in cause
-    assert where == f"  what Spark said is in {account}"
+    assert where == f"  Spark's full message is in {account}"
     assert hint == (
-        'hint: put it back, move it away, or set source.corrupt_files = "skip"; then plan the range anew'
+        'hint: restore the file, move it away, or set source.corrupt_files = "skip"; then create a new plan'
     )
     assert "\tat org.apache.spark" in account.read_text()
 
@@ -271,10 +271,10 @@ def test_a_session_that_reaches_into_a_damaged_file_is_refused(spark: SparkSessi
     assert [Path(file.path).name for file in plan.damaged] == ["c.parquet"]
     first, _, hint = str(refused.value).splitlines()
     assert first.startswith(
-        f"cannot read input file {tmp_path}/data/c.parquet: it is damaged, and may hold an event of "
+        f"cannot read input file {tmp_path}/data/c.parquet: it is damaged, and may have an event of "
     )
     assert hint == (
-        'hint: put it back, move it away, or set source.corrupt_files = "skip"; then plan the range anew'
+        'hint: restore the file, move it away, or set source.corrupt_files = "skip"; then create a new plan'
     )
 
 

@@ -33,7 +33,7 @@ def run_with(
     def done(*asked: Any) -> dict[int, TaskResult]:
         return {number: told(each) for number, each in run_native_tasks(*asked).items()}
 
-    monkeypatch.setattr(sessions, "run_tasks", done)
+    monkeypatch.setattr(sessions, "run_native_tasks", done)
     list(replay_chunks(spark, plan, plan.chunks))
 
 
@@ -52,7 +52,7 @@ def test_a_task_that_outlives_the_job_leaves_no_file_for_the_others(
         return run_native_tasks(spark, tasks)
 
     for module in (sessions, windows):
-        monkeypatch.setattr(module, "run_tasks", done)
+        monkeypatch.setattr(module, "run_native_tasks", done)
     list(replay_chunks(spark, plan, plan.chunks))
 
     with pytest.raises(RuntimeError, match="the native engine could not compute"):
@@ -66,7 +66,7 @@ def test_units_that_are_lost_are_an_error_that_names_both_counts(
     def one_less(each: TaskResult) -> TaskResult:
         return each if each.units else replace(each, in_units=max(0, each.in_units - 1))
 
-    said = r"the units of sessions hold \d+ records, the sessions made of them \d+"
+    said = r"the units of sessions have \d+ records, the sessions have \d+"
     with pytest.raises(CountError, match=said):
         run_with(spark, tmp_path, monkeypatch, one_less)
 

@@ -107,7 +107,7 @@ def test_the_watermarks_are_those_of_the_whole_stream(
     content = definition_of(tmp_path / "data", window=WINDOWS["session"], **STREAMS.get(stream, {}))
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     work = ChunkGroup.from_plan(spark, plan, plan.chunks)
-    monkeypatch.setattr(module, "most_cells", lambda _: 100)
+    monkeypatch.setattr(module, "max_driver_rows", lambda _: 100)
 
     found = timeline_of_files(work.recorded, work.emission, work.clock, ["silent"])
 
@@ -127,14 +127,14 @@ def test_sessions_are_replayed_the_same_however_little_the_driver_is_sent(
     content = definition_of(tmp_path / "data", window=WINDOWS["session"], watermark=watermark)
     plan = planned(tmp_path, content, Mode.REPLAY, since=since, until=until)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
-    monkeypatch.setattr(module, "most_cells", lambda _: 200)
+    monkeypatch.setattr(module, "max_driver_rows", lambda _: 200)
     portions = []
 
     def noted(*told: object) -> list[range]:
         portions.append(split_ticks(*told))  # type: ignore[arg-type]
         return portions[-1]
 
-    monkeypatch.setattr(module, "cut", noted)
+    monkeypatch.setattr(module, "split_ticks", noted)
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
     assert max(len(each) for each in portions) > 2
@@ -168,7 +168,7 @@ def test_what_is_not_set_is_what_spark_takes(spark: SparkSession) -> None:
 def test_a_list_that_begins_late_tells_each_record_what_it_met(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(join, "_MOST_LISTED", 10)
+    monkeypatch.setattr(join, "_MAX_LISTED_TICKS", 10)
     emission, clock = Emission(WatermarkStrategy(StrategyKind.BOUNDED, 5, 1)), SourceClock(0, 1, 30 * DAY_MS)
     arrivals = [DAY_MS, DAY_MS + 2, DAY_MS + 2, DAY_MS + 9, None, 30 * DAY_MS]
     columns = {

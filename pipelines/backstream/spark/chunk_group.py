@@ -131,10 +131,10 @@ class ChunkGroup:
         return SourceClock(self.plan.clock_start_ms, self.definition.watermark.interval, self.plan.clock_end_ms)
 
 
-def is_readable_record(work: ChunkGroup, paths: Sequence[str]) -> DataFrame:
+def is_readable_record(group: ChunkGroup, paths: Sequence[str]) -> DataFrame:
     """Return the normalized events of some input files, without unreadable records."""
-    rows = source.load_files(work.spark, paths, work.schema)
-    return rows.transform(source.normalize_events(work.definition)).where(F.col(source.REASON).isNull())
+    rows = source.load_files(group.spark, paths, group.schema)
+    return rows.transform(source.normalize_events(group.definition)).where(F.col(source.REASON).isNull())
 
 
 class ChunkRecords(NamedTuple):
@@ -155,30 +155,30 @@ class ChunkRecords(NamedTuple):
         return self._replace(columns=self.columns.transform(step), with_metric=self.with_metric.transform(step))
 
 
-def load_records(work: ChunkGroup, interval: Interval) -> ChunkRecords:
+def load_records(group: ChunkGroup, interval: Interval) -> ChunkRecords:
     """Return every record of an interval of event time, with `is_duplicate` and `CHUNK`.
 
     Records are counted when they are read, before any classification, so that the sum of fates can be checked
     against this count. An unreadable record has its reason, and belongs to one chunk only.
     """
-    metric, paths = Observation(), sorted({*work.paths, *work.recorded.paths_of(interval)})
+    metric, paths = Observation(), sorted({*group.paths, *group.recorded.paths_of(interval)})
     is_owned, number = F.col(_IS_OWNED), F.col(CHUNK)
     counts = [
         F.count_if(is_owned & (number == F.lit(chunk))).alias(read_count_name(chunk))
-        for chunk in range(len(work.chunks))
+        for chunk in range(len(group.chunks))
     ]
-    is_within = source.is_in_chunk(work.spark, interval, work.owned_files)
+    is_within = source.is_in_chunk(group.spark, interval, group.owned_files)
     scanned = (
-        source.load_files(work.spark, paths, work.schema)
-        .transform(source.normalize_events(work.definition))
+        source.load_files(group.spark, paths, group.schema)
+        .transform(source.normalize_events(group.definition))
         .transform(source.add_file)
-        .withColumns({CHUNK: _owning_chunk(work), _IS_OWNED: is_within})
+        .withColumns({CHUNK: _owning_chunk(group), _IS_OWNED: is_within})
     )
     observed = scanned.observe(metric, F.count(F.lit(1)).alias(SCANNED), *counts)
-    rows_by_path = {file.path: file.rows for file in work.plan.inputs}
+    rows_by_path = {file.path: file.rows for file in group.plan.inputs}
     plain, with_metric = (frame.where(is_owned).drop(_IS_OWNED) for frame in (scanned, observed))
     return ChunkRecords(plain, with_metric, metric, sum(rows_by_path[path] for path in paths)).transform(
-        source.mark_duplicates(work.definition.source.deduplicate_on)
+        source.mark_duplicates(group.definition.source.deduplicate_on)
     )
 
 
@@ -192,42 +192,42 @@ def read_count_name(number: int) -> str:
     return f"events_read_{number}"
 
 
-def _owning_chunk(work: ChunkGroup) -> Column:
+def _owning_chunk(group: ChunkGroup) -> Column:
     """Return the number of the owning chunk: by the latest window, or by the file of an unreadable record."""
-    start_ms, _ = latest_window_start(WindowColumns.from_window(work.definition.metric_windows))
+    start_ms, _ = latest_window_start(WindowColumns.from_window(group.definition.metric_windows))
     is_readable = F.col(source.REASON).isNull()
-    return F.when(is_readable, work.chunk_number_at(start_ms)).otherwise(_chunk_of_file(work))
+    return F.when(is_readable, group.chunk_number_at(start_ms)).otherwise(_chunk_of_file(group))
 
 
-def _chunk_of_file(work: ChunkGroup) -> Column:
-    if len(work.chunks) == 1:
+def _chunk_of_file(group: ChunkGroup) -> Column:
+    if len(group.chunks) == 1:
         return F.lit(0)
-    owned = work.owned_files
+    owned = group.owned_files
     columns = {"files": pa.array(list(owned), pa.string()), "numbers": pa.array(list(owned.values()), pa.int32())}
-    owners = table_literals(work.spark, columns)
+    owners = table_literals(group.spark, columns)
     return F.get(owners["numbers"], F.array_position(owners["files"], F.col(source.FILE)).cast("int") - F.lit(1))
 
 
-def load_quarantine(work: ChunkGroup) -> DataFrame:
+def load_quarantine(group: ChunkGroup) -> DataFrame:
     """Return the unreadable records with all their columns, the reason, and `CHUNK`."""
-    no_events = Interval(work.interval.start_ms, work.interval.start_ms)
-    frames = [_load_whole_records(work, columns, paths) for columns, paths in group_by_schema(work.paths)]
+    no_events = Interval(group.interval.start_ms, group.interval.start_ms)
+    frames = [_load_whole_records(group, columns, paths) for columns, paths in group_by_schema(group.paths)]
     events = reduce(DataFrame.unionByName, frames)
-    return events.where(source.is_in_chunk(work.spark, no_events, work.owned_files)).withColumns(
+    return events.where(source.is_in_chunk(group.spark, no_events, group.owned_files)).withColumns(
         {
             "reason": F.col(source.REASON),
             "event_time": F.col(source.WRITTEN_EVENT_TIME),
             "arrival_time": F.col(source.WRITTEN_ARRIVAL_TIME),
             "file": F.col(source.FILE),
-            CHUNK: _chunk_of_file(work),
+            CHUNK: _chunk_of_file(group),
         }
     )
 
 
-def _load_whole_records(work: ChunkGroup, columns: Mapping[str, str], paths: Sequence[str]) -> DataFrame:
+def _load_whole_records(group: ChunkGroup, columns: Mapping[str, str], paths: Sequence[str]) -> DataFrame:
     """Return the normalized events of files with the same columns, each with all of its columns as JSON."""
-    columns_to_read = {**columns, **work.plan.columns}
-    rows = source.load_files(work.spark, paths, source.read_schema(columns_to_read)).transform(
+    columns_to_read = {**columns, **group.plan.columns}
+    rows = source.load_files(group.spark, paths, source.read_schema(columns_to_read)).transform(
         source.add_record, list(columns)
     )
-    return rows.transform(source.normalize_events(work.definition)).transform(source.add_file)
+    return rows.transform(source.normalize_events(group.definition)).transform(source.add_file)

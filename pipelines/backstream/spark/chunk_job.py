@@ -107,15 +107,15 @@ def replay_chunks(
     if unfinished:
         require_shared_folder(spark, plan.staging(WINDOWS))
     # All groups of this job are copies of one group, so they share its watermarks.
-    work = replace(ChunkGroup.from_plan(spark, plan, unfinished), watermarks=WatermarkCache())
-    groups = group_chunks(unfinished, work.definition.backfill.together)
+    group = replace(ChunkGroup.from_plan(spark, plan, unfinished), watermarks=WatermarkCache())
+    groups = group_chunks(unfinished, group.definition.backfill.together)
     running = set[Future[list[Manifest]]]()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
             while (
                 started := [
-                    pool.submit(_run_group, replace(work, chunks=group), tell)
-                    for group in islice(groups, AT_ONCE - len(running))
+                    pool.submit(_run_group, replace(group, chunks=group_members), tell)
+                    for group_members in islice(groups, AT_ONCE - len(running))
                 ]
                 or running
             ):
@@ -133,18 +133,18 @@ def replay_chunk(spark: SparkSession, plan: Plan, chunk: Chunk) -> Manifest:
     return manifest
 
 
-def _run_group(work: ChunkGroup, tell: Callable[[Chunk, str], None]) -> list[Manifest]:
+def _run_group(group: ChunkGroup, tell: Callable[[Chunk, str], None]) -> list[Manifest]:
     """Run a group of chunks, write their manifests, and return them."""
-    plan, chunks = work.plan, work.chunks
+    plan, chunks = group.plan, group.chunks
 
     def report_stage(stage: str) -> None:
         for chunk in chunks:
             tell(chunk, stage)
 
-    attempt, watch = _new_attempt(work), _Stopwatch(report_stage)
-    with explain_write_errors(work.spark, attempt):
+    attempt, watch = _new_attempt(group), _Stopwatch(report_stage)
+    with explain_write_errors(group.spark, attempt):
         if any(chunk.files for chunk in chunks):
-            outputs = _compute_outputs(work, attempt, watch)
+            outputs = _compute_outputs(group, attempt, watch)
         else:
             outputs = _ChunkOutputs(attempt, {}, {}, {})
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -154,8 +154,8 @@ def _run_group(work: ChunkGroup, tell: Callable[[Chunk, str], None]) -> list[Man
     return manifests
 
 
-def _new_attempt(work: ChunkGroup) -> Attempt:
-    return Attempt(work.plan, work.chunks, uuid.uuid4().hex[:8])
+def _new_attempt(group: ChunkGroup) -> Attempt:
+    return Attempt(group.plan, group.chunks, uuid.uuid4().hex[:8])
 
 
 _Fates = dict[int, dict[str, dict[str, int]]]
@@ -196,31 +196,31 @@ class _ChunkOutputs(NamedTuple):
 Results = FixedWindows | SessionWindows
 
 
-def _compute_outputs(work: ChunkGroup, attempt: Attempt, watch: _Stopwatch) -> _ChunkOutputs:
+def _compute_outputs(group: ChunkGroup, attempt: Attempt, watch: _Stopwatch) -> _ChunkOutputs:
     """Compute the watermarks, and then all outputs with the engine that the definition allows."""
     with _persisted() as keep:
         with watch.stage("watermarks"):
-            results = window_results(work, keep)
-        if is_native(work):
+            results = window_results(group, keep)
+        if is_native(group):
             try:
-                return _run_natively(work, attempt, watch, results)
+                return _run_natively(group, attempt, watch, results)
             except Exception as error:
-                if not can_fall_back(work.definition, error):
+                if not can_fall_back(group.definition, error):
                     raise
                 log.warning("%s; Spark computes %s instead", task_error_text(error), attempt)
-                attempt = _new_attempt(work)  # tasks have left files, and some may still be writing
-        return _run_in_spark(work, attempt, watch, results, keep)
+                attempt = _new_attempt(group)  # tasks have left files, and some may still be writing
+        return _run_in_spark(group, attempt, watch, results, keep)
 
 
 def _run_in_spark(
-    work: ChunkGroup, attempt: Attempt, watch: _Stopwatch, results: Results, keep: Keep
+    group: ChunkGroup, attempt: Attempt, watch: _Stopwatch, results: Results, keep: Keep
 ) -> _ChunkOutputs:
     """Compute all outputs with Spark.
 
     A second thread counts fates while values are computed, since the cores are idle while Spark plans a job.
     """
     records, with_metric, metric, rows_by_footer = results.records()
-    if work.definition.source.deduplicate_on:
+    if group.definition.source.deduplicate_on:
         # The search for duplicates compares all records, so its result is computed once.
         records = with_metric = keep(with_metric)
     counts = results.counts(with_metric)
@@ -237,38 +237,38 @@ def _run_in_spark(
         counting = beside.submit(count_fates)
 
         def staged_panes() -> DataFrame | None:
-            return load_staged_rows(work.spark, work.plan, PANES, files[PANES])
+            return load_staged_rows(group.spark, group.plan, PANES, files[PANES])
 
         frames = TableFrames(
             records, counts, results.values(records), staged_panes, lambda: _existing_fates(counting.result())
         )
-        for suffix, rows in table_frames(work, results, frames):
+        for suffix, rows in table_frames(group, results, frames):
             with watch.stage(suffix or "windows"):
                 files[suffix] = _stage(rows, suffix, attempt)
-        _require_all_records(attempt, results.records_in_windows(counts), files, work.definition.backfill.publish)
-        events_read = {number: metric.get[read_count_name(number)] for number in range(len(work.chunks))}
+        _require_all_records(attempt, results.records_in_windows(counts), files, group.definition.backfill.publish)
+        events_read = {number: metric.get[read_count_name(number)] for number in range(len(group.chunks))}
         return _ChunkOutputs(attempt, events_read, counting.result(), files)
 
 
-def _run_natively(work: ChunkGroup, attempt: Attempt, watch: _Stopwatch, results: Results) -> _ChunkOutputs:
+def _run_natively(group: ChunkGroup, attempt: Attempt, watch: _Stopwatch, results: Results) -> _ChunkOutputs:
     """Compute windows and counts in native tasks, and the tables of single records with Spark."""
     make_scratch(attempt)
     try:
-        with watch.stage(PANES if work.is_replay else "windows"):
+        with watch.stage(PANES if group.is_replay else "windows"):
             if isinstance(results, SessionWindows):
-                computed = native_sessions.compute_sessions(work, results, attempt)
+                computed = native_sessions.compute_sessions(group, results, attempt)
             else:
-                computed = native_windows.compute_windows(work, results, attempt)
+                computed = native_windows.compute_windows(group, results, attempt)
         counts, files = computed.counts, dict(computed.files)
         with watch.stage("fates"):
             fates = counts.fates()
             _require_all_read(attempt, computed.rows_by_footer, computed.scanned)
         with watch.stage(METRICS):
-            files[METRICS] = stage_metrics(work, counts, attempt)
-        for suffix, rows in _record_frames(work, results, _existing_fates(fates) - {Fate.DROPPED}):
+            files[METRICS] = stage_metrics(group, counts, attempt)
+        for suffix, rows in _record_frames(group, results, _existing_fates(fates) - {Fate.DROPPED}):
             with watch.stage(suffix):
                 files[suffix] = _stage(rows, suffix, attempt)
-        _require_all_records(attempt, computed.records_in_windows, files, work.definition.backfill.publish)
+        _require_all_records(attempt, computed.records_in_windows, files, group.definition.backfill.publish)
         return _ChunkOutputs(attempt, counts.read(), fates, files)
     finally:
         remove_scratch(attempt)
@@ -337,12 +337,12 @@ def _require_all_published(attempt: Attempt, pane: str, files: Mapping[str, Stag
         raise CountError(msg)
 
 
-def window_results(work: ChunkGroup, keep: Keep) -> Results:
+def window_results(group: ChunkGroup, keep: Keep) -> Results:
     """Return the results of a chunk group by the kind of its windows. Only watermarks run jobs."""
-    window = work.definition.window.spec()
+    window = group.definition.window.spec()
     if isinstance(window, Session):
-        return SessionWindows.from_group(work, window, keep)
-    return FixedWindows(work, window, resolve_lateness(work, window))
+        return SessionWindows.from_group(group, window, keep)
+    return FixedWindows(group, window, resolve_lateness(group, window))
 
 
 class TableFrames(NamedTuple):
@@ -376,53 +376,53 @@ def _persisted() -> Iterator[Keep]:
             frame.unpersist()
 
 
-def table_frames(work: ChunkGroup, results: Results, frames: TableFrames) -> Iterator[tuple[str, DataFrame]]:
+def table_frames(group: ChunkGroup, results: Results, frames: TableFrames) -> Iterator[tuple[str, DataFrame]]:
     """Yield the rows of each table of the plan, with `CHUNK`; tables without rows are left out.
 
     Stage one frame before you ask for the next.
     """
 
     def by_window(rows: DataFrame) -> DataFrame:
-        return rows.withColumn(CHUNK, work.chunk_number_at(F.col("window_start_ms")))
+        return rows.withColumn(CHUNK, group.chunk_number_at(F.col("window_start_ms")))
 
-    if not work.is_replay:
+    if not group.is_replay:
         yield WINDOWS, by_window(frames.values)
     else:
         yield PANES, by_window(frames.values)
         if (panes := frames.staged_panes()) is not None:
-            yield WINDOWS, by_window(_published(work, panes))
+            yield WINDOWS, by_window(_published(group, panes))
     yield METRICS, by_window(frames.counts.metrics())
-    yield from _record_frames(work, results, frames.fates(), frames.known)
+    yield from _record_frames(group, results, frames.fates(), frames.known)
 
 
 def _record_frames(
-    work: ChunkGroup, results: Results, fates: set[str], records: DataFrame | None = None
+    group: ChunkGroup, results: Results, fates: set[str], records: DataFrame | None = None
 ) -> Iterator[tuple[str, DataFrame]]:
     """Yield the rows of tables of single records, and of firings.
 
     Args:
-        work: the chunks.
+        group: the chunks.
         results: their results.
         fates: the fates with at least one record.
         records: all records with their fate; None to read them from the files.
     """
     if Fate.QUARANTINED in fates:
-        yield QUARANTINE, load_quarantine(work)
-    if not work.is_replay:
+        yield QUARANTINE, load_quarantine(group)
+    if not group.is_replay:
         return
     if Fate.DROPPED in fates:
         yield DROPPED, results.dropped(records or results.records().columns)
-    if FIRINGS in work.plan.tables:
+    if FIRINGS in group.plan.tables:
         firings = results.firings(records or results.records().columns)
-        yield FIRINGS, firings.withColumn(CHUNK, work.chunk_number_at(F.col("window_start_ms")))
+        yield FIRINGS, firings.withColumn(CHUNK, group.chunk_number_at(F.col("window_start_ms")))
 
 
-def _published(work: ChunkGroup, panes: DataFrame) -> DataFrame:
+def _published(group: ChunkGroup, panes: DataFrame) -> DataFrame:
     """Return the rows of the published table: the pane kind of `backfill.publish`."""
-    pane = work.definition.backfill.publish
+    pane = group.definition.backfill.publish
     count = F.col(pane_count(pane))
     existing = panes.where(count > F.lit(0)).withColumn(RECORD_COUNT, count)
-    return existing.withColumns({name: F.col(f"{name}__{pane}") for name in work.definition.aggregates})
+    return existing.withColumns({name: F.col(f"{name}__{pane}") for name in group.definition.aggregates})
 
 
 def _with_timestamps(rows: DataFrame) -> DataFrame:

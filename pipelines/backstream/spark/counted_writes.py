@@ -84,8 +84,8 @@ def _lost_rows_error(
     lost_rows = sum(write.rows - seen_by_task[write.task] for write in lost)
     rows = sum(write.rows for write in lost)
     return CountError(
-        f"{lost_rows:,} of {rows:,} rows of {what} that executors wrote on {', '.join(hosts)} cannot be seen by the"
-        f" driver\n  {folder}\n\n"
+        f"{lost_rows:,} of {rows:,} rows of {what} that executors wrote on {', '.join(hosts)} cannot be seen"
+        f" by the driver\n  {folder}\n\n"
         "hint: the executors must write to a folder that the driver sees, or to an object store; mount it on each"
         " of their machines and run the same command again; finished chunks are kept"
     )
@@ -143,7 +143,10 @@ def _find_last_attempt(store: Any, stage: int) -> Any:
 
 
 def _scan_stage(store: Any, last: Any) -> Iterator[TaskWrite]:
-    """Yield the tasks of a stage that wrote rows. A repeated stage repeats only lost tasks, so all attempts are read."""
+    """Yield the tasks of a stage that wrote rows.
+
+    All attempts are read, since a repeated stage repeats only the lost tasks.
+    """
     done, expected, stage = set[int](), int(last.numTasks()), int(last.stageId())
     for attempt in range(int(last.attemptId()) + 1):
         tasks = store.taskList(stage, attempt, _MAX_TASKS)

@@ -36,8 +36,11 @@ from backstream.spark.windows.assignment import (
 )
 
 MOST_ROWS = 1_000_000
-"""The largest number of rows of a histogram on the driver. If the critical delays of a range span up to a quarter of an
-hour, the histogram is exact at 1 ms. Otherwise delays are counted in steps of 10 ms, 100 ms, and so on."""
+"""The largest number of rows of a histogram on the driver.
+
+If the critical delays of a range span up to a quarter of an hour, the histogram is exact at 1 ms. Otherwise delays
+are counted in steps of 10 ms, 100 ms, and so on.
+"""
 
 OVERDUE, DROPPED, BEHIND, SLICE = "overdue", "dropped", "behind", "slice"
 _NEVER = -1

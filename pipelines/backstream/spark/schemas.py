@@ -25,8 +25,10 @@ EVENT: Mapping[str, DataType] = {
 """The columns of a normalized event, before its key and value columns."""
 
 PARTITION_NUMBER = "source_partition__number"
-"""The column with `source_partition` as a number, if it was recorded as one. If you replace one of the two columns,
-replace or drop the other, too."""
+"""The column with `source_partition` as a number, if it was recorded as one.
+
+If you replace one of the two columns, replace or drop the other, too.
+"""
 
 ARRIVAL_ORDER = ("arrival_time_ms", "arrival_seq", "source_partition")
 """The columns of the total arrival order; the partition breaks the last ties."""
@@ -89,7 +91,7 @@ def table_literals(spark: SparkSession, columns: Mapping[str, pa.Array]) -> dict
 
 
 def plan_literals(spark: SparkSession, *numbers: int) -> list[Column]:
-    """Return 64-bit integers, never null, that aren't constants of generated code, so that Spark can reuse the code."""
+    """Return 64-bit integers, never null, that generated code gets as data, so that Spark can reuse the code."""
     array = table_literals(spark, {"numbers": pa.array(numbers, pa.int64())})["numbers"]
     return [F.coalesce(F.get(array, F.lit(position)), F.lit(0)) for position in range(len(numbers))]
 

@@ -12,12 +12,12 @@ from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.failures import REFUSALS
 
 
-def is_native(work: ChunkGroup) -> bool:
+def is_native(group: ChunkGroup) -> bool:
     """Return whether the native engine runs these chunks: as `backfill.engine` says, or if it supports them."""
-    engine = work.definition.backfill.engine
+    engine = group.definition.backfill.engine
     if engine != "auto":
         return engine == "native"
-    return reason_not_native(work.definition, work.plan.columns) is None
+    return reason_not_native(group.definition, group.plan.columns) is None
 
 
 _CANCELLED = "cancelled"

@@ -60,15 +60,15 @@ def collect_staged_files(attempt: Attempt, done: Sequence[TaskResult]) -> dict[s
     return files
 
 
-def stage_metrics(work: ChunkGroup, counts: NativeCounts, attempt: Attempt) -> Staged:
+def stage_metrics(group: ChunkGroup, counts: NativeCounts, attempt: Attempt) -> Staged:
     """Write the metrics of each chunk.
 
     Raises:
         CountError: when a file that was just written can't be read.
     """
     split_by = (STAGING_CHUNK,)
-    output = _output_of(work.plan, METRICS, task_file_path(attempt.folder(METRICS), 0, attempt.attempt), split_by)
-    written = counts.write_metrics(output, chunk_grid(work))
+    output = _output_of(group.plan, METRICS, task_file_path(attempt.folder(METRICS), 0, attempt.attempt), split_by)
+    written = counts.write_metrics(output, chunk_grid(group))
     if written is None:
         return {}
     writes = [TaskWrite(0, socket.gethostname(), written.rows)]
@@ -105,20 +105,20 @@ def _output_of(plan: Plan, suffix: str, path: str, split_by: Sequence[str] = ())
     return TaskOutput(path, columns, plan.run_id, split_by)
 
 
-def chunk_grid(work: ChunkGroup) -> ChunkGrid:
+def chunk_grid(group: ChunkGroup) -> ChunkGrid:
     """Return the start, length, and number of the chunks."""
-    first = work.chunks[0]
-    return ChunkGrid(first.start_ms, first.end_ms - first.start_ms, len(work.chunks))
+    first = group.chunks[0]
+    return ChunkGrid(first.start_ms, first.end_ms - first.start_ms, len(group.chunks))
 
 
-def list_input_files(work: ChunkGroup, interval: Interval) -> list[InputFile]:
+def list_input_files(group: ChunkGroup, interval: Interval) -> list[InputFile]:
     """Return the files that the chunks read for an interval of event time."""
-    paths = {*work.paths, *work.recorded.paths_of(interval)}
-    return [file for file in work.plan.inputs if file.path in paths]
+    paths = {*group.paths, *group.recorded.paths_of(interval)}
+    return [file for file in group.plan.inputs if file.path in paths]
 
 
 def plan_rest_tasks(
-    work: ChunkGroup,
+    group: ChunkGroup,
     reading: ReadSpec,
     interval: Interval,
     files: Sequence[InputFile],
@@ -126,11 +126,11 @@ def plan_rest_tasks(
     first: int,
 ) -> list[RestTask]:
     """Return the tasks that count the records outside of an interval, numbered from `first` on."""
-    paths, owned, memory_mb = {file.path for file in files}, work.owned_files, task_memory_mb(work.spark)
+    paths, owned, memory_mb = {file.path for file in files}, group.owned_files, task_memory_mb(group.spark)
     owners = {path: owned[file_uri(path)] for path in paths if file_uri(path) in owned}
     return [
-        RestTask(number, reading, interval, group, owners, task_counts_path(attempt, number), memory_mb)
-        for number, group in enumerate(group_files_by_rows(files, TASK_ROWS), start=first)
+        RestTask(number, reading, interval, file_group, owners, task_counts_path(attempt, number), memory_mb)
+        for number, file_group in enumerate(group_files_by_rows(files, TASK_ROWS), start=first)
     ]
 
 

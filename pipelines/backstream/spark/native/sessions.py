@@ -38,7 +38,7 @@ from backstream.spark.watermarks.join import in_force_table
 from backstream.spark.watermarks.partial_streams import ticks_of_file
 
 
-def compute_sessions(work: ChunkGroup, results: SessionWindows, attempt: Attempt) -> NativeResult:
+def compute_sessions(group: ChunkGroup, results: SessionWindows, attempt: Attempt) -> NativeResult:
     """Compute the sessions of chunks and count their records. Runs two jobs.
 
     Raises:
@@ -47,19 +47,19 @@ def compute_sessions(work: ChunkGroup, results: SessionWindows, attempt: Attempt
             the tasks that write and read them.
         SpecError: when watermarks move between two ticks, which the engine doesn't support.
     """
-    files = list_input_files(work, results.span)
-    slots, rows = work.spark.sparkContext.defaultParallelism, sum(file.rows for file in files)
-    unit_tasks = _unit_tasks(work, results, attempt, files, count_key_shares(rows, slots))
-    rest_tasks = plan_rest_tasks(work, unit_tasks[0].reading, results.span, files, attempt, first=len(unit_tasks))
-    unit_results = list(run_native_tasks(work.spark, [*unit_tasks, *rest_tasks]).values())
+    files = list_input_files(group, results.span)
+    slots, rows = group.spark.sparkContext.defaultParallelism, sum(file.rows for file in files)
+    unit_tasks = _unit_tasks(group, results, attempt, files, count_key_shares(rows, slots))
+    rest_tasks = plan_rest_tasks(group, unit_tasks[0].reading, results.span, files, attempt, first=len(unit_tasks))
+    unit_results = list(run_native_tasks(group.spark, [*unit_tasks, *rest_tasks]).values())
     _require_one_hash(unit_results)
-    session_tasks = _session_tasks(work, results, attempt, unit_results)
-    session_results = list(run_native_tasks(work.spark, session_tasks).values())
+    session_tasks = _session_tasks(group, results, attempt, unit_results)
+    session_results = list(run_native_tasks(group.spark, session_tasks).values())
     _require_all_units(attempt, unit_results, session_results)
     done = [*unit_results, *session_results]
     paths = [result.counts for result in done if result.counts]
     return NativeResult(
-        counts=NativeCounts(paths, None, _cells(work), work.interval, None, task_memory_mb(work.spark)),
+        counts=NativeCounts(paths, None, _cells(group), group.interval, None, task_memory_mb(group.spark)),
         files=collect_staged_files(attempt, done),
         scanned=sum(result.scanned for result in done),
         rows_by_footer=rows,
@@ -67,26 +67,26 @@ def compute_sessions(work: ChunkGroup, results: SessionWindows, attempt: Attempt
     )
 
 
-def _cells(work: ChunkGroup) -> Tumbling:
-    cells = work.definition.metric_windows
+def _cells(group: ChunkGroup) -> Tumbling:
+    cells = group.definition.metric_windows
     assert isinstance(cells, Tumbling)  # noqa: S101 - the metrics of sessions are hourly
     return cells
 
 
 def _unit_tasks(
-    work: ChunkGroup, results: SessionWindows, attempt: Attempt, files: Sequence[InputFile], shares: int
+    group: ChunkGroup, results: SessionWindows, attempt: Attempt, files: Sequence[InputFile], shares: int
 ) -> list[UnitTask]:
-    definition, plan = work.definition, work.plan
+    definition, plan = group.definition, group.plan
     aggregates = native_aggregates(definition, plan.columns)
     source = definition.timed_source
     columns = [*source.key, *source.deduplicate_on]
     columns += [aggregate.column for aggregate in aggregates if aggregate.column]
-    reading, slots = read_spec(definition, plan.columns, columns), work.spark.sparkContext.defaultParallelism
+    reading, slots = read_spec(definition, plan.columns, columns), group.spark.sparkContext.defaultParallelism
     path = _write_watermarks(results, scratch_folder(attempt))
 
     def task(number: int, interval: Interval) -> UnitTask:
         task_files = [file for file in files if file.may_hold(interval)] or [files[0]]
-        blocks = [ticks_of_file(file, work.clock) for file in task_files]
+        blocks = [ticks_of_file(file, group.clock) for file in task_files]
         block_range = (min(span.start for span in blocks), max(span.stop for span in blocks))
         return UnitTask(
             number=number,
@@ -95,15 +95,15 @@ def _unit_tasks(
             keys=source.key,
             aggregates=aggregates,
             deduplicate_on=source.deduplicate_on,
-            watermarks=BlockWatermarks(path, work.clock, block_range) if path else None,
+            watermarks=BlockWatermarks(path, group.clock, block_range) if path else None,
             stretch=interval,
             files=[file.path for file in task_files],
-            cells=_cells(work),
-            chunks=chunk_grid(work),
+            cells=_cells(group),
+            chunks=chunk_grid(group),
             shares=shares,
             units_path=units_path(attempt, number),
             counts_path=task_counts_path(attempt, number),
-            memory_mb=task_memory_mb(work.spark),
+            memory_mb=task_memory_mb(group.spark),
         )
 
     return [task(number, interval) for number, interval in enumerate(cut_time(results.span, files, slots))]
@@ -124,14 +124,14 @@ def _write_watermarks(results: SessionWindows, folder: Path) -> str | None:
 
 
 def _session_tasks(
-    work: ChunkGroup, results: SessionWindows, attempt: Attempt, unit_results: Sequence[TaskResult]
+    group: ChunkGroup, results: SessionWindows, attempt: Attempt, unit_results: Sequence[TaskResult]
 ) -> list[SessionTask]:
-    definition, plan = work.definition, work.plan
+    definition, plan = group.definition, group.plan
     aggregates = native_aggregates(definition, plan.columns)
     suffixes = [suffix for suffix in (WINDOWS, PANES, DROPPED) if suffix in plan.tables]
-    start_ms = work.interval.start_ms
+    start_ms = group.interval.start_ms
     day_ms = start_ms - start_ms % DAY_MS
-    is_one_day = len(work.chunks) == 1 and work.interval.end_ms <= day_ms + DAY_MS
+    is_one_day = len(group.chunks) == 1 and group.interval.end_ms <= day_ms + DAY_MS
 
     def task(number: int, units: Sequence[str]) -> SessionTask:
         outputs = {
@@ -144,15 +144,15 @@ def _session_tasks(
             keys=definition.source.key,
             aggregates=aggregates,
             units=units,
-            cells=_cells(work),
-            chunks=chunk_grid(work),
-            owned=work.interval,
+            cells=_cells(group),
+            chunks=chunk_grid(group),
+            owned=group.interval,
             windows=outputs[WINDOWS],
             panes=outputs.get(PANES),
             dropped=outputs.get(DROPPED),
             published=definition.backfill.publish,
             counts_path=task_counts_path(attempt, number),
-            memory_mb=task_memory_mb(work.spark),
+            memory_mb=task_memory_mb(group.spark),
         )
 
     shares: dict[int, list[str]] = {}

@@ -26,19 +26,19 @@ from backstream.spark.watermarks.firing_times import ArrivalPositions, WindowGri
 from backstream.spark.windows.fixed_windows import FixedWindows
 
 
-def compute_windows(work: ChunkGroup, results: FixedWindows, attempt: Attempt) -> NativeResult:
+def compute_windows(group: ChunkGroup, results: FixedWindows, attempt: Attempt) -> NativeResult:
     """Compute the windows of chunks and count their records. Runs a job.
 
     Raises:
         CountError: when the driver doesn't find every row that a task has written.
     """
-    window_tasks, rest_tasks = _tasks(work, results, attempt)
-    done = run_native_tasks(work.spark, [*window_tasks, *rest_tasks])
+    window_tasks, rest_tasks = _tasks(group, results, attempt)
+    done = run_native_tasks(group.spark, [*window_tasks, *rest_tasks])
     counts = NativeCounts(
         [result.counts for result in done.values() if result.counts],
         window_tasks[0].grid,
-        work.definition.metric_windows,
-        work.interval,
+        group.definition.metric_windows,
+        group.interval,
         _all_thresholds(results),
         window_tasks[0].memory_mb,
     )
@@ -46,7 +46,7 @@ def compute_windows(work: ChunkGroup, results: FixedWindows, attempt: Attempt) -
         counts=counts,
         files=collect_staged_files(attempt, list(done.values())),
         scanned=sum(result.scanned for result in done.values()),
-        rows_by_footer=sum(file.rows for file in list_input_files(work, _interval(work))),
+        rows_by_footer=sum(file.rows for file in list_input_files(group, _interval(group))),
         records_in_windows=counts.records_in_windows(),
     )
 
@@ -62,22 +62,22 @@ def _all_thresholds(results: FixedWindows) -> TaskThresholds | None:
     )
 
 
-def _interval(work: ChunkGroup) -> Interval:
+def _interval(group: ChunkGroup) -> Interval:
     """Return the interval of event time that the chunks read."""
-    return Interval(work.interval.start_ms, work.read_until_ms)
+    return Interval(group.interval.start_ms, group.read_until_ms)
 
 
-def _tasks(work: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[list[WindowTask], list[RestTask]]:
-    definition, plan = work.definition, work.plan
-    source, interval = definition.timed_source, _interval(work)
+def _tasks(group: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[list[WindowTask], list[RestTask]]:
+    definition, plan = group.definition, group.plan
+    source, interval = definition.timed_source, _interval(group)
     aggregates = native_aggregates(definition, plan.columns)
     columns = [*source.key, *source.deduplicate_on]
     columns += [aggregate.column for aggregate in aggregates if aggregate.column]
     reading = read_spec(definition, plan.columns, columns)
-    bounds = WindowGrid.from_window(results.window, work.interval)
+    bounds = WindowGrid.from_window(results.window, group.interval)
     grid = TaskGrid(results.window, bounds.first_end_ms, bounds.step_ms, bounds.count)
-    files = list_input_files(work, interval)
-    slots, memory_mb = work.spark.sparkContext.defaultParallelism, task_memory_mb(work.spark)
+    files = list_input_files(group, interval)
+    slots, memory_mb = group.spark.sparkContext.defaultParallelism, task_memory_mb(group.spark)
     suffixes = [suffix for suffix in (WINDOWS, PANES, DROPPED) if suffix in plan.tables]
 
     def task(number: int, task_range: TaskRange) -> WindowTask:
@@ -93,14 +93,14 @@ def _tasks(work: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[l
             keys=source.key,
             aggregates=aggregates,
             thresholds=_thresholds(results, grid, task_range),
-            chunks=chunk_grid(work),
+            chunks=chunk_grid(group),
             numbers=task_range.numbers,
             stretch=task_range.stretch,
             files=paths or [files[0].path],
             windows=outputs[WINDOWS],
             panes=outputs.get(PANES),
             dropped=outputs.get(DROPPED),
-            owned=work.interval,
+            owned=group.interval,
             published=definition.backfill.publish,
             deduplicate_on=source.deduplicate_on,
             counts_path=task_counts_path(attempt, number),
@@ -110,9 +110,9 @@ def _tasks(work: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[l
 
     windows = [
         task(number, task_range)
-        for number, task_range in enumerate(cut_windows(grid, work.chunks, interval, files, slots))
+        for number, task_range in enumerate(cut_windows(grid, group.chunks, interval, files, slots))
     ]
-    return windows, plan_rest_tasks(work, reading, interval, files, attempt, first=len(windows))
+    return windows, plan_rest_tasks(group, reading, interval, files, attempt, first=len(windows))
 
 
 def _span(grid: TaskGrid, task_range: TaskRange) -> Interval:

@@ -52,27 +52,27 @@ class SessionWindows:
 
     @classmethod
     def from_group(
-        cls, work: ChunkGroup, window: Session, keep: Callable[[DataFrame], DataFrame]
+        cls, group: ChunkGroup, window: Session, keep: Callable[[DataFrame], DataFrame]
     ) -> SessionWindows:
         """Find how far the sessions extend, and in a replay the watermarks there. Runs small jobs."""
-        owned, source = work.interval, work.definition.source
-        events_between, is_replay = partial(_events_between, work), work.is_replay
+        owned, source = group.interval, group.definition.source
+        events_between, is_replay = partial(_events_between, group), group.is_replay
         halo = find_halo(
-            events_between, source.key, window.gap_ms, owned, is_replay=is_replay, may_be=partial(_may_hold, work)
+            events_between, source.key, window.gap_ms, owned, is_replay=is_replay, may_be=partial(_may_hold, group)
         )
         span = Interval(min(halo.start_ms, owned.start_ms), halo.end_ms)
-        return cls(work, window, span, load_timeline(work, span) if is_replay else None, keep)
+        return cls(group, window, span, load_timeline(group, span) if is_replay else None, keep)
 
     @cached_property
     def _read(self) -> ChunkRecords:
         """All records that are read; in a replay with the watermark at the arrival of each event."""
         # Sessions are computed before records are counted, so all jobs read the counted frame.
         records = reading.load_records(self.work, self.span)
-        events, work = records.with_metric, self.work
+        events, group = records.with_metric, self.work
         if self.heard is not None:
-            events = events.transform(add_watermarks(work.spark, self.heard, work.clock))
+            events = events.transform(add_watermarks(group.spark, self.heard, group.clock))
         # All results need sessions rows, and the search for duplicates compares all records.
-        persisted = self.keep(events) if work.definition.source.deduplicate_on else events
+        persisted = self.keep(events) if group.definition.source.deduplicate_on else events
         return records._replace(columns=persisted, with_metric=persisted)
 
     def records(self) -> ChunkRecords:
@@ -156,12 +156,12 @@ class SessionWindows:
         return aggregation.profile_events(sample, expected, keys, self.window.gap_ms).has_hot_key
 
 
-def _may_hold(work: ChunkGroup, interval: Interval) -> bool:
-    return any(file.may_hold(interval) for file in work.plan.inputs)
+def _may_hold(group: ChunkGroup, interval: Interval) -> bool:
+    return any(file.may_hold(interval) for file in group.plan.inputs)
 
 
-def _events_between(work: ChunkGroup, start_ms: int, end_ms: int) -> DataFrame:
-    return work.recorded.between(Interval(start_ms, end_ms))
+def _events_between(group: ChunkGroup, start_ms: int, end_ms: int) -> DataFrame:
+    return group.recorded.between(Interval(start_ms, end_ms))
 
 
 EventsBetween = Callable[[int, int], DataFrame]

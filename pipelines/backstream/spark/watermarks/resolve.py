@@ -51,58 +51,58 @@ def has_gaps(window: FixedWindow) -> bool:
     return isinstance(window, Sliding) and window.slide_ms > window.size_ms
 
 
-def resolve_lateness(work: ChunkGroup, window: FixedWindow) -> ReplayLateness | None:
+def resolve_lateness(group: ChunkGroup, window: FixedWindow) -> ReplayLateness | None:
     """Return the firing times of all windows that the chunks read; None in a recompute: no record is late."""
-    if not work.is_replay:
+    if not group.is_replay:
         return None
     # A record of the halo is classified by its own windows, with the result of the chunk that owns these windows.
-    grid = WindowGrid.from_window(window, Interval(work.interval.start_ms, work.read_until_ms))
-    if is_index_exact(work.emission) and not has_gaps(window):
-        firing_times = _firing_times_from_index(work, window, grid)
-        return ReplayLateness(firing_times.as_columns(work.spark), None)
-    timeline = load_full_timeline(work)
-    firing_times = FiringTimes.from_timeline(timeline, grid, work.clock, work.definition.lateness.allowed)
-    return ReplayLateness(firing_times.as_columns(work.spark), timeline)
+    grid = WindowGrid.from_window(window, Interval(group.interval.start_ms, group.read_until_ms))
+    if is_index_exact(group.emission) and not has_gaps(window):
+        firing_times = _firing_times_from_index(group, window, grid)
+        return ReplayLateness(firing_times.as_columns(group.spark), None)
+    timeline = load_full_timeline(group)
+    firing_times = FiringTimes.from_timeline(timeline, grid, group.clock, group.definition.lateness.allowed)
+    return ReplayLateness(firing_times.as_columns(group.spark), timeline)
 
 
-def _firing_times_from_index(work: ChunkGroup, window: FixedWindow, grid: WindowGrid) -> FiringTimes:
-    allowed_lateness_ms = work.definition.lateness.allowed
-    buckets = BucketGrid.from_window(window, work.emission, allowed_lateness_ms)
-    index = _load_index(work, buckets)
-    partitions = sorted(list_expected_partitions(work.definition) | index.partitions())
+def _firing_times_from_index(group: ChunkGroup, window: FixedWindow, grid: WindowGrid) -> FiringTimes:
+    allowed_lateness_ms = group.definition.lateness.allowed
+    buckets = BucketGrid.from_window(window, group.emission, allowed_lateness_ms)
+    index = _load_index(group, buckets)
+    partitions = sorted(list_expected_partitions(group.definition) | index.partitions())
     return firing_times_from_index(
-        index, buckets, grid, work.emission, work.clock, allowed_lateness_ms, partitions
+        index, buckets, grid, group.emission, group.clock, allowed_lateness_ms, partitions
     )
 
 
-def load_full_timeline(work: ChunkGroup) -> WatermarkTimeline:
+def load_full_timeline(group: ChunkGroup) -> WatermarkTimeline:
     """Return the watermarks of the whole recorded stream up to the plan's cut-off.
 
     The first chunk of a job reads three columns of every input. The other chunks share the result.
     """
-    return work.watermarks.full_timeline(
+    return group.watermarks.full_timeline(
         lambda: timeline_of_files(
-            work.recorded, work.emission, work.clock, list_expected_partitions(work.definition)
+            group.recorded, group.emission, group.clock, list_expected_partitions(group.definition)
         )
     )
 
 
-def load_timeline(work: ChunkGroup, interval: Interval) -> WatermarkTimeline:
+def load_timeline(group: ChunkGroup, interval: Interval) -> WatermarkTimeline:
     """Return the watermarks that the events of an interval of event time met.
 
     Watermarks in ticks without such an event may be missing or wrong.
     """
-    if not is_resumable_from_index(work.emission) or _reads_all_inputs(work.plan):
-        return load_full_timeline(work).slice_interval(_find_arrival_ticks(work, interval))
-    definition = work.definition
-    buckets = BucketGrid.from_window(definition.metric_windows, work.emission, definition.lateness.allowed)
-    index = _load_index(work, buckets)
-    part = StreamSlice.from_index(index, interval, buckets, work.emission, work.clock)
+    if not is_resumable_from_index(group.emission) or _reads_all_inputs(group.plan):
+        return load_full_timeline(group).slice_interval(_find_arrival_ticks(group, interval))
+    definition = group.definition
+    buckets = BucketGrid.from_window(definition.metric_windows, group.emission, definition.lateness.allowed)
+    index = _load_index(group, buckets)
+    part = StreamSlice.from_index(index, interval, buckets, group.emission, group.clock)
     partitions = sorted(list_expected_partitions(definition) | index.partitions())
-    files = [file for file in work.plan.inputs if file.path in part.paths] or work.plan.inputs[:1]
-    keep_buckets = _keep_buckets(work.spark, part, buckets)
-    events = EventFiles(work.spark, files, lambda paths: is_readable_record(work, paths).transform(keep_buckets))
-    return timeline_by_tick_range(events, work.emission, work.clock, partitions, part.with_prefix)
+    files = [file for file in group.plan.inputs if file.path in part.paths] or group.plan.inputs[:1]
+    keep_buckets = _keep_buckets(group.spark, part, buckets)
+    events = EventFiles(group.spark, files, lambda paths: is_readable_record(group, paths).transform(keep_buckets))
+    return timeline_by_tick_range(events, group.emission, group.clock, partitions, part.with_prefix)
 
 
 def _reads_all_inputs(plan: Plan) -> bool:
@@ -110,9 +110,9 @@ def _reads_all_inputs(plan: Plan) -> bool:
     return len({number for chunk in plan.chunks for number in chunk.files}) == len(plan.inputs)
 
 
-def _find_arrival_ticks(work: ChunkGroup, interval: Interval) -> range:
+def _find_arrival_ticks(group: ChunkGroup, interval: Interval) -> range:
     """Return the ticks in which events of an interval of event time may have arrived, from file footers."""
-    spans = [ticks_of_file(file, work.clock) for file in work.plan.inputs if file.may_hold(interval)]
+    spans = [ticks_of_file(file, group.clock) for file in group.plan.inputs if file.may_hold(interval)]
     return range(min((span.start for span in spans), default=0), max((span.stop for span in spans), default=0))
 
 
@@ -129,10 +129,10 @@ def list_expected_partitions(definition: Definition) -> set[str]:
     return set() if expected == "observed" else set(expected)
 
 
-def _load_index(work: ChunkGroup, buckets: BucketGrid) -> ArrivalIndex:
+def _load_index(group: ChunkGroup, buckets: BucketGrid) -> ArrivalIndex:
     """Return the arrival index of all inputs; new files are read first."""
-    plan = work.plan
-    folder = IndexFolder.from_source(Path(plan.home), plan.dataset, work.definition.read_by, buckets)
-    return work.watermarks.arrival_index(
-        folder, lambda: extend_index(work.spark, work.definition, plan.inputs, folder, work.schema)
+    plan = group.plan
+    folder = IndexFolder.from_source(Path(plan.home), plan.dataset, group.definition.read_by, buckets)
+    return group.watermarks.arrival_index(
+        folder, lambda: extend_index(group.spark, group.definition, plan.inputs, folder, group.schema)
     )

@@ -24,7 +24,7 @@ from backstream.spark.windows.fates import EXPIRED, SLICE, add_slices, late_colu
 from backstream.spark.windows.partial_aggregates import PartialAggregates, split_aggregates
 
 NUMBER = "window_number"
-"""The column of a window's number in the grid; it is cheaper to group by than the window's times."""
+"""The column of a window's number in the grid; grouping by it is cheaper than by two times."""
 MANY_EVENTS = 1_000_000
 """The number of events from which a job that samples the events saves time."""
 _SAMPLE = 50_000
@@ -33,8 +33,10 @@ WORTHWHILE = 10
 HOT = 0.25
 """The share of all rows from which one key is too much for one task."""
 GROUPED_AT_ONCE = 400_000
-"""The number of events per task if a slice is in many windows. The groups of more events exceed the processor's cache,
-and then each lookup takes twice as long."""
+"""The number of events per task if a slice is in many windows.
+
+The groups of more events exceed the processor's cache, and then each lookup takes twice as long.
+"""
 _MAX_TASKS = 2_000
 """The largest number of tasks; with more, each task writes too many small shuffle blocks."""
 
