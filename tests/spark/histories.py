@@ -1,4 +1,4 @@
-"""Small recorded histories, and what the reference interpreter makes of them."""
+"""Write small recorded histories, and compute the expected results with the reference interpreter."""
 
 from __future__ import annotations
 

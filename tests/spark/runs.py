@@ -1,4 +1,4 @@
-"""Runs over small histories, and what they leave for the lake."""
+"""Run ranges of small histories, and read the staged results."""
 
 from __future__ import annotations
 

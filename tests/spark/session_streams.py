@@ -1,4 +1,4 @@
-"""Streams for tests of sessions, and what the reference interpreter makes of them."""
+"""Generate streams for session tests, with the results of the reference interpreter."""
 
 from __future__ import annotations
 

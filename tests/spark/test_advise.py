@@ -1,4 +1,4 @@
-"""Every delay at once on Spark against the reference interpreter, one delay after the other."""
+"""Compare the delay analysis on Spark with the reference interpreter, run once per delay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arrival index: every input file is read once, and what it says of them is right."""
+"""Test the arrival index: each input file is read once, and the index has the right numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PySpark does with Arrow tables that are in several pieces."""
+"""Test PySpark with Arrow tables of several batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The watermarks of a part of a stream, its past told by the arrival index, against those of the whole stream."""
+"""Compare watermarks from a stream slice and the arrival index with those of the whole stream."""
 
 from __future__ import annotations
 

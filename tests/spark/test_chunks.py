@@ -1,4 +1,4 @@
-"""A run's chunks on Spark against the reference interpreter, on histories with all that goes wrong in one."""
+"""Compare runs of chunks on Spark with the reference interpreter, on histories with many irregularities."""
 
 from __future__ import annotations
 

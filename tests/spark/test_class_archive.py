@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: who writes it, who reads it, and what Java makes of it."""
+"""Test the archive of Spark's classes: which process writes it, and that Java uses it."""
 
 from __future__ import annotations
 

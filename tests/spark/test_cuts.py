@@ -1,4 +1,4 @@
-"""However a range is cut, the rows are the same; and a chunk reads no more than it needs, and no less."""
+"""Test that the rows of a range don't depend on its chunks, and that a chunk reads only the files it needs."""
 
 from __future__ import annotations
 

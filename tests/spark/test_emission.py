@@ -1,4 +1,4 @@
-"""When watermarks move: after each record, and between micro-batches as in real Structured Streaming."""
+"""Test emission per record, and per micro-batch as in Structured Streaming."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's own watermark generators on Spark, against the reference."""
+"""Compare custom watermark generators on Spark with the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The heap of Spark's Java: who says how large it is, and what a person reads when it is too small."""
+"""Test the size of Java's heap, and the error message if it is too small."""
 
 from __future__ import annotations
 

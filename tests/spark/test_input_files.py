@@ -1,4 +1,4 @@
-"""Files that differ are read as one history; a damaged one is named in one sentence."""
+"""Test that files with different schemas make one history, and that a damaged file has a readable error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the Java of a session is asked to run: huge pages of memory, the collector, the archive of classes."""
+"""Test the Java options of a session: huge pages, the collector, and the class archive."""
 
 from __future__ import annotations
 

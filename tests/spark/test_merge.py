@@ -1,4 +1,4 @@
-"""When windows fire, told from the arrival index, against the reference that plays every record."""
+"""Compare firing times from the arrival index with the reference, which reads every record."""
 
 from __future__ import annotations
 

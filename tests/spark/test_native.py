@@ -1,4 +1,4 @@
-"""Chunks run by the native engine against the reference interpreter, and against Spark."""
+"""Compare the native engine with the reference interpreter and with Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver asks of the tasks of sessions before it adopts what they made."""
+"""Test the checks of the driver on the results of native session tasks."""
 
 from __future__ import annotations
 

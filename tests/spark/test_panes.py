@@ -1,4 +1,4 @@
-"""Panes of any aggregate: not only of those that can be merged."""
+"""Test panes of aggregates that can't be merged."""
 
 from __future__ import annotations
 

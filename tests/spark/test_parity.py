@@ -1,4 +1,4 @@
-"""The two engines against each other, on streams that no recording covers."""
+"""Compare both engines on random streams without a Flink recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aggregates put together from parts against the same ones in a single step."""
+"""Compare merged partial aggregates with the same aggregates in one step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Source partitions that were recorded as numbers: grouped by as such, and text in all that a run tells."""
+"""Test source partitions that are recorded as numbers: they are grouped as numbers, and shown as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Portions of the arrivals, heard one after the other: how they are cut, and that nothing of it is seen."""
+"""Test watermarks in ranges of ticks: the sizes of the ranges, and that results don't depend on them."""
 
 from __future__ import annotations
 

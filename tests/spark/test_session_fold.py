@@ -1,4 +1,4 @@
-"""The fold of one key's sessions against the reference, on streams of any shape."""
+"""Compare the replay of one key's sessions with the reference on random streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions on Spark against the reference interpreter, with aggregates that merge and with one that does not."""
+"""Compare sessions on Spark with the reference interpreter, with mergeable and other aggregates."""
 
 from __future__ import annotations
 

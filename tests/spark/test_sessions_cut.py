@@ -1,4 +1,4 @@
-"""Sessions of a run that is cut into chunks: each chunk reads its halo, and no cut can be seen in the results."""
+"""Test sessions of ranges cut into chunks: each chunk reads its halo, and results don't depend on the cuts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shares of the arrivals that one task each reads: how files are dealt out, and that watermarks stay the same."""
+"""Test file groups that one task each reads: how files are assigned, and that watermarks stay the same."""
 
 from __future__ import annotations
 

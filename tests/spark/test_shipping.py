@@ -1,4 +1,4 @@
-"""Executors have Spark and Python, and nothing of ours: what a user's own generator needs there is sent along."""
+"""Test that executors without this package get it, and the package of a custom generator."""
 
 from __future__ import annotations
 

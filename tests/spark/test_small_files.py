@@ -1,4 +1,4 @@
-"""Files that the driver splits hold what Spark itself would have written into the folders of `partitionBy`."""
+"""Test that files split by the driver equal those of Spark's `partitionBy`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stretches of time that one task each groups: where they are cut, and that nothing else changes."""
+"""Test time ranges that one task each aggregates: their bounds, and that results stay the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timers of a user's own process function on Spark, against the reference."""
+"""Compare timers of a custom process function on Spark with the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tasks say that they wrote, in a Spark session that forgets: it keeps a few stages, and runs many."""
+"""Test the row counts of tasks in a Spark session with a short history of stages."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class ChunkGroup:
 
     @property
     def is_replay(self) -> bool:
-        """Whether the job reproduces arrival order."""
+        """True if the job reproduces arrival order."""
         return self.plan.mode is Mode.REPLAY
 
     @property

@@ -73,7 +73,7 @@ class Attempt:
 
     @property
     def has_small_files(self) -> bool:
-        """Whether the chunks span several days with few events each."""
+        """True if the chunks span several days with few events each."""
         days = (self.chunks[-1].end_ms - self.chunks[0].start_ms) / DAY_MS
         return days > 1 and sum(chunk.expected_events for chunk in self.chunks) <= days * FEW_EVENTS
 

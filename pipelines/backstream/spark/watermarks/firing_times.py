@@ -110,7 +110,7 @@ class ArrivalPositions:
 
     @property
     def are_ticks(self) -> bool:
-        """Whether all positions are ticks, so that only the arrival time is compared."""
+        """True if all positions are ticks, so that only the arrival time is compared."""
         return self.arrival_seq is None
 
 

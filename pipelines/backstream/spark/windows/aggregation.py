@@ -47,9 +47,9 @@ class DataProfile:
 
     events: int = 0
     is_reduced: bool = True
-    """Whether counting before the shuffle reduces the rows a lot."""
+    """True if counting before the shuffle reduces the rows a lot."""
     has_hot_key: bool = False
-    """Whether one key has too many events for one task."""
+    """True if one key has too many events for one task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ WINDOW = ("window_start_ms", "window_end_ms")
 EVENTS = "slice__events"
 """The column of the number of records of a row of partial aggregates."""
 IS_ON_TIME, IS_ACCEPTED = "is_on_time", "is_accepted"
-"""Whether a record arrived before its window fired, and before the window's state was removed."""
+"""The columns for records that arrived before their window fired, and before its state was removed."""
 _IN_PANE = {"first": IS_ON_TIME, "live": IS_ACCEPTED, "final": "true"}
 
 
