@@ -46,7 +46,7 @@ DELAYS_MS = [0, 1, *(minutes * MINUTE_MS for minutes in (1, 5, 13, 40, 90, 200, 
 
 
 class Stream(NamedTuple):
-    """A source and its windows, as TOML."""
+    """Return a source and its windows as TOML."""
 
     window: str = '{kind = "tumbling", size = "1h"}'
     watermark: str = 'interval = "30s", idle_timeout = "1h"'
@@ -80,7 +80,7 @@ def asked(folder: Path, history: Sequence[Row], stream: Stream) -> AdviceRequest
 
 
 class Told(NamedTuple):
-    """What a delay did to the records of the range, and how long results waited."""
+    """The effect of a delay on the records of the range, and the waiting time of results."""
 
     records: int
     dropped: int
@@ -91,7 +91,7 @@ class Told(NamedTuple):
 
 
 def replayed(history: Sequence[Row], definition: Definition, delay_ms: int) -> Told:
-    """The reference's answer for one delay."""
+    """Return the result of the reference for one delay."""
     arrived = sorted(history, key=lambda row: (row[1], row[3], row[2]))
     section, window = definition.watermark, definition.window.spec()
     assert not isinstance(window, Session)

@@ -30,7 +30,7 @@ INDEX = ("path", "source_partition", "arrival_bucket")
 
 
 def stream(chance: random.Random) -> list[Record]:
-    """Bursts and silences of each partition, or nearly silences; some lag behind. A few events are very late."""
+    """Return a stream with bursts and silent periods per partition. A few events are very late."""
     records = []
     for partition in chance.sample(range(len(PARTITIONS)), chance.randint(1, len(PARTITIONS))):
         arrival_ms = chance.randint(-50, 300)
@@ -44,7 +44,7 @@ def stream(chance: random.Random) -> list[Record]:
 
 
 def index_of(records: Iterable[Record], width_ms: int) -> ArrivalIndex:
-    """Row by row, as Spark groups them; a file for each hundred milliseconds of arrival."""
+    """Return the index that Spark would compute, with one file per hundred milliseconds of arrival."""
     groups: dict[tuple[str, str, int], list[Record]] = {}
     for record in records:
         arrival_ms = record.arrival_time_ms
@@ -58,7 +58,7 @@ def index_of(records: Iterable[Record], width_ms: int) -> ArrivalIndex:
 
 
 def cells_of(records: Iterable[Record], clock: SourceClock) -> pa.Table:
-    """What `compressed` makes of them."""
+    """Return the cells of the records."""
     greatest_ms: dict[tuple[str, int], int] = {}
     for record in records:
         cell = PARTITIONS[record.source_partition], clock.ticks_before(record.arrival_time_ms)
@@ -70,7 +70,7 @@ def cells_of(records: Iterable[Record], clock: SourceClock) -> pa.Table:
 
 
 def wrongly_met(chance: random.Random) -> tuple[list[Record], int]:
-    """The events of an interval that the part has meet another watermark; how many records were not read."""
+    """Return the events of an interval with a wrong watermark in the part, and the number of unread records."""
     records, interval_ms, idle_ms = stream(chance), chance.choice([1, 3, 7, 40]), chance.choice([0, 0, 25, 100])
     kind = chance.choice([StrategyKind.BOUNDED, StrategyKind.MONOTONOUS])
     emission = Emission(WatermarkStrategy(kind, chance.choice([0, 5, 40]), interval_ms, idle_ms))

@@ -214,7 +214,7 @@ def test_a_chunk_that_fails_leaves_those_before_it_done_and_begins_no_other(
 def test_a_plan_spells_out_nothing_that_the_next_chunk_has_otherwise(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
-    """Else Spark compiles each stage of each chunk anew."""
+    """Otherwise Spark compiles each stage of each chunk again."""
     write_history(tmp_path / "data", random_history(seed=3, rows=50))
     content = definition_of(tmp_path / "data", window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.REPLAY, since=1, until=3)

@@ -88,7 +88,7 @@ def test_two_sparks_of_one_python_environment_keep_both_archives(
 
 
 def spark_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use a Spark of one jar."""
+    """Use a Spark with one jar."""
     jar = folder / "jars" / "spark-core.jar"
     jar.parent.mkdir(parents=True)
     jar.touch()

@@ -33,7 +33,7 @@ from backstream.spark.watermarks.user_generators import timeline_of_events
 
 
 def case_of(chance: random.Random, number: int) -> dict[str, Any]:
-    """A random stream whose watermark moves at other times than ticks."""
+    """Return a random stream whose watermark also moves between ticks."""
     case = random_case(chance, number)
     case["strategy"]["kind"] = chance.choice(["monotonous", "bounded"])
     case["emission"] = chance.choice(["record", "record", "micro_batch"])
@@ -107,7 +107,7 @@ def test_many_rises_between_ticks_are_found_by_sorting(
 
 
 def cells_of(records: list[Record], clock: SourceClock) -> pa.Table:
-    """What `compressed` yields where nothing but ticks moves watermarks."""
+    """Return the cells of a stream whose watermark moves only at ticks."""
     cells: dict[tuple[str, int], dict[str, Any]] = {}
     for number, record in enumerate(records):
         at = (str(record.source_partition), clock.ticks_before(record.arrival_time_ms))
@@ -198,11 +198,11 @@ def test_years_of_a_time_lag_take_no_time() -> None:
 
 
 BATCHES = [[1_000, 2_000], [25_000], [3_000, 26_000], [4_000, 50_000], [5_000, 27_000, 51_000], [6_000, 7_000]]
-"""Event times of consecutive batches. 3000 is behind the watermark that the third batch fires by, and not late."""
+"""Event times of consecutive batches. 3000 is behind the watermark of the third batch, and not late."""
 
 
 def structured_streaming(spark: SparkSession, folder: Path, *, delay_ms: int) -> list[dict[str, Any]]:
-    """What each micro-batch reports that a windowed count over these files did."""
+    """Return the report of each micro-batch of a windowed count over these files."""
     (folder / "in").mkdir()
     for number, batch in enumerate(BATCHES):
         file = folder / "in" / f"{number}.parquet"

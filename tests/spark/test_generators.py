@@ -24,7 +24,7 @@ from backstream.spark.watermarks.user_generators import timeline_of_events
 
 HOSTILE = '''
 class Moody:
-    """Emits at some records and some ticks, sometimes less than before, and follows the clock a little."""
+    """A generator that emits at some records and ticks, sometimes falling, and partly follows the clock."""
 
     def __init__(self, every, lag_ms=30):
         self.every, self.lag_ms, self.count, self.greatest_ms = every, lag_ms, 0, None
@@ -59,7 +59,7 @@ class Deaf:
 
 @pytest.fixture(scope="module")
 def users_module(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A module outside the package that driver and workers can import."""
+    """Return a module outside of the package that driver and workers can import."""
     folder = tmp_path_factory.mktemp("users")
     module: Path = folder / "users_generators.py"
     module.write_text(HOSTILE)
@@ -90,7 +90,7 @@ def frame(spark: SparkSession, records: list[Record]) -> DataFrame:
 
 
 def random_stream(chance: random.Random) -> list[Record]:
-    """Two partitions that deliver, with silent stretches, old events, and often markers."""
+    """Return a stream of two partitions with silent periods, old events, and frequent markers."""
     base_ms, span_ms = chance.choice([0, 1_700_000_000_000]), chance.choice([200, 3_000])
     arrivals = sorted(base_ms + chance.randrange(span_ms) for _ in range(chance.randint(1, 60)))
     late_ms = chance.choice([80, 700])
@@ -102,7 +102,7 @@ def random_stream(chance: random.Random) -> list[Record]:
 
 
 def in_force_ms(heard: WatermarkTimeline, records: list[Record], clock: SourceClock) -> list[int]:
-    """What each record meets, by the definition of `Heard`."""
+    """Return the watermark at each record, by the definition of `WatermarkTimeline`."""
     met = []
     for number, record in enumerate(records):
         block = clock.ticks_before(record.arrival_time_ms)
@@ -153,7 +153,7 @@ def test_spark_hears_what_the_reference_hears(
 def heard_here(
     records: list[Record], emission: Emission, clock: SourceClock, partitions: list[int]
 ) -> WatermarkTimeline:
-    """What `heard_by` makes of a stream, without Spark between the two halves."""
+    """Return the result of `timeline_of_events` without Spark."""
     new_generator = CustomWatermarks(emission.strategy.generator, emission.strategy.options)
     groups: dict[object, list[dict[str, object]]] = {}
     for number, record in enumerate(records):

@@ -32,7 +32,7 @@ def nobody_has_said_anything(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def container(monkeypatch: pytest.MonkeyPatch, folder: Path, *limits: str) -> None:
-    """The files in which Linux would tell the limits of a container."""
+    """Write the files in which Linux stores the memory limits of a container."""
     files = [folder / f"limit{number}" for number in range(len(limits))]
     for file, limit in zip(files, limits, strict=True):
         file.write_text(f"{limit}\n")

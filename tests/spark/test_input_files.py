@@ -58,7 +58,7 @@ Row = Mapping[str, Any]
 
 
 def clicks(first: int, count: int) -> list[Row]:
-    """A click every seven minutes, from 2024-03-01T00:00Z on."""
+    """Return a click every seven minutes, from 2024-03-01T00:00Z on."""
     return [
         {
             "happened_at": (
@@ -98,7 +98,7 @@ def results(manifests: list[Manifest]) -> dict[tuple[str, int], tuple[Any, ...]]
 
 
 def expected(old: list[Row], new: list[Row]) -> dict[tuple[str, int], tuple[Any, ...]]:
-    """What the same rows come to by the plainest of loops, windows by the reference's formula."""
+    """Return the result of the same rows from a simple loop, with windows by the reference's formula."""
     found: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in [*({**row, "referrer": None} for row in old), *new]:
         for window in Tumbling(3_600_000).assign(epoch_ms(row["happened_at"])):
@@ -164,7 +164,7 @@ def test_what_spark_has_written_as_int96_is_read(spark: SparkSession, tmp_path: 
 
 
 def quarantined(manifests: list[Manifest]) -> dict[str, dict[str, Any]]:
-    """File name to the record that is kept of it."""
+    """Return the stored record by file name."""
     tables = [pq.read_table(file.path) for each in manifests for file in each.files["quarantine"]]
     return {Path(row["file"]).name: json.loads(row["record"]) for row in pa.concat_tables(tables).to_pylist()}
 
@@ -203,7 +203,7 @@ def test_records_of_files_that_differ_in_other_columns_are_kept_whole(spark: Spa
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
-    """The second of three days has damaged pages under a sound footer."""
+    """Write three days; the file of the second has damaged pages and an intact footer."""
     write_days(tmp_path, 1, 2, 3)
     damage_pages(tmp_path / "data/2.parquet")
     return tmp_path

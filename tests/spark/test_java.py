@@ -26,7 +26,7 @@ OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """None of the variables set, and no archive; at the end they are as they were."""
+    """Clear the variables and the archive, and restore them at the end."""
     for name in (OPTIONS_VARIABLE, *OTHERS):
         monkeypatch.setenv(name, "")  # of a variable that is not there nothing would be put back
         monkeypatch.delenv(name)
@@ -35,7 +35,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def asked() -> str | None:
-    """Spark's variable after two calls."""
+    """Return Spark's variable after two calls."""
     java_options()
     java_options()
     return os.environ.get(OPTIONS_VARIABLE)
@@ -105,7 +105,7 @@ def test_the_java_of_a_session_asks(spark: SparkSession) -> None:
 
 
 def options_within(heap: str | None, input_bytes: int | None = None) -> list[str]:
-    """What a Java is asked for that is started now, on a machine without huge pages."""
+    """Return the options of a Java that is started on a machine without huge pages."""
     with tune_java(heap, input_bytes):
         return os.environ.get(OPTIONS_VARIABLE, "").split()
 

@@ -23,7 +23,7 @@ PARTITIONS = ("a", "b", "c")
 
 
 def stream(chance: random.Random) -> list[Record]:
-    """Bursts and silences, most events a little late and some very late; some partitions may never deliver."""
+    """Return a stream with bursts and silent periods. Some events are very late, and some partitions have none."""
     delivering = chance.sample(range(len(PARTITIONS)), chance.randint(1, len(PARTITIONS)))
     arrival_ms, records = chance.randint(-50, 50), []
     for _ in range(chance.randint(0, 60)):
@@ -34,7 +34,7 @@ def stream(chance: random.Random) -> list[Record]:
 
 
 def index_of(records: Sequence[Record], buckets: BucketGrid) -> ArrivalIndex:
-    """Row by row, as Spark groups them."""
+    """Return the index that Spark would compute."""
     rows: dict[tuple[str, int, int], list[int]] = {}
     for record in records:
         number, within_ms = divmod(record.event_time_ms - buckets.first_cut_ms, buckets.step_ms)
@@ -89,7 +89,7 @@ def test_the_index_tells_when_each_window_fires_and_is_gone(seed: int) -> None:
     )
 
     def reached(event_time_ms: int) -> int:
-        """When a watermark first reached it; `MAX_MS`: only the last one did."""
+        """Return when a watermark first reached the time; `MAX_MS` if only the last one did."""
         ticks = (event.at_ms for event in heard.events[:-1] if event.watermark_ms >= event_time_ms)
         return next(ticks, MAX_MS)
 

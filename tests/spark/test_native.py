@@ -31,7 +31,7 @@ DAY = datetime(2024, 3, 1, tzinfo=UTC)
 
 @pytest.fixture(params=["days together", "days apart", "many tasks"])
 def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the windows are cut into tasks, the result is the same."""
+    """Run with different task sizes; the result must be the same."""
     if request.param != "days together":
         monkeypatch.setattr(task_cuts, "SMALL_DAY_ROWS", 0)
     if request.param == "many tasks":
@@ -39,7 +39,7 @@ def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def cut_finely(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a task some twenty records."""
+    """Limit a task to about twenty records."""
     monkeypatch.setattr(task_cuts, "FEW_ROWS", 1)
     monkeypatch.setattr(task_cuts, "TASK_ROWS", 20)
     monkeypatch.setattr(task_cuts, "MOST_READ", 1_000)
@@ -410,7 +410,7 @@ def write_records(
     without: Sequence[str] = (),
     narrow: Sequence[str] = (),
 ) -> None:
-    """Three files of records with nulls, extremes and unicode among their keys and values."""
+    """Write three files of records with nulls, extremes, and Unicode in keys and values."""
     chance = random.Random(seed)  # noqa: S311 - a test's records, not a secret
     folder.mkdir(parents=True)
     for number in range(3):
@@ -470,7 +470,7 @@ def _run(
     since: int = 0,
     **source: Any,
 ) -> dict[str, list[dict[str, Any]]]:
-    """The rows of every table, in an order of their own, and the fates."""
+    """Return the rows of every table, sorted, and the fates."""
     folder.mkdir()
     content = native_definition(data, **{"backfill": {"engine": engine}, **sections})
     content["source"] = content["source"] | source

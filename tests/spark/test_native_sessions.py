@@ -25,7 +25,7 @@ from backstream.spark.native.outputs import run_native_tasks
 def run_with(
     spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[TaskResult], TaskResult]
 ) -> None:
-    """Run a range whose tasks say something else than they did."""
+    """Run a range with changed task results."""
     write_history(folder / "data", random_history(4, rows=80))
     content = native_definition(folder / "data", window=WINDOWS["session"])
     plan = planned(folder, content, Mode.REPLAY, since=0, until=3)
@@ -41,7 +41,7 @@ def run_with(
 def test_a_task_that_outlives_the_job_leaves_no_file_for_the_others(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """As it does if another task has failed, and Spark computes the chunks instead."""
+    """The case of a failed task, after which Spark computes the chunks."""
     write_history(tmp_path / "data", random_history(4, rows=80))
     content = native_definition(tmp_path / "data", window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)

@@ -16,7 +16,7 @@ CASES = 300
 
 
 def random_case(chance: random.Random, number: int) -> dict[str, Any]:
-    """A stream and settings in the form of the recordings; hostile rather than likely."""
+    """Return a random stream with extreme settings, in the form of the recordings."""
     interval_ms = chance.choice([0, 1, 7, 50, 200])
     span_ms = chance.choice([60, 900, 20_000])
     base_ms = chance.choice([0, -5_000, 1_700_000_000_000])
@@ -78,7 +78,7 @@ def _window(chance: random.Random) -> dict[str, int | str]:
 
 
 def told(case: Case, outcome: EngineResult | BackstreamError) -> object:
-    """What both engines say of a case; firings of one watermark and window end are a set."""
+    """Return the results of both engines for a case; firings of one watermark and window end are a set."""
     if isinstance(outcome, BackstreamError):
         return case.name, str(outcome)
     order = [(firing.kind, firing.by, firing.end) for firing in outcome.firings]

@@ -24,11 +24,11 @@ from backstream.spark.chunk_job import replay_chunks, window_results
 from backstream.spark.watermarks.compress import ClockColumns, compress_events
 
 NAMES = {"A": "10", "B": "2", "C": "-1"}
-"""Their order as text is not their order as numbers."""
+"""Numbers whose order differs from their order as text."""
 
 
 def written(folder: Path, of: pa.DataType) -> list[Row]:
-    """A history whose partitions are numbers, as it lies in files and as it is told."""
+    """Return a history with numeric partitions, as in files and as in results."""
     history = [(*row[:2], NAMES[row[2]], *row[3:]) for row in random_history(seed=41, rows=300)]
     write_history(folder, history)
     for file in folder.rglob("*.parquet"):
@@ -45,7 +45,7 @@ def definition(folder: Path, kind: str, **sections: dict[str, Any]) -> dict[str,
 def replayed_as_expected(
     spark: SparkSession, folder: Path, history: Sequence[Row], content: dict[str, Any]
 ) -> list[Manifest]:
-    """Replay it, and compare with the reference."""
+    """Replay the history, and compare the result with the reference."""
     plan = planned(folder, content, Mode.REPLAY, since=0, until=3)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
     manifests = list(replay_chunks(spark, plan, plan.chunks))

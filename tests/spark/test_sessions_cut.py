@@ -35,7 +35,7 @@ def between(events: DataFrame) -> EventsBetween:
 
 
 def long_stream(seed: int) -> Stream:
-    """A stream of sessions that are long beside a chunk."""
+    """Return a stream whose sessions are long compared with a chunk."""
     chance = random.Random(seed)  # noqa: S311 - cases, not secrets
     while len((stream := random_stream(chance, length=300)).events) < 150 or stream.gap_ms < 40:
         pass
@@ -43,7 +43,7 @@ def long_stream(seed: int) -> Stream:
 
 
 def cuts(stream: Stream, seed: int, many: int) -> list[Interval]:
-    """The whole stretch of the stream, cut at random instants; some of them are those of events."""
+    """Cut the interval of the stream at random instants, some of them event times."""
     chance = random.Random(seed)  # noqa: S311 - cases, not secrets
     times_ms = [event.event_time_ms for event in stream.events]
     inside = [chance.choice(times_ms) + chance.choice([0, 0, 1, stream.gap_ms]) for _ in range(many - 1)]
@@ -52,7 +52,7 @@ def cuts(stream: Stream, seed: int, many: int) -> list[Interval]:
 
 
 def chunked(events: DataFrame, stream: Stream, pieces: list[Interval], *, is_replay: bool) -> list[Sessions]:
-    """The sessions of each piece, from no more events than its halo says."""
+    """Return the sessions of each chunk, from the events of its halo only."""
     window = SessionColumns.from_settings(stream.gap_ms, stream.allowed_lateness_ms)
     made = []
     for owned in pieces:
@@ -165,7 +165,7 @@ def test_each_event_is_read_once_to_find_the_halo(spark: SparkSession) -> None:
 
 
 def test_a_cut_without_a_halo_is_seen(spark: SparkSession) -> None:
-    """The tests above would notice."""
+    """Check that the tests above fail with a smaller halo."""
     stream = long_stream(3)
     events = spark.createDataFrame(rows([stream]))
     window = SessionColumns.from_settings(stream.gap_ms, stream.allowed_lateness_ms)

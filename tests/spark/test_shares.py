@@ -39,7 +39,7 @@ def arriving(path: str, rows: int, first_ms: int, last_ms: int) -> InputFile:
 
 
 def hourly(count: int = 24, overlap_ms: int = 0) -> list[InputFile]:
-    """Files of an hour each, the last of them first."""
+    """Return files of one hour each, the last one first."""
     return [
         arriving(f"/{hour:02d}", 100, hour * HOUR_MS - overlap_ms, (hour + 1) * HOUR_MS - 1)
         for hour in reversed(range(count))
@@ -103,7 +103,7 @@ def test_few_events_are_not_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def history_in_three_files(folder: Path) -> None:
-    """Records of all days in each file, so that ticks are in several."""
+    """Write records of all days into each file, so that ticks are in several files."""
     write_history(folder / "by day", random_history(seed=7, rows=300))
     table = pq.read_table(folder / "by day", partitioning=None)
     (folder / "data").mkdir()

@@ -27,7 +27,7 @@ DAY = Interval(0, DAY_MS)
 
 
 def hourly(late_by_ms: int, count: int = 24) -> list[InputFile]:
-    """Files of an hour each, with events that are late by at most so much."""
+    """Write files of one hour each, with events that are late by at most this time."""
     each_ms = DAY_MS // count
     return [
         InputFile(f"/{number:02d}", 100, 1, number * each_ms - late_by_ms, (number + 1) * each_ms - 1)

@@ -29,7 +29,7 @@ from backstream.spark.watermarks.join import add_watermarks
 
 @dataclass
 class Inactivity:
-    """Fires when a key was silent for a while: every record takes the timer back and sets a new one."""
+    """A function that fires if a key is silent: every record deletes the timer and sets a new one."""
 
     silence_ms: int = 60
     pending_ms: int | None = None
@@ -44,14 +44,14 @@ class Inactivity:
         timers.register(self.pending_ms)
 
     def on_timer(self, key: object, timestamp_ms: int, timers: KeyTimers) -> None:
-        """React to it."""
+        """Handle the timer."""
         if len(self.seen) > 2 and len(self.seen) < 6:
             self.seen.append(timestamp_ms)
             timers.register(timestamp_ms + 7 * len(self.seen))
 
 
 class Failing:
-    """Fails at its first timer."""
+    """A function that fails at its first timer."""
 
     def on_record(self, record: Record, timers: KeyTimers) -> None:
         """Set a timer."""
@@ -89,7 +89,7 @@ def as_table(records: list[Record]) -> pa.Table:
 
 
 def with_timers(chance: random.Random, case: dict[str, Any]) -> dict[str, Any]:
-    """The case with the recordings' process function: at fixed delays, set again, some taken back."""
+    """Return the case with the process function of the recordings: timers at fixed delays, some deleted."""
     delays_ms = [chance.choice([-100, 0, 1, 50, 2**63 - 10]) for _ in range(chance.randint(1, 3))]
     again = {"on_timer_period_ms": chance.choice([0, 5, 70]), "max_repeat": chance.choice([0, 2, 5])}
     for record in case["records"]:

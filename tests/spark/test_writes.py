@@ -24,7 +24,7 @@ try:
 except Exception as error:
     print(error)
 """
-"""Two jobs that run at the same time and skip the same stage: Spark says so of the one that ends first only."""
+"""Two parallel jobs that skip the same stage: Spark reports the skip for the first one only."""
 
 JOB = """
 import sys

@@ -89,10 +89,10 @@ class SessionWindows:
         )
         return self._read._replace(columns=records, with_metric=records)
 
-    def counts(self, known: DataFrame) -> FateCounts:
+    def counts(self, records: DataFrame) -> FateCounts:
         """Return the fates, and metrics per hour."""
         return count_fates(
-            known, self.work.definition.metric_windows, self.work.owned, None, by=self._added_columns
+            records, self.work.definition.metric_windows, self.work.owned, None, by=self._added_columns
         )
 
     def records_in_windows(self, counts: FateCounts) -> int:
@@ -121,10 +121,10 @@ class SessionWindows:
         """Return every pane that each session fired, in order; the time of the firing is unknown."""
         return session_panes.session_firings(self._sessions).withColumn("fired_at", F.lit(None).cast("timestamp"))
 
-    def dropped(self, known: DataFrame) -> DataFrame:
+    def dropped(self, records: DataFrame) -> DataFrame:
         """Return the dropped records of the side output."""
         is_owned = self.work.owned.hold(F.col("event_time_ms"))
-        dropped = known.where((F.col("fate") == F.lit(Fate.DROPPED)) & is_owned)
+        dropped = records.where((F.col("fate") == F.lit(Fate.DROPPED)) & is_owned)
         return dropped.withColumn("gone_at", F.lit(None).cast("timestamp"))
 
     @property

@@ -48,18 +48,18 @@ class FixedWindows:
         fate = self._fate()
         return records.transform(lambda events: events.withColumn("fate", fate))
 
-    def counts(self, known: DataFrame) -> FateCounts:
+    def counts(self, records: DataFrame) -> FateCounts:
         """Return the fates and metrics."""
         firing_times = self.lateness.firing_times if self.lateness else None
         return count_fates(
-            known, self.work.definition.metric_windows, self.work.owned, firing_times, window=self.window
+            records, self.work.definition.metric_windows, self.work.owned, firing_times, window=self.window
         )
 
     def records_in_windows(self, counts: FateCounts) -> int:
         """Return the number of records in the owned windows, once per window of a record. Runs a job."""
         return counts.records_in_windows(self.window)
 
-    def values(self, known: DataFrame) -> DataFrame:
+    def values(self, records: DataFrame) -> DataFrame:
         """Return the value to publish per key and window; in a replay the first, live, and final value."""
         definition = self.work.definition
         keys, aggregates = definition.source.key, dict(definition.aggregates)
@@ -79,7 +79,7 @@ class FixedWindows:
             )
             if values is not None:
                 return values
-        events = self._usable(known, payload_columns(definition))
+        events = self._usable(records, payload_columns(definition))
         profile = DataProfile()
         if is_many:
             profile = aggregation.profile_events(
@@ -93,11 +93,11 @@ class FixedWindows:
             return aggregation.aggregate_windows(events, request)
         return aggregation.aggregate_panes(events, request, self.lateness.firing_times)
 
-    def firings(self, known: DataFrame) -> DataFrame:
+    def firings(self, records: DataFrame) -> DataFrame:
         """Return every pane that each window fired, in order."""
         definition, firing_times = self.work.definition, self._firing_times()
         keys, aggregates = definition.source.key, definition.aggregates
-        in_windows = self._timed(known, payload_columns(definition))
+        in_windows = self._timed(records, payload_columns(definition))
         first = aggregation.aggregate_on_time(in_windows, keys, aggregates).withColumns(
             {
                 "pane_index": int64_literal(0),
@@ -111,13 +111,13 @@ class FixedWindows:
         columns = [*keys, *WINDOW, "pane_index", "pane_timing", "fired_at", *aggregates]
         return first.select(*columns).unionByName(later.select(*columns))
 
-    def dropped(self, known: DataFrame) -> DataFrame:
+    def dropped(self, records: DataFrame) -> DataFrame:
         """Return the dropped records of the side output.
 
         `gone_at` is when the state of their last window was removed.
         """
         start_ms, end_ms = latest_window_start(self._columns)
-        dropped = known.where((F.col("fate") == F.lit(Fate.DROPPED)) & self.work.owned.hold(start_ms))
+        dropped = records.where((F.col("fate") == F.lit(Fate.DROPPED)) & self.work.owned.hold(start_ms))
         firing_times = self._firing_times()
         return dropped.withColumn("gone_at", firing_times.cleaned_up_at(firing_times.grid.number(end_ms)))
 
@@ -157,14 +157,14 @@ class FixedWindows:
         is_dropped = cleanup_ms <= F.col("watermark_ms")
         return F.when(is_dropped, F.lit(Fate.DROPPED)).otherwise(F.lit(Fate.UNASSIGNED))
 
-    def _usable(self, known: DataFrame, columns: Sequence[str]) -> DataFrame:
+    def _usable(self, records: DataFrame, columns: Sequence[str]) -> DataFrame:
         """Return the records that can be in a window, including records of the halo."""
         needed = list(dict.fromkeys([*EVENT, *self.work.definition.source.key, *columns]))
-        return known.where(F.col(REASON).isNull() & ~F.col("is_duplicate")).select(*needed)
+        return records.where(F.col(REASON).isNull() & ~F.col("is_duplicate")).select(*needed)
 
-    def _timed(self, known: DataFrame, columns: Sequence[str]) -> DataFrame:
+    def _timed(self, records: DataFrame, columns: Sequence[str]) -> DataFrame:
         """Return one row per record and owned window, with `timing`."""
-        in_windows = self._usable(known, columns).transform(assign_windows(self._columns))
+        in_windows = self._usable(records, columns).transform(assign_windows(self._columns))
         owned = in_windows.where(self.work.owned.hold(F.col("window_start_ms")))
         firing_times = self._firing_times()
         number = firing_times.grid.number(F.col("window_end_ms"))
