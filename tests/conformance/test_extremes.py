@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from pyspark.sql import SparkSession
-from tests.spark.test_parity import told
+from tests.spark.test_parity import comparable
 
 from backstream.conformance import reference_engine
 from backstream.conformance.cases import Case, EngineResult, parse_case
@@ -60,7 +60,7 @@ def test_both_engines_agree_next_to_the_limits(spark: SparkSession) -> None:
 
     ours, theirs = new_engine(spark)(cases), reference_engine.run_case(cases)
 
-    pairs = zip(map(told, cases, ours), map(told, cases, theirs), strict=True)
+    pairs = zip(map(comparable, cases, ours), map(comparable, cases, theirs), strict=True)
     assert [(mine, judge) for mine, judge in pairs if mine != judge] == []
     errors = {str(error).split("\n")[0] for error in map(failed, theirs) if error}
     assert errors == {

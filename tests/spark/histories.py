@@ -122,10 +122,10 @@ class Expected:
             Record(row[1], partitions.index(row[2]), row[4], row[0], row[5], is_marked and row[5] == 3)
             for row in arrived
         ]
-        heard = compute_watermarks(records, definition.watermark.spec(), clock, range(len(partitions)))
+        timeline = compute_watermarks(records, definition.watermark.spec(), clock, range(len(partitions)))
         first_at = {row: position for position, row in reversed(list(enumerate(arrived)))}
         kept = [records[first_at[row]] for row in self.unique]
-        met = [heard.in_force_ms[first_at[row]] for row in self.unique]
+        met = [timeline.in_force_ms[first_at[row]] for row in self.unique]
         self.panes: WindowResults = fire_windows(
             kept, to_watermarks(met), self.window, definition.lateness.allowed
         )

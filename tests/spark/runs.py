@@ -95,11 +95,11 @@ def published(manifests: list[Manifest]) -> dict[Place, Value]:
     return _by_place((in_ms(row), (row["events"], row["total"])) for row in rows(manifests, ""))
 
 
-def _by_place(told: Iterable[tuple[Place, Told]]) -> dict[Place, Told]:
+def _by_place(pairs: Iterable[tuple[Place, Told]]) -> dict[Place, Told]:
     """Return the rows by place, after a check that no place has two rows."""
-    found = sorted(told, key=lambda each: each[0])
-    assert len(dict(found)) == len(found)
-    return dict(found)
+    result = sorted(pairs, key=lambda pair: pair[0])
+    assert len(dict(result)) == len(result)
+    return dict(result)
 
 
 def _pane(row: dict[str, Any], name: str) -> Value | None:

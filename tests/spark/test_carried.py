@@ -52,8 +52,8 @@ def index_of(records: Iterable[Record], width_ms: int) -> ArrivalIndex:
         groups.setdefault(place, []).append(record)
     table = dict(zip(INDEX, map(pa.array, zip(*groups, strict=True)), strict=True))
     for time in ("event", "arrival"):
-        found = [[getattr(record, f"{time}_time_ms") for record in each] for each in groups.values()]
-        table |= {f"first_{time}_ms": pa.array(map(min, found)), f"last_{time}_ms": pa.array(map(max, found))}
+        result = [[getattr(record, f"{time}_time_ms") for record in each] for each in groups.values()]
+        table |= {f"first_{time}_ms": pa.array(map(min, result)), f"last_{time}_ms": pa.array(map(max, result))}
     return ArrivalIndex(pa.table(table))
 
 
@@ -65,8 +65,8 @@ def cells_of(records: Iterable[Record], clock: SourceClock) -> pa.Table:
         greatest_ms[cell] = max(greatest_ms.get(cell, record.event_time_ms), record.event_time_ms)
     columns = {"source_partition": pa.string(), "block": pa.int64(), "event_time_ms": pa.int64()}
     schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
-    made = [dict(zip(columns, (*cell, event_ms), strict=True)) for cell, event_ms in greatest_ms.items()]
-    return pa.Table.from_pylist(made, schema)
+    results = [dict(zip(columns, (*cell, event_ms), strict=True)) for cell, event_ms in greatest_ms.items()]
+    return pa.Table.from_pylist(results, schema)
 
 
 def wrongly_met(chance: random.Random) -> tuple[list[Record], int]:
@@ -86,11 +86,11 @@ def wrongly_met(chance: random.Random) -> tuple[list[Record], int]:
     read = [record for record in records if record.arrival_time_ms // width_ms in part.buckets]
 
     whole = timeline_of_maxima(cells_of(records, clock), emission, clock, PARTITIONS)
-    found = timeline_of_maxima(
+    result = timeline_of_maxima(
         part.with_prefix(cells_of(read, clock), range(clock.last_tick + 1)), emission, clock, PARTITIONS
     )
     assert {str(record.arrival_time_ms // 100) for record in read} <= part.paths
-    wrong = [each for each in inside(records, interval) if not same(each, clock, whole, found)]
+    wrong = [each for each in inside(records, interval) if not same(each, clock, whole, result)]
     return wrong, len(records) - len(read)
 
 
@@ -100,7 +100,7 @@ def inside(records: Sequence[Record], interval: Interval) -> list[Record]:
 
 def same(record: Record, clock: SourceClock, *each: WatermarkTimeline) -> bool:
     block = pa.array([clock.ticks_before(record.arrival_time_ms)]).to_numpy()
-    return len({int(found.at_block(block)[0]) for found in each}) == 1
+    return len({int(result.at_block(block)[0]) for result in each}) == 1
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -120,10 +120,10 @@ def test_what_the_last_tick_saw_is_read_even_some_buckets_back() -> None:
     part = StreamSlice.from_index(index_of(records, 5), Interval(7, 8), BucketGrid(60, 0, 0, 5), emission, clock)
     read = [record for record in records if record.arrival_time_ms // 5 in part.buckets]
 
-    found = timeline_of_maxima(
+    result = timeline_of_maxima(
         part.with_prefix(cells_of(read, clock), range(clock.last_tick + 1)), emission, clock, ["a"]
     )
-    assert found.at_block(pa.array([1]).to_numpy()).tolist() == [999]  # the tick at 42 came between the two
+    assert result.at_block(pa.array([1]).to_numpy()).tolist() == [999]  # the tick at 42 came between the two
 
 
 def test_a_session_late_in_a_long_history_is_replayed_without_reading_all_of_it(

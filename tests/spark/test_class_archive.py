@@ -33,9 +33,9 @@ print([each for each in jvm.java.lang.management.ManagementFactory.getRuntimeMXB
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "archives"))
-    found = archive_path()
-    assert found is not None
-    return found
+    result = archive_path()
+    assert result is not None
+    return result
 
 
 def test_the_first_java_writes_it_and_a_second_one_at_the_same_time_does_not(path: Path) -> None:

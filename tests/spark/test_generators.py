@@ -118,7 +118,7 @@ def in_force_ms(heard: WatermarkTimeline, records: list[Record], clock: SourceCl
     return met
 
 
-def made(chance: random.Random, module: str) -> tuple[str, dict[str, int]]:
+def results(chance: random.Random, module: str) -> tuple[str, dict[str, int]]:
     return chance.choice(
         [
             (f"{module}:Moody", {"every": chance.choice([1, 2, 5])}),
@@ -136,7 +136,7 @@ def test_spark_hears_what_the_reference_hears(
     chance = random.Random(f"{topology}{idle_timeout_ms}")  # noqa: S311 - a test's streams, not secrets
     for _ in range(8):
         records = random_stream(chance)
-        target, options = made(chance, users_module)
+        target, options = results(chance, users_module)
         emission = custom(target, options, topology, idle_timeout_ms)
         clock = SourceClock(records[0].arrival_time_ms, 10, records[-1].arrival_time_ms + chance.choice([0, 300]))
 
@@ -166,14 +166,14 @@ def heard_here(
             "marker_ms": record.marker,
         }
         groups.setdefault(None if emission.topology is Topology.OPERATOR else name, []).append(row)
-    told = [
+    actual = [
         row
         for rows in groups.values()
         for row in user_generators._Partition.from_names(  # noqa: SLF001 - the half that workers run
             new_generator, emission, clock, sorted({str(row["source_partition"]) for row in rows})
         ).play(pa.Table.from_pylist(rows))
     ]
-    table = pa.Table.from_pylist(told, user_generators._TOLD)  # noqa: SLF001 - the same
+    table = pa.Table.from_pylist(actual, user_generators._TOLD)  # noqa: SLF001 - the same
     names = ["ABC"[partition] for partition in partitions]
     return user_generators._merged(table, emission, clock, names, new_generator)  # noqa: SLF001 - the driver's half
 
@@ -186,7 +186,7 @@ def test_both_halves_make_what_the_reference_makes(
     chance = random.Random(f"{topology}{idle_timeout_ms}")  # noqa: S311 - a test's streams, not secrets
     for _ in range(200):
         records = random_stream(chance)
-        target, options = made(chance, users_module)
+        target, options = results(chance, users_module)
         emission = custom(target, options, topology, idle_timeout_ms)
         clock = SourceClock(records[0].arrival_time_ms, 10, records[-1].arrival_time_ms + chance.choice([0, 300]))
         partitions = sorted({each.source_partition for each in records} | chance.choice([set(), {2}]))
@@ -206,9 +206,9 @@ def test_records_look_their_watermark_up(spark: SparkSession, users_module: str)
 
     met = events.transform(add_watermarks(spark, timeline_of_events(events, emission, clock), clock))
 
-    found = [row.watermark_ms for row in met.orderBy("arrival_seq").collect()]
-    assert found == compute_watermarks(records, emission, clock, [0, 1]).in_force_ms
-    assert len(set(found)) > 5
+    result = [row.watermark_ms for row in met.orderBy("arrival_seq").collect()]
+    assert result == compute_watermarks(records, emission, clock, [0, 1]).in_force_ms
+    assert len(set(result)) > 5
 
 
 def test_a_generator_may_be_given_as_it_is(spark: SparkSession) -> None:

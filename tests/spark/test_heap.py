@@ -83,8 +83,8 @@ def test_the_variable_sets_it(monkeypatch: pytest.MonkeyPatch) -> None:
         ("300m", "BACKSTREAM_DRIVER_MEMORY must be at least 512m, the minimum of Spark, got '300m'"),
     ],
 )
-def test_an_amount_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, asked: str, text: str) -> None:
-    monkeypatch.setenv("BACKSTREAM_DRIVER_MEMORY", asked)
+def test_an_amount_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, requested: str, text: str) -> None:
+    monkeypatch.setenv("BACKSTREAM_DRIVER_MEMORY", requested)
 
     with pytest.raises(SpecError) as refused:
         driver_heap()

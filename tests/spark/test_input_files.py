@@ -99,10 +99,10 @@ def results(manifests: list[Manifest]) -> dict[tuple[str, int], tuple[Any, ...]]
 
 def expected(old: list[Row], new: list[Row]) -> dict[tuple[str, int], tuple[Any, ...]]:
     """Return the result of the same rows from a simple loop, with windows by the reference's formula."""
-    found: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    result: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in [*({**row, "referrer": None} for row in old), *new]:
         for window in Tumbling(3_600_000).assign(epoch_ms(row["happened_at"])):
-            found[row["page"], window.start_ms].append(row)
+            result[row["page"], window.start_ms].append(row)
     return {
         place: (
             len(rows),
@@ -111,7 +111,7 @@ def expected(old: list[Row], new: list[Row]) -> dict[tuple[str, int], tuple[Any,
             sum(row["referrer"] is not None for row in rows),
             max(row["seq"] for row in rows),
         )
-        for place, rows in found.items()
+        for place, rows in result.items()
     }
 
 
@@ -284,8 +284,8 @@ def test_the_command_line_and_the_job_say_one_sentence_and_no_trace(damaged: Pat
 
     ran = backstream(environment, "run", str(definition), "--since", "2024-03-02", "--until", "2024-03-03")
 
-    said = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
-    assert (ran.returncode, said) == (
+    message = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
+    assert (ran.returncode, message) == (
         1,
         [f"error: cannot read input file {damaged}/data/2.parquet: its pages are damaged"],
     )

@@ -82,17 +82,17 @@ def test_the_index_tells_when_each_window_fires_and_is_gone(seed: int) -> None:
     clock = SourceClock(chance.randint(-60, 60), emission.strategy.interval_ms, last_ms)
     grid = WindowGrid.from_window(window, Interval(-100, max(last_ms, 0) + 100))
     buckets = BucketGrid.from_window(window, emission, lateness_ms)
-    heard = compute_watermarks(records, emission, clock, range(len(PARTITIONS)))
+    timeline = compute_watermarks(records, emission, clock, range(len(PARTITIONS)))
 
-    found = firing_times_from_index.firing_times_from_index(
+    result = firing_times_from_index.firing_times_from_index(
         index_of(records, buckets), buckets, grid, emission, clock, lateness_ms, PARTITIONS
     )
 
     def reached(event_time_ms: int) -> int:
         """Return when a watermark first reached the time; `MAX_MS` if only the last one did."""
-        ticks = (event.at_ms for event in heard.events[:-1] if event.watermark_ms >= event_time_ms)
+        ticks = (event.at_ms for event in timeline.events[:-1] if event.watermark_ms >= event_time_ms)
         return next(ticks, MAX_MS)
 
     ends_ms = grid.ends_ms.tolist()
-    assert found.fired.arrival_time_ms.tolist() == [reached(end_ms - 1) for end_ms in ends_ms]
-    assert found.cleaned_up.arrival_time_ms.tolist() == [reached(end_ms - 1 + lateness_ms) for end_ms in ends_ms]
+    assert result.fired.arrival_time_ms.tolist() == [reached(end_ms - 1) for end_ms in ends_ms]
+    assert result.cleaned_up.arrival_time_ms.tolist() == [reached(end_ms - 1 + lateness_ms) for end_ms in ends_ms]

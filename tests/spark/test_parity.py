@@ -77,7 +77,7 @@ def _window(chance: random.Random) -> dict[str, int | str]:
             return {"kind": "tumbling", "size_ms": size_ms, "offset_ms": chance.randrange(-size_ms + 1, size_ms)}
 
 
-def told(case: Case, outcome: EngineResult | BackstreamError) -> object:
+def comparable(case: Case, outcome: EngineResult | BackstreamError) -> object:
     """Return the results of both engines for a case; firings of one watermark and window end are a set."""
     if isinstance(outcome, BackstreamError):
         return case.name, str(outcome)
@@ -92,8 +92,10 @@ def test_spark_agrees_with_the_reference_on_random_streams(spark: SparkSession) 
     ours, theirs = new_engine(spark)(cases), reference_engine.run_case(cases)
 
     differing = [
-        (mine, judge)
-        for mine, judge in zip(map(told, cases, ours), map(told, cases, theirs), strict=True)
-        if mine != judge
+        (spark_result, reference_result)
+        for spark_result, reference_result in zip(
+            map(comparable, cases, ours), map(comparable, cases, theirs), strict=True
+        )
+        if spark_result != reference_result
     ]
     assert differing == []

@@ -83,9 +83,9 @@ def test_one_that_is_missing_is_unknown(spark: SparkSession, tmp_path: Path) -> 
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
-    told = fates(manifests)
-    assert told["unknown"] == {"quarantined": 1}
-    assert sum(sum(each.values()) for each in told.values()) == sum(each.events_read for each in manifests)
+    actual = fates(manifests)
+    assert actual["unknown"] == {"quarantined": 1}
+    assert sum(sum(each.values()) for each in actual.values()) == sum(each.events_read for each in manifests)
 
 
 def test_an_unreadable_record_of_one_has_no_place_in_the_index(spark: SparkSession, tmp_path: Path) -> None:

@@ -54,12 +54,12 @@ def cuts(stream: Stream, seed: int, many: int) -> list[Interval]:
 def chunked(events: DataFrame, stream: Stream, pieces: list[Interval], *, is_replay: bool) -> list[Sessions]:
     """Return the sessions of each chunk, from the events of its halo only."""
     window = SessionColumns.from_settings(stream.gap_ms, stream.allowed_lateness_ms)
-    made = []
+    results = []
     for owned in pieces:
         reads = find_halo(between(events), ["key"], stream.gap_ms, owned, is_replay=is_replay)
         read = between(events)(reads.start_ms, reads.end_ms)
-        made.append(find_sessions(read, ["key"], window, AGGREGATES, is_replay=is_replay, owned=owned))
-    return made
+        results.append(find_sessions(read, ["key"], window, AGGREGATES, is_replay=is_replay, owned=owned))
+    return results
 
 
 def together(frames: list[DataFrame]) -> list[str]:
@@ -127,9 +127,9 @@ def test_a_chunk_reads_no_more_than_its_sessions(
 ) -> None:
     events = between(at(spark, x=times_ms, y=[500, 1_500, 2_500]))
 
-    told = [find_halo(events, ["key"], 100, CHUNK, is_replay=is_replay) for is_replay in (False, True)]
+    actual = [find_halo(events, ["key"], 100, CHUNK, is_replay=is_replay) for is_replay in (False, True)]
 
-    assert told == [Interval(*recompute), Interval(*replay)]
+    assert actual == [Interval(*recompute), Interval(*replay)]
 
 
 def test_a_look_back_of_one_millisecond_less_than_the_gap_cuts_a_session(spark: SparkSession) -> None:
@@ -153,15 +153,15 @@ def test_keys_are_apart(spark: SparkSession) -> None:
 
 
 def test_each_event_is_read_once_to_find_the_halo(spark: SparkSession) -> None:
-    events, asked = between(at(spark, x=[*range(1_950, 9_950, 100)])), []
+    events, requested = between(at(spark, x=[*range(1_950, 9_950, 100)])), []
 
     def watched(start_ms: int, end_ms: int) -> DataFrame:
-        asked.append((start_ms, end_ms))
+        requested.append((start_ms, end_ms))
         return events(start_ms, end_ms)
 
     find_halo(watched, ["key"], 100, CHUNK, is_replay=False)
 
-    assert asked == [(900, 2_400), (2_400, 3_200), (3_200, 4_800), (4_800, 8_000), (8_000, 14_400)]
+    assert requested == [(900, 2_400), (2_400, 3_200), (3_200, 4_800), (4_800, 8_000), (8_000, 14_400)]
 
 
 def test_a_cut_without_a_halo_is_seen(spark: SparkSession) -> None:

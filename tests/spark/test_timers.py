@@ -111,8 +111,8 @@ def test_a_users_function_fires_as_on_the_reference(spark: SparkSession, seed: i
         compress_events(events, ClockColumns.from_clock(clock)).toArrow(), EMISSION, clock, ["0", "1"]
     )
 
-    met = events.transform(add_watermarks(spark, known, clock))
-    ours = on_spark.replay_timers(met, ["user"], Inactivity, known).collect()
+    in_force_ms = events.transform(add_watermarks(spark, known, clock))
+    ours = on_spark.replay_timers(in_force_ms, ["user"], Inactivity, known).collect()
 
     theirs = timer_firings(records, compute_watermarks(records, EMISSION, clock, [0, 1]), Inactivity)
     assert len(theirs) > 20
@@ -140,9 +140,9 @@ def test_several_keys_are_given_as_a_tuple_and_a_failure_names_them(spark: Spark
         compress_events(events, ClockColumns.from_clock(clock)).toArrow(), EMISSION, clock, ["0"]
     )
 
-    met = events.transform(add_watermarks(spark, known, clock))
+    in_force_ms = events.transform(add_watermarks(spark, known, clock))
     with pytest.raises(PythonException) as failed:
-        on_spark.replay_timers(met, ["user", "value"], Failing, known).collect()
+        on_spark.replay_timers(in_force_ms, ["user", "value"], Failing, known).collect()
     assert (
         "process function Failing failed at the timer of 5 ms, key ('a', 1): LookupError('no such rate')"
         in str(failed.value)
