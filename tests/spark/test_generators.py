@@ -150,7 +150,7 @@ def test_spark_hears_what_the_reference_hears(
         assert in_force_ms(ours, records, clock) == theirs.in_force_ms
 
 
-def heard_here(
+def timeline_without_spark(
     records: list[Record], emission: Emission, clock: SourceClock, partitions: list[int]
 ) -> WatermarkTimeline:
     """Return the result of `timeline_of_events` without Spark."""
@@ -166,16 +166,16 @@ def heard_here(
             "marker_ms": record.marker,
         }
         groups.setdefault(None if emission.topology is Topology.OPERATOR else name, []).append(row)
-    actual = [
+    outputs = [
         row
         for rows in groups.values()
         for row in user_generators._Partition.from_names(  # noqa: SLF001 - the half that workers run
             new_generator, emission, clock, sorted({str(row["source_partition"]) for row in rows})
-        ).play(pa.Table.from_pylist(rows))
+        ).run(pa.Table.from_pylist(rows))
     ]
-    table = pa.Table.from_pylist(actual, user_generators._TOLD)  # noqa: SLF001 - the same
+    table = pa.Table.from_pylist(outputs, user_generators._OUTPUT)  # noqa: SLF001 - the same
     names = ["ABC"[partition] for partition in partitions]
-    return user_generators._merged(table, emission, clock, names, new_generator)  # noqa: SLF001 - the driver's half
+    return user_generators._merge(table, emission, clock, names, new_generator)  # noqa: SLF001 - the driver's half
 
 
 @pytest.mark.parametrize("topology", list(Topology))
@@ -191,7 +191,7 @@ def test_both_halves_make_what_the_reference_makes(
         clock = SourceClock(records[0].arrival_time_ms, 10, records[-1].arrival_time_ms + chance.choice([0, 300]))
         partitions = sorted({each.source_partition for each in records} | chance.choice([set(), {2}]))
 
-        ours = heard_here(records, emission, clock, partitions)
+        ours = timeline_without_spark(records, emission, clock, partitions)
 
         theirs = compute_watermarks(records, emission, clock, partitions)
         assert ours.all_rises_ms().tolist() == [event.watermark_ms for event in theirs.events], (target, options)
