@@ -120,7 +120,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 JOB_ERRORS = {
     "a file on a disk that the driver does not see": r"rows of table `events` that executors wrote on .* driver",
-    "a task whose second attempt writes too": r"task \d+ wrote [\d,]+ rows of table `events`, and [\d,]+ are",
+    "a task whose second attempt writes too": r"task \d+ wrote [\d,]+ rows of table `events`, but its files",
     "a file that is cut short when it is written": "a file that was just written cannot be read",
 }
 

@@ -49,7 +49,7 @@ def write_one_click(folder: Path) -> Path:
 NO_JAVA = (
     "error: no Java runtime on PATH, and JAVA_HOME is not set; Spark needs version 17 or newer\n"
     "\n"
-    "hint: bin/setup installs one, or says how\n"
+    "hint: run bin/setup, which installs Java or shows how to install it\n"
 )
 
 
@@ -76,7 +76,7 @@ def test_a_java_home_without_java_is_named(tmp_path: Path) -> None:
     assert result.stderr == (
         "error: no Java runtime at JAVA_HOME=/no/such/java; Spark needs version 17 or newer\n"
         "\n"
-        "hint: bin/setup installs one, or says how\n"
+        "hint: run bin/setup, which installs Java or shows how to install it\n"
     )
 
 
@@ -85,7 +85,7 @@ def test_a_java_home_without_java_is_named(tmp_path: Path) -> None:
     [
         ("""echo 'openjdk version "11.0.2" 2019-01-15' >&2""", 'openjdk version "11.0.2" 2019-01-15'),
         ("""echo 'java version "1.8.0_392"' >&2""", 'java version "1.8.0_392"'),
-        ("exit 1", "no answer"),
+        ("exit 1", "no output"),
     ],
 )
 def test_an_old_java_is_named_with_where_it_is(tmp_path: Path, body: str, got: str) -> None:
@@ -95,7 +95,9 @@ def test_an_old_java_is_named_with_where_it_is(tmp_path: Path, body: str, got: s
 
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == (
-        f"error: Spark needs Java 17 or newer, got {got} ({java})\n\nhint: bin/setup installs one, or says how\n"
+        f"error: Spark needs Java 17 or newer, got {got} ({java})\n"
+        "\n"
+        "hint: run bin/setup, which installs Java or shows how to install it\n"
     )
 
 

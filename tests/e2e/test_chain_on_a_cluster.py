@@ -136,7 +136,7 @@ def test_a_worker_that_does_not_see_the_state_folder_ends_the_job_before_any_wor
     with cluster_in(tmp_path / "cluster") as cluster:
         cluster.add_worker(1)
         blind = cluster.add_worker(2, hidden=Path(plan.home))
-        for fault, table in (("none", "the test that comes before a job"), ("no marker is asked for", "table `")):
+        for fault, table in (("none", "the shared folder test"), ("no marker is asked for", "table `")):
             began = time.monotonic()
             status, said = cluster.submit(plan, fault)
             print(f"{fault}: status {status} after {time.monotonic() - began:.1f} s\n{said[-1_500:]}")  # noqa: T201

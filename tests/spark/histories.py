@@ -1,4 +1,4 @@
-"""Small recorded histories, and what the reference interpreter makes of them."""
+"""Write small recorded histories, and compute the expected results with the reference interpreter."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from backstream.eventtime.windows import Sliding, window_start_ms
 from backstream.native.sessions.window_replay import to_watermarks
 
 Row = tuple[int, int, str, int, str, int]
-"""Event time, arrival time (both ms), partition, sequence, key, value."""
+"""Event time and arrival time in ms, partition, sequence, key, and value."""
 
 Place = tuple[str, int, int]
-"""Key, window start and end (ms)."""
+"""Key, window start, and window end in ms."""
 Value = tuple[int, int]
 """Number of events, and the sum of their values."""
 
 MARKER = "value = 3"
-"""SQL that is true for the records that carry a watermark, where it is punctuated."""
+"""SQL expression that is true for records with a punctuated watermark."""
 
 DAY_ONE_MS = epoch_ms(datetime(2024, 3, 1, tzinfo=UTC))
 
 
 def random_history(seed: int, rows: int = 400, days: int = 3) -> list[Row]:
-    """A stream of three partitions with late events, silent stretches and rows that came twice."""
+    """Return a stream of three partitions with late events, silent periods, and duplicate rows."""
     chance = random.Random(seed)  # noqa: S311 - a test's history, not a secret
     arrivals = sorted(DAY_ONE_MS + chance.randrange(days * DAY_MS) for _ in range(rows))
     sequences: Counter[str] = Counter()
@@ -56,7 +56,7 @@ def random_history(seed: int, rows: int = 400, days: int = 3) -> list[Row]:
 
 
 def write_history(folder: Path, history: Sequence[Row]) -> None:
-    """One Parquet file per day of arrival."""
+    """Write one Parquet file per day of arrival."""
     by_day: dict[int, list[Row]] = {}
     for row in history:
         by_day.setdefault(row[1] // DAY_MS, []).append(row)
@@ -79,7 +79,7 @@ def write_history(folder: Path, history: Sequence[Row]) -> None:
 
 
 def definition_of(folder: Path, **sections: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition over such a history, as TOML would hold it."""
+    """Return a definition for such a history, as the content of a TOML file."""
     return {
         "name": "events",
         "source": {
@@ -106,10 +106,10 @@ def definition_of(folder: Path, **sections: Mapping[str, Any]) -> dict[str, Any]
 
 
 class Expected:
-    """What the reference makes of a history: fates per partition, and panes per key and window of a range."""
+    """The expected results of a range: fates per partition, and panes per key and window."""
 
     def __init__(self, history: Sequence[Row], definition: Definition, interval: Interval) -> None:
-        """Play the whole history, then keep what belongs to the range."""
+        """Run the reference on the whole history, and select the range."""
         self.interval, self.window, self.cells = interval, definition.window.spec(), definition.metric_windows
         if definition.time != "event":
             history = [(row[1], *row[1:]) for row in history]
@@ -122,10 +122,10 @@ class Expected:
             Record(row[1], partitions.index(row[2]), row[4], row[0], row[5], is_marked and row[5] == 3)
             for row in arrived
         ]
-        heard = compute_watermarks(records, definition.watermark.spec(), clock, range(len(partitions)))
+        timeline = compute_watermarks(records, definition.watermark.spec(), clock, range(len(partitions)))
         first_at = {row: position for position, row in reversed(list(enumerate(arrived)))}
         kept = [records[first_at[row]] for row in self.unique]
-        met = [heard.in_force_ms[first_at[row]] for row in self.unique]
+        met = [timeline.in_force_ms[first_at[row]] for row in self.unique]
         self.panes: WindowResults = fire_windows(
             kept, to_watermarks(met), self.window, definition.lateness.allowed
         )
@@ -134,7 +134,7 @@ class Expected:
         self.arrived = arrived
 
     def fates(self) -> dict[str, dict[str, int]]:
-        """Source partition to fate to count, of the records whose latest window starts in the range."""
+        """Return the counts by source partition and fate, for records whose latest window starts in the range."""
         counted: dict[str, Counter[str]] = {}
         for row, fate in zip(self.unique, self.panes.fates, strict=True):
             if self._owns(row):
@@ -152,17 +152,17 @@ class Expected:
         return self.interval.start_ms <= start_ms < self.interval.end_ms
 
     def values(self) -> dict[Place, tuple[Value | None, Value | None, Value | None]]:
-        """Key, window start and end to the first, the live and the final pane."""
+        """Return the first, live, and final pane by key, window start, and end."""
         first, live = self._fired(self.panes)
         _, final = self._fired(self.offline)
         return {place: (first.get(place), live.get(place), final.get(place)) for place in sorted({*live, *final})}
 
     def published(self) -> dict[Place, Value]:
-        """The final pane of each key, window start and end."""
+        """Return the final pane by key, window start, and end."""
         return {place: final for place, (_, _, final) in self.values().items() if final}
 
     def _fired(self, panes: WindowResults) -> tuple[dict[Place, Value], dict[Place, Value]]:
-        """Of each window of the range the value of its first firing, if that was on time, and of its last."""
+        """Return the value of the first firing, if it was on time, and of the last firing of each window."""
         first: dict[Place, Value] = {}
         last: dict[Place, Value] = {}
         for pane in panes.panes:
@@ -178,6 +178,6 @@ class Expected:
 
 
 def days(start: int, end: int) -> Interval:
-    """Whole days of the history, counted from its first."""
+    """Return an interval of whole days, counted from the first day of the history."""
     first_ms = epoch_ms(utc_datetime(DAY_ONE_MS) + timedelta(days=start))
     return Interval(first_ms, first_ms + (end - start) * DAY_MS)

@@ -1,4 +1,4 @@
-"""Runs over small histories, and what they leave for the lake."""
+"""Run ranges of small histories, and read the staged results."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def in_ms(row: dict[str, Any]) -> Place:
 
 
 def fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:
-    """As `Expected.fates` tells them."""
+    """Return the fates in the form of `Expected.fates`."""
     return {name: dict(sorted(each.items())) for name, each in sorted(sum_fates(manifests).items())}
 
 
 def panes(manifests: list[Manifest]) -> dict[Place, tuple[Value | None, ...]]:
-    """First, live and final of each window, as `Expected.values` tells them."""
+    """Return the first, live, and final value of each window, in the form of `Expected.values`."""
     return _by_place(
         (in_ms(row), tuple(_pane(row, name) for name in ("first", "live", "final")))
         for row in rows(manifests, "panes")
@@ -91,15 +91,15 @@ def panes(manifests: list[Manifest]) -> dict[Place, tuple[Value | None, ...]]:
 
 
 def published(manifests: list[Manifest]) -> dict[Place, Value]:
-    """As `Expected.published` tells them."""
+    """Return the published rows in the form of `Expected.published`."""
     return _by_place((in_ms(row), (row["events"], row["total"])) for row in rows(manifests, ""))
 
 
-def _by_place(told: Iterable[tuple[Place, Told]]) -> dict[Place, Told]:
-    """A window that was written twice is no less wrong than one that was not."""
-    found = sorted(told, key=lambda each: each[0])
-    assert len(dict(found)) == len(found)
-    return dict(found)
+def _by_place(pairs: Iterable[tuple[Place, Told]]) -> dict[Place, Told]:
+    """Return the rows by place, after a check that no place has two rows."""
+    result = sorted(pairs, key=lambda pair: pair[0])
+    assert len(dict(result)) == len(result)
+    return dict(result)
 
 
 def _pane(row: dict[str, Any], name: str) -> Value | None:

@@ -1,4 +1,4 @@
-"""Streams for tests of sessions, and what the reference interpreter makes of them."""
+"""Generate streams for session tests, with the results of the reference interpreter."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SCHEMA = pa.schema(
     ]
 )
 Value = tuple[int, int] | None
-"""Count and total of a pane; None: there was none."""
+"""Count and total of a pane; None if it doesn't exist."""
 Place = tuple[str, int, int]
 """Key and window."""
 
 
 class Event(NamedTuple):
-    """A record with the watermark it met."""
+    """A record with the watermark in force at its arrival."""
 
     event_time_ms: int
     watermark_ms: int
@@ -37,7 +37,7 @@ class Event(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """Records in arrival order, and the session they are played with."""
+    """Records in arrival order, and the session parameters of their stream."""
 
     events: list[Event]
     gap_ms: int
@@ -45,7 +45,7 @@ class Stream(NamedTuple):
 
 
 def random_stream(chance: random.Random, length: int = 60) -> Stream:
-    """Bursts with pauses of about a gap; most records in time, some late, a few far too late."""
+    """Return bursts with pauses of about a gap; most records are in time, some late, a few far too late."""
     gap_ms = chance.choice([5, 40, 60])
     is_hostile, base_ms = chance.random() < 0.5, chance.choice([-900, 0, 1_700_000_000_000])
     now_ms, seen_ms, watermark_ms = base_ms, base_ms, MIN_MS
@@ -62,7 +62,7 @@ def random_stream(chance: random.Random, length: int = 60) -> Stream:
 
 
 def rows(streams: Sequence[Stream]) -> pa.Table:
-    """Normalised events of all the streams, with their session's parameters."""
+    """Return the normalized events of all streams, with the session parameters of their stream."""
     return pa.Table.from_pylist(
         [
             {
@@ -85,10 +85,10 @@ def rows(streams: Sequence[Stream]) -> pa.Table:
 
 
 class Expected:
-    """What the reference makes of a stream."""
+    """The results of the reference for a stream."""
 
     def __init__(self, stream: Stream) -> None:
-        """Play it, as recorded and offline."""
+        """Run the reference on the stream, as recorded and without watermarks."""
         self.stream = stream
         self.played = self._panes([event.watermark_ms for event in stream.events])
         self.offline = self._panes([MIN_MS for _ in stream.events])
@@ -100,11 +100,11 @@ class Expected:
         )
 
     def final(self) -> dict[Place, Value]:
-        """Each session with all events."""
+        """Return each session with all events."""
         return {(str(each.key), *each.window): self._value(each.records) for each in self.offline.panes}
 
     def values(self) -> dict[Place, tuple[Value, Value, Value, int]]:
-        """First, live and final of each window, and how often it fired late."""
+        """Return the first, live, and final value of each window, and the number of late firings."""
         final = self.final()
         first: dict[Place, Value] = {}
         live: dict[Place, Value] = {}
@@ -121,7 +121,7 @@ class Expected:
         }
 
     def firings(self) -> dict[Place, list[tuple[str, int | None, Value]]]:
-        """Each window's firings in order: timing, the watermark a late record met, value."""
+        """Return each window's firings in order: timing, watermark at the late record, and value."""
         fired: dict[Place, list[tuple[str, int | None, Value]]] = {}
         for pane in self.played.panes:
             met_ms = pane.watermark_ms if pane.timing is PaneTiming.LATE else None
@@ -130,7 +130,7 @@ class Expected:
         return fired
 
     def fates(self) -> list[str]:
-        """The fate of each record."""
+        """Return the fate of each record."""
         return [fate.value for fate in self.played.fates]
 
     def _value(self, numbers: Sequence[int]) -> tuple[int, int]:

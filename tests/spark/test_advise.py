@@ -1,4 +1,4 @@
-"""Every delay at once on Spark against the reference interpreter, one delay after the other."""
+"""Compare the delay analysis on Spark with the reference interpreter, run once per delay."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DELAYS_MS = [0, 1, *(minutes * MINUTE_MS for minutes in (1, 5, 13, 40, 90, 200, 
 
 
 class Stream(NamedTuple):
-    """A source and its windows, as TOML."""
+    """Return a source and its windows as TOML."""
 
     window: str = '{kind = "tumbling", size = "1h"}'
     watermark: str = 'emit_interval = "30s", idle_timeout = "1h"'
@@ -72,7 +72,7 @@ STREAMS = {
 }
 
 
-def asked(folder: Path, history: Sequence[Row], stream: Stream) -> AdviceRequest:
+def advice_request(folder: Path, history: Sequence[Row], stream: Stream) -> AdviceRequest:
     write_history(folder / "data", history)
     file = folder / "events.toml"
     file.write_text(DEFINITION.format(folder=folder, **stream._asdict()))
@@ -80,7 +80,7 @@ def asked(folder: Path, history: Sequence[Row], stream: Stream) -> AdviceRequest
 
 
 class Told(NamedTuple):
-    """What a delay did to the records of the range, and how long results waited."""
+    """The effect of a delay on the records of the range, and the waiting time of results."""
 
     records: int
     dropped: int
@@ -91,7 +91,7 @@ class Told(NamedTuple):
 
 
 def replayed(history: Sequence[Row], definition: Definition, delay_ms: int) -> Told:
-    """The reference's answer for one delay."""
+    """Return the result of the reference for one delay."""
     arrived = sorted(history, key=lambda row: (row[1], row[3], row[2]))
     section, window = definition.watermark, definition.window.spec()
     assert not isinstance(window, Session)
@@ -101,20 +101,21 @@ def replayed(history: Sequence[Row], definition: Definition, delay_ms: int) -> T
     clock = SourceClock(arrived[0][1], section.emit_interval, arrived[-1][1])
     records = [Record(row[1], partitions.index(row[2]), "", row[0]) for row in arrived]
     emission = replace(section.spec(), strategy=strategy)
-    heard = compute_watermarks(records, emission, clock, range(len(partitions)))
-    fates = fire_windows(records, heard, window, definition.lateness.allowed).fates
+    timeline = compute_watermarks(records, emission, clock, range(len(partitions)))
+    fates = fire_windows(records, timeline, window, definition.lateness.allowed).fates
     once = [number for number, row in enumerate(arrived) if arrived.index(row) == number]
     ours = [number for number in once if in_range(latest_start_ms(window, arrived[number][0]))]
     ends_ms = {
         each.end_ms for number in once for each in window.assign(arrived[number][0]) if in_range(each.start_ms)
     }
     waits_ms = [
-        next(rise.at_ms for rise in heard.events if rise.watermark_ms >= end_ms - 1) - end_ms for end_ms in ends_ms
+        next(rise.at_ms for rise in timeline.events if rise.watermark_ms >= end_ms - 1) - end_ms
+        for end_ms in ends_ms
     ]
     counts = Counter(fates[number] for number in ours)
-    behind = sum(arrived[number][0] <= heard.in_force_ms[number] for number in ours)
-    told = (len(ours), counts[Fate.DROPPED], counts[Fate.LATE], behind)
-    return Told(*told, round(fmean(waits_ms)), round(median(waits_ms)))
+    behind = sum(arrived[number][0] <= timeline.in_force_ms[number] for number in ours)
+    actual = (len(ours), counts[Fate.DROPPED], counts[Fate.LATE], behind)
+    return Told(*actual, round(fmean(waits_ms)), round(median(waits_ms)))
 
 
 def latest_start_ms(window: Tumbling | Sliding | Cumulate, event_time_ms: int) -> int:
@@ -131,21 +132,23 @@ def test_one_pass_gives_for_every_delay_what_a_replay_gives(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
     history = random_history(seed=len(name), rows=800)
-    wanted = asked(tmp_path, history, STREAMS[name])
+    wanted = advice_request(tmp_path, history, STREAMS[name])
 
-    found = measure_delays(spark, wanted.recorded)
+    result = measure_delays(spark, wanted.recorded)
 
-    edges_ms = {each + more for each in found.overdue.delays_ms[::25] for more in (0, 1)}
+    edges_ms = {each + more for each in result.overdue.delays_ms[::25] for more in (0, 1)}
     for delay_ms in sorted({*DELAYS_MS, *edges_ms}):
-        dropped, overdue = found.dropped.affected(delay_ms), found.overdue.affected(delay_ms)
-        wait = found.firings.wait(delay_ms)
-        counts = (found.overdue.records, dropped, overdue - dropped, found.behind.affected(delay_ms))
+        dropped, overdue = result.dropped.affected(delay_ms), result.overdue.affected(delay_ms)
+        wait = result.firings.wait(delay_ms)
+        counts = (result.overdue.records, dropped, overdue - dropped, result.behind.affected(delay_ms))
         assert Told(*counts, wait.mean_ms, wait.median_ms) == replayed(history, wanted.definition, delay_ms)
 
 
 def test_these_streams_lose_records_and_the_timeout_matters(spark: SparkSession, tmp_path: Path) -> None:
     history = random_history(seed=4, rows=800)
-    idle, never = (asked(tmp_path / name, history, STREAMS[name]).recorded for name in ("idle", "never idle"))
+    idle, never = (
+        advice_request(tmp_path / name, history, STREAMS[name]).recorded for name in ("idle", "never idle")
+    )
 
     with_timeout, without = measure_delays(spark, idle), measure_delays(spark, never)
 
@@ -156,7 +159,7 @@ def test_these_streams_lose_records_and_the_timeout_matters(spark: SparkSession,
 
 def test_too_many_critical_delays_are_counted_in_steps(spark: SparkSession, tmp_path: Path) -> None:
     history = random_history(seed=2, rows=800)
-    wanted = asked(tmp_path, history, STREAMS["idle"]).recorded
+    wanted = advice_request(tmp_path, history, STREAMS["idle"]).recorded
 
     exact, stepped = measure_delays(spark, wanted), measure_delays(spark, wanted, most=300)
 

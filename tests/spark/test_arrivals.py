@@ -1,4 +1,4 @@
-"""The arrival index: every input file is read once, and what it says of them is right."""
+"""Test the arrival index: each input file is read once, and the index has the right numbers."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ def test_what_a_file_holds_is_known_also_where_another_is_as_large(
     plan, folder = planned(tmp_path, 0, 1), folder_of(tmp_path)
     assert (len({file.size_bytes for file in plan.inputs}) < len(plan.inputs)) == is_copied
 
-    found = extend_index(
+    result = extend_index(
         spark, parse_definition(plan.definition, "test"), plan.inputs, folder, read_schema(plan.columns)
     )
 
-    held = found.rows.group_by("path").aggregate([("events", "sum")]).to_pylist()
+    held = result.rows.group_by("path").aggregate([("events", "sum")]).to_pylist()
     assert {row["path"]: row["events_sum"] for row in held} == {file.path: file.rows for file in plan.inputs}
 
 
@@ -131,10 +131,10 @@ def test_a_file_that_changed_since_it_was_planned_is_not_taken_for_the_old_one(
         extend_index(
             spark, parse_definition(plan.definition, "test"), plan.inputs, folder, read_schema(plan.columns)
         )
-    told, _, hint = str(refused.value).partition("\n\n")
+    actual, _, hint = str(refused.value).partition("\n\n")
     what = f"cannot extend the arrival index: 1 input file of {len(plan.inputs)} cannot be read as planned"
-    assert told.startswith(f"{what}\n  changed: {changed} ")
-    assert hint == "hint: restore the files, or create a new plan for the range"
+    assert actual.startswith(f"{what}\n  changed: {changed} ")
+    assert hint == "hint: put them back as they were, or plan the range anew"
     assert folder.batches() == []
 
 

@@ -1,4 +1,4 @@
-"""What PySpark does with Arrow tables that are in several pieces."""
+"""Test PySpark with Arrow tables of several batches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 
 def test_rows_behind_an_empty_chunk_survive_only_when_chunks_are_combined(spark: SparkSession) -> None:
-    """Why `spark.conformance` combines chunks. If this fails, PySpark was mended and the line may go."""
+    """Explain why `conformance` combines batches. If this fails, PySpark has fixed it, and the line can go."""
     pieces = [pa.table({"number": pa.array(values, pa.int64())}) for values in ([1], [], [2])]
     table = pa.concat_tables(pieces)
 

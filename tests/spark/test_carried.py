@@ -1,4 +1,4 @@
-"""The watermarks of a part of a stream, its past told by the arrival index, against those of the whole stream."""
+"""Compare watermarks from a stream slice and the arrival index with those of the whole stream."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INDEX = ("path", "source_partition", "arrival_bucket")
 
 
 def stream(chance: random.Random) -> list[Record]:
-    """Bursts and silences of each partition, or nearly silences; some lag behind. A few events are very late."""
+    """Return a stream with bursts and silent periods per partition. A few events are very late."""
     records = []
     for partition in chance.sample(range(len(PARTITIONS)), chance.randint(1, len(PARTITIONS))):
         arrival_ms = chance.randint(-50, 300)
@@ -44,7 +44,7 @@ def stream(chance: random.Random) -> list[Record]:
 
 
 def index_of(records: Iterable[Record], width_ms: int) -> ArrivalIndex:
-    """Row by row, as Spark groups them; a file for each hundred milliseconds of arrival."""
+    """Return the index that Spark would compute, with one file per hundred milliseconds of arrival."""
     groups: dict[tuple[str, str, int], list[Record]] = {}
     for record in records:
         arrival_ms = record.arrival_time_ms
@@ -52,25 +52,25 @@ def index_of(records: Iterable[Record], width_ms: int) -> ArrivalIndex:
         groups.setdefault(place, []).append(record)
     table = dict(zip(INDEX, map(pa.array, zip(*groups, strict=True)), strict=True))
     for time in ("event", "arrival"):
-        found = [[getattr(record, f"{time}_time_ms") for record in each] for each in groups.values()]
-        table |= {f"first_{time}_ms": pa.array(map(min, found)), f"last_{time}_ms": pa.array(map(max, found))}
+        result = [[getattr(record, f"{time}_time_ms") for record in each] for each in groups.values()]
+        table |= {f"first_{time}_ms": pa.array(map(min, result)), f"last_{time}_ms": pa.array(map(max, result))}
     return ArrivalIndex(pa.table(table))
 
 
 def cells_of(records: Iterable[Record], clock: SourceClock) -> pa.Table:
-    """What `compressed` makes of them."""
+    """Return the cells of the records."""
     greatest_ms: dict[tuple[str, int], int] = {}
     for record in records:
         cell = PARTITIONS[record.source_partition], clock.ticks_before(record.arrival_time_ms)
         greatest_ms[cell] = max(greatest_ms.get(cell, record.event_time_ms), record.event_time_ms)
     columns = {"source_partition": pa.string(), "block": pa.int64(), "event_time_ms": pa.int64()}
     schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
-    made = [dict(zip(columns, (*cell, event_ms), strict=True)) for cell, event_ms in greatest_ms.items()]
-    return pa.Table.from_pylist(made, schema)
+    results = [dict(zip(columns, (*cell, event_ms), strict=True)) for cell, event_ms in greatest_ms.items()]
+    return pa.Table.from_pylist(results, schema)
 
 
 def wrongly_met(chance: random.Random) -> tuple[list[Record], int]:
-    """The events of an interval that the part has meet another watermark; how many records were not read."""
+    """Return the events of an interval with a wrong watermark in the part, and the number of unread records."""
     records, interval_ms, idle_ms = stream(chance), chance.choice([1, 3, 7, 40]), chance.choice([0, 0, 25, 100])
     kind = chance.choice([StrategyKind.BOUNDED, StrategyKind.MONOTONOUS])
     emission = Emission(WatermarkStrategy(kind, chance.choice([0, 5, 40]), interval_ms, idle_ms))
@@ -86,11 +86,11 @@ def wrongly_met(chance: random.Random) -> tuple[list[Record], int]:
     read = [record for record in records if record.arrival_time_ms // width_ms in part.buckets]
 
     whole = timeline_of_maxima(cells_of(records, clock), emission, clock, PARTITIONS)
-    found = timeline_of_maxima(
+    result = timeline_of_maxima(
         part.with_prefix(cells_of(read, clock), range(clock.last_tick + 1)), emission, clock, PARTITIONS
     )
     assert {str(record.arrival_time_ms // 100) for record in read} <= part.paths
-    wrong = [each for each in inside(records, interval) if not same(each, clock, whole, found)]
+    wrong = [each for each in inside(records, interval) if not same(each, clock, whole, result)]
     return wrong, len(records) - len(read)
 
 
@@ -100,7 +100,7 @@ def inside(records: Sequence[Record], interval: Interval) -> list[Record]:
 
 def same(record: Record, clock: SourceClock, *each: WatermarkTimeline) -> bool:
     block = pa.array([clock.ticks_before(record.arrival_time_ms)]).to_numpy()
-    return len({int(found.at_block(block)[0]) for found in each}) == 1
+    return len({int(result.at_block(block)[0]) for result in each}) == 1
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -120,10 +120,10 @@ def test_what_the_last_tick_saw_is_read_even_some_buckets_back() -> None:
     part = StreamSlice.from_index(index_of(records, 5), Interval(7, 8), BucketGrid(60, 0, 0, 5), emission, clock)
     read = [record for record in records if record.arrival_time_ms // 5 in part.buckets]
 
-    found = timeline_of_maxima(
+    result = timeline_of_maxima(
         part.with_prefix(cells_of(read, clock), range(clock.last_tick + 1)), emission, clock, ["a"]
     )
-    assert found.at_block(pa.array([1]).to_numpy()).tolist() == [999]  # the tick at 42 came between the two
+    assert result.at_block(pa.array([1]).to_numpy()).tolist() == [999]  # the tick at 42 came between the two
 
 
 def test_a_session_late_in_a_long_history_is_replayed_without_reading_all_of_it(
@@ -142,11 +142,12 @@ def test_a_session_late_in_a_long_history_is_replayed_without_reading_all_of_it(
     expected = Expected(history, parse_definition(content, "test"), plan.range)
     parts = []
 
-    def noted(*told: object) -> StreamSlice:
-        parts.append(StreamSlice.from_index(*told))  # type: ignore[arg-type]
+    def record_part(*arguments: object) -> StreamSlice:
+        parts.append(StreamSlice.from_index(*arguments))  # type: ignore[arg-type]
         return parts[-1]
 
-    monkeypatch.setattr(resolve, "Part", type("Noted", (), {"of": staticmethod(noted)}))
+    recorder = type("Recorder", (), {"from_index": staticmethod(record_part)})
+    monkeypatch.setattr(resolve, "StreamSlice", recorder)
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
     (part,) = parts

@@ -1,4 +1,4 @@
-"""A run's chunks on Spark against the reference interpreter, on histories with all that goes wrong in one."""
+"""Compare runs of chunks on Spark with the reference interpreter, on histories with many irregularities."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def test_every_kind_of_stream_is_replayed_as_the_reference_plays_it(
 
 def test_some_records_of_these_histories_have_every_fate(tmp_path: Path) -> None:
     content = definition_of(tmp_path, window=WINDOWS["sliding with holes"])
-    found = Expected(random_history(seed=7), parse_definition(content, "test"), days(0, 3)).fates()
+    result = Expected(random_history(seed=7), parse_definition(content, "test"), days(0, 3)).fates()
 
-    assert set().union(*found.values()) == {"on_time", "late", "dropped", "unassigned", "duplicate"}
+    assert set().union(*result.values()) == {"on_time", "late", "dropped", "unassigned", "duplicate"}
 
 
 @pytest.mark.parametrize("kind", ["tumbling with an offset", "sliding with holes", "session"])
@@ -91,8 +91,8 @@ def test_a_recompute_knows_nothing_late(spark: SparkSession, tmp_path: Path, kin
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
-    found = set().union(*(counts for counts in sum_fates(manifests).values()))
-    assert found <= {"on_time", "duplicate", "unassigned"}
+    result = set().union(*(counts for counts in sum_fates(manifests).values()))
+    assert result <= {"on_time", "duplicate", "unassigned"}
     assert published(manifests) == expected.published()
 
 
@@ -107,15 +107,15 @@ def test_every_pane_is_kept_when_the_definition_asks_for_all(spark: SparkSession
 
     firings = rows(list(replay_chunks(spark, plan, plan.chunks)), "firings")
 
-    found: dict[Place, list[tuple[str, int, int]]] = {}
+    result: dict[Place, list[tuple[str, int, int]]] = {}
     for row in sorted(firings, key=lambda row: (*in_ms(row), row["pane_index"])):
-        found.setdefault(in_ms(row), []).append((row["pane_timing"], row["events"], row["total"]))
+        result.setdefault(in_ms(row), []).append((row["pane_timing"], row["events"], row["total"]))
     reference: dict[Place, list[tuple[str, int, int]]] = {}
     for each in expected.panes.panes:
         if plan.range.start_ms <= each.window.start_ms < plan.range.end_ms:
             place = (str(each.key), *each.window)
             reference.setdefault(place, []).append((each.timing.value, *expected._value(each.records)))  # noqa: SLF001
-    assert found == dict(sorted(reference.items()))
+    assert result == dict(sorted(reference.items()))
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "sliding", "session"])
@@ -218,7 +218,7 @@ def test_a_chunk_that_fails_leaves_those_before_it_done_and_begins_no_other(
 def test_a_plan_spells_out_nothing_that_the_next_chunk_has_otherwise(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
-    """Else Spark compiles each stage of each chunk anew."""
+    """Otherwise Spark compiles each stage of each chunk again."""
     write_history(tmp_path / "data", random_history(seed=3, rows=50))
     content = definition_of(tmp_path / "data", window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.REPLAY, since=1, until=3)

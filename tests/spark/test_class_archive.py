@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: who writes it, who reads it, and what Java makes of it."""
+"""Test the archive of Spark's classes: which process writes it, and that Java uses it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from backstream.spark.java import (
 
 TO_STDERR = "-XX:+DisplayVMOutputToStderr"
 JOB = """
-from backstream.spark.session import local
-spark = local("archive")
+from backstream.spark.session import local_session
+spark = local_session("archive")
 jvm = spark._jvm
 print([each for each in jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
        if "Archive" in each][-1])
@@ -33,9 +33,9 @@ print([each for each in jvm.java.lang.management.ManagementFactory.getRuntimeMXB
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "archives"))
-    found = archive_path()
-    assert found is not None
-    return found
+    result = archive_path()
+    assert result is not None
+    return result
 
 
 def test_the_first_java_writes_it_and_a_second_one_at_the_same_time_does_not(path: Path) -> None:
@@ -88,7 +88,7 @@ def test_two_sparks_of_one_python_environment_keep_both_archives(
 
 
 def spark_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use a Spark of one jar."""
+    """Use a Spark with one jar."""
     jar = folder / "jars" / "spark-core.jar"
     jar.parent.mkdir(parents=True)
     jar.touch()

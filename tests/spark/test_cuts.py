@@ -1,4 +1,4 @@
-"""However a range is cut, the rows are the same; and a chunk reads no more than it needs, and no less."""
+"""Test that the rows of a range don't depend on its chunks, and that a chunk reads only the files it needs."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def random_watermark(chance: random.Random) -> dict[str, Any]:
 
 
 def sorted_rows(manifests: list[Manifest], suffix: str) -> list[str]:
-    found = ({name: value for name, value in row.items() if name != "run_id"} for row in rows(manifests, suffix))
-    return sorted(str(sorted(row.items())) for row in found)
+    result = ({name: value for name, value in row.items() if name != "run_id"} for row in rows(manifests, suffix))
+    return sorted(str(sorted(row.items())) for row in result)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -75,9 +75,9 @@ def test_however_a_range_is_cut_and_whatever_runs_together_the_rows_are_the_same
         assert sum_fates(each) == sum_fates(alone)
         assert all(manifest.events_read == events_of(manifest) for manifest in each)
         for suffix in TABLES:
-            found = sorted_rows(each, suffix)
-            assert found == sorted_rows(alone, suffix)
-            assert found or suffix == "dropped"
+            result = sorted_rows(each, suffix)
+            assert result == sorted_rows(alone, suffix)
+            assert result or suffix == "dropped"
     for one, other in zip(alone, others["1d"], strict=True):
         assert sum_fates([one]) == sum_fates([other])
         assert [sorted_rows([one], suffix) for suffix in TABLES] == [

@@ -1,4 +1,4 @@
-"""When watermarks move: after each record, and between micro-batches as in real Structured Streaming."""
+"""Test emission per record, and per micro-batch as in Structured Streaming."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from tests.spark.test_parity import random_case, told
+from tests.spark.test_parity import comparable, random_case
 
 from backstream.conformance import reference_engine
 from backstream.conformance.cases import EngineResult, parse_case
@@ -33,7 +33,7 @@ from backstream.spark.watermarks.user_generators import timeline_of_events
 
 
 def case_of(chance: random.Random, number: int) -> dict[str, Any]:
-    """A random stream whose watermark moves at other times than ticks."""
+    """Return a random stream whose watermark also moves between ticks."""
     case = random_case(chance, number)
     case["strategy"]["kind"] = chance.choice(["monotonous", "bounded"])
     case["emission"] = chance.choice(["on_event", "on_event", "micro_batch"])
@@ -46,8 +46,12 @@ def test_spark_agrees_with_the_reference_whenever_watermarks_move(spark: SparkSe
 
     ours, theirs = new_engine(spark)(cases), reference_engine.run_case(cases)
 
-    pairs = zip(map(told, cases, ours), map(told, cases, theirs), strict=True)
-    assert [(mine, judge) for mine, judge in pairs if mine != judge] == []
+    pairs = zip(map(comparable, cases, ours), map(comparable, cases, theirs), strict=True)
+    assert [
+        (spark_result, reference_result)
+        for spark_result, reference_result in pairs
+        if spark_result != reference_result
+    ] == []
 
 
 def test_the_first_record_after_a_silence_ends_idleness_though_it_is_old(spark: SparkSession) -> None:
@@ -78,7 +82,7 @@ def test_the_first_record_after_a_silence_ends_idleness_though_it_is_old(spark: 
 def test_many_rises_between_ticks_are_found_by_sorting(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, interval_ms: int, most: int
 ) -> None:
-    monkeypatch.setattr(join, "_MOST_IN_BLOCK", most)
+    monkeypatch.setattr(join, "_MAX_RISES_IN_BLOCK", most)
     chance = random.Random(3)  # noqa: S311 - a test's stream, not a secret
     arrivals = sorted(1_700_000_000_000 + chance.randrange(5_000) for _ in range(400))
     records = [Record(at, chance.randrange(2), "", at - chance.randrange(300)) for at in arrivals]
@@ -97,17 +101,17 @@ def test_many_rises_between_ticks_are_found_by_sorting(
 
     # Without ticks a silent partition would never be idle, and hold everything back.
     silent = ["2"] if interval_ms else []
-    heard = timeline_of_events(events, emission, clock, silent)
-    met = events.transform(add_watermarks(spark, heard, clock)).orderBy("arrival_seq").collect()
+    timeline = timeline_of_events(events, emission, clock, silent)
+    met = events.transform(add_watermarks(spark, timeline, clock)).orderBy("arrival_seq").collect()
 
     theirs = compute_watermarks(records, emission, clock, range(2 + len(silent)))
     assert [row.watermark_ms for row in met] == theirs.in_force_ms
-    assert heard.all_rises_ms().tolist() == [event.watermark_ms for event in theirs.events]
-    assert heard.max_rises_per_tick() > 3
+    assert timeline.all_rises_ms().tolist() == [event.watermark_ms for event in theirs.events]
+    assert timeline.max_rises_per_tick() > 3
 
 
 def cells_of(records: list[Record], clock: SourceClock) -> pa.Table:
-    """What `compressed` yields where nothing but ticks moves watermarks."""
+    """Return the cells of a stream whose watermark moves only at ticks."""
     cells: dict[tuple[str, int], dict[str, Any]] = {}
     for number, record in enumerate(records):
         at = (str(record.source_partition), clock.ticks_before(record.arrival_time_ms))
@@ -143,13 +147,13 @@ def test_a_time_lag_is_heard_without_listing_its_ticks(
         assert ours.all_rises_ms().tolist() == rises
         blocks = np.array([clock.ticks_before(record.arrival_time_ms) for record in records])
         assert ours.at_block(blocks).tolist() == theirs.in_force_ms
-        asked = np.array([chance.randrange(-100, 12_000) for _ in range(20)])
-        numbers = [bisect_left(rises, each) for each in asked.tolist()]
+        requested = np.array([chance.randrange(-100, 12_000) for _ in range(20)])
+        numbers = [bisect_left(rises, each) for each in requested.tolist()]
         visible = [clock.ticks_before(event.at_ms) for event in theirs.events[:-1]] + [MAX_MS]
-        assert ours.first_tick_at(asked).tolist() == [visible[number] for number in numbers]
-        assert ours.expand().first_rise_at(asked).tolist() == numbers
-        assert ours.watermark_at_firing_ms(asked).tolist() == [
-            rises[bisect_left(rises, each)] for each in asked.tolist()
+        assert ours.first_tick_at(requested).tolist() == [visible[number] for number in numbers]
+        assert ours.expand().first_rise_at(requested).tolist() == numbers
+        assert ours.watermark_at_firing_ms(requested).tolist() == [
+            rises[bisect_left(rises, each)] for each in requested.tolist()
         ]
 
 
@@ -169,7 +173,7 @@ def test_a_stream_that_was_compressed_too_far_is_refused(
             cells_of([Record(0, 0, "", 0)], clock), Emission(WatermarkStrategy(kind), model=model), clock, ["0"]
         )
     assert str(refused.value) == (
-        f"{what} do not follow from a stream compressed by ticks; `generators.heard_by` keeps what they need"
+        f"cannot compute {what} from one row per tick; use `user_generators.timeline_of_events`"
     )
 
 
@@ -189,20 +193,20 @@ def test_years_of_a_time_lag_take_no_time() -> None:
     )
     records = [Record(0, 0, "", 0), Record(1_699_999_999_999, 0, "", 0)]
 
-    heard = on_spark.timeline_of_maxima(cells_of(records, clock), emission, clock, ["0"])
+    timeline = on_spark.timeline_of_maxima(cells_of(records, clock), emission, clock, ["0"])
 
-    assert heard.at_block(np.array([0, 1, 8_499_999_999])).tolist() == [MIN_MS, 193, 1_699_999_999_793]
-    assert heard.watermark_at_firing_ms(np.array([1_000_000_000])).tolist() == [1_000_000_193]
-    with pytest.raises(SpecError, match="8,500,000,000 watermarks are too many to list"):
-        heard.all_rises_ms()
+    assert timeline.at_block(np.array([0, 1, 8_499_999_999])).tolist() == [MIN_MS, 193, 1_699_999_999_793]
+    assert timeline.watermark_at_firing_ms(np.array([1_000_000_000])).tolist() == [1_000_000_193]
+    with pytest.raises(SpecError, match="8,500,000,000 rises are too many to list"):
+        timeline.all_rises_ms()
 
 
 BATCHES = [[1_000, 2_000], [25_000], [3_000, 26_000], [4_000, 50_000], [5_000, 27_000, 51_000], [6_000, 7_000]]
-"""Event times of consecutive batches. 3000 is behind the watermark that the third batch fires by, and not late."""
+"""Event times of consecutive batches. 3000 is behind the watermark of the third batch, and not late."""
 
 
 def structured_streaming(spark: SparkSession, folder: Path, *, delay_ms: int) -> list[dict[str, Any]]:
-    """What each micro-batch reports that a windowed count over these files did."""
+    """Return the report of each micro-batch of a windowed count over these files."""
     (folder / "in").mkdir()
     for number, batch in enumerate(BATCHES):
         file = folder / "in" / f"{number}.parquet"
@@ -237,8 +241,8 @@ def test_micro_batches_drop_what_structured_streaming_drops(
     emission = Emission(strategy, model=EmissionModel.MICRO_BATCH)
     arrivals = [(100 * number, event_ms) for number, batch in enumerate(BATCHES) for event_ms in batch]
     records = [Record(at, number % 2, "a", event_ms) for number, (at, event_ms) in enumerate(arrivals)]
-    heard = compute_watermarks(records, emission, SourceClock(0, 100, 600), [0, 1, 2])
-    fates = fire_windows(records, heard, Tumbling(10_000), allowed_lateness_ms=0).fates
+    timeline = compute_watermarks(records, emission, SourceClock(0, 100, 600), [0, 1, 2])
+    fates = fire_windows(records, timeline, Tumbling(10_000), allowed_lateness_ms=0).fates
     dropped = [0] * len(BATCHES)
     for record, fate in zip(records, fates, strict=True):
         dropped[record.arrival_time_ms // 100] += fate is Fate.DROPPED
@@ -252,7 +256,14 @@ def test_after_each_record_comes_its_watermark_and_never_before_it() -> None:
     records = [Record(at, 0, "a", event) for at, event in [(0, 10), (0, 30), (1, 20), (1, 40)]]
     strategy = WatermarkStrategy(StrategyKind.BOUNDED, delay_ms=5, interval_ms=0)
 
-    heard = compute_watermarks(records, Emission(strategy, model=EmissionModel.RECORD), SourceClock(0, 0, 1), [0])
+    timeline = compute_watermarks(
+        records, Emission(strategy, model=EmissionModel.RECORD), SourceClock(0, 0, 1), [0]
+    )
 
-    assert heard.in_force_ms == [MIN_MS, 4, 24, 24]
-    assert [(event.watermark_ms, event.after) for event in heard.events] == [(4, 0), (24, 1), (34, 3), (MAX_MS, 3)]
+    assert timeline.in_force_ms == [MIN_MS, 4, 24, 24]
+    assert [(event.watermark_ms, event.after) for event in timeline.events] == [
+        (4, 0),
+        (24, 1),
+        (34, 3),
+        (MAX_MS, 3),
+    ]

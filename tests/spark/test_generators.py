@@ -1,4 +1,4 @@
-"""A user's own watermark generators on Spark, against the reference."""
+"""Compare custom watermark generators on Spark with the reference."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from backstream.spark.watermarks.user_generators import timeline_of_events
 
 HOSTILE = '''
 class Moody:
-    """Emits at some records and some ticks, sometimes less than before, and follows the clock a little."""
+    """A generator that emits at some records and ticks, sometimes falling, and partly follows the clock."""
 
     def __init__(self, every, lag_ms=30):
         self.every, self.lag_ms, self.count, self.greatest_ms = every, lag_ms, 0, None
@@ -59,7 +59,7 @@ class Deaf:
 
 @pytest.fixture(scope="module")
 def users_module(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A module outside the package that driver and workers can import."""
+    """Return a module outside of the package that driver and workers can import."""
     folder = tmp_path_factory.mktemp("users")
     module: Path = folder / "users_generators.py"
     module.write_text(HOSTILE)
@@ -90,7 +90,7 @@ def frame(spark: SparkSession, records: list[Record]) -> DataFrame:
 
 
 def random_stream(chance: random.Random) -> list[Record]:
-    """Two partitions that deliver, with silent stretches, old events, and often markers."""
+    """Return a stream of two partitions with silent periods, old events, and frequent markers."""
     base_ms, span_ms = chance.choice([0, 1_700_000_000_000]), chance.choice([200, 3_000])
     arrivals = sorted(base_ms + chance.randrange(span_ms) for _ in range(chance.randint(1, 60)))
     late_ms = chance.choice([80, 700])
@@ -102,7 +102,7 @@ def random_stream(chance: random.Random) -> list[Record]:
 
 
 def in_force_ms(heard: WatermarkTimeline, records: list[Record], clock: SourceClock) -> list[int]:
-    """What each record meets, by the definition of `Heard`."""
+    """Return the watermark at each record, by the definition of `WatermarkTimeline`."""
     met = []
     for number, record in enumerate(records):
         block = clock.ticks_before(record.arrival_time_ms)
@@ -118,7 +118,7 @@ def in_force_ms(heard: WatermarkTimeline, records: list[Record], clock: SourceCl
     return met
 
 
-def made(chance: random.Random, module: str) -> tuple[str, dict[str, int]]:
+def results(chance: random.Random, module: str) -> tuple[str, dict[str, int]]:
     return chance.choice(
         [
             (f"{module}:Moody", {"every": chance.choice([1, 2, 5])}),
@@ -136,7 +136,7 @@ def test_spark_hears_what_the_reference_hears(
     chance = random.Random(f"{topology}{idle_timeout_ms}")  # noqa: S311 - a test's streams, not secrets
     for _ in range(8):
         records = random_stream(chance)
-        target, options = made(chance, users_module)
+        target, options = results(chance, users_module)
         emission = custom(target, options, topology, idle_timeout_ms)
         clock = SourceClock(records[0].arrival_time_ms, 10, records[-1].arrival_time_ms + chance.choice([0, 300]))
 
@@ -150,10 +150,10 @@ def test_spark_hears_what_the_reference_hears(
         assert in_force_ms(ours, records, clock) == theirs.in_force_ms
 
 
-def heard_here(
+def timeline_without_spark(
     records: list[Record], emission: Emission, clock: SourceClock, partitions: list[int]
 ) -> WatermarkTimeline:
-    """What `heard_by` makes of a stream, without Spark between the two halves."""
+    """Return the result of `timeline_of_events` without Spark."""
     new_generator = CustomWatermarks(emission.strategy.generator, emission.strategy.options)
     groups: dict[object, list[dict[str, object]]] = {}
     for number, record in enumerate(records):
@@ -166,16 +166,16 @@ def heard_here(
             "marker_ms": record.marker,
         }
         groups.setdefault(None if emission.topology is Topology.OPERATOR else name, []).append(row)
-    told = [
+    outputs = [
         row
         for rows in groups.values()
         for row in user_generators._Partition.from_names(  # noqa: SLF001 - the half that workers run
             new_generator, emission, clock, sorted({str(row["source_partition"]) for row in rows})
-        ).play(pa.Table.from_pylist(rows))
+        ).run(pa.Table.from_pylist(rows))
     ]
-    table = pa.Table.from_pylist(told, user_generators._TOLD)  # noqa: SLF001 - the same
+    table = pa.Table.from_pylist(outputs, user_generators._OUTPUT)  # noqa: SLF001 - the same
     names = ["ABC"[partition] for partition in partitions]
-    return user_generators._merged(table, emission, clock, names, new_generator)  # noqa: SLF001 - the driver's half
+    return user_generators._merge(table, emission, clock, names, new_generator)  # noqa: SLF001 - the driver's half
 
 
 @pytest.mark.parametrize("topology", list(Topology))
@@ -186,12 +186,12 @@ def test_both_halves_make_what_the_reference_makes(
     chance = random.Random(f"{topology}{idle_timeout_ms}")  # noqa: S311 - a test's streams, not secrets
     for _ in range(200):
         records = random_stream(chance)
-        target, options = made(chance, users_module)
+        target, options = results(chance, users_module)
         emission = custom(target, options, topology, idle_timeout_ms)
         clock = SourceClock(records[0].arrival_time_ms, 10, records[-1].arrival_time_ms + chance.choice([0, 300]))
         partitions = sorted({each.source_partition for each in records} | chance.choice([set(), {2}]))
 
-        ours = heard_here(records, emission, clock, partitions)
+        ours = timeline_without_spark(records, emission, clock, partitions)
 
         theirs = compute_watermarks(records, emission, clock, partitions)
         assert ours.all_rises_ms().tolist() == [event.watermark_ms for event in theirs.events], (target, options)
@@ -206,9 +206,9 @@ def test_records_look_their_watermark_up(spark: SparkSession, users_module: str)
 
     met = events.transform(add_watermarks(spark, timeline_of_events(events, emission, clock), clock))
 
-    found = [row.watermark_ms for row in met.orderBy("arrival_seq").collect()]
-    assert found == compute_watermarks(records, emission, clock, [0, 1]).in_force_ms
-    assert len(set(found)) > 5
+    result = [row.watermark_ms for row in met.orderBy("arrival_seq").collect()]
+    assert result == compute_watermarks(records, emission, clock, [0, 1]).in_force_ms
+    assert len(set(result)) > 5
 
 
 def test_a_generator_may_be_given_as_it_is(spark: SparkSession) -> None:

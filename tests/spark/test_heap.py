@@ -1,4 +1,4 @@
-"""The heap of Spark's Java: who says how large it is, and what a person reads when it is too small."""
+"""Test the size of Java's heap, and the error message if it is too small."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def nobody_has_said_anything(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def container(monkeypatch: pytest.MonkeyPatch, folder: Path, *limits: str) -> None:
-    """The files in which Linux would tell the limits of a container."""
+    """Write the files in which Linux stores the memory limits of a container."""
     files = [folder / f"limit{number}" for number in range(len(limits))]
     for file, limit in zip(files, limits, strict=True):
         file.write_text(f"{limit}\n")
@@ -49,8 +49,10 @@ def test_the_heap_is_a_share_of_the_memory_of_the_container(
 ) -> None:
     container(monkeypatch, tmp_path, str(memory_bytes))
 
-    told = f"{heap_mb:,} MB of this machine's {memory_bytes // 2**20:,} MB; BACKSTREAM_DRIVER_MEMORY sets another"
-    assert driver_heap() == Heap(f"{heap_mb}m", told, "BACKSTREAM_DRIVER_MEMORY")
+    text = (
+        f"{heap_mb:,} MB of this machine's {memory_bytes // 2**20:,} MB; set BACKSTREAM_DRIVER_MEMORY to change it"
+    )
+    assert driver_heap() == Heap(f"{heap_mb}m", text, "BACKSTREAM_DRIVER_MEMORY")
 
 
 def test_a_container_without_a_limit_has_the_memory_of_the_machine(
@@ -62,7 +64,7 @@ def test_a_container_without_a_limit_has_the_memory_of_the_machine(
 
 
 def test_a_large_machine_gives_no_more_than_java_has_short_pointers_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heap, "machine_bytes", lambda: 512 * GB)
+    monkeypatch.setattr(heap, "machine_memory_bytes", lambda: 512 * GB)
 
     assert driver_heap().settings == {"spark.driver.memory": "31744m"}
 
@@ -70,24 +72,24 @@ def test_a_large_machine_gives_no_more_than_java_has_short_pointers_for(monkeypa
 def test_the_variable_sets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACKSTREAM_DRIVER_MEMORY", "6GB")
 
-    assert driver_heap() == Heap("6g", "6GB, by BACKSTREAM_DRIVER_MEMORY", "BACKSTREAM_DRIVER_MEMORY")
+    assert driver_heap() == Heap("6g", "6GB, set by BACKSTREAM_DRIVER_MEMORY", "BACKSTREAM_DRIVER_MEMORY")
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "text"),
     [
-        ("much", 'BACKSTREAM_DRIVER_MEMORY must be an amount of memory such as "8g" or "6000m", got \'much\''),
-        ("8", "BACKSTREAM_DRIVER_MEMORY must be at least 512m, with which Spark can start, got '8'"),
-        ("300m", "BACKSTREAM_DRIVER_MEMORY must be at least 512m, with which Spark can start, got '300m'"),
+        ("much", 'BACKSTREAM_DRIVER_MEMORY must be an amount of memory, e.g., "8g" or "6000m", got \'much\''),
+        ("8", "BACKSTREAM_DRIVER_MEMORY must be at least 512m, the minimum of Spark, got '8'"),
+        ("300m", "BACKSTREAM_DRIVER_MEMORY must be at least 512m, the minimum of Spark, got '300m'"),
     ],
 )
-def test_an_amount_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, asked: str, told: str) -> None:
-    monkeypatch.setenv("BACKSTREAM_DRIVER_MEMORY", asked)
+def test_an_amount_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, requested: str, text: str) -> None:
+    monkeypatch.setenv("BACKSTREAM_DRIVER_MEMORY", requested)
 
     with pytest.raises(SpecError) as refused:
         driver_heap()
 
-    assert str(refused.value) == told
+    assert str(refused.value) == text
 
 
 def test_a_run_refuses_it_before_anything_is_planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -96,23 +98,23 @@ def test_a_run_refuses_it_before_anything_is_planned(monkeypatch: pytest.MonkeyP
 
     result = CliRunner().invoke(app, ["run", "flights", "--since", "2013-02-01", "--until", "2013-02-02"])
 
-    told = "error: BACKSTREAM_DRIVER_MEMORY must be at least 512m, with which Spark can start, got '0'\n"
-    assert (result.exit_code, result.stderr) == (1, told)
+    text = "error: BACKSTREAM_DRIVER_MEMORY must be at least 512m, the minimum of Spark, got '0'\n"
+    assert (result.exit_code, result.stderr) == (1, text)
     assert not (tmp_path / "home").exists()
 
 
 @pytest.mark.parametrize("arguments", ["--driver-memory 2g pyspark-shell", "--conf spark.driver.memory=2g x"])
-def test_what_spark_was_told_by_its_arguments_counts(monkeypatch: pytest.MonkeyPatch, arguments: str) -> None:
+def test_what_spark_was_text_by_its_arguments_counts(monkeypatch: pytest.MonkeyPatch, arguments: str) -> None:
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
     monkeypatch.setenv("BACKSTREAM_DRIVER_MEMORY", "6g")
 
     where = "spark.driver.memory in PYSPARK_SUBMIT_ARGS"
-    assert driver_heap() == Heap(None, f"as {where} sets it", where)
+    assert driver_heap() == Heap(None, f"set by {where}", where)
     assert driver_heap().settings == {}
 
 
 @pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "SPARK_HOME"])
-def test_what_spark_was_told_by_its_file_counts(
+def test_what_spark_was_text_by_its_file_counts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
 ) -> None:
     folder = tmp_path if variable == "SPARK_CONF_DIR" else tmp_path / "conf"
@@ -124,9 +126,7 @@ def test_what_spark_was_told_by_its_file_counts(
     assert driver_heap().by == "BACKSTREAM_DRIVER_MEMORY"
 
     file.write_text("spark.ui.enabled=false\nspark.driver.memory  2g\n")
-    assert driver_heap() == Heap(
-        None, f"as spark.driver.memory in {file} sets it", f"spark.driver.memory in {file}"
-    )
+    assert driver_heap() == Heap(None, f"set by spark.driver.memory in {file}", f"spark.driver.memory in {file}")
 
 
 def test_sparks_own_variable_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,19 +141,19 @@ from pathlib import Path
 from pyspark.sql import functions as F
 from tests.workflow.history import planned, write_clicks, write_definition, at
 from backstream.errors import HeapError
-from backstream.spark.failures import heap_errors_in_words, silence
+from backstream.spark.failures import explain_heap_errors, silence_java_traces
 from backstream.spark.heap import driver_heap
-from backstream.spark.session import local
+from backstream.spark.session import local_session
 
 folder = Path(sys.argv[1])
 write_clicks(folder / "data/a.parquet", [(at("1"), at("1"), "A", 0, "home")])
 plan = planned(folder, write_definition(folder))
-spark = local("too much")
-silence(spark)
+spark = local_session("too much")
+silence_java_traces(spark)
 print(spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20, plan.run_id, flush=True)
 large = spark.range(0, 60_000_000, 1, 2)
 try:
-    with heap_errors_in_words(spark, plan, driver_heap().by):
+    with explain_heap_errors(spark, plan, driver_heap().by):
         half = large.groupBy((F.col("id") % 2).alias("half"))
         half.agg(F.collect_list("id").alias("ids")).write.parquet(str(folder / "out"))
 except HeapError as error:
@@ -177,6 +177,6 @@ def test_who_runs_out_of_memory_reads_which_setting_to_raise_and_no_trace_of_jav
     assert child.stderr.partition("error: ")[2] == (
         f"could not run the chunks of {run_id}: Spark's Java has no memory left\n"
         "  its heap was 512m\n\n"
-        "hint: give it more with BACKSTREAM_DRIVER_MEMORY, and run the same again: what was finished is kept\n"
+        "hint: increase BACKSTREAM_DRIVER_MEMORY, and run the same command again; finished chunks are kept\n"
     ), child.stderr
     assert "\tat " not in child.stderr

@@ -1,4 +1,4 @@
-"""Files that differ are read as one history; a damaged one is named in one sentence."""
+"""Test that files with different schemas make one history, and that a damaged file has a readable error."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Row = Mapping[str, Any]
 
 
 def clicks(first: int, count: int) -> list[Row]:
-    """A click every seven minutes, from 2024-03-01T00:00Z on."""
+    """Return a click every seven minutes, from 2024-03-01T00:00Z on."""
     return [
         {
             "happened_at": (
@@ -98,11 +98,11 @@ def results(manifests: list[Manifest]) -> dict[tuple[str, int], tuple[Any, ...]]
 
 
 def expected(old: list[Row], new: list[Row]) -> dict[tuple[str, int], tuple[Any, ...]]:
-    """What the same rows come to by the plainest of loops, windows by the reference's formula."""
-    found: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    """Return the result of the same rows from a simple loop, with windows by the reference's formula."""
+    result: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in [*({**row, "referrer": None} for row in old), *new]:
         for window in Tumbling(3_600_000).assign(epoch_ms(row["happened_at"])):
-            found[row["page"], window.start_ms].append(row)
+            result[row["page"], window.start_ms].append(row)
     return {
         place: (
             len(rows),
@@ -111,7 +111,7 @@ def expected(old: list[Row], new: list[Row]) -> dict[tuple[str, int], tuple[Any,
             sum(row["referrer"] is not None for row in rows),
             max(row["seq"] for row in rows),
         )
-        for place, rows in found.items()
+        for place, rows in result.items()
     }
 
 
@@ -164,7 +164,7 @@ def test_what_spark_has_written_as_int96_is_read(spark: SparkSession, tmp_path: 
 
 
 def quarantined(manifests: list[Manifest]) -> dict[str, dict[str, Any]]:
-    """File name to the record that is kept of it."""
+    """Return the stored record by file name."""
     tables = [pq.read_table(file.path) for each in manifests for file in each.files["quarantine"]]
     return {Path(row["file"]).name: json.loads(row["record"]) for row in pa.concat_tables(tables).to_pylist()}
 
@@ -203,7 +203,7 @@ def test_records_of_files_that_differ_in_other_columns_are_kept_whole(spark: Spa
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
-    """The second of three days has damaged pages under a sound footer."""
+    """Write three days; the file of the second has damaged pages and an intact footer."""
     write_days(tmp_path, 1, 2, 3)
     damage_pages(tmp_path / "data/2.parquet")
     return tmp_path
@@ -226,9 +226,9 @@ def test_damaged_pages_are_met_by_those_who_read_them_and_named_in_one_sentence(
     assert first == f"cannot read input file {damaged}/data/2.parquet: its pages are damaged"
     assert cause.startswith("  ")
     assert "\tat " not in cause
-    assert where == f"  what Spark said is in {account}"
+    assert where == f"  Spark's full message is in {account}"
     assert hint == (
-        'hint: put it back, move it away, or set source.corrupt_files = "skip"; then plan the range anew'
+        'hint: restore the file, move it away, or set source.corrupt_files = "skip"; then create a new plan'
     )
     assert "\tat org.apache.spark" in account.read_text()
 
@@ -271,10 +271,10 @@ def test_a_session_that_reaches_into_a_damaged_file_is_refused(spark: SparkSessi
     assert [Path(file.path).name for file in plan.damaged] == ["c.parquet"]
     first, _, hint = str(refused.value).splitlines()
     assert first.startswith(
-        f"cannot read input file {tmp_path}/data/c.parquet: it is damaged, and may hold an event of "
+        f"cannot read input file {tmp_path}/data/c.parquet: it is damaged, and may have an event of "
     )
     assert hint == (
-        'hint: put it back, move it away, or set source.corrupt_files = "skip"; then plan the range anew'
+        'hint: restore the file, move it away, or set source.corrupt_files = "skip"; then create a new plan'
     )
 
 
@@ -284,8 +284,8 @@ def test_the_command_line_and_the_job_say_one_sentence_and_no_trace(damaged: Pat
 
     ran = backstream(environment, "run", str(definition), "--since", "2024-03-02", "--until", "2024-03-03")
 
-    said = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
-    assert (ran.returncode, said) == (
+    message = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
+    assert (ran.returncode, message) == (
         1,
         [f"error: cannot read input file {damaged}/data/2.parquet: its pages are damaged"],
     )

@@ -1,4 +1,4 @@
-"""How the Java of a session is asked to run: huge pages of memory, the collector, the archive of classes."""
+"""Test the Java options of a session: huge pages, the collector, and the class archive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """None of the variables set, and no archive; at the end they are as they were."""
+    """Clear the variables and the archive, and restore them at the end."""
     for name in (OPTIONS_VARIABLE, *OTHERS):
         monkeypatch.setenv(name, "")  # of a variable that is not there nothing would be put back
         monkeypatch.delenv(name)
@@ -34,17 +34,17 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def asked() -> str | None:
-    """Spark's variable after two calls."""
+def requested() -> str | None:
+    """Return Spark's variable after two calls."""
     java_options()
     java_options()
     return os.environ.get(OPTIONS_VARIABLE)
 
 
-def linux_says(said: str, folder: Path, environment: pytest.MonkeyPatch) -> None:
-    told = folder / "enabled"
-    told.write_text(said)
-    environment.setattr(java, "HUGE_PAGES", told)
+def linux_says(message: str, folder: Path, environment: pytest.MonkeyPatch) -> None:
+    actual = folder / "enabled"
+    actual.write_text(message)
+    environment.setattr(java, "HUGE_PAGES", actual)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_who_asks_gets_them(
     if before is not None:
         environment.setenv(OPTIONS_VARIABLE, before)
 
-    assert asked() == after
+    assert requested() == after
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -71,16 +71,16 @@ def test_what_is_chosen_for_every_java_holds(name: str, tmp_path: Path, environm
     linux_says("always [madvise] never\n", tmp_path, environment)
     environment.setenv(name, "-XX:-UseTransparentHugePages")
 
-    assert asked() is None
+    assert requested() is None
 
 
 @pytest.mark.parametrize("said", ["[always] madvise never\n", "always madvise [never]\n", "what?\n"])
 def test_nobody_asks_where_all_or_none_get_them(
-    said: str, tmp_path: Path, environment: pytest.MonkeyPatch
+    message: str, tmp_path: Path, environment: pytest.MonkeyPatch
 ) -> None:
-    linux_says(said, tmp_path, environment)
+    linux_says(message, tmp_path, environment)
 
-    assert asked() is None
+    assert requested() is None
 
 
 @pytest.mark.parametrize("place", ["nowhere", "."])
@@ -90,7 +90,7 @@ def test_nobody_asks_where_nothing_can_be_read(
     environment.setattr(java, "HUGE_PAGES", tmp_path / place)
 
     assert huge_page_options() is None
-    assert asked() is None
+    assert requested() is None
 
 
 @pytest.mark.skipif(huge_page_options() != ASKED_FOR, reason="no huge pages for who asks")
@@ -99,13 +99,13 @@ def test_the_java_of_a_session_asks(spark: SparkSession) -> None:
     jvm = spark._jvm  # noqa: SLF001 - Spark does not tell it
     assert jvm is not None
 
-    told = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+    actual = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
 
-    assert ASK_FOR_HUGE_PAGES in list(told)
+    assert ASK_FOR_HUGE_PAGES in list(actual)
 
 
 def options_within(heap: str | None, input_bytes: int | None = None) -> list[str]:
-    """What a Java is asked for that is started now, on a machine without huge pages."""
+    """Return the options of a Java that is started on a machine without huge pages."""
     with tune_java(heap, input_bytes):
         return os.environ.get(OPTIONS_VARIABLE, "").split()
 

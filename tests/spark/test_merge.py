@@ -1,4 +1,4 @@
-"""When windows fire, told from the arrival index, against the reference that plays every record."""
+"""Compare firing times from the arrival index with the reference, which reads every record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTITIONS = ("a", "b", "c")
 
 
 def stream(chance: random.Random) -> list[Record]:
-    """Bursts and silences, most events a little late and some very late; some partitions may never deliver."""
+    """Return a stream with bursts and silent periods. Some events are very late, and some partitions have none."""
     delivering = chance.sample(range(len(PARTITIONS)), chance.randint(1, len(PARTITIONS)))
     arrival_ms, records = chance.randint(-50, 50), []
     for _ in range(chance.randint(0, 60)):
@@ -34,7 +34,7 @@ def stream(chance: random.Random) -> list[Record]:
 
 
 def index_of(records: Sequence[Record], buckets: BucketGrid) -> ArrivalIndex:
-    """Row by row, as Spark groups them."""
+    """Return the index that Spark would compute."""
     rows: dict[tuple[str, int, int], list[int]] = {}
     for record in records:
         number, within_ms = divmod(record.event_time_ms - buckets.first_cut_ms, buckets.step_ms)
@@ -82,17 +82,17 @@ def test_the_index_tells_when_each_window_fires_and_is_gone(seed: int) -> None:
     clock = SourceClock(chance.randint(-60, 60), emission.strategy.interval_ms, last_ms)
     grid = WindowGrid.from_window(window, Interval(-100, max(last_ms, 0) + 100))
     buckets = BucketGrid.from_window(window, emission, lateness_ms)
-    heard = compute_watermarks(records, emission, clock, range(len(PARTITIONS)))
+    timeline = compute_watermarks(records, emission, clock, range(len(PARTITIONS)))
 
-    found = firing_times_from_index.firing_times_from_index(
+    result = firing_times_from_index.firing_times_from_index(
         index_of(records, buckets), buckets, grid, emission, clock, lateness_ms, PARTITIONS
     )
 
     def reached(event_time_ms: int) -> int:
-        """When a watermark first reached it; `MAX_MS`: only the last one did."""
-        ticks = (event.at_ms for event in heard.events[:-1] if event.watermark_ms >= event_time_ms)
+        """Return when a watermark first reached the time; `MAX_MS` if only the last one did."""
+        ticks = (event.at_ms for event in timeline.events[:-1] if event.watermark_ms >= event_time_ms)
         return next(ticks, MAX_MS)
 
     ends_ms = grid.ends_ms.tolist()
-    assert found.fired.arrival_time_ms.tolist() == [reached(end_ms - 1) for end_ms in ends_ms]
-    assert found.cleaned_up.arrival_time_ms.tolist() == [reached(end_ms - 1 + lateness_ms) for end_ms in ends_ms]
+    assert result.fired.arrival_time_ms.tolist() == [reached(end_ms - 1) for end_ms in ends_ms]
+    assert result.cleaned_up.arrival_time_ms.tolist() == [reached(end_ms - 1 + lateness_ms) for end_ms in ends_ms]

@@ -1,4 +1,4 @@
-"""Chunks run by the native engine against the reference interpreter, and against Spark."""
+"""Compare the native engine with the reference interpreter and with Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DAY = datetime(2024, 3, 1, tzinfo=UTC)
 
 @pytest.fixture(params=["days together", "days apart", "many tasks"])
 def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the windows are cut into tasks, the result is the same."""
+    """Run with different task sizes; the result must be the same."""
     if request.param != "days together":
         monkeypatch.setattr(task_cuts, "SMALL_DAY_ROWS", 0)
     if request.param == "many tasks":
@@ -39,7 +39,7 @@ def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def cut_finely(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a task some twenty records."""
+    """Limit a task to about twenty records."""
     monkeypatch.setattr(task_cuts, "FEW_ROWS", 1)
     monkeypatch.setattr(task_cuts, "TASK_ROWS", 20)
     monkeypatch.setattr(task_cuts, "MOST_READ", 1_000)
@@ -135,7 +135,7 @@ def test_every_table_of_a_replay_is_that_of_spark(
         for engine in ("native", "spark")
     )
 
-    assert {name for name, found in native.items() if found} >= {"", "panes", "metrics"}
+    assert {name for name, result in native.items() if result} >= {"", "panes", "metrics"}
     assert native == other
 
 
@@ -218,7 +218,7 @@ def test_sums_of_doubles_differ_by_no_more_than_the_order_of_adding(spark: Spark
         for engine in ("native", "spark")
     )
 
-    values = [[row[name] for row in found for name in DOUBLES] for found in (native, other)]
+    values = [[row[name] for row in result for name in DOUBLES] for result in (native, other)]
     assert [value is None for value in values[0]] == [value is None for value in values[1]]
     numbers = [[value for value in each if value is not None] for each in values]
     assert numbers[0] == pytest.approx(numbers[1], rel=1e-12, nan_ok=True)
@@ -391,9 +391,9 @@ def test_where_the_native_engine_fails_spark_computes_and_the_log_says_so(
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
     assert published(manifests) == expected.published()
-    (said,) = {record.getMessage().partition(":")[2] for record in caplog.records}
-    assert "reads no file with a column 'file_index'" in said
-    assert said.endswith("instead")
+    (message,) = {record.getMessage().partition(":")[2] for record in caplog.records}
+    assert "reads no file with a column 'file_index'" in message
+    assert message.endswith("instead")
 
 
 def _with_column(file: Path) -> pa.Table:
@@ -410,15 +410,15 @@ def write_records(
     without: Sequence[str] = (),
     narrow: Sequence[str] = (),
 ) -> None:
-    """Three files of records with nulls, extremes and unicode among their keys and values."""
+    """Write three files of records with nulls, extremes, and Unicode in keys and values."""
     chance = random.Random(seed)  # noqa: S311 - a test's records, not a secret
     folder.mkdir(parents=True)
     for number in range(3):
-        found = [_record(chance, since, number * 200 + place) for place in range(200)]
+        result = [_record(chance, since, number * 200 + place) for place in range(200)]
         if broken:
-            for record in found[::7]:
+            for record in result[::7]:
                 record[chance.choice(["happened_at", "origin", "seq"])] = None
-            found[1]["happened_at"] = datetime(2150, 1, 1, tzinfo=UTC)
+            result[1]["happened_at"] = datetime(2150, 1, 1, tzinfo=UTC)
         schema = pa.schema(
             [
                 ("happened_at", pa.timestamp("us", "UTC")),
@@ -430,8 +430,8 @@ def write_records(
             ]
         )
         if narrow:
-            found = [{**record, **dict.fromkeys(narrow, 7)} for record in found]
-        table = pa.Table.from_pylist(found, schema).drop_columns(list(without))
+            result = [{**record, **dict.fromkeys(narrow, 7)} for record in result]
+        table = pa.Table.from_pylist(result, schema).drop_columns(list(without))
         pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=70)
 
 
@@ -470,17 +470,17 @@ def _run(
     since: int = 0,
     **source: Any,
 ) -> dict[str, list[dict[str, Any]]]:
-    """The rows of every table, in an order of their own, and the fates."""
+    """Return the rows of every table, sorted, and the fates."""
     folder.mkdir()
     content = native_definition(data, **{"backfill": {"engine": engine}, **sections})
     content["source"] = content["source"] | source
     plan = planned(folder, content, mode, since=since, until=since + 3)
     manifests = list(replay_chunks(spark, plan, plan.chunks))
-    found = {suffix: _in_order(manifests, suffix) for suffix in plan.tables}
+    result = {suffix: _in_order(manifests, suffix) for suffix in plan.tables}
     counted = [{"partition": name, **counts} for name, counts in fates(manifests).items()]
-    return {**found, "fates": [*counted, {"read": sum(each.events_read for each in manifests)}]}
+    return {**result, "fates": [*counted, {"read": sum(each.events_read for each in manifests)}]}
 
 
 def _in_order(manifests: list[Manifest], suffix: str) -> list[dict[str, Any]]:
-    found = [{name: value for name, value in row.items() if name != "run_id"} for row in rows(manifests, suffix)]
-    return sorted(found, key=lambda row: repr([row[name] for name in sorted(row)]))
+    result = [{name: value for name, value in row.items() if name != "run_id"} for row in rows(manifests, suffix)]
+    return sorted(result, key=lambda row: repr([row[name] for name in sorted(row)]))

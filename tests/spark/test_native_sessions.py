@@ -1,4 +1,4 @@
-"""What the driver asks of the tasks of sessions before it adopts what they made."""
+"""Test the checks of the driver on the results of native session tasks."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from backstream.spark.native.outputs import run_native_tasks
 
 
 def run_with(
-    spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[TaskResult], TaskResult]
+    spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch, actual: Callable[[TaskResult], TaskResult]
 ) -> None:
-    """Run a range whose tasks say something else than they did."""
+    """Run a range with changed task results."""
     write_history(folder / "data", random_history(4, rows=80))
     content = native_definition(folder / "data", window=WINDOWS["session"])
     plan = planned(folder, content, Mode.REPLAY, since=0, until=3)
 
-    def done(*asked: Any) -> dict[int, TaskResult]:
-        return {number: told(each) for number, each in run_native_tasks(*asked).items()}
+    def done(*requested: Any) -> dict[int, TaskResult]:
+        return {number: actual(each) for number, each in run_native_tasks(*requested).items()}
 
-    monkeypatch.setattr(sessions, "run_tasks", done)
+    monkeypatch.setattr(sessions, "run_native_tasks", done)
     list(replay_chunks(spark, plan, plan.chunks))
 
 
@@ -41,22 +41,22 @@ def run_with(
 def test_a_task_that_outlives_the_job_leaves_no_file_for_the_others(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """As it does if another task has failed, and Spark computes the chunks instead."""
+    """The case of a failed task, after which Spark computes the chunks."""
     write_history(tmp_path / "data", random_history(4, rows=80))
     content = native_definition(tmp_path / "data", window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    asked: list[Task] = []
+    requested: list[Task] = []
 
     def done(spark: SparkSession, tasks: Sequence[Task]) -> dict[int, TaskResult]:
-        asked.extend(tasks)
+        requested.extend(tasks)
         return run_native_tasks(spark, tasks)
 
     for module in (sessions, windows):
-        monkeypatch.setattr(module, "run_tasks", done)
+        monkeypatch.setattr(module, "run_native_tasks", done)
     list(replay_chunks(spark, plan, plan.chunks))
 
     with pytest.raises(RuntimeError, match="the native engine could not compute"):
-        run_native_task(asked[0])
+        run_native_task(requested[0])
     assert [*tmp_path.rglob("*.scratch*")] == []
 
 
@@ -66,8 +66,8 @@ def test_units_that_are_lost_are_an_error_that_names_both_counts(
     def one_less(each: TaskResult) -> TaskResult:
         return each if each.units else replace(each, in_units=max(0, each.in_units - 1))
 
-    said = r"the units of sessions hold \d+ records, the sessions made of them \d+"
-    with pytest.raises(CountError, match=said):
+    message = r"the units of sessions have \d+ records, the sessions have \d+"
+    with pytest.raises(CountError, match=message):
         run_with(spark, tmp_path, monkeypatch, one_less)
 
 

@@ -1,4 +1,4 @@
-"""Panes of any aggregate: not only of those that can be merged."""
+"""Test panes of aggregates that can't be merged."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def test_panes_hold_what_came_in_time_for_them_and_nothing_where_nothing_did(spa
     rows.append(("b", 5, "q", False, False))
     timed = spark.createDataFrame(rows, "key string, x long, name string, is_on_time boolean, is_accepted boolean")
 
-    found = panes_of_rows(timed, ["key"], AGGREGATES)
+    result = panes_of_rows(timed, ["key"], AGGREGATES)
 
     values = [f"{name}__{pane}" for name in AGGREGATES for pane in ("first", "live", "final")]
-    assert found.columns == [
+    assert result.columns == [
         "key",
         "record_count__first",
         "record_count__live",
@@ -32,7 +32,7 @@ def test_panes_hold_what_came_in_time_for_them_and_nothing_where_nothing_did(spa
         "late_firings",
     ]
     means, numbers = [Decimal("1.00"), Decimal("1.50"), Decimal("1.67")], [7, 8, None]
-    assert sorted(map(list, found.collect())) == [
+    assert sorted(map(list, result.collect())) == [
         ["a", 1, 2, 3, *means, *numbers, 1, 2, 2, 1],
         ["b", 0, 0, 1, None, None, Decimal("5.00"), None, None, None, None, None, 1, 0],
     ]

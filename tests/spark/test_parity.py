@@ -1,4 +1,4 @@
-"""The two engines against each other, on streams that no recording covers."""
+"""Compare both engines on random streams without a Flink recording."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CASES = 300
 
 
 def random_case(chance: random.Random, number: int) -> dict[str, Any]:
-    """A stream and settings in the form of the recordings; hostile rather than likely."""
+    """Return a random stream with extreme settings, in the form of the recordings."""
     interval_ms = chance.choice([0, 1, 7, 50, 200])
     span_ms = chance.choice([60, 900, 20_000])
     base_ms = chance.choice([0, -5_000, 1_700_000_000_000])
@@ -77,8 +77,8 @@ def _window(chance: random.Random) -> dict[str, int | str]:
             return {"kind": "tumbling", "size_ms": size_ms, "offset_ms": chance.randrange(-size_ms + 1, size_ms)}
 
 
-def told(case: Case, outcome: EngineResult | BackstreamError) -> object:
-    """What both engines say of a case; firings of one watermark and window end are a set."""
+def comparable(case: Case, outcome: EngineResult | BackstreamError) -> object:
+    """Return the results of both engines for a case; firings of one watermark and window end are a set."""
     if isinstance(outcome, BackstreamError):
         return case.name, str(outcome)
     order = [(firing.kind, firing.by, firing.end) for firing in outcome.firings]
@@ -92,8 +92,10 @@ def test_spark_agrees_with_the_reference_on_random_streams(spark: SparkSession) 
     ours, theirs = new_engine(spark)(cases), reference_engine.run_case(cases)
 
     differing = [
-        (mine, judge)
-        for mine, judge in zip(map(told, cases, ours), map(told, cases, theirs), strict=True)
-        if mine != judge
+        (spark_result, reference_result)
+        for spark_result, reference_result in zip(
+            map(comparable, cases, ours), map(comparable, cases, theirs), strict=True
+        )
+        if spark_result != reference_result
     ]
     assert differing == []

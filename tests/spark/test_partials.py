@@ -1,4 +1,4 @@
-"""Aggregates put together from parts against the same ones in a single step."""
+"""Compare merged partial aggregates with the same aggregates in one step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROWS = (
 
 
 def rows(spark: SparkSession) -> DataFrame:
-    """Two groups of few rows; `part` says which rows are merged first."""
+    """Return two groups of few rows; `part` has the rows that are merged first."""
     kinds = {
         "whole": "cast(whole as bigint)",
         "price": "cast(price as decimal(12, 2))",
@@ -53,7 +53,7 @@ def direct(frame: DataFrame, aggregates: dict[str, str]) -> DataFrame:
 
 
 def stepwise(frame: DataFrame, aggregates: dict[str, str]) -> DataFrame:
-    """Merged twice, as parts may be."""
+    """Return the aggregates after two merges."""
     steps = split_aggregates(frame, aggregates)
     assert steps
     once = frame.groupBy("grp", "part").agg(*steps.partial)

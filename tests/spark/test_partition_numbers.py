@@ -1,4 +1,4 @@
-"""Source partitions that were recorded as numbers: grouped by as such, and text in all that a run tells."""
+"""Test source partitions that are recorded as numbers: they are grouped as numbers, and shown as text."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from backstream.spark.chunk_job import replay_chunks, window_results
 from backstream.spark.watermarks.compress import ClockColumns, compress_events
 
 NAMES = {"A": "10", "B": "2", "C": "-1"}
-"""Their order as text is not their order as numbers."""
+"""Numbers whose order differs from their order as text."""
 
 
 def written(folder: Path, of: pa.DataType) -> list[Row]:
-    """A history whose partitions are numbers, as it lies in files and as it is told."""
+    """Return a history with numeric partitions, as in files and as in results."""
     history = [(*row[:2], NAMES[row[2]], *row[3:]) for row in random_history(seed=41, rows=300)]
     write_history(folder, history)
     for file in folder.rglob("*.parquet"):
@@ -45,7 +45,7 @@ def definition(folder: Path, kind: str, **sections: dict[str, Any]) -> dict[str,
 def replayed_as_expected(
     spark: SparkSession, folder: Path, history: Sequence[Row], content: dict[str, Any]
 ) -> list[Manifest]:
-    """Replay it, and compare with the reference."""
+    """Replay the history, and compare the result with the reference."""
     plan = planned(folder, content, Mode.REPLAY, since=0, until=3)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
     manifests = list(replay_chunks(spark, plan, plan.chunks))
@@ -83,9 +83,9 @@ def test_one_that_is_missing_is_unknown(spark: SparkSession, tmp_path: Path) -> 
 
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
-    told = fates(manifests)
-    assert told["unknown"] == {"quarantined": 1}
-    assert sum(sum(each.values()) for each in told.values()) == sum(each.events_read for each in manifests)
+    actual = fates(manifests)
+    assert actual["unknown"] == {"quarantined": 1}
+    assert sum(sum(each.values()) for each in actual.values()) == sum(each.events_read for each in manifests)
 
 
 def test_an_unreadable_record_of_one_has_no_place_in_the_index(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Portions of the arrivals, heard one after the other: how they are cut, and that nothing of it is seen."""
+"""Test watermarks in ranges of ticks: the sizes of the ranges, and that results don't depend on them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def arriving(rows: int, first_hour: int, last_hour: int) -> InputFile:
     return InputFile("/a", rows, 1, min_arrival_ms=first_hour * HOUR_MS, max_arrival_ms=last_hour * HOUR_MS)
 
 
-def spans(found: Sequence[range]) -> list[tuple[int, int]]:
-    return [(each.start, each.stop) for each in found]
+def spans(result: Sequence[range]) -> list[tuple[int, int]]:
+    return [(each.start, each.stop) for each in result]
 
 
 @pytest.mark.parametrize(
@@ -86,15 +86,15 @@ def test_watermarks_merged_stretch_by_stretch_are_those_of_all_ticks_together(se
             ["a", "b", "c", "silent"],
         )
 
-        merge, found = TickMerger(emission, clock, partitions), []
+        merge, result = TickMerger(emission, clock, partitions), []
         cuts = sorted(chance.randint(0, last_block) for _ in range(chance.randint(0, 6)))
         for start, stop in pairwise([0, *cuts, clock.last_tick + 1]):
             is_inside = [start <= block < stop for block in cells["block"].to_pylist()]
-            found.append(merge.advance_to(stop, cells.filter(pa.array(is_inside))))
+            result.append(merge.advance_to(stop, cells.filter(pa.array(is_inside))))
 
         expected_ms, ticks = (each.tolist() for each in merge_maxima(cells, emission, clock, partitions))
-        assert [value for each, _ in found for value in each.tolist()] == expected_ms, f"{number} of seed {seed}"
-        assert [tick for _, each in found for tick in each.tolist()] == ticks, f"{number} of seed {seed}"
+        assert [value for each, _ in result for value in each.tolist()] == expected_ms, f"{number} of seed {seed}"
+        assert [tick for _, each in result for tick in each.tolist()] == ticks, f"{number} of seed {seed}"
         rises += len(ticks)
     assert rises > 300
 
@@ -107,13 +107,13 @@ def test_the_watermarks_are_those_of_the_whole_stream(
     content = definition_of(tmp_path / "data", window=WINDOWS["session"], **STREAMS.get(stream, {}))
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     work = ChunkGroup.from_plan(spark, plan, plan.chunks)
-    monkeypatch.setattr(module, "most_cells", lambda _: 100)
+    monkeypatch.setattr(module, "max_driver_rows", lambda _: 100)
 
-    found = timeline_of_files(work.recorded, work.emission, work.clock, ["silent"])
+    result = timeline_of_files(work.recorded, work.emission, work.clock, ["silent"])
 
     wanted = timeline_of_events(work.recorded.all(), work.emission, work.clock, ["silent"])
     for name in ("watermark_ms", "visible_from", "blocks"):
-        assert getattr(found, name).tolist() == getattr(wanted, name).tolist()
+        assert getattr(result, name).tolist() == getattr(wanted, name).tolist()
     assert len(wanted.watermark_ms) or stream != "bounded"
 
 
@@ -132,14 +132,14 @@ def test_sessions_are_replayed_the_same_however_little_the_driver_is_sent(
     content = definition_of(tmp_path / "data", window=WINDOWS["session"], watermark=watermark)
     plan = planned(tmp_path, content, Mode.REPLAY, since=since, until=until)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
-    monkeypatch.setattr(module, "most_cells", lambda _: 200)
+    monkeypatch.setattr(module, "max_driver_rows", lambda _: 200)
     portions = []
 
-    def noted(*told: object) -> list[range]:
-        portions.append(split_ticks(*told))  # type: ignore[arg-type]
+    def noted(*actual: object) -> list[range]:
+        portions.append(split_ticks(*actual))  # type: ignore[arg-type]
         return portions[-1]
 
-    monkeypatch.setattr(module, "cut", noted)
+    monkeypatch.setattr(module, "split_ticks", noted)
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
     assert max(len(each) for each in portions) > 2
@@ -173,7 +173,7 @@ def test_what_is_not_set_is_what_spark_takes(spark: SparkSession) -> None:
 def test_a_list_that_begins_late_tells_each_record_what_it_met(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(join, "_MOST_LISTED", 10)
+    monkeypatch.setattr(join, "_MAX_LISTED_TICKS", 10)
     emission, clock = Emission(WatermarkStrategy(StrategyKind.BOUNDED, 5, 1)), SourceClock(0, 1, 30 * DAY_MS)
     arrivals = [DAY_MS, DAY_MS + 2, DAY_MS + 2, DAY_MS + 9, None, 30 * DAY_MS]
     columns = {
@@ -184,9 +184,9 @@ def test_a_list_that_begins_late_tells_each_record_what_it_met(
     events = spark.createDataFrame(pa.table(columns))
     readable = events.where("event_time_ms is not null")
 
-    heard = timeline_of_events(readable, emission, clock)
-    met = events.transform(join.add_watermarks(spark, heard, clock))
+    timeline = timeline_of_events(readable, emission, clock)
+    in_force_ms = events.transform(join.add_watermarks(spark, timeline, clock))
 
-    assert "Join" not in physical_plan(met)
-    found = [row.watermark_ms for row in met.orderBy("arrival_time_ms", "event_time_ms").collect()]
-    assert found == [None, MIN_MS, 94, 94, 294, None]
+    assert "Join" not in physical_plan(in_force_ms)
+    result = [row.watermark_ms for row in in_force_ms.orderBy("arrival_time_ms", "event_time_ms").collect()]
+    assert result == [None, MIN_MS, 94, 94, 294, None]

@@ -1,4 +1,4 @@
-"""The fold of one key's sessions against the reference, on streams of any shape."""
+"""Compare the replay of one key's sessions with the reference on random streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backstream.eventtime.windows import Session
 from backstream.native.sessions.window_replay import ReplayedIsland, replay_island, to_watermarks
 
 Stream = tuple[list[int], list[int], int, int]
-"""Event times, watermarks in force, gap, lateness."""
+"""Event times, watermarks in force, gap, and allowed lateness."""
 
 
 def random_stream(chance: random.Random) -> Stream:
@@ -98,7 +98,7 @@ def test_events_one_gap_apart_touch(distance_ms: int, sessions: int) -> None:
 
 
 def in_units(stream: Stream, ahead_ms: int) -> list[list[int]]:
-    """Records in time by gap-wide stretch, first of all; then each straggler. By number."""
+    """Return the units: records in time by bucket first, then each out-of-order record. By number."""
     event_times_ms, in_force_ms, gap_ms, _ = stream
     stretches: dict[int, list[int]] = {}
     stragglers = []

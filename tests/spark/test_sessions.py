@@ -1,4 +1,4 @@
-"""Sessions on Spark against the reference interpreter, with aggregates that merge and with one that does not."""
+"""Compare sessions on Spark with the reference interpreter, with mergeable and other aggregates."""
 
 from __future__ import annotations
 
@@ -79,19 +79,19 @@ def keyed(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 def test_first_live_and_final_are_what_the_reference_says(spark: SparkSession, aggregates: dict[str, str]) -> None:
     streams = streams_of(seed=2_013)
 
-    made = by_stream(session_panes(played(spark, streams, aggregates)), len(streams))
+    results = by_stream(session_panes(played(spark, streams, aggregates)), len(streams))
 
-    told = [
+    actual = [
         keyed(
             [
                 (place(row), (*(pane(row, name) for name in ("first", "live", "final")), row["late_firings"]))
                 for row in rows_of
             ]
         )
-        for rows_of in made
+        for rows_of in results
     ]
     expected = [Expected(stream).values() for stream in streams]
-    assert told == expected
+    assert actual == expected
     is_alike = [first == live == final for each in expected for first, live, final, _ in each.values()]
     assert 300 < sum(is_alike) < len(is_alike) - 300
 
@@ -99,9 +99,9 @@ def test_first_live_and_final_are_what_the_reference_says(spark: SparkSession, a
 def test_every_record_has_the_fate_that_the_reference_gives_it(spark: SparkSession) -> None:
     streams = streams_of(seed=2_014)
 
-    made = by_stream(session_records(played(spark, streams, MERGING)), len(streams))
+    results = by_stream(session_records(played(spark, streams, MERGING)), len(streams))
 
-    fates = [[row["fate"] for row in sorted(each, key=lambda row: row["arrival_seq"])] for each in made]
+    fates = [[row["fate"] for row in sorted(each, key=lambda row: row["arrival_seq"])] for each in results]
     assert fates == [Expected(stream).fates() for stream in streams]
     assert {fate for each in fates for fate in each} == {"on_time", "late", "dropped"}
 
@@ -110,16 +110,16 @@ def test_every_record_has_the_fate_that_the_reference_gives_it(spark: SparkSessi
 def test_every_firing_comes_in_its_order(spark: SparkSession, aggregates: dict[str, str]) -> None:
     streams = streams_of(seed=2_015)
 
-    made = by_stream(session_firings(played(spark, streams, aggregates)), len(streams))
+    results = by_stream(session_firings(played(spark, streams, aggregates)), len(streams))
 
-    told: list[dict[Place, list[tuple[str, int | None, Value]]]] = []
-    for each in made:
-        told.append({})
+    actual: list[dict[Place, list[tuple[str, int | None, Value]]]] = []
+    for each in results:
+        actual.append({})
         for row in sorted(each, key=lambda row: row["pane_index"]):
-            fired = told[-1].setdefault(place(row), [])
+            fired = actual[-1].setdefault(place(row), [])
             assert row["pane_index"] == len(fired)
             fired.append((row["pane_timing"], row["watermark_ms"], (row["events"], row["total"])))
-    assert told == [Expected(stream).firings() for stream in streams]
+    assert actual == [Expected(stream).firings() for stream in streams]
 
 
 @pytest.mark.parametrize("aggregates", [MERGING, NOT_MERGING], ids=["merging", "not merging"])
@@ -127,10 +127,10 @@ def test_a_recompute_knows_nothing_late(spark: SparkSession, aggregates: dict[st
     streams = streams_of(seed=2_016)
     these = played(spark, streams, aggregates, is_replay=False)
 
-    made = by_stream(aggregate_sessions(these), len(streams))
+    results = by_stream(aggregate_sessions(these), len(streams))
 
-    told = [keyed([(place(row), (row["events"], row["total"])) for row in each]) for each in made]
-    assert told == [Expected(stream).final() for stream in streams]
+    actual = [keyed([(place(row), (row["events"], row["total"])) for row in each]) for each in results]
+    assert actual == [Expected(stream).final() for stream in streams]
     assert {row["fate"] for row in session_records(these).collect()} == {"on_time"}
 
 
@@ -153,9 +153,9 @@ def test_keys_that_are_null_are_one_key(spark: SparkSession) -> None:
     these = find_sessions(events, ["key"], SessionColumns.from_settings(40, 3), MERGING, is_replay=True)
 
     as_one = Stream([event._replace(key="None") for event in stream.events], 40, 3)
-    made = {(str(row["key"]), *row[1:3]): row["events__final"] for row in session_panes(these).collect()}
+    results = {(str(row["key"]), *row[1:3]): row["events__final"] for row in session_panes(these).collect()}
     expected = {at: final and final[0] for at, (_, _, final, _) in Expected(as_one).values().items()}
-    assert made == expected
+    assert results == expected
     assert session_records(these).count() == len(stream.events)
 
 
@@ -164,11 +164,11 @@ def test_an_event_at_the_bound_may_miss_a_session_that_has_just_fired(spark: Spa
     #  watermark  9 when the second arrives: [0, 10) has fired and is gone, though the two events touch
     events = spark.createDataFrame([("x", 0, -5, 0, 0, "A"), ("x", 10, 9, 1, 1, "A")], MET)
 
-    made = session_panes(
+    results = session_panes(
         find_sessions(events, ["key"], SessionColumns.from_settings(10, 0), {"n": "count(*)"}, is_replay=True)
     ).collect()
 
-    values = {tuple(row[1:3]): (row["n__first"], row["n__live"], row["n__final"]) for row in made}
+    values = {tuple(row[1:3]): (row["n__first"], row["n__live"], row["n__final"]) for row in results}
     assert values == {(0, 10): (1, 1, None), (10, 20): (1, 1, None), (0, 20): (None, None, 2)}
 
 
@@ -204,19 +204,21 @@ def test_a_straggler_needs_no_bucket_where_there_is_no_room_for_one(spark: Spark
 
 
 def test_why_a_stream_fails_is_on_the_record_at_which_it_does(spark: SparkSession) -> None:
-    rows_of = [("x", at, met, seq, seq, "A") for seq, (at, met) in enumerate([(0, -99), (4, 1), (5, 1)])]
+    rows_of = [
+        ("x", at, in_force_ms, seq, seq, "A") for seq, (at, in_force_ms) in enumerate([(0, -99), (4, 1), (5, 1)])
+    ]
     events = spark.createDataFrame([*rows_of, ("y", 7, 1, 9, 9, "A")], MET)
 
     known, fired = all_sessions(events, ["key"], SessionColumns.from_settings(10, 2**63 - 1), {"n": "count(*)"})
 
-    told = {(row["key"], row["event_time_ms"]): (row["fate"], row["refusal"]) for row in known.collect()}
+    actual = {(row["key"], row["event_time_ms"]): (row["fate"], row["refusal"]) for row in known.collect()}
     why = (
         "session cannot merge to end before the watermark: lateness overflows\n"
         "  session 0 to 14 ms\n"
         "  watermark 1 ms, allowed lateness 9223372036854775807 ms"
     )
-    assert told.pop(("x", 4)) == (None, why)
-    assert told == {("x", 0): ("on_time", None), ("x", 5): (None, None), ("y", 7): ("on_time", None)}
+    assert actual.pop(("x", 4)) == (None, why)
+    assert actual == {("x", 0): ("on_time", None), ("x", 5): (None, None), ("y", 7): ("on_time", None)}
     assert [row["key"] for row in fired.collect()] == ["y"]
 
 

@@ -1,4 +1,4 @@
-"""Sessions of a run that is cut into chunks: each chunk reads its halo, and no cut can be seen in the results."""
+"""Test sessions of ranges cut into chunks: each chunk reads its halo, and results don't depend on the cuts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def between(events: DataFrame) -> EventsBetween:
 
 
 def long_stream(seed: int) -> Stream:
-    """A stream of sessions that are long beside a chunk."""
+    """Return a stream whose sessions are long compared with a chunk."""
     chance = random.Random(seed)  # noqa: S311 - cases, not secrets
     while len((stream := random_stream(chance, length=300)).events) < 150 or stream.gap_ms < 40:
         pass
@@ -43,7 +43,7 @@ def long_stream(seed: int) -> Stream:
 
 
 def cuts(stream: Stream, seed: int, many: int) -> list[Interval]:
-    """The whole stretch of the stream, cut at random instants; some of them are those of events."""
+    """Cut the interval of the stream at random instants, some of them event times."""
     chance = random.Random(seed)  # noqa: S311 - cases, not secrets
     times_ms = [event.event_time_ms for event in stream.events]
     inside = [chance.choice(times_ms) + chance.choice([0, 0, 1, stream.gap_ms]) for _ in range(many - 1)]
@@ -52,14 +52,14 @@ def cuts(stream: Stream, seed: int, many: int) -> list[Interval]:
 
 
 def chunked(events: DataFrame, stream: Stream, pieces: list[Interval], *, is_replay: bool) -> list[Sessions]:
-    """The sessions of each piece, from no more events than its halo says."""
+    """Return the sessions of each chunk, from the events of its halo only."""
     window = SessionColumns.from_settings(stream.gap_ms, stream.allowed_lateness_ms)
-    made = []
+    results = []
     for owned in pieces:
         reads = find_halo(between(events), ["key"], stream.gap_ms, owned, is_replay=is_replay)
         read = between(events)(reads.start_ms, reads.end_ms)
-        made.append(find_sessions(read, ["key"], window, AGGREGATES, is_replay=is_replay, owned=owned))
-    return made
+        results.append(find_sessions(read, ["key"], window, AGGREGATES, is_replay=is_replay, owned=owned))
+    return results
 
 
 def together(frames: list[DataFrame]) -> list[str]:
@@ -127,9 +127,9 @@ def test_a_chunk_reads_no_more_than_its_sessions(
 ) -> None:
     events = between(at(spark, x=times_ms, y=[500, 1_500, 2_500]))
 
-    told = [find_halo(events, ["key"], 100, CHUNK, is_replay=is_replay) for is_replay in (False, True)]
+    actual = [find_halo(events, ["key"], 100, CHUNK, is_replay=is_replay) for is_replay in (False, True)]
 
-    assert told == [Interval(*recompute), Interval(*replay)]
+    assert actual == [Interval(*recompute), Interval(*replay)]
 
 
 def test_a_look_back_of_one_millisecond_less_than_the_gap_cuts_a_session(spark: SparkSession) -> None:
@@ -153,19 +153,19 @@ def test_keys_are_apart(spark: SparkSession) -> None:
 
 
 def test_each_event_is_read_once_to_find_the_halo(spark: SparkSession) -> None:
-    events, asked = between(at(spark, x=[*range(1_950, 9_950, 100)])), []
+    events, requested = between(at(spark, x=[*range(1_950, 9_950, 100)])), []
 
     def watched(start_ms: int, end_ms: int) -> DataFrame:
-        asked.append((start_ms, end_ms))
+        requested.append((start_ms, end_ms))
         return events(start_ms, end_ms)
 
     find_halo(watched, ["key"], 100, CHUNK, is_replay=False)
 
-    assert asked == [(900, 2_400), (2_400, 3_200), (3_200, 4_800), (4_800, 8_000), (8_000, 14_400)]
+    assert requested == [(900, 2_400), (2_400, 3_200), (3_200, 4_800), (4_800, 8_000), (8_000, 14_400)]
 
 
 def test_a_cut_without_a_halo_is_seen(spark: SparkSession) -> None:
-    """The tests above would notice."""
+    """Check that the tests above fail with a smaller halo."""
     stream = long_stream(3)
     events = spark.createDataFrame(rows([stream]))
     window = SessionColumns.from_settings(stream.gap_ms, stream.allowed_lateness_ms)

@@ -1,4 +1,4 @@
-"""Shares of the arrivals that one task each reads: how files are dealt out, and that watermarks stay the same."""
+"""Test file groups that one task each reads: how files are assigned, and that watermarks stay the same."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def arriving(path: str, rows: int, first_ms: int, last_ms: int) -> InputFile:
 
 
 def hourly(count: int = 24, overlap_ms: int = 0) -> list[InputFile]:
-    """Files of an hour each, the last of them first."""
+    """Return files of one hour each, the last one first."""
     return [
         arriving(f"/{hour:02d}", 100, hour * HOUR_MS - overlap_ms, (hour + 1) * HOUR_MS - 1)
         for hour in reversed(range(count))
@@ -50,8 +50,8 @@ def unordered(count: int) -> list[InputFile]:
     return [arriving(f"/{number}", 100, number, DAY_MS + number) for number in range(count)]
 
 
-def paths(found: list[list[InputFile]]) -> list[list[str]]:
-    return [[file.path for file in share] for share in found]
+def paths(result: list[list[InputFile]]) -> list[list[str]]:
+    return [[file.path for file in share] for share in result]
 
 
 def test_files_are_dealt_out_in_order_of_arrival() -> None:
@@ -103,7 +103,7 @@ def test_few_events_are_not_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def history_in_three_files(folder: Path) -> None:
-    """Records of all days in each file, so that ticks are in several."""
+    """Write records of all days into each file, so that ticks are in several files."""
     write_history(folder / "by day", random_history(seed=7, rows=300))
     table = pq.read_table(folder / "by day", partitioning=None)
     (folder / "data").mkdir()
@@ -126,8 +126,8 @@ def test_the_watermarks_are_those_of_all_events_together(
     # The Spark of tests has one task at a time.
     monkeypatch.setattr(shuffle_free, "LARGEST", max(file.rows for file in plan.inputs))
     monkeypatch.setattr(module, "MOST_SHARED", 1)
-    found = share_files(plan.inputs, 1)
-    assert len(found) == 3
+    result = share_files(plan.inputs, 1)
+    assert len(result) == 3
 
     ours = timeline_of_files(work.recorded, work.emission, work.clock, ["silent"])
 
@@ -137,7 +137,7 @@ def test_the_watermarks_are_those_of_all_events_together(
     assert list(ours.marker_positions) == list(wanted.marker_positions)
     assert len(wanted.watermark_ms) or stream != "bounded"
     if is_numpy_mergeable(work.emission):
-        cells = compress_file_groups(work.recorded, found, work.emission, work.clock)
+        cells = compress_file_groups(work.recorded, result, work.emission, work.clock)
         assert cells.count() > cells.select("source_partition", "block").distinct().count()
         assert not re.search(r"Exchange|Python", physical_plan(cells))
         assert cells.rdd.getNumPartitions() > 1
@@ -157,8 +157,8 @@ def test_of_cells_of_one_tick_the_greatest_holds(idle_timeout_ms: int) -> None:
 
     assert len(wanted[0]) > 1
     for twice in ([lower, cells], [cells, lower]):
-        found = merge_maxima(pa.concat_tables(twice), emission, clock, ["a", "b"])
-        assert [each.tolist() for each in found] == wanted
+        result = merge_maxima(pa.concat_tables(twice), emission, clock, ["a", "b"])
+        assert [each.tolist() for each in result] == wanted
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -177,14 +177,14 @@ def test_ticks_that_are_marked_give_what_those_that_are_sorted_give(
     )
     clock = SourceClock(0, 100, chance.choice([100 * last_block, 70 * last_block]))
 
-    found = []
+    result = []
     for spread in (0, MAX_MS):
         monkeypatch.setattr(tick_maxima, "MOST_SPREAD", spread)
         blocks = tick_maxima.sorted_unique(cells["block"].to_numpy()).tolist()
-        found.append(
+        result.append(
             (blocks, *(each.tolist() for each in merge_maxima(cells, emission, clock, ["a", "b", "silent", "c"])))
         )
 
-    by_sorting, by_marking = found
+    by_sorting, by_marking = result
     assert by_sorting == by_marking
     assert by_marking[0] == sorted({*cells["block"].to_pylist()})

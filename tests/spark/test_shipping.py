@@ -1,4 +1,4 @@
-"""Executors have Spark and Python, and nothing of ours: what a user's own generator needs there is sent along."""
+"""Test that executors without this package get it, and the package of a custom generator."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ROWS = [
 
 @pytest.fixture
 def bare_python(tmp_path: Path) -> dict[str, str]:
-    """What a worker's Python is told: libraries, and nothing of ours."""
+    """Return the environment of a Python worker that has libraries, but not this package."""
     python = str(Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}")
     environment = {"PYTHONPATH": sysconfig.get_path("purelib")}
     lacking = "import pyarrow, importlib.util as u; print([u.find_spec(n) for n in ('backstream', 'company')])"
@@ -87,7 +87,7 @@ def test_sessions_that_lateness_touched_are_played_on_executors_that_have_nothin
 
 
 def _submitted(folder: Path, arguments: list[str], worker: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """`spark-submit` to a master with one worker, whose executors are processes of their own."""
+    """Run `spark-submit` on a master with one worker, whose executors are separate processes."""
     spark_home = Path(pyspark.__file__).parent
     settings = SMALL_DATA_SETTINGS | {
         "spark.master": "local-cluster[1,1,512]",

@@ -1,4 +1,4 @@
-"""Files that the driver splits hold what Spark itself would have written into the folders of `partitionBy`."""
+"""Test that files split by the driver equal those of Spark's `partitionBy`."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def test_the_folders_rows_types_and_field_ids_are_those_of_spark(spark: SparkSes
 
     split_files(tmp_path / "split", NAMES)
 
-    expected, found = (_files(tmp_path / made) for made in ("spark", "split"))
+    expected, result = (_files(tmp_path / results) for results in ("spark", "split"))
     assert len(expected) == 3
-    assert found.keys() == expected.keys()
+    assert result.keys() == expected.keys()
     for folder, file in expected.items():
-        assert found[folder].schema.to_arrow_schema().equals(file.schema.to_arrow_schema())
-        assert _physical(found[folder]) == _physical(file)
+        assert result[folder].schema.to_arrow_schema().equals(file.schema.to_arrow_schema())
+        assert _physical(result[folder]) == _physical(file)
         assert repr(_rows(tmp_path / "split" / folder)) == repr(_rows(tmp_path / "spark" / folder))
 
 

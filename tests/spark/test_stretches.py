@@ -1,4 +1,4 @@
-"""Stretches of time that one task each groups: where they are cut, and that nothing else changes."""
+"""Test time ranges that one task each aggregates: their bounds, and that results stay the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DAY = Interval(0, DAY_MS)
 
 
 def hourly(late_by_ms: int, count: int = 24) -> list[InputFile]:
-    """Files of an hour each, with events that are late by at most so much."""
+    """Write files of one hour each, with events that are late by at most this time."""
     each_ms = DAY_MS // count
     return [
         InputFile(f"/{number:02d}", 100, 1, number * each_ms - late_by_ms, (number + 1) * each_ms - 1)
@@ -46,15 +46,15 @@ def test_files_in_order_of_time_are_cut_where_they_end() -> None:
 @pytest.mark.parametrize("size_ms", [60_000, HOUR_MS, 5 * HOUR_MS])
 @pytest.mark.parametrize("offset_ms", [0, -20_000])
 def test_every_window_is_in_one_stretch_with_all_its_time(size_ms: int, offset_ms: int) -> None:
-    these = grid(size_ms, offset_ms)
+    sessions = grid(size_ms, offset_ms)
 
-    found = cut_time_ranges(hourly(60_000), these, 2)
+    result = cut_time_ranges(hourly(60_000), sessions, 2)
 
-    assert len(found) == 2
-    assert [number for each in found for number in each] == list(range(these.count))
-    for each in found:
-        ends_ms = these.ends_ms[each.start : each.stop]
-        assert these.stretch(each) == Interval(ends_ms[0] - size_ms, ends_ms[-1])
+    assert len(result) == 2
+    assert [number for each in result for number in each] == list(range(sessions.count))
+    for each in result:
+        ends_ms = sessions.ends_ms[each.start : each.stop]
+        assert sessions.stretch(each) == Interval(ends_ms[0] - size_ms, ends_ms[-1])
 
 
 def test_a_task_is_not_given_more_events_than_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Timers of a user's own process function on Spark, against the reference."""
+"""Compare timers of a custom process function on Spark with the reference."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from backstream.spark.watermarks.join import add_watermarks
 
 @dataclass
 class Inactivity:
-    """Fires when a key was silent for a while: every record takes the timer back and sets a new one."""
+    """A function that fires if a key is silent: every record deletes the timer and sets a new one."""
 
     silence_ms: int = 60
     pending_ms: int | None = None
@@ -44,14 +44,14 @@ class Inactivity:
         timers.register(self.pending_ms)
 
     def on_timer(self, key: object, timestamp_ms: int, timers: KeyTimers) -> None:
-        """React to it."""
+        """Handle the timer."""
         if len(self.seen) > 2 and len(self.seen) < 6:
             self.seen.append(timestamp_ms)
             timers.register(timestamp_ms + 7 * len(self.seen))
 
 
 class Failing:
-    """Fails at its first timer."""
+    """A function that fails at its first timer."""
 
     def on_record(self, record: Record, timers: KeyTimers) -> None:
         """Set a timer."""
@@ -89,7 +89,7 @@ def as_table(records: list[Record]) -> pa.Table:
 
 
 def with_timers(chance: random.Random, case: dict[str, Any]) -> dict[str, Any]:
-    """The case with the recordings' process function: at fixed delays, set again, some taken back."""
+    """Return the case with the process function of the recordings: timers at fixed delays, some deleted."""
     delays_ms = [chance.choice([-100, 0, 1, 50, 2**63 - 10]) for _ in range(chance.randint(1, 3))]
     again = {"on_timer_period_ms": chance.choice([0, 5, 70]), "max_repeat": chance.choice([0, 2, 5])}
     for record in case["records"]:
@@ -111,8 +111,8 @@ def test_a_users_function_fires_as_on_the_reference(spark: SparkSession, seed: i
         compress_events(events, ClockColumns.from_clock(clock)).toArrow(), EMISSION, clock, ["0", "1"]
     )
 
-    met = events.transform(add_watermarks(spark, known, clock))
-    ours = on_spark.replay_timers(met, ["user"], Inactivity, known).collect()
+    in_force_ms = events.transform(add_watermarks(spark, known, clock))
+    ours = on_spark.replay_timers(in_force_ms, ["user"], Inactivity, known).collect()
 
     theirs = timer_firings(records, compute_watermarks(records, EMISSION, clock, [0, 1]), Inactivity)
     assert len(theirs) > 20
@@ -140,9 +140,9 @@ def test_several_keys_are_given_as_a_tuple_and_a_failure_names_them(spark: Spark
         compress_events(events, ClockColumns.from_clock(clock)).toArrow(), EMISSION, clock, ["0"]
     )
 
-    met = events.transform(add_watermarks(spark, known, clock))
+    in_force_ms = events.transform(add_watermarks(spark, known, clock))
     with pytest.raises(PythonException) as failed:
-        on_spark.replay_timers(met, ["user", "value"], Failing, known).collect()
+        on_spark.replay_timers(in_force_ms, ["user", "value"], Failing, known).collect()
     assert (
         "process function Failing failed at the timer of 5 ms, key ('a', 1): LookupError('no such rate')"
         in str(failed.value)

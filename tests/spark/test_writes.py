@@ -1,4 +1,4 @@
-"""What tasks say that they wrote, in a Spark session that forgets: it keeps a few stages, and runs many."""
+"""Test the row counts of tasks in a Spark session with a short history of stages."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from backstream.spark import session, writes
+from backstream.spark import counted_writes, session
 
-spark = session.local("shares")
+spark = session.local_session("shares")
 rows = spark.range(1000).repartition(3, "id").select("id", F.rand(1).alias("drawn"))
 sevens, fives = (rows.groupBy((F.col("id") % F.lit(by)).alias("rest")).agg(F.sum("drawn")) for by in (7, 5))
 try:
-    written = writes.write_parquet(spark, sevens.unionAll(fives).write, Path(sys.argv[1]))
+    written = counted_writes.write_parquet(spark, sevens.unionAll(fives).write, Path(sys.argv[1]))
     print(sum(each.rows for each in written))
 except Exception as error:
     print(error)
 """
-"""Two jobs that run at the same time and skip the same stage: Spark says so of the one that ends first only."""
+"""Two parallel jobs that skip the same stage: Spark reports the skip for the first one only."""
 
 JOB = """
 import sys
@@ -32,23 +32,23 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from backstream.spark import session, writes
+from backstream.spark import counted_writes, session
 
 folder, what, kept, others = sys.argv[1:]
-spark = session.local("forgets", {f"spark.ui.retained{what}": kept})
+spark = session.local_session("forgets", {f"spark.ui.retained{what}": kept})
 rows = spark.range(1000).groupBy((F.col("id") % 7).alias("seven")).count().persist()
 rows.count()
-of_tasks = writes._task_writes
+load_task_writes = counted_writes._load_task_writes
 
 def after_other_jobs(spark, group):
     # As other threads run them.
     for _ in range(int(others)):
         spark.range(1).count()
-    return of_tasks(spark, group)
+    return load_task_writes(spark, group)
 
-writes._task_writes = after_other_jobs
+counted_writes._load_task_writes = after_other_jobs
 try:
-    print(sum(each.rows for each in writes.write_parquet(spark, rows.write, Path(folder))))
+    print(sum(each.rows for each in counted_writes.write_parquet(spark, rows.write, Path(folder))))
 except Exception as error:
     print(error)
 """
@@ -71,13 +71,13 @@ def test_what_tasks_wrote_is_known_although_two_jobs_skip_the_same_stage(tmp_pat
 
 def test_stages_that_wrote_and_are_forgotten_are_an_error_that_names_the_setting(tmp_path: Path) -> None:
     first, *rest = _said(tmp_path, kept=20, others=40)
-    assert re.fullmatch(r"Spark has forgotten what the tasks of stage \d+ have written", first)
-    assert rest == ["", "hint: it keeps too few stages; raise spark.ui.retainedStages"]
+    assert re.fullmatch(r"Spark's history has no task metrics of stage \d+", first)
+    assert rest == ["", "hint: increase spark.ui.retainedStages"]
 
 
 def test_a_job_that_wrote_and_is_forgotten_is_an_error_that_names_the_setting(tmp_path: Path) -> None:
     assert _said(tmp_path, kept=5, others=20, what="Jobs") == [
-        "Spark has forgotten the job that wrote",
+        "Spark's history has no job of this write",
         "",
-        "hint: it keeps too few jobs; raise spark.ui.retainedJobs",
+        "hint: increase spark.ui.retainedJobs",
     ]

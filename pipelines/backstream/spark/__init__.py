@@ -1,1 +1,1 @@
-"""DataFrame in, DataFrame out: one twin per formula of `core`."""
+"""Run the rules of `eventtime` in Spark, as functions that take and return a DataFrame."""

@@ -1,4 +1,4 @@
-"""Extending the arrival index: input files that it does not know are read once, by one small Spark job."""
+"""Extend the arrival index: read each new input file once, in one small Spark job."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from backstream.spark.session import ship_package, task_memory_mb
 log = logging.getLogger(__name__)
 
 _TASK_ROWS = 1_000_000
-"""Rows of the files that a native task reads, at least."""
+"""The minimum number of rows that a native task reads."""
 
 
 def extend_index(
@@ -46,37 +46,37 @@ def extend_index(
     folder: IndexFolder,
     schema: StructType,
 ) -> ArrivalIndex:
-    """The index of these files, after reading those that are new to it. Runs a job if there are any.
+    """Return the index of these files, after new files are read. Runs a job if there are any.
 
     Args:
         spark: the session.
-        definition: what an event is.
+        definition: the definition of the events.
         inputs: the files.
-        folder: where the index lies.
-        schema: what is read of each file.
+        folder: the folder of the index.
+        schema: the columns that are read from each file.
 
     Raises:
-        PlanError: when a new one is not as it was planned.
+        PlanError: when a new file differs from the planned one.
     """
-    known = ArrivalIndex.from_folder(folder, inputs)
-    if not known.missing(inputs):
-        return known
-    with _alone(folder):
-        fresh = ArrivalIndex.from_folder(folder, inputs).missing(
-            inputs
-        )  # another chunk may have read them meanwhile
-        if fresh:
-            write_batch(folder, _batch(spark, definition, fresh, folder.grid, schema), uuid.uuid4().hex)
+    index = ArrivalIndex.from_folder(folder, inputs)
+    if not index.missing(inputs):
+        return index
+    with _locked(folder):
+        # Another chunk may have read the files before this one got the lock.
+        new_files = ArrivalIndex.from_folder(folder, inputs).missing(inputs)
+        if new_files:
+            rows = _index_files(spark, definition, new_files, folder.grid, schema)
+            write_batch(folder, rows, uuid.uuid4().hex)
     return ArrivalIndex.from_folder(folder, inputs)
 
 
 def bucket_events(events: DataFrame, grid: BucketGrid, file: Sequence[str]) -> DataFrame:
-    """Normalised events as rows of the index: one per file, partition and two buckets.
+    """Return the rows of the index: one per file, partition, and two buckets.
 
     Args:
-        events: with columns that tell files apart.
+        events: normalized events, with columns that distinguish files.
         grid: the buckets.
-        file: these columns.
+        file: the names of these columns.
     """
     buckets = {
         "event_bucket": event_bucket_column(F.col("event_time_ms"), grid),
@@ -97,7 +97,10 @@ def bucket_events(events: DataFrame, grid: BucketGrid, file: Sequence[str]) -> D
 
 
 def event_bucket_column(event_time_ms: Column, grid: BucketGrid) -> Column:
-    """Twin of `BucketGrid.bucket`: 2 n between the first cut number n and its second, 2 n + 1 after that one."""
+    """Return `BucketGrid.bucket` as a column.
+
+    The bucket is 2 n between the first and the second cut number n, and 2 n + 1 after the second one.
+    """
     since_ms = event_time_ms - int64_literal(grid.first_cut_ms)
     within_ms = F.pmod(since_ms, int64_literal(grid.step_ms))
     number = integer_quotient(since_ms - within_ms, int64_literal(grid.step_ms))
@@ -105,49 +108,55 @@ def event_bucket_column(event_time_ms: Column, grid: BucketGrid) -> Column:
 
 
 def arrival_bucket_column(arrival_time_ms: Column, grid: BucketGrid) -> Column:
-    """The number of the bucket, counted from 1970, in which something arrived."""
+    """Return the number of the arrival bucket, counted from 1970."""
     within_ms = F.pmod(arrival_time_ms, int64_literal(grid.arrival_width_ms))
     return integer_quotient(arrival_time_ms - within_ms, int64_literal(grid.arrival_width_ms))
 
 
-def _placed(events: DataFrame) -> DataFrame:
-    """Records that cannot be read have no place in time: of each file they make one row of nulls."""
-    places = ("source_partition", PARTITION_NUMBER, "event_time_ms", "arrival_time_ms")
-    names = [name for name in places if name in events.columns]
+def _clear_unreadable(events: DataFrame) -> DataFrame:
+    """Replace the columns of unreadable records by nulls, so that they make one row per file."""
+    columns = ("source_partition", PARTITION_NUMBER, "event_time_ms", "arrival_time_ms")
+    names = [name for name in columns if name in events.columns]
     return events.withColumns({name: F.when(F.col(source.REASON).isNull(), F.col(name)) for name in names})
 
 
-def _batch(
+def _index_files(
     spark: SparkSession, definition: Definition, files: Sequence[InputFile], grid: BucketGrid, schema: StructType
 ) -> pa.Table:
     columns = {field.name: field.dataType.simpleString() for field in schema.fields}
     if definition.backfill.engine != "spark" and reason_not_readable(definition, columns) is None:
         try:
-            return _batch_natively(spark, definition, files, grid, columns)
+            return _index_files_natively(spark, definition, files, grid, columns)
         except Exception as error:
             if not can_fall_back(definition, error):
                 raise
             log.warning("%s; Spark reads the new files instead", task_error_text(error))
     counts = Counter(file.size_bytes for file in files)
-    shared = [size_bytes for size_bytes, count in counts.items() if count > 1]
+    shared_sizes = [size_bytes for size_bytes, count in counts.items() if count > 1]
     path, size_bytes = F.col("_metadata.file_path"), F.col("_metadata.file_size")
-    # Paths take as long to group by as all the rest, and sizes mostly tell files apart.
-    told_apart = {source.FILE_SIZE: size_bytes}
-    if shared:
-        told_apart[source.FILE] = F.when(size_bytes.isin(shared), path).otherwise(F.lit(""))
-    rows = source.load_files(spark, [file.path for file in files], schema)
-    events = rows.transform(source.normalize_events(definition)).withColumns(told_apart).transform(_placed)
-    found = bucket_events(events, grid, tuple(told_apart)).toArrow()
-    # What was written anew meanwhile would be taken for what was planned, or be lost.
+    # Grouping by path takes as long as all other work, and most files have a unique size.
+    file_columns = {source.FILE_SIZE: size_bytes}
+    if shared_sizes:
+        file_columns[source.FILE] = F.when(size_bytes.isin(shared_sizes), path).otherwise(F.lit(""))
+    records = source.load_files(spark, [file.path for file in files], schema)
+    events = (
+        records.transform(source.normalize_events(definition))
+        .withColumns(file_columns)
+        .transform(_clear_unreadable)
+    )
+    rows = bucket_events(events, grid, tuple(file_columns)).toArrow()
+    # If a file was replaced meanwhile, its rows would be stored for the planned file, or be lost.
     require_input_files(files, "extend the arrival index")
-    known = pa.Table.from_pylist([_identity(file, is_size_shared=file.size_bytes in shared) for file in files])
-    # A file without a record is known all the same.
-    return known.join(found, list(told_apart), join_type="left outer").drop_columns(
+    indexed = pa.Table.from_pylist(
+        [_file_row(file, is_size_shared=file.size_bytes in shared_sizes) for file in files]
+    )
+    # A file without records is in the index, too.
+    return indexed.join(rows, list(file_columns), join_type="left outer").drop_columns(
         [source.FILE_SIZE, source.FILE]
     )
 
 
-def _batch_natively(
+def _index_files_natively(
     spark: SparkSession,
     definition: Definition,
     files: Sequence[InputFile],
@@ -156,22 +165,23 @@ def _batch_natively(
 ) -> pa.Table:
     context, reading = spark.sparkContext, read_spec(definition, columns)
     ship_package(context)
-    rows = max(_TASK_ROWS, sum(file.rows for file in files) // (4 * context.defaultParallelism))
-    tasks = [IndexTask(reading, grid, paths, task_memory_mb(spark)) for paths in group_files_by_rows(files, rows)]
-    found = pa.concat_tables(context.parallelize(tasks, len(tasks)).map(run_index_task).collect())
+    task_rows = max(_TASK_ROWS, sum(file.rows for file in files) // (4 * context.defaultParallelism))
+    groups = group_files_by_rows(files, task_rows)
+    tasks = [IndexTask(reading, grid, paths, task_memory_mb(spark)) for paths in groups]
+    rows = pa.concat_tables(context.parallelize(tasks, len(tasks)).map(run_index_task).collect())
     require_input_files(files, "extend the arrival index")
-    known = pa.table(
+    indexed = pa.table(
         {
             "path": [file.path for file in files],
             "size_bytes": [file.size_bytes for file in files],
             "modified_ms": [file.modified_ms for file in files],
         }
     )
-    return known.join(found, "path", join_type="left outer")
+    return indexed.join(rows, "path", join_type="left outer")
 
 
-def _identity(file: InputFile, *, is_size_shared: bool) -> dict[str, str | int]:
-    """What tells a file apart while it is read, and by what the index knows it again."""
+def _file_row(file: InputFile, *, is_size_shared: bool) -> dict[str, str | int]:
+    """Return the columns that identify a file while it is read, and later in the index."""
     return {
         source.FILE_SIZE: file.size_bytes,
         source.FILE: source.file_uri(file.path) if is_size_shared else "",
@@ -182,8 +192,8 @@ def _identity(file: InputFile, *, is_size_shared: bool) -> dict[str, str | int]:
 
 
 @contextmanager
-def _alone(folder: IndexFolder) -> Iterator[None]:
-    """Parallel chunks of a run wait for the first instead of reading the same files. Results do not need it."""
+def _locked(folder: IndexFolder) -> Iterator[None]:
+    """Lock the folder, so that parallel chunks don't read the same files twice. Results don't need the lock."""
     folder.path.mkdir(parents=True, exist_ok=True)
     with folder.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,9 +1,9 @@
-"""Chunks of a plan, ready to run together, and the records they read."""
+"""Group chunks that run in one job, and read their records."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
 from typing import NamedTuple
 
@@ -29,17 +29,18 @@ from backstream.spark.schemas import (
     table_literals,
 )
 from backstream.spark.source import EventFiles
+from backstream.spark.watermarks.cache import WatermarkCache
 from backstream.spark.windows.assignment import WindowColumns, latest_window_start
 
 CHUNK = "chunk_number"
-"""Which of the chunks that run together answers for a record, or a row made of records."""
+"""The number of the chunk in its group that owns a record, or a row computed from records."""
 
 
 @dataclass(frozen=True)
 class ChunkGroup:
-    """Chunks of a plan that run together, as if they were one: each begins where the one before it ends.
+    """Adjacent chunks of a plan that run as one job.
 
-    All but the last are equally long. What they yield is told apart by `CHUNK`.
+    All but the last have the same length. `CHUNK` distinguishes their results.
     """
 
     spark: SparkSession
@@ -47,64 +48,66 @@ class ChunkGroup:
     chunks: Sequence[Chunk]
     definition: Definition
     schema: StructType
-    """What is read of each file: the columns that the definition names, as planning found them."""
+    """The columns that are read from each file: those of the definition, with the types found by planning."""
+    watermarks: WatermarkCache = field(default_factory=WatermarkCache)
+    """The watermarks that all chunks of a job share."""
 
     @classmethod
     def from_plan(cls, spark: SparkSession, plan: Plan, chunks: Sequence[Chunk]) -> ChunkGroup:
-        """The chunks with their plan's definition."""
+        """Return a group of these chunks, with the definition of their plan."""
         definition = parse_definition(plan.definition, f"plan {plan.run_id}")
         return cls(spark, plan, chunks, definition, source.read_schema(plan.columns))
 
     @property
     def interval(self) -> Interval:
-        """The starts of the windows that the chunks answer for."""
+        """The interval of the starts of the windows that the chunks own."""
         return Interval(self.chunks[0].start_ms, self.chunks[-1].end_ms)
 
     @property
     def halo_end_ms(self) -> int:
-        """Where the halo of the last one ends."""
+        """The end of the halo of the last chunk."""
         return max(chunk.halo_end_ms for chunk in self.chunks)
 
     @property
     def expected_events(self) -> int:
-        """About how many events they hold."""
+        """The estimated number of events of all chunks."""
         return sum(chunk.expected_events for chunk in self.chunks)
 
     @property
     def recorded(self) -> EventFiles:
-        """The readable events of all inputs; copies are among them."""
+        """The readable events of all inputs, with duplicates."""
         return EventFiles(self.spark, self.plan.inputs, partial(is_readable_record, self), self.plan.damaged)
 
     @property
     def paths(self) -> list[str]:
-        """The files that the plan says the chunks read."""
+        """The files that the chunks read according to the plan."""
         numbers = sorted({number for chunk in self.chunks for number in chunk.files})
         return [self.plan.inputs[number].path for number in numbers]
 
     @cached_property
     def owned_files(self) -> Mapping[str, int]:
-        """The files whose unreadable records these chunks answer for, each with the number of the chunk.
+        """The files whose unreadable records these chunks own, and the number of the owning chunk.
 
-        That is the first of the plan's that reads the file.
+        The first chunk of the plan that reads a file owns its unreadable records.
         """
-        first: dict[int, str] = {}
+        first_chunks: dict[int, str] = {}
         for chunk in self.plan.chunks:
             for file in chunk.files:
-                first.setdefault(file, chunk.chunk_id)
+                first_chunks.setdefault(file, chunk.chunk_id)
         numbers = {chunk.chunk_id: number for number, chunk in enumerate(self.chunks)}
         return {
             source.file_uri(self.plan.inputs[file].path): numbers[chunk_id]
-            for file, chunk_id in first.items()
+            for file, chunk_id in first_chunks.items()
             if chunk_id in numbers
         }
 
     @cached_property
     def owned(self) -> IntervalColumns:
-        """What windows start in that the chunks answer for."""
+        """`interval` as columns."""
         return IntervalColumns.from_interval(self.spark, self.interval)
 
     def chunk_number_at(self, time_ms: Column) -> Column:
-        """The number of the chunk in which an instant lies; before the first it is 0, after the last the last."""
+        """Return the number of the chunk at an instant; 0 before the first, and the last number after the last."""
         if len(self.chunks) == 1:
             return F.lit(0)
         (start_ms,) = plan_literals(self.spark, self.chunks[0].start_ms)
@@ -114,12 +117,12 @@ class ChunkGroup:
 
     @property
     def is_replay(self) -> bool:
-        """Whether arrival order is reproduced."""
+        """True if the job reproduces arrival order."""
         return self.plan.mode is Mode.REPLAY
 
     @property
     def emission(self) -> Emission:
-        """How the stream's watermarks came about."""
+        """The emission model of the stream's watermarks."""
         return self.definition.watermark.spec()
 
     @property
@@ -130,103 +133,103 @@ class ChunkGroup:
         )
 
 
-def is_readable_record(work: ChunkGroup, paths: Sequence[str]) -> DataFrame:
-    """The normalised events of some input files, without those that cannot be read."""
-    rows = source.load_files(work.spark, paths, work.schema)
-    return rows.transform(source.normalize_events(work.definition)).where(F.col(source.REASON).isNull())
+def is_readable_record(group: ChunkGroup, paths: Sequence[str]) -> DataFrame:
+    """Return the normalized events of some input files, without unreadable records."""
+    rows = source.load_files(group.spark, paths, group.schema)
+    return rows.transform(source.normalize_events(group.definition)).where(F.col(source.REASON).isNull())
 
 
 class ChunkRecords(NamedTuple):
-    """Records that chunks read.
+    """The records that chunks read, twice: `with_metric` has the same rows as `columns`.
 
-    `tallied` are the same rows as `known`; whoever computes them first has them counted on the way, which costs as
-    much as grouping them. `tally` then has a number per chunk, under the name that `tallied_as` gives.
+    The first job that reads `with_metric` counts the records for `metric`, which costs as much as grouping them.
+    `metric` has one number per chunk, named by `read_count_name`, and `SCANNED`.
     """
 
     columns: DataFrame
     with_metric: DataFrame
     metric: Observation
     rows: int
-    """Of the files that are read, by their footers; `tally` has how many were there, as `SCANNED`."""
+    """The rows of the input files by their footers; `SCANNED` is the number of rows that were read."""
 
     def transform(self, step: Step) -> ChunkRecords:
-        """Both taken through a step."""
+        """Return the records with a step applied to both frames."""
         return self._replace(columns=self.columns.transform(step), with_metric=self.with_metric.transform(step))
 
 
-def load_records(work: ChunkGroup, interval: Interval) -> ChunkRecords:
-    """Every record of an interval of event time, with `is_duplicate` and `CHUNK`.
+def load_records(group: ChunkGroup, interval: Interval) -> ChunkRecords:
+    """Return every record of an interval of event time, with `is_duplicate` and `CHUNK`.
 
-    They are counted as they are read, before anything is decided about them, so that the sum of fates has
-    something to agree with. What cannot be read comes with its reason, once per file.
+    Records are counted when they are read, before any classification, so that the sum of fates can be checked
+    against this count. An unreadable record has its reason, and belongs to one chunk only.
     """
-    tally, paths = Observation(), sorted({*work.paths, *work.recorded.paths_of(interval)})
-    is_ours, number = F.col(_IS_OURS), F.col(CHUNK)
+    metric, paths = Observation(), sorted({*group.paths, *group.recorded.paths_of(interval)})
+    is_owned, number = F.col(_IS_OWNED), F.col(CHUNK)
     counts = [
-        F.count_if(is_ours & (number == F.lit(each))).alias(read_count_name(each))
-        for each in range(len(work.chunks))
+        F.count_if(is_owned & (number == F.lit(chunk))).alias(read_count_name(chunk))
+        for chunk in range(len(group.chunks))
     ]
-    is_within = source.is_in_chunk(work.spark, interval, work.owned_files)
+    is_within = source.is_in_chunk(group.spark, interval, group.owned_files)
     scanned = (
-        source.load_files(work.spark, paths, work.schema)
-        .transform(source.normalize_events(work.definition))
+        source.load_files(group.spark, paths, group.schema)
+        .transform(source.normalize_events(group.definition))
         .transform(source.add_file)
-        .withColumns({CHUNK: _number(work), _IS_OURS: is_within})
+        .withColumns({CHUNK: _owning_chunk(group), _IS_OWNED: is_within})
     )
-    tallied = scanned.observe(tally, F.count(F.lit(1)).alias(SCANNED), *counts)
-    rows = {file.path: file.rows for file in work.plan.inputs}
-    known, counted = (each.where(is_ours).drop(_IS_OURS) for each in (scanned, tallied))
-    return ChunkRecords(known, counted, tally, sum(rows[path] for path in paths)).transform(
-        source.mark_duplicates(work.definition.source.deduplicate_on)
+    observed = scanned.observe(metric, F.count(F.lit(1)).alias(SCANNED), *counts)
+    rows_by_path = {file.path: file.rows for file in group.plan.inputs}
+    plain, with_metric = (frame.where(is_owned).drop(_IS_OWNED) for frame in (scanned, observed))
+    return ChunkRecords(plain, with_metric, metric, sum(rows_by_path[path] for path in paths)).transform(
+        source.mark_duplicates(group.definition.source.deduplicate_on)
     )
 
 
 SCANNED = "rows_scanned"
-"""Under which name all rows of the files are counted, whosever they are."""
-_IS_OURS = "is_ours"
+"""The name of the count of all rows of the files, including rows of other chunks."""
+_IS_OWNED = "is_ours"
 
 
 def read_count_name(number: int) -> str:
-    """Under which name the records of a chunk are counted."""
+    """Return the name of the count of the records of a chunk."""
     return f"events_read_{number}"
 
 
-def _number(work: ChunkGroup) -> Column:
-    """Which chunk answers for a record: that of its latest window; of an unreadable one, that of its file."""
-    start_ms, _ = latest_window_start(WindowColumns.from_window(work.definition.metric_windows))
+def _owning_chunk(group: ChunkGroup) -> Column:
+    """Return the number of the owning chunk: by the latest window, or by the file of an unreadable record."""
+    start_ms, _ = latest_window_start(WindowColumns.from_window(group.definition.metric_windows))
     is_readable = F.col(source.REASON).isNull()
-    return F.when(is_readable, work.chunk_number_at(start_ms)).otherwise(_number_of_file(work))
+    return F.when(is_readable, group.chunk_number_at(start_ms)).otherwise(_chunk_of_file(group))
 
 
-def _number_of_file(work: ChunkGroup) -> Column:
-    if len(work.chunks) == 1:
+def _chunk_of_file(group: ChunkGroup) -> Column:
+    if len(group.chunks) == 1:
         return F.lit(0)
-    owned = work.owned_files
+    owned = group.owned_files
     columns = {"files": pa.array(list(owned), pa.string()), "numbers": pa.array(list(owned.values()), pa.int32())}
-    owners = table_literals(work.spark, columns)
+    owners = table_literals(group.spark, columns)
     return F.get(owners["numbers"], F.array_position(owners["files"], F.col(source.FILE)).cast("int") - F.lit(1))
 
 
-def load_quarantine(work: ChunkGroup) -> DataFrame:
-    """Records that cannot be normalised, whole, with the reason and `CHUNK`."""
-    nothing = Interval(work.interval.start_ms, work.interval.start_ms)
-    wholes = [_whole(work, columns, paths) for columns, paths in group_by_schema(work.paths)]
-    events = reduce(DataFrame.unionByName, wholes)
-    return events.where(source.is_in_chunk(work.spark, nothing, work.owned_files)).withColumns(
+def load_quarantine(group: ChunkGroup) -> DataFrame:
+    """Return the unreadable records with all their columns, the reason, and `CHUNK`."""
+    no_events = Interval(group.interval.start_ms, group.interval.start_ms)
+    frames = [_load_whole_records(group, columns, paths) for columns, paths in group_by_schema(group.paths)]
+    events = reduce(DataFrame.unionByName, frames)
+    return events.where(source.is_in_chunk(group.spark, no_events, group.owned_files)).withColumns(
         {
             "reason": F.col(source.REASON),
             "event_time": F.col(source.WRITTEN_EVENT_TIME),
             "arrival_time": F.col(source.WRITTEN_ARRIVAL_TIME),
             "file": F.col(source.FILE),
-            CHUNK: _number_of_file(work),
+            CHUNK: _chunk_of_file(group),
         }
     )
 
 
-def _whole(work: ChunkGroup, columns: Mapping[str, str], paths: Sequence[str]) -> DataFrame:
-    """The normalised events of files with the same columns, and each record with all of these."""
-    read_as = {**columns, **work.plan.columns}
-    rows = source.load_files(work.spark, paths, source.read_schema(read_as)).transform(
+def _load_whole_records(group: ChunkGroup, columns: Mapping[str, str], paths: Sequence[str]) -> DataFrame:
+    """Return the normalized events of files with the same columns, each with all of its columns as JSON."""
+    columns_to_read = {**columns, **group.plan.columns}
+    rows = source.load_files(group.spark, paths, source.read_schema(columns_to_read)).transform(
         source.add_record, list(columns)
     )
-    return rows.transform(source.normalize_events(work.definition)).transform(source.add_file)
+    return rows.transform(source.normalize_events(group.definition)).transform(source.add_file)

@@ -1,7 +1,7 @@
-"""Running chunks: what their stages yield is staged for the lake, and a manifest of each says so.
+"""Run chunks of a plan, stage their output files, and write one manifest per chunk.
 
-Small chunks that lie side by side run together, as if they were one: what a Spark job costs however little it does
-is then paid once for all. Their results are staged apart, so that a chunk is the same whichever it ran with.
+Small adjacent chunks run as one group, so that the fixed cost of a Spark job is paid once. Their results are
+staged separately, so a chunk has the same files in any group.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from backstream.errors import CountError
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Session
 from backstream.runs.chunk_groups import group_chunks
-from backstream.runs.manifest import Manifest, load_finished_chunks
+from backstream.runs.manifest import Manifest, StagedFile, load_finished_chunks
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.table_schemas import (
     DROPPED,
@@ -47,6 +47,7 @@ from backstream.spark.native.outputs import make_scratch, remove_scratch, stage_
 from backstream.spark.sessions.session_windows import SessionWindows
 from backstream.spark.shared_folder import require_shared_folder
 from backstream.spark.staging import Attempt, Staged, explain_write_errors, load_staged_rows, write_staged_files
+from backstream.spark.watermarks.cache import WatermarkCache
 from backstream.spark.watermarks.resolve import resolve_lateness
 from backstream.spark.windows.fate_counts import FateCounts
 from backstream.spark.windows.fixed_windows import FixedWindows
@@ -54,12 +55,12 @@ from backstream.spark.windows.fixed_windows import FixedWindows
 log = logging.getLogger(__name__)
 
 STAGES = ("watermarks", "fates", PANES, "windows", METRICS, QUARANTINE, DROPPED, FIRINGS)
-"""What chunks go through, in order; a recompute skips some."""
+"""The stages of a chunk, in order; a recompute skips some."""
 
 
 @dataclass(slots=True)
 class _Stopwatch:
-    """Seconds per stage, for the manifest; whoever waits is told which stage begins."""
+    """Seconds per stage for the manifest; `tell` is called when a stage begins."""
 
     tell: Callable[[str], None]
     seconds: dict[str, float] = field(default_factory=dict)
@@ -73,7 +74,7 @@ class _Stopwatch:
 
 
 AT_ONCE = 2
-"""How many jobs of chunks run at the same time: while Spark plans one of them, the cores work on the other."""
+"""The number of chunk groups that run in parallel: while Spark plans one of them, the cores work on the other."""
 
 
 def replay_chunks(
@@ -82,86 +83,94 @@ def replay_chunks(
     chunks: Sequence[Chunk],
     tell: Callable[[Chunk, str], None] = lambda _, __: None,
 ) -> Iterator[Manifest]:
-    """Run chunks in one application; the manifest of each as soon as it is done. Those that are done are not run.
+    """Run chunks in one application, and yield the manifest of each chunk when it is done.
 
-    Which run as one, the definition says (`backfill.max_events_per_job`). When some fail, no others are begun, and
-    those that run are finished: a retry finds them done.
+    Finished chunks don't run again. `backfill.max_events_per_job` controls which chunks run as one group. After a failure,
+    no new group starts; running groups finish, so a retry can reuse them.
 
     Args:
         spark: the session.
-        plan: what the chunks belong to.
-        chunks: some of the plan's, in its order.
-        tell: called with the chunk and the name of each stage of `STAGES` as it begins; from several threads.
+        plan: the plan of the chunks.
+        chunks: some chunks of the plan, in its order.
+        tell: called from several threads with the chunk and the name of a stage of `STAGES` when the stage begins.
 
     Raises:
-        ContractError: when the source or a table does not have the columns it promised.
-        CountError: when rows or records are lost or doubled on the way, or executors write where nobody sees it.
-        PlanError: when an input file was written anew while it was read for the arrival index.
-        StorageError: when a disk is full, or must not be written.
+        ContractError: when the source or a table lacks promised columns.
+        CountError: when rows or records are lost or duplicated, or executors write to a folder that the driver
+            can't see.
+        PlanError: when an input file was replaced while it was read for the arrival index.
+        StorageError: when a disk is full or read-only.
     """
-    done_before = {chunk.chunk_id: manifest for chunk in chunks if (manifest := load_finished_chunks(plan, chunk))}
-    yield from done_before.values()
-    undone = [chunk for chunk in chunks if chunk.chunk_id not in done_before]
-    if undone:
+    finished = {chunk.chunk_id: manifest for chunk in chunks if (manifest := load_finished_chunks(plan, chunk))}
+    yield from finished.values()
+    unfinished = [chunk for chunk in chunks if chunk.chunk_id not in finished]
+    if unfinished:
         require_shared_folder(spark, plan.staging(WINDOWS))
-    work = ChunkGroup.from_plan(spark, plan, undone)
-    waiting = group_chunks(undone, work.definition.backfill.max_events_per_job)
+    # All groups of this job are copies of one group, so they share its watermarks.
+    group = replace(ChunkGroup.from_plan(spark, plan, unfinished), watermarks=WatermarkCache())
+    groups = group_chunks(unfinished, group.definition.backfill.max_events_per_job)
     running = set[Future[list[Manifest]]]()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
             while (
-                begun := [
-                    pool.submit(_replay, replace(work, chunks=several), tell)
-                    for several in islice(waiting, AT_ONCE - len(running))
+                started := [
+                    pool.submit(_run_group, replace(group, chunks=group_members), tell)
+                    for group_members in islice(groups, AT_ONCE - len(running))
                 ]
                 or running
             ):
-                done, running = wait(running.union(begun), return_when=FIRST_COMPLETED)
-                for each in done:
-                    yield from each.result()
+                done, running = wait(running.union(started), return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield from future.result()
         except (KeyboardInterrupt, GeneratorExit):
             spark.sparkContext.cancelAllJobs()
             raise
 
 
 def replay_chunk(spark: SparkSession, plan: Plan, chunk: Chunk) -> Manifest:
-    """Run one chunk by itself; see `replay_chunks`."""
+    """Run one chunk alone; see `replay_chunks`."""
     (manifest,) = replay_chunks(spark, plan, [chunk])
     return manifest
 
 
-def _replay(work: ChunkGroup, tell: Callable[[Chunk, str], None]) -> list[Manifest]:
-    """Run chunks as one, and leave their manifests."""
-    plan, chunks = work.plan, work.chunks
+def _run_group(group: ChunkGroup, tell: Callable[[Chunk, str], None]) -> list[Manifest]:
+    """Run a group of chunks, write their manifests, and return them."""
+    plan, chunks = group.plan, group.chunks
 
-    def tell_each(stage: str) -> None:
+    def report_stage(stage: str) -> None:
         for chunk in chunks:
             tell(chunk, stage)
 
-    attempt, watch = _new_attempt(work), _Stopwatch(tell_each)
-    with explain_write_errors(work.spark, attempt):
-        made = _run(work, attempt, watch) if any(chunk.files for chunk in chunks) else _Made(attempt, {}, {}, {})
+    attempt, watch = _new_attempt(group), _Stopwatch(report_stage)
+    with explain_write_errors(group.spark, attempt):
+        if any(chunk.files for chunk in chunks):
+            outputs = _compute_outputs(group, attempt, watch)
+        else:
+            outputs = _ChunkOutputs(attempt, {}, {}, {})
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    manifests = [made.manifest(number, watch.seconds, now) for number in range(len(chunks))]
+    manifests = [outputs.manifest(number, watch.seconds, now) for number in range(len(chunks))]
     for manifest in manifests:
         manifest.write(plan.folder.manifest(manifest.chunk_id))
     return manifests
 
 
-def _new_attempt(work: ChunkGroup) -> Attempt:
-    return Attempt(work.plan, work.chunks, uuid.uuid4().hex[:8])
+def _new_attempt(group: ChunkGroup) -> Attempt:
+    return Attempt(group.plan, group.chunks, uuid.uuid4().hex[:8])
 
 
 _Fates = dict[int, dict[str, dict[str, int]]]
-"""Number of the chunk, to source partition, to fate, to number of records."""
+"""Numbers of records by chunk number, source partition, and fate."""
 
 
 Keep = Callable[[DataFrame], DataFrame]
-"""Keeps a frame until the chunks are done."""
+"""A function that persists a frame until the group is done."""
 
 
-class _Made(NamedTuple):
-    """What chunks yield, by number; `events_read` is counted apart from the fates, which have to add up to it."""
+class _ChunkOutputs(NamedTuple):
+    """The outputs of a chunk group, by chunk number.
+
+    `events_read` is counted separately from the fates, so that the sum of fates can be checked against it.
+    """
 
     attempt: Attempt
     events_read: dict[int, int]
@@ -169,7 +178,7 @@ class _Made(NamedTuple):
     files: dict[str, Staged]
 
     def manifest(self, number: int, seconds: dict[str, float], finished_at: str) -> Manifest:
-        """That of one chunk, with its part of the seconds that all took."""
+        """Return the manifest of one chunk, with its share of the group's seconds per stage."""
         attempt = self.attempt
         share = 1 / len(attempt.chunks)
         return Manifest(
@@ -179,7 +188,7 @@ class _Made(NamedTuple):
             events_read=self.events_read.get(number, 0),
             fates=self.fates.get(number, {}),
             files={suffix: self.files.get(suffix, {}).get(number, ()) for suffix in attempt.plan.tables},
-            timings_s={stage: round(each * share, 3) for stage, each in seconds.items()},
+            timings_s={stage: round(total_s * share, 3) for stage, total_s in seconds.items()},
             finished_at=finished_at,
         )
 
@@ -187,80 +196,91 @@ class _Made(NamedTuple):
 Results = FixedWindows | SessionWindows
 
 
-def _run(work: ChunkGroup, attempt: Attempt, watch: _Stopwatch) -> _Made:
-    """What several results rest on is kept until they are written.
-
-    Records are counted while values are computed: each has times when Spark plans and the cores wait.
-    """
-    with _kept() as keep, ThreadPoolExecutor(1) as beside:
+def _compute_outputs(group: ChunkGroup, attempt: Attempt, watch: _Stopwatch) -> _ChunkOutputs:
+    """Compute the watermarks, and then all outputs with the engine that the definition allows."""
+    with _persisted() as keep:
         with watch.stage("watermarks"):
-            results = window_results(work, keep)
-        if is_native(work):
+            results = window_results(group, keep)
+        if is_native(group):
             try:
-                return _run_natively(work, attempt, watch, results)
+                return _run_natively(group, attempt, watch, results)
             except Exception as error:
-                if not can_fall_back(work.definition, error):
+                if not can_fall_back(group.definition, error):
                     raise
                 log.warning("%s; Spark computes %s instead", task_error_text(error), attempt)
-                attempt = _new_attempt(work)  # tasks have left files, and some may still be writing
-        known, tallied, tally, rows_by_footer = results.records()
-        if work.definition.source.deduplicate_on:
-            known = tallied = keep(tallied)  # finding copies compares all records
-        counts = results.counts(tallied)
-        counts = replace(counts, rows=keep(counts.rows))
+                attempt = _new_attempt(group)  # tasks have left files, and some may still be writing
+        return _run_in_spark(group, attempt, watch, results, keep)
 
-        def counted() -> _Fates:
-            with watch.stage("fates"):
-                fates = counts.fates()
-                _require_all_read(attempt, rows_by_footer, tally.get[SCANNED])
-                return fates
 
-        counting = beside.submit(counted)
-        found: dict[str, Staged] = {}
+def _run_in_spark(
+    group: ChunkGroup, attempt: Attempt, watch: _Stopwatch, results: Results, keep: Keep
+) -> _ChunkOutputs:
+    """Compute all outputs with Spark.
+
+    A second thread counts fates while values are computed, since the cores are idle while Spark plans a job.
+    """
+    records, with_metric, metric, rows_by_footer = results.records()
+    if group.definition.source.deduplicate_on:
+        # The search for duplicates compares all records, so its result is computed once.
+        records = with_metric = keep(with_metric)
+    counts = results.counts(with_metric)
+    counts = replace(counts, rows=keep(counts.rows))
+
+    def count_fates() -> _Fates:
+        with watch.stage("fates"):
+            fates = counts.fates()
+            _require_all_read(attempt, rows_by_footer, metric.get[SCANNED])
+            return fates
+
+    files: dict[str, Staged] = {}
+    with ThreadPoolExecutor(1) as beside:
+        counting = beside.submit(count_fates)
 
         def staged_panes() -> DataFrame | None:
-            return load_staged_rows(work.spark, work.plan, PANES, found[PANES])
+            return load_staged_rows(group.spark, group.plan, PANES, files[PANES])
 
-        made = TableFrames(known, counts, results.values(known), staged_panes, lambda: _kinds(counting.result()))
-        for suffix, rows in table_frames(work, results, made):
+        frames = TableFrames(
+            records, counts, results.values(records), staged_panes, lambda: _existing_fates(counting.result())
+        )
+        for suffix, rows in table_frames(group, results, frames):
             with watch.stage(suffix or "windows"):
-                found[suffix] = _staged(rows, suffix, attempt)
-        _require_all_records(attempt, results.records_in_windows(counts), found, work.definition.backfill.publish)
-        events_read = {number: tally.get[read_count_name(number)] for number in range(len(work.chunks))}
-        return _Made(attempt, events_read, counting.result(), found)
+                files[suffix] = _stage(rows, suffix, attempt)
+        _require_all_records(attempt, results.records_in_windows(counts), files, group.definition.backfill.publish)
+        events_read = {number: metric.get[read_count_name(number)] for number in range(len(group.chunks))}
+        return _ChunkOutputs(attempt, events_read, counting.result(), files)
 
 
-def _run_natively(work: ChunkGroup, attempt: Attempt, watch: _Stopwatch, results: Results) -> _Made:
-    """Have windows computed and records counted outside of Spark, and the other tables made of that."""
+def _run_natively(group: ChunkGroup, attempt: Attempt, watch: _Stopwatch, results: Results) -> _ChunkOutputs:
+    """Compute windows and counts in native tasks, and the tables of single records with Spark."""
     make_scratch(attempt)
     try:
-        with watch.stage(PANES if work.is_replay else "windows"):
+        with watch.stage(PANES if group.is_replay else "windows"):
             if isinstance(results, SessionWindows):
-                computed = native_sessions.compute_sessions(work, results, attempt)
+                computed = native_sessions.compute_sessions(group, results, attempt)
             else:
-                computed = native_windows.compute_windows(work, results, attempt)
-        counts, found = computed.counts, dict(computed.files)
+                computed = native_windows.compute_windows(group, results, attempt)
+        counts, files = computed.counts, dict(computed.files)
         with watch.stage("fates"):
             fates = counts.fates()
             _require_all_read(attempt, computed.rows_by_footer, computed.scanned)
         with watch.stage(METRICS):
-            found[METRICS] = stage_metrics(work, counts, attempt)
-        for suffix, rows in _tables_of_records(work, results, _kinds(fates) - {Fate.DROPPED}):
+            files[METRICS] = stage_metrics(group, counts, attempt)
+        for suffix, rows in _record_frames(group, results, _existing_fates(fates) - {Fate.DROPPED}):
             with watch.stage(suffix):
-                found[suffix] = _staged(rows, suffix, attempt)
-        _require_all_records(attempt, computed.records_in_windows, found, work.definition.backfill.publish)
-        return _Made(attempt, counts.read(), fates, found)
+                files[suffix] = _stage(rows, suffix, attempt)
+        _require_all_records(attempt, computed.records_in_windows, files, group.definition.backfill.publish)
+        return _ChunkOutputs(attempt, counts.read(), fates, files)
     finally:
         remove_scratch(attempt)
 
 
-def _staged(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
-    # Quarantine keeps times as they were written.
-    return write_staged_files(rows if suffix == QUARANTINE else _with_instants(rows), suffix, attempt)
+def _stage(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
+    # Quarantined records keep their times as written in the file.
+    return write_staged_files(rows if suffix == QUARANTINE else _with_timestamps(rows), suffix, attempt)
 
 
 def _require_all_read(attempt: Attempt, expected: int, scanned: int) -> None:
-    """Check that the files gave as many rows as their footers said when the run was planned.
+    """Check that Spark read as many rows as the footers of the files had at planning time.
 
     Raises:
         CountError: naming both numbers.
@@ -268,62 +288,68 @@ def _require_all_read(attempt: Attempt, expected: int, scanned: int) -> None:
     if scanned != expected:
         msg = (
             f"the input files of {attempt} have {expected:,} rows by their footers, {scanned:,} were read\n\n"
-            "hint: if a file was replaced meanwhile, plan the range anew; each executor must see the same files"
+            "hint: if a file was replaced, create a new plan; each executor must see the same files"
         )
         raise CountError(msg)
 
 
-def _require_all_records(attempt: Attempt, expected: int, found: Mapping[str, Staged], published: str) -> None:
-    """Check that the rows which hold all records of their windows are made of as many as have such a fate.
+def _require_all_records(attempt: Attempt, expected: int, files: Mapping[str, Staged], published: str) -> None:
+    """Check that the staged rows were computed from as many records as the windows of the chunks have.
 
     Raises:
         CountError: naming both numbers.
     """
     suffix = PANES if PANES in attempt.plan.tables else WINDOWS
-    counted = sum(file.records for files in found.get(suffix, {}).values() for file in files)
+    counted = sum(file.records for file in _staged_files(files, suffix))
     if counted != expected:
         name = attempt.plan.tables[suffix].name
         msg = (
             f"the rows staged for table `{name}` are made of {counted:,} records, its windows hold {expected:,}\n"
-            f"  {attempt}\n\nhint: run the same again; if it says so again, report it: this must not happen"
+            f"  {attempt}\n\nhint: run the same command again; if the error occurs again, report it as a bug"
         )
         raise CountError(msg)
     if suffix == PANES:
-        _require_all_published(attempt, published, found)
+        _require_all_published(attempt, published, files)
 
 
-def _require_all_published(attempt: Attempt, pane: str, found: Mapping[str, Staged]) -> None:
-    """Check that each pane of the kind that is published has a row in the table that readers see."""
-    windows, panes = (
-        [file for files in found.get(suffix, {}).values() for file in files] for suffix in (WINDOWS, PANES)
-    )
+def _staged_files(files: Mapping[str, Staged], suffix: str) -> list[StagedFile]:
+    return [file for of_chunk in files.get(suffix, {}).values() for file in of_chunk]
+
+
+def _require_all_published(attempt: Attempt, pane: str, files: Mapping[str, Staged]) -> None:
+    """Check that each pane of the published kind has a row in the published table.
+
+    Raises:
+        CountError: naming rows and records of both tables.
+    """
+    windows, panes = _staged_files(files, WINDOWS), _staged_files(files, PANES)
     counts = [pq.read_table(file.path, columns=[pane_count(pane)], partitioning=None)[0] for file in panes]
     fired = [column.filter(pc.greater(column, 0)) for column in counts]
-    wanted = sum(map(len, fired)), sum(pc.sum(column).as_py() or 0 for column in fired)
-    written = sum(file.rows for file in windows), sum(file.records for file in windows)
-    if wanted != written:
+    expected = sum(map(len, fired)), sum(pc.sum(column).as_py() or 0 for column in fired)
+    staged = sum(file.rows for file in windows), sum(file.records for file in windows)
+    if expected != staged:
         tables = attempt.plan.tables
         msg = (
-            f"table `{tables[WINDOWS].name}` would get {written[0]:,} rows of {written[1]:,} records,"
-            f" the {pane} panes in `{tables[PANES].name}` are {wanted[0]:,} of {wanted[1]:,}\n"
-            f"  {attempt}\n\nhint: run the same again; if it says so again, report it: this must not happen"
+            f"table `{tables[WINDOWS].name}` would get {staged[0]:,} rows of {staged[1]:,} records,"
+            f" the {pane} panes in `{tables[PANES].name}` are {expected[0]:,} of {expected[1]:,}\n"
+            f"  {attempt}\n\nhint: run the same command again; if the error occurs again, report it as a bug"
         )
         raise CountError(msg)
 
 
-def window_results(work: ChunkGroup, keep: Keep) -> Results:
-    """What chunks yield, by the kind of their windows; jobs are run for the watermarks only."""
-    window = work.definition.window.spec()
+def window_results(group: ChunkGroup, keep: Keep) -> Results:
+    """Return the results of a chunk group by the kind of its windows. Only watermarks run jobs."""
+    window = group.definition.window.spec()
     if isinstance(window, Session):
-        return SessionWindows.from_group(work, window, keep)
-    return FixedWindows(work, window, resolve_lateness(work, window))
+        return SessionWindows.from_group(group, window, keep)
+    return FixedWindows(group, window, resolve_lateness(group, window))
 
 
 class TableFrames(NamedTuple):
-    """What tables are made of.
+    """The frames that tables are computed from.
 
-    `values` are computed for one table only: of a replay for the panes, and what they are as `staged_panes` makes
-    the others. To read them again is cheaper than to keep them, and takes no memory.
+    `values` are computed for one table only. In a replay that is the table of panes; `staged_panes` reads its
+    files for the other tables, which is cheaper than to persist `values` and takes no memory.
     """
 
     known: DataFrame
@@ -331,12 +357,12 @@ class TableFrames(NamedTuple):
     values: DataFrame
     staged_panes: Callable[[], DataFrame | None]
     fates: Callable[[], set[str]]
-    """Those that some record had, once the records are counted, which `counts` keeps."""
+    """Waits for the counts, and returns the fates with at least one record."""
 
 
 @contextmanager
-def _kept() -> Iterator[Keep]:
-    """What is kept in memory or on disk is given back at the end."""
+def _persisted() -> Iterator[Keep]:
+    """Provide a function that persists frames, and unpersist them at the end."""
     frames: list[DataFrame] = []
 
     def keep(frame: DataFrame) -> DataFrame:
@@ -350,57 +376,64 @@ def _kept() -> Iterator[Keep]:
             frame.unpersist()
 
 
-def table_frames(work: ChunkGroup, results: Results, made: TableFrames) -> Iterator[tuple[str, DataFrame]]:
-    """What each table of the plan gets, with `CHUNK`; none of those that would be empty.
+def table_frames(group: ChunkGroup, results: Results, frames: TableFrames) -> Iterator[tuple[str, DataFrame]]:
+    """Yield the rows of each table of the plan, with `CHUNK`; tables without rows are left out.
 
-    Each is to be staged before the next is asked for.
+    Stage one frame before you ask for the next.
     """
 
     def by_window(rows: DataFrame) -> DataFrame:
-        return rows.withColumn(CHUNK, work.chunk_number_at(F.col("window_start_ms")))
+        return rows.withColumn(CHUNK, group.chunk_number_at(F.col("window_start_ms")))
 
-    if not work.is_replay:
-        yield WINDOWS, by_window(made.values)
+    if not group.is_replay:
+        yield WINDOWS, by_window(frames.values)
     else:
-        yield PANES, by_window(made.values)
-        if (panes := made.staged_panes()) is not None:
-            yield WINDOWS, by_window(_published(work, panes))
-    yield METRICS, by_window(made.counts.metrics())
-    yield from _tables_of_records(work, results, made.fates(), made.known)
+        yield PANES, by_window(frames.values)
+        if (panes := frames.staged_panes()) is not None:
+            yield WINDOWS, by_window(_published(group, panes))
+    yield METRICS, by_window(frames.counts.metrics())
+    yield from _record_frames(group, results, frames.fates(), frames.known)
 
 
-def _tables_of_records(
-    work: ChunkGroup, results: Results, fates: set[str], known: DataFrame | None = None
+def _record_frames(
+    group: ChunkGroup, results: Results, fates: set[str], records: DataFrame | None = None
 ) -> Iterator[tuple[str, DataFrame]]:
-    """What the tables get that are made of single records: of these, or else of all."""
+    """Yield the rows of tables of single records, and of firings.
+
+    Args:
+        group: the chunks.
+        results: their results.
+        fates: the fates with at least one record.
+        records: all records with their fate; None to read them from the files.
+    """
     if Fate.QUARANTINED in fates:
-        yield QUARANTINE, load_quarantine(work)
-    if not work.is_replay:
+        yield QUARANTINE, load_quarantine(group)
+    if not group.is_replay:
         return
     if Fate.DROPPED in fates:
-        yield DROPPED, results.dropped(known or results.records().columns)
-    if FIRINGS in work.plan.tables:
-        firings = results.firings(known or results.records().columns)
-        yield FIRINGS, firings.withColumn(CHUNK, work.chunk_number_at(F.col("window_start_ms")))
+        yield DROPPED, results.dropped(records or results.records().columns)
+    if FIRINGS in group.plan.tables:
+        firings = results.firings(records or results.records().columns)
+        yield FIRINGS, firings.withColumn(CHUNK, group.chunk_number_at(F.col("window_start_ms")))
 
 
-def _published(work: ChunkGroup, panes: DataFrame) -> DataFrame:
-    """The rows of the published table: the pane that the definition publishes."""
-    pane = work.definition.backfill.publish
+def _published(group: ChunkGroup, panes: DataFrame) -> DataFrame:
+    """Return the rows of the published table: the pane kind of `backfill.publish`."""
+    pane = group.definition.backfill.publish
     count = F.col(pane_count(pane))
     existing = panes.where(count > F.lit(0)).withColumn(RECORD_COUNT, count)
-    return existing.withColumns({name: F.col(f"{name}__{pane}") for name in work.definition.aggregates})
+    return existing.withColumns({name: F.col(f"{name}__{pane}") for name in group.definition.aggregates})
 
 
-def _with_instants(rows: DataFrame) -> DataFrame:
-    """Milliseconds stay inside; people get instants."""
+def _with_timestamps(rows: DataFrame) -> DataFrame:
+    """Convert times in milliseconds to timestamps for readers of the tables."""
     names = ("window_start", "window_end", "event_time", "arrival_time")
-    inside = [name for name in names if f"{name}_ms" in rows.columns]
-    return rows.withColumns({name: F.timestamp_millis(f"{name}_ms") for name in inside})
+    times = [name for name in names if f"{name}_ms" in rows.columns]
+    return rows.withColumns({name: F.timestamp_millis(f"{name}_ms") for name in times})
 
 
-def _kinds(fates: _Fates) -> set[str]:
-    """The fates that some record had."""
+def _existing_fates(fates: _Fates) -> set[str]:
+    """Return the fates with at least one record."""
     return {
         fate
         for partitions in fates.values()

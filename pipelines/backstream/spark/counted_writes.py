@@ -1,7 +1,7 @@
-"""Writing files, with the rows counted by the tasks that wrote them.
+"""Write files, and compare the rows that tasks wrote with the rows that the driver sees.
 
-A folder's listing shows what the driver can see. What was written is known by the tasks alone: an executor whose
-machine does not share the folder writes to a disk of its own, and nothing fails.
+The driver's listing of a folder is not enough. An executor whose machine doesn't share the folder writes to its
+own disk, and Spark reports success. Only the metrics of the tasks have the number of rows they wrote.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pyspark.sql import DataFrameWriter, SparkSession
 from backstream.errors import CountError
 
 _PART = re.compile(r"part-(\d+)-")
-_MOST_TASKS = 1_000_000
+_MAX_TASKS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class TaskWrite:
-    """What one task wrote: `host` names the machine of its executor."""
+    """The number of rows that one task wrote; `host` is the machine of its executor."""
 
     task: int
     host: str
@@ -33,10 +33,10 @@ class TaskWrite:
 
 
 def write_parquet(spark: SparkSession, writer: DataFrameWriter, folder: Path) -> list[TaskWrite]:
-    """Write Parquet files into a folder and return what each task says that it wrote, in order of tasks.
+    """Write Parquet files into a folder, and return the rows that each task wrote, ordered by task.
 
     Raises:
-        CountError: when Spark does not know what all its tasks have written.
+        CountError: when Spark doesn't have the metrics of all tasks.
     """
     context, group = spark.sparkContext, f"write-{uuid.uuid4().hex}"
     before = context.getLocalProperty("spark.jobGroup.id")
@@ -44,97 +44,96 @@ def write_parquet(spark: SparkSession, writer: DataFrameWriter, folder: Path) ->
     try:
         writer.parquet(str(folder))
     finally:
-        context.setLocalProperty("spark.jobGroup.id", before)  # type: ignore[arg-type] # None takes it away
-    return _task_writes(spark, group)
+        context.setLocalProperty("spark.jobGroup.id", before)  # type: ignore[arg-type] # None removes it
+    return _load_task_writes(spark, group)
 
 
 def require_visible(what: str, folder: Path, written: list[TaskWrite], seen: Mapping[Path, int]) -> None:
-    """Check that the driver sees the rows that the tasks wrote, all of them, and each once.
+    """Check that the driver sees every row that the tasks wrote, once.
 
     Args:
-        what: what was written, such as "table `clicks`".
-        folder: where to.
-        written: by which task, on which machine.
-        seen: the files that the driver finds there, and their rows.
+        what: the written data for error messages, e.g., "table `clicks`".
+        folder: the folder of the files.
+        written: the rows that each task wrote.
+        seen: the files that the driver finds in the folder, and their rows.
 
     Raises:
-        CountError: naming the hosts, the folder and the remedy.
+        CountError: naming the hosts, the folder, and the remedy.
     """
-    found: Counter[int] = Counter()
+    seen_by_task: Counter[int] = Counter()
     for path, rows in seen.items():
-        found[_task_of(path)] += rows
-    unseen = [each for each in written if found[each.task] < each.rows]
-    if unseen:
-        raise _invisible(what, folder, unseen, found)
-    counted = {each.task: each.rows for each in written}
-    for task, rows in sorted(found.items()):
-        if rows != counted.get(task, 0):
+        seen_by_task[_parse_task(path)] += rows
+    lost = [write for write in written if seen_by_task[write.task] < write.rows]
+    if lost:
+        raise _lost_rows_error(what, folder, lost, seen_by_task)
+    rows_by_task = {write.task: write.rows for write in written}
+    for task, rows in sorted(seen_by_task.items()):
+        if rows != rows_by_task.get(task, 0):
             msg = (
-                f"task {task} wrote {counted.get(task, 0):,} rows of {what}, and {rows:,} are there\n"
+                f"task {task} wrote {rows_by_task.get(task, 0):,} rows of {what}, but its files have {rows:,}\n"
                 f"  {folder}\n\n"
-                "hint: run the same again; no other process may write into this folder"
+                "hint: run the same command again; no other process may write to this folder"
             )
             raise CountError(msg)
 
 
-def _invisible(what: str, folder: Path, unseen: list[TaskWrite], found: Mapping[int, int]) -> CountError:
-    hosts = sorted({each.host for each in unseen})
-    lost = sum(each.rows - found[each.task] for each in unseen)
-    rows = sum(each.rows for each in unseen)
+def _lost_rows_error(
+    what: str, folder: Path, lost: list[TaskWrite], seen_by_task: Mapping[int, int]
+) -> CountError:
+    hosts = sorted({write.host for write in lost})
+    lost_rows = sum(write.rows - seen_by_task[write.task] for write in lost)
+    rows = sum(write.rows for write in lost)
     return CountError(
-        f"{lost:,} of {rows:,} rows of {what} that executors wrote on {', '.join(hosts)} cannot be seen by the"
-        f" driver\n  {folder}\n\n"
+        f"{lost_rows:,} of {rows:,} rows of {what} that executors wrote on {', '.join(hosts)} cannot be seen"
+        f" by the driver\n  {folder}\n\n"
         "hint: the executors must write to a folder that the driver sees, or to an object store; mount it on each"
-        " of their machines and run the same again: what was finished is kept"
+        " of their machines and run the same command again; finished chunks are kept"
     )
 
 
-def _task_of(path: Path) -> int:
-    """The task that wrote a file, as Spark has it in the file's name."""
-    found = _PART.match(path.name)
-    if found is None:
+def _parse_task(path: Path) -> int:
+    """Return the task that wrote a file, which Spark puts into the file's name."""
+    name = _PART.match(path.name)
+    if name is None:
         msg = f"{path.name} was not written by a task of this run\n  {path}"
         raise CountError(msg)
-    return int(found[1])
+    return int(name[1])
 
 
-def _task_writes(spark: SparkSession, group: str) -> list[TaskWrite]:
-    """What the tasks of a job group wrote, as their executors reported it to the driver."""
+def _load_task_writes(spark: SparkSession, group: str) -> list[TaskWrite]:
+    """Return the rows that the tasks of a job group wrote, from the metrics that executors sent to the driver."""
     context: Any = spark.sparkContext
-    core = context._jsc.sc()  # noqa: SLF001 - PySpark has no way to ask for the metrics of tasks
+    core = context._jsc.sc()  # noqa: SLF001 - PySpark has no API for task metrics
     core.listenerBus().waitUntilEmpty()
     store = core.statusStore()
-    stage = _writing_stage(store, sorted(context.statusTracker().getJobIdsForGroup(group)))
-    found = {each.task: each for each in _of_stage(store, stage)}
-    return [found[task] for task in sorted(found)]
+    stage = _find_writing_stage(store, sorted(context.statusTracker().getJobIdsForGroup(group)))
+    writes = {write.task: write for write in _scan_stage(store, stage)}
+    return [writes[task] for task in sorted(writes)]
 
 
-def _writing_stage(store: Any, jobs: Sequence[int]) -> Any:
-    """Return the last attempt of the stage that writes: the last one of the last job of a write.
+def _find_writing_stage(store: Any, jobs: Sequence[int]) -> Any:
+    """Return the last attempt of the stage that writes: the last stage of the last job of a write.
 
-    Nothing has to be known of the others, and nothing can be relied on: two jobs may share a stage, Spark skips a
-    stage whose output is there already, and it forgets skipped stages first.
+    The other stages are not needed. Spark can share a stage between two jobs, skips a stage whose output exists,
+    and removes skipped stages first from its history.
 
     Raises:
-        CountError: when Spark has forgotten the job or the stage.
+        CountError: when the job or the stage isn't in Spark's history.
     """
     if not jobs:
-        msg = "Spark has forgotten the job that wrote\n\nhint: it keeps too few jobs; raise spark.ui.retainedJobs"
+        msg = "Spark's history has no job of this write\n\nhint: increase spark.ui.retainedJobs"
         raise CountError(msg)
     ids = store.job(jobs[-1]).stageIds()
     last = max(int(ids.apply(number)) for number in range(int(ids.size())))
-    stage = _last_attempt(store, last)
+    stage = _find_last_attempt(store, last)
     if stage is None:
-        msg = (
-            f"Spark has forgotten what the tasks of stage {last} have written\n\n"
-            "hint: it keeps too few stages; raise spark.ui.retainedStages"
-        )
+        msg = f"Spark's history has no task metrics of stage {last}\n\nhint: increase spark.ui.retainedStages"
         raise CountError(msg)
     return stage
 
 
-def _last_attempt(store: Any, stage: int) -> Any:
-    """The last attempt of a stage; None: Spark has forgotten it."""
+def _find_last_attempt(store: Any, stage: int) -> Any:
+    """Return the last attempt of a stage; None if it isn't in Spark's history."""
     try:
         return store.lastStageAttempt(stage)
     except Py4JJavaError as error:
@@ -143,11 +142,14 @@ def _last_attempt(store: Any, stage: int) -> Any:
         raise
 
 
-def _of_stage(store: Any, last: Any) -> Iterator[TaskWrite]:
-    """The tasks of a stage that wrote rows; a stage that is run again repeats those tasks only that were lost."""
-    done, wanted, stage = set[int](), int(last.numTasks()), int(last.stageId())
+def _scan_stage(store: Any, last: Any) -> Iterator[TaskWrite]:
+    """Yield the tasks of a stage that wrote rows.
+
+    All attempts are read, since a repeated stage repeats only the lost tasks.
+    """
+    done, expected, stage = set[int](), int(last.numTasks()), int(last.stageId())
     for attempt in range(int(last.attemptId()) + 1):
-        tasks = store.taskList(stage, attempt, _MOST_TASKS)
+        tasks = store.taskList(stage, attempt, _MAX_TASKS)
         for number in range(int(tasks.size())):
             task = tasks.apply(number)
             if task.status() != "SUCCESS":
@@ -155,9 +157,10 @@ def _of_stage(store: Any, last: Any) -> Iterator[TaskWrite]:
             done.add(int(task.partitionId()))
             if rows := int(task.taskMetrics().get().outputMetrics().recordsWritten()):
                 yield TaskWrite(int(task.partitionId()), str(task.host()), rows)
-    if len(done) < wanted:
+    if len(done) < expected:
         msg = (
-            f"Spark knows what {len(done):,} of {wanted:,} tasks have written\n\n"
-            "hint: it drops events when it has too many; raise spark.scheduler.listenerbus.eventqueue.capacity"
+            f"Spark has the metrics of {len(done):,} of {expected:,} tasks only\n\n"
+            "hint: Spark drops events if their queue is full; increase"
+            " spark.scheduler.listenerbus.eventqueue.capacity"
         )
         raise CountError(msg)

@@ -1,4 +1,4 @@
-"""The critical delays of all records of a range, in one aggregation: twin of the formulas of `core.advice`."""
+"""Compute the critical delays of all records of a range with one aggregation; see `eventtime.delay_analysis`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from backstream.eventtime.watermarks import Emission
 from backstream.runs.plan import InputFile
 from backstream.spark import source
 from backstream.spark.schemas import IntervalColumns, Step, int64_literal
-from backstream.spark.source import EventFiles as Stream
+from backstream.spark.source import EventFiles
 from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.watermarks.partial_streams import timeline_of_files
 from backstream.spark.watermarks.resolve import list_expected_partitions
@@ -36,21 +36,24 @@ from backstream.spark.windows.assignment import (
 )
 
 MOST_ROWS = 1_000_000
-"""Of a histogram on the driver. A spread of critical delays over a quarter of an hour, at every millisecond of it,
-is exact; beyond, delays are counted in steps of 10 ms, 100 ms, and so on."""
+"""The largest number of rows of a histogram on the driver.
+
+If the critical delays of a range span up to a quarter of an hour, the histogram is exact at 1 ms. Otherwise delays
+are counted in steps of 10 ms, 100 ms, and so on.
+"""
 
 OVERDUE, DROPPED, BEHIND, SLICE = "overdue", "dropped", "behind", "slice"
 _NEVER = -1
-"""A critical delay of what happens at no delay."""
+"""The critical delay of an effect that occurs with no delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysisRange:
-    """A range of recorded events, and the stream it is part of.
+    """A range of recorded events, and the stream that it is a part of.
 
-    `near` spans every event time that a window of the range can hold, and `near_paths` name the files that may
-    have some. `files` are all of the stream, since a watermark rests on all that arrived before. `columns` are
-    what is read of them, with Spark SQL types.
+    `near` is the interval of all event times that a window of the range can have, and `near_paths` are the files
+    that may have such events. `files` are all files of the stream, since a watermark depends on all earlier
+    arrivals. `columns` are read from them, with Spark SQL types.
     """
 
     definition: Definition
@@ -65,7 +68,7 @@ class AnalysisRange:
 
 @dataclass(frozen=True, slots=True)
 class DelayHistograms:
-    """What the range tells about delays."""
+    """The histograms of critical delays, and the delays of firings."""
 
     overdue: CriticalDelays
     dropped: CriticalDelays
@@ -79,21 +82,21 @@ def measure_delays(
     tell: Callable[[str], None] = lambda _: None,
     most: int = MOST_ROWS,
 ) -> DelayHistograms:
-    """What every delay would have done to the records of a range.
+    """Return the effect of every delay on the records of a range.
 
     Args:
         spark: the session.
         recorded: the range and its stream.
-        tell: called with the name of each of the two passes over the data as it begins.
-        most: how many rows of a histogram the driver takes.
+        tell: called with the name of each of the two passes over the data when it begins.
+        most: the largest number of histogram rows that the driver loads.
     """
     tell("watermarks")
-    found = _undelayed(spark, recorded)
+    timeline = _undelayed_timeline(spark, recorded)
     tell("critical delays")
     lateness_ms = recorded.definition.lateness.allowed
     counts = (
-        _records(spark, recorded)
-        .transform(add_watermarks(spark, found, recorded.clock))
+        _load_records(spark, recorded)
+        .transform(add_watermarks(spark, timeline, recorded.clock))
         .transform(add_critical_delays(recorded.window, lateness_ms, recorded.interval))
     )
     table, histogram_step_ms = collect_counts(counts, most)
@@ -104,34 +107,34 @@ def measure_delays(
         CriticalDelays.from_counts(delays[OVERDUE], records, histogram_step_ms),
         CriticalDelays.from_counts(delays[DROPPED], records, histogram_step_ms),
         CriticalDelays.from_counts(kinds[BEHIND], sum(count for _, count in kinds[BEHIND]), histogram_step_ms),
-        _firings(found, recorded, [start_ms for start_ms, _ in kinds[SLICE]]),
+        _firing_delays(timeline, recorded, [start_ms for start_ms, _ in kinds[SLICE]]),
     )
 
 
-def _undelayed(spark: SparkSession, recorded: AnalysisRange) -> WatermarkTimeline:
-    """The watermarks of the whole stream if the delay were 0."""
+def _undelayed_timeline(spark: SparkSession, recorded: AnalysisRange) -> WatermarkTimeline:
+    """Return the watermarks of the whole stream for a delay of 0."""
     definition = recorded.definition
 
     def readable(paths: Sequence[str]) -> DataFrame:
         events = source.load_files(spark, paths, source.read_schema(recorded.columns)).transform(
             source.normalize_events(definition)
         )
-        # What punctuated watermarks are marked by means nothing here.
+        # Markers of punctuated watermarks have no effect here.
         return events.where(F.col(source.REASON).isNull()).drop(source.MARKER)
 
-    stream, expected = Stream(spark, recorded.files, readable), list_expected_partitions(definition)
+    stream, expected = EventFiles(spark, recorded.files, readable), list_expected_partitions(definition)
     return timeline_of_files(stream, without_delay(definition), recorded.clock, expected)
 
 
 def without_delay(definition: Definition) -> Emission:
-    """The definition's own source, with bounded generators and a delay of 0."""
+    """Return the emission of the definition's source, with bounded generators and a delay of 0."""
     section = definition.watermark
     strategy = WatermarkStrategy(StrategyKind.BOUNDED, 0, section.emit_interval, section.idle_timeout)
     return replace(section.spec(), strategy=strategy)
 
 
-def _records(spark: SparkSession, recorded: AnalysisRange) -> DataFrame:
-    """The readable records that windows of the range can hold, each once."""
+def _load_records(spark: SparkSession, recorded: AnalysisRange) -> DataFrame:
+    """Return the readable records that windows of the range can have, without duplicates."""
     is_near = IntervalColumns.from_interval(spark, recorded.near).hold(F.col("event_time_ms"))
     events = (
         source.load_files(spark, recorded.near_paths, source.read_schema(recorded.columns))
@@ -143,23 +146,23 @@ def _records(spark: SparkSession, recorded: AnalysisRange) -> DataFrame:
 
 
 def add_critical_delays(window: FixedWindow, allowed_lateness_ms: int, interval: Interval) -> Step:
-    """Count critical delays: rows of `kind`, `value_ms` and `records`.
+    """Count critical delays: rows of `kind`, `value_ms`, and `records`.
 
-    Needs `event_time_ms`, and as `watermark_ms` the watermark that the record met at delay 0. A record is of the
-    range if its latest window starts there. Kinds are late or dropped, dropped, behind the watermark (no row for a
-    record that met -inf), and the slices of time that hold records of any window of the range.
+    Needs `event_time_ms`, and `watermark_ms` at delay 0. A record is in the range if its latest window starts
+    there. The kinds are: late or dropped, dropped, behind the watermark (without records that arrived at watermark
+    -inf), and the slices of time that have records of windows of the range.
     """
     start_ms, _ = latest_window_start(WindowColumns.from_window(window))
-    is_ours = (start_ms >= F.lit(interval.start_ms)) & (start_ms < F.lit(interval.end_ms))
+    is_in_range = (start_ms >= F.lit(interval.start_ms)) & (start_ms < F.lit(interval.end_ms))
     overdue_ms, dropped_ms, behind_ms = _critical_ms(window, allowed_lateness_ms)
-    never = int64_literal(_NEVER)  # greatest() passes over a null, which stands for a record that met -inf
+    never = int64_literal(_NEVER)  # greatest() ignores null, the value at watermark -inf
     slice_ms = window_start_column(
         F.col("event_time_ms"), int64_literal(window.offset_ms), int64_literal(_slice_ms(window))
     )
     values = {
-        OVERDUE: F.when(is_ours, F.greatest(overdue_ms, never)),
-        DROPPED: F.when(is_ours, F.greatest(dropped_ms, never)),
-        BEHIND: F.when(is_ours, behind_ms),
+        OVERDUE: F.when(is_in_range, F.greatest(overdue_ms, never)),
+        DROPPED: F.when(is_in_range, F.greatest(dropped_ms, never)),
+        BEHIND: F.when(is_in_range, behind_ms),
         SLICE: slice_ms,
     }
     pairs = [F.struct(F.lit(kind).alias("kind"), value.alias("value_ms")) for kind, value in values.items()]
@@ -172,42 +175,45 @@ def add_critical_delays(window: FixedWindow, allowed_lateness_ms: int, interval:
 
 
 def _critical_ms(window: FixedWindow, allowed_lateness_ms: int) -> tuple[Column, Column, Column]:
-    """Greatest delays at which the record is late or dropped, dropped, and behind; null if it met -inf."""
+    """Return the greatest delays at which the record is late or dropped, dropped, and behind; null at -inf."""
     event_ms, lateness_ms = F.col("event_time_ms"), int64_literal(allowed_lateness_ms)
-    met_ms = F.when(F.col("watermark_ms") > F.lit(MIN_MS), F.col("watermark_ms"))
+    undelayed_ms = F.when(F.col("watermark_ms") > F.lit(MIN_MS), F.col("watermark_ms"))
     _, end_ms = latest_window_start(WindowColumns.from_window(window))
-    is_in_hole = event_ms >= end_ms
-    behind_ms = met_ms - event_ms
-    overdue_ms = met_ms - (end_ms - F.lit(1))
-    hole_ms = behind_ms - lateness_ms  # in a hole nothing is late, so one is overdue only when dropped
+    is_in_gap = event_ms >= end_ms
+    behind_ms = undelayed_ms - event_ms
+    overdue_ms = undelayed_ms - (end_ms - F.lit(1))
+    gap_ms = behind_ms - lateness_ms  # in a gap no record is late, only dropped
     return (
-        F.when(is_in_hole, hole_ms).otherwise(overdue_ms),
-        F.when(is_in_hole, hole_ms).otherwise(overdue_ms - lateness_ms),
+        F.when(is_in_gap, gap_ms).otherwise(overdue_ms),
+        F.when(is_in_gap, gap_ms).otherwise(overdue_ms - lateness_ms),
         behind_ms,
     )
 
 
 def _slice_ms(window: FixedWindow) -> int:
-    """Records of one slice are in the same windows, since no window begins or ends inside it."""
+    """Return the width of a slice; no window begins or ends inside of it, so its records have the same windows."""
     return math.gcd(window.size_ms, end_step_ms(window))
 
 
 def collect_counts(counts: DataFrame, most: int) -> tuple[pa.Table, int]:
-    """The counts on the driver, and the step in which delays are counted: 1 ms if they are no more than `most`."""
+    """Return the counts, and the step of delays in ms: 1 ms if there are at most `most` of them."""
     is_delay = F.col("kind") != F.lit(SLICE)
-    kept = counts.persist(StorageLevel.MEMORY_AND_DISK)
+    persisted = counts.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        wanted, width_ms = kept, 1
-        while wanted.where(is_delay).count() > most:
+        selected, width_ms = persisted, 1
+        while selected.where(is_delay).count() > most:
             width_ms *= 10
-            wanted = _coarser(kept, width_ms)
-        return wanted.toArrow(), width_ms
+            selected = _round_delays(persisted, width_ms)
+        return selected.toArrow(), width_ms
     finally:
-        kept.unpersist()
+        persisted.unpersist()
 
 
-def _coarser(counts: DataFrame, width_ms: int) -> DataFrame:
-    """Critical delays rounded down; slices stay: windows, of which a run has a row each, need them."""
+def _round_delays(counts: DataFrame, width_ms: int) -> DataFrame:
+    """Round critical delays down.
+
+    Slices stay exact, since windows are computed from them. They are as few as the windows of a run.
+    """
     floor_ms = window_start_column(F.col("value_ms"), int64_literal(0), int64_literal(width_ms))
     is_slice = F.col("kind") == F.lit(SLICE)
     rounded = counts.withColumn("value_ms", F.when(is_slice, F.col("value_ms")).otherwise(floor_ms))
@@ -215,17 +221,17 @@ def _coarser(counts: DataFrame, width_ms: int) -> DataFrame:
 
 
 def _pairs(table: pa.Table, kind: str) -> list[tuple[int, int]]:
-    mine = table.filter(pa.compute.equal(table["kind"], kind))
-    return list(zip(mine["value_ms"].to_pylist(), mine["records"].to_pylist(), strict=True))
+    rows = table.filter(pa.compute.equal(table["kind"], kind))
+    return list(zip(rows["value_ms"].to_pylist(), rows["records"].to_pylist(), strict=True))
 
 
-def _firings(found: WatermarkTimeline, recorded: AnalysisRange, slices_ms: Sequence[int]) -> FiringDelays:
-    """The ends of all windows of the range that hold records, and the rises that fire them."""
+def _firing_delays(timeline: WatermarkTimeline, recorded: AnalysisRange, slices_ms: Sequence[int]) -> FiringDelays:
+    """Return the ends of all windows of the range with records, and the rises that fire them."""
     windows = {window for slice_ms in slices_ms for window in recorded.window.assign(slice_ms)}
     span = recorded.interval
-    ends_ms = {each.end_ms for each in windows if span.start_ms <= each.start_ms < span.end_ms}
-    risen_at_ms = (at_ms for at_ms, _, _ in found.arrival_positions(recorded.clock))
-    watermark_ms = found.watermark_ms.tolist()
+    ends_ms = {window.end_ms for window in windows if span.start_ms <= window.start_ms < span.end_ms}
+    rise_times_ms = (at_ms for at_ms, _, _ in timeline.arrival_positions(recorded.clock))
+    watermark_ms = timeline.watermark_ms.tolist()
     return FiringDelays(
-        array("q", sorted(ends_ms)), array("q", watermark_ms), array("q", risen_at_ms), recorded.clock.end_ms
+        array("q", sorted(ends_ms)), array("q", watermark_ms), array("q", rise_times_ms), recorded.clock.end_ms
     )

@@ -1,4 +1,4 @@
-"""What Spark fails of, said without Java's traces."""
+"""Convert failures of Spark into readable errors without Java traces."""
 
 from __future__ import annotations
 
@@ -20,52 +20,52 @@ from backstream.runs.plan import Plan
 from backstream.spark.heap import OUT_OF_MEMORY_STATUS, SETTING
 from backstream.spark.source import file_uri
 
-_ERROR = "java.lang.OutOfMemoryError"
+_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 _STOPPED = (
     "SparkContext was shut down",
     "stopped SparkContext",
-    'SparkContext.dagScheduler()" is null',  # that of a context which stops just now
+    'SparkContext.dagScheduler()" is null',  # from a context that is stopping
     "Java side is empty",
     "Java server",
 )
-"""What is said to whoever waits for a Java that ends."""
+"""Texts of errors that a caller gets while Java ends."""
 _END_S = 15.0
 
 
 def silence_java_traces(spark: SparkSession) -> None:
-    """Have Java print no traces: whoever waits in this process is raised what fails."""
+    """Turn off Java's log, since this process raises its errors."""
     spark.sparkContext.setLogLevel("OFF")
 
 
 @contextmanager
 def explain_heap_errors(spark: SparkSession, plan: Plan, by: str = SETTING) -> Iterator[None]:
-    """A Java that has no memory left is said in words, and how it gets more; `by` is what sets the heap.
+    """Raise a readable error if Java runs out of memory; `by` is the setting that changes the heap.
 
     Raises:
-        HeapError: naming the heap.
+        HeapError: naming the size of the heap.
     """
     size = spark.sparkContext.getConf().get(SETTING, "1g")
     try:
         yield
     except Exception as error:
-        if not _is_of_memory(error):
+        if not _is_out_of_memory(error):
             raise
         msg = (
             f"could not run the chunks of {plan.run_id}: Spark's Java has no memory left\n"
             f"  its heap was {size}\n\n"
-            f"hint: give it more with {by}, and run the same again: what was finished is kept"
+            f"hint: increase {by}, and run the same command again; finished chunks are kept"
         )
         raise HeapError(msg) from error
 
 
-def _is_of_memory(error: Exception) -> bool:
-    """Whether Java said so, or has ended for it: it may be gone before it could say anything."""
-    if _ERROR in str(error):
+def _is_out_of_memory(error: Exception) -> bool:
+    """Return whether Java ran out of memory: by its error, or by its exit status if it ended without an error."""
+    if _OUT_OF_MEMORY in str(error):
         return True
-    is_told = isinstance(error, (Py4JNetworkError, ConnectionError))
-    if not is_told and not any(each in str(error) for each in _STOPPED):
+    is_disconnected = isinstance(error, (Py4JNetworkError, ConnectionError))
+    if not is_disconnected and not any(text in str(error) for text in _STOPPED):
         return False
-    gateway = SparkContext._gateway  # noqa: SLF001 - knows the process, and nobody else does
+    gateway = SparkContext._gateway  # noqa: SLF001 - only the gateway has the process
     java: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     try:
         return java is not None and java.wait(_END_S) == OUT_OF_MEMORY_STATUS
@@ -74,53 +74,53 @@ def _is_of_memory(error: Exception) -> bool:
 
 
 REFUSALS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
-"""What Java and DuckDB pass on, word for word, of an operating system that does not let them write."""
-_SAID = re.compile(r"\[FAILED_READ_FILE\.(\w+)\] Encountered error while reading file (file:.+?)\.\s+(.*)")
+"""The messages of an operating system that denies a write; Java and DuckDB include them unchanged."""
+_READ_ERROR = re.compile(r"\[FAILED_READ_FILE\.(\w+)\] Encountered error while reading file (file:.+?)\.\s+(.*)")
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*[\w$]+: (.+)$", re.MULTILINE)
-_WHY = {
+_REASONS = {
     "NO_HINT": "its pages are damaged",
     "CANNOT_READ_FILE_FOOTER": "its footer is damaged",
-    "FILE_NOT_EXIST": "it is gone",
+    "FILE_NOT_EXIST": "it was removed",
 }
 
 
-def unreadable_file_error(said: str, plan: Plan) -> ContractError | None:
-    """Return the error to raise for what Spark said, after keeping its words in the run's folder.
+def unreadable_file_error(message: str, plan: Plan) -> ContractError | None:
+    """Return the error to raise for a message of Spark, and write the message into the run's folder.
 
-    None: no input file of the plan is to blame.
+    None if the message doesn't name an input file of the plan.
     """
-    found = _SAID.search(said)
-    if found is None:
+    match = _READ_ERROR.search(message)
+    if match is None:
         return None
-    kind, uri, rest = found.groups()
-    path = _path_of(uri, plan)
+    kind, uri, rest = match.groups()
+    path = _find_input_path(uri, plan)
     if path is None:
         return None
-    account = plan.folder.errors / f"{uuid.uuid4().hex[:8]}.txt"
-    write_text(account, said)
-    why = _WHY.get(kind) or rest.partition(" SQLSTATE")[0].rstrip(".")
-    causes = _CAUSE.findall(said)
-    fact = f"\n  {_short(causes[0])}" if causes else ""
+    log_file = plan.folder.errors / f"{uuid.uuid4().hex[:8]}.txt"
+    write_text(log_file, message)
+    reason = _REASONS.get(kind) or rest.partition(" SQLSTATE")[0].rstrip(".")
+    causes = _CAUSE.findall(message)
+    cause = f"\n  {_shorten(causes[0])}" if causes else ""
     return ContractError(
-        f"cannot read input file {path}: {why}{fact}\n  what Spark said is in {account}\n\n"
-        'hint: put it back, move it away, or set source.corrupt_files = "skip"; then plan the range anew'
+        f"cannot read input file {path}: {reason}{cause}\n  Spark's full message is in {log_file}\n\n"
+        'hint: restore the file, move it away, or set source.corrupt_files = "skip"; then create a new plan'
     )
 
 
-def _path_of(uri: str, plan: Plan) -> str | None:
-    """The input file that Spark means; it writes two slashes more or less, and may quote or not."""
-    known = {
+def _find_input_path(uri: str, plan: Plan) -> str | None:
+    """Return the input file of a URI in Spark's message, which has varying numbers of slashes, quoted or not."""
+    paths = {
         _plain(name): file.path for file in plan.inputs for name in (file_uri(file.path), f"file:{file.path}")
     }
-    return known.get(_plain(uri))
+    return paths.get(_plain(uri))
 
 
 def _plain(uri: str) -> str:
     return "/" + uri.removeprefix("file:").lstrip("/")
 
 
-def _short(text: str) -> str:
-    """A line of Java's: what follows a colon or goes on for long is for its own file."""
-    longest = 160
+def _shorten(text: str) -> str:
+    """Return a line of Java's message, shortened to 160 characters."""
+    max_length = 160
     line = text.strip()
-    return line if len(line) <= longest else f"{line[:longest]}.."
+    return line if len(line) <= max_length else f"{line[:max_length]}.."

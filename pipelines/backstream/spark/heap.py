@@ -1,4 +1,4 @@
-"""The heap of the driver's Java: how much of this machine's memory it gets where nobody has said."""
+"""Choose the heap of the driver's Java from settings, a variable, or the memory of the machine."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ SETTING = "spark.driver.memory"
 CONF_VARIABLE, SETTINGS_FILE = "SPARK_CONF_DIR", "spark-defaults.conf"
 SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _OWN_VARIABLE = "SPARK_DRIVER_MEMORY"
-"""Spark's own, which counts less than its settings."""
+"""Spark's own variable, which has a lower priority than its settings."""
 CONTAINER_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-"""Where Linux says how much memory a container has, in versions 2 and 1; `max` or a huge number: no limit."""
+"""The Linux files with a container's memory limit, in versions 2 and 1; `max` or a huge number is no limit."""
 OUT_OF_MEMORY_STATUS = 52
-"""With which Spark ends its Java when that has no memory left; `spark-submit` ends so too."""
+"""The exit status of Spark's Java, and of `spark-submit`, if Java runs out of memory."""
 _MB = 2**20
-_LEAST_MB, _MOST_MB = 1_024, 31 * 1_024
-_LEAST_TOLD_MB = 512
-"""With less Spark refuses to start."""
+_MIN_MB, _MAX_MB = 1_024, 31 * 1_024
+_MIN_CONFIGURED_MB = 512
+"""Spark doesn't start with less."""
 _UNITS_MB = {"": 1 / _MB, "k": 1 / 1024, "m": 1, "g": 1_024, "t": 1_024**2}
 
 
 @dataclass(frozen=True, slots=True)
 class Heap:
-    """The heap of a session: `size` as Java knows it; None: Spark itself finds what `by` says, or has 1 GB.
+    """The heap of a session: `size` in Java's notation, or None if Spark reads it from `by`, or uses 1 GB.
 
-    `said` tells people how much it is, and why; `by` is what they change to have another.
+    `said` is the size and its source as text for users; `by` is the setting that they change.
     """
 
     size: str | None
@@ -43,56 +43,58 @@ class Heap:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What is added to the settings of the session."""
+        """The settings to add to the session."""
         return {} if self.size is None else {SETTING: self.size}
 
 
 def driver_heap() -> Heap:
-    """The heap for a session inside this process: what Spark was told, else the variable, else half of the memory.
+    """Return the heap for a session inside this process.
 
-    That half is at least 1 GB, and at most 31 GB: beyond that Java's pointers take twice the room.
+    Spark's own settings come first, then the variable, then half of the memory. Half of the memory is limited to 1
+    GB to 31 GB, since Java's pointers need twice the space in a larger heap.
 
     Raises:
-        SpecError: when the variable does not hold an amount of memory.
+        SpecError: when the value of the variable isn't an amount of memory.
     """
-    if where := _set_for_spark():
-        return Heap(None, f"as {where} sets it", where)
-    if asked := os.environ.get(HEAP_VARIABLE):
-        return Heap(_sound(asked), f"{asked}, by {HEAP_VARIABLE}", HEAP_VARIABLE)
+    if setting := _find_spark_setting():
+        return Heap(None, f"set by {setting}", setting)
+    if size := os.environ.get(HEAP_VARIABLE):
+        return Heap(_parse_size(size), f"{size}, set by {HEAP_VARIABLE}", HEAP_VARIABLE)
     memory_mb = machine_memory_bytes() // _MB
-    heap_mb = min(max(memory_mb // 2, _LEAST_MB), _MOST_MB)
-    said = f"{heap_mb:,} MB of this machine's {memory_mb:,} MB; {HEAP_VARIABLE} sets another"
-    return Heap(f"{heap_mb}m", said, HEAP_VARIABLE)
+    heap_mb = min(max(memory_mb // 2, _MIN_MB), _MAX_MB)
+    text = f"{heap_mb:,} MB of this machine's {memory_mb:,} MB; set {HEAP_VARIABLE} to change it"
+    return Heap(f"{heap_mb}m", text, HEAP_VARIABLE)
 
 
 def machine_memory_bytes() -> int:
-    """The memory of this machine, or of the container that this process is in."""
-    said = [file.read_text().strip() for file in CONTAINER_LIMITS if file.is_file()]
+    """Return the memory of this machine, or of the container of this process."""
+    limits = [file.read_text().strip() for file in CONTAINER_LIMITS if file.is_file()]
     return min(
         os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        *(int(limit) for limit in said if limit.isdecimal()),
+        *(int(limit) for limit in limits if limit.isdecimal()),
     )
 
 
-def _sound(asked: str) -> str:
-    """An amount as Java knows it, that Spark starts with."""
-    found = re.fullmatch(r"(\d+)([kmgt]?)b?", asked.strip().lower())
-    if found is None:
-        msg = f'{HEAP_VARIABLE} must be an amount of memory such as "8g" or "6000m", got {asked!r}'
+def _parse_size(text: str) -> str:
+    """Return an amount in Java's notation that Spark can start with."""
+    match = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
+    if match is None:
+        msg = f'{HEAP_VARIABLE} must be an amount of memory, e.g., "8g" or "6000m", got {text!r}'
         raise SpecError(msg)
-    if heap_mb(found[1] + found[2]) < _LEAST_TOLD_MB:
-        msg = f"{HEAP_VARIABLE} must be at least {_LEAST_TOLD_MB}m, with which Spark can start, got {asked!r}"
+    size = match[1] + match[2]
+    if heap_mb(size) < _MIN_CONFIGURED_MB:
+        msg = f"{HEAP_VARIABLE} must be at least {_MIN_CONFIGURED_MB}m, the minimum of Spark, got {text!r}"
         raise SpecError(msg)
-    return found[1] + found[2]
+    return size
 
 
 def heap_mb(size: str) -> float:
-    """An amount of memory as Java knows it, such as `6g`, in MB."""
+    """Return the MB of an amount in Java's notation, e.g., `6g`."""
     return int(size.rstrip("kmgt")) * _UNITS_MB[size.lstrip("0123456789")]
 
 
-def _set_for_spark() -> str | None:
-    """Where somebody has set the heap as Spark's documentation says; None: nowhere."""
+def _find_spark_setting() -> str | None:
+    """Return the setting of Spark's documentation that sets the heap; None if there is none."""
     arguments = os.environ.get(SUBMIT_ARGUMENTS, "")
     if SETTING in arguments or "--driver-memory" in arguments:
         return f"{SETTING} in {SUBMIT_ARGUMENTS}"
@@ -103,14 +105,14 @@ def _set_for_spark() -> str | None:
 
 
 def conf_folder() -> Path:
-    """Where Spark looks for its files of settings; it is found without importing it."""
-    named = os.environ.get(CONF_VARIABLE)
-    return Path(named) if named else spark_home() / "conf"
+    """Return the folder of Spark's settings, without importing Spark."""
+    configured = os.environ.get(CONF_VARIABLE)
+    return Path(configured) if configured else spark_home() / "conf"
 
 
 def spark_home() -> Path:
-    """Return the folder of Spark; it is found without importing it."""
-    if named := os.environ.get("SPARK_HOME"):
-        return Path(named).resolve()
+    """Return the folder of Spark, without importing Spark."""
+    if configured := os.environ.get("SPARK_HOME"):
+        return Path(configured).resolve()
     installed = importlib.util.find_spec("pyspark")
     return Path(installed.origin).parent.resolve() if installed and installed.origin else Path()

@@ -1,10 +1,11 @@
-"""The archive of classes that Java starts with: it maps those of Spark into memory instead of loading each.
+"""Choose the options of the driver's Java: class archive, memory pages, garbage collector, and compiler.
 
-Spark has some 20,000 classes, and Java reads, checks and links each when it is first used: four seconds of every
-process. Java keeps what is ready for use in a file where it is asked to (class data sharing, "CDS",
-https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html), and checks by itself that the file fits the
-Java and the jars; where it does not, it loads classes as ever. Java makes no archive where its class path has a
-folder with files in it, as Spark's has when it is configured by files: then every class is loaded as ever.
+Spark has some 20,000 classes. Java reads, verifies, and links each class at its first use, which takes four
+seconds per process. With a class archive (class data sharing, "CDS",
+https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html), Java maps the prepared classes into memory.
+Java itself checks that the archive matches its version and the jars, and otherwise loads the classes as usual. If
+the class path has a folder with files, Java doesn't use an archive. This is the case if Spark is configured by
+files.
 """
 
 from __future__ import annotations
@@ -25,59 +26,61 @@ from backstream.errors import SetupError
 from backstream.spark.heap import CONF_VARIABLE, SETTINGS_FILE, SUBMIT_ARGUMENTS, conf_folder, heap_mb, spark_home
 
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-"""Java tells of each class that it leaves out; nobody can do anything about it."""
+"""Java logs each class that it leaves out of the archive, which no user can act on."""
 _TO_WRITE = "-XX:+DisplayVMOutputToStderr"
-"""What Java cannot write, it says when it ends: on standard output, if it is not told otherwise."""
-_FOLDERS_OF_HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
-_MORE_CLASSES = "SPARK_DIST_CLASSPATH"
+"""Java reports a failed write when it exits, by default on standard output."""
+_HADOOP_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_CLASS_PATH_VARIABLE = "SPARK_DIST_CLASSPATH"
 _MAGIC = (0xF00BABA8).to_bytes(4, sys.byteorder)
-"""How an archive begins once it is complete: Java writes its beginning last."""
+"""The first bytes of a complete archive: Java writes them last."""
 _ABANDONED_S = 600
-"""After so many seconds a process that meant to write the archive has not."""
+"""The number of seconds after which an unfinished write counts as abandoned."""
 VARIABLE = "BACKSTREAM_CLASS_ARCHIVE"
-"""A folder for archives instead of that of the Python environment; empty: no archive."""
+"""The variable with a folder for archives, in place of the one of the Python environment; empty for no archive."""
 
 
 def archive_read_options() -> str:
-    """The options of a Java that starts with the archive; none where there is none yet."""
+    """Return the Java options that use the archive; empty if there is no archive yet."""
     path = archive_path()
     return f"-XX:SharedArchiveFile={path} {QUIET}" if path and is_archive_complete(path) else ""
 
 
 def archive_options() -> str:
-    """The same; where there is none yet, those of a Java that writes it when it ends, which takes it some seconds.
+    """Return the Java options that use the archive, or that write it at exit if there is none yet.
 
-    Nobody should wait for that Java: PySpark's ends by itself after the process that started it.
+    Writing takes some seconds. Use these options only if no process waits for Java: PySpark's Java exits after the
+    Python process that started it.
     """
     path = archive_path()
     if path is None or is_archive_complete(path):
         return archive_read_options()
-    is_ours = not _has_folder_of_files() and _is_ours_to_write(path)
-    return f"-XX:ArchiveClassesAtExit={path} {_TO_WRITE} {QUIET}" if is_ours else ""
+    can_write = not _has_folder_of_files() and _claim_write(path)
+    return f"-XX:ArchiveClassesAtExit={path} {_TO_WRITE} {QUIET}" if can_write else ""
 
 
 def settings_beside_class_path(home: Path) -> Path | None:
-    """Return the file of Spark's settings that can be named to `spark-submit`, so that the archive can be used.
+    """Return the file of Spark's settings to pass to `spark-submit`, so that the archive can be used.
 
-    Spark puts the folder of its settings on the class path, and Java then refuses the archive. Where that folder
-    has nothing but settings, the file is enough. None: it has other files, or Spark has more settings in its home.
+    Spark puts the folder of its settings on the class path, and then Java doesn't use the archive. If the folder
+    has nothing but the settings file, the file can be passed alone. None if the folder has other files, or if
+    Spark's home has settings, too.
     """
-    own, named = home / "conf", os.environ.get(CONF_VARIABLE)
-    if not named or (own.is_dir() and any(own.iterdir())):
+    own, configured = home / "conf", os.environ.get(CONF_VARIABLE)
+    if not configured or (own.is_dir() and any(own.iterdir())):
         return None
-    file = Path(named) / SETTINGS_FILE
+    file = Path(configured) / SETTINGS_FILE
     return file if file.is_file() and [*file.parent.iterdir()] == [file] else None
 
 
 def archive_path() -> Path | None:
-    """Where the archive of this environment's Spark and Java is; None: nobody wants one."""
+    """Return the path of the archive for this Spark and Java; None if it is disabled, or there is no Java."""
     folder = os.environ.get(VARIABLE, str(Path(sys.prefix) / "share" / "backstream"))
     java = _java()
-    if not folder or java is None or " " in folder:  # options are told apart by spaces
+    if not folder or java is None or " " in folder:  # Java options are separated by spaces
         return None
     file = java.resolve()
-    place = _hash(f"{file} {file.stat().st_mtime_ns} {Path(sys.prefix).resolve()} {spark_home()}")
-    return Path(folder) / f"spark-{version('pyspark')}-{place}-{_hash(_jars())}.jsa"
+    environment = _hash(f"{file} {file.stat().st_mtime_ns} {Path(sys.prefix).resolve()} {spark_home()}")
+    return Path(folder) / f"spark-{version('pyspark')}-{environment}-{_hash(_jars())}.jsa"
 
 
 def _hash(text: str) -> str:
@@ -85,14 +88,14 @@ def _hash(text: str) -> str:
 
 
 def _jars() -> str:
-    """Spark's jars with their times: once one of them was installed again, Java silently refuses the archive."""
+    """Return Spark's jars with their times: after a reinstallation of a jar, Java silently ignores the archive."""
     folder = spark_home() / "jars"
-    jars = sorted((each.name, each.stat().st_mtime_ns) for each in os.scandir(folder)) if folder.is_dir() else []
+    jars = sorted((jar.name, jar.stat().st_mtime_ns) for jar in os.scandir(folder)) if folder.is_dir() else []
     return f"{folder} {jars}"
 
 
 def is_archive_complete(path: Path) -> bool:
-    """Whether an archive was written to its end."""
+    """Return whether an archive is complete."""
     try:
         with path.open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC
@@ -102,59 +105,59 @@ def is_archive_complete(path: Path) -> bool:
 
 def _java() -> Path | None:
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    return Path(found) if found and Path(found).exists() else None
+    path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    return Path(path) if path and Path(path).exists() else None
 
 
 def _has_folder_of_files() -> bool:
-    """Whether Spark puts a folder with files on the class path: those of its settings and Hadoop's, mostly."""
-    said = [os.environ.get(name, "") for name in _FOLDERS_OF_HADOOP]
-    said += os.environ.get(_MORE_CLASSES, "").split(os.pathsep)
-    folders = [conf_folder(), *(Path(each) for each in said if each)]
+    """Return whether Spark puts a folder with files on the class path, e.g., those of its settings or Hadoop's."""
+    paths = [os.environ.get(name, "") for name in _HADOOP_VARIABLES]
+    paths += os.environ.get(_CLASS_PATH_VARIABLE, "").split(os.pathsep)
+    folders = [conf_folder(), *(Path(path) for path in paths if path)]
     return any(folder.is_dir() and any(folder.iterdir()) for folder in folders)
 
 
-def _is_ours_to_write(path: Path) -> bool:
-    """Whether no other process is about to write it: two that wrote into one file would spoil it."""
-    mark = path.with_suffix(".mark")
+def _claim_write(path: Path) -> bool:
+    """Return whether this process may write the archive; two writers would corrupt the file."""
+    marker = path.with_suffix(".mark")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if mark.exists() and time.time() - mark.stat().st_mtime > _ABANDONED_S:
-            mark.unlink(missing_ok=True)
-        mark.open("x").close()
+        if marker.exists() and time.time() - marker.stat().st_mtime > _ABANDONED_S:
+            marker.unlink(missing_ok=True)
+        marker.open("x").close()
     except OSError:
         return False
-    _remove_those_of_other_jars(path)
+    _remove_old_archives(path)
     return True
 
 
-def _remove_those_of_other_jars(path: Path) -> None:
-    """Remove the archives that this one replaces: they take 180 MB each, and no Java can read them any more.
+def _remove_old_archives(path: Path) -> None:
+    """Remove the archives that this one replaces: they take 180 MB each, and Java can't use them any longer.
 
-    Those of another Spark home have another name, up to the jars: its Java still reads them.
+    Archives of another Spark home have another name before the jars, and are kept.
     """
-    same, _, _ = path.stem.rpartition("-")
-    for old in path.parent.glob(f"{same}-*"):
+    environment, _, _ = path.stem.rpartition("-")
+    for old in path.parent.glob(f"{environment}-*"):
         if old.stem != path.stem:
             with suppress(OSError):
                 old.unlink()
 
 
 OLDEST_JAVA = 17
-JAVA_HINT = "bin/setup installs one, or says how"
+JAVA_HINT = "run bin/setup, which installs Java or shows how to install it"
 OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
-"""Options of the Java that `spark-submit` or PySpark starts, the driver's; those of a session come after."""
+"""The variable with options for the driver's Java; options of a session are added after them."""
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-"""Where Linux says who gets huge pages of memory (everybody, who asks, or nobody), the choice in brackets."""
+"""The Linux setting for huge pages: always, madvise (on request), or never; the choice is in brackets."""
 ASKED_FOR = "madvise"
 ASK_FOR_HUGE_PAGES = "-XX:+UseTransparentHugePages"
 PARALLEL_COLLECTOR = "-XX:+UseParallelGC"
 LEAST_PARALLEL_MB = 3_000
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 SMALL_INPUT_BYTES = 16 * 2**20
-"""Of Parquet: about a million events. The size is chosen, not measured.
+"""The largest size of Parquet input that counts as small: about a million events. It is chosen, not measured.
 
-Without the second compiler a job of 100,000 events was faster, and a replay of two million slower.
+Without the second compiler, a job of 100,000 events was faster, and a replay of two million slower.
 """
 _CHOSEN = re.compile("HugePages|LargePages|HugeTLBFS")
 _ARCHIVE = re.compile("SharedArchiveFile|ArchiveClassesAtExit|-Xshare|-Xlog")
@@ -164,10 +167,10 @@ _VARIABLES = (OPTIONS_VARIABLE, "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
 def require_java() -> None:
-    """Check that Spark will find a Java runtime that it can run on.
+    """Check that Spark can find a Java runtime of a supported version.
 
     Raises:
-        SetupError: when there is none, or an older one than 17.
+        SetupError: when there is none, or one older than 17.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -175,38 +178,38 @@ def require_java() -> None:
         where = f"at JAVA_HOME={home}" if home else "on PATH, and JAVA_HOME is not set"
         msg = f"no Java runtime {where}; Spark needs version {OLDEST_JAVA} or newer\n\nhint: {JAVA_HINT}"
         raise SetupError(msg)
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(?:1\.)?(\d+)', output)
     if version is None or int(version[1]) < OLDEST_JAVA:
-        found = said.splitlines()[0] if said else "no answer"
-        msg = f"Spark needs Java {OLDEST_JAVA} or newer, got {found} ({java})\n\nhint: {JAVA_HINT}"
+        first_line = output.splitlines()[0] if output else "no output"
+        msg = f"Spark needs Java {OLDEST_JAVA} or newer, got {first_line} ({java})\n\nhint: {JAVA_HINT}"
         raise SetupError(msg)
 
 
 def huge_page_options() -> str | None:
-    """Who gets huge pages on this machine, in Linux' words; None: nothing says so."""
+    """Return the Linux setting for huge pages on this machine; None if there is none."""
     try:
-        said = re.search(r"\[(\w+)\]", HUGE_PAGES.read_text())
+        choice = re.search(r"\[(\w+)\]", HUGE_PAGES.read_text())
     except OSError:
-        return None  # not Linux, or one that keeps it to itself
-    return said[1] if said else None
+        return None  # not Linux, or the file isn't readable
+    return choice[1] if choice else None
 
 
 @contextmanager
 def tune_java(heap: str | None, input_bytes: int | None = None) -> Iterator[None]:
-    """Have a Java that is started within run as a batch job should; what somebody has chosen holds.
+    """Set the options of a Java that is started inside the block, for a batch job. Options of the user are kept.
 
     Args:
-        heap: its heap, where it is ours to choose.
-        input_bytes: how large the files are that it will read, at most; None: nobody knows.
+        heap: the heap, if backstream chooses it.
+        input_bytes: the maximum size of the files that it will read; None if unknown.
     """
-    before, is_free = os.environ.get(OPTIONS_VARIABLE), not _ARCHIVE.search(_said())
+    before, is_free = os.environ.get(OPTIONS_VARIABLE), not _ARCHIVE.search(_user_options())
     archive = archive_options() if is_free else ""
-    _add(*_huge_pages_options(), archive, *_collector_options(heap), *_compiler_options(input_bytes))
+    _add_options(*_huge_pages_options(), archive, *_collector_options(heap), *_compiler_options(input_bytes))
     try:
         yield
     finally:
-        # Another Java of this environment may have another heap.
+        # The next Java of this process may have another heap.
         if before is None:
             os.environ.pop(OPTIONS_VARIABLE, None)
         else:
@@ -214,53 +217,60 @@ def tune_java(heap: str | None, input_bytes: int | None = None) -> Iterator[None
 
 
 def java_options(input_bytes: int | None = None) -> None:
-    """The same for the Java of a later `spark-submit`, whose heap others choose, and which is waited for."""
-    archive = "" if _ARCHIVE.search(_said()) else archive_read_options()
-    _add(*_huge_pages_options(), archive, *_compiler_options(input_bytes))
+    """Set the options for the Java of a later `spark-submit`.
+
+    The user chooses its heap, and a process waits for its exit, so it doesn't write an archive.
+    """
+    archive = "" if _ARCHIVE.search(_user_options()) else archive_read_options()
+    _add_options(*_huge_pages_options(), archive, *_compiler_options(input_bytes))
 
 
-def _add(*options: str) -> None:
-    had = os.environ.get(OPTIONS_VARIABLE, "")
-    wanted = " ".join(option for option in options if option and option not in had)
-    if wanted:
-        os.environ[OPTIONS_VARIABLE] = f"{had} {wanted}".strip()
+def _add_options(*options: str) -> None:
+    existing = os.environ.get(OPTIONS_VARIABLE, "")
+    added = " ".join(option for option in options if option and option not in existing)
+    if added:
+        os.environ[OPTIONS_VARIABLE] = f"{existing} {added}".strip()
 
 
 def _huge_pages_options() -> list[str]:
-    """Ask for huge pages, where who asks gets them and nobody has chosen otherwise.
+    """Return the option that requests huge pages, if Linux gives them on request and the user has no other option.
 
-    Grouping looks up millions of places in memory, at random, and with pages of 4 kB the processor must find out
-    where each page lies. Only Linux knows the option, and only it says who gets them.
+    Grouping reads random memory addresses millions of times. With pages of 4 kB, the processor must translate most
+    of these addresses. Java has the option on Linux only.
     """
-    return [ASK_FOR_HUGE_PAGES] if huge_page_options() == ASKED_FOR and not _CHOSEN.search(_said()) else []
+    return [ASK_FOR_HUGE_PAGES] if huge_page_options() == ASKED_FOR and not _CHOSEN.search(_user_options()) else []
 
 
 def _collector_options(heap: str | None) -> list[str]:
-    """Collect garbage with all cores at once, in a heap that does not have to grow first.
+    """Return the options for the parallel garbage collector, and for a heap that has its full size from the start.
 
-    Java's default collector works beside the program, so that a server answers in time; a job waits for nothing
-    but its end. In a small heap the default gets by with less.
+    Java's default collector runs beside the program and keeps pauses short, as a server needs. A batch job needs a
+    short total time. In a small heap, the default collector needs less memory.
     """
-    if heap is None or heap_mb(heap) < LEAST_PARALLEL_MB or _COLLECTOR.search(_said() + _said_for_spark()):
+    if (
+        heap is None
+        or heap_mb(heap) < LEAST_PARALLEL_MB
+        or _COLLECTOR.search(_user_options() + _session_options())
+    ):
         return []
     return [PARALLEL_COLLECTOR, f"-Xms{heap}"]
 
 
 def _compiler_options(input_bytes: int | None) -> list[str]:
-    """Do without Java's second compiler where there is little to read.
+    """Return the option that disables Java's second compiler, if there is little to read.
 
-    It makes faster code from what runs often, and a small run has ended before that pays: of 134 small chunks Java
-    took 25 to 28 seconds of processor time instead of 43.
+    The second compiler optimizes code that runs often. A small run ends before that pays off: for 134 small
+    chunks, Java used 25 to 28 seconds of processor time instead of 43.
     """
     is_small = input_bytes is not None and input_bytes <= SMALL_INPUT_BYTES
-    return [FIRST_COMPILER] if is_small and not _COMPILER.search(_said() + _said_for_spark()) else []
+    return [FIRST_COMPILER] if is_small and not _COMPILER.search(_user_options() + _session_options()) else []
 
 
-def _said() -> str:
+def _user_options() -> str:
     return " ".join(os.environ.get(name, "") for name in _VARIABLES)
 
 
-def _said_for_spark() -> str:
-    """Options that a session adds to those of the variable."""
+def _session_options() -> str:
+    """Return options that a session adds to those of the variable."""
     defaults = conf_folder() / SETTINGS_FILE
     return os.environ.get(SUBMIT_ARGUMENTS, "") + (defaults.read_text() if defaults.is_file() else "")

@@ -1,4 +1,4 @@
-"""Columns that every step may rely on, and the check that a table has what it promised."""
+"""Define the columns of events, check schemas, and put values into plans as subqueries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backstream.errors import ContractError
 from backstream.eventtime.intervals import Interval
 
 Step = Callable[[DataFrame], DataFrame]
-"""A pipeline is a chain of these."""
+"""A step of a pipeline."""
 
 EVENT: Mapping[str, DataType] = {
     "event_time_ms": LongType(),
@@ -22,43 +22,45 @@ EVENT: Mapping[str, DataType] = {
     "source_partition": StringType(),
     "arrival_seq": LongType(),
 }
-"""A normalised event, before its key and value columns."""
+"""The columns of a normalized event, before its key and value columns."""
 
 PARTITION_NUMBER = "source_partition__number"
-"""`source_partition` as a number, beside the text, where it was recorded as one. Whoever replaces one of the two
-replaces or drops the other."""
+"""The column with `source_partition` as a number, if it was recorded as one.
+
+If you replace one of the two columns, replace or drop the other, too.
+"""
 
 ARRIVAL_ORDER = ("arrival_time_ms", "arrival_seq", "source_partition")
-"""The total order in which records arrived; the partition breaks the last ties."""
+"""The columns of the total arrival order; the partition breaks the last ties."""
 
 
 def partition_to_group_by(events: DataFrame) -> Column:
-    """The source partition as what is faster to group by: a number, where there is one, and else text.
+    """Return the source partition as a column that is fast to group by: a number if possible, else text.
 
-    It is called `source_partition`; behind the grouping, `with_partition_as_text` makes text of it.
+    The column is called `source_partition`. After the grouping, `with_partition_as_text` converts it to text.
     """
     name = PARTITION_NUMBER if PARTITION_NUMBER in events.columns else "source_partition"
     return F.col(name).alias("source_partition")
 
 
 def with_partition_as_text(grouped: DataFrame) -> DataFrame:
-    """`source_partition` as every table has it."""
+    """Convert `source_partition` to text, its type in every table."""
     return grouped.withColumn("source_partition", F.col("source_partition").cast("string"))
 
 
 def conform(name: str, columns: Mapping[str, DataType]) -> Step:
-    """Select exactly these columns, in this order, after comparing types; no job is run.
+    """Select exactly these columns in this order, after a check of their types; no job is run.
 
     Raises:
-        ContractError: naming each column that is missing or of another type.
+        ContractError: naming each column that is missing or has another type.
     """
 
     def step(frame: DataFrame) -> DataFrame:
-        found = {field.name: field.dataType for field in frame.schema.fields}
+        types = {field.name: field.dataType for field in frame.schema.fields}
         wrong = [
-            f"  {column}: expected {expected.simpleString()}, got {_type_name(found.get(column))}"
+            f"  {column}: expected {expected.simpleString()}, got {_type_name(types.get(column))}"
             for column, expected in columns.items()
-            if found.get(column) != expected
+            if types.get(column) != expected
         ]
         if wrong:
             msg = "\n".join([f"table `{name}` breaks its contract:", *wrong[:10]])
@@ -68,46 +70,46 @@ def conform(name: str, columns: Mapping[str, DataType]) -> Step:
     return step
 
 
-def _type_name(found: DataType | None) -> str:
-    return found.simpleString() if found else "no such column"
+def _type_name(kind: DataType | None) -> str:
+    return kind.simpleString() if kind else "no such column"
 
 
 def integer_quotient(dividend: Column, divisor: Column) -> Column:
-    """Integer division; `/` would go through floating point. For dividends that are not negative."""
+    """Return the integer quotient of dividends that aren't negative; `/` would use floating point."""
     return F.call_function("div", dividend, divisor)
 
 
 def int64_literal(value: int | None) -> Column:
-    """A 64-bit literal; Spark would take a small number for 32 bits."""
+    """Return a 64-bit literal; Spark would use 32 bits for a small number."""
     return F.lit(value).cast("long")
 
 
 def table_literals(spark: SparkSession, columns: Mapping[str, pa.Array]) -> dict[str, Column]:
-    """Each column as one array value, for `F.get`: the one row of a scalar subquery."""
+    """Return each column as one array value for `F.get`: the only row of a scalar subquery."""
     row = spark.createDataFrame(pa.table({name: _one_row(values) for name, values in columns.items()}))
     return {name: row.select(name).scalar() for name in columns}
 
 
 def plan_literals(spark: SparkSession, *numbers: int) -> list[Column]:
-    """64-bit integers that generated code does not spell out; never null."""
+    """Return 64-bit integers, never null, that generated code gets as data, so that Spark can reuse the code."""
     array = table_literals(spark, {"numbers": pa.array(numbers, pa.int64())})["numbers"]
-    return [F.coalesce(F.get(array, F.lit(place)), F.lit(0)) for place in range(len(numbers))]
+    return [F.coalesce(F.get(array, F.lit(position)), F.lit(0)) for position in range(len(numbers))]
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalColumns:
-    """`[start_ms, end_ms)` of event time, looked up."""
+    """An interval `[start_ms, end_ms)` of event time as plan literals."""
 
     start_ms: Column
     end_ms: Column
 
     @classmethod
     def from_interval(cls, spark: SparkSession, interval: Interval) -> IntervalColumns:
-        """The bounds of an interval."""
+        """Return the bounds of an interval as plan literals."""
         return cls(*plan_literals(spark, interval.start_ms, interval.end_ms))
 
     def hold(self, time_ms: Column) -> Column:
-        """Whether an instant lies in the interval."""
+        """Return whether an instant is in the interval."""
         return (time_ms >= self.start_ms) & (time_ms < self.end_ms)
 
 

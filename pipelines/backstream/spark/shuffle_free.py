@@ -1,7 +1,7 @@
-"""Frames that one task each makes, put together without an exchange.
+"""Aggregate files without a shuffle, and union the DataFrames that one task each computes.
 
-Spark moves every row to the task of its group. Where all rows of a group lie in the same files anyway, or where it
-does not matter that a group is found twice, one task reads these files and groups them where it is.
+Spark's aggregation shuffles every row to the task of its group. If all rows of a group are in the same files, or
+if a group may have several rows in the result, one task can read these files and aggregate them without a shuffle.
 """
 
 from __future__ import annotations
@@ -27,62 +27,70 @@ from backstream.spark.watermarks.firing_times import GridColumns, WindowGrid
 from backstream.spark.windows.assignment import FixedWindow
 
 MOST = 64
-"""Each frame is a part of the plan, and with more of them Spark plans for longer than it saves."""
+"""The largest number of frames: with more, Spark's planning takes longer than the shuffle."""
 LARGEST = 15_000_000
-"""Events of a task; of more it would have to spill groups to disk."""
+"""The largest number of events per task; with more, it would spill groups to disk."""
 
 _Part = TypeVar("_Part")
 
 
 def count_parts(rows: int, tasks: int) -> int:
-    """Into how many parts so many rows are cut, when so many tasks run at the same time; 0: it does not pay."""
+    """Return the number of parts for these rows and parallel tasks; 0 if a shuffle is faster."""
     count = tasks * math.ceil(rows / (tasks * LARGEST))
     return count if count <= MOST else 0
 
 
-def union_parts(of: Sequence[_Part], frame: Callable[[_Part], DataFrame]) -> DataFrame:
-    """The frames of at least one part; each is made by one task out of what `frame` reads with `coalesce(1)`."""
-    with ThreadPoolExecutor() as pool:  # Spark takes a while to look at each
-        first, *others = pool.map(frame, of)
-    # Spark would make a single task of a union of frames that are all known to have a single partition. There is
-    # still one after `coalesce(2)`, but that is not known.
+def union_parts(parts: Sequence[_Part], frame: Callable[[_Part], DataFrame]) -> DataFrame:
+    """Return the union of the frames of at least one part. One task computes each frame.
+
+    Args:
+        parts: the parts.
+        frame: returns the frame of a part, which ends in `coalesce(1)`.
+    """
+    with ThreadPoolExecutor() as pool:  # Spark needs some time to analyze each frame
+        first, *others = pool.map(frame, parts)
+    # Spark computes a union in one task if all its frames have a single Spark partition. `coalesce(2)` hides this:
+    # the frame still has one partition, but Spark can't rely on it.
     return reduce(DataFrame.unionAll, others, first.coalesce(2))
 
 
 MOST_READ = 1.5
-"""Times its share of all events that a task may read: reading is a fifth of the work, moving them half of it."""
+"""The largest number of events that a task may read, relative to its part of all events. Reading is a fifth of the
+work, and the shuffle half of it."""
 
 
 def cut_time_ranges(files: Sequence[InputFile], grid: WindowGrid, tasks: int) -> list[range]:
-    """The windows of a grid by number, in stretches of about as many events; none where it does not pay.
+    """Return ranges of window numbers with about as many events each; empty if a shuffle is faster.
 
     Args:
-        files: where the events are.
-        grid: of tumbling windows.
-        tasks: how many run at the same time.
+        files: the files with the events.
+        grid: tumbling windows.
+        tasks: the number of parallel tasks.
     """
-    span = grid.stretch(range(grid.count))
-    held = [file for file in files if file.may_hold(span)]
-    ends = sorted((file.max_event_ms, file.rows) for file in held if file.max_event_ms is not None)
-    rows = sum(file.rows for file in held)
+    interval = grid.stretch(range(grid.count))
+    files = [file for file in files if file.may_hold(interval)]
+    ends = sorted((file.max_event_ms, file.rows) for file in files if file.max_event_ms is not None)
+    rows = sum(file.rows for file in files)
     count = count_parts(rows, tasks)
-    if not rows or len(ends) < len(held) or not count:
+    if not rows or len(ends) < len(files) or not count:
         return []
-    # The first window that begins where the files before end.
-    bounds = [-((grid.first_end_ms - grid.step_ms - cut_ms) // grid.step_ms) for cut_ms in _cuts_ms(ends, count)]
+    # The first window that begins at or after each cut.
+    bounds = [
+        -((grid.first_end_ms - grid.step_ms - cut_ms) // grid.step_ms) for cut_ms in _find_cuts_ms(ends, count)
+    ]
     inside = sorted({bound for bound in bounds if 0 < bound < grid.count})
-    found = [range(first, end) for first, end in pairwise([0, *inside, grid.count])]
-    spans = [grid.stretch(numbers) for numbers in found]
-    most = max(sum(file.rows for file in held if file.may_hold(each)) for each in spans)
-    return found if len(found) == count and most * count <= rows * MOST_READ else []
+    ranges = [range(first, end) for first, end in pairwise([0, *inside, grid.count])]
+    intervals = [grid.stretch(numbers) for numbers in ranges]
+    max_rows = max(sum(file.rows for file in files if file.may_hold(interval)) for interval in intervals)
+    return ranges if len(ranges) == count and max_rows * count <= rows * MOST_READ else []
 
 
-def _cuts_ms(ends: Sequence[tuple[int, int]], count: int) -> Iterator[int]:
-    """Where the files end that are nearest to a `count`-th of all rows, to two, and so on.
+def _find_cuts_ms(ends: Sequence[tuple[int, int]], count: int) -> Iterator[int]:
+    """Yield the times at which files end, closest to equal parts of all rows.
 
     Args:
-        ends: of each file its last event (ms) and its rows, ascending.
-        count: how many parts are wanted.
+        ends: the last event in ms and the number of rows of each file, ascending.
+        count: the number of parts.
     """
     rows_until = list(accumulate(rows for _, rows in ends))
     for part in range(1, count):
@@ -96,95 +104,96 @@ def aggregate_by_time_range(
     grid: WindowGrid,
     grouped: Callable[[DataFrame, GridColumns], DataFrame],
 ) -> DataFrame | None:
-    """What is asked of tumbling windows, a stretch of time in a task; None for others, or where it does not pay.
+    """Return the aggregates of tumbling windows, computed in one range of time per task.
 
-    An event that is in many windows is moved once, but counted in each: there moving it is the lesser part.
+    None for other windows, or if a shuffle is faster. In overlapping windows, an event is shuffled once but
+    aggregated several times, so the shuffle is less of the work.
 
     Args:
         recorded: the events.
-        window: which windows.
-        grid: those that are asked for.
-        grouped: answers it for the windows that columns ask for, out of events that are theirs or not, without
-            an exchange.
+        window: the windows.
+        grid: the requested windows.
+        grouped: aggregates the windows that grid columns request without a shuffle; its events may be of other
+            windows, too.
     """
     spark = recorded.spark
     if not isinstance(window, Tumbling):
         return None
-    if not (found := cut_time_ranges(recorded.files, grid, spark.sparkContext.defaultParallelism)):
+    if not (ranges := cut_time_ranges(recorded.files, grid, spark.sparkContext.defaultParallelism)):
         return None
 
-    def part(stretch: tuple[range, GridColumns]) -> DataFrame:
-        numbers, columns = stretch
+    def aggregate(part: tuple[range, GridColumns]) -> DataFrame:
+        numbers, columns = part
         return grouped(recorded.around(grid.stretch(numbers)).coalesce(1), columns)
 
-    return union_parts(list(zip(found, grid.as_shared_columns(spark, found), strict=True)), part)
+    return union_parts(list(zip(ranges, grid.as_shared_columns(spark, ranges), strict=True)), aggregate)
 
 
 MANY_EVENTS = 1_000_000
-"""From here on it pays to look at where events lie."""
+"""The number of events from which file groups can be faster than a shuffle."""
 MOST_UNEVEN = 1.5
-"""How many times the mean one share may have of the events."""
+"""The largest number of events of a file group, relative to the mean."""
 MOST_SHARED = 0.5
-"""Part of its arrival time that a share may have in common with those before: so much may be found twice."""
+"""The largest part of its arrival time that a file group may share with earlier groups."""
 
 
 def compress_files(recorded: EventFiles, emission: Emission, clock: SourceClock) -> pa.Table:
-    """`compressed`, found in shares where it pays: a partition and block that two of them hold has two rows.
+    """Return the cells of all events, computed in file groups if this is faster. Runs a job.
 
-    The watermarks must follow from the greatest event times alone. Runs a job.
+    A partition and block in two file groups has two cells. Watermarks must depend only on greatest event times.
     """
-    found = share_files(recorded.files, recorded.spark.sparkContext.defaultParallelism)
-    if found:
-        return compress_file_groups(recorded, found, emission, clock).toArrow()
+    groups = share_files(recorded.files, recorded.spark.sparkContext.defaultParallelism)
+    if groups:
+        return compress_file_groups(recorded, groups, emission, clock).toArrow()
     return compress_events(recorded.all(), ClockColumns.from_clock(clock), (), emission).toArrow()
 
 
 def compress_file_groups(
-    recorded: EventFiles, found: Sequence[Sequence[InputFile]], emission: Emission, clock: SourceClock
+    recorded: EventFiles, groups: Sequence[Sequence[InputFile]], emission: Emission, clock: SourceClock
 ) -> DataFrame:
-    """`compressed` of each share for itself: a partition and block that two of them hold has two rows."""
+    """Return the cells of each file group; a partition and block in two groups has two cells."""
 
-    def cells(share: Sequence[InputFile]) -> DataFrame:
-        events = recorded.read([file.path for file in share]).coalesce(1)
+    def cells(group: Sequence[InputFile]) -> DataFrame:
+        events = recorded.read([file.path for file in group]).coalesce(1)
         return compress_events(events, ClockColumns.from_clock(clock), (), emission)
 
-    return union_parts(found, cells)
+    return union_parts(groups, cells)
 
 
 def share_files(files: Sequence[InputFile], tasks: int) -> list[list[InputFile]]:
-    """The files in shares of about as many events, in order of arrival; none where it does not pay.
+    """Return groups of files with about as many events each, in order of arrival; empty if a shuffle is faster.
 
-    Files whose arrivals lie side by side come into one share, so that few ticks are found in two.
+    Files with adjacent arrival times are in one group, so that few ticks are in two groups.
 
     Args:
-        files: where the events are.
-        tasks: how many run at the same time.
+        files: the files with the events.
+        tasks: the number of parallel tasks.
     """
-    held = [file for file in files if file.rows]
+    files = [file for file in files if file.rows]
     arrivals = {
         file.path: Interval(file.min_arrival_ms, file.max_arrival_ms + 1)
-        for file in held
+        for file in files
         if file.min_arrival_ms is not None and file.max_arrival_ms is not None
     }
-    rows = sum(file.rows for file in held)
+    rows = sum(file.rows for file in files)
     count = count_parts(rows, tasks) if rows >= MANY_EVENTS else 0
-    if not count or len(arrivals) < len(held):
+    if not count or len(arrivals) < len(files):
         return []
-    held.sort(key=lambda file: (arrivals[file.path].start_ms, file.path))
-    found: list[list[InputFile]] = [[] for _ in range(count)]
-    for file, end in zip(held, accumulate(file.rows for file in held), strict=True):
-        found[(2 * end - file.rows) * count // (2 * rows)].append(file)  # where the middle of the file lies
-    is_even = max(sum(file.rows for file in share) for share in found) * count <= rows * MOST_UNEVEN
-    if not all(found) or not is_even:
+    files.sort(key=lambda file: (arrivals[file.path].start_ms, file.path))
+    groups: list[list[InputFile]] = [[] for _ in range(count)]
+    for file, end in zip(files, accumulate(file.rows for file in files), strict=True):
+        groups[(2 * end - file.rows) * count // (2 * rows)].append(file)  # by the middle of the file's rows
+    is_even = max(sum(file.rows for file in group) for group in groups) * count <= rows * MOST_UNEVEN
+    if not all(groups) or not is_even:
         return []
-    return found if _are_apart([[arrivals[file.path] for file in share] for share in found]) else []
+    return groups if _have_little_overlap([[arrivals[file.path] for file in group] for group in groups]) else []
 
 
-def _are_apart(shares_of: Sequence[Sequence[Interval]]) -> bool:
-    """Whether each share arrived for the most part after all those before it had arrived."""
-    spans = [Interval(each[0].start_ms, max(file.end_ms for file in each)) for each in shares_of]
-    reached_ms = accumulate((span.end_ms for span in spans), max)
+def _have_little_overlap(groups: Sequence[Sequence[Interval]]) -> bool:
+    """Return whether most of the arrival time of each group is after the last arrival of all earlier groups."""
+    spans = [Interval(group[0].start_ms, max(file.end_ms for file in group)) for group in groups]
+    max_end_ms = accumulate((span.end_ms for span in spans), max)
     return all(
-        min(before_ms, span.end_ms) - span.start_ms <= (span.end_ms - span.start_ms) * MOST_SHARED
-        for before_ms, span in zip(reached_ms, spans[1:], strict=False)
+        min(earlier_end_ms, span.end_ms) - span.start_ms <= (span.end_ms - span.start_ms) * MOST_SHARED
+        for earlier_end_ms, span in zip(max_end_ms, spans[1:], strict=False)
     )

@@ -1,4 +1,4 @@
-"""Recorded events as they lie in files, turned into normalised events; what cannot be read says why."""
+"""Read recorded events from files, and normalize them; unreadable records get a reason."""
 
 from __future__ import annotations
 
@@ -29,58 +29,61 @@ from backstream.source.column_types import quote_column
 from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, PARTITION_NUMBER, IntervalColumns, Step, table_literals
 
 REASON = "quarantine_reason"
-"""Why a record cannot be normalised; null: it can."""
+"""The column with the reason why a record is unreadable; null for readable records."""
 FILE = "source_file"
 FILE_SIZE = "source_file_size"
-"""In bytes, where it was asked for."""
+"""The column with the size of the file in bytes, if requested."""
 RECORD = "record"
 MARKER = "marker_ms"
-"""The watermark that a record carries, where watermarks are punctuated; null: none."""
+"""The column with the watermark that a record carries if watermarks are punctuated; null for none."""
 WRITTEN_EVENT_TIME = "written_event_time"
 WRITTEN_ARRIVAL_TIME = "written_arrival_time"
 
 _WILDCARD = re.compile(r"[{}\[\]*?\\]")
-"""Characters that Spark would expand to whatever paths there are."""
+"""Characters that Spark would expand as wildcards."""
 _QUOTED_IN_URI = re.compile(r"""[\x00-\x20\x7f-\xa0\s"#%<>?\[\\\]^`{|}]""")
 
 
 def load_files(spark: SparkSession, paths: Sequence[str], schema: StructType) -> DataFrame:
-    """The rows of Parquet files, with the columns of a schema: null where a file has none of that name."""
+    """Return the rows of Parquet files with the columns of a schema; a column that a file lacks is null."""
     literal = [_WILDCARD.sub(r"\\\g<0>", path) for path in paths]
     return spark.read.schema(schema).parquet(*literal)
 
 
 def read_schema(columns: Mapping[str, str]) -> StructType:
-    """Columns with their Spark SQL types, as a schema."""
+    """Return columns with their Spark SQL types as a schema."""
     ddl = ", ".join(f"{quote_column(name)} {kind}" for name, kind in columns.items())
     return cast("StructType", StructType.fromDDL(ddl)) if columns else StructType()
 
 
 def add_file(rows: DataFrame) -> DataFrame:
-    """Add `source_file` to normalised events, since a source may have a column of that name.
+    """Add `source_file` to normalized events, since a source may have a column with this name.
 
-    Only where it is used: else Spark notes of every row all that it knows of its file.
+    Add it only if it is needed: otherwise Spark stores all file metadata for every row.
     """
     return rows.withColumn(FILE, F.col("_metadata.file_path"))
 
 
 def file_uri(path: str) -> str:
-    """What `source_file` says for an absolute path: Java's `URI` leaves more characters alone than Python's."""
-    escaped = _QUOTED_IN_URI.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), path)
+    """Return the value of `source_file` for an absolute path.
+
+    Java's `URI` leaves more characters unescaped than Python's functions do.
+    """
+    escaped = _QUOTED_IN_URI.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), path)
     return f"file:{escaped}"
 
 
 def add_record(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Add `record`, these columns as JSON: for quarantine only, since it reads every column of a file."""
-    whole = F.struct(*(F.col(quote_column(name)).alias(name) for name in columns))
-    return rows.withColumn(RECORD, F.to_json(whole, {"ignoreNullFields": "false"}))
+    """Add `record`, these columns as JSON; for quarantine only, since it reads every column of a file."""
+    record = F.struct(*(F.col(quote_column(name)).alias(name) for name in columns))
+    return rows.withColumn(RECORD, F.to_json(record, {"ignoreNullFields": "false"}))
 
 
 def normalize_events(definition: Definition) -> Step:
-    """Event and arrival time in ms, partition, sequence, the columns a run uses, and a reason if unreadable.
+    """Add event and arrival time in ms, partition, sequence, the columns of a run, and a reason if unreadable.
 
     Raises:
-        ContractError: when a time column is of a type that names no instant.
+        ContractError: when the type of a time column isn't a time.
     """
     source, marker = definition.timed_source, definition.watermark.marker
     kept = [name for name in payload_columns(definition) if name not in EVENT]
@@ -94,35 +97,35 @@ def normalize_events(definition: Definition) -> Step:
             if source.partition
             else F.lit(ONLY_PARTITION),
             "arrival_seq": F.col(source.sequence).try_cast("long") if source.sequence else F.lit(0).cast("long"),
-            WRITTEN_EVENT_TIME: _written(source.event_time),
-            WRITTEN_ARRIVAL_TIME: _written(source.arrival_time),
+            WRITTEN_EVENT_TIME: _as_text(source.event_time),
+            WRITTEN_ARRIVAL_TIME: _as_text(source.arrival_time),
             **({MARKER: _marker_ms(rows, marker, event, definition.watermark.delay)} if marker else {}),
         }
         if source.partition and isinstance(_type_of(rows, F.col(source.partition)), IntegralType):
             columns[PARTITION_NUMBER] = F.col(source.partition)
-        passed_on = [F.col(name) for name in (*kept, RECORD) if name in rows.columns]
+        kept_columns = [F.col(name) for name in (*kept, RECORD) if name in rows.columns]
         columns[REASON] = _reason(source, columns)
-        return rows.select(*(column.alias(name) for name, column in columns.items()), *passed_on)
+        return rows.select(*(column.alias(name) for name, column in columns.items()), *kept_columns)
 
     return step
 
 
 def _marker_ms(rows: DataFrame, marker: str, event: Column, delay_ms: int) -> Column:
-    """The watermark that a record carries: where the marker is true, its event time less the delay."""
+    """Return the watermark of a record: the time in the marker, or the event time less the delay if it is true."""
     if isinstance(_type_of(rows, F.expr(marker)), BooleanType):
         return F.when(F.expr(marker), F.unix_millis(event) - F.lit(delay_ms))
-    return F.unix_millis(_instant(rows, "watermark.marker", marker))
+    return F.unix_millis(_parse_time(rows, "watermark.marker", marker))
 
 
 def _times(rows: DataFrame, source: Source) -> tuple[Column, Column]:
-    event = _instant(rows, "source.event_time", source.event_time)
+    event = _parse_time(rows, "source.event_time", source.event_time)
     if source.arrival_time is None:
-        # Nobody recorded it; only the order among duplicates rests on it.
+        # It wasn't recorded. Only the order among duplicates depends on it.
         return event, event
-    return event, _instant(rows, "source.arrival_time", source.arrival_time)
+    return event, _parse_time(rows, "source.arrival_time", source.arrival_time)
 
 
-def _instant(rows: DataFrame, key: str, expression: str) -> Column:
+def _parse_time(rows: DataFrame, key: str, expression: str) -> Column:
     kind = _type_of(rows, F.expr(expression))
     if wrong := reason_not_a_time(key, expression, kind.simpleString()):
         raise ContractError(wrong)
@@ -133,12 +136,15 @@ def _type_of(rows: DataFrame, column: Column) -> DataType:
     return rows.select(column).schema.fields[0].dataType
 
 
-def _written(expression: str | None) -> Column:
+def _as_text(expression: str | None) -> Column:
     return F.lit(None).cast("string") if expression is None else F.expr(expression).cast("string")
 
 
 def _reason(source: Source, columns: Mapping[str, Column]) -> Column:
-    """Why a record cannot be read; asked of what was read itself, so that text is made only where it is wanted."""
+    """Return the reason why a record is unreadable, else null.
+
+    The conditions use the columns of the file, so that text is created only for unreadable records.
+    """
     first_ms, end_ms = source.event_time_range
     event_ms = columns["event_time_ms"]
     reasons = {
@@ -155,66 +161,70 @@ def _reason(source: Source, columns: Mapping[str, Column]) -> Column:
 
 
 def is_in_chunk(spark: SparkSession, interval: Interval, owned_files: Iterable[str]) -> Column:
-    """Whether a chunk reads a record: one of its interval, or an unreadable one of the files it answers for.
+    """Return whether a chunk reads a record: one in its interval, or an unreadable one of a file that it owns.
 
-    A record without a readable time cannot be placed, so it belongs to the first chunk that reads its file.
+    An unreadable record has no event time, so the first chunk that reads its file owns it.
     """
     is_readable = F.col(REASON).isNull()
     is_inside = IntervalColumns.from_interval(spark, interval).hold(F.col("event_time_ms"))
-    ours = table_literals(spark, {"files": pa.array(list(owned_files), pa.string())})["files"]
-    is_ours = F.array_contains(ours, F.col(FILE))
-    return (is_readable & F.coalesce(is_inside, F.expr("false"))) | (~is_readable & is_ours)
+    owned = table_literals(spark, {"files": pa.array(list(owned_files), pa.string())})["files"]
+    is_owned = F.array_contains(owned, F.col(FILE))
+    return (is_readable & F.coalesce(is_inside, F.expr("false"))) | (~is_readable & is_owned)
 
 
 def mark_duplicates(columns: Sequence[str]) -> Step:
-    """Add `is_duplicate`: another row with the same columns and event time arrived before.
+    """Add `is_duplicate`: a row with the same columns and event time arrived earlier.
 
-    The event time is compared too, so that the answer does not depend on which chunk reads the row.
+    The event time is compared, too, so that the result doesn't depend on the chunk that reads the row.
     """
     if not columns:
         return lambda events: events.withColumn("is_duplicate", F.expr("false"))
     by = [F.col(column) for column in columns]
     is_readable = F.col(REASON).isNull()
     same = Window.partitionBy("event_time_ms", is_readable, *by)
-    copies = same.orderBy(*ARRIVAL_ORDER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    return lambda events: events.withColumn("is_duplicate", is_readable & (F.row_number().over(copies) > F.lit(1)))
+    in_order = same.orderBy(*ARRIVAL_ORDER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return lambda events: events.withColumn(
+        "is_duplicate", is_readable & (F.row_number().over(in_order) > F.lit(1))
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class EventFiles:
-    """The events of files; of at least one."""
+    """The events of one or more files."""
 
     spark: SparkSession
     files: Sequence[InputFile]
     read: Callable[[Sequence[str]], DataFrame]
-    """Normalised events of the files at these paths, without those that cannot be read."""
+    """Returns the normalized events of the files at these paths, without unreadable records."""
     damaged: Sequence[InputFile] = ()
-    """Files that cannot be read, with the bounds that they had: nobody may need them."""
+    """Files that can't be read, with the bounds of their last readable version; a run may not need them."""
 
     def all(self) -> DataFrame:
-        """All of them."""
+        """Return the events of all files."""
         return self.read([file.path for file in self.files])
 
     def between(self, interval: Interval) -> DataFrame:
-        """Those of an interval."""
+        """Return the events of an interval."""
         is_inside = IntervalColumns.from_interval(self.spark, interval).hold(F.col("event_time_ms"))
         return self.around(interval).where(is_inside)
 
     def around(self, interval: Interval) -> DataFrame:
-        """Those of the files that may hold some of an interval."""
-        # Where no file can hold an event, any one does: nothing of it is in the interval.
+        """Return the events of the files that may have an event of an interval."""
+        # If no file can have such an event, any file will do: it has none in the interval.
         return self.read(self.paths_of(interval) or [self.files[0].path])
 
     def paths_of(self, interval: Interval) -> list[str]:
-        """The files that may hold an event of an interval.
+        """Return the files that may have an event of an interval.
 
         Raises:
             ContractError: when a damaged file is one of them.
         """
-        if needed := [file for file in self.damaged if file.may_hold(interval)]:
+        if damaged := [file for file in self.damaged if file.may_hold(interval)]:
+            path = damaged[0].path
             msg = (
-                f"cannot read input file {needed[0].path}: it is damaged, and may hold an event of {interval}\n\n"
-                'hint: put it back, move it away, or set source.corrupt_files = "skip"; then plan the range anew'
+                f"cannot read input file {path}: it is damaged, and may have an event of {interval}\n\n"
+                'hint: restore the file, move it away, or set source.corrupt_files = "skip";'
+                " then create a new plan"
             )
             raise ContractError(msg)
         return [file.path for file in self.files if file.may_hold(interval)]

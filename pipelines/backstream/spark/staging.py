@@ -1,6 +1,6 @@
-"""Staging: results as Parquet files that the lake can adopt as they are, field ids and all.
+"""Stage results as Parquet files that an Iceberg table can adopt unchanged, with field ids.
 
-Each attempt writes into a folder of its own, so what a failed one left is never picked up.
+Each attempt writes into its own folder, so files of a failed attempt are never used.
 """
 
 from __future__ import annotations
@@ -37,43 +37,43 @@ from backstream.spark.source import load_files
 _SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp"}
 _DAY, _CHUNK = STAGING_DAY, STAGING_CHUNK
 _COUNTED = {WINDOWS: RECORD_COUNT, PANES: pane_count("final")}
-"""The column of a table that says how many records a row is made of."""
+"""The column of a table with the number of records of a row."""
 _GROUPED = (WINDOWS, METRICS, PANES)
-"""The tables whose rows are groups; those of the others are rows of input files, a few of each."""
+"""The tables with aggregated rows; the other tables have a few rows of input files."""
 _FEW_EVENTS = 100_000
-"""So few events are grouped by one task, since Spark puts small tasks together."""
+"""Up to this number of events, one task groups them, since Spark coalesces small tasks."""
 _MANY_EVENTS = 500_000
-"""So many events per core make a file of some megabytes, at least."""
+"""From this number of events per core, files have some megabytes."""
 FEW_EVENTS = 10_000
-"""Of a day: the driver writes its file in less time than Spark needs besides writing the rows."""
+"""The largest number of events of a day whose file the driver splits off; this is faster than a Spark write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try of some chunks of one run; their files share a folder per table."""
+    """One attempt to run a chunk group; its files are in one folder per table."""
 
     plan: Plan
     chunks: Sequence[Chunk]
     attempt: str
 
     def folder(self, suffix: str) -> Path:
-        """Where this attempt stages files of a table; named after the first chunk."""
+        """Return the folder for the files of a table; its name has the first chunk."""
         return self.plan.staging(suffix) / f"{self.chunks[0].chunk_id}-{self.attempt}"
 
     def only_folder(self, suffix: str) -> Path | None:
-        """Where all rows of a table lie within `folder`; None: several chunks or days are told apart there."""
+        """Return the only subfolder for the rows of a table; None if they are split by chunk or day."""
         start_ms, end_ms = self.chunks[0].start_ms, self.chunks[-1].end_ms
         if len(self.chunks) > 1:
             return None
-        of_chunk = self.folder(suffix) / f"{_CHUNK}=0"
+        chunk_folder = self.folder(suffix) / f"{_CHUNK}=0"
         if self.plan.tables[suffix].day_column is None:
-            return of_chunk
+            return chunk_folder
         day_ms = start_ms - start_ms % DAY_MS
-        return of_chunk / f"{_DAY}={utc_datetime(day_ms).date()}" if end_ms <= day_ms + DAY_MS else None
+        return chunk_folder / f"{_DAY}={utc_datetime(day_ms).date()}" if end_ms <= day_ms + DAY_MS else None
 
     @property
     def has_small_files(self) -> bool:
-        """Whether there are several days, each with few events."""
+        """True if the chunks span several days with few events each."""
         days = (self.chunks[-1].end_ms - self.chunks[0].start_ms) / DAY_MS
         return days > 1 and sum(chunk.expected_events for chunk in self.chunks) <= days * FEW_EVENTS
 
@@ -84,68 +84,71 @@ class Attempt:
 
 
 Staged = dict[int, tuple[StagedFile, ...]]
-"""The files of each chunk by its number; none of a chunk without rows."""
+"""The files by chunk number; a chunk without rows has no entry."""
 
 
 def write_staged_files(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
-    """Write the rows as a planned table wants them, apart by `CHUNK`, and return the files. Runs a job.
+    """Write the rows with the schema of a planned table, split by `CHUNK`, and return the files. Runs a job.
 
     Raises:
-        ContractError: when a column is missing or of another type than planned.
-        CountError: when the driver does not find each row that a task has written.
+        ContractError: when a column is missing or has another type than planned.
+        CountError: when the driver doesn't find every row that a task has written.
     """
     table, folder = attempt.plan.tables[suffix], attempt.folder(suffix)
     with_run = rows.withColumn("run_id", F.lit(attempt.plan.run_id))
     contract = {name: kind for name, kind, _, _ in _columns(table)} | {CHUNK: IntegerType()}
-    ready = with_run.transform(conform(table.name, contract))
-    named = [F.col(name).alias(name, metadata=meta) for name, _, meta, _ in _columns(table)]
-    spark, only, is_small = rows.sparkSession, attempt.only_folder(suffix), False
+    checked = with_run.transform(conform(table.name, contract))
+    columns = [F.col(name).alias(name, metadata=meta) for name, _, meta, _ in _columns(table)]
+    spark, only_folder = rows.sparkSession, attempt.only_folder(suffix)
+    if only_folder is not None:
+        # All rows go to the same folder, so they need no shuffle or sort.
+        result = checked.select(*columns)
+        has_good_size = suffix in _GROUPED and _has_good_file_size(spark, attempt)
+        writer = (result if has_good_size else result.hint("rebalance")).write
+        written = write_parquet(spark, writer.option("compression", "zstd"), only_folder)
+        return _list_staged_files(suffix, attempt, sorted(folder.rglob("*.parquet")), written)
     names = [_CHUNK, _DAY] if table.day_column else [_CHUNK]
-    if only is None:
-        apart = [F.col(CHUNK).cast("int").alias(_CHUNK)]
-        if table.day_column:
-            apart.append(F.to_date(table.day_column).alias(_DAY))  # one file holds one day, the lake's partition
-        # What goes into one file is kept together, unless it is large.
-        together = ready.select(*named, *apart).hint("rebalance", *names)
-        is_small = attempt.has_small_files
-        writer = together.sortWithinPartitions(*names).write if is_small else together.write.partitionBy(*names)
-    else:
-        # All rows go to the same place: they need not be moved or sorted to get there.
-        kept = ready.select(*named)
-        writer = (kept if suffix in _GROUPED and _is_well_cut(spark, attempt) else kept.hint("rebalance")).write
-    written = write_parquet(spark, writer.option("compression", "zstd"), only or folder)
+    split_columns = [F.col(CHUNK).cast("int").alias(_CHUNK)]
+    if table.day_column:
+        # One file has one day, the table partition.
+        split_columns.append(F.to_date(table.day_column).alias(_DAY))
+    # The rows of a file go to one task, unless the file is large.
+    balanced = checked.select(*columns, *split_columns).hint("rebalance", *names)
+    is_small = attempt.has_small_files
+    writer = balanced.sortWithinPartitions(*names).write if is_small else balanced.write.partitionBy(*names)
+    written = write_parquet(spark, writer.option("compression", "zstd"), folder)
     if is_small:
-        with _readable(folder):
+        with _explain_read_errors(folder):
             split_files(folder, names)
-    return _seen(suffix, attempt, sorted(folder.rglob("*.parquet")), written)
+    return _list_staged_files(suffix, attempt, sorted(folder.rglob("*.parquet")), written)
 
 
 def collect_task_files(suffix: str, attempt: Attempt, paths: Sequence[Path], written: list[TaskWrite]) -> Staged:
-    """Return the files that tasks have written themselves into the folders that `staged` would have used.
+    """Return the files that native tasks have written into the folders of `write_staged_files`.
 
     Raises:
-        CountError: when the driver does not find each row that a task has written.
+        CountError: when the driver doesn't find every row that a task has written.
     """
-    return _seen(suffix, attempt, [path for path in paths if path.exists()], written)
+    return _list_staged_files(suffix, attempt, [path for path in paths if path.exists()], written)
 
 
-def _seen(suffix: str, attempt: Attempt, paths: Sequence[Path], written: list[TaskWrite]) -> Staged:
+def _list_staged_files(suffix: str, attempt: Attempt, paths: Sequence[Path], written: list[TaskWrite]) -> Staged:
     table, folder = attempt.plan.tables[suffix], attempt.folder(suffix)
-    files = _files(folder, paths, _COUNTED.get(suffix))
-    seen = {Path(file.path): file.rows for several in files.values() for file in several}
+    files = _read_footers(folder, paths, _COUNTED.get(suffix))
+    seen = {Path(file.path): file.rows for of_chunk in files.values() for file in of_chunk}
     require_visible(f"table `{table.name}`", folder, written, seen)
     return files
 
 
-def _is_well_cut(spark: SparkSession, attempt: Attempt) -> bool:
-    """Whether the tasks that group events write files of a good size: one for few events, large ones for many."""
+def _has_good_file_size(spark: SparkSession, attempt: Attempt) -> bool:
+    """Return whether the tasks that group events write files of a good size: one small file, or large ones."""
     events = sum(chunk.expected_events for chunk in attempt.chunks)
     return events < _FEW_EVENTS or events >= _MANY_EVENTS * spark.sparkContext.defaultParallelism
 
 
 def load_staged_rows(spark: SparkSession, plan: Plan, suffix: str, files: Staged) -> DataFrame | None:
-    """The rows that were staged for a table, with the times of their windows in ms; None: there are none."""
-    paths = [file.path for several in files.values() for file in several]
+    """Return the staged rows of a table, with the times of their windows in ms; None if there are no rows."""
+    paths = [file.path for of_chunk in files.values() for file in of_chunk]
     if not paths:
         return None
     schema = StructType([StructField(name, kind) for name, kind, _, _ in _columns(plan.tables[suffix])])
@@ -155,27 +158,27 @@ def load_staged_rows(spark: SparkSession, plan: Plan, suffix: str, files: Staged
 
 @contextmanager
 def explain_write_errors(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
-    """What a disk refuses while chunks are run, or a file that cannot be read, said without Java's traces.
+    """Raise readable errors for disk failures and unreadable files while chunks run, without Java traces.
 
     Raises:
         StorageError: naming the folders that Spark writes to.
-        ContractError: naming the input file that cannot be read.
+        ContractError: naming the input file that can't be read.
     """
     try:
         yield
     except Exception as error:
-        said = next((reason for reason in REFUSALS if reason in str(error)), None)
-        if said is None:
+        reason = next((reason for reason in REFUSALS if reason in str(error)), None)
+        if reason is None:
             if unreadable := unreadable_file_error(str(error), attempt.plan):
                 raise unreadable from None
             raise
         plan = attempt.plan
         scratch = (spark.conf.get("spark.local.dir", None) or os.environ.get("TMPDIR")) or "/tmp"  # noqa: S108 - as Spark does
         msg = (
-            f"could not run {attempt}: {said}\n"
-            f"  it stages files in {plan.staging(WINDOWS)}, and beside it\n"
-            f"  Spark keeps scratch files in {scratch}\n\n"
-            "hint: once there is room, run the same again: what was finished is kept"
+            f"could not run {attempt}: {reason}\n"
+            f"  it stages files in {plan.staging(WINDOWS)}, and in folders beside it\n"
+            f"  Spark writes temporary files to {scratch}\n\n"
+            "hint: free disk space, and run the same command again; finished chunks are kept"
         )
         raise StorageError(msg) from error
 
@@ -188,46 +191,48 @@ def _columns(table: PlannedTable) -> Sequence[tuple[str, DataType, dict[str, int
 
 
 def spark_type_of_name(kind: str) -> DataType:
-    """The Spark type of an Iceberg type's name."""
+    """Return the Spark type for the name of an Iceberg type."""
     plain = re.sub(r"\s", "", kind)
     ddl = f"c {_SPARK_TYPES.get(plain, plain)}"
     return cast("StructType", StructType.fromDDL(ddl)).fields[0].dataType
 
 
-def _files(folder: Path, paths: Sequence[Path], counted: str | None) -> Staged:
-    """What was written, from the footers; Spark writes one empty file for no rows, which is left out.
+def _read_footers(folder: Path, paths: Sequence[Path], counted: str | None) -> Staged:
+    """Return the written files by chunk number, from their footers.
+
+    Spark writes one empty file if there are no rows; it is left out.
 
     Args:
-        folder: where to.
+        folder: the folder of the attempt.
         paths: the files.
-        counted: the column that says how many records a row is made of; None: the table has none.
+        counted: the column with the number of records of a row; None if the table has none.
 
     Raises:
-        CountError: naming the first file that cannot be read.
+        CountError: naming the first file that can't be read.
     """
-    found: Staged = {}
+    files: Staged = {}
     for path in paths:
-        with _readable(path):
-            file = _described(path, counted)
+        with _explain_read_errors(path):
+            file = _read_footer(path, counted)
         if file.rows:
             number = int(path.relative_to(folder).parts[0].removeprefix(f"{_CHUNK}="))
-            found[number] = (*found.get(number, ()), file)
-    return found
+            files[number] = (*files.get(number, ()), file)
+    return files
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def _explain_read_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError) as error:  # Arrow's own errors are among these
-        msg = f"a file that was just written cannot be read: {error}\n  {path}\n\nhint: run the same again"
+    except (OSError, ValueError) as error:  # these include the errors of Arrow
+        msg = f"a file that was just written cannot be read: {error}\n  {path}\n\nhint: run the same command again"
         raise CountError(msg) from error
 
 
-def _described(path: Path, counted: str | None) -> StagedFile:
-    with open(path, "rb") as opened:  # noqa: PTH123 - of thousands of files; a `Path` takes as long as reading
+def _read_footer(path: Path, counted: str | None) -> StagedFile:
+    with open(path, "rb") as opened:  # noqa: PTH123 - for thousands of files `Path` is too slow
         content = opened.read(SMALL_BYTES + 1)
-    if len(content) <= SMALL_BYTES:  # read once: the footer is the larger part of most files
+    if len(content) <= SMALL_BYTES:  # the footer is most of a small file, so it is read once
         footer, file = Footer.from_content(content), pq.ParquetFile(pa.BufferReader(content))
         rows = file.metadata.num_rows
         values = file.read([counted], use_threads=False) if counted and rows else None

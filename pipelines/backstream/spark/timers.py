@@ -1,7 +1,8 @@
-"""Event-time timers of a keyed process function: each key is folded on its own, over its records and the rises.
+"""Run the event-time timers of a keyed process function.
 
-A process function has state and may take timers back, so nothing shorter than a fold per key is exact. The rises
-travel with the function; a key only stops at those that reach one of its timers.
+A process function has state and can delete timers, so exact results need all records and rises of a key. One Arrow
+function per key runs it. The rises are sent with the function; a key stops only at the rises that reach one of its
+timers.
 """
 
 from __future__ import annotations
@@ -30,79 +31,86 @@ _STREAM = "stream"
 
 @dataclass(frozen=True, slots=True)
 class TimerInput:
-    """Every rise of a stream's watermark, +inf included, and what makes the process function of a key."""
+    """All rises of a stream's watermark, including +inf, and the factory of process functions."""
 
     rises_ms: Longs
     new_function: Callable[[], ProcessFunction]
 
 
 def replay_timers(
-    events: DataFrame, keys: Sequence[str], new_function: Callable[[], ProcessFunction], heard: WatermarkTimeline
+    events: DataFrame,
+    keys: Sequence[str],
+    new_function: Callable[[], ProcessFunction],
+    timeline: WatermarkTimeline,
 ) -> DataFrame:
-    """Every timer that fires, with the watermark that it sees.
+    """Return every timer that fires, with the watermark at its firing.
 
     Args:
-        events: normalised events with `watermark_ms`. The function also gets the columns `value` and
-            `delete_timers_ms`, where there are such. It sees no source partition and no marker.
-        keys: key columns. A record's key is their one value, or a tuple of them.
-        new_function: makes the process function of one key. It travels to the workers, so its module must be
-            importable there.
-        heard: the watermarks that `watermark_ms` was taken from.
+        events: normalized events with `watermark_ms`. The function also gets the columns `value` and
+            `delete_timers_ms` if they exist. It gets no source partition and no marker.
+        keys: key columns. The key of a record is their one value, or a tuple of them.
+        new_function: creates the process function of one key. It is sent to the executors, so they must be able to
+            import its module.
+        timeline: the watermarks that `watermark_ms` was taken from.
 
     Returns:
-        Keys, `timestamp_ms`, `watermark_ms`, `by` (which rise, from 0) and `after` (how many records had arrived
-        before it, less one). When it is evaluated, a function that raises fails the job, and the message
-        names it, the key, and the record or timer.
+        Keys, `timestamp_ms`, `watermark_ms`, `by` (the number of the rise, from 0), and `after` (the number of
+        records that had arrived, less one). If a function raises an error, the job fails with a message that names
+        the function, the key, and the record or timer.
     """
-    played = TimerInput(heard.all_rises_ms(), new_function)
-    one = events.withColumn(_STREAM, int64_literal(0))
-    return replay_timers_of_streams(one, _STREAM, keys, {0: played}).drop(_STREAM)
+    timer_input = TimerInput(timeline.all_rises_ms(), new_function)
+    one_stream = events.withColumn(_STREAM, int64_literal(0))
+    return replay_timers_of_streams(one_stream, _STREAM, keys, {0: timer_input}).drop(_STREAM)
 
 
 def replay_timers_of_streams(
     events: DataFrame, stream: str, keys: Sequence[str], streams: Mapping[int, TimerInput]
 ) -> DataFrame:
-    """`timer_firings` of several streams at once, which the column `stream` numbers."""
+    """Return the result of `replay_timers` for several streams, which the column `stream` numbers."""
     by = [stream, *keys]
-    kept = dict.fromkeys([*by, *_NEEDED, *(name for name in _OPTIONAL if name in events.columns)])
-    of_keys = [events.schema[name] for name in by]
-    schema = StructType([*of_keys, *(StructField(name, LongType()) for name in _FIRING)])
+    columns = dict.fromkeys([*by, *_NEEDED, *(name for name in _OPTIONAL if name in events.columns)])
+    key_fields = [events.schema[name] for name in by]
+    schema = StructType([*key_fields, *(StructField(name, LongType()) for name in _FIRING)])
 
-    def fold(group: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
+    def run_key(group: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
         number, *key = (scalar.as_py() for scalar in group)
-        played = streams[number]
-        fold_of_key = _Fold(played.rises_ms, played.new_function(), key[0] if len(key) == 1 else tuple(key))
-        fired = list(fold_of_key.fired(table))
-        same = {name: pa.repeat(scalar, len(fired)) for name, scalar in zip(by, group, strict=True)}
-        columns = zip(*fired, strict=True) if fired else ([],) * len(_FIRING)
-        return pa.table(
-            {**same, **{name: pa.array(each, pa.int64()) for name, each in zip(_FIRING, columns, strict=True)}}
-        )
+        stream_input = streams[number]
+        key_value = key[0] if len(key) == 1 else tuple(key)
+        run = _KeyRun(stream_input.rises_ms, stream_input.new_function(), key_value)
+        firings = list(run.fire_timers(table))
+        group_columns = {name: pa.repeat(scalar, len(firings)) for name, scalar in zip(by, group, strict=True)}
+        values = zip(*firings, strict=True) if firings else ([],) * len(_FIRING)
+        firing_columns = {name: pa.array(value, pa.int64()) for name, value in zip(_FIRING, values, strict=True)}
+        return pa.table({**group_columns, **firing_columns})
 
-    fired = events.select(*kept).groupBy(*by).applyInArrow(fold, schema)
-    return fired.join(F.broadcast(_places(events, stream, streams)), [stream, "watermark_ms"], how="left")
+    firings = events.select(*columns).groupBy(*by).applyInArrow(run_key, schema)
+    return firings.join(
+        F.broadcast(_arrival_positions(events, stream, streams)), [stream, "watermark_ms"], how="left"
+    )
 
 
-def _places(events: DataFrame, stream: str, streams: Mapping[int, TimerInput]) -> DataFrame:
-    """Where each rise stands: every record that met a lower watermark came before it."""
-    rises = [(number, int(rise_ms), 0) for number, played in streams.items() for rise_ms in played.rises_ms]
+def _arrival_positions(events: DataFrame, stream: str, streams: Mapping[int, TimerInput]) -> DataFrame:
+    """Return the arrival position of each rise: all records with a lower watermark came before it."""
+    rises = [
+        (number, int(rise_ms), 0) for number, timer_input in streams.items() for rise_ms in timer_input.rises_ms
+    ]
     table = pa.table(
         {
             name: pa.array([rise[column] for rise in rises], pa.int64())
-            for column, name in enumerate((stream, "watermark_ms", "met"))
+            for column, name in enumerate((stream, "watermark_ms", "records"))
         }
     )
-    met = events.groupBy(stream, "watermark_ms").agg(F.count(F.lit(1)).alias("met"))
-    levels = met.unionByName(events.sparkSession.createDataFrame(table))
+    records = events.groupBy(stream, "watermark_ms").agg(F.count(F.lit(1)).alias("records"))
+    levels = records.unionByName(events.sparkSession.createDataFrame(table))
     lower = Window.partitionBy(stream).orderBy("watermark_ms").rowsBetween(Window.unboundedPreceding, -1)
-    before = F.coalesce(F.sum("met").over(lower), F.lit(0)) - F.lit(1)
-    summed = levels.groupBy(stream, "watermark_ms").agg(F.sum("met").alias("met"))
+    before = F.coalesce(F.sum("records").over(lower), F.lit(0)) - F.lit(1)
+    summed = levels.groupBy(stream, "watermark_ms").agg(F.sum("records").alias("records"))
     return summed.select(stream, "watermark_ms", before.alias("after"))
 
 
 @dataclass(slots=True)
 class _Queue(KeyTimers):
-    """Pending timers of which the earliest is at hand; those taken back stay in the heap until they come up."""
+    """Pending timers with fast access to the earliest; deleted timers stay in the heap until they are its top."""
 
     heap: list[int] = field(default_factory=list)
 
@@ -118,8 +126,8 @@ class _Queue(KeyTimers):
 
 
 @dataclass(slots=True)
-class _Fold:
-    """One key: its function, its timers, and how many rises are behind it."""
+class _KeyRun:
+    """One key: its function, its timers, and the number of rises it has passed."""
 
     rises_ms: Longs
     function: ProcessFunction
@@ -127,11 +135,11 @@ class _Fold:
     timers: _Queue = field(default_factory=_Queue)
     passed: int = 0
 
-    def fired(self, table: pa.Table) -> Iterator[tuple[int, int, int]]:
-        """Timestamp, watermark and number of the rise, of each timer that fires."""
+    def fire_timers(self, table: pa.Table) -> Iterator[tuple[int, int, int]]:
+        """Yield timestamp, watermark, and number of the rise for each timer that fires."""
         ordered = table.sort_by([(name, "ascending") for name in ARRIVAL_ORDER])
         for row in ordered.to_pylist():
-            yield from self._until(bisect_right(self.rises_ms, row["watermark_ms"]))
+            yield from self._pass_rises(bisect_right(self.rises_ms, row["watermark_ms"]))
             record = Record(
                 row["arrival_time_ms"],
                 0,
@@ -140,31 +148,31 @@ class _Fold:
                 row.get("value", 1),
                 delete_timers_ms=tuple(row.get("delete_timers_ms") or ()),
             )
-            self._called(f"the record of arrival {record.arrival_time_ms} ms", "on_record", record)
-        yield from self._until(len(self.rises_ms))
+            self._call_hook(f"the record of arrival {record.arrival_time_ms} ms", "on_record", record)
+        yield from self._pass_rises(len(self.rises_ms))
 
-    def _until(self, end: int) -> Iterator[tuple[int, int, int]]:
-        """Pass the rises up to that number, and stop at those that reach a timer."""
+    def _pass_rises(self, end: int) -> Iterator[tuple[int, int, int]]:
+        """Pass the rises before this number, and fire the timers that they reach."""
         while (earliest_ms := self.timers.earliest_ms()) is not None:
-            by = max(self.passed, bisect_left(self.rises_ms, earliest_ms))
-            if by >= end:
+            rise = max(self.passed, bisect_left(self.rises_ms, earliest_ms))
+            if rise >= end:
                 break
-            self.passed = by
-            yield from self._at(by)
-            self.passed = by + 1
+            self.passed = rise
+            yield from self._fire_at(rise)
+            self.passed = rise + 1
         self.passed = max(self.passed, end)
 
-    def _at(self, by: int) -> Iterator[tuple[int, int, int]]:
-        watermark_ms = int(self.rises_ms[by])
+    def _fire_at(self, rise: int) -> Iterator[tuple[int, int, int]]:
+        watermark_ms = int(self.rises_ms[rise])
         while (due_ms := self.timers.earliest_ms()) is not None and due_ms <= watermark_ms:
             self.timers.delete(due_ms)
-            yield due_ms, watermark_ms, by
-            self._called(f"the timer of {due_ms} ms", "on_timer", self.key, due_ms)
+            yield due_ms, watermark_ms, rise
+            self._call_hook(f"the timer of {due_ms} ms", "on_timer", self.key, due_ms)
 
-    def _called(self, what: str, hook: str, *about: object) -> None:
+    def _call_hook(self, place: str, hook: str, *arguments: object) -> None:
         try:
-            getattr(self.function, hook)(*about, self.timers)
+            getattr(self.function, hook)(*arguments, self.timers)
         except Exception as error:
             name = type(self.function).__qualname__
-            msg = f"process function {name} failed at {what}, key {self.key!r}: {error!r}"
+            msg = f"process function {name} failed at {place}, key {self.key!r}: {error!r}"
             raise SpecError(msg) from error

@@ -1,1 +1,1 @@
-"""Chunks run by the native engine: Spark sends out tasks and collects what they did, and never sees a record."""
+"""Run chunks with the native engine: Spark distributes tasks and collects their results, and reads no record."""

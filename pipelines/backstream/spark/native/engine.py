@@ -1,4 +1,4 @@
-"""Which chunks the native engine runs."""
+"""Decide whether the native engine runs a chunk group, and whether Spark runs it after an error."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.failures import REFUSALS
 
 
-def is_native(work: ChunkGroup) -> bool:
-    """Whether these chunks are for the native engine: as the definition says, or else if it knows all of that."""
-    engine = work.definition.backfill.engine
+def is_native(group: ChunkGroup) -> bool:
+    """Return whether the native engine runs these chunks: as `backfill.engine` says, or if it supports them."""
+    engine = group.definition.backfill.engine
     if engine != "auto":
         return engine == "native"
-    return reason_not_native(work.definition, work.plan.columns) is None
+    return reason_not_native(group.definition, group.plan.columns) is None
 
 
 _CANCELLED = "cancelled"
 
 
 def can_fall_back(definition: Definition, error: Exception) -> bool:
-    """Return whether Spark is to try what the native engine could not compute.
+    """Return whether Spark computes the chunks after this error of the native engine.
 
-    Not if the definition asks for the native engine, if somebody has cancelled the job, or if a disk refuses to be
-    written; and counts that disagree are never tried another way.
+    It doesn't if the definition requires the native engine, if a user canceled the job, if a disk is full or
+    read-only, or if counts disagree.
     """
     if definition.backfill.engine != "auto" or isinstance(error, BackstreamError):
         return False
-    said = str(error)
-    return _CANCELLED not in said.lower() and not any(reason in said for reason in REFUSALS)
+    message = str(error)
+    return _CANCELLED not in message.lower() and not any(reason in message for reason in REFUSALS)
 
 
 def task_error_text(error: Exception) -> str:
-    """Return the sentence of a task's error, without the traces around it."""
-    said = str(error)
-    found = re.search(rf"{FAILED}[^\n]*", said) or re.search(r"\S[^\n]*", said)
-    return found[0] if found else type(error).__name__
+    """Return the sentence of a task's error without the traces around it."""
+    message = str(error)
+    sentence = re.search(rf"{FAILED}[^\n]*", message) or re.search(r"\S[^\n]*", message)
+    return sentence[0] if sentence else type(error).__name__

@@ -1,4 +1,4 @@
-"""What native tasks read and write: the files of chunks, and the places of results."""
+"""Plan the input and output files of native tasks, and run the tasks."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ _COUNTS, _UNITS = "counts", "units"
 
 @dataclass(frozen=True, slots=True)
 class NativeResult:
-    """What the native engine made of chunks.
+    """The results of the native engine for a chunk group.
 
-    `scanned` are the rows of `rows_by_footer` that were met; `records_in_windows` counts a record once per window.
+    `scanned` is the number of rows that tasks read, of `rows_by_footer`. `records_in_windows` counts a record once
+    per window.
     """
 
     counts: NativeCounts
@@ -44,30 +45,30 @@ class NativeResult:
 
 
 def collect_staged_files(attempt: Attempt, done: Sequence[TaskResult]) -> dict[str, Staged]:
-    """Return by table what tasks have staged.
+    """Return the staged files of tasks by table.
 
     Raises:
-        CountError: when the driver does not find each row that a task has written.
+        CountError: when the driver doesn't find every row that a task has written.
     """
     files: dict[str, Staged] = {}
     for suffix in (PANES, WINDOWS, DROPPED):
-        found = [(each, each.written[suffix]) for each in done if suffix in each.written]
-        if found:
-            paths = [Path(path) for _, made in found for path in made.paths]
-            writes = [TaskWrite(each.number, each.host, made.rows) for each, made in found]
+        outputs = [(result, result.written[suffix]) for result in done if suffix in result.written]
+        if outputs:
+            paths = [Path(path) for _, output in outputs for path in output.paths]
+            writes = [TaskWrite(result.number, result.host, output.rows) for result, output in outputs]
             files[suffix] = collect_task_files(suffix, attempt, paths, writes)
     return files
 
 
-def stage_metrics(work: ChunkGroup, counts: NativeCounts, attempt: Attempt) -> Staged:
+def stage_metrics(group: ChunkGroup, counts: NativeCounts, attempt: Attempt) -> Staged:
     """Write the metrics of each chunk.
 
     Raises:
-        CountError: when a file that was just written cannot be read.
+        CountError: when a file that was just written can't be read.
     """
     split_by = (STAGING_CHUNK,)
-    output = _output_of(work.plan, METRICS, task_file_path(attempt.folder(METRICS), 0, attempt.attempt), split_by)
-    written = counts.write_metrics(output, chunk_grid(work))
+    output = _output_of(group.plan, METRICS, task_file_path(attempt.folder(METRICS), 0, attempt.attempt), split_by)
+    written = counts.write_metrics(output, chunk_grid(group))
     if written is None:
         return {}
     writes = [TaskWrite(0, socket.gethostname(), written.rows)]
@@ -77,14 +78,16 @@ def stage_metrics(work: ChunkGroup, counts: NativeCounts, attempt: Attempt) -> S
 def task_output(
     attempt: Attempt, suffix: str, number: int, chunk: int = 0, day_ms: int | None = None
 ) -> TaskOutput:
-    """Return what a task writes for a table: files of one chunk, and of one day where the table keeps days apart.
+    """Return the output of a task for a table.
+
+    It has files of one chunk, and of one day if the table is partitioned by day.
 
     Args:
-        attempt: where to.
+        attempt: the attempt that stages the files.
         suffix: the table.
-        number: the task's.
-        chunk: the number of the one chunk that the task's windows start in.
-        day_ms: the day that they start on; None: there are several of these, or chunks, and the file is split.
+        number: the number of the task.
+        chunk: the number of the only chunk in which the task's windows start.
+        day_ms: the only day on which they start; None if the file must be split by chunk and day.
     """
     plan, folder = attempt.plan, attempt.folder(suffix)
     has_days = plan.tables[suffix].day_column is not None
@@ -102,73 +105,74 @@ def _output_of(plan: Plan, suffix: str, path: str, split_by: Sequence[str] = ())
     return TaskOutput(path, columns, plan.run_id, split_by)
 
 
-def chunk_grid(work: ChunkGroup) -> ChunkGrid:
-    """Return the chunks by number."""
-    first = work.chunks[0]
-    return ChunkGrid(first.start_ms, first.end_ms - first.start_ms, len(work.chunks))
+def chunk_grid(group: ChunkGroup) -> ChunkGrid:
+    """Return the start, length, and number of the chunks."""
+    first = group.chunks[0]
+    return ChunkGrid(first.start_ms, first.end_ms - first.start_ms, len(group.chunks))
 
 
-def list_input_files(work: ChunkGroup, interval: Interval) -> list[InputFile]:
+def list_input_files(group: ChunkGroup, interval: Interval) -> list[InputFile]:
     """Return the files that the chunks read for an interval of event time."""
-    wanted = {*work.paths, *work.recorded.paths_of(interval)}
-    return [file for file in work.plan.inputs if file.path in wanted]
+    paths = {*group.paths, *group.recorded.paths_of(interval)}
+    return [file for file in group.plan.inputs if file.path in paths]
 
 
 def plan_rest_tasks(
-    work: ChunkGroup,
+    group: ChunkGroup,
     reading: ReadSpec,
     interval: Interval,
     files: Sequence[InputFile],
     attempt: Attempt,
     first: int,
 ) -> list[RestTask]:
-    """Return the tasks that count what lies outside of an interval, numbered from `first` on."""
-    paths, owned, most_mb = {file.path for file in files}, work.owned_files, task_memory_mb(work.spark)
+    """Return the tasks that count the records outside of an interval, numbered from `first` on."""
+    paths, owned, memory_mb = {file.path for file in files}, group.owned_files, task_memory_mb(group.spark)
     owners = {path: owned[file_uri(path)] for path in paths if file_uri(path) in owned}
     return [
-        RestTask(number, reading, interval, several, owners, task_counts_path(attempt, number), most_mb)
-        for number, several in enumerate(group_files_by_rows(files, TASK_ROWS), start=first)
+        RestTask(number, reading, interval, file_group, owners, task_counts_path(attempt, number), memory_mb)
+        for number, file_group in enumerate(group_files_by_rows(files, TASK_ROWS), start=first)
     ]
 
 
 def run_native_tasks(spark: SparkSession, tasks: Sequence[Task]) -> dict[int, TaskResult]:
-    """Have tasks done, each by a task of Spark, and return what they say, by number. Runs a job."""
-    if not tasks:  # no record was readable, so that there are no units
+    """Run native tasks, each in one Spark task, and return their results by number. Runs a job."""
+    if not tasks:  # without readable records there are no units
         return {}
     ship_package(spark.sparkContext)
-    done = spark.sparkContext.parallelize(tasks, len(tasks)).map(run_native_task).collect()
-    return {each.number: each for each in done}
+    results = spark.sparkContext.parallelize(tasks, len(tasks)).map(run_native_task).collect()
+    return {result.number: result for result in results}
 
 
 def make_scratch(attempt: Attempt) -> None:
-    """Make the folders in which tasks leave files for each other."""
+    """Create the folders for files that tasks exchange."""
     for name in (_COUNTS, _UNITS):
         (scratch_folder(attempt) / name).mkdir(parents=True)
 
 
 def remove_scratch(attempt: Attempt) -> None:
-    """Take away what tasks have left for each other; counts are in the manifests and in the table of metrics.
+    """Remove the files that tasks exchanged; counts are in the manifests and in the table of metrics.
 
-    If one task fails, others are still at work: they write by the old name, and so they cannot fill the folder.
+    If one task fails, others may still run. They write to the old name of the folder, so they can't add files to
+    the renamed one.
     """
     folder = scratch_folder(attempt)
-    gone = folder.with_suffix(".gone")
+    renamed = folder.with_suffix(".gone")
     with suppress(OSError):
-        folder.rename(gone)
-    for each in (folder, gone):
-        shutil.rmtree(each, ignore_errors=True)
+        folder.rename(renamed)
+    for path in (folder, renamed):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def scratch_folder(attempt: Attempt) -> Path:
-    """Return the folder of files that driver and tasks leave for each other."""
+    """Return the folder of files that the driver and the tasks exchange."""
     return attempt.folder(WINDOWS).with_suffix(".scratch")
 
 
 def task_counts_path(attempt: Attempt, number: int) -> str:
-    """Return where a task writes its counts."""
+    """Return the path of a task's counts."""
     return task_file_path(scratch_folder(attempt) / _COUNTS, number, attempt.attempt)
 
 
 def units_path(attempt: Attempt, number: int) -> str:
-    """Return beside which file a task writes its units."""
+    """Return the path beside which a task writes its units."""
     return task_file_path(scratch_folder(attempt) / _UNITS, number, attempt.attempt)

@@ -1,4 +1,4 @@
-"""Sessions in native tasks: units per stretch of time, then sessions per share of the keys."""
+"""Compute sessions in native tasks: units per range of time, then sessions per share of the keys."""
 
 from __future__ import annotations
 
@@ -38,54 +38,56 @@ from backstream.spark.watermarks.join import in_force_table
 from backstream.spark.watermarks.partial_streams import ticks_of_file
 
 
-def compute_sessions(work: ChunkGroup, results: SessionWindows, attempt: Attempt) -> NativeResult:
+def compute_sessions(group: ChunkGroup, results: SessionWindows, attempt: Attempt) -> NativeResult:
     """Compute the sessions of chunks and count their records. Runs two jobs.
 
     Raises:
         ContractError: when executors have different versions of DuckDB.
-        CountError: when the driver does not find each row that a task has written, or when units have been lost
-            between the tasks that make them and those that read them.
-        SpecError: when watermarks move between two ticks, which the engine does not know.
+        CountError: when the driver doesn't find every row that a task has written, or when units were lost between
+            the tasks that write and read them.
+        SpecError: when watermarks move between two ticks, which the engine doesn't support.
     """
-    files = list_input_files(work, results.span)
-    slots, rows = work.spark.sparkContext.defaultParallelism, sum(file.rows for file in files)
-    making = _unit_tasks(work, results, attempt, files, count_key_shares(rows, slots))
-    rest = plan_rest_tasks(work, making[0].reading, results.span, files, attempt, first=len(making))
-    made = run_native_tasks(work.spark, [*making, *rest])
-    _require_one_hash(list(made.values()))
-    sessions = run_native_tasks(work.spark, _session_tasks(work, results, attempt, list(made.values())))
-    _require_all_units(attempt, list(made.values()), list(sessions.values()))
-    done = [*made.values(), *sessions.values()]
-    paths = [each.counts for each in done if each.counts]
+    files = list_input_files(group, results.span)
+    slots, rows = group.spark.sparkContext.defaultParallelism, sum(file.rows for file in files)
+    unit_tasks = _unit_tasks(group, results, attempt, files, count_key_shares(rows, slots))
+    rest_tasks = plan_rest_tasks(group, unit_tasks[0].reading, results.span, files, attempt, first=len(unit_tasks))
+    unit_results = list(run_native_tasks(group.spark, [*unit_tasks, *rest_tasks]).values())
+    _require_one_hash(unit_results)
+    session_tasks = _session_tasks(group, results, attempt, unit_results)
+    session_results = list(run_native_tasks(group.spark, session_tasks).values())
+    _require_all_units(attempt, unit_results, session_results)
+    done = [*unit_results, *session_results]
+    paths = [result.counts for result in done if result.counts]
     return NativeResult(
-        counts=NativeCounts(paths, None, _cells(work), work.interval, None, task_memory_mb(work.spark)),
+        counts=NativeCounts(paths, None, _cells(group), group.interval, None, task_memory_mb(group.spark)),
         files=collect_staged_files(attempt, done),
-        scanned=sum(each.scanned for each in done),
+        scanned=sum(result.scanned for result in done),
         rows_by_footer=rows,
-        records_in_windows=sum(each.in_windows for each in done),
+        records_in_windows=sum(result.in_windows for result in done),
     )
 
 
-def _cells(work: ChunkGroup) -> Tumbling:
-    cells = work.definition.metric_windows
-    assert isinstance(cells, Tumbling)  # noqa: S101 - the hours, of sessions
+def _cells(group: ChunkGroup) -> Tumbling:
+    cells = group.definition.metric_windows
+    assert isinstance(cells, Tumbling)  # noqa: S101 - the metrics of sessions are hourly
     return cells
 
 
 def _unit_tasks(
-    work: ChunkGroup, results: SessionWindows, attempt: Attempt, files: Sequence[InputFile], shares: int
+    group: ChunkGroup, results: SessionWindows, attempt: Attempt, files: Sequence[InputFile], shares: int
 ) -> list[UnitTask]:
-    definition, plan = work.definition, work.plan
+    definition, plan = group.definition, group.plan
     aggregates = native_aggregates(definition, plan.columns)
     source = definition.timed_source
-    also = [*source.key, *source.deduplicate_on, *(each.column for each in aggregates if each.column)]
-    reading, slots = read_spec(definition, plan.columns, also), work.spark.sparkContext.defaultParallelism
+    columns = [*source.key, *source.deduplicate_on]
+    columns += [aggregate.column for aggregate in aggregates if aggregate.column]
+    reading, slots = read_spec(definition, plan.columns, columns), group.spark.sparkContext.defaultParallelism
     path = _write_watermarks(results, scratch_folder(attempt))
 
-    def task(number: int, stretch: Interval) -> UnitTask:
-        held = [file for file in files if file.may_hold(stretch)] or [files[0]]
-        blocks = [ticks_of_file(file, work.clock) for file in held]
-        met = (min(each.start for each in blocks), max(each.stop for each in blocks))
+    def task(number: int, interval: Interval) -> UnitTask:
+        task_files = [file for file in files if file.may_hold(interval)] or [files[0]]
+        blocks = [ticks_of_file(file, group.clock) for file in task_files]
+        block_range = (min(span.start for span in blocks), max(span.stop for span in blocks))
         return UnitTask(
             number=number,
             reading=reading,
@@ -93,43 +95,43 @@ def _unit_tasks(
             keys=source.key,
             aggregates=aggregates,
             deduplicate_on=source.deduplicate_on,
-            watermarks=BlockWatermarks(path, work.clock, met) if path else None,
-            stretch=stretch,
-            files=[file.path for file in held],
-            cells=_cells(work),
-            chunks=chunk_grid(work),
+            watermarks=BlockWatermarks(path, group.clock, block_range) if path else None,
+            stretch=interval,
+            files=[file.path for file in task_files],
+            cells=_cells(group),
+            chunks=chunk_grid(group),
             shares=shares,
             units_path=units_path(attempt, number),
             counts_path=task_counts_path(attempt, number),
-            memory_mb=task_memory_mb(work.spark),
+            memory_mb=task_memory_mb(group.spark),
         )
 
-    return [task(number, each) for number, each in enumerate(cut_time(results.span, files, slots))]
+    return [task(number, interval) for number, interval in enumerate(cut_time(results.span, files, slots))]
 
 
 def _write_watermarks(results: SessionWindows, folder: Path) -> str | None:
-    """Leave the watermarks of blocks for the tasks, and return the file; None in a recompute."""
-    heard = results.heard
-    if heard is None:
+    """Write the watermarks of blocks for the tasks, and return the file; None in a recompute."""
+    timeline = results.heard
+    if timeline is None:
         return None
-    if any(heard.marker_positions):
-        msg = "the native engine knows no sessions of a stream whose watermarks move between two ticks"
+    if any(timeline.marker_positions):
+        msg = "the native engine doesn't support sessions if watermarks move between two ticks"
         raise SpecError(msg)
     path = folder / "watermarks.parquet"
-    table = in_force_table(heard)
+    table = in_force_table(timeline)
     pq.write_table(table.rename_columns(["block", "watermark_ms"]), path, row_group_size=100_000)
     return str(path)
 
 
 def _session_tasks(
-    work: ChunkGroup, results: SessionWindows, attempt: Attempt, made: Sequence[TaskResult]
+    group: ChunkGroup, results: SessionWindows, attempt: Attempt, unit_results: Sequence[TaskResult]
 ) -> list[SessionTask]:
-    definition, plan = work.definition, work.plan
+    definition, plan = group.definition, group.plan
     aggregates = native_aggregates(definition, plan.columns)
     suffixes = [suffix for suffix in (WINDOWS, PANES, DROPPED) if suffix in plan.tables]
-    start_ms = work.interval.start_ms
+    start_ms = group.interval.start_ms
     day_ms = start_ms - start_ms % DAY_MS
-    is_one_day = len(work.chunks) == 1 and work.interval.end_ms <= day_ms + DAY_MS
+    is_one_day = len(group.chunks) == 1 and group.interval.end_ms <= day_ms + DAY_MS
 
     def task(number: int, units: Sequence[str]) -> SessionTask:
         outputs = {
@@ -142,50 +144,53 @@ def _session_tasks(
             keys=definition.source.key,
             aggregates=aggregates,
             units=units,
-            cells=_cells(work),
-            chunks=chunk_grid(work),
-            owned=work.interval,
+            cells=_cells(group),
+            chunks=chunk_grid(group),
+            owned=group.interval,
             windows=outputs[WINDOWS],
             panes=outputs.get(PANES),
             dropped=outputs.get(DROPPED),
             published=definition.backfill.publish,
             counts_path=task_counts_path(attempt, number),
-            memory_mb=task_memory_mb(work.spark),
+            memory_mb=task_memory_mb(group.spark),
         )
 
     shares: dict[int, list[str]] = {}
-    for each in made:
-        for share, path in each.units.items():
+    for result in unit_results:
+        for share, path in result.units.items():
             shares.setdefault(share, []).append(path)
-    return [task(number, shares[share]) for number, share in enumerate(sorted(shares), start=len(made))]
+    return [task(number, shares[share]) for number, share in enumerate(sorted(shares), start=len(unit_results))]
 
 
-def _require_one_hash(made: Sequence[TaskResult]) -> None:
-    """Check that a key fell into the same share wherever its units were made.
+def _require_one_hash(unit_results: Sequence[TaskResult]) -> None:
+    """Check that all tasks put a key into the same share.
 
     Raises:
-        ContractError: naming the versions, and a machine of each.
+        ContractError: naming the versions of DuckDB, and a machine of each.
     """
-    hosts = {each.hashed_by: each.host for each in made if each.units}
+    hosts = {result.hashed_by: result.host for result in unit_results if result.units}
     if len(hosts) > 1:
-        found = ", ".join(f"{version} on {host}" for version, host in sorted(hosts.items()))
+        versions = ", ".join(f"{version} on {host}" for version, host in sorted(hosts.items()))
         msg = (
-            f"executors have different versions of DuckDB, which may put one key into two shares: {found}\n\n"
+            f"executors have different versions of DuckDB, which may put one key into two shares: {versions}\n\n"
             'hint: install the same version everywhere, or set backfill.engine = "spark"'
         )
         raise ContractError(msg)
 
 
-def _require_all_units(attempt: Attempt, made: Sequence[TaskResult], sessions: Sequence[TaskResult]) -> None:
-    """Check that sessions were made of as many records as went into units.
+def _require_all_units(
+    attempt: Attempt, unit_results: Sequence[TaskResult], session_results: Sequence[TaskResult]
+) -> None:
+    """Check that the sessions have as many records as the units.
 
     Raises:
         CountError: naming both numbers.
     """
-    expected, found = sum(each.in_units for each in made), sum(each.in_units for each in sessions)
-    if expected != found:
+    expected = sum(result.in_units for result in unit_results)
+    actual = sum(result.in_units for result in session_results)
+    if expected != actual:
         msg = (
-            f"the units of sessions hold {expected:,} records, the sessions made of them {found:,}\n"
-            f"  {attempt}\n\nhint: run the same again; if it says so again, report it: this must not happen"
+            f"the units of sessions have {expected:,} records, the sessions have {actual:,}\n"
+            f"  {attempt}\n\nhint: run the same command again; if the error occurs again, report it as a bug"
         )
         raise CountError(msg)

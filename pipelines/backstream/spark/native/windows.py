@@ -1,4 +1,4 @@
-"""Tumbling, sliding and cumulate windows in native tasks, each of which gets a stretch of time."""
+"""Compute tumbling, sliding, and cumulating windows in native tasks, one range of time per task."""
 
 from __future__ import annotations
 
@@ -26,100 +26,120 @@ from backstream.spark.watermarks.firing_times import ArrivalPositions, WindowGri
 from backstream.spark.windows.fixed_windows import FixedWindows
 
 
-def compute_windows(work: ChunkGroup, results: FixedWindows, attempt: Attempt) -> NativeResult:
+def compute_windows(group: ChunkGroup, results: FixedWindows, attempt: Attempt) -> NativeResult:
     """Compute the windows of chunks and count their records. Runs a job.
 
     Raises:
-        CountError: when the driver does not find each row that a task has written.
+        CountError: when the driver doesn't find every row that a task has written.
     """
-    windows, rest = _tasks(work, results, attempt)
-    done = run_native_tasks(work.spark, [*windows, *rest])
-    counted = [each.counts for each in done.values() if each.counts]
-    judged = results.lateness.firing_times.thresholds if results.lateness else None
-    places = [_places(each, 0, judged.grid.count) for each in (judged.fired, judged.cleaned_up)] if judged else []
-    thresholds = TaskThresholds(0, *places) if places else None
-    grid, most_mb = windows[0].grid, windows[0].memory_mb
-    counts = NativeCounts(counted, grid, work.definition.metric_windows, work.interval, thresholds, most_mb)
+    window_tasks, rest_tasks = _tasks(group, results, attempt)
+    done = run_native_tasks(group.spark, [*window_tasks, *rest_tasks])
+    counts = NativeCounts(
+        [result.counts for result in done.values() if result.counts],
+        window_tasks[0].grid,
+        group.definition.metric_windows,
+        group.interval,
+        _all_thresholds(results),
+        window_tasks[0].memory_mb,
+    )
     return NativeResult(
         counts=counts,
         files=collect_staged_files(attempt, list(done.values())),
-        scanned=sum(each.scanned for each in done.values()),
-        rows_by_footer=sum(file.rows for file in list_input_files(work, _interval(work))),
+        scanned=sum(result.scanned for result in done.values()),
+        rows_by_footer=sum(file.rows for file in list_input_files(group, _interval(group))),
         records_in_windows=counts.records_in_windows(),
     )
 
 
-def _interval(work: ChunkGroup) -> Interval:
-    """The event times that the chunks read."""
-    return Interval(work.interval.start_ms, work.halo_end_ms)
+def _all_thresholds(results: FixedWindows) -> TaskThresholds | None:
+    """Return the firing times of all windows; None in a recompute."""
+    if results.lateness is None:
+        return None
+    firing_times = results.lateness.firing_times.thresholds
+    count = firing_times.grid.count
+    return TaskThresholds(
+        0, _positions(firing_times.fired, 0, count), _positions(firing_times.cleaned_up, 0, count)
+    )
 
 
-def _tasks(work: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[list[WindowTask], list[RestTask]]:
-    definition, plan = work.definition, work.plan
-    source, interval = definition.timed_source, _interval(work)
+def _interval(group: ChunkGroup) -> Interval:
+    """Return the interval of event time that the chunks read."""
+    return Interval(group.interval.start_ms, group.read_until_ms)
+
+
+def _tasks(group: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[list[WindowTask], list[RestTask]]:
+    definition, plan = group.definition, group.plan
+    source, interval = definition.timed_source, _interval(group)
     aggregates = native_aggregates(definition, plan.columns)
-    also = [*source.key, *source.deduplicate_on, *(each.column for each in aggregates if each.column)]
-    reading = read_spec(definition, plan.columns, also)
-    bounds = WindowGrid.from_window(results.window, work.interval)
+    columns = [*source.key, *source.deduplicate_on]
+    columns += [aggregate.column for aggregate in aggregates if aggregate.column]
+    reading = read_spec(definition, plan.columns, columns)
+    bounds = WindowGrid.from_window(results.window, group.interval)
     grid = TaskGrid(results.window, bounds.first_end_ms, bounds.step_ms, bounds.count)
-    files = list_input_files(work, interval)
-    slots, most_mb = work.spark.sparkContext.defaultParallelism, task_memory_mb(work.spark)
+    files = list_input_files(group, interval)
+    slots, memory_mb = group.spark.sparkContext.defaultParallelism, task_memory_mb(group.spark)
     suffixes = [suffix for suffix in (WINDOWS, PANES, DROPPED) if suffix in plan.tables]
 
-    def task(number: int, piece: TaskRange) -> WindowTask:
-        outputs = {suffix: task_output(attempt, suffix, number, piece.chunk, piece.day_ms) for suffix in suffixes}
-        held = [file.path for file in files if file.may_hold(_span(grid, piece))]
+    def task(number: int, task_range: TaskRange) -> WindowTask:
+        outputs = {
+            suffix: task_output(attempt, suffix, number, task_range.chunk, task_range.day_ms)
+            for suffix in suffixes
+        }
+        paths = [file.path for file in files if file.may_hold(_span(grid, task_range))]
         return WindowTask(
             number=number,
             reading=reading,
             grid=grid,
             keys=source.key,
             aggregates=aggregates,
-            thresholds=_thresholds(results, grid, piece),
-            chunks=chunk_grid(work),
-            numbers=piece.numbers,
-            stretch=piece.stretch,
-            files=held or [files[0].path],
+            thresholds=_thresholds(results, grid, task_range),
+            chunks=chunk_grid(group),
+            numbers=task_range.numbers,
+            stretch=task_range.stretch,
+            files=paths or [files[0].path],
             windows=outputs[WINDOWS],
             panes=outputs.get(PANES),
             dropped=outputs.get(DROPPED),
-            owned=work.interval,
+            owned=group.interval,
             published=definition.backfill.publish,
             deduplicate_on=source.deduplicate_on,
             counts_path=task_counts_path(attempt, number),
-            memory_mb=most_mb,
+            memory_mb=memory_mb,
             cell_late=isinstance(definition.metric_windows, Sliding) and results.lateness is not None,
         )
 
     windows = [
-        task(number, piece) for number, piece in enumerate(cut_windows(grid, work.chunks, interval, files, slots))
+        task(number, task_range)
+        for number, task_range in enumerate(cut_windows(grid, group.chunks, interval, files, slots))
     ]
-    return windows, plan_rest_tasks(work, reading, interval, files, attempt, first=len(windows))
+    return windows, plan_rest_tasks(group, reading, interval, files, attempt, first=len(windows))
 
 
-def _span(grid: TaskGrid, piece: TaskRange) -> Interval:
-    """The event times of all that a piece reads."""
-    first, end = piece.numbers
+def _span(grid: TaskGrid, task_range: TaskRange) -> Interval:
+    """Return the interval of event time that a task reads."""
+    first, end = task_range.numbers
     if first == end:
-        return piece.stretch
+        return task_range.stretch
     start_ms = grid.first_end_ms + first * grid.step_ms - grid.window.size_ms
     end_ms = grid.first_end_ms + (end - 1) * grid.step_ms
-    return Interval(min(start_ms, piece.stretch.start_ms), max(end_ms, piece.stretch.end_ms))
+    return Interval(min(start_ms, task_range.stretch.start_ms), max(end_ms, task_range.stretch.end_ms))
 
 
-def _thresholds(results: FixedWindows, grid: TaskGrid, piece: TaskRange) -> TaskThresholds | None:
-    """Those of the windows that hold some record of a piece."""
+def _thresholds(results: FixedWindows, grid: TaskGrid, task_range: TaskRange) -> TaskThresholds | None:
+    """Return the firing times of the windows that may have a record of the task; None in a recompute."""
     if results.lateness is None:
         return None
-    every = results.lateness.firing_times.thresholds
-    span = _span(grid, piece)
+    firing_times = results.lateness.firing_times.thresholds
+    span = _span(grid, task_range)
     first = (span.start_ms - grid.first_end_ms) // grid.step_ms - 1
     last = (span.end_ms + grid.window.size_ms - grid.first_end_ms) // grid.step_ms + 2
-    low, high = max(0, min(first, piece.numbers[0])), min(last, every.grid.count)
-    return TaskThresholds(low, _places(every.fired, low, high), _places(every.cleaned_up, low, high))
+    low, high = max(0, min(first, task_range.numbers[0])), min(last, firing_times.grid.count)
+    return TaskThresholds(
+        low, _positions(firing_times.fired, low, high), _positions(firing_times.cleaned_up, low, high)
+    )
 
 
-def _places(positions: ArrivalPositions, low: int, high: int) -> TaskPositions:
+def _positions(positions: ArrivalPositions, low: int, high: int) -> TaskPositions:
     times_ms = positions.arrival_time_ms[low:high].tolist()
     if positions.arrival_seq is None:
         return TaskPositions(times_ms)

@@ -1,1 +1,1 @@
-"""Sessions: windows that depend on the other events of their key."""
+"""Compute session windows, which depend on the other events of their key."""

@@ -1,4 +1,13 @@
-"""Islands: per key, events no further than a gap apart. Without lateness, an island is a session."""
+"""Group the events of each key into islands: events with no distance larger than the gap.
+
+Without late events, an island is a session. Terms of this package:
+
+- An event is *in time* if it was at least two milliseconds ahead of the watermark. All others are *out of order*.
+- A *unit* is a group of events in time in one gap-wide bucket, or one event that is out of order.
+- The *backbone* of an island has the units that are certainly in a session that hasn't fired at their arrival.
+- A *chain* is a part of the backbone in which each unit certainly joins the session of the one before.
+- An island is *clean* if it fired once, on time, with all its events, and *dirty* otherwise.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +25,9 @@ from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
 from backstream.spark.windows.partial_aggregates import PartialAggregates
 
 START, EVENTS, IS_CLEAN = "session__start_ms", "session__events", "session__is_clean"
-"""An island: its first event time, its events, and whether lateness left it alone; beside `LAST`."""
+"""Columns of an island beside `LAST`: its first event time, its number of events, and whether it is clean."""
 ORDER = "session__order"
-"""The place of a straggler in arrival order; null where all events of a unit came in time."""
+"""The arrival position of an out-of-order event; null for events in time."""
 _BUCKET, _ALONE = "session__bucket_ms", "session__alone"
 _BACKBONE_FIRST, _BACKBONE_LAST, _OTHERS_FIRST, _OTHERS_MET = (
     "session__backbone_first_ms",
@@ -29,27 +38,30 @@ _BACKBONE_FIRST, _BACKBONE_LAST, _OTHERS_FIRST, _OTHERS_MET = (
 _BEGINS, _CHAINS = "session__begins", "session__chains"
 _ISLAND_BUCKET, _ISLAND_KEY = "session__island_bucket_ms", "session__key"
 _FAR_MS = MAX_MS // 4
-"""Beyond it a merge may overflow, which fails the stream at a record: there, each stands for itself."""
+"""Beyond this time a merge may overflow and fail the stream at a record, so each event is a unit of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionColumns:
-    """A session's parameters as columns: literals in a run, a row's own where many streams are played at once."""
+    """The parameters of session windows as columns.
+
+    They are literals in a run, and columns of the row if several streams are replayed in one job.
+    """
 
     gap_ms: Column
     allowed_lateness_ms: Column
 
     @classmethod
     def from_settings(cls, gap_ms: int, allowed_lateness_ms: int) -> SessionColumns:
-        """The parameters of one definition as literals."""
+        """Return the parameters of one definition as literals."""
         return cls(int64_literal(gap_ms), int64_literal(allowed_lateness_ms))
 
     def is_in_time(self) -> Column:
-        """Whether a record was at least two milliseconds ahead of the watermark it met.
+        """Return whether a record was at least two milliseconds ahead of the watermark at its arrival.
 
-        Such records may all be taken for the first to arrive, and no result differs: whatever could fire, or be
-        forgotten, before one of them ended more than a gap before it. One millisecond less would not do: an event
-        exactly at the bound can miss a session that has just fired.
+        The result doesn't change if all such records arrive first: any window that could fire or be removed before
+        one of them ended more than a gap before it. One millisecond is not enough, since an event exactly at the
+        bound can miss a session that has just fired.
         """
         event_ms, far_ms = F.col("event_time_ms"), F.lit(_FAR_MS)
         is_near = (event_ms <= far_ms) & (self.gap_ms <= far_ms) & (self.allowed_lateness_ms <= far_ms)
@@ -65,74 +77,75 @@ def build_units(
     is_replay: bool,
     is_skewed: bool = False,
 ) -> DataFrame:
-    """What islands are made of, each unit with the `START` of its island; enough to play a stream.
+    """Return the units of all islands, each with the `START` of its island.
 
-    Events in time within one stretch as long as the gap are one unit, since they are always in one session; each
-    straggler is a unit of its own. So only units are put in order, not events.
+    Events in time in one gap-wide bucket are always in one session, so they are one unit. Only units are sorted,
+    not events.
 
     Args:
-        events: with the key columns and `event_time_ms`; in a replay also `watermark_ms`, never
-            null, and `ARRIVAL_ORDER`.
+        events: events with the key columns and `event_time_ms`; in a replay also with `watermark_ms`, never null,
+            and `ARRIVAL_ORDER`.
         keys: key columns.
         window: the gap and the allowed lateness.
-        parts: aggregates to carry along.
-        is_replay: whether there can be stragglers.
-        is_skewed: a few keys have most of the events.
+        parts: partial aggregates to compute per unit.
+        is_replay: whether events can be out of order.
+        is_skewed: whether a few keys have most of the events.
 
     Returns:
         Keys, `START`, `FIRST`, `LAST`, `EVENTS`, `GAP`, `LATENESS` and the columns of `parts`; in a replay also
         `MET` and `ORDER`.
     """
     if is_replay:
-        # Records may be alike in every column; each straggler is a unit all the same.
-        told = [column.alias(name) for name, column in to_unit().items()]
-        alone = F.struct(*told, F.monotonically_increasing_id())
-        events = events.withColumn(_ALONE, F.when(~window.is_in_time(), alone))
-    found = _grouped(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
-    return _started(found, keys, is_replay=is_replay)
+        # Two records can be equal in every column, so an id makes each of them a unit.
+        columns = [column.alias(name) for name, column in to_unit().items()]
+        unit = F.struct(*columns, F.monotonically_increasing_id())
+        events = events.withColumn(_ALONE, F.when(~window.is_in_time(), unit))
+    units = _group_units(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
+    return _add_island_starts(units, keys, is_replay=is_replay)
 
 
 def build_islands(
-    of: DataFrame, keys: Sequence[str], parts: PartialAggregates | None = None, *, is_replay: bool
+    units: DataFrame, keys: Sequence[str], parts: PartialAggregates | None = None, *, is_replay: bool
 ) -> DataFrame:
-    """One row per key and island: `START`, `LAST`, `EVENTS`, `IS_CLEAN` and the merged columns of `parts`."""
-    merged = _of_island() if is_replay else {}
-    joined = of.groupBy(*keys, START, GAP, LATENESS).agg(
+    """Return per key and island `START`, `LAST`, `EVENTS`, `IS_CLEAN`, and the merged columns of `parts`."""
+    lateness = _lateness_columns() if is_replay else {}
+    islands = units.groupBy(*keys, START, GAP, LATENESS).agg(
         F.max(LAST).alias(LAST),
         F.sum(EVENTS).alias(EVENTS),
-        *(column.alias(name) for name, column in merged.items()),
+        *(column.alias(name) for name, column in lateness.items()),
         *(parts.merged if parts else ()),
     )
-    return joined.withColumn(IS_CLEAN, _is_clean() if is_replay else F.expr("true")).drop(*merged)
+    return islands.withColumn(IS_CLEAN, _is_clean() if is_replay else F.expr("true")).drop(*lateness)
 
 
 def island_end_ms() -> Column:
-    """Where the session of an island ends: one gap after its last event."""
+    """Return the end of the session of an island: one gap after its last event."""
     return F.col(LAST) + F.col(GAP)
 
 
 def add_islands(
-    events: DataFrame, found: DataFrame, keys: Sequence[str], window: SessionColumns, how: str
+    events: DataFrame, islands: DataFrame, keys: Sequence[str], window: SessionColumns, how: str
 ) -> DataFrame:
-    """Events of these islands with `START` and `IS_CLEAN`; `how="left"`: all events, null for those of others.
+    """Return the events of these islands with `START` and `IS_CLEAN`.
 
-    An island fills the buckets between its ends, and no other island of its key has an event in them.
+    With `how="left"`, all events are returned, with nulls for events of other islands. The buckets between the
+    ends of an island have no events of other islands of its key.
     """
-    stretch = F.sequence(_bucket_ms(F.col(START), F.col(GAP)), _bucket_ms(F.col(LAST), F.col(GAP)), F.col(GAP))
+    buckets = F.sequence(_bucket_ms(F.col(START), F.col(GAP)), _bucket_ms(F.col(LAST), F.col(GAP)), F.col(GAP))
     names = {key: f"{_ISLAND_KEY}_{number}" for number, key in enumerate(keys)}
-    by_bucket = found.select(
+    by_bucket = islands.select(
         *(F.col(key).alias(name) for key, name in names.items()),
         START,
         IS_CLEAN,
-        F.explode(stretch).alias(_ISLAND_BUCKET),
+        F.explode(buckets).alias(_ISLAND_BUCKET),
     )
-    placed = events.withColumn(_BUCKET, _bucket_ms(F.col("event_time_ms"), window.gap_ms))
+    bucketed = events.withColumn(_BUCKET, _bucket_ms(F.col("event_time_ms"), window.gap_ms))
     same = [F.col(key).eqNullSafe(F.col(name)) for key, name in names.items()]
-    is_in = reduce(and_, [*same, F.col(_BUCKET) == F.col(_ISLAND_BUCKET)])
-    return placed.join(by_bucket, is_in, how=how).select(*events.columns, START, IS_CLEAN)
+    is_in_island = reduce(and_, [*same, F.col(_BUCKET) == F.col(_ISLAND_BUCKET)])
+    return bucketed.join(by_bucket, is_in_island, how=how).select(*events.columns, START, IS_CLEAN)
 
 
-def _grouped(
+def _group_units(
     events: DataFrame,
     keys: Sequence[str],
     window: SessionColumns,
@@ -141,27 +154,27 @@ def _grouped(
     is_replay: bool,
     is_skewed: bool,
 ) -> DataFrame:
-    # Where a bucket holds few events, aggregating before the exchange hardly shrinks anything: moving the events
-    # by key once is quicker. One hot key's events would then all go to one task, so they are shrunk first.
-    moved = events if is_skewed else events.repartition(*(F.col(key) for key in keys))
-    bucket_ms, alone = _bucket_ms(F.col("event_time_ms"), window.gap_ms), []
+    # If a bucket has few events, aggregation before the shuffle removes few rows, so shuffling events by key is
+    # faster. With a hot key, one task would get most events, so they are aggregated first.
+    shuffled = events if is_skewed else events.repartition(*(F.col(key) for key in keys))
+    bucket_ms, unit = _bucket_ms(F.col("event_time_ms"), window.gap_ms), []
     if is_replay:
-        # Near the limit of 64 bits, where each stands for itself, there may be no room for a bucket.
-        bucket_ms, alone = F.when(F.col(_ALONE).isNull(), bucket_ms), [_ALONE]
-    # The parameters are grouped by, so that they are there afterwards; Spark leaves literals out of the grouping.
+        # Near the limit of 64 bits a bucket could overflow. There each event is a unit of its own.
+        bucket_ms, unit = F.when(F.col(_ALONE).isNull(), bucket_ms), [_ALONE]
+    # Grouping by the parameters keeps them as columns; Spark removes literals from the grouping.
     by = {_BUCKET: bucket_ms, **_parameters(window)}
-    found = moved.groupBy(*keys, *alone, *(column.alias(name) for name, column in by.items())).agg(
+    units = shuffled.groupBy(*keys, *unit, *(column.alias(name) for name, column in by.items())).agg(
         F.min("event_time_ms").alias(FIRST),
         F.max("event_time_ms").alias(LAST),
         F.count(F.lit(1)).alias(EVENTS),
         *(parts.partial if parts else ()),
     )
-    told = {name: F.col(f"{_ALONE}.{name}") for name in (MET, ORDER)} if is_replay else {}
-    return found.withColumns(told).drop(_BUCKET, _ALONE)
+    arrival = {name: F.col(f"{_ALONE}.{name}") for name in (MET, ORDER)} if is_replay else {}
+    return units.withColumns(arrival).drop(_BUCKET, _ALONE)
 
 
 def to_unit() -> dict[str, Column]:
-    """What tells how a record arrived that stands for itself."""
+    """Return the columns of a unit of one record: its watermark and its arrival position."""
     return {MET: F.col("watermark_ms"), ORDER: F.struct(*ARRIVAL_ORDER)}
 
 
@@ -170,12 +183,12 @@ def _parameters(window: SessionColumns) -> dict[str, Column]:
 
 
 def _is_backbone() -> Column:
-    """Whether a unit is sure to be in a session that waits: in time, or before its own window was due."""
+    """Return whether a unit is in the backbone: in time, or before its own window was due."""
     return F.coalesce(F.col(MET) < _fires_ms(F.col(FIRST)), F.col(MET).isNull())
 
 
-def _of_island() -> dict[str, Column]:
-    """What an island keeps of its units, to tell whether lateness touched it."""
+def _lateness_columns() -> dict[str, Column]:
+    """Return the aggregates over units that `_is_clean` needs."""
     is_backbone = _is_backbone()
     return {
         _CHAINS: F.sum(_CHAINS),
@@ -187,29 +200,32 @@ def _of_island() -> dict[str, Column]:
 
 
 def _is_clean() -> Column:
-    """Whether the island fired once, on time and whole, with nothing dropped.
+    """Return whether the island fired once, on time, with all its events, and nothing was dropped.
 
-    A backbone that is one chain fires no part of itself: whoever is to join a session arrives before the watermark
-    gets to its end. Another event then finds the session in flight, if it lies behind the first of the backbone
-    (its neighbour in the chain has arrived, or neither has fired) and comes before the watermark reaches the end
-    of the chain. And the session must not be kept beyond the limit of 64 bits, where the stream fails.
+    If the backbone is one chain, no part of it fires alone, since each unit joins the session before the watermark
+    reaches its end. Any other event then finds this session unfired under two conditions. It is not before the
+    first event of the backbone, so that its neighbor in the chain has arrived, or neither has fired. And it
+    arrives before the watermark reaches the end of the chain. Also, the cleanup time must not exceed 64 bits,
+    since the stream fails there.
     """
-    is_behind = F.col(_OTHERS_FIRST) >= F.col(_BACKBONE_FIRST)
-    finds_it = F.col(_OTHERS_MET) < _fires_ms(F.col(_BACKBONE_LAST))
+    is_after_first = F.col(_OTHERS_FIRST) >= F.col(_BACKBONE_FIRST)
+    is_before_firing = F.col(_OTHERS_MET) < _fires_ms(F.col(_BACKBONE_LAST))
     is_bounded = F.col(LAST) <= F.lit(MAX_MS) - F.col(LATENESS) - F.col(GAP)
     is_one_chain = F.col(_CHAINS) == F.lit(1)
     has_others = F.col(_OTHERS_FIRST).isNotNull()
-    return is_one_chain & is_bounded & (~has_others | F.coalesce(is_behind & finds_it, F.expr("false")))
+    return (
+        is_one_chain & is_bounded & (~has_others | F.coalesce(is_after_first & is_before_firing, F.expr("false")))
+    )
 
 
 def _fires_ms(last_ms: Column) -> Column:
-    """The watermark that fires a session whose last event this is; null beyond the limit of 64 bits."""
+    """Return the watermark that fires a session with this last event; null if it exceeds 64 bits."""
     return F.try_add(last_ms, F.col(GAP) - F.lit(1))
 
 
-def _started(found: DataFrame, keys: Sequence[str], *, is_replay: bool) -> DataFrame:
-    """Add `START`: when the island of each unit began; and whether a chain of its backbone begins in it."""
-    # The order must not hang on chance: what is made twice has to be cut into the same islands.
+def _add_island_starts(units: DataFrame, keys: Sequence[str], *, is_replay: bool) -> DataFrame:
+    """Add `START`, the start of the unit's island, and whether a chain of the backbone begins with the unit."""
+    # The order must be deterministic: if Spark computes the units twice, the islands must be the same.
     of_key = Window.partitionBy(*keys).orderBy(FIRST, *((MET,) if is_replay else ()))
     before = of_key.rowsBetween(Window.unboundedPreceding, -1)
     so_far = of_key.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -217,24 +233,25 @@ def _started(found: DataFrame, keys: Sequence[str], *, is_replay: bool) -> DataF
     if is_replay:
         last_ms = F.max(F.when(_is_backbone(), F.col(LAST))).over(before)
         begins[_CHAINS] = _begins_chain(last_ms).cast("long")
-    begun = found.withColumns(begins)
-    return begun.withColumn(START, F.max(F.when(F.col(_BEGINS), F.col(FIRST))).over(so_far)).drop(_BEGINS)
+    units = units.withColumns(begins)
+    return units.withColumn(START, F.max(F.when(F.col(_BEGINS), F.col(FIRST))).over(so_far)).drop(_BEGINS)
 
 
 def _begins_chain(before_ms: Column) -> Column:
-    """Whether a unit of the backbone is not sure to meet what ends at `before_ms`.
+    """Return whether a unit of the backbone might not join the session that ends at `before_ms`.
 
-    Events in time meet a session that reaches them. A straggler does if it came before that session fired.
+    Events in time join a session that they reach. An out-of-order event does if it arrived before the session
+    fired.
     """
-    is_met = F.col(MET).isNull() | F.coalesce(F.col(MET) < _fires_ms(before_ms), F.expr("false"))
-    return _is_backbone() & ~(is_met & ~_is_apart(before_ms))
+    is_unfired = F.col(MET).isNull() | F.coalesce(F.col(MET) < _fires_ms(before_ms), F.expr("false"))
+    return _is_backbone() & ~(is_unfired & ~_is_apart(before_ms))
 
 
 def _is_apart(before_ms: Column) -> Column:
-    """Whether a unit begins more than a gap after what was before, or nothing was."""
+    """Return whether a unit begins more than a gap after the units before, or is the first."""
     return F.coalesce(F.col(FIRST) - before_ms > F.col(GAP), F.expr("true"))
 
 
 def _bucket_ms(time_ms: Column, gap_ms: Column) -> Column:
-    """Start of the gap-wide stretch that a time is in; `pmod`, since buckets before 1970 must not be wider."""
+    """Return the start of the gap-wide bucket of a time; `%` would make the bucket at 1970 wider than `pmod`."""
     return time_ms - F.pmod(time_ms, gap_ms)

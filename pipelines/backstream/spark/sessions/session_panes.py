@@ -1,8 +1,9 @@
-"""Sessions: islands of touching events per key; only islands that lateness can have split are folded in order.
+"""Compute the sessions of a chunk: values, fates, and firings.
 
-Events in time are told by a few numbers per gap-wide bucket, stragglers each by itself: these are the units of an
-island (`islands`). An island that fired exactly once, whole, is their sum. The units of the others are played in
-arrival order: that is the one place where rows go through Python, and a recompute never gets there.
+Events are reduced to units, and the units to islands (see `islands`). A clean island fired exactly once, on time
+and with all of its events, so its value is the aggregate over its units. Late events may have split a dirty island
+into several sessions. Its units are replayed in arrival order by an Arrow function. Only there does Python process
+rows, and a recompute has no dirty islands.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
@@ -52,17 +54,18 @@ from backstream.spark.windows.aggregation import WINDOW
 from backstream.spark.windows.partial_aggregates import PartialAggregates, split_aggregates
 
 FEW_BUCKETS = 500_000
-"""Up to as many buckets of islands are sent to every task, so that their records can be picked out in passing."""
+"""The largest number of island buckets that Spark broadcasts to find the events of islands without a shuffle."""
 
 Keep = Callable[[DataFrame], DataFrame]
-"""Keeps a frame until all results are taken."""
+"""A function that persists a frame until all results are computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The sessions of a stretch of events, and what their results are made of.
+    """The sessions of an interval of events, and the frames that all results are computed from.
 
-    Each result rests on `islands`, and in a replay on the `units` of those that are dirty. `kept` makes them once.
+    Every result needs `islands`. In a replay it also needs the `units` of dirty islands. `persist_sessions`
+    computes both once.
     """
 
     events: DataFrame
@@ -78,7 +81,7 @@ class Sessions:
 
     @property
     def special(self) -> DataFrame:
-        """Islands whose records need more than their own time to be judged: dirty, or across a boundary."""
+        """The islands whose events need more than their own time: dirty islands, and those across a boundary."""
         is_special = ~F.col(IS_CLEAN)
         for boundary_ms in (self.owned.start_ms, self.owned.end_ms) if self.owned else ():
             is_special |= (F.col(START) < boundary_ms) & (F.col(LAST) >= boundary_ms)
@@ -95,112 +98,112 @@ def find_sessions(
     owned: Interval | None = None,
     is_skewed: bool = False,
 ) -> Sessions:
-    """The sessions of these events; no job is run.
+    """Return the sessions of these events; no job is run.
 
     Args:
-        events: normalised events, no duplicates, with `watermark_ms` in a replay. They reach beyond `owned` as far
-            as `session_halo.halo` says.
+        events: normalized events without duplicates, with `watermark_ms` in a replay. They extend beyond `owned`
+            as far as `session_windows.find_halo` returns.
         keys: key columns.
-        window: the session gap, and how long a fired session is kept.
+        window: the session gap and the allowed lateness.
         aggregates: name to SQL aggregate call.
-        is_replay: False: no watermark but -inf and +inf exists, so nothing can be late.
-        owned: only windows that start in here count; None: all.
-        is_skewed: a few keys have most of the events.
+        is_replay: False if the only watermarks are -inf and +inf, so that no event is late.
+        owned: the interval in which sessions must start to be counted; None if all sessions count.
+        is_skewed: whether a few keys have most of the events.
     """
     parts = split_aggregates(events, aggregates)
-    mine = IntervalColumns.from_interval(events.sparkSession, owned) if owned else None
-    of = build_units(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
-    of_key = build_islands(of, keys, parts, is_replay=is_replay)
-    return Sessions(events, keys, window, aggregates, of, of_key, parts, is_replay, mine)
+    owned_columns = IntervalColumns.from_interval(events.sparkSession, owned) if owned else None
+    units = build_units(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
+    islands = build_islands(units, keys, parts, is_replay=is_replay)
+    return Sessions(events, keys, window, aggregates, units, islands, parts, is_replay, owned_columns)
 
 
-def persist_sessions(these: Sessions, keep: Keep) -> Sessions:
-    """Keep what several results rest on, and choose how records of islands are picked out. Runs a job."""
-    of = keep(these.units)
-    told = replace(
-        these, units=of, islands=keep(build_islands(of, these.keys, these.parts, is_replay=these.is_replay))
-    )
+def persist_sessions(sessions: Sessions, keep: Keep) -> Sessions:
+    """Persist the units and islands, and choose how Spark finds the events of islands. Runs a job."""
+    units = keep(sessions.units)
+    islands = keep(build_islands(units, sessions.keys, sessions.parts, is_replay=sessions.is_replay))
+    persisted = replace(sessions, units=units, islands=islands)
     buckets = F.sum((island_end_ms() - F.col(START)) / F.col(GAP) + F.lit(1))
-    ((count,),) = told.special.agg(F.coalesce(buckets, F.lit(0.0))).collect()
-    return replace(told, is_broadcast=count <= FEW_BUCKETS)
+    ((count,),) = persisted.special.agg(F.coalesce(buckets, F.lit(0.0))).collect()
+    return replace(persisted, is_broadcast=count <= FEW_BUCKETS)
 
 
 def owns_start(owned: IntervalColumns | None, start_ms: Column) -> Column:
-    """Whether a chunk owns what starts there: of `[start, end)`, every session that starts inside."""
+    """Return whether the chunks own a session with this start: it is in the half-open interval `owned`."""
     return F.expr("true") if owned is None else owned.hold(start_ms)
 
 
 UNOWNED = "unowned_records"
-"""Under which name `recomputed` counts the records of sessions that are not its chunks'."""
+"""The name under which `aggregate_sessions` counts the records of sessions that other chunks own."""
 
 
-def aggregate_sessions(these: Sessions, tally: Observation | None = None) -> DataFrame:
-    """The value of each aggregate per key and session: keys, window, aggregates, `record_count`.
+def aggregate_sessions(sessions: Sessions, tally: Observation | None = None) -> DataFrame:
+    """Return one row per key and session: keys, window, aggregates, `record_count`.
 
     Args:
-        these: the sessions.
-        tally: gets `UNOWNED`, once the rows have been computed; None: it is not asked.
+        sessions: the sessions of a recompute.
+        tally: gets `UNOWNED` when the rows are computed; None if the number isn't needed.
     """
-    is_ours = owns_start(these.owned, F.col(WINDOW[0]))
-    unowned = F.coalesce(F.sum(F.when(~is_ours, F.col(EVENTS))), F.lit(0)).alias(UNOWNED)
-    every = _all_whole(these)
-    counted = every.observe(tally, unowned) if tally else every
-    return counted.where(is_ours).select(
-        *these.keys, *WINDOW, *these.aggregates, F.col(EVENTS).alias(RECORD_COUNT)
+    is_owned = owns_start(sessions.owned, F.col(WINDOW[0]))
+    unowned = F.coalesce(F.sum(F.when(~is_owned, F.col(EVENTS))), F.lit(0)).alias(UNOWNED)
+    windows = _clean_windows(sessions)
+    counted = windows.observe(tally, unowned) if tally else windows
+    return counted.where(is_owned).select(
+        *sessions.keys, *WINDOW, *sessions.aggregates, F.col(EVENTS).alias(RECORD_COUNT)
     )
 
 
-def session_panes(these: Sessions) -> DataFrame:
-    """First, live and final value of each aggregate per key and window.
+def session_panes(sessions: Sessions) -> DataFrame:
+    """Return the first, live, and final value of each aggregate per key and window.
 
-    A window that fired and was extended later has a row of its own, with `live` and without `final`; the session
-    as it is with all events has one with `final`, and without the others where the stream never fired it so.
+    If a window fired and grew later, it has a row of its own, with `live` and without `final`. The session of all
+    events has a row with `final`. That row has no other values if the stream never fired this window.
 
     Returns:
-        The columns of `spark.panes.panes`.
+        The columns of `spark.windows.aggregation.panes_of_rows`.
 
     Raises:
-        PlanError: from within the job, when the lateness overflows in a merge of sessions, as it does in Flink.
+        PlanError: from within the job, when adding the allowed lateness overflows in a merge of sessions, as in
+            Flink.
     """
-    columns = [*these.keys, *WINDOW, *_pane_counts(), *(name for name, _, _ in _pane_values(these))]
-    whole = _whole(these).withColumns(
+    columns = [*sessions.keys, *WINDOW, *_pane_counts(), *(name for name, _, _ in _pane_values(sessions))]
+    clean = _owned_clean_windows(sessions).withColumns(
         {
             **dict.fromkeys(map(pane_count, PANES_KEPT), F.col(EVENTS)),
             "late_firings": int64_literal(0),
-            **{column: F.col(name) for column, name, _ in _pane_values(these)},
+            **{column: F.col(name) for column, name, _ in _pane_values(sessions)},
         }
     )
-    if not these.is_replay:
-        return whole.select(*columns)
-    return whole.select(*columns).unionByName(_dirty_panes(these).select(*columns))
+    if not sessions.is_replay:
+        return clean.select(*columns)
+    return clean.select(*columns).unionByName(_dirty_panes(sessions).select(*columns))
 
 
-def session_records(these: Sessions) -> DataFrame:
-    """Every record with its `fate`, and `is_owned`: whether its session, all events known, is the chunk's."""
-    columns = [*these.events.columns, "fate", "is_owned"]
-    is_ours = owns_start(these.owned, F.coalesce(START, "event_time_ms"))
-    plain, stragglers = _known(these)
-    plain = plain.withColumns({"fate": F.lit(Fate.ON_TIME), "is_owned": is_ours}).select(*columns)
-    if stragglers is None:
-        return plain
-    return plain.unionByName(_judged(stragglers, these).withColumn("is_owned", is_ours).select(*columns))
+def session_records(sessions: Sessions) -> DataFrame:
+    """Return every record with `fate` and `is_owned`: whether the chunks own the session of all events."""
+    columns = [*sessions.events.columns, "fate", "is_owned"]
+    is_owned = owns_start(sessions.owned, F.coalesce(START, "event_time_ms"))
+    on_time, others = _split_on_time(sessions)
+    on_time = on_time.withColumns({"fate": F.lit(Fate.ON_TIME), "is_owned": is_owned}).select(*columns)
+    if others is None:
+        return on_time
+    return on_time.unionByName(_add_fates(others, sessions).withColumn("is_owned", is_owned).select(*columns))
 
 
-def session_firings(these: Sessions) -> DataFrame:
-    """Every pane that each window fired, in order.
+def session_firings(sessions: Sessions) -> DataFrame:
+    """Return every pane that each window fired, in order.
 
     Returns:
-        Keys, window, `pane_index`, `pane_timing`, `watermark_ms` (null where a watermark caused the firing: it is
-        the first that reaches the end of the window), aggregates.
+        Keys, window, `pane_index`, `pane_timing`, `watermark_ms`, aggregates. `watermark_ms` is null if a
+        watermark caused the firing: it is the first that reaches the end of the window.
     """
-    columns = [*these.keys, *WINDOW, "pane_index", "pane_timing", "watermark_ms", *these.aggregates]
+    columns = [*sessions.keys, *WINDOW, "pane_index", "pane_timing", "watermark_ms", *sessions.aggregates]
     on_time = {
         "pane_index": int64_literal(0),
         "pane_timing": F.lit(Fate.ON_TIME),
         "watermark_ms": int64_literal(None),
     }
-    whole = _whole(these).withColumns(on_time).select(*columns)
-    return whole.unionByName(_dirty_firings(these).select(*columns)) if these.is_replay else whole
+    clean = _owned_clean_windows(sessions).withColumns(on_time).select(*columns)
+    return clean.unionByName(_dirty_firings(sessions).select(*columns)) if sessions.is_replay else clean
 
 
 def all_sessions(
@@ -211,163 +214,187 @@ def all_sessions(
     *,
     is_offline: bool = False,
 ) -> tuple[DataFrame, DataFrame]:
-    """Every record with its `fate`, and every firing.
+    """Return every record with its `fate`, and every firing.
 
     Args:
-        events: normalised events with `watermark_ms`.
+        events: normalized events with `watermark_ms`.
         keys: key columns.
-        window: the session gap, and how long a fired session is kept.
+        window: the session gap and the allowed lateness.
         aggregates: name to SQL aggregate call.
-        is_offline: no watermark but -inf and +inf exists, so nothing can be late.
+        is_offline: whether the only watermarks are -inf and +inf, so that no event is late.
 
     Returns:
-        The records, with `refusal`: on the record at which the stream fails, why (later ones of its session have
-        no fate); and the firings: keys, window, `watermark_ms` and `by_record` (the late record's `arrival_seq`;
-        both null when a watermark caused the firing), aggregates.
+        The records and the firings. Records have `refusal`, the reason for the failure, on the record at which the
+        stream fails; later records of its session have no fate. Firings have keys, window, `watermark_ms`,
+        `by_record`, and aggregates. `by_record` is the `arrival_seq` of the late record. It and `watermark_ms` are
+        null if a watermark caused the firing.
     """
-    these = find_sessions(events, keys, window, aggregates, is_replay=not is_offline)
+    sessions = find_sessions(events, keys, window, aggregates, is_replay=not is_offline)
     columns = [*events.columns, "fate", "refusal"]
-    on_time = {"fate": F.lit(Fate.ON_TIME), "refusal": F.lit(None).cast("string")}
-    plain, stragglers = _known(these)
-    plain = plain.withColumns(on_time).select(*columns)
-    fired = [*keys, *WINDOW, "watermark_ms", "by_record", *aggregates]
-    whole = (
-        _whole(these)
+    no_refusal = {"fate": F.lit(Fate.ON_TIME), "refusal": F.lit(None).cast("string")}
+    on_time, others = _split_on_time(sessions)
+    on_time = on_time.withColumns(no_refusal).select(*columns)
+    firing_columns = [*keys, *WINDOW, "watermark_ms", "by_record", *aggregates]
+    clean = (
+        _owned_clean_windows(sessions)
         .withColumns({"watermark_ms": int64_literal(None), "by_record": int64_literal(None)})
-        .select(*fired)
+        .select(*firing_columns)
     )
-    if stragglers is None:
-        return plain, whole
-    met = _judged(stragglers, these).select(*columns)
-    return plain.unionByName(met), whole.unionByName(_dirty_firings(these).select(*fired))
+    if others is None:
+        return on_time, clean
+    records = on_time.unionByName(_add_fates(others, sessions).select(*columns))
+    return records, clean.unionByName(_dirty_firings(sessions).select(*firing_columns))
 
 
-def _whole(these: Sessions) -> DataFrame:
-    """Islands of the chunks that fired once, whole: keys, window, `EVENTS`, aggregates."""
-    return _all_whole(these).where(owns_start(these.owned, F.col(WINDOW[0])))
+def _owned_clean_windows(sessions: Sessions) -> DataFrame:
+    """Return the sessions of clean islands that the chunks own: keys, window, `EVENTS`, aggregates."""
+    return _clean_windows(sessions).where(owns_start(sessions.owned, F.col(WINDOW[0])))
 
 
-def _all_whole(these: Sessions) -> DataFrame:
-    """The same of all islands, whosever they are."""
-    clean = these.islands.where(IS_CLEAN)
-    if these.parts:
-        values = (START, island_end_ms().alias(WINDOW[1]), EVENTS, *these.parts.values)
-        whole = clean.select(*these.keys, *values)
+def _clean_windows(sessions: Sessions) -> DataFrame:
+    """Return the sessions of all clean islands, including those of other chunks."""
+    clean = sessions.islands.where(IS_CLEAN)
+    if sessions.parts:
+        values = (START, island_end_ms().alias(WINDOW[1]), EVENTS, *sessions.parts.values)
+        windows = clean.select(*sessions.keys, *values)
     else:
-        events = add_islands(these.events, clean, these.keys, these.window, how="inner")
-        ends = F.max(F.col("event_time_ms") + these.window.gap_ms).alias(WINDOW[1])
-        whole = events.groupBy(*these.keys, START).agg(
-            ends, F.count(F.lit(1)).alias(EVENTS), *_values(these.aggregates)
+        events = add_islands(sessions.events, clean, sessions.keys, sessions.window, how="inner")
+        end_ms = F.max(F.col("event_time_ms") + sessions.window.gap_ms).alias(WINDOW[1])
+        windows = events.groupBy(*sessions.keys, START).agg(
+            end_ms, F.count(F.lit(1)).alias(EVENTS), *_values(sessions.aggregates)
         )
-    return whole.withColumnRenamed(START, WINDOW[0])
+    return windows.withColumnRenamed(START, WINDOW[0])
 
 
-def _known(these: Sessions) -> tuple[DataFrame, DataFrame | None]:
-    """The events that are surely on time, and all others; None: there can be no others.
+def _split_on_time(sessions: Sessions) -> tuple[DataFrame, DataFrame | None]:
+    """Split the events into those that are certainly on time, and all others; None in a recompute.
 
-    Both with `START`, null where the island is not special.
+    Both have `START`, which is null if the island is not one of `Sessions.special`.
     """
-    known = add_islands(these.events, _sent(these, these.special), these.keys, these.window, how="left")
-    if not these.is_replay:
-        return known, None
-    is_plain = F.coalesce(IS_CLEAN, F.expr("true")) | these.window.is_in_time()
-    return known.where(is_plain), known.where(~is_plain)
+    islands = _broadcast_if_small(sessions, sessions.special)
+    events = add_islands(sessions.events, islands, sessions.keys, sessions.window, how="left")
+    if not sessions.is_replay:
+        return events, None
+    is_on_time = F.coalesce(IS_CLEAN, F.expr("true")) | sessions.window.is_in_time()
+    return events.where(is_on_time), events.where(~is_on_time)
 
 
-def _judged(stragglers: DataFrame, these: Sessions) -> DataFrame:
-    """Stragglers of dirty islands, with `fate` and `refusal`."""
-    in_time = _dirty_units(these).where(F.col(MET).isNull())
-    beside = in_time.select(*these.keys, START, FIRST, LAST, MET, ORDER, GAP, LATENESS)
-    told = _as_units(stragglers, these).unionByName(beside, allowMissingColumns=True)
-    return _folded(told, these, fated)
+def _add_fates(out_of_order: DataFrame, sessions: Sessions) -> DataFrame:
+    """Add `fate` and `refusal` to the out-of-order events of dirty islands."""
+    in_time = _dirty_units(sessions).where(F.col(MET).isNull())
+    in_time = in_time.select(*sessions.keys, START, FIRST, LAST, MET, ORDER, GAP, LATENESS)
+    units = _as_units(out_of_order, sessions).unionByName(in_time, allowMissingColumns=True)
+    return _replay(units, sessions, fated)
 
 
-def _dirty(these: Sessions) -> DataFrame:
-    """The islands that lateness touched and that reach into what is owned."""
-    touched = these.special.where(~F.col(IS_CLEAN))
-    if these.owned:
-        reaches = (F.col(START) < these.owned.end_ms) & (F.col(LAST) >= these.owned.start_ms)
-        touched = touched.where(reaches)
-    return _sent(these, touched)
+def _dirty_islands(sessions: Sessions) -> DataFrame:
+    """Return the dirty islands that overlap the owned interval."""
+    dirty = sessions.special.where(~F.col(IS_CLEAN))
+    if sessions.owned:
+        overlaps = (F.col(START) < sessions.owned.end_ms) & (F.col(LAST) >= sessions.owned.start_ms)
+        dirty = dirty.where(overlaps)
+    return _broadcast_if_small(sessions, dirty)
 
 
-def _dirty_units(these: Sessions) -> DataFrame:
-    """The units of such islands."""
-    names = {name: f"session__dirty_{number}" for number, name in enumerate((*these.keys, START))}
-    dirty = _dirty(these).select(*(F.col(name).alias(other) for name, other in names.items()))
+def _dirty_units(sessions: Sessions) -> DataFrame:
+    """Return the units of dirty islands."""
+    names = {name: f"session__dirty_{number}" for number, name in enumerate((*sessions.keys, START))}
+    dirty = _dirty_islands(sessions).select(*(F.col(name).alias(other) for name, other in names.items()))
     is_same = reduce(and_, [F.col(name).eqNullSafe(F.col(other)) for name, other in names.items()])
-    return these.units.join(dirty, is_same, how="leftsemi")
+    return sessions.units.join(dirty, is_same, how="leftsemi")
 
 
-def _dirty_events(these: Sessions) -> DataFrame:
-    """The events of such islands, each a unit of its own."""
-    return _as_units(add_islands(these.events, _dirty(these), these.keys, these.window, how="inner"), these)
+def _dirty_events(sessions: Sessions) -> DataFrame:
+    """Return the events of dirty islands, each as a unit of its own."""
+    events = add_islands(sessions.events, _dirty_islands(sessions), sessions.keys, sessions.window, how="inner")
+    return _as_units(events, sessions)
 
 
-def _as_units(events: DataFrame, these: Sessions) -> DataFrame:
-    event_ms, window = F.col("event_time_ms"), these.window
+def _as_units(events: DataFrame, sessions: Sessions) -> DataFrame:
+    event_ms, window = F.col("event_time_ms"), sessions.window
     span = {FIRST: event_ms, LAST: event_ms, GAP: window.gap_ms, LATENESS: window.allowed_lateness_ms}
     return events.withColumns({**span, **to_unit()})
 
 
-def _sent(these: Sessions, special: DataFrame) -> DataFrame:
-    return special.hint("broadcast") if these.is_broadcast else special
+def _broadcast_if_small(sessions: Sessions, islands: DataFrame) -> DataFrame:
+    return islands.hint("broadcast") if sessions.is_broadcast else islands
 
 
-def _folded(told: DataFrame, these: Sessions, columns: ReplayColumns) -> DataFrame:
-    """Play dirty islands, each on its own, and add what the fold says."""
-    # A hot key's islands are spread over the tasks; within one, a window function leaves them sorted. Units in
-    # time, which have no place in arrival order, come first.
-    order = Window.partitionBy(*these.keys, START).orderBy(ORDER, FIRST)
-    told = told.withColumns({SEQ: F.col(ORDER).arrival_seq, POSITION: F.row_number().over(order)}).drop(ORDER)
-    schema = StructType([*told.schema.fields])
+def _replay(units: DataFrame, sessions: Sessions, columns: ReplayColumns) -> DataFrame:
+    """Replay each dirty island in arrival order, and add the resulting columns."""
+    # The window function distributes the islands of a hot key over several tasks, and sorts within an island.
+    # Units in time have no arrival position and come first.
+    order = Window.partitionBy(*sessions.keys, START).orderBy(ORDER, FIRST)
+    units = units.withColumns({SEQ: F.col(ORDER).arrival_seq, POSITION: F.row_number().over(order)}).drop(ORDER)
+    schema = StructType([*units.schema.fields])
     for name, kind in columns.types.items():
         schema.add(name, kind)
-    ship_package(told.sparkSession.sparkContext)
-    return told.mapInArrow(columns, schema)
+    ship_package(units.sparkSession.sparkContext)
+    return units.mapInArrow(columns, schema)
 
 
-def _dirty_panes(these: Sessions) -> DataFrame:
-    """`panes` of the windows in dirty islands."""
-    if parts := these.parts:
-        members = _folded(_dirty_units(these), these, in_windows)
-        held = f"sum({EVENTS}) FILTER (WHERE session__in_"
-        counts = {pane: F.expr(f"coalesce({held}{pane}), 0)") for pane in PANES_KEPT}
-        values = [value for pane in PANES_KEPT for value in parts.merged_where(f"session__in_{pane}", pane)]
-        told = {f"{name}__{pane}": value for pane in PANES_KEPT for name, value in parts.values_of(pane).items()}
-    else:
-        members = _folded(_dirty_events(these), these, in_windows)
-        counts = {pane: F.count_if(f"session__in_{pane}") for pane in PANES_KEPT}
-        values = [
-            F.expr(with_filter(these.aggregates[name], f"session__in_{pane}")).alias(column)
-            for column, name, pane in _pane_values(these)
-        ]
-        told = {column: F.col(column) for column, _, _ in _pane_values(these)}
-    late = F.max("session__late_firings").alias("late_firings")
-    grouped = members.groupBy(*these.keys, *_window_of_members()).agg(
-        *(count.alias(pane_count(pane)) for pane, count in counts.items()), late, *values
+def _dirty_panes(sessions: Sessions) -> DataFrame:
+    """Return the columns of `session_panes` for the windows in dirty islands."""
+    panes = _pane_aggregates(sessions)
+    late_firings = F.max("session__late_firings").alias("late_firings")
+    windows = panes.members.groupBy(*sessions.keys, *_member_window()).agg(
+        *(count.alias(pane_count(pane)) for pane, count in panes.counts.items()), late_firings, *panes.aggregates
     )
     existing = {
-        column: F.when(F.col(pane_count(pane)) > int64_literal(0), told[column])
-        for column, _, pane in _pane_values(these)
+        column: F.when(F.col(pane_count(pane)) > int64_literal(0), panes.values[column])
+        for column, _, pane in _pane_values(sessions)
     }
-    return grouped.withColumns(existing).where(owns_start(these.owned, F.col(WINDOW[0])))
+    return windows.withColumns(existing).where(owns_start(sessions.owned, F.col(WINDOW[0])))
 
 
-def _dirty_firings(these: Sessions) -> DataFrame:
-    """`firings` of dirty islands, with `by_record`."""
-    parts = these.parts
-    members = _folded(_dirty_units(these) if parts else _dirty_events(these), these, in_firings)
+class _PaneAggregates(NamedTuple):
+    """The computation of panes: `aggregates` group `members` by window, and `values` are computed from them."""
+
+    members: DataFrame
+    aggregates: list[Column]
+    counts: dict[str, Column]
+    """The number of events by pane."""
+    values: dict[str, Column]
+    """The value by column of `_pane_values`."""
+
+
+def _pane_aggregates(sessions: Sessions) -> _PaneAggregates:
+    """Return how panes are computed: from partial aggregates of units if they can be merged, else from events."""
+    if parts := sessions.parts:
+        count = f"sum({EVENTS}) FILTER (WHERE session__in_"
+        return _PaneAggregates(
+            _replay(_dirty_units(sessions), sessions, in_windows),
+            [column for pane in PANES_KEPT for column in parts.merged_where(f"session__in_{pane}", pane)],
+            {pane: F.expr(f"coalesce({count}{pane}), 0)") for pane in PANES_KEPT},
+            {f"{name}__{pane}": value for pane in PANES_KEPT for name, value in parts.values_of(pane).items()},
+        )
+    columns = _pane_values(sessions)
+    return _PaneAggregates(
+        _replay(_dirty_events(sessions), sessions, in_windows),
+        [
+            F.expr(with_filter(sessions.aggregates[name], f"session__in_{pane}")).alias(column)
+            for column, name, pane in columns
+        ],
+        {pane: F.count_if(f"session__in_{pane}") for pane in PANES_KEPT},
+        {column: F.col(column) for column, _, _ in columns},
+    )
+
+
+def _dirty_firings(sessions: Sessions) -> DataFrame:
+    """Return the columns of `session_firings` for dirty islands, with `by_record`."""
+    parts = sessions.parts
+    members = _replay(_dirty_units(sessions) if parts else _dirty_events(sessions), sessions, in_firings)
     names = ("pane_index", "pane_timing", "by_record")
     firing = [F.col(f"session__{name}").alias(name) for name in names]
-    met = F.col("session__met_ms").alias("watermark_ms")
-    values = parts.merged if parts else _values(these.aggregates)
-    grouped = members.groupBy(*these.keys, *_window_of_members(), *firing, met).agg(*values)
-    told = grouped.select(*these.keys, *WINDOW, *names, "watermark_ms", *parts.values) if parts else grouped
-    return told.where(owns_start(these.owned, F.col(WINDOW[0])))
+    watermark_ms = F.col("session__met_ms").alias("watermark_ms")
+    values = parts.merged if parts else _values(sessions.aggregates)
+    firings = members.groupBy(*sessions.keys, *_member_window(), *firing, watermark_ms).agg(*values)
+    if parts:
+        firings = firings.select(*sessions.keys, *WINDOW, *names, "watermark_ms", *parts.values)
+    return firings.where(owns_start(sessions.owned, F.col(WINDOW[0])))
 
 
-def _window_of_members() -> list[Column]:
+def _member_window() -> list[Column]:
     return [F.col(member).alias(name) for member, name in zip(IN_WINDOW, WINDOW, strict=True)]
 
 
@@ -379,6 +406,6 @@ def _pane_counts() -> list[str]:
     return [*map(pane_count, PANES_KEPT), "late_firings"]
 
 
-def _pane_values(these: Sessions) -> list[tuple[str, str, str]]:
-    """Column, aggregate and pane of each value that `panes` yields."""
-    return [(f"{name}__{pane}", name, pane) for name in these.aggregates for pane in PANES_KEPT]
+def _pane_values(sessions: Sessions) -> list[tuple[str, str, str]]:
+    """Return column, aggregate, and pane of each value that `session_panes` returns."""
+    return [(f"{name}__{pane}", name, pane) for name in sessions.aggregates for pane in PANES_KEPT]

@@ -1,4 +1,4 @@
-"""What a chunk yields for session windows, which depend on the other events of their key."""
+"""Compute all results of chunks with session windows."""
 
 from __future__ import annotations
 
@@ -28,102 +28,104 @@ from backstream.spark.windows import aggregation
 from backstream.spark.windows.fate_counts import IN_A_WINDOW, FateCounts, count_fates
 
 IS_OWNED = "is_owned"
-"""Whether the session of a record, all events known, is the chunks'."""
+"""The column that says whether the chunks own the session of a record, with all events counted."""
 
 
 @dataclass(frozen=True)
 class SessionWindows:
-    """The results of chunks that run together.
+    """The results of a chunk group with session windows.
 
-    They own the sessions that start in them, and the fate of the records that happened in them. What they read
-    reaches beyond them as far as their sessions do.
+    The chunks own the sessions that start in their interval, and the fates of the records in it. They read beyond
+    their interval as far as their sessions extend.
     """
 
     work: ChunkGroup
     window: Session
     span: Interval
-    """The event times of what is read."""
+    """The interval of event time that is read."""
     heard: WatermarkTimeline | None
-    """The watermarks that were met there; None in a recompute."""
+    """The watermarks in that interval; None in a recompute."""
     keep: Callable[[DataFrame], DataFrame]
-    """Keeps a frame until the chunks are done."""
+    """A function that persists a frame until the group is done."""
     recomputed: Observation = field(default_factory=Observation)
-    """What a recompute counts of the sessions it makes."""
+    """The count of unowned records in a recompute."""
 
     @classmethod
     def from_group(
-        cls, work: ChunkGroup, window: Session, keep: Callable[[DataFrame], DataFrame]
+        cls, group: ChunkGroup, window: Session, keep: Callable[[DataFrame], DataFrame]
     ) -> SessionWindows:
-        """Find how far their sessions reach, and in a replay the watermarks met there; runs small jobs."""
-        owned, source = work.interval, work.definition.source
-        between, is_replay = partial(_between, work), work.is_replay
-        reach = find_halo(
-            between, source.key, window.gap_ms, owned, is_replay=is_replay, may_be=partial(_may_be, work)
+        """Find how far the sessions extend, and in a replay the watermarks there. Runs small jobs."""
+        owned, source = group.interval, group.definition.source
+        events_between, is_replay = partial(_events_between, group), group.is_replay
+        halo = find_halo(
+            events_between, source.key, window.gap_ms, owned, is_replay=is_replay, may_be=partial(_may_hold, group)
         )
-        span = Interval(min(reach.start_ms, owned.start_ms), reach.end_ms)
-        return cls(work, window, span, load_timeline(work, span) if is_replay else None, keep)
+        span = Interval(min(halo.start_ms, owned.start_ms), halo.end_ms)
+        return cls(group, window, span, load_timeline(group, span) if is_replay else None, keep)
 
     @cached_property
     def _read(self) -> ChunkRecords:
-        """All that is read; in a replay with the watermark that each event met."""
-        # Sessions are found before records are counted, whatever is asked.
-        found = reading.load_records(self.work, self.span)
-        events, work = found.with_metric, self.work
+        """All records that are read; in a replay with the watermark at the arrival of each event."""
+        # Sessions are computed before records are counted, so all jobs read the counted frame.
+        records = reading.load_records(self.work, self.span)
+        events, group = records.with_metric, self.work
         if self.heard is not None:
-            events = events.transform(add_watermarks(work.spark, self.heard, work.clock))
-        # All that follows rests on it, and finding copies compares all records.
-        kept = self.keep(events) if work.definition.source.deduplicate_on else events
-        return found._replace(columns=kept, with_metric=kept)
+            events = events.transform(add_watermarks(group.spark, self.heard, group.clock))
+        # All results need sessions rows, and the search for duplicates compares all records.
+        persisted = self.keep(events) if group.definition.source.deduplicate_on else events
+        return records._replace(columns=persisted, with_metric=persisted)
 
     def records(self) -> ChunkRecords:
-        """Every record the chunks read, with its `fate`."""
+        """Return every record that the chunks read, with its `fate`."""
         is_unreadable = F.col(REASON).isNotNull()
         events = self._read.columns
         unused = events.where(is_unreadable | F.col("is_duplicate"))
         fate = F.when(is_unreadable, F.lit(Fate.QUARANTINED)).otherwise(F.lit(Fate.DUPLICATE))
-        in_time = self._usable.withColumn("fate", F.lit(Fate.ON_TIME))
-        judged = session_panes.session_records(self._sessions) if self.work.is_replay else in_time
-        added = ["fate", *self._added]
-        known = judged.select(*events.columns, *added).unionByName(
-            unused.withColumns({"fate": fate, **dict.fromkeys(self._added, F.expr("false"))})
+        on_time = self._usable.withColumn("fate", F.lit(Fate.ON_TIME))
+        records = session_panes.session_records(self._sessions) if self.work.is_replay else on_time
+        added = ["fate", *self._added_columns]
+        records = records.select(*events.columns, *added).unionByName(
+            unused.withColumns({"fate": fate, **dict.fromkeys(self._added_columns, F.expr("false"))})
         )
-        return self._read._replace(columns=known, with_metric=known)
+        return self._read._replace(columns=records, with_metric=records)
 
-    def counts(self, known: DataFrame) -> FateCounts:
-        """Fates, and metrics per hour."""
-        return count_fates(known, self.work.definition.metric_windows, self.work.owned, None, by=self._added)
+    def counts(self, records: DataFrame) -> FateCounts:
+        """Return the fates, and metrics per hour."""
+        return count_fates(
+            records, self.work.definition.metric_windows, self.work.owned, None, by=self._added_columns
+        )
 
     def records_in_windows(self, counts: FateCounts) -> int:
-        """How many records the sessions of the chunks hold. Runs a job.
+        """Return the number of records in the sessions of the chunks. Runs a job.
 
-        In a recompute only once its rows have been staged: they are counted on the way.
+        In a recompute, call this after the sessions are staged: their computation counts the unowned records.
         """
         in_sessions = counts.rows.where(F.col("fate").isin(*IN_A_WINDOW))
         if self.work.is_replay:
             in_sessions = in_sessions.where(IS_OWNED)
-        ((found,),) = in_sessions.agg(F.coalesce(F.sum("events"), F.lit(0))).collect()
-        return int(found) if self.work.is_replay else int(found) - int(self.recomputed.get[session_panes.UNOWNED])
+        ((count,),) = in_sessions.agg(F.coalesce(F.sum("events"), F.lit(0))).collect()
+        return int(count) if self.work.is_replay else int(count) - int(self.recomputed.get[session_panes.UNOWNED])
 
     @property
-    def _added(self) -> tuple[str, ...]:
-        """A replay finds out whose session a record is in; a recompute counts the sessions of others."""
+    def _added_columns(self) -> tuple[str, ...]:
+        """The columns added to records; only a replay finds out which chunk owns the session of a record."""
         return (IS_OWNED,) if self.work.is_replay else ()
 
     def values(self, _: DataFrame) -> DataFrame:
-        """Per key and session the value to publish, and in a replay first, live and final beside it."""
+        """Return the value to publish per key and session; in a replay the first, live, and final value."""
         if self.work.is_replay:
             return session_panes.session_panes(self._sessions)
         return session_panes.aggregate_sessions(self._sessions, self.recomputed)
 
     def firings(self, _: DataFrame) -> DataFrame:
-        """Every pane that each session fired, in order; when, is not known."""
+        """Return every pane that each session fired, in order; the time of the firing is unknown."""
         return session_panes.session_firings(self._sessions).withColumn("fired_at", F.lit(None).cast("timestamp"))
 
-    def dropped(self, known: DataFrame) -> DataFrame:
-        """The side output: records that no session took."""
-        is_ours = self.work.owned.hold(F.col("event_time_ms"))
-        behind = known.where((F.col("fate") == F.lit(Fate.DROPPED)) & is_ours)
-        return behind.withColumn("cleaned_up_at", F.lit(None).cast("timestamp"))
+    def dropped(self, records: DataFrame) -> DataFrame:
+        """Return the dropped records of the side output."""
+        is_owned = self.work.owned.hold(F.col("event_time_ms"))
+        dropped = records.where((F.col("fate") == F.lit(Fate.DROPPED)) & is_owned)
+        return dropped.withColumn("cleaned_up_at", F.lit(None).cast("timestamp"))
 
     @property
     def _usable(self) -> DataFrame:
@@ -132,7 +134,7 @@ class SessionWindows:
     @cached_property
     def _sessions(self) -> Sessions:
         definition = self.work.definition
-        these = session_panes.find_sessions(
+        sessions = session_panes.find_sessions(
             self._usable,
             definition.source.key,
             SessionColumns.from_settings(self.window.gap_ms, definition.lateness.allowed),
@@ -142,28 +144,28 @@ class SessionWindows:
             is_skewed=self._is_skewed(),
         )
         if not self.work.is_replay:
-            return these
-        return session_panes.persist_sessions(these, self.keep)
+            return sessions
+        return session_panes.persist_sessions(sessions, self.keep)
 
     def _is_skewed(self) -> bool:
         if self.work.expected_events < aggregation.MANY_EVENTS:
             return False
-        # Not of the records that are counted as they are read: a sample would be taken for all of them.
+        # The sample must not read the counted frame, since its count would be taken for the count of all records.
         sample = self.work.recorded.between(self.work.interval)
         keys, expected = self.work.definition.source.key, self.work.expected_events
         return aggregation.profile_events(sample, expected, keys, self.window.gap_ms).has_hot_key
 
 
-def _may_be(work: ChunkGroup, interval: Interval) -> bool:
-    return any(file.may_hold(interval) for file in work.plan.inputs)
+def _may_hold(group: ChunkGroup, interval: Interval) -> bool:
+    return any(file.may_hold(interval) for file in group.plan.inputs)
 
 
-def _between(work: ChunkGroup, start_ms: int, end_ms: int) -> DataFrame:
-    return work.recorded.between(Interval(start_ms, end_ms))
+def _events_between(group: ChunkGroup, start_ms: int, end_ms: int) -> DataFrame:
+    return group.recorded.between(Interval(start_ms, end_ms))
 
 
 EventsBetween = Callable[[int, int], DataFrame]
-"""Events with event times in `[start, end)` ms; only `event_time_ms` and the keys are read."""
+"""A function that returns the events in `[start, end)` ms; only `event_time_ms` and the keys are read."""
 
 
 def find_halo(
@@ -175,43 +177,43 @@ def find_halo(
     is_replay: bool,
     may_be: Callable[[Interval], bool] = lambda _: True,
 ) -> Interval:
-    """The smallest stretch of event time to read for the windows that start in `owned`.
+    """Return the smallest interval of event time to read for the sessions that start in `owned`.
 
-    A recompute looks back by one gap: that tells whether a session began before. In a replay a session can have
-    fired in parts, and what starts in here may be a part of one that began long before, so every island that
-    reaches in is read from its first event to its last. Runs a job or more, each of which looks twice as far; none
-    where no event can be within a gap of the boundary.
+    A recompute reads one gap before `owned`, to see whether a session began earlier. In a replay, a session that
+    starts in `owned` may be a part of a longer island that fired in parts. So every island that overlaps `owned`
+    is read from its first to its last event. Each job looks twice as far as the one before. No job runs if no
+    event can be within a gap of the boundaries.
 
     Args:
-        events_between: where events come from.
+        events_between: reads the events of an interval.
         keys: key columns.
         gap_ms: the session gap.
-        owned: what the windows start in.
+        owned: the interval of session starts.
         is_replay: whether a session can have fired in parts.
-        may_be: whether there may be an event in an interval.
+        may_be: returns whether there may be an event in an interval.
     """
-    is_followed = may_be(Interval(owned.end_ms, owned.end_ms + gap_ms))
+    may_extend = may_be(Interval(owned.end_ms, owned.end_ms + gap_ms))
     last_ms = first_ms = None
     if not is_replay:
         since_ms = owned.start_ms - gap_ms
-        looked_at = Interval(since_ms, owned.end_ms)
-        if is_followed:
-            last_ms = _reach(events_between, keys, gap_ms, looked_at, counts_from_ms=owned.start_ms)
-        return Interval(since_ms, _past(last_ms, owned.end_ms))
-    if is_followed:
-        last_ms = _reach(events_between, keys, gap_ms, Interval(owned.end_ms - gap_ms, owned.end_ms))
+        read = Interval(since_ms, owned.end_ms)
+        if may_extend:
+            last_ms = _find_last_event(events_between, keys, gap_ms, read, counts_from_ms=owned.start_ms)
+        return Interval(since_ms, _end_after(last_ms, owned.end_ms))
+    if may_extend:
+        last_ms = _find_last_event(events_between, keys, gap_ms, Interval(owned.end_ms - gap_ms, owned.end_ms))
     if may_be(Interval(owned.start_ms - gap_ms, owned.start_ms)):
         back = Interval(1 - owned.start_ms - gap_ms, 1 - owned.start_ms)
-        first_ms = _reach(_mirrored(events_between), keys, gap_ms, back)
-    return Interval(1 - _past(first_ms, 1 - owned.start_ms), _past(last_ms, owned.end_ms))
+        first_ms = _find_last_event(_mirrored(events_between), keys, gap_ms, back)
+    return Interval(1 - _end_after(first_ms, 1 - owned.start_ms), _end_after(last_ms, owned.end_ms))
 
 
-def _past(last_ms: int | None, boundary_ms: int) -> int:
+def _end_after(last_ms: int | None, boundary_ms: int) -> int:
     return boundary_ms if last_ms is None else last_ms + 1
 
 
 def _mirrored(events_between: EventsBetween) -> EventsBetween:
-    """The same events with time running backwards, so that looking back is looking ahead."""
+    """Return the events with reversed time, so that the search for earlier events is a search for later ones."""
 
     def between(start_ms: int, end_ms: int) -> DataFrame:
         events = events_between(1 - end_ms, 1 - start_ms)
@@ -220,35 +222,35 @@ def _mirrored(events_between: EventsBetween) -> EventsBetween:
     return between
 
 
-def _reach(
+def _find_last_event(
     events_between: EventsBetween,
     keys: Sequence[str],
     gap_ms: int,
     before: Interval,
     counts_from_ms: int = MIN_MS,
 ) -> int | None:
-    """The last event of all islands that cross the end of `before`; None: none crosses it.
+    """Return the last event of all islands that cross the end of `before`; None if there are none.
 
     Args:
-        events_between: where events come from.
+        events_between: reads the events of an interval.
         keys: key columns.
         gap_ms: the session gap.
-        before: what is read to know the islands that come to the boundary; at least one gap.
-        counts_from_ms: islands that start earlier do not count.
+        before: the interval to read before the boundary, at least one gap long.
+        counts_from_ms: islands that start earlier are ignored.
     """
     window = SessionColumns.from_settings(gap_ms, 0)
     furthest_ms: int | None = None
-    seen_until_ms, ahead_ms = before.end_ms, 4 * gap_ms
-    events = events_between(before.start_ms, seen_until_ms + ahead_ms).select(*keys, "event_time_ms")
+    read_until_ms, ahead_ms = before.end_ms, 4 * gap_ms
+    events = events_between(before.start_ms, read_until_ms + ahead_ms).select(*keys, "event_time_ms")
     while True:
         from_ms, until_ms, open_ms = plan_literals(
-            events.sparkSession, counts_from_ms, seen_until_ms, seen_until_ms + ahead_ms - gap_ms
+            events.sparkSession, counts_from_ms, read_until_ms, read_until_ms + ahead_ms - gap_ms
         )
         crosses = F.col(START).between(from_ms, until_ms - F.lit(1)) & (F.col(LAST) >= until_ms)
-        # Its lineage is cut, since each round would otherwise read again what those before it have read.
-        found = build_islands(build_units(events, keys, window, is_replay=False), keys, is_replay=False)
-        crossing = found.where(crosses).localCheckpoint()
-        seen_until_ms += ahead_ms
+        # The checkpoint cuts the lineage. Without it, each round would repeat the reads of all earlier rounds.
+        islands = build_islands(build_units(events, keys, window, is_replay=False), keys, is_replay=False)
+        crossing = islands.where(crosses).localCheckpoint()
+        read_until_ms += ahead_ms
         is_open = F.col(LAST) >= open_ms
         ((last_ms, is_any_open),) = crossing.agg(F.max(LAST), F.bool_or(is_open)).collect()
         furthest_ms = furthest_ms if last_ms is None else last_ms
@@ -256,5 +258,5 @@ def _reach(
             return furthest_ms
         ahead_ms *= 2
         ends = crossing.where(is_open).select(*keys, F.col(LAST).alias("event_time_ms"))
-        events = ends.unionByName(events_between(seen_until_ms, seen_until_ms + ahead_ms).select(*ends.columns))
+        events = ends.unionByName(events_between(read_until_ms, read_until_ms + ahead_ms).select(*ends.columns))
         counts_from_ms = MIN_MS

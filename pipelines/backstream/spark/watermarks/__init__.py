@@ -1,1 +1,1 @@
-"""The stream as it was: what arrived when, its watermarks, and what they mean for each window."""
+"""Reconstruct arrival order, watermarks, and window firing times of a recorded stream."""

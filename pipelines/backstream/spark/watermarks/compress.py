@@ -1,15 +1,15 @@
-"""The watermarks of a stream: it is compressed by Spark, and folded small.
+"""Compute the watermarks of a stream from one row per source partition and tick.
 
-Within one tick of the source's clock a generator only keeps a maximum, so one row per partition and tick says
-as much as all the records (`compressed`). The watermarks that follow from those rows are few; each record then
-looks up the one in force (`lookup`).
+Within one tick of the source's clock, a generator keeps only a maximum. So Spark can reduce a stream to cells, one
+row per partition and block (`compress_events`), and the driver computes the watermarks from the cells
+(`timeline_of_maxima`). `join` then adds the watermark in force to each record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
@@ -33,23 +33,15 @@ from backstream.spark.schemas import int64_literal, integer_quotient, partition_
 from backstream.spark.watermarks.tick_maxima import merge_maxima, merge_micro_batches, sorted_unique
 from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline, to_int64
 
-__all__ = [
-    "ClockColumns",
-    "Longs",
-    "WatermarkTimeline",
-    "compress_events",
-    "is_numpy_mergeable",
-    "rows_in_arrival_order",
-    "timeline_of_maxima",
-    "to_timeline",
-]
-
 _PERIODIC_MAXIMA = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
 
 
 @dataclass(frozen=True, slots=True)
 class ClockColumns:
-    """A clock's parameters as columns: literals in a run, a row's own where many streams are played at once."""
+    """The parameters of a source clock as columns.
+
+    They are literals in a run, and columns of the row if several streams are replayed in one job.
+    """
 
     start_ms: Column
     interval_ms: Column
@@ -57,12 +49,12 @@ class ClockColumns:
 
     @classmethod
     def from_clock(cls, clock: SourceClock) -> ClockColumns:
-        """The parameters of one clock as literals."""
+        """Return the parameters of one clock as literals."""
         return cls(int64_literal(clock.start_ms), int64_literal(clock.interval_ms), int64_literal(clock.end_ms))
 
 
 def count_ticks_before(clock: ClockColumns) -> Column:
-    """`Clock.ticks_before` of the column `arrival_time_ms`."""
+    """Return `SourceClock.ticks_before` of the column `arrival_time_ms`."""
     elapsed_ms = F.least(F.col("arrival_time_ms"), clock.end_ms) - clock.start_ms
     ticks = integer_quotient(F.greatest(elapsed_ms, int64_literal(0)), clock.interval_ms)
     return F.when(clock.interval_ms == F.lit(0), int64_literal(0)).otherwise(ticks)
@@ -71,61 +63,67 @@ def count_ticks_before(clock: ClockColumns) -> Column:
 def compress_events(
     events: DataFrame, clock: ClockColumns, stream: Sequence[str] = (), emission: Emission | None = None
 ) -> DataFrame:
-    """One row per partition and block, with its greatest event time and last position; markers besides.
+    """Return the cells of a stream, and its markers.
 
-    With an emission whose watermarks follow from the greatest event times alone, there is nothing but those.
+    A cell is one row per source partition and block, with the greatest event time and the position of the last
+    record. A marker is a record that can move the watermark between two ticks: it carries a watermark, or it
+    raises the greatest event time of its partition. If `is_numpy_mergeable` accepts the emission, a cell has only
+    its greatest event time, and there are no markers.
 
-    `events` has the columns of a normalised event, and `marker_ms` where watermarks are punctuated.
-    `stream` names columns that tell several streams apart. With an `emission` per record, the records that raise
-    their partition's greatest event time are kept as markers.
+    Args:
+        events: normalized events, with `marker_ms` if watermarks are punctuated.
+        clock: the clock of the source.
+        stream: columns that distinguish several streams.
+        emission: with an emission per record, records that raise the maximum of their partition become markers.
     """
     blocks = events.withColumn("block", count_ticks_before(clock))
     by_block = blocks.groupBy(*stream, partition_to_group_by(blocks), "block")
     greatest_ms = F.max("event_time_ms").alias("event_time_ms")
     if emission is not None and is_numpy_mergeable(emission):
-        # The order within a block decides nothing: Spark would sort for it, and send it to the driver.
+        # The order within a block has no effect. Spark would have to sort for it and send it to the driver.
         return by_block.agg(greatest_ms).transform(with_partition_as_text)
     last = F.max(F.struct("arrival_time_ms", "arrival_seq"))
     cells = by_block.agg(greatest_ms, last.alias("position")).transform(with_partition_as_text)
     no_marker = int64_literal(None).alias("marker_ms")
     cells = cells.select(*stream, "source_partition", "block", "event_time_ms", "position.*", no_marker)
     if emission is not None and emission.model is EmissionModel.RECORD:
-        blocks = blocks.withColumn("marker_ms", _risen_ms(emission, stream))
+        blocks = blocks.withColumn("marker_ms", _raised_watermark_ms(emission, stream))
     elif "marker_ms" not in events.columns:
         return cells
     markers = blocks.where(F.col("marker_ms").isNotNull())
     return markers.select(*cells.columns).unionByName(cells)
 
 
-def _risen_ms(emission: Emission, stream: Sequence[str]) -> Column:
-    """The watermark that a record raises its partition's to, else null.
+def _raised_watermark_ms(emission: Emission, stream: Sequence[str]) -> Column:
+    """Return the new watermark of the partition if the record raises it, else null.
 
-    With an idle timeout the first record of a block counts too: it may end idleness, whatever its event time.
+    With an idle timeout, the first record of a block counts too: it may end idleness with any event time.
     """
     arrived = Window.partitionBy(*stream, "source_partition").orderBy("arrival_time_ms", "arrival_seq")
     so_far = arrived.rowsBetween(Window.unboundedPreceding, -1)
     event_ms = F.col("event_time_ms")
-    is_kept = event_ms > F.coalesce(F.max(event_ms).over(so_far), F.lit(MIN_MS))
+    is_marker = event_ms > F.coalesce(F.max(event_ms).over(so_far), F.lit(MIN_MS))
     if emission.strategy.idle_timeout_ms:
-        is_kept |= F.coalesce(F.lag("block").over(arrived) != F.col("block"), F.expr("true"))
-    return F.when(is_kept, event_ms - F.lit(emission.delay_ms) - F.lit(1))
+        is_marker |= F.coalesce(F.lag("block").over(arrived) != F.col("block"), F.expr("true"))
+    return F.when(is_marker, event_ms - F.lit(emission.delay_ms) - F.lit(1))
 
 
 def timeline_of_maxima(
     cells: pa.Table, emission: Emission, clock: SourceClock, partitions: Sequence[str]
 ) -> WatermarkTimeline:
-    """The watermarks that follow from a compressed stream.
+    """Return the watermarks of a stream from its cells and markers.
 
     Args:
-        cells: what `compressed` yields of all events or, where `is_merged`, of parts of them.
-        emission: strategy and topology.
-        clock: when the source ticks.
-        partitions: all that the source reads, also those that never delivered.
+        cells: the result of `compress_events`. If `is_numpy_mergeable` accepts the emission, a partition and block
+            may have several cells, and the greatest event time is used.
+        emission: the watermark strategy, the emission model, and the topology.
+        clock: the clock of the source.
+        partitions: all partitions that the source reads, including those without records.
 
     Raises:
-        PlanError: when what the watermarks rest on is not in the compressed stream.
+        PlanError: when the cells lack the data that the watermarks depend on.
     """
-    _require_kept(cells, emission)
+    _require_markers(cells, emission)
     blocks = sorted_unique(cells["block"].to_numpy())
     strategy = emission.strategy
     if strategy.kind is StrategyKind.NONE:
@@ -135,60 +133,65 @@ def timeline_of_maxima(
     if is_numpy_mergeable(emission):
         watermark_ms, ticks = merge_maxima(cells, emission, clock, partitions)
         return WatermarkTimeline(watermark_ms, ticks, blocks, is_final=True)
-    return _folded(cells, emission, clock, partitions, blocks)
+    return _replay_cells(cells, emission, clock, partitions, blocks)
 
 
 def is_numpy_mergeable(emission: Emission) -> bool:
-    """Whether the greatest event time per partition and tick says all, so that numpy can merge them."""
+    """Return whether numpy can compute the watermarks from the greatest event time per partition and tick."""
     is_plain = not (emission.drops_finished_splits or emission.suppresses_final_when_idle)
     is_ticked = emission.model is EmissionModel.TICK and emission.topology is Topology.SPLITS
     return is_plain and is_ticked and emission.strategy.kind in _PERIODIC_MAXIMA
 
 
-def _require_kept(cells: pa.Table, emission: Emission) -> None:
-    """Compressed by ticks, a stream has lost what some emissions rest on: a partition's first record is a rise."""
+def _require_markers(cells: pa.Table, emission: Emission) -> None:
+    """Check that the cells have the markers that the emission needs.
+
+    Raises:
+        PlanError: when they don't. The first record of a partition raises its watermark, so an emission per record
+            has at least one marker.
+    """
     is_per_record = emission.model is EmissionModel.RECORD and cells.num_rows > 0
-    has_lost = is_per_record and cells["marker_ms"].null_count == cells.num_rows
-    if has_lost or emission.strategy.kind is StrategyKind.CUSTOM:
+    lacks_markers = is_per_record and cells["marker_ms"].null_count == cells.num_rows
+    if lacks_markers or emission.strategy.kind is StrategyKind.CUSTOM:
         what = "custom watermarks" if emission.strategy.kind is StrategyKind.CUSTOM else "watermarks per record"
-        msg = f"{what} do not follow from a stream compressed by ticks; `generators.heard_by` keeps what they need"
+        msg = f"cannot compute {what} from one row per tick; use `user_generators.timeline_of_events`"
         raise PlanError(msg)
 
 
 @dataclass(slots=True)
 class _Climbing(Watermarks):
-    """Watermarks that follow the clock, noted by where each climb ends."""
+    """Watermark events with one event per climb, at its last tick."""
 
     climbs: dict[int, int] = field(default_factory=dict)
-    """Number of an event to how many rises it ends."""
+    """The number of rises of a climb, by the number of its event."""
 
     def climb(self, ticks: range, clock: SourceClock, delay_ms: int) -> None:
-        """Note the last tick, and how many came before it."""
+        """Emit the watermark of the last tick, and store the number of ticks."""
         self.at(self._after, clock.tick_ms(ticks[-1]))
         self.emit(wrap_int64(self._at_ms - delay_ms))
         self.climbs[len(self.events) - 1] = len(ticks)
 
 
-def _folded(
+def _replay_cells(
     cells: pa.Table, emission: Emission, clock: SourceClock, partitions: Sequence[str], blocks: Longs
 ) -> WatermarkTimeline:
-    """Every other strategy and topology: the reference plays the compressed stream."""
+    """Return the watermarks of any other strategy or topology, by running the reference over the cells."""
     rows, records = rows_in_arrival_order(cells, partitions)
-    heard = _Climbing()
-    new = new_builtin_generator(emission)
-    run_source(records, emission, clock, range(len(partitions)), lambda _: new(), heard=heard)
-    return to_timeline(heard, rows, clock, blocks, heard.climbs)
+    watermarks = _Climbing()
+    new_generator = new_builtin_generator(emission)
+    run_source(records, emission, clock, range(len(partitions)), lambda _: new_generator(), heard=watermarks)
+    return to_timeline(watermarks, rows, clock, blocks, watermarks.climbs)
 
 
 def rows_in_arrival_order(cells: pa.Table, partitions: Sequence[str]) -> tuple[list[dict[str, Any]], list[Record]]:
-    """Compressed rows in arrival order, and the records that stand for them."""
-    names = {partition: number for number, partition in enumerate(partitions)}
-    # A cell stands behind a marker of the same position: it is the partition's last word in its block.
-    rows = sorted(cells.to_pylist(), key=_position)
-    return rows, [
+    """Return cells and markers in arrival order, and one record for each."""
+    numbers = {partition: number for number, partition in enumerate(partitions)}
+    # A cell comes after a marker of the same position: it stands for the last record of its block.
+    rows = sorted(cells.to_pylist(), key=_sort_key)
+    records = [
         Record(
             row["arrival_time_ms"],
-            names[row["source_partition"]],
+            numbers[row["source_partition"]],
             "",
             row["event_time_ms"],
             1,
@@ -196,6 +199,7 @@ def rows_in_arrival_order(cells: pa.Table, partitions: Sequence[str]) -> tuple[l
         )
         for row in rows
     ]
+    return rows, records
 
 
 def to_timeline(
@@ -205,42 +209,63 @@ def to_timeline(
     blocks: Longs,
     climbs: Mapping[int, int] | None = None,
 ) -> WatermarkTimeline:
-    """What was heard while compressed rows were played, as records meet it."""
-    rises: list[WatermarkEvent] = []
-    visible_from: list[int] = []
-    positions: list[tuple[int, int, str] | None] = []
-    steps: list[int] = []
-    for number, event in enumerate(played.events):
-        row = rows[event.after] if event.after >= 0 else None
-        count = (climbs or {}).get(number, 1)
-        # A tick comes before the records of its millisecond, so only a marker emits at its record's arrival.
-        if row and row["marker_ms"] is not None and row["arrival_time_ms"] == event.at_ms:
-            visible_from.append(row["block"] + 1)
-            positions.append(_position(row)[1:4])
-        elif event.watermark_ms == MAX_MS:
-            continue  # the end of input, which no record sees
-        else:
-            visible_from.append(clock.ticks_before(event.at_ms) - count + 1)
-            positions.append(None)
-        rises.append(event)
-        steps.append(count)
-    first_ms = [
-        event.watermark_ms - (count - 1) * clock.interval_ms for event, count in zip(rises, steps, strict=True)
+    """Convert the watermarks of a reference run over cells and markers.
+
+    Args:
+        played: the watermarks; their `after` is an index of `rows`.
+        rows: the cells and markers, in arrival order.
+        clock: the clock of the source.
+        blocks: the blocks in which records arrived, ascending.
+        climbs: the number of rises of a climb, by the number of its event; None if the run has no climbs.
+    """
+    climbs_by_event = climbs or {}
+    rises = [
+        _rise(event, climbs_by_event.get(number, 1), rows, clock)
+        for number, event in enumerate(played.events)
+        if _has_marker(event, rows) or event.watermark_ms != MAX_MS  # no record sees the end of input
     ]
-    heard = WatermarkTimeline(
-        to_int64(first_ms),
-        to_int64(visible_from),
+    timeline = WatermarkTimeline(
+        to_int64([rise.first_ms for rise in rises]),
+        to_int64([rise.visible_from for rise in rises]),
         blocks,
         is_final=played.is_final,
-        marker_positions=positions,
-        steps=to_int64(steps) if climbs else None,
+        marker_positions=[rise.marker_position for rise in rises],
+        steps=to_int64([rise.steps for rise in rises]) if climbs else None,
         step_ms=clock.interval_ms,
     )
-    return heard.expand() if sum(steps) <= MOST_EVENTS else heard
+    return timeline.expand() if sum(rise.steps for rise in rises) <= MOST_EVENTS else timeline
 
 
-def _position(row: dict[str, Any]) -> tuple[int, int, int, str, bool]:
-    """Where a compressed row stands in arrival order."""
+class _Rise(NamedTuple):
+    """One row of a timeline."""
+
+    first_ms: int
+    visible_from: int
+    marker_position: tuple[int, int, str] | None
+    steps: int
+
+
+def _rise(event: WatermarkEvent, steps: int, rows: Sequence[dict[str, Any]], clock: SourceClock) -> _Rise:
+    first_ms = event.watermark_ms - (steps - 1) * clock.interval_ms
+    if _has_marker(event, rows):
+        row = rows[event.after]
+        return _Rise(first_ms, row["block"] + 1, _sort_key(row)[1:4], steps)
+    return _Rise(first_ms, clock.ticks_before(event.at_ms) - steps + 1, None, steps)
+
+
+def _has_marker(event: WatermarkEvent, rows: Sequence[dict[str, Any]]) -> bool:
+    """Return whether a marker emitted the watermark, and not a tick.
+
+    A tick precedes the records of its millisecond, so only a marker emits at the arrival time of its record.
+    """
+    if event.after < 0:
+        return False
+    row = rows[event.after]
+    return row["marker_ms"] is not None and row["arrival_time_ms"] == event.at_ms
+
+
+def _sort_key(row: dict[str, Any]) -> tuple[int, int, int, str, bool]:
+    """Return the key that sorts cells and markers in arrival order."""
     return (
         row["block"],
         row["arrival_time_ms"],

@@ -1,10 +1,10 @@
-"""When the merged watermark reaches the end of each window, from the arrival index alone.
+"""Compute the firing times of windows from the arrival index alone, without reading an event.
 
-For a bounded generator per source partition the question *when does the watermark first reach x* has a simple
-answer per partition: at the first tick that sees an event from `x + delay + 1` on. Over partitions it is the
-latest of these ticks, among those that are not idle. Which are idle changes only where a partition falls silent
-or wakes, and that does not depend on event times; between two such ticks the set is constant. So the first stretch
-in which all active partitions have reached x decides. The rules are those of `core.merging.SplitSource`.
+A bounded generator of one source partition reaches a watermark x at the first tick that sees an event of
+`x + delay + 1` or later. The merged watermark reaches x at the latest of these ticks over all active partitions.
+The set of active partitions changes only when a partition becomes idle or active, which doesn't depend on event
+times. So time is cut into phases with constant sets, and the first phase in which all active partitions have
+reached x decides. `eventtime.watermark_merging.SplitSource` defines the rules.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 NEVER = np.int64(MAX_MS)
-"""A tick that does not come."""
+"""A tick after the last one."""
 
 
 def firing_times_from_index(
@@ -39,119 +39,122 @@ def firing_times_from_index(
     allowed_lateness_ms: int,
     partitions: Sequence[str],
 ) -> FiringTimes:
-    """Where in arrival order each window of the grid fires and is gone.
+    """Return the arrival positions at which each window of the grid fires, and at which its state is removed.
 
     Args:
-        index: of every input file up to the plan's cut-off.
-        buckets: how the index is cut; that of the same watermarks and windows.
+        index: the index of all input files up to the plan's cut-off.
+        buckets: the buckets of the index, made for the same watermarks and windows.
         grid: the windows.
-        emission: as `core.arrivals.is_told_by_index` accepts it.
-        clock: when the source ticks.
-        allowed_lateness_ms: how long a fired window is kept.
-        partitions: all that the source reads, also those that never delivered.
+        emission: an emission that `source.arrival_index.is_index_exact` accepts.
+        clock: the clock of the source.
+        allowed_lateness_ms: the time for which a fired window is kept.
+        partitions: all partitions that the source reads, including those without records.
     """
     if emission.topology is Topology.OPERATOR:
         rows = [index.rows.filter(pc.is_valid(index.rows["source_partition"]))]
     else:
-        rows = [index.delivered.get(each, index.rows.slice(0, 0)) for each in partitions]
-    is_idleness_known = emission.strategy.idle_timeout_ms and emission.topology is Topology.SPLITS
-    stretches = _stretches(rows, emission, clock) if is_idleness_known else _always(len(rows))
-    places = []
+        rows = [index.delivered.get(partition, index.rows.slice(0, 0)) for partition in partitions]
+    has_idleness = emission.strategy.idle_timeout_ms and emission.topology is Topology.SPLITS
+    phases = _find_phases(rows, emission, clock) if has_idleness else _single_phase(len(rows))
+    positions = []
     for is_second, lateness_ms in ((False, 0), (True, allowed_lateness_ms)):
         first_cut_ms = grid.first_end_ms + index_delay_ms(emission) + lateness_ms
         first = buckets.bucket(first_cut_ms, is_second=is_second)
-        reached = np.vstack([_reached(each, first, grid.count, clock) for each in rows])
-        ticks = _merged(reached, stretches)
-        places.append(
+        reached = np.vstack([_find_reaching_ticks(partition, first, grid.count, clock) for partition in rows])
+        ticks = _merge_partitions(reached, phases)
+        positions.append(
             ArrivalPositions(np.where(ticks == NEVER, NEVER, clock.start_ms + ticks * clock.interval_ms))
         )
-    return FiringTimes(grid, *places)
+    return FiringTimes(grid, *positions)
 
 
-def _reached(mine: pa.Table, first: int, count: int, clock: SourceClock) -> Longs:
-    """Per window number the first tick that sees an event of the partition from the window's cut on."""
-    windows = (int64_array(mine["event_bucket"]) - first) // 2  # the last window whose cut the bucket is behind
+def _find_reaching_ticks(partition: pa.Table, first: int, count: int, clock: SourceClock) -> Longs:
+    """Return per window the first tick that sees an event of the partition at or after the window's cut."""
+    # The last window whose cut is at or before the bucket.
+    windows = (int64_array(partition["event_bucket"]) - first) // 2
     earliest_ms = np.full(count + 1, MAX_MS)
-    is_behind_one = windows >= 0
-    places = np.minimum(windows[is_behind_one], count)
-    np.minimum.at(earliest_ms, places, int64_array(mine["first_arrival_ms"])[is_behind_one])
-    from_cut_on_ms = np.minimum.accumulate(earliest_ms[::-1])[::-1][:count]
-    return _ticks_seeing(from_cut_on_ms, clock)
+    is_after_a_cut = windows >= 0
+    numbers = np.minimum(windows[is_after_a_cut], count)
+    np.minimum.at(earliest_ms, numbers, int64_array(partition["first_arrival_ms"])[is_after_a_cut])
+    first_arrival_ms = np.minimum.accumulate(earliest_ms[::-1])[::-1][:count]
+    return _find_first_ticks(first_arrival_ms, clock)
 
 
-def _ticks_seeing(arrivals_ms: Longs, clock: SourceClock) -> Longs:
-    """The first tick after each arrival; `NEVER` where the clock has stopped by then."""
-    is_known = arrivals_ms != MAX_MS
-    elapsed_ms = np.where(is_known, np.maximum(arrivals_ms, clock.start_ms), clock.start_ms) - clock.start_ms
+def _find_first_ticks(arrivals_ms: Longs, clock: SourceClock) -> Longs:
+    """Return the first tick after each arrival; `NEVER` if the clock has stopped by then."""
+    has_arrival = arrivals_ms != MAX_MS
+    elapsed_ms = np.where(has_arrival, np.maximum(arrivals_ms, clock.start_ms), clock.start_ms) - clock.start_ms
     ticks = elapsed_ms // clock.interval_ms + 1
-    return np.where(is_known & (ticks <= clock.last_tick), ticks, NEVER)
+    return np.where(has_arrival & (ticks <= clock.last_tick), ticks, NEVER)
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretches:
-    """Ticks `[begins[n], ends[n])` in which the same partitions are active: `is_active[partition, n]`."""
+class _Phases:
+    """Ranges of ticks `[begins[n], ends[n])` with the same active partitions: `is_active[partition, n]`."""
 
     begins: Longs
     ends: Longs
     is_active: Flags
 
 
-def _always(partitions: int) -> _Stretches:
-    return _Stretches(np.array([1]), np.array([NEVER]), np.full((partitions, 1), fill_value=True))
+def _single_phase(partitions: int) -> _Phases:
+    return _Phases(np.array([1]), np.array([NEVER]), np.full((partitions, 1), fill_value=True))
 
 
-def _stretches(rows: Sequence[pa.Table], emission: Emission, clock: SourceClock) -> _Stretches:
-    quiet = [idle_ticks(mine, emission, clock) for mine in rows]
-    begins = np.unique(np.concatenate([np.array([1]), *(np.concatenate(each) for each in quiet)]))
+def _find_phases(rows: Sequence[pa.Table], emission: Emission, clock: SourceClock) -> _Phases:
+    idle_ranges = [idle_ticks(partition, emission, clock) for partition in rows]
+    begins = np.unique(np.concatenate([np.array([1]), *(np.concatenate(ranges) for ranges in idle_ranges)]))
     begins = begins[begins <= clock.last_tick] if clock.last_tick else begins[:1]
-    is_active = np.vstack([~_covers(silent, begins) for silent in quiet])
-    return _Stretches(begins, np.append(begins[1:], NEVER), is_active)
+    is_active = np.vstack([~_contain(ranges, begins) for ranges in idle_ranges])
+    return _Phases(begins, np.append(begins[1:], NEVER), is_active)
 
 
-def idle_ticks(mine: pa.Table, emission: Emission, clock: SourceClock) -> tuple[Longs, Longs]:
-    """Ticks `[begin, end)` in which the partition is idle, ascending.
+def idle_ticks(partition: pa.Table, emission: Emission, clock: SourceClock) -> tuple[Longs, Longs]:
+    """Return the ranges of ticks `[begin, end)` in which the partition is idle, ascending.
 
-    Within an arrival bucket it never is: that is no wider than the idle timeout.
+    A partition is never idle within an arrival bucket, since a bucket isn't longer than the idle timeout.
     """
-    by_bucket = mine.group_by("arrival_bucket").aggregate(
+    by_bucket = partition.group_by("arrival_bucket").aggregate(
         [("first_arrival_ms", "min"), ("last_arrival_ms", "max")]
     )
     by_bucket = by_bucket.sort_by("arrival_bucket")
-    first_seen = _ticks_seeing(int64_array(by_bucket["first_arrival_ms_min"]), clock)
-    last_seen = _ticks_seeing(int64_array(by_bucket["last_arrival_ms_max"]), clock)
+    first_seen = _find_first_ticks(int64_array(by_bucket["first_arrival_ms_min"]), clock)
+    last_seen = _find_first_ticks(int64_array(by_bucket["last_arrival_ms_max"]), clock)
     first_seen, last_seen = first_seen[first_seen != NEVER], last_seen[last_seen != NEVER]
-    wait = emission.strategy.idle_timeout_ms // clock.interval_ms + 2
-    begins = np.concatenate([np.array([0]), last_seen]) + wait
-    # The last tick with data may belong to a bucket that begins later than any tick.
+    idle_after = emission.strategy.idle_timeout_ms // clock.interval_ms + 2
+    begins = np.concatenate([np.array([0]), last_seen]) + idle_after
+    # The last tick with data may be of a bucket that begins after the last tick.
     ends = np.concatenate([first_seen, np.full(1 + len(last_seen) - len(first_seen), NEVER)])
-    is_silent = begins < ends
-    return begins[is_silent], ends[is_silent]
+    is_idle = begins < ends
+    return begins[is_idle], ends[is_idle]
 
 
-def _covers(silences: tuple[Longs, Longs], ticks: Longs) -> Flags:
-    begins, ends = silences
+def _contain(ranges: tuple[Longs, Longs], ticks: Longs) -> Flags:
+    """Return for each tick whether one of the ranges contains it."""
+    begins, ends = ranges
     if not len(begins):
         return np.zeros(len(ticks), dtype=bool)
     last = np.searchsorted(begins, ticks, side="right") - 1
     return np.asarray((last >= 0) & (ticks < ends[last]))
 
 
-def _merged(reached: Longs, stretches: _Stretches) -> Longs:
-    """Per window the first tick at which the merge has reached it.
+def _merge_partitions(reached: Longs, phases: _Phases) -> Longs:
+    """Return per window the first tick at which the merged watermark reaches it.
 
     Args:
-        reached: `[partition, window]`, the tick of each partition alone; it ascends with the window.
-        stretches: when which partitions are active.
+        reached: the tick of each partition alone as `[partition, window]`; it ascends with the window.
+        phases: the active partitions over time.
     """
-    is_any_active: Flags = np.asarray(stretches.is_active.any(axis=0))
-    inside = np.vstack([np.searchsorted(row, stretches.ends, side="left") for row in reached])
-    least = np.where(stretches.is_active, inside, reached.shape[1]).min(axis=0)
-    # All idle: the maximum over all of them counts (FLINK-38454).
-    passed = np.maximum.accumulate(np.where(is_any_active, least, inside.max(axis=0)))
-    stretch = np.searchsorted(passed, np.arange(reached.shape[1]), side="right")
-    is_passed = stretch < len(passed)
-    stretch = np.minimum(stretch, len(passed) - 1)
-    latest = np.where(stretches.is_active[:, stretch], reached, 0).max(axis=0)
-    ticks = np.where(is_any_active[stretch], latest, reached.min(axis=0))
-    found = np.maximum(ticks, stretches.begins[stretch])
-    return np.where(is_passed & (found != NEVER), found, NEVER)
+    is_any_active: Flags = np.asarray(phases.is_active.any(axis=0))
+    # The number of windows that each partition has reached by the end of each phase.
+    counts = np.vstack([np.searchsorted(row, phases.ends, side="left") for row in reached])
+    merged = np.where(phases.is_active, counts, reached.shape[1]).min(axis=0)
+    # If all partitions are idle, the maximum over all of them counts (FLINK-38454).
+    windows_reached = np.maximum.accumulate(np.where(is_any_active, merged, counts.max(axis=0)))
+    phase = np.searchsorted(windows_reached, np.arange(reached.shape[1]), side="right")
+    is_reached = phase < len(windows_reached)
+    phase = np.minimum(phase, len(windows_reached) - 1)
+    latest = np.where(phases.is_active[:, phase], reached, 0).max(axis=0)
+    ticks = np.where(is_any_active[phase], latest, reached.min(axis=0))
+    ticks = np.maximum(ticks, phases.begins[phase])
+    return np.where(is_reached & (ticks != NEVER), ticks, NEVER)

@@ -1,7 +1,11 @@
-"""Portions of a stream's arrivals, heard one after the other.
+"""Compute watermarks from parts of a stream: in ranges of ticks, or from an interval of it.
 
-What the ticks of a stream hold comes to the driver. A month of 64 partitions at ticks of 200 ms can be 830 million
-cells, 18 GB; so it comes in portions, of which the next needs no more of those before than a number per partition.
+The driver computes watermarks from cells, one row per source partition and block. A month of 64 partitions with
+ticks of 200 ms can have 830 million cells, which need 18 GB. So the driver gets the cells in ranges of ticks
+(`timeline_by_tick_range`). Between two ranges it keeps only one number per partition.
+
+If the watermarks of an interval are needed, the arrival index summarizes all earlier events (`StreamSlice`): for
+watermarks based on a maximum per partition, one number per partition replaces the past.
 """
 
 from __future__ import annotations
@@ -41,23 +45,24 @@ from backstream.spark.watermarks.user_generators import list_partitions, timelin
 Floats = npt.NDArray[np.float64]
 
 CELL_BYTES = 32
-"""About what a cell takes on its way: two numbers, and the name of a partition."""
+"""The approximate size of a cell on its way to the driver: two numbers and the name of a partition."""
 
 
 def timeline_of_files(
     recorded: EventFiles, emission: Emission, clock: SourceClock, expected: Iterable[str]
 ) -> WatermarkTimeline:
-    """The watermarks of recorded events, as `heard_by` finds them. Runs jobs.
+    """Return the watermarks of recorded events. Runs jobs.
 
-    Two shares of the files may both have events of a partition and tick: the greater of their greatest event times
-    holds. Where watermarks need more than greatest event times, all events are exchanged, and heard at once.
+    If watermarks need more than greatest event times, Spark shuffles all events, and computes all watermarks at
+    once. Otherwise two file groups may both have a cell of the same partition and block; the greater event time is
+    used.
     """
     if not is_numpy_mergeable(emission):
         return timeline_of_events(recorded.all(), emission, clock, expected)
     if sum(file.rows for file in recorded.files) <= max_driver_rows(recorded.spark):
         cells = compress_files(recorded, emission, clock)
         return timeline_of_maxima(cells, emission, clock, list_partitions(expected, cells))
-    return timeline_by_tick_range(recorded, emission, clock, list_partitions(expected, _delivering(recorded)))
+    return timeline_by_tick_range(recorded, emission, clock, list_partitions(expected, _load_partitions(recorded)))
 
 
 def timeline_by_tick_range(
@@ -67,74 +72,78 @@ def timeline_by_tick_range(
     partitions: Sequence[str],
     joined: Callable[[pa.Table, range], pa.Table] = lambda cells, _: cells,
 ) -> WatermarkTimeline:
-    """The watermarks of recorded events, of as many portions as the driver needs. Runs a job for each.
+    """Return the watermarks of recorded events, one range of ticks after the other.
+
+    Each range fits into the driver, and runs a job.
 
     Args:
         recorded: the events.
-        emission: the watermarks follow from the greatest event times alone.
-        clock: when the source ticks.
-        partitions: all that the source reads, also those that never delivered.
-        joined: adds to the cells of some blocks what else is known of them.
+        emission: an emission whose watermarks depend only on the greatest event times.
+        clock: the clock of the source.
+        partitions: all partitions that the source reads, including those without records.
+        joined: adds the cells of unread events to the cells of a range of blocks.
     """
-    merge = TickMerger(emission, clock, partitions)
+    merger = TickMerger(emission, clock, partitions)
 
-    def heard_in(portion: range) -> tuple[Longs, Longs, Longs]:
-        cells = compress_files(_arriving_in(recorded, portion, clock), emission, clock)
-        # What arrives in a block is seen by the tick at its end.
-        return *merge.advance_to(portion.stop, joined(cells, portion)), sorted_unique(cells["block"].to_numpy())
+    def advance(tick_range: range) -> tuple[Longs, Longs, Longs]:
+        cells = compress_files(_select_ticks(recorded, tick_range, clock), emission, clock)
+        # The tick at the end of a block sees the records of the block.
+        rises_ms, ticks = merger.advance_to(tick_range.stop, joined(cells, tick_range))
+        return rises_ms, ticks, sorted_unique(cells["block"].to_numpy())
 
-    portions = split_ticks(recorded.files, len(partitions), clock, max_driver_rows(recorded.spark))
-    watermark_ms, ticks, blocks = (np.concatenate(each) for each in zip(*map(heard_in, portions), strict=True))
+    tick_ranges = split_ticks(recorded.files, len(partitions), clock, max_driver_rows(recorded.spark))
+    results = zip(*map(advance, tick_ranges), strict=True)
+    watermark_ms, ticks, blocks = (np.concatenate(arrays) for arrays in results)
     return WatermarkTimeline(watermark_ms, ticks, blocks, is_final=True)
 
 
 def max_driver_rows(spark: SparkSession) -> int:
-    """About how many cells the driver has room for: in what Spark lets it be sent, and in a third of its heap.
+    """Return about how many cells fit into the driver: into Spark's maximum result size, and a third of the heap.
 
-    A third, since two chunks may be replayed at the same time.
+    A third, since two chunk groups may run at the same time.
     """
-    sent = _bytes(spark.conf.get("spark.driver.maxResultSize", "1g") or "1g", "b")
-    heap = _bytes(spark.conf.get("spark.driver.memory", "1g") or "1g", "m")
-    return int(min(sent * 0.8 if sent > 0 else heap, heap / 3) / CELL_BYTES)
+    max_result = _parse_bytes(spark.conf.get("spark.driver.maxResultSize", "1g") or "1g", "b")
+    heap = _parse_bytes(spark.conf.get("spark.driver.memory", "1g") or "1g", "m")
+    return int(min(max_result * 0.8 if max_result > 0 else heap, heap / 3) / CELL_BYTES)
 
 
-def _bytes(size: str, unit: str) -> int:
-    """A size as Spark's settings have it, like 512m or 1gb; `unit` is that of a bare number."""
-    ((number, written),) = re.findall(r"(-?\d+)([bkmgtp]?)", size.lower())
-    return int(number) << 10 * "bkmgtp".index(written or unit)
+def _parse_bytes(size: str, unit: str) -> int:
+    """Return the bytes of a size in Spark's notation, e.g., 512m or 1gb; `unit` is the unit of a bare number."""
+    ((number, suffix),) = re.findall(r"(-?\d+)([bkmgtp]?)", size.lower())
+    return int(number) << 10 * "bkmgtp".index(suffix or unit)
 
 
 def split_ticks(files: Sequence[InputFile], partitions: int, clock: SourceClock, most: int) -> list[range]:
-    """All blocks of a clock in portions, each of about so many cells as may come to the driver at a time.
+    """Split the blocks of a clock into ranges of at most about `most` cells.
 
-    A portion has no more cells than events, and no more than one for each block and partition. Events are taken to
-    arrive evenly between the first and the last arrival of their file; of files where nearly all arrive at once, a
-    portion has more. Where a footer does not tell, all events may have arrived at once.
+    A range has at most one cell per event, and at most one per block and partition. Events are assumed to arrive
+    evenly between the first and the last arrival of their file. If nearly all events of a file arrive at once, a
+    range has more cells. If a footer has no arrival times, all events may have arrived at once.
     """
     stop = clock.last_tick + 1
     if sum(file.rows for file in files) <= most:
         return [range(stop)]
-    held = [file for file in files if file.rows]
-    is_told = all(file.min_arrival_ms is not None and file.max_arrival_ms is not None for file in held)
-    blocks, events = _arrived(held, clock)
-    dense = max(1, most // max(1, partitions))
+    files = [file for file in files if file.rows]
+    has_arrival_times = all(file.min_arrival_ms is not None and file.max_arrival_ms is not None for file in files)
+    blocks, events = _estimate_arrivals(files, clock)
+    dense_blocks = max(1, most // max(1, partitions))
     starts = [0]
     while (start := starts[-1]) < stop:
-        enough = np.interp(start, blocks, events) + most
-        sparse = int(np.interp(enough, events, blocks, right=stop)) if is_told else start
-        starts.append(min(stop, max(start + dense, sparse)))
-    return [range(*each) for each in pairwise(starts)]
+        max_events = np.interp(start, blocks, events) + most
+        sparse_stop = int(np.interp(max_events, events, blocks, right=stop)) if has_arrival_times else start
+        starts.append(min(stop, max(start + dense_blocks, sparse_stop)))
+    return [range(*bounds) for bounds in pairwise(starts)]
 
 
 def ticks_of_file(file: InputFile, clock: SourceClock) -> range:
-    """The blocks in which events of a file arrived; all, where the footer does not tell."""
+    """Return the blocks in which events of a file arrived; all blocks if its footer has no arrival times."""
     if file.min_arrival_ms is None or file.max_arrival_ms is None:
         return range(clock.last_tick + 1)
     return range(clock.ticks_before(file.min_arrival_ms), clock.ticks_before(file.max_arrival_ms) + 1)
 
 
-def _arrived(files: Sequence[InputFile], clock: SourceClock) -> tuple[Longs, Floats]:
-    """Some blocks, ascending, and about how many events had arrived when each began."""
+def _estimate_arrivals(files: Sequence[InputFile], clock: SourceClock) -> tuple[Longs, Floats]:
+    """Return some blocks, ascending, and about how many events had arrived at the start of each."""
     spans = [ticks_of_file(file, clock) for file in files]
     blocks = sorted_unique(to_int64([block for span in spans for block in (span.start, span.stop)]))
     events = np.zeros(len(blocks))
@@ -143,38 +152,39 @@ def _arrived(files: Sequence[InputFile], clock: SourceClock) -> tuple[Longs, Flo
     return blocks, events
 
 
-def _arriving_in(recorded: EventFiles, portion: range, clock: SourceClock) -> EventFiles:
-    """The events that arrived in some blocks, and the files that may hold such."""
-    if len(portion) > clock.last_tick:
+def _select_ticks(recorded: EventFiles, tick_range: range, clock: SourceClock) -> EventFiles:
+    """Return the events that arrived in a range of blocks, from the files that may have some."""
+    if len(tick_range) > clock.last_tick:
         return recorded
-    held = [(ticks_of_file(file, clock), file) for file in recorded.files if file.rows]
-    files = [file for span, file in held if span.start < portion.stop and portion.start < span.stop]
-    start, stop = plan_literals(recorded.spark, portion.start, portion.stop)
+    spans = [(ticks_of_file(file, clock), file) for file in recorded.files if file.rows]
+    files = [file for span, file in spans if span.start < tick_range.stop and tick_range.start < span.stop]
+    start, stop = plan_literals(recorded.spark, tick_range.start, tick_range.stop)
     block = count_ticks_before(ClockColumns.from_clock(clock))
     is_inside = (block >= start) & (block < stop)
-    # Where no file holds any, one is read all the same: nothing of it is inside.
+    # `EventFiles` needs at least one file. If no file has such an event, the filter removes all rows of this one.
     return EventFiles(
         recorded.spark, files or recorded.files[:1], lambda paths: recorded.read(paths).where(is_inside)
     )
 
 
-def _delivering(recorded: EventFiles) -> pa.Table:
-    """The `source_partition`s of which there are events. Runs a job."""
+def _load_partitions(recorded: EventFiles) -> pa.Table:
+    """Return the source partitions that have events, as a table. Runs a job."""
     events = recorded.all()
-    found = events.groupBy(partition_to_group_by(events)).agg(F.count(F.lit(1)))
-    return found.transform(with_partition_as_text).toArrow()
+    partitions = events.groupBy(partition_to_group_by(events)).agg(F.count(F.lit(1)))
+    return partitions.transform(with_partition_as_text).toArrow()
 
 
 def is_resumable_from_index(emission: Emission) -> bool:
-    """Whether the past of these watermarks is a maximum per partition, and the index has it."""
+    """Return whether the past of the watermarks is a maximum per partition that the arrival index has."""
     return is_numpy_mergeable(emission) and is_index_exact(emission)
 
 
 @dataclass(frozen=True)
 class StreamSlice:
-    """A part of a stream: the arrival buckets to read, and the files that hold what arrived in them.
+    """The part of a stream that must be read, and a summary of all other events.
 
-    `before` stands for all others: cells as `watermarks.compressed` yields them, two per partition and bucket.
+    `buckets` are the arrival buckets to read, and `paths` the files that have their events. `prefix_rows` are
+    cells, as `compress_events` returns them: two per partition and bucket that isn't read.
     """
 
     buckets: Longs
@@ -185,64 +195,71 @@ class StreamSlice:
     def from_index(
         cls, index: ArrivalIndex, interval: Interval, buckets: BucketGrid, emission: Emission, clock: SourceClock
     ) -> StreamSlice:
-        """What must be read to know the watermarks that the events of an interval of event time met.
+        """Return the part that is needed for the watermarks at the events of an interval.
 
         Args:
-            index: of every input file up to the plan's cut-off.
-            interval: the events; a bucket that may hold one of them is read.
-            buckets: how the index is cut.
-            emission: as `is_carried` accepts it.
-            clock: when the source ticks.
+            index: the index of all input files up to the plan's cut-off.
+            interval: the event times; every bucket that may have such an event is read.
+            buckets: the buckets of the index.
+            emission: an emission that `is_resumable_from_index` accepts.
+            clock: the clock of the source.
         """
         rows = index.rows.filter(pc.is_valid(index.rows["source_partition"]))
-        arrived = int64_array(rows["arrival_bucket"])
-        is_asked = (int64_array(rows["first_event_ms"]) < interval.end_ms) & (
+        arrival_buckets = int64_array(rows["arrival_bucket"])
+        may_hold_event = (int64_array(rows["first_event_ms"]) < interval.end_ms) & (
             int64_array(rows["last_event_ms"]) >= interval.start_ms
         )
-        asked = np.unique(np.concatenate([arrived[is_asked], _turns(index, buckets, emission, clock)]))
-        # What a record meets is as of the last tick, which may lie in a bucket before; that one is read, too.
-        behind = -(-clock.interval_ms // buckets.arrival_width_ms)
-        wanted = np.unique(asked[:, np.newaxis] - np.arange(behind + 1))
-        is_wanted = np.isin(arrived, wanted)
-        paths = frozenset(rows["path"].filter(pa.array(is_wanted)).unique().to_pylist())
-        return cls(wanted, paths, _told(rows.filter(pa.array(~is_wanted)), clock))
+        transitions = _find_idle_transitions(index, buckets, emission, clock)
+        needed = np.unique(np.concatenate([arrival_buckets[may_hold_event], transitions]))
+        # A record sees the watermark of the last tick. Its bucket may be an earlier one, which is also read.
+        buckets_per_tick = -(-clock.interval_ms // buckets.arrival_width_ms)
+        read = np.unique(needed[:, np.newaxis] - np.arange(buckets_per_tick + 1))
+        is_read = np.isin(arrival_buckets, read)
+        paths = frozenset(rows["path"].filter(pa.array(is_read)).unique().to_pylist())
+        return cls(read, paths, _summarize_buckets(rows.filter(pa.array(~is_read)), clock))
 
     def with_prefix(self, cells: pa.Table, blocks: range) -> pa.Table:
-        """The cells of these blocks that were read, and those that stand for all others in them.
+        """Return the cells that were read in these blocks, and the cells that summarize unread events in them.
 
-        Of a partition and block in which both have a cell, the greater holds.
+        If a partition and block has several cells, the greatest event time is used.
         """
-        is_there = pc.and_(
+        is_inside = pc.and_(
             pc.greater_equal(self.prefix_rows["block"], blocks.start),
             pc.less(self.prefix_rows["block"], blocks.stop),
         )
-        before = self.prefix_rows.filter(is_there)
-        # Spark says of some columns that they are never null, and Arrow takes that for another schema.
-        read = cells.select(before.column_names).cast(before.schema)
-        return pa.concat_tables([read, before])
+        prefix = self.prefix_rows.filter(is_inside)
+        # Spark marks some columns as never null, which is another schema for Arrow.
+        read = cells.select(prefix.column_names).cast(prefix.schema)
+        return pa.concat_tables([read, prefix])
 
 
-def _turns(index: ArrivalIndex, buckets: BucketGrid, emission: Emission, clock: SourceClock) -> Longs:
-    """The arrival buckets in which a partition falls silent or wakes."""
+def _find_idle_transitions(
+    index: ArrivalIndex, buckets: BucketGrid, emission: Emission, clock: SourceClock
+) -> Longs:
+    """Return the arrival buckets in which a partition becomes idle or active."""
     if not emission.strategy.idle_timeout_ms:
         return np.array([], dtype=np.int64)
-    # A partition that never delivers falls silent when the stream has just begun.
-    turns = [np.array([emission.strategy.idle_timeout_ms // clock.interval_ms + 2])]
-    for mine in index.delivered.values():
-        turns += idle_ticks(mine, emission, clock)
-    ticks = np.concatenate(turns)
+    # A partition without records becomes idle one timeout after the start of the stream.
+    transitions = [np.array([emission.strategy.idle_timeout_ms // clock.interval_ms + 2])]
+    for partition in index.delivered.values():
+        transitions += idle_ticks(partition, emission, clock)
+    ticks = np.concatenate(transitions)
     instants_ms = clock.start_ms + ticks[ticks <= clock.last_tick] * clock.interval_ms
     return instants_ms // buckets.arrival_width_ms
 
 
-def _told(rows: pa.Table, clock: SourceClock) -> pa.Table:
-    """Two cells per partition and bucket: the first record, raising nothing; and with the last the greatest."""
+def _summarize_buckets(rows: pa.Table, clock: SourceClock) -> pa.Table:
+    """Return two cells per partition and bucket.
+
+    The first cell, at the first arrival, has the event time -inf and only ends idleness. The second cell, at the
+    last arrival, has the greatest event time of the bucket.
+    """
     by_bucket = rows.group_by(["source_partition", "arrival_bucket"]).aggregate(
         [("first_arrival_ms", "min"), ("last_arrival_ms", "max"), ("last_event_ms", "max")]
     )
-    begun = _cells(by_bucket, by_bucket["first_arrival_ms_min"], pa.repeat(MIN_MS, by_bucket.num_rows), clock)
-    ended = _cells(by_bucket, by_bucket["last_arrival_ms_max"], by_bucket["last_event_ms_max"], clock)
-    return pa.concat_tables([begun, ended])
+    first = _cells(by_bucket, by_bucket["first_arrival_ms_min"], pa.repeat(MIN_MS, by_bucket.num_rows), clock)
+    last = _cells(by_bucket, by_bucket["last_arrival_ms_max"], by_bucket["last_event_ms_max"], clock)
+    return pa.concat_tables([first, last])
 
 
 def _cells(

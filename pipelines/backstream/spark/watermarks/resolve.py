@@ -1,10 +1,16 @@
-"""What a replay knows of its stream: when windows fired and were gone; where needed, each record's watermark."""
+"""Choose how a replay gets the watermarks of its stream, and compute them.
+
+There are three ways. The first one that is exact for the definition is used:
+
+1. The arrival index gives the firing times of fixed windows without reading an event (`_firing_times_from_index`).
+2. The arrival index summarizes the past, and only events around an interval are read (`load_timeline`).
+3. All input files of the plan are read (`load_full_timeline`), since a watermark depends on all earlier arrivals.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -19,8 +25,8 @@ from backstream.spark.arrival_index import arrival_bucket_column, extend_index
 from backstream.spark.chunk_group import ChunkGroup, is_readable_record
 from backstream.spark.schemas import Step
 from backstream.spark.source import EventFiles
-from backstream.spark.watermarks import firing_times_from_index
 from backstream.spark.watermarks.firing_times import FiringTimeColumns, FiringTimes, WindowGrid
+from backstream.spark.watermarks.firing_times_from_index import firing_times_from_index
 from backstream.spark.watermarks.partial_streams import (
     StreamSlice,
     is_resumable_from_index,
@@ -34,117 +40,99 @@ from backstream.spark.windows.assignment import FixedWindow
 
 @dataclass(frozen=True, slots=True)
 class ReplayLateness:
-    """How records are judged; `heard` only where a record's own watermark is asked for."""
+    """The firing times of windows, and the watermarks if the job had to compute them."""
 
     firing_times: FiringTimeColumns
     timeline: WatermarkTimeline | None
 
 
 def has_gaps(window: FixedWindow) -> bool:
-    """Whether some instants lie in no window."""
+    """Return whether some instants are in no window."""
     return isinstance(window, Sliding) and window.slide_ms > window.size_ms
 
 
-def resolve_lateness(work: ChunkGroup, window: FixedWindow) -> ReplayLateness | None:
-    """Where in arrival order the chunk's windows fired and were gone; None in a recompute: nothing is late.
-
-    For generators that keep a maximum the arrival index tells all. The others are played.
-    """
-    if not work.is_replay:
+def resolve_lateness(group: ChunkGroup, window: FixedWindow) -> ReplayLateness | None:
+    """Return the firing times of all windows that the chunks read; None in a recompute: no record is late."""
+    if not group.is_replay:
         return None
-    # The halo's records are judged by their own windows, as the chunk that owns them judges them.
-    grid = WindowGrid.from_window(window, Interval(work.interval.start_ms, work.halo_end_ms))
-    if is_index_exact(work.emission) and not has_gaps(window):
-        return ReplayLateness(_from_index(work, window, grid).as_columns(work.spark), None)
-    stream = load_full_timeline(work)
-    found = FiringTimes.from_timeline(stream, grid, work.clock, work.definition.lateness.allowed)
-    return ReplayLateness(found.as_columns(work.spark), stream)
+    # A record of the halo is classified by its own windows, with the result of the chunk that owns these windows.
+    grid = WindowGrid.from_window(window, Interval(group.interval.start_ms, group.halo_end_ms))
+    if is_index_exact(group.emission) and not has_gaps(window):
+        firing_times = _firing_times_from_index(group, window, grid)
+        return ReplayLateness(firing_times.as_columns(group.spark), None)
+    timeline = load_full_timeline(group)
+    firing_times = FiringTimes.from_timeline(timeline, grid, group.clock, group.definition.lateness.allowed)
+    return ReplayLateness(firing_times.as_columns(group.spark), timeline)
 
 
-def load_full_timeline(work: ChunkGroup) -> WatermarkTimeline:
-    """The watermarks of the whole recorded stream up to the plan's cut-off.
+def _firing_times_from_index(group: ChunkGroup, window: FixedWindow, grid: WindowGrid) -> FiringTimes:
+    allowed_lateness_ms = group.definition.lateness.allowed
+    buckets = BucketGrid.from_window(window, group.emission, allowed_lateness_ms)
+    index = _load_index(group, buckets)
+    partitions = sorted(list_expected_partitions(group.definition) | index.partitions())
+    return firing_times_from_index(
+        index, buckets, grid, group.emission, group.clock, allowed_lateness_ms, partitions
+    )
 
-    Every input of the plan is read, three columns of it, since a watermark rests on all that arrived before; once
-    for all chunks that an application runs.
+
+def load_full_timeline(group: ChunkGroup) -> WatermarkTimeline:
+    """Return the watermarks of the whole recorded stream up to the plan's cut-off.
+
+    The first chunk of a job reads three columns of every input. The other chunks share the result.
     """
-    with _ONE_PLAYS:
-        if (known := _LAST_PLAYED.get(work.plan.run_id)) is None:
-            known = timeline_of_files(
-                work.recorded, work.emission, work.clock, list_expected_partitions(work.definition)
-            )
-            _LAST_PLAYED.clear()
-            _LAST_PLAYED[work.plan.run_id] = known
-        return known
+    return group.watermarks.full_timeline(
+        lambda: timeline_of_files(
+            group.recorded, group.emission, group.clock, list_expected_partitions(group.definition)
+        )
+    )
 
 
-_LAST_PLAYED: dict[str, WatermarkTimeline] = {}
-"""Those of the plan whose chunks are being run."""
-_ONE_PLAYS = Lock()
-"""Chunks that run at the same time wait for the first instead of reading everything, too."""
+def load_timeline(group: ChunkGroup, interval: Interval) -> WatermarkTimeline:
+    """Return the watermarks that the events of an interval of event time met.
 
-
-def load_timeline(work: ChunkGroup, interval: Interval) -> WatermarkTimeline:
-    """Watermarks, true to the stream wherever an event of this interval of event time arrived.
-
-    Where the arrival index tells what came before, only the events that arrived around these are read.
+    Watermarks in ticks without such an event may be missing or wrong.
     """
-    if not is_resumable_from_index(work.emission) or _reads_everything(work.plan):
-        return load_full_timeline(work).slice_interval(_arrivals(work, interval))
-    definition = work.definition
-    buckets = BucketGrid.from_window(definition.metric_windows, work.emission, definition.lateness.allowed)
-    index = _index(work, buckets)
-    part = StreamSlice.from_index(index, interval, buckets, work.emission, work.clock)
+    if not is_resumable_from_index(group.emission) or _reads_all_inputs(group.plan):
+        return load_full_timeline(group).slice_interval(_find_arrival_ticks(group, interval))
+    definition = group.definition
+    buckets = BucketGrid.from_window(definition.metric_windows, group.emission, definition.lateness.allowed)
+    index = _load_index(group, buckets)
+    part = StreamSlice.from_index(index, interval, buckets, group.emission, group.clock)
     partitions = sorted(list_expected_partitions(definition) | index.partitions())
-    files = [file for file in work.plan.inputs if file.path in part.paths] or work.plan.inputs[:1]
-    arrived = _arrived_in(work.spark, part, buckets)
-    around = EventFiles(work.spark, files, lambda paths: is_readable_record(work, paths).transform(arrived))
-    return timeline_by_tick_range(around, work.emission, work.clock, partitions, part.with_prefix)
+    files = [file for file in group.plan.inputs if file.path in part.paths] or group.plan.inputs[:1]
+    keep_buckets = _keep_buckets(group.spark, part, buckets)
+    events = EventFiles(group.spark, files, lambda paths: is_readable_record(group, paths).transform(keep_buckets))
+    return timeline_by_tick_range(events, group.emission, group.clock, partitions, part.with_prefix)
 
 
-def _arrivals(work: ChunkGroup, interval: Interval) -> range:
-    """The blocks in which events of this interval of event time may have arrived."""
-    held = [ticks_of_file(file, work.clock) for file in work.plan.inputs if file.may_hold(interval)]
-    return range(min((span.start for span in held), default=0), max((span.stop for span in held), default=0))
-
-
-def _reads_everything(plan: Plan) -> bool:
-    """Whether the plan's chunks read every input: then nothing is saved by an index of what else there is."""
+def _reads_all_inputs(plan: Plan) -> bool:
+    """Return whether the chunks of the plan read every input, so that the index saves nothing."""
     return len({number for chunk in plan.chunks for number in chunk.files}) == len(plan.inputs)
 
 
-def _arrived_in(spark: SparkSession, part: StreamSlice, buckets: BucketGrid) -> Step:
-    """The events that arrived in the buckets that a part reads."""
-    read = F.broadcast(spark.createDataFrame(pa.table({"bucket": part.buckets})))
-    is_read = arrival_bucket_column(F.col("arrival_time_ms"), buckets) == F.col("bucket")
-    return lambda events: events.join(read, is_read, how="leftsemi")
+def _find_arrival_ticks(group: ChunkGroup, interval: Interval) -> range:
+    """Return the ticks in which events of an interval of event time may have arrived, from file footers."""
+    spans = [ticks_of_file(file, group.clock) for file in group.plan.inputs if file.may_hold(interval)]
+    return range(min((span.start for span in spans), default=0), max((span.stop for span in spans), default=0))
+
+
+def _keep_buckets(spark: SparkSession, part: StreamSlice, buckets: BucketGrid) -> Step:
+    """Keep the events that arrived in the buckets of a stream slice."""
+    kept = F.broadcast(spark.createDataFrame(pa.table({"bucket": part.buckets})))
+    is_kept = arrival_bucket_column(F.col("arrival_time_ms"), buckets) == F.col("bucket")
+    return lambda events: events.join(kept, is_kept, how="leftsemi")
 
 
 def list_expected_partitions(definition: Definition) -> set[str]:
-    """The source partitions that must deliver, and so hold the watermark until they do."""
+    """Return the source partitions that must deliver; the watermark does not advance until they do."""
     expected = definition.quality.expected_partitions
     return set() if expected == "observed" else set(expected)
 
 
-def _from_index(work: ChunkGroup, window: FixedWindow, grid: WindowGrid) -> FiringTimes:
-    allowed_ms = work.definition.lateness.allowed
-    buckets = BucketGrid.from_window(window, work.emission, allowed_ms)
-    index = _index(work, buckets)
-    partitions = sorted(list_expected_partitions(work.definition) | index.partitions())
-    return firing_times_from_index.firing_times_from_index(
-        index, buckets, grid, work.emission, work.clock, allowed_ms, partitions
+def _load_index(group: ChunkGroup, buckets: BucketGrid) -> ArrivalIndex:
+    """Return the arrival index of all inputs; new files are read first."""
+    plan = group.plan
+    folder = IndexFolder.from_source(Path(plan.home), plan.dataset, group.definition.read_by, buckets)
+    return group.watermarks.arrival_index(
+        folder, lambda: extend_index(group.spark, group.definition, plan.inputs, folder, group.schema)
     )
-
-
-_LAST_INDEX: dict[tuple[str, IndexFolder], ArrivalIndex] = {}
-"""That of the plan whose chunks are being run: each of them asks for the same files."""
-
-
-def _index(work: ChunkGroup, buckets: BucketGrid) -> ArrivalIndex:
-    folder = IndexFolder.from_source(Path(work.plan.home), work.plan.dataset, work.definition.read_by, buckets)
-    key = (work.plan.run_id, folder)
-    if (known := _LAST_INDEX.get(key)) is not None:
-        return known
-    found = extend_index(work.spark, work.definition, work.plan.inputs, folder, work.schema)
-    _LAST_INDEX.clear()
-    _LAST_INDEX[key] = found
-    return found

@@ -1,4 +1,4 @@
-"""The watermarks of one stream, as a run looks them up."""
+"""Store the watermarks of one stream for lookups by tick and by event time."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ Longs = npt.NDArray[np.int64]
 
 
 def to_int64(values: Sequence[int]) -> Longs:
-    """64-bit numbers as an array."""
+    """Return the values as an array of 64-bit integers."""
     return np.array(values, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkTimeline:
-    """The watermarks of a stream, as arrays of one row per rise, and the blocks in which records arrived.
+    """The rises of a stream's watermark in ascending order, and the blocks in which records arrived.
 
-    A block is the stretch between two ticks; its number is that of the ticks before it. `visible_from` is the
-    first block whose records all see the rise. `marker_*` place a rise within the block before, after the record
-    with that arrival time, sequence and partition; they are empty where watermarks move only at ticks.
+    A rise is one advance of the watermark. A block is the time between two ticks; its number is the number of
+    ticks before it. `watermark_ms` and `visible_from` have one row per rise. All records of block `visible_from`
+    and of later blocks see the rise.
 
-    Where the watermark follows the clock for too long to be listed, a row is a climb: `steps` rises at as many
-    ticks, each `step_ms` above the one before, of which the row holds the first.
+    A rise inside a block has an entry in `marker_positions`: the arrival time, sequence, and partition of the
+    record that caused it. It is visible to later records of the same block, and `visible_from` is the next block.
+    The sequence is empty if the watermark moves only at ticks.
+
+    If the watermark follows the clock for too long to store every rise, one row is a climb: `steps` rises at
+    consecutive ticks, `step_ms` apart. The row has the watermark and the block of the first rise of the climb.
     """
 
     watermark_ms: Longs
@@ -42,20 +46,23 @@ class WatermarkTimeline:
     step_ms: int = 0
 
     def at_block(self, blocks: Longs) -> Longs:
-        """The watermark in force when each block begins; -inf before the first."""
+        """Return the watermark in force at the start of each block; -inf before the first rise."""
         position = np.searchsorted(self.visible_from, blocks, side="right")
-        begun_ms: Longs = np.concatenate([to_int64([MIN_MS]), self.watermark_ms])[position]
+        row_ms: Longs = np.concatenate([to_int64([MIN_MS]), self.watermark_ms])[position]
         if self.steps is None:
-            return begun_ms
-        first = np.concatenate([blocks[:1], self.visible_from])[position]
-        most = np.concatenate([to_int64([1]), self.steps])[position] - 1
-        climbed_ms: Longs = np.minimum(blocks - first, most) * self.step_ms
-        return begun_ms + climbed_ms
+            return row_ms
+        row_start = np.concatenate([blocks[:1], self.visible_from])[position]
+        max_steps = np.concatenate([to_int64([1]), self.steps])[position] - 1
+        climbed_ms: Longs = np.minimum(blocks - row_start, max_steps) * self.step_ms
+        return row_ms + climbed_ms
 
     def slice_interval(self, blocks: range) -> WatermarkTimeline:
-        """What the records of these blocks meet; which rise reaches an event time is not to be asked of it."""
+        """Return the part that the records of these blocks see.
+
+        `at_block` is right for these blocks only, and lookups by event time are wrong.
+        """
         first = max(int(np.searchsorted(self.visible_from, blocks.start, side="right")) - 1, 0)
-        # A rise inside a block is visible to all from the next block on.
+        # A rise inside a block has the number of the next block in `visible_from`.
         rises = slice(first, int(np.searchsorted(self.visible_from, blocks.stop, side="right")))
         return replace(
             self,
@@ -67,34 +74,47 @@ class WatermarkTimeline:
         )
 
     def first_rise_at(self, event_times_ms: Longs) -> Longs:
-        """The number of the first rise to each event time; as many as there are rises: only +inf reaches it.
+        """Return the number of the first rise that reaches each event time.
+
+        The number of rises is returned where only +inf, the end of input, reaches the event time.
 
         Raises:
-            SpecError: when the watermark follows the clock, so that rises have no rows; ask `block_reaching`.
+            SpecError: when the timeline has climbs, whose rises have no rows; use `first_tick_at`.
         """
         if self.steps is not None:
             raise too_many_watermarks_error(int(self.steps.sum()))
         return np.searchsorted(self.watermark_ms, event_times_ms, side="left")
 
     def first_tick_at(self, event_times_ms: Longs) -> Longs:
-        """The first block whose records all see a watermark of at least that; MAX_MS: only +inf reaches it."""
-        row = self._row_reaching(event_times_ms)
-        return np.concatenate([self.visible_from, to_int64([MAX_MS])])[row] + self._steps_to(event_times_ms, row)
+        """Return the first block whose records all see a watermark of at least each event time.
 
-    def _row_reaching(self, event_times_ms: Longs) -> Longs:
+        `MAX_MS` is returned where only +inf, the end of input, reaches the event time.
+        """
+        row = self._find_row_at(event_times_ms)
+        blocks = np.concatenate([self.visible_from, to_int64([MAX_MS])])[row]
+        return blocks + self._count_steps_to(event_times_ms, row)
+
+    def watermark_at_firing_ms(self, max_timestamps_ms: Longs) -> Longs:
+        """Return the watermark that fires the windows with these max timestamps on time."""
+        row = self._find_row_at(max_timestamps_ms)
+        row_ms = np.concatenate([self.watermark_ms, to_int64([MAX_MS])])[row]
+        return row_ms + self._count_steps_to(max_timestamps_ms, row) * self.step_ms
+
+    def _find_row_at(self, event_times_ms: Longs) -> Longs:
+        """Return the first row whose last rise reaches each event time."""
         last_ms = self.watermark_ms if self.steps is None else self.watermark_ms + (self.steps - 1) * self.step_ms
         return np.searchsorted(last_ms, event_times_ms, side="left")
 
-    def _steps_to(self, event_times_ms: Longs, row: Longs) -> Longs:
-        """How far up its climb each event time is reached; where no climb does, 0."""
+    def _count_steps_to(self, event_times_ms: Longs, row: Longs) -> Longs:
+        """Return how many steps of its climb each row needs to reach the event time; 0 without climbs."""
         if self.steps is None:
             return np.zeros_like(event_times_ms)
-        begun_ms = np.concatenate([self.watermark_ms, to_int64([MAX_MS])])[row]
-        missing_ms = np.where(begun_ms < event_times_ms, event_times_ms - begun_ms, 0)
+        row_ms = np.concatenate([self.watermark_ms, to_int64([MAX_MS])])[row]
+        missing_ms = np.where(row_ms < event_times_ms, event_times_ms - row_ms, 0)
         return -(-missing_ms // max(self.step_ms, 1))
 
     def max_rises_per_tick(self) -> int:
-        """The greatest number of rises within one block."""
+        """Return the largest number of rises inside one block."""
         inside = [
             visible
             for visible, position in zip(self.visible_from.tolist(), self.marker_positions, strict=False)
@@ -103,7 +123,7 @@ class WatermarkTimeline:
         return max(Counter(inside).values(), default=0)
 
     def arrival_positions(self, clock: SourceClock) -> list[tuple[int, int, str]]:
-        """Where each rise stands in arrival order; one at a tick comes before the records of its millisecond."""
+        """Return the position of each row in arrival order; a tick precedes the records of its millisecond."""
         positions = self.marker_positions or [None] * len(self.watermark_ms)
         return [
             (clock.tick_ms(visible), MIN_MS, "") if position is None else position
@@ -111,37 +131,33 @@ class WatermarkTimeline:
         ]
 
     def all_rises_ms(self) -> Longs:
-        """Every rise, and +inf at the end if it arrived there.
+        """Return every rise, with +inf at the end if the stream ended with it.
 
         Raises:
-            SpecError: when the watermark follows the clock for so long that its rises are too many to list.
+            SpecError: when the rises of climbs are too many to list.
         """
-        rises_ms = self.watermark_ms if self.steps is None else self._each_of_climbs_ms(self.steps)
-        ends_before = self.is_final and not (len(rises_ms) and rises_ms[-1] == MAX_MS)
-        return np.concatenate([rises_ms, to_int64([MAX_MS] if ends_before else [])])
+        rises_ms = self.watermark_ms if self.steps is None else self._list_climb_rises_ms(self.steps)
+        lacks_end = self.is_final and not (len(rises_ms) and rises_ms[-1] == MAX_MS)
+        return np.concatenate([rises_ms, to_int64([MAX_MS] if lacks_end else [])])
 
-    def _each_of_climbs_ms(self, steps: Longs) -> Longs:
+    def expand(self) -> WatermarkTimeline:
+        """Return the same timeline with one row per rise."""
+        if self.steps is None:
+            return self
+        rows = np.repeat(np.arange(len(self.steps)), self.steps)
+        positions = [self.marker_positions[row] for row in rows.tolist()]
+        visible_from = self.visible_from[rows] + _step_numbers(self.steps)
+        return WatermarkTimeline(
+            self.all_rises_ms()[: len(rows)], visible_from, self.blocks, self.is_final, positions
+        )
+
+    def _list_climb_rises_ms(self, steps: Longs) -> Longs:
         count = int(steps.sum())
         if count > MOST_EVENTS:
             raise too_many_watermarks_error(count)
-        return np.repeat(self.watermark_ms, steps) + self._within_climbs(steps) * self.step_ms
+        return np.repeat(self.watermark_ms, steps) + _step_numbers(steps) * self.step_ms
 
-    @staticmethod
-    def _within_climbs(steps: Longs) -> Longs:
-        return np.arange(int(steps.sum())) - np.repeat(np.cumsum(steps) - steps, steps)
 
-    def watermark_at_firing_ms(self, max_timestamps_ms: Longs) -> Longs:
-        """The watermark that a window firing on time sees."""
-        row = self._row_reaching(max_timestamps_ms)
-        reached_ms = np.concatenate([self.watermark_ms, to_int64([MAX_MS])])[row]
-        return reached_ms + self._steps_to(max_timestamps_ms, row) * self.step_ms
-
-    def expand(self) -> WatermarkTimeline:
-        """The same with a row for each rise."""
-        if self.steps is None:
-            return self
-        numbers = np.repeat(np.arange(len(self.steps)), self.steps)
-        within = self._within_climbs(self.steps)
-        positions = [self.marker_positions[number] for number in numbers.tolist()]
-        rises_ms, visible_from = self.all_rises_ms()[: len(numbers)], self.visible_from[numbers] + within
-        return WatermarkTimeline(rises_ms, visible_from, self.blocks, self.is_final, positions)
+def _step_numbers(steps: Longs) -> Longs:
+    """Return for each rise its number within its climb, from 0."""
+    return np.arange(int(steps.sum())) - np.repeat(np.cumsum(steps) - steps, steps)

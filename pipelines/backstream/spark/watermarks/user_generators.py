@@ -1,9 +1,10 @@
-"""A user's own watermark generator: each partition is played where its records lie, and what it said comes back.
+"""Run custom watermark generators on the executors, and merge the watermarks they emit.
 
-A generator is a state machine over its partition's records and ticks, so nothing shorter than playing it is exact.
-Arrival, sequence, event time and marker travel to one Arrow function per partition; with the topology `operator`
-to one for all. Back come the outputs that rise or end idleness, and one row per block with data. The driver merges
-the partitions by the reference's own rules, with generators that repeat those outputs.
+A generator is a state machine over the records and ticks of its partition, so exact results need all of them. One
+Arrow function per partition gets arrival, sequence, event time, and marker of its records. With the topology
+`operator`, one function gets all partitions. It returns the emitted watermarks that rise or end idleness, and one
+row per block with data. The driver merges the partitions by the rules of the reference, with generators that
+repeat the emitted watermarks.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from backstream.spark.watermarks.compress import (
 )
 from backstream.spark.watermarks.timeline import WatermarkTimeline
 
-_TOLD = pa.schema(
+_OUTPUT = pa.schema(
     [
         ("source_partition", pa.string()),
         ("block", pa.int64()),
@@ -53,9 +54,9 @@ _TOLD = pa.schema(
         ("error", pa.string()),
     ]
 )
-"""What a generator said (`marker_ms`, at a record or at a `tick`), a block's last record, or what went wrong."""
+"""An emitted watermark (`marker_ms`, at a record or at a `tick`), the last record of a block, or an error."""
 _ALL = "all"
-_PIECE = 10_000
+_BATCH_ROWS = 10_000
 
 
 def timeline_of_events(
@@ -65,18 +66,18 @@ def timeline_of_events(
     expected: Iterable[str] = (),
     new_generator: Callable[[], WatermarkGenerator] | None = None,
 ) -> WatermarkTimeline:
-    """The watermarks of a stream, whatever its strategy and emission model. Runs a job.
+    """Return the watermarks of a stream with any strategy and emission model. Runs a job.
 
     Args:
-        events: normalised events, with `marker_ms` where markers exist.
-        emission: how watermarks come about.
-        clock: when the source ticks.
-        expected: source partitions that the source reads even if they never delivered.
-        new_generator: makes a user's own generators instead of the strategy's. It travels to the workers, so its
-            module must be importable there.
+        events: normalized events, with `marker_ms` if they carry markers.
+        emission: the watermark strategy, the emission model, and the topology.
+        clock: the clock of the source.
+        expected: source partitions that the source reads even if they have no records.
+        new_generator: creates a custom generator, in place of the strategy's. It is sent to the executors, so they
+            must be able to import its module.
 
     Raises:
-        SpecError: when a user's generator cannot be made, or fails at a record or tick.
+        SpecError: when a custom generator can't be created, or fails at a record or tick.
         PlanError: when punctuated watermarks lack their markers.
     """
     if new_generator is None and emission.strategy.kind is StrategyKind.CUSTOM:
@@ -89,46 +90,46 @@ def timeline_of_events(
         cells = compress_events(events, ClockColumns.from_clock(clock), (), emission).toArrow()
         return timeline_of_maxima(cells, emission, clock, list_partitions(expected, cells))
     emission = emission.with_custom_generator()
-    told = _told(events, emission, clock, new_generator)
-    return _merged(told, emission, clock, list_partitions(expected, told), new_generator)
+    outputs = _run_generators(events, emission, clock, new_generator)
+    return _merge(outputs, emission, clock, list_partitions(expected, outputs), new_generator)
 
 
 def list_partitions(expected: Iterable[str], cells: pa.Table) -> list[str]:
-    """Those that a source reads, delivered or not: a merge asks all of them."""
+    """Return all partitions that a source reads, sorted: expected ones, and those with records."""
     return sorted({*expected, *cells["source_partition"].unique().to_pylist()})
 
 
-def _told(
+def _run_generators(
     events: DataFrame, emission: Emission, clock: SourceClock, new_generator: Callable[[], WatermarkGenerator]
 ) -> pa.Table:
-    """What the generators said where the records lie.
+    """Run the generators on the executors and return their output.
 
     Raises:
-        SpecError: what one of them did wrong.
+        SpecError: the error of one generator.
     """
-    idle_emit_ticks(CheckedGenerator(new_generator()), clock, emission)  # refuses what would take for ever
+    idle_emit_ticks(CheckedGenerator(new_generator()), clock, emission)  # rejects an endless run
 
-    def play(table: pa.Table) -> pa.Table:
+    def run_partition(table: pa.Table) -> pa.Table:
         try:
             names = sorted(set(table["source_partition"].to_pylist()))
-            rows = list(_Partition.from_names(new_generator, emission, clock, names).play(table))
+            rows = list(_Partition.from_names(new_generator, emission, clock, names).run(table))
         except BackstreamError as error:
             rows = [{"error": str(error)}]
-        return pa.Table.from_pylist(rows, _TOLD)
+        return pa.Table.from_pylist(rows, _OUTPUT)
 
     marker = F.col("marker_ms") if "marker_ms" in events.columns else int64_literal(None)
-    travelling = events.select(*ARRIVAL_ORDER, "event_time_ms", marker.alias("marker_ms"))
+    sent = events.select(*ARRIVAL_ORDER, "event_time_ms", marker.alias("marker_ms"))
     by = F.lit(_ALL) if emission.topology is Topology.OPERATOR else F.col("source_partition")
-    told = travelling.groupBy(by.alias("read_by")).applyInArrow(play, from_arrow_schema(_TOLD)).toArrow()
-    errors = told["error"].drop_null().to_pylist()
+    outputs = sent.groupBy(by.alias("read_by")).applyInArrow(run_partition, from_arrow_schema(_OUTPUT)).toArrow()
+    errors = outputs["error"].drop_null().to_pylist()
     if errors:
         raise SpecError(min(errors))
-    return told
+    return outputs
 
 
 @dataclass(slots=True)
 class _Partition:
-    """One generator with its idleness, as `core.merging` has it for a partition on its own."""
+    """One generator and its idleness, as `eventtime.watermark_merging` has it for a single partition."""
 
     generator: CheckedGenerator
     emission: Emission
@@ -136,7 +137,7 @@ class _Partition:
     names: Sequence[str]
     watermark_ms: int = MIN_MS
     is_idle: bool = False
-    ticked: int = 0
+    last_tick: int = 0
     last_data_tick: int = 0
 
     @classmethod
@@ -147,49 +148,49 @@ class _Partition:
         clock: SourceClock,
         names: Sequence[str] = (),
     ) -> _Partition:
-        """A new generator for the partitions of these names."""
+        """Return a new generator for the partitions with these names."""
         return cls(CheckedGenerator(new_generator(), names), emission, clock, names)
 
-    def play(self, table: pa.Table) -> Iterator[dict[str, Any]]:
-        """All records in arrival order, and all ticks between and after them."""
+    def run(self, table: pa.Table) -> Iterator[dict[str, Any]]:
+        """Yield the output for all records in arrival order, and for all ticks between and after them."""
         ordered = table.sort_by([(name, "ascending") for name in ARRIVAL_ORDER])
         numbers = {name: number for number, name in enumerate(self.names)}
-        last: dict[str, dict[str, Any]] = {}
-        # Piecewise, since a record takes ten times as much room as a Python object.
-        for row in chain.from_iterable(batch.to_pylist() for batch in ordered.to_batches(_PIECE)):
+        last_rows: dict[str, dict[str, Any]] = {}
+        # In batches, since a record needs ten times as much memory as a Python object.
+        for row in chain.from_iterable(batch.to_pylist() for batch in ordered.to_batches(_BATCH_ROWS)):
             block = self.clock.ticks_before(row["arrival_time_ms"])
-            yield from self._tick_until(block)
+            yield from self._run_ticks(block)
             row["block"], self.last_data_tick = block, block + 1
             name = row["source_partition"]
             record = Record(
                 row["arrival_time_ms"], numbers[name], "", row["event_time_ms"], marker=row["marker_ms"]
             )
-            if (before := last.get(name)) and before["block"] != block:
+            if (before := last_rows.get(name)) and before["block"] != block:
                 yield before
-            last[name] = {**row, "marker_ms": None}
-            if (said_ms := self._worth_telling(self.generator.on_event(record))) is not None:
-                yield {**row, "marker_ms": said_ms}
-        yield from last.values()
-        yield from self._tick_until(self.clock.last_tick)
+            last_rows[name] = {**row, "marker_ms": None}
+            if (emitted_ms := self._effective_ms(self.generator.on_event(record))) is not None:
+                yield {**row, "marker_ms": emitted_ms}
+        yield from last_rows.values()
+        yield from self._run_ticks(self.clock.last_tick)
 
     def ticks_alone(self) -> dict[int, int]:
-        """What a generator says that never sees a record: tick to watermark."""
-        return {row["tick"]: row["marker_ms"] for row in self._tick_until(self.clock.last_tick)}
+        """Return the watermarks by tick of a generator that gets no records."""
+        return {row["tick"]: row["marker_ms"] for row in self._run_ticks(self.clock.last_tick)}
 
-    def _tick_until(self, until: int) -> Iterator[dict[str, Any]]:
-        if until <= self.ticked:
+    def _run_ticks(self, until: int) -> Iterator[dict[str, Any]]:
+        if until <= self.last_tick:
             return
-        first, self.ticked = self.ticked + 1, until
-        onset = self._idle_from()
-        last = until if onset is None else min(until, onset - 1)
-        # One tick tells what a steady generator has to say since its last record.
+        first, self.last_tick = self.last_tick + 1, until
+        idle_from = self._idle_from()
+        last = until if idle_from is None else min(until, idle_from - 1)
+        # A steady generator emits the same watermark at all ticks between two records, so one tick is enough.
         for tick in range(first, min(last, first) + 1 if self.generator.is_steady else last + 1):
-            said_ms = self._worth_telling(self.generator.on_periodic_emit(self.clock.tick_ms(tick)))
-            if said_ms is not None:
+            emitted_ms = self._effective_ms(self.generator.on_periodic_emit(self.clock.tick_ms(tick)))
+            if emitted_ms is not None:
                 yield {
                     "source_partition": self.names[0] if self.names else None,
                     "tick": tick,
-                    "marker_ms": said_ms,
+                    "marker_ms": emitted_ms,
                 }
         self.is_idle = self.is_idle or last < until
 
@@ -199,74 +200,79 @@ class _Partition:
             return None
         return self.last_data_tick + timeout_ms // self.clock.interval_ms + 2
 
-    def _worth_telling(self, said_ms: int | None) -> int | None:
-        """A watermark that rises or ends idleness; any other has no effect."""
-        if said_ms is None or (said_ms <= self.watermark_ms and not self.is_idle):
+    def _effective_ms(self, emitted_ms: int | None) -> int | None:
+        """Return the watermark if it rises or ends idleness; any other has no effect."""
+        if emitted_ms is None or (emitted_ms <= self.watermark_ms and not self.is_idle):
             return None
-        self.watermark_ms, self.is_idle = max(self.watermark_ms, said_ms), False
-        return said_ms
+        self.watermark_ms, self.is_idle = max(self.watermark_ms, emitted_ms), False
+        return emitted_ms
 
 
 @dataclass(slots=True)
-class _Repeating:
-    """Says what a generator said elsewhere: at a record what its marker says, at a tick what is noted."""
+class _RepeatingGenerator:
+    """A generator that repeats stored watermarks: from the marker of a record, and by time at ticks."""
 
-    said_ms: Mapping[int, int]
+    watermark_by_time_ms: Mapping[int, int]
 
     def on_event(self, record: Record) -> int | None:
-        """The row's own output."""
+        """Return the marker of the record."""
         return None if record.marker is None else int(record.marker)
 
     def on_periodic_emit(self, now_ms: int) -> int | None:
-        """The output noted for that time."""
-        return self.said_ms.get(now_ms)
+        """Return the watermark stored for this time."""
+        return self.watermark_by_time_ms.get(now_ms)
 
 
 @dataclass(slots=True)
-class _Notes:
-    """Outputs at ticks, by partition number; None: what a generator says that never sees a record."""
+class _TickOutputs:
+    """Watermarks emitted at ticks, by partition number; None has those of a generator without records."""
 
     clock: SourceClock
     by_partition: dict[int | None, dict[int, int]] = field(default_factory=dict)
 
     def generator(self, partition: int | None) -> WatermarkGenerator:
-        """One that repeats the outputs of a partition."""
-        noted = self.by_partition.get(partition, self.by_partition[None])
-        return _Repeating({self.clock.tick_ms(tick): said_ms for tick, said_ms in noted.items()})
+        """Return a generator that repeats the output of a partition."""
+        outputs = self.by_partition.get(partition, self.by_partition[None])
+        return _RepeatingGenerator({self.clock.tick_ms(tick): emitted_ms for tick, emitted_ms in outputs.items()})
 
     def ticks(self) -> Callable[[int, int], Iterable[int]]:
-        """The ticks at which an output can change something, and those after: idleness is announced there."""
-        noted = {tick for outputs in self.by_partition.values() for tick in outputs}
-        ticks = sorted(noted | {tick + 1 for tick in noted})
+        """Return the lookup of ticks to run: ticks with output, and the next ones, which can announce idleness."""
+        with_output = {tick for outputs in self.by_partition.values() for tick in outputs}
+        ticks = sorted(with_output | {tick + 1 for tick in with_output})
         return lambda first, last: ticks[bisect_left(ticks, first) : bisect_right(ticks, last)]
 
 
-def _merged(
-    told: pa.Table,
+def _merge(
+    outputs: pa.Table,
     emission: Emission,
     clock: SourceClock,
     partitions: Sequence[str],
     new_generator: Callable[[], WatermarkGenerator],
 ) -> WatermarkTimeline:
-    is_tick = pa.compute.is_valid(told["tick"])
-    ticks, cells = told.filter(is_tick), told.filter(pa.compute.invert(is_tick))
-    notes = _Notes(clock)
+    """Run the reference with generators that repeat these outputs."""
+    is_tick = pa.compute.is_valid(outputs["tick"])
+    ticks, cells = outputs.filter(is_tick), outputs.filter(pa.compute.invert(is_tick))
+    tick_outputs = _TickOutputs(clock)
     if emission.topology is Topology.OPERATOR:
-        read = {tick["tick"]: tick["marker_ms"] for tick in ticks.to_pylist()}
-        notes.by_partition[None] = read if told.num_rows else _alone(new_generator, emission, clock)
+        by_tick = {tick["tick"]: tick["marker_ms"] for tick in ticks.to_pylist()}
+        tick_outputs.by_partition[None] = (
+            by_tick if outputs.num_rows else _run_without_records(new_generator, emission, clock)
+        )
     else:
-        notes.by_partition[None] = _alone(new_generator, emission, clock)
-        delivered = set(cells["source_partition"].to_pylist())
-        numbers = {name: number for number, name in enumerate(partitions) if name in delivered}
-        notes.by_partition |= {number: {} for number in numbers.values()}
+        tick_outputs.by_partition[None] = _run_without_records(new_generator, emission, clock)
+        with_records = set(cells["source_partition"].to_pylist())
+        numbers = {name: number for number, name in enumerate(partitions) if name in with_records}
+        tick_outputs.by_partition |= {number: {} for number in numbers.values()}
         for tick in ticks.to_pylist():
-            notes.by_partition[numbers[tick["source_partition"]]][tick["tick"]] = tick["marker_ms"]
+            tick_outputs.by_partition[numbers[tick["source_partition"]]][tick["tick"]] = tick["marker_ms"]
     rows, records = rows_in_arrival_order(cells, partitions)
-    everything = run_source(records, emission, clock, range(len(partitions)), notes.generator, notes.ticks())
-    return to_timeline(everything, rows, clock, np.unique(cells["block"].to_numpy()))
+    watermarks = run_source(
+        records, emission, clock, range(len(partitions)), tick_outputs.generator, tick_outputs.ticks()
+    )
+    return to_timeline(watermarks, rows, clock, np.unique(cells["block"].to_numpy()))
 
 
-def _alone(
+def _run_without_records(
     new_generator: Callable[[], WatermarkGenerator], emission: Emission, clock: SourceClock
 ) -> dict[int, int]:
     return _Partition.from_names(new_generator, emission, clock).ticks_alone()

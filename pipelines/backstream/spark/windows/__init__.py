@@ -1,1 +1,1 @@
-"""Windows that depend on an event's time alone: tumbling, sliding, cumulating ones."""
+"""Compute windows that depend only on the time of an event: tumbling, sliding, and cumulating windows."""

@@ -1,4 +1,8 @@
-"""Per key and window the values to publish: what is grouped, and in which order it is sent to be grouped."""
+"""Compute aggregates per key and window: final values, panes, and firings.
+
+A plan depends on the data: Spark can count before or after the shuffle, and shuffle by key or by key and window.
+`DataProfile` decides it, and never changes a result.
+"""
 
 from __future__ import annotations
 
@@ -20,35 +24,37 @@ from backstream.spark.windows.fates import EXPIRED, SLICE, add_slices, late_colu
 from backstream.spark.windows.partial_aggregates import PartialAggregates, split_aggregates
 
 NUMBER = "window_number"
-"""A window's number in the grid: half as wide as its times, and grouped by."""
+"""The column of a window's number in the grid; grouping by it is cheaper than by two times."""
 MANY_EVENTS = 1_000_000
-"""From here on it pays to look at a sample of the events before they are grouped."""
+"""The number of events from which a job that samples the events saves time."""
 _SAMPLE = 50_000
 WORTHWHILE = 10
-"""Counting before the exchange pays where it makes a tenth of the rows or less."""
+"""Counting before the shuffle saves time if it reduces the number of rows at least by this factor."""
 HOT = 0.25
-"""Share of all rows from which on one key is too much for one task."""
+"""The share of all rows from which one key is too much for one task."""
 GROUPED_AT_ONCE = 400_000
-"""Events of a task whose slices are in many windows each. The groups of more do not stay near the processor, and
-then it takes twice as long to find one."""
-_MOST_TASKS = 2_000
-"""With more of them, every task that sends events writes too many small pieces."""
+"""The number of events per task if a slice is in many windows.
+
+The groups of more events exceed the processor's cache, and then each lookup takes twice as long.
+"""
+_MAX_TASKS = 2_000
+"""The largest number of tasks; with more, each task writes too many small shuffle blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataProfile:
-    """How many events there are to group, and what a sample of them says."""
+    """The number of events to group, and the properties of a sample of them."""
 
     events: int = 0
     is_reduced: bool = True
-    """Counting before the exchange makes far fewer rows."""
+    """True if counting before the shuffle reduces the rows a lot."""
     has_hot_key: bool = False
-    """One key has so many of the events that no task should get all of them."""
+    """True if one key has too many events for one task."""
 
 
 @dataclass(frozen=True, slots=True)
 class AggregationRequest:
-    """What is asked of the windows of a grid. `shape` changes the plan, never the result."""
+    """The aggregates to compute for the windows of a grid. `shape` changes the plan, never the result."""
 
     window: FixedWindow
     grid: GridColumns
@@ -58,118 +64,129 @@ class AggregationRequest:
 
 
 def profile_events(events: DataFrame, expected: int, keys: Sequence[str], width_ms: int) -> DataProfile:
-    """Look at the first of about `expected` events: how many fall into one stretch of a key. Runs a small job."""
+    """Return a profile of the events from a sample. Runs a small job.
+
+    Args:
+        events: the events.
+        expected: about how many they are.
+        keys: key columns.
+        width_ms: the width of the time slices whose events are grouped per key.
+    """
     if not keys:
         return DataProfile(expected)
-    stretch_ms = window_start_column(F.col("event_time_ms"), F.lit(0), F.lit(width_ms))
-    groups = events.limit(_SAMPLE).groupBy(*keys, stretch_ms.alias(SLICE)).count()
-    of_key = groups.groupBy(*keys).agg(F.count(F.lit(1)).alias("groups"), F.sum("count").alias("rows"))
-    ((found, rows, most),) = of_key.agg(F.sum("groups"), F.sum("rows"), F.max("rows")).collect()
-    return DataProfile(expected, found * WORTHWHILE <= rows, most > rows * HOT) if rows else DataProfile(expected)
+    slice_ms = window_start_column(F.col("event_time_ms"), F.lit(0), F.lit(width_ms))
+    groups = events.limit(_SAMPLE).groupBy(*keys, slice_ms.alias(SLICE)).count()
+    by_key = groups.groupBy(*keys).agg(F.count(F.lit(1)).alias("groups"), F.sum("count").alias("rows"))
+    ((group_count, rows, max_rows),) = by_key.agg(F.sum("groups"), F.sum("rows"), F.max("rows")).collect()
+    if not rows:
+        return DataProfile(expected)
+    return DataProfile(expected, group_count * WORTHWHILE <= rows, max_rows > rows * HOT)
 
 
-def aggregate_windows(events: DataFrame, grouping: AggregationRequest) -> DataFrame:
-    """The value of each aggregate per key and window over all its events: keys, window, aggregates."""
-    parts, by = _parts(events, grouping), [*grouping.keys, NUMBER]
+def aggregate_windows(events: DataFrame, request: AggregationRequest) -> DataFrame:
+    """Return the value of each aggregate per key and window over all its events: keys, window, aggregates."""
+    parts, by = _split_if_sliced(events, request), [*request.keys, NUMBER]
     if parts is None:
-        sent = _sent(_numbered(events, "event_time_ms", grouping), grouping)
-        return _placed(windows_of_rows(sent, by, grouping.aggregates), grouping)
-    of_windows = _of_slices(events, grouping, parts, None).groupBy(*by).agg(*parts.merged)
-    return _placed(of_windows.select(*by, *parts.values), grouping)
+        rows = _shuffle_if_sparse(_add_window_number(events, "event_time_ms", request), request)
+        return _add_window_bounds(windows_of_rows(rows, by, request.aggregates), request)
+    windows = _aggregate_slices(events, request, parts, None).groupBy(*by).agg(*parts.merged)
+    return _add_window_bounds(windows.select(*by, *parts.values), request)
 
 
-def aggregate_panes(events: DataFrame, grouping: AggregationRequest, judged: FiringTimeColumns) -> DataFrame:
-    """First, live and final value of each aggregate per key and window: the columns of `spark.panes.panes`."""
-    parts, by, number = _parts(events, grouping), [*grouping.keys, NUMBER], F.col(NUMBER)
+def aggregate_panes(events: DataFrame, request: AggregationRequest, judged: FiringTimeColumns) -> DataFrame:
+    """Return the first, live, and final value of each aggregate per key and window, as `panes_of_rows`."""
+    parts, by, number = _split_if_sliced(events, request), [*request.keys, NUMBER], F.col(NUMBER)
     if parts is None:
         timing = {IS_ON_TIME: ~judged.is_fired(number), IS_ACCEPTED: ~judged.is_cleaned_up(number)}
-        told = _numbered(events, "event_time_ms", grouping).withColumns(timing)
-        return _placed(panes_of_rows(_sent(told, grouping), by, grouping.aggregates), grouping)
-    place = [F.col(name) for name in late_columns(judged)]
-    is_early = place[0].isNull()
+        timed = _add_window_number(events, "event_time_ms", request).withColumns(timing)
+        panes = panes_of_rows(_shuffle_if_sparse(timed, request), by, request.aggregates)
+        return _add_window_bounds(panes, request)
+    position = [F.col(name) for name in late_columns(judged)]
+    is_early = position[0].isNull()
     timing = {
-        IS_ON_TIME: is_early | ~judged.is_fired(number, place),
-        IS_ACCEPTED: is_early | ~judged.is_cleaned_up(number, place),
+        IS_ON_TIME: is_early | ~judged.is_fired(number, position),
+        IS_ACCEPTED: is_early | ~judged.is_cleaned_up(number, position),
     }
-    told = _of_slices(events, grouping, parts, judged).withColumns(timing)
-    return _placed(panes_of_partials(told, by, parts), grouping)
+    timed = _aggregate_slices(events, request, parts, judged).withColumns(timing)
+    return _add_window_bounds(panes_of_partials(timed, by, parts), request)
 
 
-def _parts(events: DataFrame, grouping: AggregationRequest) -> PartialAggregates | None:
-    """Where an event is in several windows it is counted once, in a slice, if its aggregates can be merged."""
-    return None if isinstance(grouping.window, Tumbling) else split_aggregates(events, grouping.aggregates)
+def _split_if_sliced(events: DataFrame, request: AggregationRequest) -> PartialAggregates | None:
+    """Return partial aggregates for slices, if windows overlap and the aggregates can be merged; else None."""
+    return None if isinstance(request.window, Tumbling) else split_aggregates(events, request.aggregates)
 
 
-def _of_slices(
-    events: DataFrame, grouping: AggregationRequest, parts: PartialAggregates, judged: FiringTimeColumns | None
+def _aggregate_slices(
+    events: DataFrame, request: AggregationRequest, parts: PartialAggregates, judged: FiringTimeColumns | None
 ) -> DataFrame:
-    """One row per slice and window, with the slice's partial aggregates and `late_columns`.
+    """Return one row per slice and window, with the slice's partial aggregates and `late_columns`.
 
-    There is one exchange, by key: slices and windows are then both grouped where they are.
+    There is one shuffle, by key, so slices and windows are both grouped without another one.
     """
-    slices = events.transform(add_slices(grouping.window, judged))
-    keys, shape = [F.col(key) for key in grouping.keys], grouping.shape
+    slices = events.transform(add_slices(request.window, judged))
+    keys, shape = [F.col(key) for key in request.keys], request.shape
     if keys and not shape.is_reduced and not shape.has_hot_key:
-        slices = slices.repartition(_tasks(slices.sparkSession, shape.events), *keys)
+        slices = slices.repartition(_count_tasks(slices.sparkSession, shape.events), *keys)
     counted = slices.groupBy(*keys, SLICE, *late_columns(judged)).agg(
         F.count(F.lit(1)).alias(EVENTS), *parts.partial
     )
-    return _numbered(counted, SLICE, grouping)
+    return _add_window_number(counted, SLICE, request)
 
 
-def _tasks(spark: SparkSession, events: int) -> int:
-    """Over how many tasks so many events are spread by key."""
-    wanted = min(math.ceil(events / GROUPED_AT_ONCE), _MOST_TASKS)
-    return max(wanted, spark.sparkContext.defaultParallelism)
+def _count_tasks(spark: SparkSession, events: int) -> int:
+    """Return the number of tasks that share the events by key."""
+    tasks = min(math.ceil(events / GROUPED_AT_ONCE), _MAX_TASKS)
+    return max(tasks, spark.sparkContext.defaultParallelism)
 
 
-def _numbered(rows: DataFrame, time_ms: str, grouping: AggregationRequest) -> DataFrame:
-    """One row per row and window that holds its time and is asked for, with the window's number."""
-    window, grid, time = grouping.window, grouping.grid, F.col(time_ms)
+def _add_window_number(rows: DataFrame, time_ms: str, request: AggregationRequest) -> DataFrame:
+    """Return one row per row and requested window of its time, with the window's number."""
+    window, grid, time = request.window, request.grid, F.col(time_ms)
     if isinstance(window, Tumbling):
-        end_ms = time + int64_literal(grid.step_ms)  # not of the window: of one that has the same number
+        end_ms = time + int64_literal(
+            grid.step_ms
+        )  # any time in the window plus one step has the number of its end
         return rows.where(grid.asked.hold(time)).withColumn(NUMBER, grid.number(end_ms))
     earliest_ms, latest_ms = window_end_columns(window, time)
     first = F.greatest(grid.number(earliest_ms), F.lit(0))
     last = F.least(grid.number(latest_ms), F.lit(grid.count - 1))
-    some = rows.where((latest_ms > time) & (first <= last))
-    return some.withColumn(NUMBER, F.explode(F.sequence(first, last)))
+    in_grid = rows.where((latest_ms > time) & (first <= last))
+    return in_grid.withColumn(NUMBER, F.explode(F.sequence(first, last)))
 
 
-def _placed(of_windows: DataFrame, grouping: AggregationRequest) -> DataFrame:
-    """The window's start and end in place of its number."""
-    window, grid = grouping.window, grouping.grid
+def _add_window_bounds(windows: DataFrame, request: AggregationRequest) -> DataFrame:
+    """Replace the window's number by its start and end."""
+    window, grid = request.window, request.grid
     end_ms = grid.end_ms(F.col(NUMBER))
     start_ms = end_ms - int64_literal(window.size_ms)
     if isinstance(window, Cumulate):
         start_ms = window_start_column(
             end_ms - int64_literal(1), int64_literal(window.offset_ms), int64_literal(window.size_ms)
         )
-    return of_windows.withColumns(dict(zip(WINDOW, (start_ms, end_ms), strict=True))).drop(NUMBER)
+    return windows.withColumns(dict(zip(WINDOW, (start_ms, end_ms), strict=True))).drop(NUMBER)
 
 
-def _sent(numbered: DataFrame, grouping: AggregationRequest) -> DataFrame:
-    """Rows as they are sent to be grouped.
+def _shuffle_if_sparse(rows: DataFrame, request: AggregationRequest) -> DataFrame:
+    """Shuffle the rows before they are grouped, if nearly every row is a group of its own.
 
-    Spark counts before the exchange, which is wasted where nearly every row is a group of its own: then raw rows
-    are exchanged, and grouped once.
+    Spark counts before the shuffle, which costs time without effect in this case.
     """
-    if grouping.shape.is_reduced:
-        return numbered
-    return numbered.repartition(*(F.col(name) for name in (*grouping.keys, NUMBER)))
+    if request.shape.is_reduced:
+        return rows
+    return rows.repartition(*(F.col(name) for name in (*request.keys, NUMBER)))
 
 
 WINDOW = ("window_start_ms", "window_end_ms")
 
 EVENTS = "slice__events"
-"""How many records a row of partial aggregates stands for."""
+"""The column of the number of records of a row of partial aggregates."""
 IS_ON_TIME, IS_ACCEPTED = "is_on_time", "is_accepted"
-"""Whether a record came before its window fired; and whether before that was gone."""
+"""The columns for records that arrived before their window fired, and before its state was removed."""
 _IN_PANE = {"first": IS_ON_TIME, "live": IS_ACCEPTED, "final": "true"}
 
 
 def panes_of_rows(timed: DataFrame, by: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
-    """First, live and final value of each aggregate per key and window.
+    """Return the first, live, and final value of each aggregate per key and window.
 
     Args:
         timed: one row per record and window, with `is_on_time` and `is_accepted`.
@@ -177,26 +194,27 @@ def panes_of_rows(timed: DataFrame, by: Sequence[str], aggregates: Mapping[str, 
         aggregates: name to SQL aggregate call.
 
     Returns:
-        `by`, `<name>__first` (null: nothing was on time), `<name>__live` (null: every record came
-        too late, so the stream published nothing), `<name>__final`, `late_firings`, and `record_count__<pane>`.
+        `by`, `<name>__first`, `<name>__live`, `<name>__final`, `late_firings`, and `record_count__<pane>`. `first`
+        is null if no record was on time. `live` is null if every record was too late, so that the stream published
+        nothing.
     """
-    # A count of events that the definition asks for too is computed once: Spark sees that they are the same.
+    # If the definition has a count of events too, Spark computes it once.
     calls = {pane_count(pane): with_filter("count(*)", condition) for pane, condition in _IN_PANE.items()}
-    # An aggregate over nothing is no value, not even a count of 0: that pane did not exist.
-    told: dict[str, str] = {}
+    # A pane without records doesn't exist, so all its aggregates are null, even a count.
+    values: dict[str, str] = {}
     for name, aggregate in aggregates.items():
         for pane, condition in _IN_PANE.items():
             column = f"{name}__{pane}"
             calls[column] = with_filter(aggregate, condition)
-            told[column] = f"CASE WHEN {pane_count(pane)} > 0 THEN {column} END"
-    # Every late record that was accepted fired its window once more.
-    told["late_firings"] = f"{pane_count('live')} - {pane_count('first')}"
+            values[column] = f"CASE WHEN {pane_count(pane)} > 0 THEN {column} END"
+    # Every accepted late record fires its window again.
+    values["late_firings"] = f"{pane_count('live')} - {pane_count('first')}"
     grouped = timed.groupBy(*by).agg(*(F.expr(call).alias(name) for name, call in calls.items()))
-    return grouped.withColumns({name: F.expr(sql) for name, sql in told.items()})
+    return grouped.withColumns({name: F.expr(sql) for name, sql in values.items()})
 
 
 def panes_of_partials(timed: DataFrame, by: Sequence[str], parts: PartialAggregates) -> DataFrame:
-    """`panes` of rows that hold partial aggregates of many records each."""
+    """Return the result of `panes_of_rows` from rows with partial aggregates of many records."""
     counts = [
         F.expr(f"coalesce(sum({EVENTS}) FILTER (WHERE {condition}), 0)").alias(pane_count(pane))
         for pane, condition in _IN_PANE.items()
@@ -213,31 +231,31 @@ def panes_of_partials(timed: DataFrame, by: Sequence[str], parts: PartialAggrega
 
 
 def windows_of_rows(assigned: DataFrame, by: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
-    """The value of each aggregate per key and window over all its records."""
+    """Return the value of each aggregate per key and window over all its records."""
     values = [F.expr(aggregate).alias(name) for name, aggregate in aggregates.items()]
     return assigned.groupBy(*by).agg(*values)
 
 
 def aggregate_on_time(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
-    """The firing of each window that had a record before the watermark reached its end."""
+    """Return the on-time firing of each window with a record that arrived before the watermark reached its end."""
     on_time = timed.where(F.col("timing") == F.lit(Fate.ON_TIME))
     return windows_of_rows(on_time, [*keys, *WINDOW], aggregates)
 
 
 def aggregate_late(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
-    """One firing per late record, with all that came before it: the order of arrival in `ARRIVAL_ORDER`.
+    """Return one firing per late record, over all records up to it in `ARRIVAL_ORDER`.
 
-    Only windows that had a late record are ordered. `watermark_ms`, what the record met, is kept if it is there.
+    Only windows with a late record are sorted. `watermark_ms` at the arrival of the record is kept if it exists.
     """
     of_window = Window.partitionBy(*keys, *WINDOW)
     is_late = F.col("timing") == F.lit(Fate.LATE)
-    # On-time records all precede the late ones: watermarks do not fall.
+    # All on-time records precede the late ones, since watermarks never fall.
     so_far = of_window.orderBy(is_late, *ARRIVAL_ORDER).rowsBetween(Window.unboundedPreceding, 0)
     accepted = timed.where(F.col("timing") != F.lit(EXPIRED))
-    re_fired = accepted.withColumn("has_late", F.max(is_late).over(of_window)).where("has_late")
+    with_late = accepted.withColumn("has_late", F.max(is_late).over(of_window)).where("has_late")
     values = {name: F.expr(aggregate).over(so_far) for name, aggregate in aggregates.items()}
     late_before = F.sum(is_late.cast("long")).over(so_far)
     had_on_time = F.max((~is_late).cast("long")).over(of_window)
-    firings = re_fired.withColumns({**values, "pane_index": had_on_time + late_before - F.lit(1)})
-    met = [name for name in ("watermark_ms",) if name in timed.columns]
-    return firings.where(is_late).select(*keys, *WINDOW, "pane_index", *met, *ARRIVAL_ORDER, *aggregates)
+    firings = with_late.withColumns({**values, "pane_index": had_on_time + late_before - F.lit(1)})
+    kept = [name for name in ("watermark_ms",) if name in timed.columns]
+    return firings.where(is_late).select(*keys, *WINDOW, "pane_index", *kept, *ARRIVAL_ORDER, *aggregates)

@@ -1,4 +1,4 @@
-"""Window assignment as column expressions; integer milliseconds, and `pmod`, since `%` truncates below zero."""
+"""Assign windows with column expressions, in integer milliseconds; `pmod`, since `%` truncates below zero."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
 from backstream.spark.schemas import Step, int64_literal, integer_quotient
 
 FixedWindow = Tumbling | Sliding | Cumulate
-"""Windows that depend on the event time alone; sessions depend on other events."""
+"""A window that depends only on the event time; a session depends on other events."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowColumns:
-    """A window's parameters as columns: literals in a run, a row's own where many streams are played at once.
+    """The parameters of a window as columns.
 
-    `step_ms` is the slide, a cumulating window's step, or a tumbling window's size. `may_overflow`: times lie so
-    close to the limits of 64 bits that sums wrap around there, as Java's do; no calendar needs it.
+    They are literals in a run, and columns of the row if several streams are replayed in one job. `step_ms` is the
+    slide, the step of a cumulating window, or the size of a tumbling window. If `may_overflow`, times are so close
+    to the limits of 64 bits that sums wrap around, as in Java. No calendar date is that far away.
     """
 
     kind: type[FixedWindow]
@@ -31,7 +32,7 @@ class WindowColumns:
 
     @classmethod
     def from_window(cls, window: FixedWindow) -> WindowColumns:
-        """The parameters of one window as literals."""
+        """Return the parameters of one window as literals."""
         return cls(
             type(window),
             int64_literal(window.size_ms),
@@ -41,39 +42,39 @@ class WindowColumns:
 
 
 def end_step_ms(window: FixedWindow) -> int:
-    """How far apart windows start (cumulating ones: end)."""
+    """Return the distance between two window starts, or between two ends of cumulating windows."""
     if isinstance(window, Tumbling):
         return window.size_ms
     return window.slide_ms if isinstance(window, Sliding) else window.step_ms
 
 
 def wrapping_sum(one: Column, other: Column) -> Column:
-    """`one + other` as a Java `long` holds it; under ANSI rules Spark's own sum fails when it overflows."""
+    """Return `one + other` as a Java `long`; Spark's own sum fails on overflow under ANSI rules."""
     return F.coalesce(F.try_add(one, other), F.try_add(_far(one), _far(other)))
 
 
 def wrapping_difference(one: Column, other: Column) -> Column:
-    """`one - other` as a Java `long` holds it."""
+    """Return `one - other` as a Java `long`."""
     return F.coalesce(F.try_subtract(one, other), F.try_subtract(_far(one), _far(other)))
 
 
 def _far(value: Column) -> Column:
-    """The value 2^63 away, across zero: two such steps are the 2^64 by which a sum wraps around.
+    """Return the value 2^63 away, across zero; two such steps are the 2^64 by which a sum wraps around.
 
-    By bits, since Spark would put the constants of two additions together, and they overflow.
+    It flips a bit, since Spark would combine the constants of two additions, and they overflow.
     """
     return value.bitwiseXOR(F.lit(MIN_MS))
 
 
 def window_start_column(event_time_ms: Column, offset_ms: Column, size_ms: Column) -> Column:
-    """Twin of `core.windows.window_start_ms`, without wrapping at 64 bits."""
+    """Return `eventtime.windows.window_start_ms` without wrapping at 64 bits."""
     return event_time_ms - F.pmod(event_time_ms - offset_ms, size_ms)
 
 
 def latest_window_start(window: WindowColumns) -> tuple[Column, Column]:
-    """Start and end of the latest window that could hold `event_time_ms`.
+    """Return start and end of the latest window that could have `event_time_ms`.
 
-    With slide > size the event may lie past that end, in a hole.
+    If the slide is larger than the size, the event may be after that end, in a gap between windows.
     """
     every_ms = window.step_ms if window.kind is Sliding else window.size_ms
     start_ms = window_start_column(F.col("event_time_ms"), window.offset_ms, every_ms)
@@ -81,22 +82,22 @@ def latest_window_start(window: WindowColumns) -> tuple[Column, Column]:
 
 
 def assign_windows(window: WindowColumns) -> Step:
-    """One row per record and window that holds it, with `window_start_ms` and `window_end_ms`."""
+    """Return one row per record and window of the record, with `window_start_ms` and `window_end_ms`."""
     if window.may_overflow:
-        return lambda events: _exploded(events, window)
+        return lambda events: _explode_wrapping_windows(events, window)
     start_ms, end_ms = latest_window_start(window)
 
     def step(events: DataFrame) -> DataFrame:
         latest = events.withColumns({"window_start_ms": start_ms, "window_end_ms": end_ms})
         if window.kind is Tumbling:
             return latest
-        return _slid(latest, window) if window.kind is Sliding else _cumulated(latest, window)
+        return _explode_sliding(latest, window) if window.kind is Sliding else _explode_cumulating(latest, window)
 
     return step
 
 
-def _slid(latest: DataFrame, window: WindowColumns) -> DataFrame:
-    """The latest window and those before it, back by one slide after the other while they hold the event."""
+def _explode_sliding(latest: DataFrame, window: WindowColumns) -> DataFrame:
+    """Return the latest window and the earlier ones, one slide apart, that have the event."""
     room_ms = F.col("window_end_ms") - F.lit(1) - F.col("event_time_ms")
     back = F.explode(F.sequence(F.lit(0).cast("long"), integer_quotient(room_ms, window.step_ms)))
     exploded = latest.where(room_ms >= F.lit(0)).withColumn("back", back)
@@ -105,8 +106,8 @@ def _slid(latest: DataFrame, window: WindowColumns) -> DataFrame:
     return exploded.withColumns(moved).drop("back")
 
 
-def _cumulated(latest: DataFrame, window: WindowColumns) -> DataFrame:
-    """The shortest window that holds the event, and each longer one up to the full size."""
+def _explode_cumulating(latest: DataFrame, window: WindowColumns) -> DataFrame:
+    """Return the shortest window that has the event, and each longer one up to the full size."""
     elapsed_ms = F.col("event_time_ms") - F.col("window_start_ms")
     first = integer_quotient(elapsed_ms, window.step_ms) + F.lit(1)
     steps = F.explode(F.sequence(first, integer_quotient(window.size_ms, window.step_ms)))
@@ -117,7 +118,7 @@ def _cumulated(latest: DataFrame, window: WindowColumns) -> DataFrame:
 
 
 def wrapping_windows(window: WindowColumns) -> Column:
-    """All windows that hold `event_time_ms`, as an array of `start_ms` and `end_ms` in Java arithmetic."""
+    """Return all windows of `event_time_ms` as an array of `start_ms` and `end_ms`, in Java arithmetic."""
     every_ms = window.step_ms if window.kind is Sliding else window.size_ms
     into_ms = F.pmod(wrapping_difference(F.col("event_time_ms"), window.offset_ms), every_ms)
     latest_ms = wrapping_difference(F.col("event_time_ms"), into_ms)
@@ -133,14 +134,14 @@ def wrapping_windows(window: WindowColumns) -> Column:
         size_ms = step * window.step_ms if window.kind is Cumulate else window.size_ms
         return F.struct(start_ms.alias("start_ms"), wrapping_sum(start_ms, size_ms).alias("end_ms"))
 
-    # Flink's loop over slides compares wrapped times: where only one of the two wraps, no window holds the event.
+    # Flink's loop over slides compares wrapped times. If only one of the two wraps, no window has the event.
     is_held = latest_ms > wrapping_difference(F.col("event_time_ms"), window.size_ms)
-    is_in_hole = (into_ms >= window.size_ms) | ~is_held if window.kind is Sliding else F.expr("false")
-    return F.transform(F.when(~is_in_hole, steps[window.kind]), bounds)
+    is_in_gap = (into_ms >= window.size_ms) | ~is_held if window.kind is Sliding else F.expr("false")
+    return F.transform(F.when(~is_in_gap, steps[window.kind]), bounds)
 
 
-def _exploded(events: DataFrame, window: WindowColumns) -> DataFrame:
-    each = events.withColumn("window", F.explode(wrapping_windows(window)))
-    return each.withColumns(
+def _explode_wrapping_windows(events: DataFrame, window: WindowColumns) -> DataFrame:
+    exploded = events.withColumn("window", F.explode(wrapping_windows(window)))
+    return exploded.withColumns(
         {"window_start_ms": F.col("window.start_ms"), "window_end_ms": F.col("window.end_ms")}
     ).drop("window")

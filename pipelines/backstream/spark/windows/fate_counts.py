@@ -1,7 +1,6 @@
-"""What chunks count: the fate of every record they read, and of every window per source partition.
+"""Count the fates of records, and the metrics of windows per source partition.
 
-Both come from one small table: records with the same fate, in the same slice of event time and of the same source
-partition, are one row of it.
+Both are computed from one small table. It has one row per fate, slice of event time, and source partition.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
 @dataclass(frozen=True, slots=True)
 class FateCounts:
-    """The small table, `rows`, and what it is cut by. Worth keeping: several results rest on it."""
+    """The small table `rows`, and how it is grouped. Persist `rows`, since several results need it."""
 
     rows: DataFrame
     cells: Tumbling | Sliding
@@ -34,57 +33,57 @@ class FateCounts:
     judged: FiringTimeColumns | None
 
     def fates(self) -> dict[int, dict[str, dict[str, int]]]:
-        """Number of the chunk, to source partition, to fate, to number of records. Runs a job.
+        """Return the numbers of records by chunk number, source partition, and fate. Runs a job.
 
-        A record whose latest window none of the chunks owns is `halo`.
+        If no chunk of the group owns the latest window of a record, its fate is `halo`.
         """
         start_ms, _ = latest_window_start(WindowColumns.from_window(self.cells))
-        is_ours = (F.col("fate") == F.lit(Fate.QUARANTINED)) | self.owned.hold(start_ms)
-        fate = F.when(is_ours, F.col("fate")).otherwise(F.lit(Fate.HALO)).alias("fate")
+        is_owned = (F.col("fate") == F.lit(Fate.QUARANTINED)) | self.owned.hold(start_ms)
+        fate = F.when(is_owned, F.col("fate")).otherwise(F.lit(Fate.HALO)).alias("fate")
         counted = self.rows.groupBy(CHUNK, "source_partition", fate).agg(F.sum("events")).collect()
-        found: dict[int, dict[str, dict[str, int]]] = {}
-        for number, partition, of, events in sorted(counted):
-            found.setdefault(number, {}).setdefault(partition, {})[of] = events
-        return found
+        fates: dict[int, dict[str, dict[str, int]]] = {}
+        for chunk, partition, name, events in sorted(counted):
+            fates.setdefault(chunk, {}).setdefault(partition, {})[name] = events
+        return fates
 
     def records_in_windows(self, window: FixedWindow) -> int:
-        """How many records the windows of the chunks hold: one in three windows counts three times. Runs a job."""
-        held = self._in_windows(window).where(self.owned.hold(F.col("window_start_ms")))
-        ((found,),) = held.agg(F.coalesce(F.sum("events"), F.lit(0))).collect()
-        return int(found)
+        """Return the number of records in the owned windows, once per window of a record. Runs a job."""
+        owned = self._in_windows(window).where(self.owned.hold(F.col("window_start_ms")))
+        ((count,),) = owned.agg(F.coalesce(F.sum("events"), F.lit(0))).collect()
+        return int(count)
 
     def _in_windows(self, window: FixedWindow) -> DataFrame:
-        in_some = self.rows.where(F.col("fate").isin(*IN_A_WINDOW))
-        return in_some.transform(assign_windows(WindowColumns.from_window(window)))
+        accepted_or_dropped = self.rows.where(F.col("fate").isin(*IN_A_WINDOW))
+        return accepted_or_dropped.transform(assign_windows(WindowColumns.from_window(window)))
 
     def metrics(self) -> DataFrame:
-        """One row per window and source partition: how many events it has, and what became of them there.
+        """Return one row per window and source partition, with the number of events and their classification.
 
-        `events = on_time + late + dropped + expired`; `expired` ones were taken by a later window.
+        `events = on_time + late + dropped + expired`. An `expired` event was accepted by a later window only.
         """
         in_windows = self._in_windows(self.cells)
         timing = F.col("fate") if isinstance(self.cells, Tumbling) else timing_column(self.judged)
         owned = in_windows.where(self.owned.hold(F.col("window_start_ms"))).withColumn("timing", timing)
-        is_gone = F.col("timing").isin(EXPIRED, Fate.DROPPED)
+        is_too_late = F.col("timing").isin(EXPIRED, Fate.DROPPED)
         is_dropped = F.col("fate") == F.lit(Fate.DROPPED)
         counts = {
             "events": F.expr("true"),
             "on_time": F.col("timing") == F.lit(Fate.ON_TIME),
             "late": F.col("timing") == F.lit(Fate.LATE),
-            "dropped": is_gone & is_dropped,
-            "expired": is_gone & ~is_dropped,
+            "dropped": is_too_late & is_dropped,
+            "expired": is_too_late & ~is_dropped,
         }
-        wanted = [
-            F.sum(F.when(each, F.col("events")).otherwise(F.lit(0))).alias(name) for name, each in counts.items()
+        metrics = [
+            F.sum(F.when(condition, F.col("events")).otherwise(F.lit(0))).alias(name)
+            for name, condition in counts.items()
         ]
         arrivals = {"first_arrival": F.min("first_arrival_ms"), "last_arrival": F.max("last_arrival_ms")}
-        wanted += [F.timestamp_millis(each).alias(name) for name, each in arrivals.items()]
-        grouped = owned.groupBy(*WINDOW, "source_partition").agg(*wanted)
-        nothing = F.lit(None).cast("timestamp")
-        return grouped.withColumn(
-            "fired_at",
-            self.judged.fired_at(self.judged.grid.number(F.col("window_end_ms"))) if self.judged else nothing,
-        )
+        metrics += [F.timestamp_millis(time_ms).alias(name) for name, time_ms in arrivals.items()]
+        grouped = owned.groupBy(*WINDOW, "source_partition").agg(*metrics)
+        fired_at = F.lit(None).cast("timestamp")
+        if self.judged:
+            fired_at = self.judged.fired_at(self.judged.grid.number(F.col("window_end_ms")))
+        return grouped.withColumn("fired_at", fired_at)
 
 
 def count_fates(
@@ -96,25 +95,25 @@ def count_fates(
     window: FixedWindow | None = None,
     by: Sequence[str] = (),
 ) -> FateCounts:
-    """Count records by slice, source partition and fate.
+    """Count records by slice, source partition, and fate.
 
     Args:
-        records: normalised events with `fate` and `CHUNK`.
-        cells: the windows that metrics are kept for.
-        owned: the starts of the windows that the chunks answer for.
-        judged: how lateness is told; None: nothing is late.
-        window: those that results are made of, where they are finer than `cells`.
-        by: columns of the records to keep counts apart by.
+        records: normalized events with `fate` and `CHUNK`.
+        cells: the windows of the metrics.
+        owned: the interval of the starts of owned windows.
+        judged: the firing times of the windows; None if no record is late.
+        window: the windows of the results, if they are finer than `cells`.
+        by: further columns of the records to group by.
     """
-    # With one window per record its fate says all; else a late record is late for some of its windows only.
+    # If a record has one window, its fate is enough. In sliding windows, it can be late for some windows only.
     late = judged if isinstance(cells, Sliding) else None
     slices = records.transform(add_slices(window or cells, late))
     by = ["fate", CHUNK, *by, *late_columns(late)]
-    of_partition = partition_to_group_by(records)
-    rows = slices.groupBy(F.col(SLICE).alias("event_time_ms"), of_partition, *by).agg(
+    partition = partition_to_group_by(records)
+    rows = slices.groupBy(F.col(SLICE).alias("event_time_ms"), partition, *by).agg(
         F.count(F.lit(1)).alias("events"),
         F.min("arrival_time_ms").alias("first_arrival_ms"),
         F.max("arrival_time_ms").alias("last_arrival_ms"),
     )
-    named = rows.transform(with_partition_as_text).fillna("unknown", ["source_partition"])
-    return FateCounts(named, cells, owned, judged)
+    rows = rows.transform(with_partition_as_text).fillna("unknown", ["source_partition"])
+    return FateCounts(rows, cells, owned, judged)

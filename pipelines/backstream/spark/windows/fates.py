@@ -1,7 +1,8 @@
-"""Slices: stretches of event time whose events are in the same windows, so that events are counted before windows.
+"""Cut event time into slices, and classify records by the firing times of their windows.
 
-An event of a sliding window is in many windows, but slices hold it once. Only what arrived when the earliest of
-its windows had fired is kept apart by its arrival: it can be late for some windows and in time for others.
+All events of a slice are in the same windows. So events are counted once per slice, and not once per window. If an
+event arrived after its earliest window had fired, it can be late for some windows and on time for others. The
+slices keep the arrival positions of such events (`late_columns`).
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from backstream.spark.windows.assignment import (
 )
 
 SLICE = "slice_ms"
-"""The slice's first millisecond."""
+"""The column of the first millisecond of a slice."""
 _LATE = "late_{}"
 
 
 def slice_width_of(window: FixedWindow) -> int:
-    """The widest stretch that no window begins or ends within."""
+    """Return the largest width of a slice: no window begins or ends inside of a slice."""
     if isinstance(window, Sliding):
         return math.gcd(window.size_ms, window.slide_ms)
     return window.step_ms if isinstance(window, Cumulate) else window.size_ms
 
 
 def window_end_columns(window: FixedWindow, time_ms: Column) -> tuple[Column, Column]:
-    """The first and the last end of the windows that hold an instant; in a hole, the last is not after it."""
+    """Return the first and the last end of the windows of an instant; in a gap, the last is not after it."""
     size_ms, offset_ms = int64_literal(window.size_ms), int64_literal(window.offset_ms)
     if isinstance(window, Sliding):
         slide_ms = int64_literal(window.slide_ms)
@@ -52,7 +53,7 @@ def window_end_columns(window: FixedWindow, time_ms: Column) -> tuple[Column, Co
 
 
 def late_columns(judged: FiringTimeColumns | None) -> list[str]:
-    """What `sliced` adds for records that some window may be late for: their place in arrival order, else null."""
+    """Return the columns that `add_slices` adds: the arrival position if a window may be fired, else null."""
     return [_LATE.format(name) for name in judged.position] if judged else []
 
 
@@ -60,8 +61,8 @@ def add_slices(window: FixedWindow, judged: FiringTimeColumns | None) -> Step:
     """Add `slice_ms`, and `late_columns`.
 
     Args:
-        window: what slices are made for.
-        judged: how lateness is told; None: nothing is late, or the record's fate says all.
+        window: the windows.
+        judged: their firing times; None if no record is late, or if the fate of a record is enough.
     """
     slice_ms = window_start_column(
         F.col("event_time_ms"), int64_literal(window.offset_ms), int64_literal(slice_width_of(window))
@@ -79,27 +80,27 @@ def add_slices(window: FixedWindow, judged: FiringTimeColumns | None) -> Step:
 
 
 def timing_column(judged: FiringTimeColumns | None) -> Column:
-    """Of a slice's records in the window that ends at `window_end_ms`: on_time, late, or expired."""
+    """Return the timing of a slice's records in the window that ends at `window_end_ms`: a value of `timing`."""
     if judged is None:
         return F.lit(Fate.ON_TIME)
-    number, place = judged.grid.number(F.col("window_end_ms")), [F.col(name) for name in late_columns(judged)]
-    is_fired, is_gone = judged.is_fired(number, place), judged.is_cleaned_up(number, place)
-    late = F.when(is_gone, F.lit(EXPIRED)).when(is_fired, F.lit(Fate.LATE)).otherwise(F.lit(Fate.ON_TIME))
-    return F.when(place[0].isNull(), F.lit(Fate.ON_TIME)).otherwise(late)
+    number, position = judged.grid.number(F.col("window_end_ms")), [F.col(name) for name in late_columns(judged)]
+    is_fired, is_cleaned_up = judged.is_fired(number, position), judged.is_cleaned_up(number, position)
+    late = F.when(is_cleaned_up, F.lit(EXPIRED)).when(is_fired, F.lit(Fate.LATE)).otherwise(F.lit(Fate.ON_TIME))
+    return F.when(position[0].isNull(), F.lit(Fate.ON_TIME)).otherwise(late)
 
 
 EXPIRED = "expired"
-"""In one window: the record came when that window was gone."""
+"""The timing of a record that arrived after the state of one of its windows was removed."""
 
 
 def saturating_sum_ms(value_ms: Column, allowed_lateness_ms: Column) -> Column:
-    """`value + lateness`, +inf when that overflows: the cleanup time of a window."""
+    """Return the sum, or +inf if it overflows: the cleanup time of a window."""
     overflows = value_ms > F.lit(MAX_MS) - allowed_lateness_ms
     return F.when(overflows, F.lit(MAX_MS)).otherwise(value_ms + allowed_lateness_ms)
 
 
 def add_fates(window: WindowColumns, allowed_lateness_ms: Column) -> Step:
-    """Add `fate`: what became of the record, judged by the latest of its windows.
+    """Add `fate`, which the latest window of the record decides.
 
     Needs `event_time_ms` and `watermark_ms`.
     """
@@ -108,10 +109,10 @@ def add_fates(window: WindowColumns, allowed_lateness_ms: Column) -> Step:
     _, end_ms = latest_window_start(window)
     max_timestamp_ms = end_ms - F.lit(1)
     watermark_ms = F.col("watermark_ms")
-    is_in_hole = F.col("event_time_ms") >= end_ms
+    is_in_gap = F.col("event_time_ms") >= end_ms
     is_behind = saturating_sum_ms(F.col("event_time_ms"), allowed_lateness_ms) <= watermark_ms
     fate = (
-        F.when(is_in_hole, F.when(is_behind, F.lit(Fate.DROPPED)).otherwise(F.lit(Fate.UNASSIGNED)))
+        F.when(is_in_gap, F.when(is_behind, F.lit(Fate.DROPPED)).otherwise(F.lit(Fate.UNASSIGNED)))
         .when(watermark_ms < max_timestamp_ms, F.lit(Fate.ON_TIME))
         .when(watermark_ms < saturating_sum_ms(max_timestamp_ms, allowed_lateness_ms), F.lit(Fate.LATE))
         .otherwise(F.lit(Fate.DROPPED))
@@ -120,18 +121,18 @@ def add_fates(window: WindowColumns, allowed_lateness_ms: Column) -> Step:
 
 
 def _wrapped_fate(window: WindowColumns, allowed_lateness_ms: Column) -> Column:
-    """Near the limits of 64 bits a window may be gone at once though its record is not behind the watermark."""
+    """Return the fate near the limits of 64 bits, where the cleanup time of a window can wrap around."""
     windows, watermark_ms = wrapping_windows(window), F.col("watermark_ms")
 
     def is_kept(end_ms: Column) -> Column:
         return watermark_ms < saturating_sum_ms(_wrapped_max_timestamp_ms(end_ms), allowed_lateness_ms)
 
-    latest_end_ms = F.array_max(F.transform(windows, lambda each: each.end_ms))
-    latest_waits = watermark_ms < _wrapped_max_timestamp_ms(latest_end_ms)
-    another_is_kept = F.exists(windows, lambda each: is_kept(each.end_ms))
+    latest_end_ms = F.array_max(F.transform(windows, lambda window: window.end_ms))
+    latest_is_open = watermark_ms < _wrapped_max_timestamp_ms(latest_end_ms)
+    another_is_kept = F.exists(windows, lambda window: is_kept(window.end_ms))
     is_behind = wrapping_sum(F.col("event_time_ms"), allowed_lateness_ms) <= watermark_ms
     return (
-        F.when(latest_waits, F.lit(Fate.ON_TIME))
+        F.when(latest_is_open, F.lit(Fate.ON_TIME))
         .when(another_is_kept, F.lit(Fate.LATE))
         .otherwise(F.when(is_behind, F.lit(Fate.DROPPED)).otherwise(F.lit(Fate.UNASSIGNED)))
     )
@@ -148,9 +149,11 @@ def add_timing(allowed_lateness_ms: Column, *, may_overflow: bool = False) -> St
     """
     end_ms = F.col("window_end_ms")
     max_timestamp_ms = _wrapped_max_timestamp_ms(end_ms) if may_overflow else end_ms - F.lit(1)
-    window_waits = F.col("watermark_ms") < max_timestamp_ms
+    window_is_open = F.col("watermark_ms") < max_timestamp_ms
     window_is_kept = F.col("watermark_ms") < saturating_sum_ms(max_timestamp_ms, allowed_lateness_ms)
     timing = (
-        F.when(window_waits, F.lit(Fate.ON_TIME)).when(window_is_kept, F.lit(Fate.LATE)).otherwise(F.lit(EXPIRED))
+        F.when(window_is_open, F.lit(Fate.ON_TIME))
+        .when(window_is_kept, F.lit(Fate.LATE))
+        .otherwise(F.lit(EXPIRED))
     )
     return lambda assigned: assigned.withColumn("timing", timing)
