@@ -25,7 +25,7 @@ from backstream.lake.planned_tables import plan_tables
 from backstream.native.supported import require_engine
 from backstream.quality.suites import require_valid_suite
 from backstream.runs.home import Home
-from backstream.runs.plan import Chunk, ArrivalOrder, InputFile, Mode, Plan, PlannedTable
+from backstream.runs.plan import Chunk, InputFile, Mode, Plan, PlannedTable
 from backstream.runs.table_schemas import (
     METRICS_TABLE,
     QUARANTINE_TABLE,
@@ -140,7 +140,7 @@ def plan_run(  # noqa: PLR0913 - keyword arguments, each an option of the comman
         definition_path=str(owner.definition),
         planned_by_version=__version__,
         mode=mode,
-        arrival_order=_fidelity(definition.source),
+        arrival_order=_arrival_order(definition.source),
         since_ms=since_ms,
         until_ms=until_ms,
         clock_start_ms=clock_start_ms,
@@ -285,10 +285,10 @@ def _list_tables(definition: Definition, types: Mapping[str, str], mode: Mode) -
     return tables
 
 
-def _fidelity(source: Source) -> Fidelity:
+def _arrival_order(source: Source) -> ArrivalOrder:
     if source.arrival_time is None:
-        return Fidelity.ASSUMED
-    return Fidelity.RECORDED if source.partition and source.sequence else Fidelity.MODELLED
+        return ArrivalOrder.UNKNOWN
+    return ArrivalOrder.RECORDED if source.partition and source.sequence else ArrivalOrder.TIES_BROKEN
 
 
 def _cut_chunks(scope: _RunScope, source: _RunSource) -> tuple[Chunk, ...]:

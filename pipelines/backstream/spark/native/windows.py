@@ -64,7 +64,7 @@ def _all_thresholds(results: FixedWindows) -> TaskThresholds | None:
 
 def _interval(group: ChunkGroup) -> Interval:
     """Return the interval of event time that the chunks read."""
-    return Interval(group.interval.start_ms, group.read_until_ms)
+    return Interval(group.interval.start_ms, group.halo_end_ms)
 
 
 def _tasks(group: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[list[WindowTask], list[RestTask]]:

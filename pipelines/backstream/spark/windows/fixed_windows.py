@@ -114,7 +114,7 @@ class FixedWindows:
     def dropped(self, records: DataFrame) -> DataFrame:
         """Return the dropped records of the side output.
 
-        `gone_at` is when the state of their last window was removed.
+        `cleaned_up_at` is when the state of their last window was removed.
         """
         start_ms, end_ms = latest_window_start(self._columns)
         dropped = records.where((F.col("fate") == F.lit(Fate.DROPPED)) & self.work.owned.hold(start_ms))
