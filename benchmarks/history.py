@@ -83,7 +83,7 @@ total = "sum(value)"
 
 [backfill]
 mode = "recompute"
-horizon = "1h"
+max_arrival_delay = "1h"
 chunk = "{chunk}d"
 
 [quality]
@@ -307,7 +307,7 @@ class _History:
             inputs=inputs,
             chunks=chunks,
             base_snapshots=dict(self.base.base_snapshots) | {WINDOWS: snapshot_id},
-            trigger=f"{_TRIGGER}.{number:05}",
+            triggered_by=f"{_TRIGGER}.{number:05}",
         )
 
     def _staged(self, plan: Plan, number: int) -> list[StagedFile]:

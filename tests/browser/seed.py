@@ -21,7 +21,7 @@ from backstream.lake.publish import publish_range
 from backstream.quality.audit_frame import WINDOW_COLUMNS
 from backstream.runs.dataset_state import DatasetState, DayIssue, write_day_totals
 from backstream.runs.home import Home
-from backstream.runs.plan import Chunk, Fidelity, InputFile, Mode, Plan
+from backstream.runs.plan import ArrivalOrder, Chunk, InputFile, Mode, Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Publication, Severity, worst_verdict
 from backstream.workflow.dataset_state import compute_day_totals
 
@@ -91,9 +91,9 @@ def plan_of(home: Home, dataset: str, since_ms: int, until_ms: int, **told: str)
         definition={"source": {"key": ["carrier"]}},
         definition_hash="d1",
         definition_path=f"{dataset}.toml",
-        code_version="0.1.0",
+        planned_by_version="0.1.0",
         mode=Mode.REPLAY,
-        fidelity=Fidelity.RECORDED,
+        arrival_order=ArrivalOrder.RECORDED,
         since_ms=since_ms,
         until_ms=until_ms,
         clock_start_ms=since_ms,
@@ -101,7 +101,7 @@ def plan_of(home: Home, dataset: str, since_ms: int, until_ms: int, **told: str)
         home=str(home.path),
         inputs=files,
         chunks=chunks,
-        trigger=told.get("trigger", "manual__2024-03-20T06:00:00+00:00"),
+        triggered_by=told.get("trigger", "manual__2024-03-20T06:00:00+00:00"),
         reason=told.get("reason", ""),
     )
 
@@ -170,13 +170,13 @@ def check(name: str, outcome: CheckOutcome, observed: str = "", severity: Severi
         outcome,
         observed,
         limit="every window",
-        unexpected=_UNEXPECTED[outcome],
-        elements=192,
+        unexpected_count=_UNEXPECTED[outcome],
+        element_count=192,
     )
 
 
 def advice() -> dict[str, object]:
-    """What `backstream advise --json` writes, of a recording whose lateness has a long tail."""
+    """What `backstream advise --format json` prints, of a recording whose lateness has a long tail."""
     delays = [0, *(int(1_000 * 1.32**n) for n in range(41))]
     records = 100_000
     late = [int(24_000 / (1 + delay / (6 * MINUTE_MS))) for delay in delays]

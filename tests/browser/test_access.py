@@ -131,7 +131,7 @@ def test_a_browser_that_sends_its_origin_only_is_believed(clients: Clients) -> N
         ({"since": "2024-02-10"}, "`since` is after `until`"),
         ({"reason": " "}, "a reason is needed"),
         ({"mode": HOSTILE}, "Airflow did not start it: Invalid input for param mode"),
-        ({"parallelism": "many"}, "must be a whole number"),
+        ({"max_spark_jobs": "many"}, "must be a whole number"),
     ],
 )
 def test_what_is_wrong_is_said_in_the_form_which_keeps_what_was_typed(

@@ -43,14 +43,17 @@ def refusal(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("command", "options"),
     [
-        ("plan", ["DEFINITION", "--since", "--until", "--time-zone", "--mode", "--reason", "--unsealed"]),
-        ("run", ["DEFINITION", "--since", "--until", "--mode", "--reason", "--fresh", "--stale", "--unsealed"]),
-        ("days", ["DEFINITION", "--since", "--until", "--json"]),
-        ("stale", ["DEFINITION", "--since", "--until", "--json"]),
-        ("status", ["[DATASET]", "--last", "--json"]),
+        ("plan", ["DEFINITION", "--since", "--until", "--time-zone", "--mode", "--reason", "--allow-unsealed"]),
+        (
+            "run",
+            ["DEFINITION", "--since", "--until", "--mode", "--reason", "--replan", "--stale", "--allow-unsealed"],
+        ),
+        ("days", ["DEFINITION", "--since", "--until", "--format"]),
+        ("stale", ["DEFINITION", "--since", "--until", "--format"]),
+        ("status", ["[DATASET]", "--limit", "--format"]),
         ("report", ["RUN|DEFINITION", "--since", "--until", "--mode", "--format"]),
         ("conformance", ["FILE", "--engine"]),
-        ("schema", []),
+        ("definition-schema", []),
     ],
 )
 def test_help_names_every_option_and_shows_an_example(command: str, options: list[str]) -> None:
@@ -64,7 +67,7 @@ def test_help_names_every_option_and_shows_an_example(command: str, options: lis
 def test_without_a_command_all_of_them_are_listed() -> None:
     shown = backstream().output
 
-    verbs = (*VERBS, *HISTORY, "report", "quality", "advise", "conformance", "schema")
+    verbs = (*VERBS, *HISTORY, "report", "quality", "advise", "conformance", "definition-schema")
     assert [name for name in verbs if f" {name} " not in shown] == []
     assert "$BACKSTREAM_HOME" in shown
 
@@ -209,7 +212,7 @@ def test_local_days_are_planned_as_the_utc_days_that_hold_them_and_the_plan_reme
     write_clicks(tmp_path / "data/1.parquet", [(at("10 05:00"), at("10 05:01"), "A", 0, "home")])
     asked = ["--since", "2024-03-10", "--until", "2024-03-11", "--time-zone", "America/New_York"]
 
-    result = backstream("plan", str(write_definition(tmp_path)), *asked, "--unsealed")
+    result = backstream("plan", str(write_definition(tmp_path)), *asked, "--allow-unsealed")
 
     (plan_file,) = tmp_path.glob("home/runs/clicks/*/plan.json")
     planned = Plan.read(plan_file)
@@ -225,7 +228,7 @@ def test_there_is_no_report_of_a_range_that_was_never_run(tmp_path: Path) -> Non
 
 
 def test_the_schema_is_json() -> None:
-    result = backstream("schema")
+    result = backstream("definition-schema")
 
     assert (result.exit_code, json.loads(result.stdout)["title"]) == (0, "Definition")
 

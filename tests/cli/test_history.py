@@ -283,12 +283,12 @@ def test_rollback_undoes_a_run_once_and_the_ledger_says_why(lake: Lake) -> None:
     undo_id = f"rollback-{wrong.run_id}"
     assert done == [
         (
-            f"flights  2013-02-01T00:00Z to 2013-02-03T00:00Z  holds what it held before {wrong.run_id}:"
+            f"flights  2013-02-01T00:00Z to 2013-02-03T00:00Z  restored to its state before {wrong.run_id}:"
             " 3 rows, replacing 3"
         ),
         f"run {undo_id}",
     ]
-    assert again[0].startswith(f"{wrong.run_id} was rolled back before, at ")
+    assert again[0].startswith(f"{wrong.run_id} was already rolled back, at ")
     assert list(departures().values()) == [1, 2, 3]
     (row,) = list_runs(lake.home, "flights")
     assert (row.run_id, row.status, row.rows) == (undo_id, Status.PUBLISHED, 3)

@@ -68,7 +68,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, at = tmp_path_factory.mktemp("published"), datetime(2024, 3, 1, 5, tzinfo=UTC)
     clicks = [(at, at, "A", 0, "home")]
     write_clicks(folder / "data/a.parquet", clicks)
-    definition = write_definition(folder, CLICKS + '\n[backfill]\nhorizon = "6h"\n')
+    definition = write_definition(folder, CLICKS + '\n[backfill]\nmax_arrival_delay = "6h"\n')
     since_ms, home = instant_ms("2024-03-01", "since"), Home(folder / "home")
     plan = plan_run(definition, since_ms, since_ms + DAY_MS, trigger="t", is_unsealed_allowed=True, home=home)
     publish_counts(plan, clicks)

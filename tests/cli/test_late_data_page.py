@@ -86,6 +86,6 @@ def test_the_page_shows_what_is_printed(tmp_path: Path, printed: object) -> None
     again = "backstream run clicks --since 2024-03-04 --until 2024-03-07"
     assert printed(again) == shown(again)
 
-    write_definition(tmp_path, CLICKS + '\n[backfill]\nhorizon = "6h"\n')
+    write_definition(tmp_path, CLICKS + '\n[backfill]\nmax_arrival_delay = "6h"\n')
     by_day = "backstream days clicks --since 2024-03-03 --until 2024-03-07"
     assert printed(by_day) == shown(by_day)

@@ -58,7 +58,7 @@ def aged(plan: Plan, seconds: float) -> None:
 
 def test_without_runs_there_is_nothing_to_show() -> None:
     assert said("status") == "no runs\n"
-    assert json.loads(said("status", "clicks", "--json")) == []
+    assert json.loads(said("status", "clicks", "--format", "json")) == []
 
 
 def test_a_run_that_stopped_shows_how_far_it_came(tmp_path: Path) -> None:
@@ -70,9 +70,9 @@ def test_a_run_that_stopped_shows_how_far_it_came(tmp_path: Path) -> None:
         "dataset  range                     mode       status       verdict  rows  duration  by                  "
         "progress\n"
         "clicks   2024-03-01 to 2024-03-04  recompute  interrupted  -           -      1h2m  cli: a second look  "
-        "1 of 3 chunks, last sign of life 3h2m ago\n"
+        "1 of 3 chunks, last heartbeat 3h2m ago\n"
     )
-    (found,) = json.loads(said("status", "clicks", "--json"))
+    (found,) = json.loads(said("status", "clicks", "--format", "json"))
     assert {
         name: found[name] for name in ("run_id", "state", "chunks_done", "chunks", "since", "seconds_left")
     } == {
@@ -105,7 +105,7 @@ def test_a_run_under_way_says_how_long_it_will_take(tmp_path: Path, timings: lis
     line = said("status").splitlines()[1]
 
     assert " running " in line
-    assert line.endswith(f"{len(timings)} of 3 chunks, last sign of life 0s ago, {left}")
+    assert line.endswith(f"{len(timings)} of 3 chunks, last heartbeat 0s ago, {left}")
 
 
 def test_stale_says_which_days_and_why_and_what_to_do(tmp_path: Path) -> None:
@@ -147,5 +147,5 @@ def test_a_run_that_cannot_go_on_as_planned_is_refused_before_there_is_a_spark(t
         f"error: cannot run {plan.run_id}: the definition changed since it was planned ({definition})\n"
         '  window.size: "1h" -> "2h"\n'
         "  1 of 3 chunks of it are done\n\n"
-        "hint: --fresh leaves that run as it is and plans the range anew\n"
+        "hint: --replan leaves that run as it is and plans the range anew\n"
     )

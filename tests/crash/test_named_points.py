@@ -27,7 +27,7 @@ POINTS = [
     Point("chunk done without manifest", [r"os.rename .*/chunks/0000.json"], 0),
     Point("second chunk half done", [r"os.rename .*/chunks/0000.json", "a Parquet file is half written"], 1),
     Point("staged", [r"os.rename .*/audit.parquet"], 3),
-    Point("audited", [r"os.rename .*/verdict.json", "connection given back"], 3),
+    Point("audited", [r"os.rename .*/audit_result.json", "connection given back"], 3),
     Point("a side table half written", [r"create .*/clicks__metrics/metadata/.*.metadata.json"], 3),
     Point("side tables written", [METADATA], 3),
     Point("metadata written", [METADATA, r"create .*/clicks/metadata/.*metadata.json", "before UPDATE"], 3),

@@ -18,7 +18,7 @@ WRONG_FORMS: list[dict[str, Any]] = [
     {"since": "2013-02-01"},
     {"until": "soon"},
     {"delay": "an hour"},
-    {"parallelism": 0},
+    {"max_spark_jobs": 0},
     {"mode": "fast"},
     {"reason": " "},
 ]
@@ -157,19 +157,19 @@ def plans(definition: str, home: str, late: str) -> dict[str, list[Any]]:
     whole = {"since": "2024-03-01T00:00:00Z", "until": "2024-03-05T01:00:00+01:00", "reason": "why"}
     told = {
         "dry run": _planned(definition, "zero", whole | {"dry_run": True}),
-        "first": _planned(definition, "one", whole | {"parallelism": 3}),
+        "first": _planned(definition, "one", whole | {"max_spark_jobs": 3}),
     }
     data = Path(definition).parent / "data"
     Path(late).rename(data / "late.parquet")
     told |= {
-        "cleared": _planned(definition, "one", whole | {"parallelism": 1}),
+        "cleared": _planned(definition, "one", whole | {"max_spark_jobs": 1}),
         "asked otherwise": _planned(definition, "one", whole | {"chunk": "2d"}),
         "another run": _planned(definition, "two", whole),
     }
     (data / "late.parquet").unlink()
     told |= {
         "cannot go on": _planned(definition, "two", whole),
-        "fresh": _planned(definition, "two", whole | {"fresh": True}),
+        "replanned": _planned(definition, "two", whole | {"replan": True}),
         "nonsense": _planned(definition, "three", whole | {"delay": "1h"}),
         "found before": _found(definition, until="2024-03-04T00:00:00Z"),
         "found everywhere": _found(definition),
@@ -305,7 +305,7 @@ def _reported(plan: str, home: str) -> list[str]:
 
     from backstream.orchestration import tasks as ours
 
-    in_its_way = Path(home) / "observed" / "clicks.json"
+    in_its_way = Path(home) / "dataset_state" / "clicks.json"
     in_its_way.unlink(missing_ok=True)
     in_its_way.mkdir(parents=True)
     heard = io.StringIO()

@@ -120,7 +120,7 @@ def test_the_schedule_gives_whole_data_intervals_and_never_catches_up_by_itself(
 def test_a_scheduled_run_has_its_range_and_needs_nobody_to_fill_in_a_form(flights: Any) -> None:
     assert not {"since", "until"} & flights["params"].keys()
     assert flights["defaults"]["reason"] == ""
-    assert {"mode": "as defined", "approval": "as defined", "fresh": False}.items() <= flights["defaults"].items()
+    assert {"mode": "as defined", "approval": "as defined", "replan": False}.items() <= flights["defaults"].items()
 
 
 def test_the_form_wants_range_and_reason_and_offers_the_rest(dags: Any) -> None:
@@ -145,13 +145,13 @@ def test_on_demand_needs_no_schedule_and_waits_for_nobody_to_unpause_it(dags: An
 
 def test_what_is_stale_is_looked_for_by_one_run_at_a_time_that_waits_for_nobody_to_unpause_it(dags: Any) -> None:
     found = dags["restate_flights"]
-    assert found["chain"] == {"find": ["reprocess"], "reprocess": []}
+    assert found["chain"] == {"find_intervals": ["reprocess"], "reprocess": []}
     assert (found["schedule"], found["paused"], found["max_active_runs"]) == (["NullTimetable"], False, 1)
 
 
 def test_waiting_for_a_run_that_failed_is_not_tried_again(dags: Any) -> None:
     # The second attempt would have all of it run once more.
-    assert dags["restate_flights"]["retries"] == {"find": 2, "reprocess": 0}
+    assert dags["restate_flights"]["retries"] == {"find_intervals": 2, "reprocess": 0}
     assert {task for task, count in dags["backfill_flights"]["retries"].items() if not count} == {"restate"}
 
 

@@ -1,4 +1,4 @@
-"""The tasks `plan` and `find`, with a real definition and files, and without an Airflow around it."""
+"""The tasks `plan` and `find_intervals`, with a real definition and files, and without an Airflow around it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_run_is_planned_and_cut_into_as_many_jobs_as_asked(told: dict[str, Any
         "clicks 0002-0003: 2024-03-03T00:00Z to 2024-03-05T00:00Z (2 chunks)",
     ]
     assert log.startswith("clicks 2024-03-01T00:00Z to 2024-03-05T00:00Z: recompute in 4 chunks, about 3 events")
-    assert (Plan.read(Path(plan)).trigger, Plan.read(Path(plan)).reason) == ("one", "why")
+    assert (Plan.read(Path(plan)).triggered_by, Plan.read(Path(plan)).reason) == ("one", "why")
 
 
 def test_a_cleared_run_goes_on_with_its_plan_whatever_has_come_since(told: dict[str, Any]) -> None:
@@ -89,9 +89,9 @@ def test_a_run_that_cannot_go_on_says_what_is_other_and_how_to_plan_anew(told: d
     assert kind == "AirflowFailException"
     assert "gone: " in message
     assert message.splitlines()[-1] == (
-        "hint: a new run plans the range anew; so does a Backfill with the configuration fresh = true"
+        "hint: a new run plans the range anew; so does a Backfill with the configuration replan = true"
     )
-    assert len(Plan.read(Path(told["fresh"][1])).inputs) == 1
+    assert len(Plan.read(Path(told["replanned"][1])).inputs) == 1
 
 
 def test_what_only_planning_can_tell_fails_at_once_too(told: dict[str, Any]) -> None:
@@ -138,7 +138,7 @@ def test_what_is_missing_before_the_interval_of_a_scheduled_run_becomes_a_run(to
             "until": "2024-03-04T00:00:00Z",
             "mode": "as defined",
             "approval": "always",
-            "unsealed": False,
+            "allow_unsealed": False,
             "reason": "again; missing: no run covers it",
         },
     }

@@ -53,8 +53,8 @@ def test_the_form_may_leave_the_mode_to_the_definition(seen: Any) -> None:
 
 def test_a_filled_in_form_says_what_is_otherwise_than_defined(seen: Any) -> None:
     assert seen["asked"] == (
-        "Asked(mode=<Mode.REPLAY: 'replay'>, overrides={'watermark.delay': '45m'}, parallelism=None, "
-        "is_unsealed_allowed=False, gate_override='', is_dry_run=False, is_fresh=False, reason='why')"
+        "Asked(mode=<Mode.REPLAY: 'replay'>, overrides={'watermark.delay': '45m'}, max_spark_jobs=None, "
+        "is_unsealed_allowed=False, gate_override='', is_dry_run=False, is_replan=False, reason='why')"
     )
 
 
@@ -74,7 +74,7 @@ def test_a_task_refuses_a_form_in_the_words_of_the_server(seen: Any) -> None:
         "Invalid input for param since: '2013-02-01' is not a 'date-time'",
         "Invalid input for param until: 'soon' is not a 'date-time'",
         "Invalid input for param delay: 'an hour' does not match '^(\\\\d+(ms|s|m|h|d))+$'",
-        "Invalid input for param parallelism: 0 is less than the minimum of 1",
+        "Invalid input for param max_spark_jobs: 0 is less than the minimum of 1",
         "Invalid input for param mode: 'fast' is not one of ['as defined', 'recompute', 'replay']",
         "Invalid input for param reason: ' ' does not match '\\\\S'",
     ]

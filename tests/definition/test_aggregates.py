@@ -114,8 +114,8 @@ def test_a_distinct_aggregate_cannot_be_kept_for_every_pane() -> None:
     call = "count(distinct page)"
 
     require_columns(aggregating(call), SOURCE, "clicks.toml")
-    assert refusal({"aggregates": f'{{ total = "{call}" }}', "backfill.panes": '"all"'}) == (
-        'aggregates.total cannot be distinct with backfill.panes = "all", '
+    assert refusal({"aggregates": f'{{ total = "{call}" }}', "backfill.keep_firings": "true"}) == (
+        "aggregates.total cannot be distinct with backfill.keep_firings = true, "
         "got 'count(distinct page)' (clicks.toml)"
     )
 

@@ -21,9 +21,9 @@ EVERYTHING: Lines = {
     "watermark": '{ strategy = "monotonous", idle_timeout = "1m30s" }',
     "watermark.clock_start": '"2013-02-01T05:00:00.001Z"',
     "source.event_time_range": '["1969-07-20T20:17:40Z", "2100-01-01"]',
-    "quality.partitions": '["EWR", "JFK"]',
+    "quality.expected_partitions": '["EWR", "JFK"]',
     "quality.expected": '{ path = "timetable", event_time = "at" }',
-    "backfill": '{ chunk = "7d", mode = "replay", panes = "all" }',
+    "backfill": '{ chunk = "7d", mode = "replay", keep_firings = true }',
 }
 
 
@@ -104,7 +104,7 @@ def test_the_schema_shows_defaults_as_a_person_writes_them() -> None:
     sections = json.loads(json_schema())["$defs"]
 
     assert sections["Backfill"]["properties"]["chunk"]["default"] == "1d"
-    assert sections["WatermarkSection"]["properties"]["interval"]["default"] == "200ms"
+    assert sections["WatermarkSection"]["properties"]["emit_interval"]["default"] == "200ms"
     assert sections["Source"]["properties"]["event_time_range"]["default"] == [
         "1970-01-01T00:00Z",
         "2100-01-01T00:00Z",

@@ -22,7 +22,7 @@ def test_a_definition_is_read_with_durations_in_milliseconds_and_defaults_for_wh
         Tumbling(HOUR_MS),
         {"clicks": "count(*)"},
     )
-    assert (clicks.watermark.strategy, clicks.watermark.interval) == ("none", 200)
+    assert (clicks.watermark.strategy, clicks.watermark.emit_interval) == ("none", 200)
     assert (clicks.backfill.mode, clicks.backfill.chunk, clicks.quality.suite) == (
         "recompute",
         DAY_MS,

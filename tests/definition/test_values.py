@@ -63,12 +63,12 @@ def test_a_duration_is_within_what_makes_sense(lines: Lines, said: str) -> None:
             ),
         ),
         (
-            {"quality.partitions": '"all"'},
-            "quality.partitions must be \"observed\" or a list of source partitions, got 'all'",
+            {"quality.expected_partitions": '"all"'},
+            "quality.expected_partitions must be \"observed\" or a list of source partitions, got 'all'",
         ),
         (
-            {"quality.partitions": "[1, 2]"},
-            'quality.partitions must be "observed" or a list of source partitions, got [1, 2]',
+            {"quality.expected_partitions": "[1, 2]"},
+            'quality.expected_partitions must be "observed" or a list of source partitions, got [1, 2]',
         ),
     ],
 )

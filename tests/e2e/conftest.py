@@ -82,7 +82,7 @@ def misspelt(cluster: Cluster) -> str:
 @pytest.fixture(scope="module")
 def on_demand(cluster: Cluster, crowd: list[str], misspelt: str) -> str:
     """A run from the form that waits for approval: another delay, all chunks in one Spark job."""
-    asked = {"reason": "what had an hour cost?", "delay": "1h", "parallelism": 1, "approval": "always"}
+    asked = {"reason": "what had an hour cost?", "delay": "1h", "max_spark_jobs": 1, "approval": "always"}
     return cluster.trigger("reprocess_live", **RANGE, **asked)
 
 
@@ -178,7 +178,7 @@ def left(cluster: Cluster, nights: Nights, timed_out: str) -> str:
     assert cluster.until_finished("restate_nightly", run_id) == "success"
     cancelled = cluster.admin.put(f"/api/v2/backfills/{answer.json()['id']}/cancel")
     assert cancelled.status_code == 200, cancelled.text
-    return cluster.log_of("restate_nightly", run_id, "find")
+    return cluster.log_of("restate_nightly", run_id, "find_intervals")
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ size = "1h"
 [watermark]
 strategy = "bounded_out_of_orderness"
 delay = "10m"
-interval = "30s"
+emit_interval = "30s"
 idle_timeout = "1h"
 
 [lateness]

@@ -39,7 +39,7 @@ pytestmark = [
         ({"since": "2024-03-01"}, "Invalid input for param since: '2024-03-01' is not a 'date-time'"),
         ({"until": "soon"}, "Invalid input for param until: 'soon' is not a 'date-time'"),
         ({"delay": "an hour"}, "Invalid input for param delay: 'an hour' does not match"),
-        ({"parallelism": 0}, "Invalid input for param parallelism: 0 is less than the minimum of 1"),
+        ({"max_spark_jobs": 0}, "Invalid input for param max_spark_jobs: 0 is less than the minimum of 1"),
         ({"mode": "fast"}, "Invalid input for param mode: 'fast' is not one of"),
         ({"reason": " "}, "Invalid input for param reason: ' ' does not match"),
     ],
@@ -88,7 +88,7 @@ def test_a_backfill_ends_well_after_a_kill_and_beside_a_crowd_of_other_runs(
 
 
 def test_a_retry_runs_the_plan_that_there_was(cluster: Cluster, backfilled: list[dict[str, Any]]) -> None:
-    triggers = [plan.trigger for plan in plans(cluster, "events")]
+    triggers = [plan.triggered_by for plan in plans(cluster, "events")]
     assert sorted(each for each in triggers if each.startswith("backfill__")) == sorted(
         run["dag_run_id"] for run in backfilled
     )
@@ -196,7 +196,7 @@ def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
     # completed                 again     it has succeeded since
     assert redone == {"none": set(), "failed": {second_day}, "completed": {second_day}}
     published_by = Counter(
-        row.trigger for row in ledger(Home(cluster.home), "events") if row.status == "published"
+        row.triggered_by for row in ledger(Home(cluster.home), "events") if row.status == "published"
     )
     assert sorted(published_by[run["dag_run_id"]] for run in backfilled) == [1, 3]
     wanted = expected(cluster, "events", HISTORY, days(0, 2)).values()

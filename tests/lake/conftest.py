@@ -21,7 +21,7 @@ from backstream.lake.publish import publish_range
 from backstream.lake.reader import load_rows
 from backstream.runs.home import CATALOG_VARIABLE, WAREHOUSE_VARIABLE, Home
 from backstream.runs.manifest import Manifest, StagedFile
-from backstream.runs.plan import Chunk, Fidelity, Mode, Plan
+from backstream.runs.plan import ArrivalOrder, Chunk, Mode, Plan
 from backstream.runs.results import Publication
 from backstream.runs.table_schemas import Column, Table, windows_table
 
@@ -65,9 +65,9 @@ class Lake:
             definition={"source": {"key": ["carrier"]}},
             definition_hash="d1",
             definition_path="flights.toml",
-            code_version="0.1.0",
+            planned_by_version="0.1.0",
             mode=Mode.RECOMPUTE,
-            fidelity=Fidelity.RECORDED,
+            arrival_order=ArrivalOrder.RECORDED,
             since_ms=interval.start_ms,
             until_ms=interval.end_ms,
             clock_start_ms=interval.start_ms,
@@ -77,7 +77,7 @@ class Lake:
             chunks=chunks,
             tables=planned,
             base_snapshots=bases,
-            trigger=trigger,
+            triggered_by=trigger,
         )
 
     def make(self, plan: Plan) -> None:

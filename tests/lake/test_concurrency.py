@@ -75,7 +75,7 @@ def test_of_overlapping_runs_at_the_same_moment_exactly_one_wins(
 def test_disjoint_runs_at_the_same_moment_all_succeed(lake: Lake, tmp_path: Path) -> None:
     days = ["2013-02-01", "2013-02-02", "2013-02-03", "2013-02-04", "2013-02-05"]
     plans = [lake.plan(since, until, since) for since, until in pairwise(days)]
-    runs = [(plan, lake.staged(plan, {plan.trigger: 7}, metrics=[("EWR", 7)])) for plan in plans]
+    runs = [(plan, lake.staged(plan, {plan.triggered_by: 7}, metrics=[("EWR", 7)])) for plan in plans]
 
     said = said_at_a_barrier(tmp_path / "barrier", runs)
 

@@ -19,11 +19,11 @@ MORNING = RunRow(
     mode="replay",
     since_ms=1359676800000,
     until_ms=1359763200000,
-    trigger="cli",
+    triggered_by="cli",
     reason="requested",
     definition_hash="d1",
     plan_hash="p1",
-    code_version="0.1.0",
+    planned_by_version="0.1.0",
     rows=744,
     events_read=24951,
     started_at_ms=1_700_000_000_000,
@@ -88,16 +88,16 @@ def test_a_row_takes_from_the_plan_what_the_plan_knows(lake: Lake) -> None:
         mode="recompute",
         since_ms=1359676800000,
         until_ms=1359763200000,
-        trigger="cli",
+        triggered_by="cli",
         reason="",
         definition_hash="d1",
         plan_hash=plan.plan_hash,
-        code_version="0.1.0",
+        planned_by_version="0.1.0",
         rows=None,
         events_read=7,
         started_at_ms=1_000,
         finished_at_ms=3_000,
-        ran_with=__version__,
+        finished_by_version=__version__,
     )
     assert row.seconds == 2.0
 
@@ -105,7 +105,9 @@ def test_a_row_takes_from_the_plan_what_the_plan_knows(lake: Lake) -> None:
 def test_each_check_of_an_audit_is_one_row_once(lake: Lake) -> None:
     checks = (
         Check("complete", "column_min", Severity.CRITICAL, CheckOutcome.PASS, "1.0", "completeness", ">= 1"),
-        Check("late", "column_max", Severity.WARNING, CheckOutcome.WARN, "0.07", limit="<= 0.05", unexpected=3),
+        Check(
+            "late", "column_max", Severity.WARNING, CheckOutcome.WARN, "0.07", limit="<= 0.05", unexpected_count=3
+        ),
     )
     audit = Audit("cli.abc", "window_audit", Verdict.WARN, "late events", checks)
 
@@ -113,7 +115,7 @@ def test_each_check_of_an_audit_is_one_row_once(lake: Lake) -> None:
     assert not record_checks(lake.home, "flights", audit)
 
     found = load_rows(lake.home, "checks").select(
-        ["run_id", "dataset", "verdict", "name", "severity", "outcome", "column", "unexpected"]
+        ["run_id", "dataset", "verdict", "name", "severity", "outcome", "column", "unexpected_count"]
     )
     assert found.to_pylist() == [
         {
@@ -124,7 +126,7 @@ def test_each_check_of_an_audit_is_one_row_once(lake: Lake) -> None:
             "severity": "critical",
             "outcome": "pass",
             "column": "completeness",
-            "unexpected": 0,
+            "unexpected_count": 0,
         },
         {
             "run_id": "cli.abc",
@@ -134,7 +136,7 @@ def test_each_check_of_an_audit_is_one_row_once(lake: Lake) -> None:
             "severity": "warning",
             "outcome": "warn",
             "column": None,
-            "unexpected": 3,
+            "unexpected_count": 3,
         },
     ]
 

@@ -220,7 +220,7 @@ def test_a_manifest_of_another_run_is_refused(lake: Lake) -> None:
 def test_a_record_without_a_fate_stops_the_publication(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-02")
     (manifest,) = lake.staged(plan, {"2013-02-01T05:00Z": 2})
-    fates = {"EWR": {"on_time": 2, "late": 1}, "JFK": {"outside": 4}}
+    fates = {"EWR": {"on_time": 2, "late": 1}, "JFK": {"halo": 4}}
 
     with pytest.raises(ContractError) as caught:
         publish_range(plan, [replace(manifest, events_read=8, fates=fates)])
@@ -277,7 +277,7 @@ def test_a_table_that_a_newer_version_took_over_since_the_plan_is_not_written(la
         transaction.set_properties({FORMAT: str(FORMAT_VERSION + 1)})
 
     with pytest.raises(
-        PlanError, match=f"table `{name}` has format {FORMAT_VERSION + 1}, and backstream .* knows"
+        PlanError, match=f"table `{name}` has format {FORMAT_VERSION + 1}, and backstream .* reads only"
     ):
         publish_range(plan, manifests)
 

@@ -114,7 +114,7 @@ FORM = ReprocessForm(
         "until": {"value": None, "schema": {"type": "string"}},
         "time_zone": {"value": None, "schema": {"type": ["null", "string"]}},
         "reason": {"value": None, "schema": {"type": "string", "maxLength": 500}, "description": "Kept"},
-        "parallelism": {"value": None, "schema": {"type": ["null", "integer"], "title": "Parallelism"}},
+        "max_spark_jobs": {"value": None, "schema": {"type": ["null", "integer"], "title": "Spark jobs"}},
         "dry_run": {"value": False, "schema": {"type": "boolean"}},
         "mode": {"value": "as defined", "schema": {"type": "string", "enum": ["as defined", "replay"]}},
     },
@@ -124,7 +124,7 @@ TYPED = {"since": "2024-02-08", "until": "2024-02-10", "reason": " late "}
 
 def test_the_form_is_that_of_the_dag() -> None:
     fields = {each.name: each for each in FORM.fields({"since": "2024-02-08"})}
-    assert list(fields) == ["since", "until", "time_zone", "reason", "mode", "dry_run", "parallelism"]
+    assert list(fields) == ["since", "until", "time_zone", "reason", "mode", "dry_run", "max_spark_jobs"]
     kinds = {name: field.kind for name, field in fields.items()}
     assert kinds == {
         "since": "date",
@@ -133,7 +133,7 @@ def test_the_form_is_that_of_the_dag() -> None:
         "reason": "area",
         "mode": "select",
         "dry_run": "checkbox",
-        "parallelism": "number",
+        "max_spark_jobs": "number",
     }
     assert fields["since"].value == "2024-02-08"
     assert fields["reason"].description == "Kept"
@@ -141,14 +141,14 @@ def test_the_form_is_that_of_the_dag() -> None:
 
 
 def test_only_what_differs_from_the_dags_own_values_is_sent() -> None:
-    asked = TYPED | {"mode": "as defined", "parallelism": "", "nonsense": "x"}
+    asked = TYPED | {"mode": "as defined", "max_spark_jobs": "", "nonsense": "x"}
     assert FORM.conf(asked) == {
         "since": "2024-02-08T00:00:00Z",
         "until": "2024-02-10T00:00:00Z",
         "reason": "late",
     }
-    told = FORM.conf(TYPED | {"parallelism": "4", "dry_run": "true", "mode": "replay"})
-    assert (told["parallelism"], told["dry_run"], told["mode"]) == (4, True, "replay")
+    told = FORM.conf(TYPED | {"max_spark_jobs": "4", "dry_run": "true", "mode": "replay"})
+    assert (told["max_spark_jobs"], told["dry_run"], told["mode"]) == (4, True, "replay")
 
 
 def test_days_of_a_time_zone_are_sent_as_its_midnights() -> None:
@@ -168,7 +168,7 @@ def test_days_of_a_time_zone_are_sent_as_its_midnights() -> None:
         ({"since": "2024-02-08T01:00Z"}, "not a boundary of UTC days"),
         ({"until": "2024-02-08"}, "the range is empty"),
         ({"reason": ""}, "a reason is needed"),
-        ({"parallelism": "4.5"}, "Parallelism must be a whole number, got '4.5'"),
+        ({"max_spark_jobs": "4.5"}, "Spark jobs must be a whole number, got '4.5'"),
     ],
 )
 def test_what_is_wrong_is_said_before_airflow_is_asked(typed: dict[str, str], said: str) -> None:

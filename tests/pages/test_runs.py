@@ -18,7 +18,7 @@ def leave_run(home: Path, folder: str, *, dataset: str = "flights", planned_at_s
     """Leave what a run leaves: the summary of a plan of trigger `RUN_ID`, and whichever other files are given."""
     path = home / "runs" / dataset / folder
     path.mkdir(parents=True)
-    plan = {"dataset": dataset, "trigger": RUN_ID, "mode": "replay", "plan_hash": folder.rpartition(".")[2]}
+    plan = {"dataset": dataset, "triggered_by": RUN_ID, "mode": "replay", "plan_hash": folder.rpartition(".")[2]}
     (path / "run.json").write_text(json.dumps(plan | {"since_ms": FEB_1, "until_ms": MAR_1}))
     (path / "plan.json").write_text("no page reads it, for it may be large")
     os.utime(path / "plan.json", (planned_at_s, planned_at_s))
@@ -103,7 +103,7 @@ def test_as_long_as_the_newest_plan_has_no_report_an_older_one_is_not_shown_for_
 )
 def test_a_name_that_is_none_leads_nowhere(tmp_path: Path, dag_id: str, run_id: str) -> None:
     leave_run(tmp_path, "r.aaa", report="the report")
-    (tmp_path / "run.json").write_text(json.dumps({"trigger": "secret"}))
+    (tmp_path / "run.json").write_text(json.dumps({"triggered_by": "secret"}))
     (tmp_path / "plan.json").touch()
     (tmp_path / "report.html").write_text("the secret")
     assert find_report(Home(tmp_path), dag_id, run_id) is None

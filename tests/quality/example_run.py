@@ -14,7 +14,7 @@ from backstream.definition.model import Definition
 from backstream.eventtime.instants import HOUR_MS, instant_ms
 from backstream.quality.gate import evaluate_suite
 from backstream.runs.manifest import Manifest, StagedFile
-from backstream.runs.plan import Chunk, Fidelity, Mode, Plan
+from backstream.runs.plan import ArrivalOrder, Chunk, Mode, Plan
 from backstream.runs.results import Audit, CheckOutcome
 
 SINCE_MS, UNTIL_MS = instant_ms("2026-03-01", "since"), instant_ms("2026-03-02", "until")
@@ -23,9 +23,9 @@ PLAN = Plan(
     definition={},
     definition_hash="d",
     definition_path="clicks.toml",
-    code_version="1",
+    planned_by_version="1",
     mode=Mode.REPLAY,
-    fidelity=Fidelity.RECORDED,
+    arrival_order=ArrivalOrder.RECORDED,
     since_ms=SINCE_MS,
     until_ms=UNTIL_MS,
     clock_start_ms=SINCE_MS,

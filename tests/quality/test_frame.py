@@ -24,7 +24,7 @@ from backstream.quality.audit_frame import (
     run_frame,
 )
 from backstream.runs.manifest import Manifest
-from backstream.runs.plan import Chunk, Fidelity, Mode, Plan
+from backstream.runs.plan import ArrivalOrder, Chunk, Mode, Plan
 
 
 def definition(window: dict[str, str] | None = None, **quality: Any) -> Definition:
@@ -47,9 +47,9 @@ def plan(since: str, until: str) -> Plan:
         definition={},
         definition_hash="d",
         definition_path="clicks.toml",
-        code_version="1",
+        planned_by_version="1",
         mode=Mode.REPLAY,
-        fidelity=Fidelity.RECORDED,
+        arrival_order=ArrivalOrder.RECORDED,
         since_ms=since_ms,
         until_ms=until_ms,
         clock_start_ms=since_ms,
@@ -94,7 +94,7 @@ TWO_HOURS = plan("2026-03-01T00:00Z", "2026-03-01T02:00Z")
 
 
 def test_every_window_of_the_range_is_expected_of_every_named_partition_even_if_nothing_came() -> None:
-    frame = audit_frame(TWO_HOURS, definition(partitions=["a", "b"]), metrics())
+    frame = audit_frame(TWO_HOURS, definition(expected_partitions=["a", "b"]), metrics())
 
     assert cells(frame, "is_expected", "is_present", "completeness") == [
         ("a", "00:00", True, False, 0.0),
@@ -117,7 +117,7 @@ def test_a_source_without_partitions_is_expected_to_deliver_even_if_nothing_came
 
 
 def test_observed_partitions_are_expected_in_every_window() -> None:
-    frame = audit_frame(TWO_HOURS, definition(partitions="observed"), metrics(("a", "01:00", 3, 0, 0)))
+    frame = audit_frame(TWO_HOURS, definition(expected_partitions="observed"), metrics(("a", "01:00", 3, 0, 0)))
 
     assert cells(frame, "is_expected", "is_present", "events", "copies") == [
         ("a", "00:00", True, False, 0, 0),
@@ -151,7 +151,7 @@ def test_a_window_that_the_timetable_does_not_know_is_not_expected_and_not_incom
 def test_named_partitions_narrow_the_timetable(tmp_path: Path) -> None:
     expected = timetable(tmp_path, ("a", "00:10"), ("b", "00:10"))
 
-    frame = audit_frame(TWO_HOURS, definition(expected=expected, partitions=["b"]), metrics())
+    frame = audit_frame(TWO_HOURS, definition(expected=expected, expected_partitions=["b"]), metrics())
 
     assert cells(frame) == [("b", "00:00")]
 
@@ -171,7 +171,7 @@ def test_an_expected_event_counts_in_each_of_its_sliding_windows(tmp_path: Path)
 def test_windows_with_an_offset_start_at_the_first_of_their_grid_in_the_range() -> None:
     window = {"kind": "tumbling", "size": "1h", "offset": "15m"}
 
-    frame = audit_frame(TWO_HOURS, definition(window, partitions=["a"]), metrics())
+    frame = audit_frame(TWO_HOURS, definition(window, expected_partitions=["a"]), metrics())
 
     assert cells(frame, "is_aligned") == [("a", "00:15", True), ("a", "01:15", True)]
 
@@ -204,7 +204,7 @@ def test_the_late_ratio_counts_late_and_dropped_and_is_zero_where_nothing_came()
 
 
 def test_no_cell_of_any_frame_is_null() -> None:
-    windows = audit_frame(TWO_HOURS, definition(partitions=["a", "b"]), metrics(("c", "05:00", 1, 0, 0)))
+    windows = audit_frame(TWO_HOURS, definition(expected_partitions=["a", "b"]), metrics(("c", "05:00", 1, 0, 0)))
     frames = [windows, partitions_frame(windows, [], definition()), run_frame(TWO_HOURS, windows, [])]
 
     assert [int(frame.isna().sum().sum()) for frame in frames] == [0, 0, 0]
@@ -268,7 +268,7 @@ def test_records_of_sliding_windows_are_not_matched_because_one_counts_several_t
 
 def test_a_record_without_a_fate_is_unaccounted_and_does_not_cancel_out_with_one_that_has_two() -> None:
     windows = audit_frame(TWO_HOURS, definition(), metrics())
-    read = [manifest(5, a={"on_time": 4}), manifest(5, a={"on_time": 4, "outside": 2})]
+    read = [manifest(5, a={"on_time": 4}), manifest(5, a={"on_time": 4, "halo": 2})]
 
     assert run_frame(TWO_HOURS, windows, read)["unaccounted"].tolist() == [2]
 
@@ -378,11 +378,11 @@ def test_a_timetable_without_a_file_is_named(tmp_path: Path) -> None:
 def test_a_timetable_without_partitions_speaks_of_the_only_one_or_is_refused(tmp_path: Path) -> None:
     expected = timetable(tmp_path, ("a", "00:10")) | {"partition": None}
 
-    assert cells(audit_frame(TWO_HOURS, definition(expected=expected, partitions=["b"]), metrics())) == [
+    assert cells(audit_frame(TWO_HOURS, definition(expected=expected, expected_partitions=["b"]), metrics())) == [
         ("b", "00:00")
     ]
     with pytest.raises(SpecError) as raised:
-        audit_frame(TWO_HOURS, definition(expected=expected, partitions=["b", "c"]), metrics())
+        audit_frame(TWO_HOURS, definition(expected=expected, expected_partitions=["b", "c"]), metrics())
 
     assert str(raised.value) == ("quality.expected.partition is missing, but clicks has 2 source partitions: b, c")
 
@@ -396,7 +396,7 @@ def test_a_run_that_was_asked_for_by_a_local_day_expects_the_windows_of_that_day
     asked = LocalDays.from_dates(day, following.isoformat(), NEW_YORK.key)
     since, until = (instant_text(each) for each in (asked.utc_days.start_ms, asked.utc_days.end_ms))
 
-    frame = audit_frame(plan(since, until), definition(partitions=["a"]), metrics().iloc[:0])
+    frame = audit_frame(plan(since, until), definition(expected_partitions=["a"]), metrics().iloc[:0])
 
     local = frame["window_start"].dt.tz_convert(NEW_YORK).dt.date == date.fromisoformat(day)
     assert local.sum() == hours
@@ -409,7 +409,7 @@ def test_a_local_day_expects_as_many_hourly_windows_as_its_clock_has_hours(day: 
     until = since + timedelta(days=1)  # by the clock on the wall
 
     frame = audit_frame(
-        plan(since.isoformat(), until.isoformat()), definition(partitions=["a"]), metrics().iloc[:0]
+        plan(since.isoformat(), until.isoformat()), definition(expected_partitions=["a"]), metrics().iloc[:0]
     )
 
     assert len(frame) == hours

@@ -104,7 +104,7 @@ def test_the_worst_window_comes_first_and_at_most_twenty_are_named(timetable: Pa
         "window_start": "2026-03-01T06:00Z",
         "late_ratio": 0.8,
     }
-    assert (len(check.failing), check.unexpected, check.elements) == (20, 48, 48)
+    assert (len(check.failing), check.unexpected_count, check.element_count) == (20, 48, 48)
     assert (check.observed, check.limit) == ("48 of 48 windows do not, the worst 80 %", "at most 25 %")
 
 
@@ -140,9 +140,9 @@ def test_a_check_that_raises_is_an_error_and_never_a_pass(timetable: Path, tmp_p
 def test_an_audit_survives_its_file(timetable: Path, tmp_path: Path) -> None:
     audit = judged(deleted(good()), definition(timetable))
 
-    audit.write(tmp_path / "verdict.json")
+    audit.write(tmp_path / "audit_result.json")
 
-    assert Audit.read(tmp_path / "verdict.json") == audit
+    assert Audit.read(tmp_path / "audit_result.json") == audit
 
 
 def test_judging_needs_no_network(timetable: Path, monkeypatch: pytest.MonkeyPatch) -> None:

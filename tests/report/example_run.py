@@ -10,7 +10,7 @@ from backstream.eventtime.instants import DAY_MS, HOUR_MS, instant_ms
 from backstream.quality.audit_frame import audit_frame
 from backstream.report.html import render_report
 from backstream.runs.manifest import Manifest
-from backstream.runs.plan import Chunk, Fidelity, InputFile, Mode, Plan
+from backstream.runs.plan import ArrivalOrder, Chunk, InputFile, Mode, Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Publication, Severity, Verdict
 
 SINCE_MS = instant_ms("2026-03-01", "since")
@@ -25,7 +25,7 @@ DEFINITION = parse_definition(
         "watermark": {"strategy": "bounded_out_of_orderness", "delay": "10m", "idle_timeout": "2h"},
         "lateness": {"allowed": "1h"},
         "aggregates": {"clicks": "count(*)"},
-        "quality": {"partitions": ["north", "south"]},
+        "quality": {"expected_partitions": ["north", "south"]},
     },
     "test",
 )
@@ -35,9 +35,9 @@ PLAN = Plan(
     definition={},
     definition_hash="d00d",
     definition_path="definitions/clicks.toml",
-    code_version="1.2.3",
+    planned_by_version="1.2.3",
     mode=Mode.REPLAY,
-    fidelity=Fidelity.RECORDED,
+    arrival_order=ArrivalOrder.RECORDED,
     since_ms=SINCE_MS,
     until_ms=UNTIL_MS,
     clock_start_ms=SINCE_MS,
@@ -48,7 +48,7 @@ PLAN = Plan(
         Chunk("0000", SINCE_MS, SINCE_MS + 2 * DAY_MS, SINCE_MS + 2 * DAY_MS, (0,), 1_900),
         Chunk("0001", SINCE_MS + 2 * DAY_MS, UNTIL_MS, UNTIL_MS, (0, 1), 1_950),
     ),
-    trigger="manual__1",
+    triggered_by="manual__1",
     reason="a test",
 )
 
@@ -88,7 +88,7 @@ def manifests() -> list[Manifest]:
     """Fates that agree with `WITH_A_GAP`, and besides them 7 duplicates and 5 records read as a halo."""
     first = {
         "north": {"on_time": 935, "late": 3, "dropped": 2},
-        "south": {"on_time": 920, "duplicate": 7, "outside": 5},
+        "south": {"on_time": 920, "duplicate": 7, "halo": 5},
     }
     second = {"north": {"on_time": 960}, "south": {"on_time": 960}}
     return [
@@ -109,8 +109,8 @@ MISSING = Check(
     observed="3 of 192 windows do not",
     column="is_present",
     limit="every window",
-    unexpected=30,
-    elements=192,
+    unexpected_count=30,
+    element_count=192,
     failing=(
         {"source_partition": "north", "window_start": "2026-03-01T06:00Z", "is_present": False},
         {"source_partition": "south", "window_start": "2026-03-02T06:00Z", "is_present": False},

@@ -48,11 +48,11 @@ def row(run_id: str, seconds: int, **values: int | str | None) -> RunRow:
         verdict=Verdict.PASS,
         since_ms=PLAN.since_ms,
         until_ms=PLAN.until_ms,
-        trigger="cli",
+        triggered_by="cli",
         reason="first <b>",
         definition_hash="d",
         plan_hash="p",
-        code_version="1",
+        planned_by_version="1",
         started_at_ms=finished_ms - seconds * 1_000,
         finished_at_ms=finished_ms,
         **(known | values),  # type: ignore[arg-type]
@@ -189,7 +189,7 @@ def test_delays_that_are_not_known_say_why() -> None:
     ],
 )
 def test_who_asked_is_told_from_the_trigger(trigger: str, words: str) -> None:
-    assert descriptions.describe_trigger(replace(PLAN, trigger=trigger)) == words
+    assert descriptions.describe_trigger(replace(PLAN, triggered_by=trigger)) == words
 
 
 def test_a_mode_that_is_not_the_definitions_is_an_override() -> None:

@@ -128,7 +128,6 @@ def test_plan_and_actual_stand_side_by_side() -> None:
         "0000",
         "2026-03-01 00:00",
         "2026-03-03 00:00",
-        "requested",
         "1",
         "1,900",
         "1,872",

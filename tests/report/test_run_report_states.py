@@ -79,7 +79,7 @@ def test_a_run_without_events_shows_only_missing_windows() -> None:
 
 def test_a_run_without_any_window_says_so() -> None:
     observed = parse_definition(
-        DEFINITION.model_dump(mode="json") | {"quality": {"partitions": "observed"}}, "test"
+        DEFINITION.model_dump(mode="json") | {"quality": {"expected_partitions": "observed"}}, "test"
     )
     nothing = frame_of(metrics().iloc[:0], observed)
 
@@ -140,11 +140,11 @@ def test_hostile_names_and_values_are_harmless() -> None:
         PLAN,
         dataset=HOSTILE,
         reason=HOSTILE,
-        trigger=HOSTILE,
+        triggered_by=HOSTILE,
         definition_path=HOSTILE,
-        code_version=HOSTILE,
+        planned_by_version=HOSTILE,
         inputs=(InputFile(HOSTILE, 1, 1),),
-        chunks=(replace(PLAN.chunks[0], chunk_id=HOSTILE, reason=HOSTILE),),
+        chunks=(replace(PLAN.chunks[0], chunk_id=HOSTILE),),
     )
     came = WITH_A_GAP.assign(source_partition=HOSTILE)
     check = replace(

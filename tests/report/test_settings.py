@@ -19,14 +19,14 @@ SLOWEST = "the slowest source partition decides"
     [
         ({}, "none: every window waits for the end of the input"),
         (
-            {"strategy": "monotonous", "emission": "record", "idle_timeout": "1m"},
+            {"strategy": "monotonous", "emit": "on_event", "idle_timeout": "1m"},
             (
                 "monotonous: each source partition delivers in order of event time; computed at each record; "
                 f"{SLOWEST}; one that is silent for 1 min no longer counts"
             ),
         ),
         (
-            {"strategy": "bounded_out_of_orderness", "delay": "10m", "interval": "5s", "emission": "micro_batch"},
+            {"strategy": "bounded_out_of_orderness", "delay": "10m", "emit_interval": "5s", "emit": "micro_batch"},
             (
                 "bounded out-of-orderness: an event may come 10 min out of order; "
                 f"computed between batches, of which one began every 5 s; {SLOWEST}"
@@ -44,7 +44,7 @@ SLOWEST = "the slowest source partition decides"
             f"time lag: event time is the clock, less 2 min; computed every 200 ms; {SLOWEST}",
         ),
         (
-            {"strategy": "custom", "generator": "mine.lag:Smoothed", "options": {"records": 50}},
+            {"strategy": "custom", "class": "mine.lag:Smoothed", "kwargs": {"records": 50}},
             f"custom: mine.lag:Smoothed(records = 50); computed every 200 ms; {SLOWEST}",
         ),
     ],
@@ -54,8 +54,8 @@ def test_a_watermark_in_words(said: dict[str, Any], text: str) -> None:
 
 
 def test_every_strategy_and_emission_has_words() -> None:
-    own = {StrategyKind.PUNCTUATED: {"marker": "true"}, StrategyKind.CUSTOM: {"generator": "mine:Own"}}
+    own = {StrategyKind.PUNCTUATED: {"marker": "true"}, StrategyKind.CUSTOM: {"class": "mine:Own"}}
     for strategy in StrategyKind:
         assert watermark_text(WatermarkSection.model_validate({"strategy": strategy, **own.get(strategy, {})}))
     for emission in EmissionModel:
-        assert watermark_text(WatermarkSection.model_validate({"strategy": "monotonous", "emission": emission}))
+        assert watermark_text(WatermarkSection.model_validate({"strategy": "monotonous", "emit": emission}))

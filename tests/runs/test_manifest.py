@@ -14,7 +14,7 @@ MANIFEST = Manifest(
     chunk_id="0000",
     attempt="a1",
     events_read=6,
-    fates={"A": {"on_time": 3, "outside": 1}, "B": {"quarantined": 2}},
+    fates={"A": {"on_time": 3, "halo": 1}, "B": {"quarantined": 2}},
     files={"": (StagedFile("/lake/part-0.parquet", 100, 3),), "metrics": ()},
     timings_s={"fates": 1.5},
     finished_at="2013-02-01T05:00:00+00:00",
@@ -69,7 +69,7 @@ def test_a_chunk_that_has_not_finished_has_no_manifest(tmp_path: Path) -> None:
 
 
 def test_fates_are_added_up_without_the_halo_which_another_chunk_counts() -> None:
-    next_chunk = replace(MANIFEST, chunk_id="0001", fates={"A": {"on_time": 1, "late": 4}, "C": {"outside": 9}})
+    next_chunk = replace(MANIFEST, chunk_id="0001", fates={"A": {"on_time": 1, "late": 4}, "C": {"halo": 9}})
 
     assert sum_fates([MANIFEST, next_chunk]) == {
         "A": {"on_time": 4, "late": 4},

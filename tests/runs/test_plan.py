@@ -10,7 +10,7 @@ import pytest
 
 from backstream.errors import LedgerError, PlanError
 from backstream.eventtime.instants import DAY_MS
-from backstream.runs.plan import Chunk, Fidelity, InputFile, Mode, Plan, PlannedTable
+from backstream.runs.plan import ArrivalOrder, Chunk, InputFile, Mode, Plan, PlannedTable
 from backstream.runs.plan_summary import PlanSummary
 
 PLAN = Plan(
@@ -18,9 +18,9 @@ PLAN = Plan(
     definition={"name": "clicks", "quality": {"late_ratio": {"warn": 0.05, "fail": 0.25}}},
     definition_hash="d1",
     definition_path="clicks.toml",
-    code_version="0.1.0",
+    planned_by_version="0.1.0",
     mode=Mode.REPLAY,
-    fidelity=Fidelity.RECORDED,
+    arrival_order=ArrivalOrder.RECORDED,
     since_ms=0,
     until_ms=172_800_000,
     clock_start_ms=5,
@@ -33,7 +33,7 @@ PLAN = Plan(
     ),
     tables={"": PlannedTable("clicks", "/lake/clicks", (("page", "string", 1, False),), "window_start")},
     base_snapshots={"": None, "metrics": 42},
-    trigger="cli",
+    triggered_by="cli",
     reason="café",
 )
 
@@ -81,7 +81,7 @@ def test_the_hash_is_the_same_in_every_process() -> None:
         replace(PLAN, inputs=(replace(PLAN.inputs[0], size_bytes=1_235),)),
         replace(PLAN, chunks=PLAN.chunks[:1]),
         replace(PLAN, base_snapshots={"": 1, "metrics": 42}),
-        replace(PLAN, code_version="0.1.1"),
+        replace(PLAN, planned_by_version="0.1.1"),
         replace(PLAN, reason="because"),
     ],
 )
@@ -90,7 +90,7 @@ def test_the_hash_depends_on_every_part(other: Plan) -> None:
 
 
 def test_a_run_is_named_by_what_asked_for_it_in_letters_that_any_file_system_takes() -> None:
-    plan = replace(PLAN, trigger="manual__2013-02-01T00:00:00+00:00/x y")
+    plan = replace(PLAN, triggered_by="manual__2013-02-01T00:00:00+00:00/x y")
 
     assert plan.run_id == f"manual__2013-02-01T00-00-00-00-00-x-y.{plan.plan_hash}"
 
@@ -132,12 +132,12 @@ def test_a_plan_that_was_changed_by_hand_is_refused(
 
 def test_a_plan_of_another_version_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    file.write_text('{"plan_version": 1}')
+    file.write_text('{"plan_version": 2}')
 
     with pytest.raises(PlanError) as refused:
         Plan.read(file)
 
-    assert str(refused.value) == f"plan version must be 2, got 1: plan it anew ({file})"
+    assert str(refused.value) == f"plan version must be 3, got 2: plan it anew ({file})"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_what_lists_of_runs_show_of_a_plan_lies_beside_it(tmp_path: Path) -> Non
         dataset="clicks",
         run_id=plan.run_id,
         plan_hash=plan.plan_hash,
-        trigger="cli",
+        triggered_by="cli",
         reason="café",
         mode="replay",
         since_ms=0,

@@ -18,8 +18,8 @@ from backstream.runs.home import HOME_VARIABLE, Home
 from backstream.runs.plan import Mode
 from backstream.workflow import plan_run
 
-ASKED = '\n[backfill]\nhorizon = "6h"\n'
-TWO_PARTITIONS = '\n[quality]\npartitions = ["A", "B"]\n'
+ASKED = '\n[backfill]\nmax_arrival_delay = "6h"\n'
+TWO_PARTITIONS = '\n[quality]\nexpected_partitions = ["A", "B"]\n'
 
 
 def write_arrivals(folder: Path, **arrivals: list[datetime]) -> None:
@@ -41,7 +41,7 @@ def test_an_open_day_is_refused_with_what_it_waits_for(tmp_path: Path) -> None:
         f"cannot publish clicks as final: 2 of 3 days are not sealed ({file})"
         "\n  2024-03-02 is missing: no arrival of A after 2024-03-03T06:00Z"
         "\n  2024-03-03 is open: no arrival of A, B after 2024-03-04T06:00Z"
-        "\n\nhint: end the range earlier, or add --unsealed, which the report and the ledger will say"
+        "\n\nhint: end the range earlier, or add --allow-unsealed, which the report and the ledger will say"
     )
 
 
@@ -107,11 +107,11 @@ def test_days_shows_seals_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             "2024-03-03  open       -  (no arrival of A after 2024-03-04T06:00Z)\n"
         ),
     )
-    assert json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)[1] == {
+    assert json.loads(CliRunner().invoke(app, [*command, "--format", "json"]).stdout)[1] == {
         "day": "2024-03-02",
         "runs": [],
         "seal": "empty",
         "reason": "",
     }
     write_definition(tmp_path)
-    assert CliRunner().invoke(app, command).stdout.splitlines()[1] == "2024-03-01  not asked  -"
+    assert CliRunner().invoke(app, command).stdout.splitlines()[1] == "2024-03-01  unchecked  -"

@@ -95,7 +95,7 @@ def definition_of(folder: Path, **sections: Mapping[str, Any]) -> dict[str, Any]
         "watermark": {
             "strategy": "bounded_out_of_orderness",
             "delay": "10m",
-            "interval": "30s",
+            "emit_interval": "30s",
             "idle_timeout": "1h",
         },
         "lateness": {"allowed": "1h"},
@@ -116,7 +116,7 @@ class Expected:
         arrived = sorted(history, key=lambda row: (row[1], row[3], row[2]))
         self.unique = list(dict.fromkeys(arrived))
         partitions = sorted({row[2] for row in arrived})
-        clock = SourceClock(arrived[0][1], definition.watermark.interval, arrived[-1][1])
+        clock = SourceClock(arrived[0][1], definition.watermark.emit_interval, arrived[-1][1])
         is_marked = definition.watermark.marker == MARKER
         records = [
             Record(row[1], partitions.index(row[2]), row[4], row[0], row[5], is_marked and row[5] == 3)

@@ -27,25 +27,25 @@ WINDOWS = {
     "session of days": {"kind": "session", "gap": "4h"},
     "cumulate": {"kind": "cumulate", "size": "6h", "step": "2h"},
 }
-BOUNDED = {"strategy": "bounded_out_of_orderness", "delay": "10m", "interval": "30s"}
+BOUNDED = {"strategy": "bounded_out_of_orderness", "delay": "10m", "emit_interval": "30s"}
 STREAMS: dict[str, dict[str, Any]] = {
     "punctuated": {"watermark": {"strategy": "punctuated", "marker": MARKER, "delay": "20m"}},
     "time lag, idle": {
-        "watermark": {"strategy": "time_lag", "delay": "30m", "interval": "1m", "idle_timeout": "1h"}
+        "watermark": {"strategy": "time_lag", "delay": "30m", "emit_interval": "1m", "idle_timeout": "1h"}
     },
     "custom": {
         "watermark": {
             "strategy": "custom",
-            "generator": "backstream.examples.generators:SmoothedLag",
-            "options": {"records": 5},
-            "interval": "1m",
+            "class": "backstream.examples.generators:SmoothedLag",
+            "kwargs": {"records": 5},
+            "emit_interval": "1m",
         }
     },
-    "after each record": {"watermark": {**BOUNDED, "emission": "record"}},
-    "micro batches": {"watermark": {**BOUNDED, "emission": "micro_batch", "interval": "30m"}},
+    "after each record": {"watermark": {**BOUNDED, "emit": "on_event"}},
+    "micro batches": {"watermark": {**BOUNDED, "emit": "micro_batch", "emit_interval": "30m"}},
     "gate with idleness": {"watermark": {**BOUNDED, "topology": "subtasks", "idle_timeout": "1h"}},
     "operator": {"watermark": {**BOUNDED, "topology": "operator", "idle_timeout": "1h"}},
-    "ended partitions": {"watermark": {**BOUNDED, "partition_end": "release"}},
+    "ended partitions": {"watermark": {**BOUNDED, "finished_partitions": "release"}},
     "ingestion time": {"time": "ingestion", "watermark": BOUNDED},
     "processing time": {"time": "processing", "watermark": {"strategy": "none"}},
 }

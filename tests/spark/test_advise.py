@@ -29,7 +29,7 @@ name = "events"
 window = {window}
 watermark = {{strategy = "monotonous", {watermark}}}
 lateness = {{allowed = "{lateness}"}}
-quality = {{partitions = {partitions}}}
+quality = {{expected_partitions = {partitions}}}
 aggregates = {{events = "count(*)"}}
 
 [source]
@@ -49,26 +49,26 @@ class Stream(NamedTuple):
     """A source and its windows, as TOML."""
 
     window: str = '{kind = "tumbling", size = "1h"}'
-    watermark: str = 'interval = "30s", idle_timeout = "1h"'
+    watermark: str = 'emit_interval = "30s", idle_timeout = "1h"'
     lateness: str = "1h"
     partitions: str = '"observed"'
 
 
 STREAMS = {
     "idle": Stream(),
-    "never idle": Stream(watermark='interval = "30s"'),
+    "never idle": Stream(watermark='emit_interval = "30s"'),
     "no lateness": Stream('{kind = "tumbling", size = "2h", offset = "-15m"}', lateness="0s"),
     "sliding": Stream('{kind = "sliding", size = "150m", slide = "1h"}'),
     "holes": Stream('{kind = "sliding", size = "20m", slide = "1h", offset = "10m"}'),
     "cumulate": Stream('{kind = "cumulate", size = "4h", step = "1h"}'),
-    "subtasks": Stream(watermark='interval = "30s", idle_timeout = "1h", topology = "subtasks"'),
-    "operator": Stream(watermark='interval = "30s", idle_timeout = "20m", topology = "operator"'),
-    "partitions that end": Stream(watermark='interval = "30s", partition_end = "release"'),
+    "subtasks": Stream(watermark='emit_interval = "30s", idle_timeout = "1h", topology = "subtasks"'),
+    "operator": Stream(watermark='emit_interval = "30s", idle_timeout = "20m", topology = "operator"'),
+    "partitions that end": Stream(watermark='emit_interval = "30s", finished_partitions = "release"'),
     "a partition that never delivers": Stream(partitions='["A", "B", "C", "Z"]'),
-    "one that never delivers, for ever": Stream(watermark='interval = "30s"', partitions='["A", "Z"]'),
-    "after each record": Stream(watermark='interval = "30s", idle_timeout = "1h", emission = "record"'),
-    "between batches": Stream(watermark='interval = "20m", emission = "micro_batch"'),
-    "few ticks": Stream(watermark='interval = "5h", idle_timeout = "1h"'),
+    "one that never delivers, for ever": Stream(watermark='emit_interval = "30s"', partitions='["A", "Z"]'),
+    "after each record": Stream(watermark='emit_interval = "30s", idle_timeout = "1h", emit = "on_event"'),
+    "between batches": Stream(watermark='emit_interval = "20m", emit = "micro_batch"'),
+    "few ticks": Stream(watermark='emit_interval = "5h", idle_timeout = "1h"'),
 }
 
 
@@ -95,10 +95,10 @@ def replayed(history: Sequence[Row], definition: Definition, delay_ms: int) -> T
     arrived = sorted(history, key=lambda row: (row[1], row[3], row[2]))
     section, window = definition.watermark, definition.window.spec()
     assert not isinstance(window, Session)
-    named = () if definition.quality.partitions == "observed" else definition.quality.partitions
+    named = () if definition.quality.expected_partitions == "observed" else definition.quality.expected_partitions
     partitions = sorted({*named, *(row[2] for row in arrived)})
-    strategy = WatermarkStrategy(StrategyKind.BOUNDED, delay_ms, section.interval, section.idle_timeout)
-    clock = SourceClock(arrived[0][1], section.interval, arrived[-1][1])
+    strategy = WatermarkStrategy(StrategyKind.BOUNDED, delay_ms, section.emit_interval, section.idle_timeout)
+    clock = SourceClock(arrived[0][1], section.emit_interval, arrived[-1][1])
     records = [Record(row[1], partitions.index(row[2]), "", row[0]) for row in arrived]
     emission = replace(section.spec(), strategy=strategy)
     heard = compute_watermarks(records, emission, clock, range(len(partitions)))

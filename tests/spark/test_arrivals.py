@@ -150,7 +150,7 @@ def test_a_plan_knows_from_the_index_which_files_to_read_and_how_many_events_com
     (chunk,) = planned(tmp_path, 2, 3, event_time).chunks
 
     first_ms = DAY_ONE_MS + 2 * DAY_MS
-    inside = [row for row in rows if first_ms <= row[0] < chunk.read_until_ms]
+    inside = [row for row in rows if first_ms <= row[0] < chunk.halo_end_ms]
     read = {before.inputs[number].path for number in chunk.files}
     assert len(read) < len(before.inputs)
     assert {f"arrival_day=2024-03-{1 + (row[1] - DAY_ONE_MS) // DAY_MS:02}" for row in inside} == {

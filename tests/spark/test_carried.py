@@ -131,7 +131,12 @@ def test_a_session_late_in_a_long_history_is_replayed_without_reading_all_of_it(
 ) -> None:
     history = random_history(seed=11, rows=900, days=9)
     write_history(tmp_path / "data", history)
-    watermark = {"strategy": "bounded_out_of_orderness", "delay": "10m", "interval": "30s", "idle_timeout": "6h"}
+    watermark = {
+        "strategy": "bounded_out_of_orderness",
+        "delay": "10m",
+        "emit_interval": "30s",
+        "idle_timeout": "6h",
+    }
     content = definition_of(tmp_path / "data", window=WINDOWS["session"], watermark=watermark)
     plan = planned(tmp_path, content, Mode.REPLAY, since=6, until=7)
     expected = Expected(history, parse_definition(content, "test"), plan.range)

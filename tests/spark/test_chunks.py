@@ -99,7 +99,9 @@ def test_a_recompute_knows_nothing_late(spark: SparkSession, tmp_path: Path, kin
 def test_every_pane_is_kept_when_the_definition_asks_for_all(spark: SparkSession, tmp_path: Path) -> None:
     history = random_history(seed=11)
     write_history(tmp_path / "data", history)
-    content = definition_of(tmp_path / "data", window=WINDOWS["sliding"], backfill={"panes": "all", "chunk": "3d"})
+    content = definition_of(
+        tmp_path / "data", window=WINDOWS["sliding"], backfill={"keep_firings": True, "chunk": "3d"}
+    )
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
 
@@ -200,7 +202,9 @@ def test_a_chunk_that_fails_leaves_those_before_it_done_and_begins_no_other(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_history(tmp_path / "data", random_history(seed=3, rows=50))
-    content = definition_of(tmp_path / "data", window=WINDOWS["tumbling"], backfill={"chunk": "1d", "together": 0})
+    content = definition_of(
+        tmp_path / "data", window=WINDOWS["tumbling"], backfill={"chunk": "1d", "max_events_per_job": 0}
+    )
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     first, broken = plan.chunks[0], replace(plan.chunks[1], files=(99,))
 

@@ -32,14 +32,14 @@ def random_window(chance: random.Random) -> dict[str, str]:
 
 
 def random_watermark(chance: random.Random) -> dict[str, Any]:
-    bounded = {"strategy": "bounded_out_of_orderness", "delay": f"{chance.randrange(90)}m", "interval": "30s"}
+    bounded = {"strategy": "bounded_out_of_orderness", "delay": f"{chance.randrange(90)}m", "emit_interval": "30s"}
     kinds: list[dict[str, Any]] = [
         {"strategy": "none"},
-        {"strategy": "monotonous", "interval": "10s"},
+        {"strategy": "monotonous", "emit_interval": "10s"},
         bounded | {"idle_timeout": "2h"},
         bounded | {"topology": "subtasks", "idle_timeout": "2h"},
-        bounded | {"emission": "record"},
-        {"strategy": "time_lag", "delay": "45m", "interval": "1m"},
+        bounded | {"emit": "on_event"},
+        {"strategy": "time_lag", "delay": "45m", "emit_interval": "1m"},
     ]
     return chance.choice(kinds)
 
@@ -100,6 +100,6 @@ def test_a_chunk_that_read_one_millisecond_less_would_miss_an_event(
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=1)
     chunk = plan.chunks[0]
 
-    manifest = replay_chunk(spark, plan, replace(chunk, read_until_ms=chunk.read_until_ms - short_by_ms))
+    manifest = replay_chunk(spark, plan, replace(chunk, halo_end_ms=chunk.halo_end_ms - short_by_ms))
 
     assert max(row["events"] for row in rows([manifest], "")) == events

@@ -36,7 +36,7 @@ def case_of(chance: random.Random, number: int) -> dict[str, Any]:
     """A random stream whose watermark moves at other times than ticks."""
     case = random_case(chance, number)
     case["strategy"]["kind"] = chance.choice(["monotonous", "bounded"])
-    case["emission"] = chance.choice(["record", "record", "micro_batch"])
+    case["emission"] = chance.choice(["on_event", "on_event", "micro_batch"])
     return case
 
 
@@ -59,7 +59,7 @@ def test_the_first_record_after_a_silence_ends_idleness_though_it_is_old(spark: 
     case = {
         "name": "mine",
         "strategy": {"kind": "monotonous", "interval_ms": 100, "idle_timeout_ms": 300},
-        "emission": "record",
+        "emission": "on_event",
         "window": {"kind": "tumbling", "size_ms": 10},
         "records": [
             {"arrival_ms": at, "partition": partition, "key": "a", "ts": event_ms}

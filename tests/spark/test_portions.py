@@ -123,7 +123,12 @@ def test_sessions_are_replayed_the_same_however_little_the_driver_is_sent(
 ) -> None:
     history = random_history(seed=11, rows=600, days=9)
     write_history(tmp_path / "data", history)
-    watermark = {"strategy": "bounded_out_of_orderness", "delay": "10m", "interval": "30s", "idle_timeout": "6h"}
+    watermark = {
+        "strategy": "bounded_out_of_orderness",
+        "delay": "10m",
+        "emit_interval": "30s",
+        "idle_timeout": "6h",
+    }
     content = definition_of(tmp_path / "data", window=WINDOWS["session"], watermark=watermark)
     plan = planned(tmp_path, content, Mode.REPLAY, since=since, until=until)
     expected = Expected(history, parse_definition(content, "test"), plan.range)

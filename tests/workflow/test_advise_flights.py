@@ -89,8 +89,8 @@ class Recording:
         """What became of the flights of February with this delay in the definition."""
         definition = load_definition(FLIGHTS)
         section, arrivals_ms = definition.watermark, [each.arrival_time_ms for each in self.records]
-        strategy = WatermarkStrategy(StrategyKind.BOUNDED, delay_ms, section.interval, section.idle_timeout)
-        clock = SourceClock(arrivals_ms[0], section.interval, arrivals_ms[-1])
+        strategy = WatermarkStrategy(StrategyKind.BOUNDED, delay_ms, section.emit_interval, section.idle_timeout)
+        clock = SourceClock(arrivals_ms[0], section.emit_interval, arrivals_ms[-1])
         heard = compute_watermarks(self.records, Emission(strategy), clock, range(len(self.partitions)))
         played = fire_windows(self.records, heard, definition.window.spec(), definition.lateness.allowed)
         met = zip(self.records, played.fates, strict=True)
@@ -122,26 +122,25 @@ def test_no_smaller_delay_keeps_as_much(advice: DelayAdvice, recording: Recordin
     assert [1 - each / advice.records >= advice.keep for each in dropped] == [False, True]
 
 
-def test_the_command_prints_what_the_documentation_shows_and_writes_the_curve(
+def test_the_command_prints_what_the_documentation_shows_or_the_curve(
     home: Home, advice: DelayAdvice, tmp_path: Path
 ) -> None:
-    command, file = "backstream advise flights --since 2013-02-01 --until 2013-03-01", tmp_path / "curve.json"
+    command = "backstream advise flights --since 2013-02-01 --until 2013-03-01"
     _, _, rest = DOCUMENTATION.read_text(encoding="utf-8").partition(f"$ {command}\n")
     shown, _, _ = rest.partition("```")
     # For a month of flights, compiling costs more than running.
     settings = {key: value for key, value in SMALL_DATA_SETTINGS.items() if key.startswith("spark.sql.codegen")}
     (tmp_path / "spark-defaults.conf").write_text("".join(f"{key} {each}\n" for key, each in settings.items()))
 
-    result = subprocess.run(
-        [Path(sys.executable).with_name("backstream"), *command.split()[1:], "--json", file],
-        env=os.environ | {HOME_VARIABLE: str(home.path), "SPARK_CONF_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert (result.returncode, result.stdout) == (0, shown)
-    assert file.read_text(encoding="utf-8") == advice.json_text()
+    for form, expected in (("table", shown), ("json", advice.json_text())):
+        result = subprocess.run(
+            [Path(sys.executable).with_name("backstream"), *command.split()[1:], "--format", form],
+            env=os.environ | {HOME_VARIABLE: str(home.path), "SPARK_CONF_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (result.returncode, result.stdout) == (0, expected)
 
 
 def test_the_curve_in_the_file_is_the_advice_at_every_minute(advice: DelayAdvice) -> None:

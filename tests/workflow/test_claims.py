@@ -187,22 +187,27 @@ def test_a_table_that_never_noted_its_keys_is_known_by_its_columns(tmp_path: Pat
 def test_a_table_of_a_newer_version_is_refused_with_both_versions(tmp_path: Path) -> None:
     file = write_definition(tmp_path)
     create_run_tables(planned(tmp_path, file))
-    set_property(tmp_path, "backstream.format", "2")
+    set_property(tmp_path, "backstream.format", "3")
     set_property(tmp_path, "backstream.made_by", "7.0.0")
 
     assert refusal(tmp_path, file) == (
-        f"table `clicks` has format 2, and backstream {__version__} knows formats up to 1\n"
+        f"table `clicks` has format 3, and backstream {__version__} reads only format 2\n"
         "  it was made by backstream 7.0.0\n\n"
         "hint: update backstream here, or point BACKSTREAM_HOME and BACKSTREAM_CATALOG_URI at another lake"
     )
 
 
-def test_a_table_from_before_formats_were_noted_has_the_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first_format", ["1", None])
+def test_a_table_of_an_older_format_is_refused_with_both_formats(tmp_path: Path, first_format: str | None) -> None:
     file = write_definition(tmp_path)
     create_run_tables(planned(tmp_path, file))
-    set_property(tmp_path, "backstream.format", None)
+    set_property(tmp_path, "backstream.format", first_format)
 
-    planned(tmp_path, file)
+    assert refusal(tmp_path, file) == (
+        f"table `clicks` has format 1, and backstream {__version__} reads only format 2\n"
+        f"  it was made by backstream {__version__}\n\n"
+        "hint: point BACKSTREAM_HOME and BACKSTREAM_CATALOG_URI at another lake, and run its ranges again"
+    )
 
 
 def _as_it_is(catalog: Catalog) -> Table:

@@ -138,7 +138,7 @@ def test_seals_and_delays_are_told_without_a_file_that_is_damaged_or_lacks_a_col
     write_days(tmp_path, 4)
     damage_pages(tmp_path / "data/4.parquet")
 
-    plan = planned(tmp_path, write_definition(tmp_path, CLICKS + '\n[backfill]\nhorizon = "6h"\n'))
+    plan = planned(tmp_path, write_definition(tmp_path, CLICKS + '\n[backfill]\nmax_arrival_delay = "6h"\n'))
 
     found, why = count_delays(plan, parse_definition(plan.definition, "plan"))
     assert found is not None, why

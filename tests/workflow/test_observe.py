@@ -124,8 +124,8 @@ def test_the_sums_of_a_day_are_those_of_its_windows(tmp_path: Path) -> None:
         problem_windows=8,
     )
     assert (first.windows_present, first.problem_windows) == (48, 0)
-    write_day_totals(tmp_path / "figures.json", [first, second])
-    assert load_day_totals(tmp_path / "figures.json") == [first, second]
+    write_day_totals(tmp_path / "day_totals.json", [first, second])
+    assert load_day_totals(tmp_path / "day_totals.json") == [first, second]
 
 
 @pytest.mark.parametrize(("part", "is_day_above"), [(0.99, True), (1.0, False)])

@@ -149,7 +149,7 @@ def test_a_retried_job_refuses_for_good_before_there_is_a_spark(
 
 
 def test_a_retry_with_other_code_is_told_apart(tmp_path: Path) -> None:
-    plan = replace(three_days(tmp_path), code_version="0.0.9")
+    plan = replace(three_days(tmp_path), planned_by_version="0.0.9")
 
     assert version_warning(plan, "0.0.9") is None
     assert version_warning(plan, "0.1.0") == (
@@ -168,7 +168,7 @@ def test_a_run_goes_on_with_its_own_plan_though_files_have_come(tmp_path: Path) 
     assert (found.plan.run_id, list_unfinished_chunks(found.plan)) == (plan.run_id, ["0001", "0002"])
     assert found.notes == (
         f"going on with the interrupted run {plan.run_id}: 1 of 3 chunks are done",
-        "1 input file has come since it was planned and will not be read; --fresh plans anew, with all files",
+        "1 input file has come since it was planned and will not be read; --replan plans anew, with all files",
     )
 
 
@@ -209,7 +209,7 @@ def test_an_interrupted_run_cannot_go_on_with_a_changed_definition(tmp_path: Pat
         f"cannot run {plan.run_id}: the definition changed since it was planned ({tmp_path}/clicks.toml)"
         '\n  window.size: "1h" -> "2h"'
         "\n  1 of 3 chunks of it are done"
-        "\n\nhint: --fresh leaves that run as it is and plans the range anew"
+        "\n\nhint: --replan leaves that run as it is and plans the range anew"
     )
 
 

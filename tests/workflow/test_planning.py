@@ -12,7 +12,7 @@ from tests.workflow.history import CLICKS, COLUMNS, INSTANT, at, planned, write_
 
 from backstream.errors import BackstreamError, PlanError, SpecError
 from backstream.eventtime.instants import instant_text
-from backstream.runs.plan import Fidelity, Mode, Plan
+from backstream.runs.plan import ArrivalOrder, Mode, Plan
 
 ONE_DAY = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("1 06:00"), at("1 06:10"), "A", 1, "home")]
 
@@ -115,7 +115,7 @@ def test_a_replay_needs_the_time_of_arrival(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", ONE_DAY)
     file = write_definition(tmp_path, CLICKS.replace('arrival_time = "arrived_at"\n', ""))
 
-    assert planned(tmp_path, file, mode=Mode.RECOMPUTE).fidelity is Fidelity.ASSUMED
+    assert planned(tmp_path, file, mode=Mode.RECOMPUTE).arrival_order is ArrivalOrder.UNKNOWN
     with pytest.raises(PlanError) as refused:
         planned(tmp_path, file, mode=Mode.REPLAY)
     assert str(refused.value) == (
@@ -158,20 +158,22 @@ def test_a_stream_begins_and_ends_with_its_first_and_last_arrival_unless_its_clo
 
 
 @pytest.mark.parametrize(
-    ("left_out", "fidelity"),
+    ("left_out", "arrival_order"),
     [
-        ("", Fidelity.RECORDED),
-        ('sequence = "seq"\n', Fidelity.MODELLED),
-        ('partition = "origin"\n', Fidelity.MODELLED),
-        ('arrival_time = "arrived_at"\n', Fidelity.ASSUMED),
+        ("", ArrivalOrder.RECORDED),
+        ('sequence = "seq"\n', ArrivalOrder.TIES_BROKEN),
+        ('partition = "origin"\n', ArrivalOrder.TIES_BROKEN),
+        ('arrival_time = "arrived_at"\n', ArrivalOrder.UNKNOWN),
     ],
 )
-def test_a_plan_says_what_the_order_of_arrival_rests_on(tmp_path: Path, left_out: str, fidelity: Fidelity) -> None:
+def test_a_plan_says_what_the_order_of_arrival_rests_on(
+    tmp_path: Path, left_out: str, arrival_order: ArrivalOrder
+) -> None:
     write_clicks(tmp_path / "data/a.parquet", ONE_DAY)
 
     plan = planned(tmp_path, write_definition(tmp_path, CLICKS.replace(left_out, "") if left_out else CLICKS))
 
-    assert plan.fidelity is fidelity
+    assert plan.arrival_order is arrival_order
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ class Days:
             (
                 each.chunk_id,
                 f"{day(each.start_ms)}-{day(each.end_ms)}",
-                instant_text(each.read_until_ms)[8:16],
+                instant_text(each.halo_end_ms)[8:16],
                 " ".join(names[number] for number in each.files),
             )
             for each in plan.chunks

@@ -114,7 +114,7 @@ def test_a_failed_run_leaves_its_days_missing_and_a_refused_one_leaves_them_alon
 
 
 def test_a_day_that_can_still_gain_events_is_not_missing_yet(folder: Path) -> None:
-    write_definition(folder, CLICKS + '\n[backfill]\nhorizon = "1d"\n')
+    write_definition(folder, CLICKS + '\n[backfill]\nmax_arrival_delay = "1d"\n')
     home = Home(folder / "home")
     plan = plan_run(folder / "clicks.toml", day_ms(1), day_ms(2), trigger="test", home=home)
     publish_counts(plan, DAY)

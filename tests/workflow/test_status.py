@@ -66,7 +66,7 @@ def test_a_plan_is_a_run_that_has_not_begun(plan: Plan) -> None:
     found = state(plan, minute=5)
 
     assert (found.state, found.chunks_done, found.chunks, found.seconds_left) == (RunPhase.PLANNED, 0, 3, None)
-    assert (found.trigger, found.reason, found.mode, found.interval) == (
+    assert (found.triggered_by, found.reason, found.mode, found.interval) == (
         "cli",
         "a second look",
         "recompute",
@@ -170,15 +170,15 @@ def test_a_published_run_stays_in_the_ledger_when_its_folder_is_gone(plan: Plan)
 
     found = state(plan)
     assert (found.state, found.rows, found.verdict, found.chunks) == (RunPhase.PUBLISHED, 1, "warn", None)
-    assert row.ran_with == "0.1.0"
+    assert row.finished_by_version == "0.1.0"
 
 
 def test_the_newest_runs_come_first_and_no_more_than_asked_for(plan: Plan) -> None:
     home = Home(Path(plan.home))
     for number in (1, 2, 3):
-        other = replace(plan, trigger=f"t{number}", dataset="clicks" if number < 3 else "other")
+        other = replace(plan, triggered_by=f"t{number}", dataset="clicks" if number < 3 else "other")
         other.write()
         touch(other.folder.path, number)
 
-    assert [each.trigger for each in list_run_states(home)] == ["t3", "t2", "t1", "cli"]
-    assert [each.trigger for each in list_run_states(home, "clicks", limit=2)] == ["t2", "t1"]
+    assert [each.triggered_by for each in list_run_states(home)] == ["t3", "t2", "t1", "cli"]
+    assert [each.triggered_by for each in list_run_states(home, "clicks", limit=2)] == ["t2", "t1"]

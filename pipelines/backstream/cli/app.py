@@ -1,4 +1,4 @@
-"""The application itself, and what its commands share: arguments, names, errors in words."""
+"""Define the application and the arguments, options, and error output that its commands share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -23,94 +24,119 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help=(
-        "Re-run history: replay recorded events as bounded streams, check the result, publish it atomically.\n\n"
+        "Backfill windowed event data: replay recorded events, check the result, and publish it atomically.\n\n"
         "A DEFINITION is a TOML file, or the name of one in the definitions folder.  "
-        "Times are UTC unless they name a zone; `--until` is excluded.  "
-        "State lies in $BACKSTREAM_HOME, by default `.backstream` in the working directory."
+        "Times are UTC unless they have an offset; `--until` is excluded.  "
+        "State is stored in $BACKSTREAM_HOME, by default in `.backstream` in the working directory."
     ),
 )
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Python names no file where standard output is what a disk has no room for."""
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers of a full disk. The error has no file name if standard output is the file."""
 
 
 def main() -> NoReturn:
-    """Run the command that was asked for, and end the process.
+    """Run the command of the process arguments, and end the process.
 
-    Python would take everything apart that a run has loaded, which takes it a second. What a library has to do at
-    the end (Spark's Java, temporary folders) is done; memory is the operating system's.
+    The process exits without the cleanup of the interpreter, which takes a second after a run. Exit handlers of
+    libraries still run: they stop Spark's Java and remove temporary folders.
     """
-    status, refused = 0, list[OSError]()
+    status, write_errors = 0, list[OSError]()
     try:
         app()
-    except SystemExit as ended:
-        status = _status_of(ended)
+    except SystemExit as end:
+        status = _exit_status(end)
     except OSError as error:
-        if error.errno not in _FULL or error.filename is not None:
+        if error.errno not in _DISK_FULL or error.filename is not None:
             raise
-        refused.append(error)
-    atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way to have it done
+        write_errors.append(error)
+    atexit._run_exitfuncs()  # noqa: SLF001 - Python has no public function for this
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (BrokenPipeError, ValueError):
-            pass  # the reader has closed the pipe, or the command has closed the stream
+            pass  # the reader closed the pipe, or the command closed the stream
         except OSError as error:
-            refused.append(error)
-    if refused:
+            write_errors.append(error)
+    if write_errors:
         status = status or 1
-        with suppress(OSError):  # standard error may be what cannot be written
-            os.write(2, f"error: cannot write: {refused[0].strerror}\n".encode())
+        with suppress(OSError):  # standard error can be on the full disk
+            os.write(2, f"error: cannot write: {write_errors[0].strerror}\n".encode())
     os._exit(status)
 
 
-def _status_of(ended: SystemExit) -> int:
-    """Return the status that Python gives to the end of a process, and print its text as Python does."""
-    if ended.code is None:
+def _exit_status(end: SystemExit) -> int:
+    """Return the exit status that Python would use, and print the text of the exit as Python does."""
+    if end.code is None:
         return 0
-    if isinstance(ended.code, int):
-        return ended.code
-    print(ended.code, file=sys.stderr)
+    if isinstance(end.code, int):
+        return end.code
+    print(end.code, file=sys.stderr)
     return 1
 
 
-DefinitionArgument = Annotated[str, typer.Argument(metavar="DEFINITION", help="TOML file, or a definition's name")]
-SinceOption = Annotated[str, typer.Option(help="First day of the range, such as 2013-02-01 (midnight UTC)")]
-UntilOption = Annotated[str, typer.Option(help="First day after the range; itself excluded")]
-MaybeSince = Annotated[str | None, typer.Option("--since", help="First day of the range (midnight UTC)")]
-MaybeUntil = Annotated[str | None, typer.Option("--until", help="First day after the range; itself excluded")]
+DefinitionArgument = Annotated[
+    str, typer.Argument(metavar="DEFINITION", help="TOML file or name of a definition, e.g., `flights`")
+]
+SinceOption = Annotated[str, typer.Option(help="First day of the range (midnight UTC), e.g., 2013-02-01")]
+UntilOption = Annotated[str, typer.Option(help="Day after the last day of the range, e.g., 2013-03-01")]
+MaybeSince = Annotated[
+    str | None, typer.Option("--since", help="First day of the range (midnight UTC), e.g., 2013-02-01")
+]
+MaybeUntil = Annotated[
+    str | None, typer.Option("--until", help="Day after the last day of the range, e.g., 2013-03-01")
+]
 ModeOption = Annotated[
     Mode | None,
     typer.Option(
-        help="recompute: only event time counts, nothing is late.  "
-        "replay: arrival order is reproduced.  Default: as defined"
+        help="recompute: use event time only; no record is late.  "
+        "replay: process records in arrival order.  Default: the mode of the definition"
     ),
 ]
 TimeZoneOption = Annotated[
     str | None,
-    typer.Option(help="Whose days the range is, such as America/New_York; the UTC days that hold it are run"),
+    typer.Option(
+        help="Time zone of --since and --until, e.g., America/New_York. The run covers all UTC days that overlap "
+        "the range. Default: UTC"
+    ),
 ]
-ReasonOption = Annotated[str, typer.Option(help="Why, for the report and the ledger")]
+ReasonOption = Annotated[
+    str, typer.Option(help='Reason for the run, stored in the report and the ledger, e.g., "wrong time zone"')
+]
+
+
+class OutputFormat(StrEnum):
+    """Formats of commands that print one result."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+OutputFormatOption = Annotated[OutputFormat, typer.Option("--format", help="Output format")]
 
 
 def find_definition(definition: str) -> Path:
-    """The file itself, or the definition of that name."""
+    """Return the file of a definition, given as a path or as a name in the definitions folder.
+
+    Raises:
+        SpecError: with the names in the folder, when the definition does not exist.
+    """
     path = Path(definition)
     if path.is_file() or path.suffix == ".toml":
         return path
     folder = definitions_folder()
-    known = sorted(each.stem for each in folder.glob("*.toml"))
-    if definition in known:
+    names = sorted(file.stem for file in folder.glob("*.toml"))
+    if definition in names:
         return folder / f"{definition}.toml"
-    there_are = f"\n  there are: {', '.join(known) or 'none'}"
-    msg = f"no definition {definition!r}: neither a file, nor a name in {folder}{there_are}"
+    listed = f"\n  there are: {', '.join(names) or 'none'}"
+    msg = f"no definition {definition!r}: neither a file, nor a name in {folder}{listed}"
     raise SpecError(msg)
 
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """What a person did wrong, or what the machine lacks, is said in words and not as a traceback."""
+    """Print errors of the user or the machine as messages instead of tracebacks, and exit."""
     try:
         yield
     except BackstreamError as error:

@@ -1,4 +1,4 @@
-"""Verbs about the engine: what a delay would have cost, and whether it agrees with Flink."""
+"""Define the commands `advise`, `conformance`, and `definition-schema`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backstream.cli.app import DefinitionArgument, SinceOption, UntilOption, app, find_definition, report_errors
+from backstream.cli.app import (
+    DefinitionArgument,
+    OutputFormat,
+    OutputFormatOption,
+    SinceOption,
+    UntilOption,
+    app,
+    find_definition,
+    report_errors,
+)
 from backstream.errors import SpecError
 from backstream.eventtime.instants import instant_ms
 from backstream.runs.home import Home
@@ -23,48 +32,56 @@ def advise(
     definition: DefinitionArgument,
     since: SinceOption,
     until: UntilOption,
-    keep: Annotated[float, typer.Option(help="Share of the records that must not be dropped")] = 0.999,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the whole curve to this file")] = None,
+    min_kept: Annotated[
+        float, typer.Option(help="Share of the records that must not be dropped, e.g., 0.99")
+    ] = 0.999,
+    form: OutputFormatOption = OutputFormat.TABLE,
 ) -> None:
-    """Learn the watermark's delay from history: what would every delay have lost, and how long do results wait?
+    """Recommend a watermark delay from recorded events.
 
-    Reads the recording twice, whatever the number of delays, and is exact for each of them: the counts are those
-    that a replay with that delay would give, with the definition's windows, allowed lateness, interval, idle
-    timeout and topology. Recommends the smallest delay that keeps the share.  Nothing is planned or published.
+    For each delay, backstream counts late and dropped records and measures how long results wait. The counts are
+    exact: a replay with that delay gives the same ones. The recommendation is the smallest delay that keeps the
+    share --min-kept.  This command doesn't plan or publish anything.
 
-    dropped: came when the window was gone.  late: came after it had fired, which then fired again.
-    kept: not dropped.  wait: from a window's end until the watermark lets it fire.
+    dropped: arrived after the window was removed.  late: arrived after the window fired; it fires again.
+    kept: not dropped.  wait: time from the end of a window until the watermark fires it.
 
-    Example: `backstream advise flights --since 2013-02-01 --until 2013-03-01 --keep 0.99`
+    `--format json` prints the whole curve: each delay at which a count changes.
+
+    Example: `backstream advise flights --since 2013-02-01 --until 2013-03-01 --min-kept 0.99`
     """
-    from backstream.runs.home import write_text
     from backstream.workflow.advise import advice_text, prepare_advice
 
     with report_errors():
         since_ms, until_ms = instant_ms(since, "--since"), instant_ms(until, "--until")
-        asked = prepare_advice(find_definition(definition), since_ms, until_ms, keep, Home.from_environment())
-        advice = _advised(asked)
-        if json:
-            write_text(json, advice.json_text())
-        print(advice_text(asked, advice))
+        request = prepare_advice(
+            find_definition(definition), since_ms, until_ms, min_kept, Home.from_environment()
+        )
+        advice = _analyze(request)
+        if form is OutputFormat.JSON:
+            print(advice.json_text(), end="")
+        else:
+            print(advice_text(request, advice))
 
 
 @app.command()
 def conformance(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of cases, one JSON object per line")],
-    engine: Annotated[str, typer.Option(help="reference (plain Python) or spark")] = "reference",
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE", help="Files of recorded cases, one JSON object per line")
+    ],
+    engine: Annotated[str, typer.Option(help="Engine to test: reference (plain Python) or spark")] = "reference",
 ) -> None:
-    """Hold an engine against recordings of real Apache Flink, case by case.
+    """Compare an engine with recorded output of Apache Flink.
 
-    Prints a line per case that differs or is not supported, and ends with the counts.
-    Exit status 0: none differs; 1: some do.
+    Prints one line for each case that differs or is not supported, and then the counts.
+    Exit status 0: no case differs; 1: at least one case differs.
 
     Example: `backstream conformance tests/conformance/flink/tumbling.jsonl --engine spark`
     """
     from backstream.conformance.cases import find_difference, load_cases
 
     with report_errors():
-        tally = find_difference(list(load_cases(files)), _engine(engine))
+        tally = find_difference(list(load_cases(files)), _load_engine(engine))
         for line in (*tally.differ, *tally.unsupported):
             print(line)
         print(tally)
@@ -73,17 +90,17 @@ def conformance(
 
 
 @app.command()
-def schema() -> None:
-    """Print the JSON schema of a definition, for editors that complete and check TOML.
+def definition_schema() -> None:
+    """Print the JSON schema of definitions, for editors that complete and check TOML.
 
-    Example: `backstream schema > definition.schema.json`
+    Example: `backstream definition-schema > definition.schema.json`
     """
     from backstream.definition.loader import json_schema
 
     print(json_schema())
 
 
-def _engine(name: str) -> Engine:
+def _load_engine(name: str) -> Engine:
     if name == "reference":
         from backstream.conformance.reference_engine import run_case
 
@@ -97,8 +114,8 @@ def _engine(name: str) -> Engine:
     raise SpecError(msg)
 
 
-def _advised(asked: AdviceRequest) -> DelayAdvice:
-    """In a Spark of its own, with a bar that moves as the passes over the data end."""
+def _analyze(request: AdviceRequest) -> DelayAdvice:
+    """Analyze the recording in a Spark application of its own, with a progress bar."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -106,14 +123,14 @@ def _advised(asked: AdviceRequest) -> DelayAdvice:
     from backstream.spark.session import local_session
     from backstream.workflow.advise import STAGES, recommend_delay
 
-    require_java()  # before there is a bar on the screen
+    require_java()  # before the progress bar appears
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(TextColumn("{task.description:<28}"), *columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("starting Spark", total=len(STAGES))
-        spark = local_session(f"backstream advise {asked.definition.name}")
+        spark = local_session(f"backstream advise {request.definition.name}")
         advice = recommend_delay(
-            spark, asked, lambda stage: progress.update(bar, description=stage, completed=STAGES.index(stage))
+            spark, request, lambda stage: progress.update(bar, description=stage, completed=STAGES.index(stage))
         )
-        progress.update(bar, description="weighed", completed=len(STAGES))
+        progress.update(bar, description="analyzed", completed=len(STAGES))
         spark.stop()
     return advice

@@ -1,4 +1,4 @@
-"""Verbs about what was published: show it, compare with it, undo a run, clean up."""
+"""Define the commands `show`, `diff`, `rollback`, and `vacuum`, which work on published tables."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from backstream.text import RowFormat
 _FAR_PAST_MS, _FAR_FUTURE_MS = (instant_ms(text, "bound") for text in ("0001-01-01", "9999-12-31"))
 
 DatasetArgument = Annotated[
-    str, typer.Argument(metavar="DATASET", help="A dataset, or the definition that makes it")
+    str, typer.Argument(metavar="DATASET", help="Name of a dataset or of its definition, e.g., `flights`")
 ]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Run id, e.g., cli.0123456789ab")]
 FormatOption = Annotated[
     RowFormat,
-    typer.Option("--format", help="table, csv, json: an object per line, or arrow: a stream for programs"),
+    typer.Option("--format", help="Output format. json: one object per line; arrow: an Arrow stream"),
 ]
 
 
@@ -32,16 +32,21 @@ def show(
     since: MaybeSince = None,
     until: MaybeUntil = None,
     as_of: Annotated[
-        str | None, typer.Option("--as-of", metavar="RUN|TIME", help="As that run left it, or as it was then")
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="RUN|TIME",
+            help="Show the table after this run, or at this time, e.g., 2026-01-31T12:00Z",
+        ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Rows at most; by default 20 in a table, else all")
+        int | None, typer.Option(min=1, help="Maximum number of rows. Default: 20 in a table, else all")
     ] = None,
     form: FormatOption = RowFormat.TABLE,
 ) -> None:
-    """Print the published rows of a dataset, in the order of their windows: now, or as they were.
+    """Print the published rows of a dataset in window order.
 
-    Which run and snapshot they are of is said on standard error.
+    backstream prints the run and the snapshot of the rows on standard error.
 
     Example: `backstream show flights --since 2013-02-01 --until 2013-02-02 --as-of 2026-01-31T12:00Z`
     """
@@ -49,24 +54,24 @@ def show(
     from backstream.workflow import history
 
     with report_errors():
-        home, name, interval = Home.from_environment(), _dataset(dataset), _interval(since, until)
-        with history.load_dataset_rows(home, name, interval, as_of, max_rows(form, limit)) as found:
-            print(f"{name}  {found.state or 'nothing was published yet'}", file=sys.stderr)
-            print_rows(found.days, form, limit)
+        home, name, interval = Home.from_environment(), _dataset_name(dataset), _interval(since, until)
+        with history.load_dataset_rows(home, name, interval, as_of, max_rows(form, limit)) as rows:
+            print(f"{name}  {rows.state or 'nothing was published yet'}", file=sys.stderr)
+            print_rows(rows.days, form, limit)
 
 
 @app.command()
 def diff(
-    run: Annotated[str, typer.Argument(metavar="RUN|DEFINITION", help="A run id; of a definition the newest run")],
+    run: Annotated[str, typer.Argument(metavar="RUN|DEFINITION", help="Run id, or a definition: its newest run")],
     since: MaybeSince = None,
     until: MaybeUntil = None,
-    limit: Annotated[int, typer.Option(min=1, help="Largest changes shown per aggregate")] = 10,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of changes shown per aggregate")] = 10,
     form: FormatOption = RowFormat.TABLE,
 ) -> None:
-    """Say what a run would change in the table as it is, or, when it was published, what it changed.
+    """Show the rows that a staged run would change, or that a published run changed.
 
-    Rows are added, removed or changed; the largest differences of each aggregate come first, with the run that had
-    said otherwise.  `--since` and `--until` tell which run of a definition is meant.  Nothing is written.
+    Shows added, removed, and changed rows. For each aggregate, the largest differences come first, with the run
+    that published the other value.  For a definition, --since and --until select the run.  Nothing is written.
 
     Example: `backstream diff flights --since 2013-02-01 --until 2013-03-01`
     """
@@ -76,22 +81,23 @@ def diff(
 
     with report_errors():
         home = Home.from_environment()
-        found = history.diff_run(home, _run_id(home, run, since, until), limit)
-        print(describe_difference(found), end="\n\n", file=sys.stdout if form is RowFormat.TABLE else sys.stderr)
-        largest = found.changes.largest(limit)
+        difference = history.diff_run(home, _run_id(home, run, since, until), limit)
+        stream = sys.stdout if form is RowFormat.TABLE else sys.stderr
+        print(describe_difference(difference), end="\n\n", file=stream)
+        largest = difference.changes.largest(limit)
         print_rows([] if largest is None else [largest], form, None if largest is None else largest.num_rows)
 
 
 @app.command()
 def rollback(
     run: RunArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation")] = False,
     reason: ReasonOption = "",
 ) -> None:
-    """Undo one run: its range holds again what it held before, and the runs after it stay.
+    """Roll back one run: restore the previous rows of its range. Later runs are kept.
 
-    Refused when a later run published into the range, or when what was there before was expired.  A rollback is
-    itself a run, and can be rolled back.
+    The command fails if a later run published into the range, or if the previous snapshot has expired.  A rollback
+    is a run too, and you can roll it back.
 
     Example: `backstream rollback cli.0123456789ab --reason "wrong time zone"`
     """
@@ -102,13 +108,13 @@ def rollback(
         home = Home.from_environment()
         if not yes:
             print(describe_difference(history.diff_run(home, run, 1)), file=sys.stderr)
-            typer.confirm("undo this run?", abort=True, err=True)
+            typer.confirm("roll back this run?", abort=True, err=True)
         done = history.rollback_run(home, run, reason).publication
         interval = Interval(done.since_ms, done.until_ms)
         if done.already:
-            print(f"{run} was rolled back before, at {done.published_at}")
+            print(f"{run} was already rolled back, at {done.published_at}")
         else:
-            print(f"{done.dataset}  {interval}  holds what it held before {run}: ", end="")
+            print(f"{done.dataset}  {interval}  restored to its state before {run}: ", end="")
             print(f"{done.rows:,} rows, replacing {done.replaced_rows:,}")
         print(f"run {done.run_id}")
 
@@ -116,21 +122,26 @@ def rollback(
 @app.command()
 def vacuum(
     dataset: DatasetArgument,
-    grace: Annotated[str, typer.Option(help="Files younger than this stay")] = "7d",
+    grace: Annotated[str, typer.Option(help="Keep files that are newer than this, e.g., 30d")] = "7d",
     expire_before: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="First expire older snapshots of the windows that have no tag"),
+        typer.Option(
+            metavar="TIME", help="First expire untagged snapshots of windows older than this, e.g., 2026-01-31"
+        ),
     ] = None,
     keep_runs: Annotated[
         int | None,
-        typer.Option(min=1, help="First let go of all but the newest runs: their tags, and the snapshots before"),
+        typer.Option(
+            min=1, help="First delete the tags of all but the newest N runs and expire their snapshots, e.g., 400"
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed")] = False,
 ) -> None:
-    """Remove the files of a dataset that no snapshot and no tag reaches, and that nobody can be about to publish.
+    """Remove orphan files of a dataset: files that no snapshot references and no unfinished run can publish.
 
-    Each run's tag keeps what it published, until --keep-runs lets go of it: then it can be shown, compared and
-    rolled back no more, and its rows stay.  What a run has staged stays for the grace period after its last file.
+    Each run has a tag, which keeps its snapshot. After --keep-runs has deleted the tag, you can no longer show,
+    compare, or roll back the run; its published rows are kept.  The staged files of a run are kept until --grace
+    has passed since the newest one.
 
     Example: `backstream vacuum flights --grace 30d --keep-runs 400 --dry-run`
     """
@@ -139,19 +150,19 @@ def vacuum(
     with report_errors():
         grace_ms = _grace_ms(grace)
         before_ms = None if expire_before is None else instant_ms(expire_before, "--expire-before")
-        home, name = Home.from_environment(), _dataset(dataset)
-        done = vacuum_tables(
+        home, name = Home.from_environment(), _dataset_name(dataset)
+        results = vacuum_tables(
             home, name, grace_ms, expire_before_ms=before_ms, keep_runs=keep_runs, dry_run=dry_run
         )
         print(f"{'table':<32} {'removed' if not dry_run else 'to remove':>10} {'bytes':>15} {'kept':>10}")
-        for each in done:
-            print(f"{each.table:<32} {each.files:>10,} {each.size_bytes:>15,} {each.kept_files:>10,}")
+        for result in results:
+            print(f"{result.table:<32} {result.files:>10,} {result.size_bytes:>15,} {result.kept_files:>10,}")
         if expire_before is not None or keep_runs is not None:
-            print(f"snapshots {'expired' if not dry_run else 'to expire'}: {done[0].expired_snapshots:,}")
+            print(f"snapshots {'expired' if not dry_run else 'to expire'}: {results[0].expired_snapshots:,}")
 
 
-def _dataset(text: str) -> str:
-    """The name itself, unless there is such a definition."""
+def _dataset_name(text: str) -> str:
+    """Return the dataset of the definition with this name or path, or the text itself if there is none."""
     from backstream.definition.loader import load_definition
 
     try:
@@ -162,7 +173,7 @@ def _dataset(text: str) -> str:
 
 
 def _run_id(home: Home, text: str, since: str | None, until: str | None) -> str:
-    """The id itself, unless there is such a definition."""
+    """Return the newest run of the definition with this name or path, or the text itself if there is none."""
     from backstream.workflow import history
 
     try:
@@ -171,7 +182,7 @@ def _run_id(home: Home, text: str, since: str | None, until: str | None) -> str:
         return text
     since_ms = None if since is None else instant_ms(since, "--since")
     until_ms = None if until is None else instant_ms(until, "--until")
-    return history.find_newest_run(home, _dataset(text), since_ms, until_ms).run_id
+    return history.find_newest_run(home, _dataset_name(text), since_ms, until_ms).run_id
 
 
 def _interval(since: str | None, until: str | None) -> Interval | None:

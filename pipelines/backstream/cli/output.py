@@ -1,4 +1,4 @@
-"""Rows on standard output: for people, for spreadsheets, for programs."""
+"""Print rows on standard output as a table, CSV, JSON, or an Arrow stream."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _SPECIAL = re.compile('[,"\r\n]')
 
 
 def print_rows(tables: Iterable[pa.Table], form: RowFormat, limit: int | None) -> None:
-    """Print rows as they come, one table in memory at a time; `limit` None: 20 in a table for people, else all."""
+    """Print rows, with one table in memory at a time; `limit` None means 20 rows in a table, else all."""
     if form is RowFormat.TABLE:
-        _print_table(_rows(tables), limit or _TABLE_ROWS)
+        _print_table(_plain_rows(tables), limit or _TABLE_ROWS)
     elif form is RowFormat.ARROW:
-        _write_stream(_first(tables, limit))
+        _write_stream(_limited_batches(tables, limit))
     else:
-        _print_lines(_first(tables, limit), form)
+        _print_lines(_limited_batches(tables, limit), form)
 
 
 def max_rows(form: RowFormat, limit: int | None) -> int | None:
-    """How many rows `print_rows` looks at; of a table one more than it prints, to say that there are more."""
+    """Return how many rows `print_rows` reads: in a table one more than it prints, to detect more rows."""
     return (limit or _TABLE_ROWS) + 1 if form is RowFormat.TABLE else limit
 
 
-def _first(tables: Iterable[pa.Table], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """So many rows in batches of their own, and no more tables than have them."""
+def _limited_batches(tables: Iterable[pa.Table], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """Return the first `limit` rows in batches, and read no more tables than necessary."""
     left = limit
     for table in tables:
         yield from table.slice(0, left).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
@@ -50,45 +50,47 @@ def _first(tables: Iterable[pa.Table], limit: int | None) -> Iterator[pa.RecordB
 
 
 def _print_lines(batches: Iterable[pa.RecordBatch], form: RowFormat) -> None:
-    """A line per row: the cells of a batch become text column by column, and lines all at once."""
+    """Print one line per row; whole columns become text first, because this is faster than single cells."""
     is_first = True
     for batch in batches:
         if form is RowFormat.CSV and is_first:
             print(",".join(_csv_text(name) for name in batch.schema.names))
         is_first = False
-        pieces = _csv_pieces(batch) if form is RowFormat.CSV else _json_pieces(batch)
-        nothing = "" if form is RowFormat.CSV else "null"
-        lines = pc.binary_join_element_wise(*pieces, "", null_handling="replace", null_replacement=nothing)
+        parts = _csv_parts(batch) if form is RowFormat.CSV else _json_parts(batch)
+        null_text = "" if form is RowFormat.CSV else "null"
+        lines = pc.binary_join_element_wise(*parts, "", null_handling="replace", null_replacement=null_text)
         sys.stdout.write("".join(lines.to_pylist()))
 
 
-def _csv_pieces(batch: pa.RecordBatch) -> Iterator[Any]:
+def _csv_parts(batch: pa.RecordBatch) -> Iterator[Any]:
     for at, column in enumerate(batch.columns):
         if at:
             yield ","
-        yield _texts(column, _csv_text)
+        yield _column_text(column, _csv_text)
     yield "\n"
 
 
-def _json_pieces(batch: pa.RecordBatch) -> Iterator[Any]:
+def _json_parts(batch: pa.RecordBatch) -> Iterator[Any]:
     for at, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
         yield f"{', ' if at else '{'}{json.dumps(name)}: "
-        yield _texts(column, _json_text)
+        yield _column_text(column, _json_text)
     yield "}\n"
 
 
-def _texts(column: pa.Array, tell: Callable[[Any], str]) -> pa.Array:
-    """The values of a column as text; each different one is put into words once."""
+def _column_text(column: pa.Array, to_text: Callable[[Any], str]) -> pa.Array:
+    """Return the values of a column as text; each distinct value is converted once."""
     if pa.types.is_integer(column.type):
         return column.cast(pa.string())
     if pa.types.is_nested(column.type):
-        return pa.array([None if value is None else tell(value) for value in column.to_pylist()], pa.string())
+        return pa.array([None if value is None else to_text(value) for value in column.to_pylist()], pa.string())
     encoded = column.dictionary_encode()
-    return pa.array([tell(value) for value in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
+    return pa.array([to_text(value) for value in encoded.dictionary.to_pylist()], pa.string()).take(
+        encoded.indices
+    )
 
 
 def _csv_text(value: object) -> str:
-    """A value as a cell; in quotes where it would be taken for something else."""
+    """Return a value as a CSV cell, in quotes if it contains a delimiter."""
     text = str(_plain(value))
     return '"' + text.replace('"', '""') + '"' if _SPECIAL.search(text) else text
 
@@ -98,7 +100,7 @@ def _json_text(value: object) -> str:
 
 
 def _write_stream(batches: Iterator[pa.RecordBatch]) -> None:
-    """Arrow's own stream format."""
+    """Write batches in the Arrow streaming format."""
     first = next(batches, None)
     if first is None:
         return
@@ -107,14 +109,14 @@ def _write_stream(batches: Iterator[pa.RecordBatch]) -> None:
             stream.write_batch(batch)
 
 
-def _rows(tables: Iterable[pa.Table]) -> Iterator[Mapping[str, Any]]:
+def _plain_rows(tables: Iterable[pa.Table]) -> Iterator[Mapping[str, Any]]:
     for table in tables:
         for batch in table.to_batches(max_chunksize=1_000):
             yield from ({name: _plain(value) for name, value in row.items()} for row in batch.to_pylist())
 
 
 def _plain(value: object) -> object:
-    """What JSON has a word for; instants with `Z`, decimals exactly, `nan` and `inf` as text."""
+    """Return a value that JSON can represent; instants get a `Z`, and decimals, `nan`, and `inf` become text."""
     if isinstance(value, datetime):
         return instant_text(epoch_ms(value))
     is_text = isinstance(value, date | Decimal) or (isinstance(value, float) and not isfinite(value))

@@ -1,4 +1,4 @@
-"""The verb that tells what became of a run."""
+"""Define the commands `report`, `quality check`, and `reconcile`."""
 
 from __future__ import annotations
 
@@ -31,39 +31,39 @@ if TYPE_CHECKING:
 
 @app.command()
 def report(
-    run: Annotated[str, typer.Argument(metavar="RUN|DEFINITION", help="A run id; of a definition the newest run")],
+    run: Annotated[str, typer.Argument(metavar="RUN|DEFINITION", help="Run id, or a definition: its newest run")],
     since: MaybeSince = None,
     until: MaybeUntil = None,
     mode: ModeOption = None,
     form: Annotated[
         ReportFormat | None,
-        typer.Option("--format", help="Print the report itself: html, md or json; nothing is written"),
+        typer.Option("--format", help="Print the report in this format instead of writing the file"),
     ] = None,
 ) -> None:
-    """Write the report of a run again, and say where it is; or print it, for a pull request, a chat or a program.
+    """Regenerate the report of a run and print its path, or print the report.
 
-    `--since`, `--until` and `--mode` tell which run of a definition is meant.
+    For a definition, --since, --until, and --mode select the run.
 
     Example: `backstream report flights --since 2013-02-01 --until 2013-03-01 --format md`
     """
     from backstream import workflow
 
     with report_errors():
-        found = _plan(run, since, until, mode)
+        plan = _load_plan(run, since, until, mode)
         if form is None:
-            workflow.report_run(found)
-            print(workflow.publication_text(found))
+            workflow.report_run(plan)
+            print(workflow.publication_text(plan))
         else:
-            print(workflow.report_text(found, form), end="")
+            print(workflow.report_text(plan, form), end="")
 
 
-def _plan(text: str, since: str | None, until: str | None, mode: Mode | None) -> Plan:
-    """The run of that id, unless there is such a definition."""
+def _load_plan(text: str, since: str | None, until: str | None, mode: Mode | None) -> Plan:
+    """Return the newest plan of the definition with this name or path, or the plan of the run with this id."""
     from backstream.definition.loader import load_definition
     from backstream.workflow.history import find_newest_run
     from backstream.workflow.report import load_plan
 
-    home, since_ms, until_ms = Home.from_environment(), _at(since, "--since"), _at(until, "--until")
+    home, since_ms, until_ms = Home.from_environment(), _maybe_ms(since, "--since"), _maybe_ms(until, "--until")
     try:
         path = find_definition(text)
     except SpecError:
@@ -72,12 +72,12 @@ def _plan(text: str, since: str | None, until: str | None, mode: Mode | None) ->
     return find_newest_run(home, dataset, since_ms, until_ms, mode)
 
 
-def _at(text: str | None, name: str) -> int | None:
+def _maybe_ms(text: str | None, name: str) -> int | None:
     return None if text is None else instant_ms(text, name)
 
 
 quality = typer.Typer(
-    no_args_is_help=True, help="Suites of expectations: what a run must be like to be published."
+    no_args_is_help=True, help="Check the expectation suites that decide whether a run is published."
 )
 app.add_typer(quality, name="quality")
 
@@ -86,38 +86,40 @@ app.add_typer(quality, name="quality")
 def check(
     suites: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SUITE]...", help="Names or JSON files; by default all there are"),
+        typer.Argument(
+            metavar="[SUITE]...", help="Names or JSON files of suites, e.g., window_audit. Default: all suites"
+        ),
     ] = None,
 ) -> None:
-    """Read suites as an audit would, and say what is wrong with them. Nothing is run.
+    """Validate suites without running them.
 
-    Each finding names the file, the expectation, the key and the value.
-    Exit status 0: all are sound; 1: one is not.
+    Each error names the file, the expectation, the key, and the value.
+    Exit status 0: all suites are valid; 1: at least one is not.
 
     Example: `backstream quality check window_audit`
     """
     from backstream.quality.suites import list_suites, load_suite
 
     with report_errors():
-        places = [_place(each) for each in suites or list_suites()]
-        if not places:
+        locations = [_suite_location(suite) for suite in suites or list_suites()]
+        if not locations:
             msg = f"no suite in {expectations_folder()}"
             raise SpecError(msg)
-        is_sound = True
-        for name, folder in places:
+        is_valid = True
+        for name, folder in locations:
             try:
                 entries = load_suite(name, folder).entries
             except SpecError as error:
-                is_sound = False
+                is_valid = False
                 print(f"error: {error}", file=sys.stderr)
             else:
                 print(f"{name}: {len(entries)} expectation{'s' if len(entries) > 1 else ''}")
-        if not is_sound:
+        if not is_valid:
             raise typer.Exit(1)
 
 
-def _place(suite: str) -> tuple[str, Path | None]:
-    """The name of a suite, and the folder of the file if it was one."""
+def _suite_location(suite: str) -> tuple[str, Path | None]:
+    """Return the name of a suite and its folder; None for a suite given by name."""
     path = Path(suite)
     return (path.stem, path.parent) if path.suffix == ".json" else (suite, None)
 
@@ -126,7 +128,11 @@ def _place(suite: str) -> tuple[str, Path | None]:
 def reconcile(  # noqa: PLR0913, PLR0917 - each is an option
     definition: DefinitionArgument,
     against: Annotated[
-        str, typer.Option(metavar="FILES|TABLE", help="Parquet or CSV file or folder, or a table of the lake")
+        str,
+        typer.Option(
+            metavar="FILES|TABLE",
+            help="Output of the live system: Parquet or CSV file or folder, or a table of the lake",
+        ),
     ],
     since: MaybeSince = None,
     until: MaybeUntil = None,
@@ -134,23 +140,24 @@ def reconcile(  # noqa: PLR0913, PLR0917 - each is an option
         str,
         typer.Option(
             metavar="NAME=THEIRS,..",
-            help="What our columns are called there, where not the same; `window_start=ts:s` counts seconds "
-            "(ms, us); `NAME=` leaves an aggregate out",
+            help="Map backstream columns to columns of the live output, e.g., `departures=n`. "
+            "`window_start=ts:s`: epoch seconds (or ms, us). `NAME=`: leave this aggregate out",
         ),
     ] = "",
     run: Annotated[
-        str | None, typer.Option(metavar="RUN", help="A run's staged windows, not the published ones")
+        str | None,
+        typer.Option(metavar="RUN", help="Compare the staged windows of this run instead of the published ones"),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Windows shown; by default 20 in a table, else all")
+        int | None, typer.Option(min=1, help="Maximum number of windows. Default: 20 in a table, else all")
     ] = None,
     form: FormatOption = RowFormat.TABLE,
 ) -> None:
-    """Compare what is published with what a live system said, window by window, and say why they differ.
+    """Compare published windows with the output of a live system, and explain the differences.
 
-    Each window that differs is labelled late data, duplicate, missing input, time-zone shift, code, or unknown,
-    with the evidence; docs/reconcile.md has the rules.  Without a range the time that both cover is compared.
-    Nothing is written.
+    Each different window gets a cause with evidence: late data, duplicate, missing input, time-zone shift, code,
+    or unknown. docs/reconcile.md explains the rules.  Default range: the time that both sides cover.  Nothing is
+    written.
 
     Example: `backstream reconcile flights --against live.parquet --columns window_start=ts,departures=n`
     """
@@ -160,25 +167,25 @@ def reconcile(  # noqa: PLR0913, PLR0917 - each is an option
     with report_errors():
         since_ms = None if since is None else instant_ms(since, "--since")
         until_ms = None if until is None else instant_ms(until, "--until")
-        asked = ReconcileRequest(find_definition(definition), against, columns, since_ms, until_ms, run)
-        found = reconcile_dataset(asked, Home.from_environment())
-        print("\n".join(_lines(found)), end="\n\n", file=sys.stdout if form is RowFormat.TABLE else sys.stderr)
-        if found.differing.num_rows or form is not RowFormat.TABLE:
-            print_rows([found.differing], form, limit)
+        request = ReconcileRequest(find_definition(definition), against, columns, since_ms, until_ms, run)
+        result = reconcile_dataset(request, Home.from_environment())
+        print("\n".join(_summary(result)), end="\n\n", file=sys.stdout if form is RowFormat.TABLE else sys.stderr)
+        if result.differing.num_rows or form is not RowFormat.TABLE:
+            print_rows([result.differing], form, limit)
 
 
-def _lines(found: Reconciliation) -> Iterator[str]:
-    """How many are equal and how many differ by which cause; then what was compared."""
-    differ = sum(found.causes.values())
-    causes = ", ".join(f"{count:,} {cause}" for cause, count in found.causes.items())
+def _summary(result: Reconciliation) -> Iterator[str]:
+    """Return lines with the counts of equal and different windows, and then the two sides."""
+    differ = sum(result.causes.values())
+    causes = ", ".join(f"{count:,} {cause}" for cause, count in result.causes.items())
     yield (
-        f"{found.dataset}  {found.windows - differ:,} of {found.windows:,} windows are equal, {differ:,} differ"
+        f"{result.dataset}  {result.windows - differ:,} of {result.windows:,} windows are equal, {differ:,} differ"
         + (f": {causes}" if causes else "")
     )
-    yield f"range   {found.interval}"
-    yield f"ours    {found.ours}"
-    yield f"theirs  {found.theirs}"
-    if found.shift:
-        yield f"shift   {found.shift}"
-    for note in found.notes:
+    yield f"range   {result.interval}"
+    yield f"ours    {result.ours}"
+    yield f"theirs  {result.theirs}"
+    if result.shift:
+        yield f"shift   {result.shift}"
+    for note in result.notes:
         yield f"note    {note}"

@@ -1,4 +1,4 @@
-"""Verbs of a run: plan it, run it."""
+"""Define the commands `plan` and `run`."""
 
 from __future__ import annotations
 
@@ -35,14 +35,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-StaleOption = Annotated[bool, typer.Option("--stale", help="Run the days that late data made stale")]
+StaleOption = Annotated[bool, typer.Option("--stale", help="Run all days that late data made stale")]
 UnsealedOption = Annotated[
-    bool, typer.Option("--unsealed", help="Publish days as final that may still gain events, and say so")
+    bool,
+    typer.Option(
+        "--allow-unsealed", help="Publish days that are not sealed yet. The report and the ledger record this"
+    ),
 ]
 GateOverrideOption = Annotated[
-    str, typer.Option(help='Publish even if the gate refuses, and say why, such as "the source lost 9 February"')
+    str,
+    typer.Option(
+        help='Publish although the quality gate fails. The value is the reason, e.g., "the source lost 9 February"'
+    ),
 ]
-FreshOption = Annotated[bool, typer.Option("--fresh", help="Plan anew, even where an interrupted run could go on")]
+ReplanOption = Annotated[
+    bool, typer.Option("--replan", help="Create a new plan instead of resuming an interrupted run")
+]
 
 
 @app.command()
@@ -53,16 +61,16 @@ def plan(
     time_zone: TimeZoneOption = None,
     mode: ModeOption = None,
     reason: ReasonOption = "",
-    unsealed: UnsealedOption = False,
+    allow_unsealed: UnsealedOption = False,
 ) -> None:
-    """Say what a run would read and write, chunk by chunk, and write the plan. No table is made or changed.
+    """Create a plan and list its chunks. No table is created or changed.
 
     Example: `backstream plan flights --since 2013-02-01 --until 2013-03-01 --mode replay`
     """
     with report_errors():
-        asked = _asked(since, until, time_zone)
-        planned = _planned(definition, asked, mode, RunOptions(reason, is_unsealed_allowed=unsealed))
-        _tell(asked)
+        requested = _requested_range(since, until, time_zone)
+        planned = _create_plan(definition, requested, mode, RunOptions(reason, is_unsealed_allowed=allow_unsealed))
+        _print_local_days(requested)
         print(_plan_text(planned))
 
 
@@ -74,102 +82,111 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
     time_zone: TimeZoneOption = None,
     mode: ModeOption = None,
     reason: ReasonOption = "",
-    fresh: FreshOption = False,
+    replan: ReplanOption = False,
     stale: StaleOption = False,
-    unsealed: UnsealedOption = False,
+    allow_unsealed: UnsealedOption = False,
     gate_override: GateOverrideOption = "",
 ) -> None:
-    """Plan a range, replay it on this machine's cores, audit it, publish it, and write the report.
+    """Plan a range, replay it on this machine, audit it, publish it, and write the report.
 
-    A range that was interrupted goes on where it stopped, with the plan it had: finished chunks are not run again,
-    and files that came since are not read.  It is refused when its input files or its definition have changed.
-    With --stale the ranges are those that late data made stale, within --since and --until where they are given,
-    each day in the mode it was published in.
-    Exit status 0: published; 1: an error, nothing was published; 2: the gate refused, see the report.
+    If a run for this range was interrupted, backstream resumes it with the same plan. It skips finished chunks and
+    ignores new input files. It fails if the planned input files or the definition changed.
+    With --stale, backstream runs all ranges that late data made stale, each day in the mode in which it was
+    published. --since and --until limit the search.
+    Exit status 0: published; 1: error, nothing was published; 2: the quality gate failed, see the report.
 
     Example: `backstream run flights --since 2013-02-01 --until 2013-03-01 --mode replay`
     """
     from backstream.spark.heap import driver_heap
 
-    why = RunOptions(reason, is_unsealed_allowed=unsealed, gate_override=gate_override.strip())
+    run_options = RunOptions(reason, is_unsealed_allowed=allow_unsealed, gate_override=gate_override.strip())
     with report_errors():
-        driver_heap()  # an amount of memory that is none is told before anything is planned
+        driver_heap()  # an invalid memory setting must fail before planning
         if stale:
             if time_zone:
-                msg = "--stale finds its ranges by itself, in UTC days; it does not go with --time-zone"
+                msg = "--stale finds its ranges by itself, in UTC days; it cannot be combined with --time-zone"
                 raise SpecError(msg)
-            _run_stale(definition, (since, until), mode, why)
+            _run_stale(definition, (since, until), mode, run_options)
             return
-        asked = _asked(*_both(since, until), time_zone)
-        planned = None if fresh or why.gate_override else _interrupted(definition, asked.interval, mode)
-        spark = SparkStart(find_definition(definition))  # while the run is planned
-        planned = planned or _planned(definition, asked, mode, why)
-        _tell(asked)
+        requested = _requested_range(*_require_both(since, until), time_zone)
+        is_new = replan or bool(run_options.gate_override)
+        planned = None if is_new else _find_interrupted_plan(definition, requested.interval, mode)
+        spark = SparkStart(find_definition(definition))  # starts while the run is planned
+        planned = planned or _create_plan(definition, requested, mode, run_options)
+        _print_local_days(requested)
         run_plan(planned, spark)
 
 
 class RequestedRange(NamedTuple):
-    """The range a person asked for, and whose days it is made of, if not UTC's."""
+    """A requested range, with its local days if the range has a time zone."""
 
     interval: Interval
     local_days: LocalDays | None = None
 
 
 class RunOptions(NamedTuple):
-    """What a person says about a run besides its range."""
+    """Options of a run besides its range and mode."""
 
     reason: str
     is_unsealed_allowed: bool
     gate_override: str = ""
 
 
-def _both(since: str | None, until: str | None) -> tuple[str, str]:
+def _require_both(since: str | None, until: str | None) -> tuple[str, str]:
     if since is None or until is None:
         msg = "a range needs both --since and --until; --stale finds its ranges by itself"
         raise SpecError(msg)
     return since, until
 
 
-def _asked(since: str, until: str, time_zone: str | None) -> RequestedRange:
-    """The range by its two ends, which may be days of a time zone."""
+def _requested_range(since: str, until: str, time_zone: str | None) -> RequestedRange:
+    """Return the range between two instants, or between two local dates of a time zone."""
     if time_zone is None:
         return RequestedRange(backfill_range(instant_ms(since, "--since"), instant_ms(until, "--until")))
     local_days = LocalDays.from_dates(since, until, time_zone)
     return RequestedRange(local_days.utc_days, local_days)
 
 
-def _tell(asked: RequestedRange) -> None:
-    """A word on the days of a time zone, once they are known to be possible: it looks at each."""
-    if asked.local_days:
-        print(f"notice: {asked.local_days.describe}", file=sys.stderr)
+def _print_local_days(requested: RequestedRange) -> None:
+    """Print the local days of a range; planning has checked them, and the text looks at each day."""
+    if requested.local_days:
+        print(f"notice: {requested.local_days.describe}", file=sys.stderr)
 
 
-def _run_stale(definition: str, within: tuple[str | None, str | None], mode: Mode | None, why: RunOptions) -> None:
-    """One run per range of stale days."""
+def _run_stale(
+    definition: str, limits: tuple[str | None, str | None], mode: Mode | None, options: RunOptions
+) -> None:
+    """Run each range of stale days as a run of its own."""
     from backstream.workflow.allowed_ranges import is_possible_range
 
-    found, path, home = load_staleness(definition, *within), find_definition(definition), Home.from_environment()
+    staleness, path, home = (
+        load_staleness(definition, *limits),
+        find_definition(definition),
+        Home.from_environment(),
+    )
     ranges = [
-        (interval, in_mode) for interval, in_mode in found.ranges() if is_possible_range(path, interval, home)
+        (interval, published_mode)
+        for interval, published_mode in staleness.ranges()
+        if is_possible_range(path, interval, home)
     ]
     if not ranges:
-        print(f"{found.dataset}: none of {found.published_days} published days is stale")
-    because = why._replace(reason=why.reason or "late data")
+        print(f"{staleness.dataset}: none of {staleness.published_days} published days is stale")
+    options = options._replace(reason=options.reason or "late data")
     for interval, published_mode in ranges:
-        print(f"stale: {found.dataset} {interval}", file=sys.stderr)
-        spark = SparkStart(find_definition(definition))
-        run_plan(_planned(definition, RequestedRange(interval), mode or published_mode, because), spark)
+        print(f"stale: {staleness.dataset} {interval}", file=sys.stderr)
+        spark = SparkStart(path)
+        run_plan(_create_plan(definition, RequestedRange(interval), mode or published_mode, options), spark)
 
 
 class SparkStart:
-    """A session that starts meanwhile: its Java takes seconds to, and needs nothing that a plan says."""
+    """A Spark session that starts in the background, because Java needs seconds and no plan."""
 
     def __init__(self, definition: Path) -> None:
         from backstream.spark.java import require_java
 
-        require_java()  # before anything is done
+        require_java()  # must fail before planning
         self._future: Future[SparkSession] = Future()
-        # When the plan is refused nobody waits for the session, and its Java ends with this process.
+        # A daemon: if planning fails, no thread waits for the session, and Java ends with this process.
         Thread(target=self._start, args=(definition,), name="start Spark", daemon=True).start()
 
     def _start(self, definition: Path) -> None:
@@ -180,86 +197,86 @@ class SparkStart:
             self._future.set_result(
                 local_session(f"backstream {definition.stem}", input_bytes=sum_source_bytes(definition))
             )
-        except Exception as error:  # noqa: BLE001 - it is raised where the session is wanted
+        except Exception as error:  # noqa: BLE001 - `session` raises it
             self._future.set_exception(error)
 
     def session(self) -> SparkSession:
-        """Wait for it."""
+        """Return the session once it has started, or raise the error of its start."""
         return self._future.result()
 
 
 def run_plan(planned: Plan, spark: SparkStart) -> None:
-    """Replay, audit and publish what was planned, and say what came of it."""
+    """Replay, audit, and publish a plan, and print the result."""
     from rich.console import Console
 
     from backstream import workflow
     from backstream.quality.gx_adapter import import_library
 
-    for label, told in describe_inputs(planned):
-        print(f"{label.lower()}: {told}", file=sys.stderr)
-    # It takes seconds, in which Spark starts and works.
-    Thread(target=import_library, name="import the gate", daemon=True).start()
+    for label, text in describe_inputs(planned):
+        print(f"{label.lower()}: {text}", file=sys.stderr)
+    # The import takes seconds, so it runs while Spark starts and replays.
+    Thread(target=import_library, name="import Great Expectations", daemon=True).start()
     with workflow.record_failure(planned):
         workflow.create_run_tables(planned)
         stopping = _replay(planned, spark)
     try:
-        _conclude(planned, Console(stderr=True))
+        _audit_and_publish(planned, Console(stderr=True))
     finally:
-        stopping.join()  # whoever starts Spark next in this process must not find it half gone
+        stopping.join()  # the next session in this process must not start while this one stops
 
 
-def _conclude(planned: Plan, console: Console) -> None:
-    """Audit and publish what was replayed."""
+def _audit_and_publish(planned: Plan, console: Console) -> None:
+    """Audit and publish the replayed windows, and write the report."""
     from backstream import workflow
 
     try:
         with console.status("auditing"):
             workflow.audit_run(planned)
     except QualityError:
-        _refresh(planned, console)
+        _refresh_dataset_state(planned, console)
         raise
     with console.status("publishing"):
         workflow.publish_run(planned)
     workflow.report_run(planned)
     print(workflow.publication_text(planned))
-    _refresh(planned, console)
+    _refresh_dataset_state(planned, console)
 
 
-def _refresh(planned: Plan, console: Console) -> None:
-    """Have the pages show the dataset as it is now; the run itself is over."""
+def _refresh_dataset_state(planned: Plan, console: Console) -> None:
+    """Refresh the state of the dataset for the pages; a failure is only a warning, because the run has ended."""
     from backstream import workflow
 
-    with console.status("looking at the dataset as it is now"):
+    with console.status("refreshing the dataset state"):
         warning = workflow.refresh_after_run(planned)
     if warning:
         print(f"warning: {warning}", file=sys.stderr)
 
 
-def _interrupted(definition: str, interval: Interval, mode: Mode | None) -> Plan | None:
-    """The run of this range that was interrupted, after a word on it; None when there is none."""
+def _find_interrupted_plan(definition: str, interval: Interval, mode: Mode | None) -> Plan | None:
+    """Return the plan of an interrupted run of this range, after printing notes about it, or None."""
     from backstream import workflow
 
-    found = workflow.find_interrupted_run(find_definition(definition), interval, mode, Home.from_environment())
-    if found is None:
+    run = workflow.find_interrupted_run(find_definition(definition), interval, mode, Home.from_environment())
+    if run is None:
         return None
-    for note in found.notes:
+    for note in run.notes:
         print(note, file=sys.stderr)
-    return found.plan
+    return run.plan
 
 
-def _planned(definition: str, asked: RequestedRange, mode: Mode | None, why: RunOptions) -> Plan:
+def _create_plan(definition: str, requested: RequestedRange, mode: Mode | None, options: RunOptions) -> Plan:
     from backstream import workflow
 
     return workflow.plan_run(
         find_definition(definition),
-        asked.interval.start_ms,
-        asked.interval.end_ms,
+        requested.interval.start_ms,
+        requested.interval.end_ms,
         mode=mode,
         trigger="cli",
-        reason=why.reason,
-        is_unsealed_allowed=why.is_unsealed_allowed,
-        gate_override=why.gate_override,
-        local_days=asked.local_days,
+        reason=options.reason,
+        is_unsealed_allowed=options.is_unsealed_allowed,
+        gate_override=options.gate_override,
+        local_days=requested.local_days,
         home=Home.from_environment(),
     )
 
@@ -270,25 +287,25 @@ def _plan_text(planned: Plan) -> str:
 
     engine = describe_engine(parse_definition(planned.definition, f"plan {planned.run_id}"), planned.columns)
     lines = [
-        f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.fidelity}",
+        f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.arrival_order}",
         f"run {planned.run_id}, plan {planned.folder.plan}",
         f"engine {engine}",
-        *(f"{label.lower()}: {told}" for label, told in describe_inputs(planned)),
+        *(f"{label.lower()}: {text}" for label, text in describe_inputs(planned)),
         "",
         f"{'chunk':<8} {'windows start in':<40} {'files':>6} {'events, about':>14}  halo",
     ]
     for chunk in planned.chunks:
-        halo = duration_text(chunk.read_until_ms - chunk.end_ms)
+        halo = duration_text(chunk.halo_end_ms - chunk.end_ms)
         files, events = f"{len(chunk.files):>6,}", f"{chunk.expected_events:>14,}"
         lines.append(f"{chunk.chunk_id:<8} {chunk.interval!s:<40} {files} {events}  {halo}")
     return "\n".join(lines)
 
 
 def _replay(planned: Plan, starting: SparkStart) -> Thread:
-    """All chunks in one Spark application, with a bar that moves as stages finish.
+    """Replay all chunks in one Spark application, with a progress bar.
 
     Returns:
-        Who stops Spark: that takes most of a second, in which the audit can begin.
+        The thread that stops Spark, which takes most of a second; the audit can begin meanwhile.
     """
     from rich.console import Console
     from rich.progress import (
@@ -311,16 +328,16 @@ def _replay(planned: Plan, starting: SparkStart) -> Thread:
         bar = progress.add_task("starting Spark", total=len(planned.chunks) * len(STAGES))
         spark = starting.session()
         silence_java_traces(spark)
-        reached = dict.fromkeys((chunk.chunk_id for chunk in planned.chunks), 0)  # stages, told by several threads
+        finished = dict.fromkeys((chunk.chunk_id for chunk in planned.chunks), 0)  # stages; several threads write
 
-        def tell(chunk: Chunk, stage: str) -> None:
-            reached[chunk.chunk_id] = STAGES.index(stage)
-            progress.update(bar, description=f"chunk {chunk.chunk_id}: {stage}", completed=sum(reached.values()))
+        def show_stage(chunk: Chunk, stage: str) -> None:
+            finished[chunk.chunk_id] = STAGES.index(stage)
+            progress.update(bar, description=f"chunk {chunk.chunk_id}: {stage}", completed=sum(finished.values()))
 
         with explain_heap_errors(spark, planned, heap.by):
-            for manifest in replay_chunks(spark, planned, planned.chunks, tell):
-                reached[manifest.chunk_id] = len(STAGES)
-                progress.update(bar, completed=sum(reached.values()))
+            for manifest in replay_chunks(spark, planned, planned.chunks, show_stage):
+                finished[manifest.chunk_id] = len(STAGES)
+                progress.update(bar, completed=sum(finished.values()))
         progress.update(bar, description="replayed")
     stopping = Thread(target=spark.stop, name="stop Spark")
     stopping.start()

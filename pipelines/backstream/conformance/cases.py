@@ -192,7 +192,7 @@ def parse_case(case: Mapping[str, Any]) -> Case:
         _topology(case.get("topology", "splits")),
         drops_finished_splits=case.get("partition_end") == "release",
         suppresses_final_when_idle=case.get("end_of_input") == "raw",
-        model=_emission_model(case.get("emission", "tick")),
+        model=_emission_model(case.get("emission", "periodic")),
     )
     return Case(
         name=case.get("name", "?"),

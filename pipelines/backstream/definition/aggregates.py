@@ -178,8 +178,8 @@ def _complaint(parsed: exp.Expr, definition: Definition) -> str | None:
         return "must not hold an aggregate within another"
     if isinstance(inner, _ORDER_DEPENDENT):
         return "depends on the order of rows, which no recomputation keeps"
-    if definition.backfill.panes == "all" and inner.find(exp.Distinct):
-        return 'cannot be distinct with backfill.panes = "all"'
+    if definition.backfill.keep_firings and inner.find(exp.Distinct):
+        return "cannot be distinct with backfill.keep_firings = true"
     return None
 
 

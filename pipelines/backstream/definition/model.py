@@ -93,7 +93,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True)
 
 
 class Source(_Section):
@@ -174,50 +174,51 @@ class WatermarkSection(_Section):
 
     strategy: StrategyKind = StrategyKind.NONE
     delay: NonNegativeDuration = 0
-    interval: NonNegativeDuration = 200
-    """How often a watermark is emitted; with `emission = "micro_batch"` how often a batch begins."""
-    emission: EmissionModel = EmissionModel.TICK
+    emit_interval: NonNegativeDuration = 200
+    """How often a watermark is emitted; with `emit = "micro_batch"` how often a batch begins."""
+    emit: EmissionModel = EmissionModel.TICK
     idle_timeout: NonNegativeDuration = 0
     """0: a silent partition is never idle."""
     topology: Topology = Topology.SPLITS
-    partition_end: Literal["hold", "release"] = "hold"
+    finished_partitions: Literal["hold", "release"] = "hold"
     """`release`: a partition leaves the merge after its last record, as in a bounded source."""
     marker: str | None = None
     """For punctuated watermarks, and custom ones that ask for it. SQL over the source's columns: true where a
     record's event time less the delay is a watermark, or an instant that is one itself."""
-    generator: Annotated[str, Field(pattern=GENERATOR_PATTERN)] | None = None
+    generator_class: Annotated[str, Field(pattern=GENERATOR_PATTERN)] | None = Field(default=None, alias="class")
     """For custom watermarks: `package.module:Class`."""
-    options: dict[str, Any] = {}
+    kwargs: dict[str, Any] = {}
     """Keyword arguments of the custom generator's class."""
     clock_start: Instant | None = None
     """When the stream's source was opened; by default with the first arrival."""
 
     def spec(self) -> Emission:
         """The same as the engines know it."""
-        generator = (self.generator or "", self.options)
-        strategy = WatermarkStrategy(self.strategy, self.delay, self.interval, self.idle_timeout, *generator)
-        return Emission(strategy, self.topology, self.partition_end == "release", model=self.emission)
+        generator = (self.generator_class or "", self.kwargs)
+        strategy = WatermarkStrategy(self.strategy, self.delay, self.emit_interval, self.idle_timeout, *generator)
+        return Emission(strategy, self.topology, self.finished_partitions == "release", model=self.emit)
 
     @model_validator(mode="after")
     def _complete(self) -> WatermarkSection:
+        values = {"marker": self.marker, "class": self.generator_class}
         for name, kind, allowed in _OWN_KEYS:
-            is_said = getattr(self, name) is not None
+            is_said = values[name] is not None
             if is_said != (self.strategy is kind) and not (is_said and self.strategy is allowed):
                 says = "has no meaning" if is_said else "is missing"
                 msg = f"{name} {says} with strategy = {self.strategy.value!r}"
                 raise ValueError(msg)
-        if self.options and self.strategy is not StrategyKind.CUSTOM:
-            msg = f"options have no meaning with strategy = {self.strategy.value!r}"
+        if self.kwargs and self.strategy is not StrategyKind.CUSTOM:
+            msg = f"kwargs have no meaning with strategy = {self.strategy.value!r}"
             raise ValueError(msg)
-        if self.emission is not EmissionModel.TICK and self.strategy not in _MAXIMA:
-            msg = f"emission = {self.emission.value!r} needs monotonous or bounded_out_of_orderness watermarks"
+        if self.emit is not EmissionModel.TICK and self.strategy not in _MAXIMA:
+            msg = f"emit = {self.emit.value!r} needs monotonous or bounded_out_of_orderness watermarks"
             raise ValueError(msg)
         return self
 
 
 _OWN_KEYS = (
     ("marker", StrategyKind.PUNCTUATED, StrategyKind.CUSTOM),
-    ("generator", StrategyKind.CUSTOM, StrategyKind.CUSTOM),
+    ("class", StrategyKind.CUSTOM, StrategyKind.CUSTOM),
 )
 _MAXIMA = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
 
@@ -235,18 +236,18 @@ class Backfill(_Section):
     chunk: PositiveDuration = DAY_MS
     max_chunks: int = Field(default=10_000, ge=1)
     """A range of more chunks is refused: it is mistyped, or wants a larger chunk."""
-    together: int = Field(default=4_000_000, ge=0)
+    max_events_per_job: int = Field(default=4_000_000, ge=0)
     """Chunks side by side run as one while they have no more events than that in all; 0: each runs by itself."""
     engine: Literal["auto", "spark", "native"] = "auto"
     """What computes windows. `native` is DuckDB inside tasks of Spark, which knows most definitions; `auto`
     takes it for those, and Spark for the others."""
     mode: Mode = Mode.RECOMPUTE
     publish: Literal["first", "live", "final"] = "final"
-    panes: Literal["last", "all"] = "last"
-    """`all` keeps every pane a window fired in the table `__firings`; replay only."""
+    keep_firings: bool = False
+    """`true` keeps every pane that a window fired in the table `__firings`; replay only."""
     deadline: PositiveDuration | None = None
     """How long after it was queued a run may take in Airflow before someone is told. Not said: nobody is."""
-    horizon: NonNegativeDuration | None = None
+    max_arrival_delay: NonNegativeDuration | None = None
     """How long after its event time a record may still arrive: a day is sealed when arrivals later than that were
     seen of every partition, and only sealed days are published as final. Not said: nothing is asked."""
 
@@ -299,7 +300,9 @@ class Quality(_Section):
     """Share of the records read that had come before, where `source.deduplicate_on` looks for them."""
     rows_ratio: float = Field(default=0.5, ge=0)
     """How many rows a run must write for each row that it replaces; below it nothing is published."""
-    partitions: Annotated[tuple[str, ...] | Literal["observed"], BeforeValidator(_partitions)] = "observed"
+    expected_partitions: Annotated[tuple[str, ...] | Literal["observed"], BeforeValidator(_partitions)] = (
+        "observed"
+    )
     """Source partitions that must deliver; `observed`: those that delivered anything in the range."""
     expected: Expected | None = None
 

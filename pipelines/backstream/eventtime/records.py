@@ -70,7 +70,7 @@ class Fate(StrEnum):
     """Arrived before, as another row."""
     QUARANTINED = "quarantined"
     """Could not be normalised; kept with the reason."""
-    OUTSIDE = "outside"
+    HALO = "halo"
     """Read as halo: another chunk owns it."""
 
 

@@ -43,9 +43,9 @@ class Topology(StrEnum):
 class EmissionModel(StrEnum):
     """When watermarks move."""
 
-    TICK = "tick"
+    TICK = "periodic"
     """At each tick of the source's clock, as in Flink."""
-    RECORD = "record"
+    RECORD = "on_event"
     """After each record, which never sees its own watermark. Idleness is noticed at ticks all the same."""
     MICRO_BATCH = "micro_batch"
     """Between batches of arrivals, as in Spark Structured Streaming.

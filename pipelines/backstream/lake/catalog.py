@@ -227,7 +227,7 @@ def _cause(error: SQLAlchemyError) -> str:
 
 FORMAT = "backstream.format"
 """Table property: the version of the format."""
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MADE_BY = "backstream.made_by"
 """Table property: the version of backstream that made the table."""
 DEFINITION = "backstream.definition"
@@ -237,17 +237,19 @@ KEYS = "backstream.keys"
 
 
 def require_known_format(table: Table) -> Table:
-    """The table, if this version knows its format: a newer one may mean by its columns what this one cannot know.
+    """Return the table if it has the format of this version: other formats have other columns, or other meanings.
 
     Raises:
-        PlanError: naming both versions.
+        PlanError: with both formats.
     """
-    found = table.properties.get(FORMAT, str(FORMAT_VERSION))
-    if found.isdecimal() and int(found) <= FORMAT_VERSION:
+    found = table.properties.get(FORMAT, "1")  # the first format had no such property
+    if found == str(FORMAT_VERSION):
         return table
+    is_older = found.isdecimal() and int(found) < FORMAT_VERSION
+    lake = "point BACKSTREAM_HOME and BACKSTREAM_CATALOG_URI at another lake"
     msg = (
-        f"table `{table.name()[-1]}` has format {found}, and backstream {__version__} knows formats up to"
+        f"table `{table.name()[-1]}` has format {found}, and backstream {__version__} reads only format"
         f" {FORMAT_VERSION}\n  it was made by backstream {table.properties.get(MADE_BY, 'of an unknown version')}"
-        "\n\nhint: update backstream here, or point BACKSTREAM_HOME and BACKSTREAM_CATALOG_URI at another lake"
+        f"\n\nhint: {lake + ', and run its ranges again' if is_older else 'update backstream here, or ' + lake}"
     )
     raise PlanError(msg)

@@ -29,21 +29,21 @@ RUNS_TABLE = Table(
         Column("mode", "string", required=True),
         Column("since", "timestamptz", required=True),
         Column("until", "timestamptz", required=True),
-        Column("trigger", "string", required=True),
+        Column("triggered_by", "string", required=True),
         Column("reason", "string", required=True),
         Column("definition_hash", "string", required=True),
         Column("plan_hash", "string", required=True),
-        Column("code_version", "string", required=True),
+        Column("planned_by_version", "string", required=True),
         Column("rows", "long"),
         Column("events_read", "long"),
         Column("started_at", "timestamptz", required=True),
         Column("finished_at", "timestamptz", required=True),
         Column("seconds", "double", required=True),
-        Column("ran_with", "string"),
+        Column("finished_by_version", "string"),
         Column("error", "string"),
     ),
 )
-"""`code_version` made the plan, `ran_with` brought it to its end; `error` is what it failed of."""
+"""`planned_by_version` made the plan, `finished_by_version` ended the run; `error` is what it failed of."""
 CHECKS_TABLE = Table(
     "",
     (
@@ -58,8 +58,8 @@ CHECKS_TABLE = Table(
         Column("observed", "string", required=True),
         Column("column", "string"),
         Column("limit", "string", required=True),
-        Column("unexpected", "long", required=True),
-        Column("elements", "long", required=True),
+        Column("unexpected_count", "long", required=True),
+        Column("element_count", "long", required=True),
     ),
 )
 
@@ -87,16 +87,16 @@ class RunRow:
     mode: str
     since_ms: int
     until_ms: int
-    trigger: str
+    triggered_by: str
     reason: str
     definition_hash: str
     plan_hash: str
-    code_version: str
+    planned_by_version: str
     rows: int | None
     events_read: int | None
     started_at_ms: int
     finished_at_ms: int
-    ran_with: str = ""
+    finished_by_version: str = ""
     error: str | None = None
 
     @property
@@ -122,16 +122,16 @@ def run_row(
         mode=plan.mode.value,
         since_ms=plan.since_ms,
         until_ms=plan.until_ms,
-        trigger=plan.trigger,
+        triggered_by=plan.triggered_by,
         reason=plan.reason,
         definition_hash=plan.definition_hash,
         plan_hash=plan.plan_hash,
-        code_version=plan.code_version,
+        planned_by_version=plan.planned_by_version,
         rows=rows,
         events_read=events_read,
         started_at_ms=span_ms[0],
         finished_at_ms=span_ms[1],
-        ran_with=__version__,
+        finished_by_version=__version__,
     )
 
 
@@ -206,7 +206,7 @@ def _stored(row: RunRow) -> dict[str, Any]:
 def _run(stored: Mapping[str, Any]) -> RunRow:
     content = {name: value for name, value in stored.items() if name in _FIELDS}
     content |= {f"{name}_ms": stored[name] for name in _INSTANTS}
-    content["ran_with"] = content["ran_with"] or ""  # nobody noted it at first
+    content["finished_by_version"] = content["finished_by_version"] or ""  # nobody noted it at first
     content["status"] = Status(content["status"])
     content["verdict"] = Verdict(content["verdict"]) if content["verdict"] else None
     return RunRow(**content)

@@ -38,11 +38,11 @@ class NativeCounts:
     def fates(self) -> dict[int, dict[str, dict[str, int]]]:
         """Return the number of the chunk, to source partition, to fate, to number of records.
 
-        A record whose latest window none of the chunks owns is `outside`.
+        A record whose latest window none of the chunks owns is `halo`.
         """
         start_ms = sql.floor_to_step("event_time_ms", self.cells.offset_ms, sql.time_step_ms(self.cells))
         is_ours = f"fate = {sql.quote_text(Fate.QUARANTINED)} OR ({self._is_owned(start_ms)})"
-        fate = f"CASE WHEN {is_ours} THEN fate ELSE {sql.quote_text(Fate.OUTSIDE)} END"
+        fate = f"CASE WHEN {is_ours} THEN fate ELSE {sql.quote_text(Fate.HALO)} END"
         found: dict[int, dict[str, dict[str, int]]] = {}
         for chunk, partition, of, events in self._ask(
             f"SELECT chunk_number, coalesce(source_partition, 'unknown'), {fate}, sum(events)::BIGINT"

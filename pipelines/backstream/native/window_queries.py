@@ -105,7 +105,7 @@ class WindowQueries:
             "arrival_time": to_timestamp("arrival_ms"),
             "source_partition": "source_partition",
             "arrival_seq": "arrival_seq",
-            "gone_at": to_timestamp(f"nullif(t_gone_ms, {MAX_MS})"),
+            "cleaned_up_at": to_timestamp(f"nullif(t_gone_ms, {MAX_MS})"),
             "run_id": quote_text(task.dropped.run_id),
             **{key: column_alias(task.reading, key) for key in task.keys},
             **staging_columns(start_ms, task.chunks),

@@ -274,7 +274,7 @@ def add_restate_tasks(definition_path: Path, reprocess_dag_id: str) -> None:
     """Find what is stale or missing, and have each range run as a run of its own, one after another."""
 
     @task
-    def find() -> list[dict[str, Any]]:
+    def find_intervals() -> list[dict[str, Any]]:
         """Compare what is published with the input files there are now, and look for days that no run covers."""
         return tasks.execute_find(definition_path, get_current_context())
 
@@ -286,4 +286,4 @@ def add_restate_tasks(definition_path: Path, reprocess_dag_id: str) -> None:
         map_index_template="{{ task.conf['since'] }} to {{ task.conf['until'] }}",
         doc_md="Run one range as a run of the other DAG, and wait for its end.",
         **WAITING,
-    ).expand_kwargs(find())
+    ).expand_kwargs(find_intervals())

@@ -37,15 +37,15 @@ _NOT_OURS = {"openlineage"}
 
 @dataclass(frozen=True, slots=True)
 class RunParams:
-    """A filled-in form, but for its range. None: `mode` as defined, `parallelism` as the pool lets."""
+    """A filled-in form, but for its range. None: `mode` as defined, `max_spark_jobs` as the pool lets."""
 
     mode: Mode | None
     overrides: Mapping[str, str]
-    parallelism: int | None
+    max_spark_jobs: int | None
     is_unsealed_allowed: bool
     gate_override: str
     is_dry_run: bool
-    is_fresh: bool
+    is_replan: bool
     reason: str
 
     @classmethod
@@ -65,11 +65,11 @@ class RunParams:
         return cls(
             mode=parse_mode(params.get("mode")),
             overrides=overrides,
-            parallelism=params.get("parallelism"),
-            is_unsealed_allowed=bool(params.get("unsealed")),
+            max_spark_jobs=params.get("max_spark_jobs"),
+            is_unsealed_allowed=bool(params.get("allow_unsealed")),
             gate_override=(params.get("gate_override") or "").strip(),
             is_dry_run=bool(params.get("dry_run")),
-            is_fresh=bool(params.get("fresh")),
+            is_replan=bool(params.get("replan")),
             reason=(params.get("reason") or "").strip(),
         )
 
@@ -149,17 +149,17 @@ def restate_params() -> dict[str, Param]:
     missing = Param(
         True,  # noqa: FBT003 - the form's default
         type="boolean",
-        title="Missing days too",
+        title="Include missing days",
         description_md="Days between those that were published which no run covers.",
     )
     dry_run = Param(
         False,  # noqa: FBT003 - the form's default
         type="boolean",
         title="Dry run",
-        description_md="Only say what is stale or missing, in the log of the task `find`.",
+        description_md="Only say what is stale or missing, in the log of the task `find_intervals`.",
     )
-    passed_on = {"approval": _approval(None), "unsealed": _unsealed(), "reason": _reason(is_required=False)}
-    return ends | {"missing": missing, "dry_run": dry_run} | passed_on
+    passed_on = {"approval": _approval(None), "allow_unsealed": _unsealed(), "reason": _reason(is_required=False)}
+    return ends | {"include_missing": missing, "dry_run": dry_run} | passed_on
 
 
 def _instant(title: str, what: str, possible: str) -> Param:
@@ -194,12 +194,12 @@ def _how(definition: Definition) -> dict[str, Param]:
         "Allowed lateness", f"defined: {duration_text(definition.lateness.allowed)}; replay only"
     )
     form["chunk"] = _override("Chunk", f"defined: {duration_text(definition.backfill.chunk)}; whole days")
-    form["parallelism"] = Param(
+    form["max_spark_jobs"] = Param(
         None,
         type=["null", "integer"],
         minimum=1,
         maximum=MOST_BATCHES,
-        title="Parallelism",
+        title="Spark jobs",
         description_md=f"How many Spark jobs it becomes, {MOST_BATCHES} at most. Empty: small chunks share one.",
         section="How",
     )
@@ -244,7 +244,7 @@ def _publication(definition: Definition) -> dict[str, Param]:
         ),
         section="Publication",
     )
-    return {"approval": _approval(definition), "gate_override": gate_override, "unsealed": _unsealed()}
+    return {"approval": _approval(definition), "gate_override": gate_override, "allow_unsealed": _unsealed()}
 
 
 def _approval(definition: Definition | None) -> Param:
@@ -266,18 +266,18 @@ def _unsealed() -> Param:
     return Param(
         False,  # noqa: FBT003 - the form's default
         type="boolean",
-        title="Unsealed days",
+        title="Allow unsealed days",
         description_md="Publish days as final that may still gain events; the report and the ledger will say so.",
         section="Publication",
     )
 
 
 def _again() -> dict[str, Param]:
-    fresh = Param(
+    replan = Param(
         False,  # noqa: FBT003 - the form's default
         type="boolean",
-        title="Plan anew",
+        title="Replan",
         description_md="A run that is cleared goes on with its plan. Set, it is planned again, with all files.",
         section="How",
     )
-    return {"fresh": fresh}
+    return {"replan": replan}

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 PLAN_KEY = "plan"
 """Under which the task `plan` leaves the plan's file for the tasks after it."""
 
-FRESH_HINT = "a new run plans the range anew; so does a Backfill with the configuration fresh = true"
+REPLAN_HINT = "a new run plans the range anew; so does a Backfill with the configuration replan = true"
 
 log = logging.getLogger(__name__)
 
@@ -76,14 +76,14 @@ def execute_plan(definition_path: Path, context: Mapping[str, Any]) -> list[dict
     with fail_without_retry():
         asked = RunParams.from_params(context["params"], list(context["dag"].params), context["dag"].dag_id)
         wanted = resolve_range(context["params"], data_interval(context))
-        begun = None if asked.is_fresh or asked.is_dry_run else _begun(definition_path, wanted, asked, context)
+        begun = None if asked.is_replan or asked.is_dry_run else _begun(definition_path, wanted, asked, context)
         planned = begun or _planned(definition_path, wanted, asked, context)
     if asked.is_dry_run:
         log.info("dry run: nothing but this was done\n%s", describe_plan(planned))
         return []
     context["ti"].xcom_push(key=PLAN_KEY, value=str(planned.folder.plan))
-    most_events = parse_definition(planned.definition, str(definition_path)).backfill.together
-    return [_job(planned, batch) for batch in batch_groups(planned.chunks, most_events, asked.parallelism)]
+    most_events = parse_definition(planned.definition, str(definition_path)).backfill.max_events_per_job
+    return [_job(planned, batch) for batch in batch_groups(planned.chunks, most_events, asked.max_spark_jobs)]
 
 
 def _planned(definition_path: Path, wanted: Interval, asked: RunParams, context: Mapping[str, Any]) -> Plan:
@@ -127,7 +127,7 @@ def _begun(definition_path: Path, wanted: Interval, asked: RunParams, context: M
     if was != (wanted, mode, dict(asked.overrides), asked.gate_override):
         log.warning("planning anew: plan %s of this run was for something else", found.plan_hash)
         return None
-    load_workflow().require_resumable(found, FRESH_HINT)
+    load_workflow().require_resumable(found, REPLAN_HINT)
     log.info("%s %s: going on with plan %s; %s", found.dataset, found.range, found.plan_hash, load_progress(found))
     return found
 
@@ -146,7 +146,7 @@ def execute_find(definition_path: Path, context: Mapping[str, Any]) -> list[dict
             definition_path,
             Home.from_environment(),
             *resolve_limits(params),
-            is_missing_wanted=params["missing"],
+            is_missing_wanted=params["include_missing"],
         )
     log.info("%s", found.summary)
     ranges = [
@@ -175,7 +175,7 @@ def _restating(wanted: RestateRange, params: Mapping[str, Any], run_id: str) -> 
         "until": with_seconds(until_ms),
         "mode": wanted.mode.value if wanted.mode else AS_DEFINED,
         "approval": params["approval"],
-        "unsealed": params["unsealed"],
+        "allow_unsealed": params["allow_unsealed"],
         "reason": reason,
     }
     # Both ends: a run that is there already is run again with the range that it was started with.
@@ -240,9 +240,9 @@ def _refresh(planned: Plan) -> None:
 
 def describe_plan(planned: Plan) -> str:
     """A line per chunk: what it reads, about how many events, and its halo."""
-    lines = [f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.fidelity}"]
+    lines = [f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.arrival_order}"]
     for chunk in planned.chunks:
-        halo = duration_text(chunk.read_until_ms - chunk.end_ms)
+        halo = duration_text(chunk.halo_end_ms - chunk.end_ms)
         read = f"{len(chunk.files):,} files, about {chunk.expected_events:,} events, halo {halo}"
         lines.append(f"{chunk.chunk_id}  {chunk.interval}  {read}")
     return "\n".join(lines)

@@ -26,8 +26,8 @@ class CheckRow:
     outcome: str
     observed: str
     limit: str
-    unexpected: int
-    elements: int
+    unexpected_count: int
+    element_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class CheckHistory:
     @property
     def fitting(self) -> list[float]:
         """The share of what it looked at that was as wanted, run after run, the oldest first."""
-        counted = [each for each in self.found if each and each.elements]
-        return [1 - each.unexpected / each.elements for each in reversed(counted)]
+        counted = [each for each in self.found if each and each.element_count]
+        return [1 - each.unexpected_count / each.element_count for each in reversed(counted)]
 
     @property
     def counts(self) -> list[tuple[str, int]]:

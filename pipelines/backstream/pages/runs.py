@@ -22,7 +22,7 @@ class RunEntry:
     """One plan and what became of it; `verdict` is empty before the audit, `rows` None without publication."""
 
     dataset: str
-    trigger: str
+    triggered_by: str
     plan_hash: str
     mode: str
     interval: Interval
@@ -44,7 +44,7 @@ def find_report(home: Home, dag_id: str, trigger: str, plan_hash: str | None = N
     """
     for folder in _folders(home, dag_id):
         plan = _planned(folder.summary)
-        if plan.get("trigger") == trigger and plan_hash in (None, plan.get("plan_hash")):
+        if plan.get("triggered_by") == trigger and plan_hash in (None, plan.get("plan_hash")):
             return folder.report if folder.report.is_file() else None
     return None
 
@@ -79,7 +79,7 @@ def _run(folder: RunFolder) -> RunEntry | None:
     plan = _planned(folder.summary)
     try:
         interval = Interval(int(plan["since_ms"]), int(plan["until_ms"]))
-        names = {name: str(plan[name]) for name in ("dataset", "trigger", "plan_hash", "mode")}
+        names = {name: str(plan[name]) for name in ("dataset", "triggered_by", "plan_hash", "mode")}
     except (KeyError, ValueError):
         return None
     published = _content(folder.publication, "publication")
@@ -93,7 +93,7 @@ def _run(folder: RunFolder) -> RunEntry | None:
     )
 
 
-_WORDS = ("dataset", "trigger", "plan_hash", "mode", "since_ms", "until_ms")
+_WORDS = ("dataset", "triggered_by", "plan_hash", "mode", "since_ms", "until_ms")
 
 
 @cached_by_mtime

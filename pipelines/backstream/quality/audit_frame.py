@@ -226,7 +226,7 @@ def run_frame(
     row["records_per_day"] = row["records_read"] * DAY_MS / (plan.until_ms - plan.since_ms)
     row["volume_score"] = volume_score(float(row["records_per_day"].iloc[0]), evidence.past)
     fates = _by_fate(manifests)
-    of_run = row["records_read"] - fates[Fate.OUTSIDE]
+    of_run = row["records_read"] - fates[Fate.HALO]
     row["is_any_readable"] = (of_run == 0) | (of_run > fates[Fate.QUARANTINED])
     row["quarantined_ratio"] = _ratio(pd.Series([fates[Fate.QUARANTINED]], row.index), of_run)
     row["duplicate_ratio"] = _ratio(pd.Series([fates[Fate.DUPLICATE]], row.index), of_run)

@@ -38,7 +38,7 @@ def expected_cells(plan: Plan, definition: Definition, observed: Sequence[str]) 
         ContractError: when its files lack a column or hold another type.
     """
     quality = definition.quality
-    named = None if quality.partitions == "observed" else quality.partitions
+    named = None if quality.expected_partitions == "observed" else quality.expected_partitions
     delivering = named or observed or _silent(definition)
     if quality.expected is None:
         return _every_window(plan, definition, delivering)

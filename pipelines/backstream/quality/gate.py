@@ -213,8 +213,8 @@ def _check(entry: SuiteEntry, frame: pd.DataFrame, asked: ExpectationFrames, lim
         observed=_observed(found, entry, frame),
         column=kwargs.get("column"),
         limit=expectation_text(kwargs, entry.frame),
-        unexpected=found.unexpected,
-        elements=found.elements,
+        unexpected_count=found.unexpected,
+        element_count=found.elements,
         failing=_named(found, entry),
     )
 

@@ -1,4 +1,4 @@
-"""What was asked for, in sentences: mode, watermark, lateness, fidelity, publication."""
+"""What was asked for, in sentences: mode, watermark, lateness, arrival order, publication."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermarks import EmissionModel
 from backstream.report.formatting import count_of, duration_words, limit_text
 from backstream.runs.input_notes import describe_inputs
-from backstream.runs.plan import Fidelity, Mode, Plan
+from backstream.runs.plan import ArrivalOrder, Mode, Plan
 from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Publication, Verdict
 
 _MODES = {
     Mode.RECOMPUTE: "recompute: only event time counts, so nothing is late",
     Mode.REPLAY: "replay: records are taken in the order in which they arrived, late ones are late again",
 }
-_FIDELITY = {
-    Fidelity.RECORDED: "recorded: arrival times and their order come from the record",
-    Fidelity.MODELLED: "modelled: arrival times come from the record, ties were broken by rule",
-    Fidelity.ASSUMED: "assumed: no arrival time was recorded, so only a recompute is possible",
+_ARRIVAL_ORDER = {
+    ArrivalOrder.RECORDED: "recorded: arrival times and their order come from the record",
+    ArrivalOrder.TIES_BROKEN: "ties broken: arrival times come from the record, ties were broken by rule",
+    ArrivalOrder.UNKNOWN: "unknown: no arrival time was recorded, so only a recompute is possible",
 }
 _PUBLISHED = {
     "first": "first: what each window held when it fired on time",
@@ -32,7 +32,7 @@ def describe_settings(plan: Plan, definition: Definition) -> tuple[tuple[str, st
     """The settings of a run, as name and sentence."""
     rows = [
         ("Mode", _MODES[plan.mode]),
-        ("Arrival order", _FIDELITY[plan.fidelity]),
+        ("Arrival order", _ARRIVAL_ORDER[plan.arrival_order]),
         ("Published value", _PUBLISHED[definition.backfill.publish]),
     ]
     if plan.mode is Mode.REPLAY:
@@ -86,24 +86,24 @@ def watermark_text(section: WatermarkSection) -> str:
 def _belief(section: WatermarkSection) -> str:
     delay = duration_words(section.delay)
     less = f", less {delay}" if section.delay else ""
-    options = ", ".join(f"{name} = {value}" for name, value in section.options.items())
+    options = ", ".join(f"{name} = {value}" for name, value in section.kwargs.items())
     return {
         StrategyKind.MONOTONOUS: "monotonous: each source partition delivers in order of event time",
         StrategyKind.BOUNDED: f"bounded out-of-orderness: an event may come {delay} out of order",
         StrategyKind.PUNCTUATED: f"punctuated: marked records say how far event time is{less} ({section.marker})",
         StrategyKind.TIME_LAG: f"time lag: event time is the clock{less}",
-        StrategyKind.CUSTOM: f"custom: {section.generator}({options})",
+        StrategyKind.CUSTOM: f"custom: {section.generator_class}({options})",
     }[section.strategy]
 
 
 def _emitted(section: WatermarkSection) -> str:
     """When the belief was brought up to date."""
-    every = f"every {duration_words(section.interval)}"
+    every = f"every {duration_words(section.emit_interval)}"
     if section.strategy is StrategyKind.PUNCTUATED:
         return "computed at each of these"
-    if section.emission is EmissionModel.MICRO_BATCH:
+    if section.emit is EmissionModel.MICRO_BATCH:
         return f"computed between batches, of which one began {every}"
-    if section.emission is EmissionModel.RECORD or not section.interval:
+    if section.emit is EmissionModel.RECORD or not section.emit_interval:
         return "computed at each record"
     return f"computed {every}"
 
@@ -163,10 +163,10 @@ _ASKED_WHEN = {
 
 def describe_trigger(plan: Plan) -> str:
     """What started the run: `by hand, from the command line`, or an Airflow run by its id."""
-    how = next((words for prefix, words in _WHO if plan.trigger.startswith(prefix)), "")
-    if plan.trigger == "cli":
+    how = next((words for prefix, words in _WHO if plan.triggered_by.startswith(prefix)), "")
+    if plan.triggered_by == "cli":
         return how
-    return f"{plan.trigger} ({how})" if how else plan.trigger
+    return f"{plan.triggered_by} ({how})" if how else plan.triggered_by
 
 
 def describe_overrides(plan: Plan, definition: Definition) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Publication
 from backstream.runs.table_schemas import WINDOWS
 
-FATES = tuple(fate for fate in Fate if fate is not Fate.OUTSIDE)
-"""Fates that count towards what was read: `outside` belongs to the chunk that owns the record."""
+FATES = tuple(fate for fate in Fate if fate is not Fate.HALO)
+"""Fates that count towards what was read: `halo` belongs to the chunk that owns the record."""
 FATE_WORDS = {
     Fate.ON_TIME: "on time",
     Fate.LATE: "late",
@@ -26,7 +26,7 @@ FATE_WORDS = {
     Fate.UNASSIGNED: "unassigned",
     Fate.DUPLICATE: "duplicate",
     Fate.QUARANTINED: "quarantined",
-    Fate.OUTSIDE: "outside",
+    Fate.HALO: "halo",
 }
 _GRAVITY = (CheckOutcome.ERROR, CheckOutcome.FAIL, CheckOutcome.WARN, CheckOutcome.INFO, CheckOutcome.PASS)
 
@@ -97,7 +97,6 @@ class ChunkRow:
     chunk_id: str
     since: str
     until: str
-    reason: str
     files: int
     expected_events: int
     manifest: Manifest | None
@@ -163,7 +162,7 @@ def _held(frame: pd.DataFrame | None, definition: Definition) -> dict[str, int] 
 
 
 def _outside(manifest: Manifest) -> int:
-    return sum(counts.get(Fate.OUTSIDE, 0) for counts in manifest.fates.values())
+    return sum(counts.get(Fate.HALO, 0) for counts in manifest.fates.values())
 
 
 def list_chunk_rows(plan: Plan, manifests: Sequence[Manifest]) -> tuple[ChunkRow, ...]:
@@ -174,7 +173,6 @@ def list_chunk_rows(plan: Plan, manifests: Sequence[Manifest]) -> tuple[ChunkRow
             chunk_id=chunk.chunk_id,
             since=minute_text(chunk.start_ms),
             until=minute_text(chunk.end_ms),
-            reason=chunk.reason,
             files=len(chunk.files),
             expected_events=chunk.expected_events,
             manifest=finished.get(chunk.chunk_id),

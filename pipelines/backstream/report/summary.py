@@ -89,7 +89,7 @@ class RunSummary:
             for group in group_failing_rows(check, self.definition.unit_ms)
             for row in group.rows or ("",)
         ]
-        is_more = check.unexpected > len(check.failing) or len(named) > _WINDOWS_NAMED
+        is_more = check.unexpected_count > len(check.failing) or len(named) > _WINDOWS_NAMED
         where = _plain("; ".join(named[:_WINDOWS_NAMED])) + ("; .." if named and is_more else "")
         return f"| {_MARKS[check.outcome]} | {_plain(check.name)} | {_plain(check.observed)} | {where} |"
 
@@ -102,11 +102,11 @@ class RunSummary:
             "since": instant_text(plan.since_ms),
             "until": instant_text(plan.until_ms),
             "mode": plan.mode.value,
-            "trigger": plan.trigger,
+            "triggered_by": plan.triggered_by,
             "reason": plan.reason,
             "plan_hash": plan.plan_hash,
             "definition_hash": plan.definition_hash,
-            "code_version": plan.code_version,
+            "planned_by_version": plan.planned_by_version,
             "verdict": self.audit.verdict.value if self.audit else None,
             "sentence": self.sentence,
             "checks": [_told(check) for check in sort_by_severity(self.audit)] if self.audit else [],
@@ -126,7 +126,7 @@ class RunSummary:
 
 
 def _told(check: Check) -> dict[str, Any]:
-    names = ("name", "expectation", "observed", "limit", "unexpected", "elements")
+    names = ("name", "expectation", "observed", "limit", "unexpected_count", "element_count")
     told: dict[str, Any] = {name: getattr(check, name) for name in names}
     rows = [dict(row) for row in check.failing]
     return told | {"severity": check.severity.value, "outcome": check.outcome.value, "failing": rows}

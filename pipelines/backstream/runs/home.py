@@ -18,7 +18,7 @@ HOME_VARIABLE = "BACKSTREAM_HOME"
 DEFINITIONS_VARIABLE = "BACKSTREAM_DEFINITIONS"
 CATALOG_VARIABLE = "BACKSTREAM_CATALOG_URI"
 WAREHOUSE_VARIABLE = "BACKSTREAM_WAREHOUSE"
-TASK_VARIABLE = "BACKSTREAM_TASK"
+TASK_VARIABLE = "BACKSTREAM_PARENT_TASK"
 """Set for a Spark job: the task that waits for it, as `host/process`."""
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{32}")
 
@@ -73,7 +73,7 @@ class Home:
 
     def observation(self, dataset: str) -> Path:
         """What the newest look at a dataset found: seals and stale days, JSON."""
-        return self.path / "observed" / f"{dataset}.json"
+        return self.path / "dataset_state" / f"{dataset}.json"
 
     def advice(self, dataset: str) -> Path:
         """The newest advice on a dataset's delay, with the whole curve, JSON."""
@@ -123,17 +123,17 @@ class RunFolder:
     @property
     def day_totals(self) -> Path:
         """What was counted per day, JSON: a small part of the audit frame, for the pages."""
-        return self.path / "figures.json"
+        return self.path / "day_totals.json"
 
     @property
     def audit_result(self) -> Path:
         """The gate's answer with every check, JSON."""
-        return self.path / "verdict.json"
+        return self.path / "audit_result.json"
 
     @property
     def approval(self) -> Path:
         """What a person decided about the result, JSON; absent when nobody was asked, or has not answered."""
-        return self.path / "decision.json"
+        return self.path / "approval.json"
 
     @property
     def publication(self) -> Path:

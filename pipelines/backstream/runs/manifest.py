@@ -93,13 +93,13 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def sum_fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:
-    """Fates per source partition over all chunks. `outside` is left out: the owning chunk counts the record."""
+    """Fates per source partition over all chunks. `halo` is left out: the owning chunk counts the record."""
     total: dict[str, dict[str, int]] = {}
     for manifest in manifests:
         for partition, fates in manifest.fates.items():
             counts = total.setdefault(partition, {})
             for fate, count in fates.items():
-                if fate != "outside":
+                if fate != "halo":
                     counts[fate] = counts.get(fate, 0) + count
     return total
 
@@ -155,9 +155,9 @@ def require_input_files(files: Sequence[InputFile], what: str) -> None:
 
 def version_warning(plan: Plan, running: str) -> str | None:
     """A warning when the code that runs is not the one that made the plan; None when it is."""
-    if plan.code_version == running:
+    if plan.planned_by_version == running:
         return None
-    return f"plan {plan.run_id} was made by backstream {plan.code_version}, and {running} is running it"
+    return f"plan {plan.run_id} was made by backstream {plan.planned_by_version}, and {running} is running it"
 
 
 def _altered(file: InputFile) -> str | None:

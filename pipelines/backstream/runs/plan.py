@@ -28,7 +28,7 @@ from backstream.runs.packing import (
 )
 from backstream.runs.plan_summary import PlanSummary
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 _HASH_LENGTH = 12
 _MAY_BE_UNSAID = (
     "overrides",
@@ -52,14 +52,14 @@ class Mode(StrEnum):
     """Arrival order is reproduced: the watermark in force at each record's arrival."""
 
 
-class Fidelity(StrEnum):
+class ArrivalOrder(StrEnum):
     """What the arrival order of a run rests on."""
 
     RECORDED = "recorded"
     """Partition, arrival time and sequence were recorded."""
-    MODELLED = "modelled"
+    TIES_BROKEN = "ties_broken"
     """Ties in arrival time were broken by rule: no sequence was recorded."""
-    ASSUMED = "assumed"
+    UNKNOWN = "unknown"
     """No arrival time was recorded: only recompute is possible."""
 
 
@@ -87,17 +87,16 @@ class InputFile:
 class Chunk:
     """One unit of work: it owns the windows that start in `[start_ms, end_ms)`.
 
-    It reads the events of `[start_ms, read_until_ms)`; those from `end_ms` on are its halo.
+    It reads the events of `[start_ms, halo_end_ms)`; those from `end_ms` on are its halo.
     `files` are positions in the plan's `inputs`; `expected_events` is an estimate from their footers.
     """
 
     chunk_id: str
     start_ms: int
     end_ms: int
-    read_until_ms: int
+    halo_end_ms: int
     files: tuple[int, ...]
     expected_events: int
-    reason: str = "requested"
 
     @property
     def interval(self) -> Interval:
@@ -138,9 +137,9 @@ class Plan:
     definition: Mapping[str, Any]
     definition_hash: str
     definition_path: str
-    code_version: str
+    planned_by_version: str
     mode: Mode
-    fidelity: Fidelity
+    arrival_order: ArrivalOrder
     since_ms: int
     until_ms: int
     clock_start_ms: int
@@ -150,7 +149,7 @@ class Plan:
     chunks: tuple[Chunk, ...]
     tables: Mapping[str, PlannedTable] = field(default_factory=dict)
     base_snapshots: Mapping[str, int | None] = field(default_factory=dict)
-    trigger: str = "cli"
+    triggered_by: str = "cli"
     reason: str = ""
     plan_version: int = PLAN_VERSION
     overrides: Mapping[str, str] = field(default_factory=dict)
@@ -178,7 +177,7 @@ class Plan:
     @property
     def run_id(self) -> str:
         """What asked for the run, and the plan's hash: another plan is another run."""
-        return f"{slug(self.trigger)}.{self.plan_hash}"
+        return f"{slug(self.triggered_by)}.{self.plan_hash}"
 
     @property
     def range(self) -> Interval:
@@ -197,7 +196,7 @@ class Plan:
             dataset=self.dataset,
             run_id=self.run_id,
             plan_hash=self.plan_hash,
-            trigger=self.trigger,
+            triggered_by=self.triggered_by,
             reason=self.reason,
             mode=self.mode.value,
             since_ms=self.since_ms,
@@ -278,7 +277,7 @@ def _typed(content: Mapping[str, Any]) -> dict[str, Any]:
         "gone": _files({"gone": content.get("gone", {})})["gone"],
         "local_days": LocalDays(**asked) if asked else None,
         "mode": Mode(content["mode"]),
-        "fidelity": Fidelity(content["fidelity"]),
+        "arrival_order": ArrivalOrder(content["arrival_order"]),
         "inputs": tuple(InputFile(*values) for values in from_columns(content["inputs"], InputFile)),
         "chunks": _unpacked(content["chunks"]),
         "tables": {
@@ -288,7 +287,7 @@ def _typed(content: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_INSTANTS = ("start_ms", "end_ms", "read_until_ms")
+_INSTANTS = ("start_ms", "end_ms", "halo_end_ms")
 
 
 def _packed(chunks: Sequence[Chunk]) -> dict[str, Any]:

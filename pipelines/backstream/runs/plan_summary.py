@@ -19,7 +19,7 @@ class PlanSummary:
     dataset: str
     run_id: str
     plan_hash: str
-    trigger: str
+    triggered_by: str
     reason: str
     mode: str
     since_ms: int

@@ -50,8 +50,8 @@ class Check:
     """One expectation and what it found.
 
     `observed` is a sentence or number for people; `failing` names the first failing rows of the audit
-    frame as `{"source_partition": .., "window_start": ISO text}`; `unexpected` counts all of them of
-    `elements` looked at.
+    frame as `{"source_partition": .., "window_start": ISO text}`; `unexpected_count` counts all of them of
+    `element_count` looked at.
     """
 
     name: str
@@ -61,8 +61,8 @@ class Check:
     observed: str = ""
     column: str | None = None
     limit: str = ""
-    unexpected: int = 0
-    elements: int = 0
+    unexpected_count: int = 0
+    element_count: int = 0
     failing: tuple[Mapping[str, Any], ...] = ()
 
 

@@ -116,7 +116,7 @@ def firings_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
 
 def dropped_table(keys: Sequence[Column]) -> Table:
     """The side output: records that no window took, and since when the last of theirs was gone (replay only)."""
-    return Table(DROPPED, (*keys, *_ARRIVAL, Column("gone_at", "timestamptz"), *_RUN))
+    return Table(DROPPED, (*keys, *_ARRIVAL, Column("cleaned_up_at", "timestamptz"), *_RUN))
 
 
 def restatements_table(keys: Sequence[Column]) -> Table:

@@ -74,15 +74,15 @@ _SHOWN = 10
 def find_day_seals(
     definition: Definition, inputs: Sequence[InputFile], interval: Interval, home: Home
 ) -> list[DaySeal]:
-    """The seal of each day of an interval; none where nothing is asked (no `backfill.horizon`) or recorded.
+    """The seal of each day of an interval; none without `backfill.max_arrival_delay` or arrival times.
 
     Raises:
         PlanError: when only Spark can evaluate the event or arrival times.
     """
-    horizon_ms, quality = definition.backfill.horizon, definition.quality
+    horizon_ms, quality = definition.backfill.max_arrival_delay, definition.quality
     if horizon_ms is None or definition.source.arrival_time is None:
         return []
-    partitions = None if quality.partitions == "observed" else tuple(quality.partitions)
+    partitions = None if quality.expected_partitions == "observed" else tuple(quality.expected_partitions)
     rule = SealRule(horizon_ms, partitions, definition.watermark.idle_timeout)
     files = [file for file in inputs if file.rows]
     delivered = _delivered(files, definition, _name(definition), home)
@@ -102,7 +102,7 @@ def require_sealed_days(definition: Definition, days: Sequence[DaySeal], where: 
         count = f"{len(unsealed)} of {len(days)} days are" if len(days) > 1 else "the day is"
         msg = (
             f"cannot publish {definition.name} as final: {count} not sealed ({where}){listed}\n\n"
-            "hint: end the range earlier, or add --unsealed, which the report and the ledger will say"
+            "hint: end the range earlier, or add --allow-unsealed, which the report and the ledger will say"
         )
         raise PlanError(msg)
 

@@ -61,9 +61,9 @@ class ChunkGroup:
         return Interval(self.chunks[0].start_ms, self.chunks[-1].end_ms)
 
     @property
-    def read_until_ms(self) -> int:
+    def halo_end_ms(self) -> int:
         """Where the halo of the last one ends."""
-        return max(chunk.read_until_ms for chunk in self.chunks)
+        return max(chunk.halo_end_ms for chunk in self.chunks)
 
     @property
     def expected_events(self) -> int:
@@ -125,7 +125,9 @@ class ChunkGroup:
     @property
     def clock(self) -> SourceClock:
         """The clock of the stream's source."""
-        return SourceClock(self.plan.clock_start_ms, self.definition.watermark.interval, self.plan.clock_end_ms)
+        return SourceClock(
+            self.plan.clock_start_ms, self.definition.watermark.emit_interval, self.plan.clock_end_ms
+        )
 
 
 def is_readable_record(work: ChunkGroup, paths: Sequence[str]) -> DataFrame:

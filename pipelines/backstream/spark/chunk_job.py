@@ -84,7 +84,7 @@ def replay_chunks(
 ) -> Iterator[Manifest]:
     """Run chunks in one application; the manifest of each as soon as it is done. Those that are done are not run.
 
-    Which run as one, the definition says (`backfill.together`). When some fail, no others are begun, and
+    Which run as one, the definition says (`backfill.max_events_per_job`). When some fail, no others are begun, and
     those that run are finished: a retry finds them done.
 
     Args:
@@ -105,7 +105,7 @@ def replay_chunks(
     if undone:
         require_shared_folder(spark, plan.staging(WINDOWS))
     work = ChunkGroup.from_plan(spark, plan, undone)
-    waiting = group_chunks(undone, work.definition.backfill.together)
+    waiting = group_chunks(undone, work.definition.backfill.max_events_per_job)
     running = set[Future[list[Manifest]]]()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:

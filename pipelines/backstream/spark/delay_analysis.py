@@ -126,7 +126,7 @@ def _undelayed(spark: SparkSession, recorded: AnalysisRange) -> WatermarkTimelin
 def without_delay(definition: Definition) -> Emission:
     """The definition's own source, with bounded generators and a delay of 0."""
     section = definition.watermark
-    strategy = WatermarkStrategy(StrategyKind.BOUNDED, 0, section.interval, section.idle_timeout)
+    strategy = WatermarkStrategy(StrategyKind.BOUNDED, 0, section.emit_interval, section.idle_timeout)
     return replace(section.spec(), strategy=strategy)
 
 

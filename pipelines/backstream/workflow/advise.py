@@ -103,7 +103,7 @@ def _clock(definition: Definition, inputs: Sequence[InputFile], where: str) -> S
         )
         raise PlanError(msg)
     start_ms = definition.watermark.clock_start
-    return SourceClock(bounds[0] if start_ms is None else start_ms, definition.watermark.interval, bounds[1])
+    return SourceClock(bounds[0] if start_ms is None else start_ms, definition.watermark.emit_interval, bounds[1])
 
 
 def _nothing(definition: Definition, interval: Interval) -> PlanError:
@@ -149,7 +149,7 @@ def advice_text(asked: AdviceRequest, advice: DelayAdvice) -> str:
 def _head(asked: AdviceRequest, advice: DelayAdvice) -> str:
     definition, section = asked.definition, asked.definition.watermark
     idle = f"idle after {duration_text(section.idle_timeout)}" if section.idle_timeout else "never idle"
-    lateness, interval = duration_text(definition.lateness.allowed), duration_text(section.interval)
+    lateness, interval = duration_text(definition.lateness.allowed), duration_text(section.emit_interval)
     windows = f"{len(advice.firings.ends_ms):,} {definition.window.kind} windows"
     return (
         f"{advice.dataset}  {advice.interval}  {advice.records:,} records, {windows}\n"

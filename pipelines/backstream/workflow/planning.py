@@ -23,7 +23,7 @@ from backstream.lake.planned_tables import plan_tables
 from backstream.native.supported import require_engine
 from backstream.quality.suites import require_valid_suite
 from backstream.runs.home import Home
-from backstream.runs.plan import Chunk, Fidelity, InputFile, Mode, Plan
+from backstream.runs.plan import ArrivalOrder, Chunk, InputFile, Mode, Plan
 from backstream.runs.table_schemas import (
     METRICS_TABLE,
     QUARANTINE_TABLE,
@@ -121,9 +121,9 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
         definition=definition.model_dump(mode="json"),
         definition_hash=written.definition_hash,
         definition_path=str(claim.definition),
-        code_version=__version__,
+        planned_by_version=__version__,
         mode=chosen,
-        fidelity=_fidelity(definition.source),
+        arrival_order=_arrival_order(definition.source),
         since_ms=since_ms,
         until_ms=until_ms,
         clock_start_ms=clock_start_ms,
@@ -133,7 +133,7 @@ def plan_run(  # noqa: PLR0913 - each says another thing, by its name
         chunks=_chunks(definition, interval, found.inputs, index),
         tables=tables,
         base_snapshots=base_snapshots,
-        trigger=trigger,
+        triggered_by=trigger,
         reason=reason_with_unsealed(reason, days),
         overrides=dict(overrides or {}),
         gate_override=gate_override,
@@ -169,10 +169,10 @@ def _require_few(definition: Definition, interval: Interval, where: str) -> None
         raise PlanError(msg)
 
 
-def _fidelity(source: Source) -> Fidelity:
+def _arrival_order(source: Source) -> ArrivalOrder:
     if source.arrival_time is None:
-        return Fidelity.ASSUMED
-    return Fidelity.RECORDED if source.partition and source.sequence else Fidelity.MODELLED
+        return ArrivalOrder.UNKNOWN
+    return ArrivalOrder.RECORDED if source.partition and source.sequence else ArrivalOrder.TIES_BROKEN
 
 
 def _clock(definition: Definition, inputs: Sequence[InputFile], mode: Mode, where: str) -> tuple[int, int]:
@@ -203,7 +203,7 @@ def _tables(definition: Definition, types: Mapping[str, str], mode: Mode) -> lis
     tables = [windows_table(keys, values), METRICS_TABLE, QUARANTINE_TABLE]
     if mode is Mode.REPLAY:
         tables += [panes_table(keys, values), dropped_table(keys)]
-        tables += [firings_table(keys, values)] if definition.backfill.panes == "all" else []
+        tables += [firings_table(keys, values)] if definition.backfill.keep_firings else []
     return tables
 
 

@@ -185,7 +185,7 @@ def _with_events(days: list[int], events: Interval | None) -> list[int]:
 
 def _unsealed(definition: Definition, inputs: Sequence[InputFile], home: Home, days: list[int]) -> set[int]:
     """Those of the days that can still gain events."""
-    if not days or definition.backfill.horizon is None:
+    if not days or definition.backfill.max_arrival_delay is None:
         return set()
     span = Interval(days[0], days[-1] + DAY_MS)
     evidence = find_day_seals(definition, inputs, span, home)

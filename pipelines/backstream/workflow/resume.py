@@ -53,12 +53,14 @@ def find_unfinished_plan(trigger: str, dataset: str, home: Home) -> Plan | None:
     """
     paths = (home.path / "runs" / dataset).glob(f"{slug(trigger)}.*/plan.json")
     found = [plan for path in paths if (plan := _readable(path))]
-    mine = [plan for plan in found if plan.trigger == trigger]
+    mine = [plan for plan in found if plan.triggered_by == trigger]
     newest = max(mine, key=lambda plan: plan.folder.plan.stat().st_mtime_ns, default=None)
     return newest if newest and not _has_ended(newest.folder) else None
 
 
-def require_resumable(plan: Plan, hint: str = "--fresh leaves that run as it is and plans the range anew") -> None:
+def require_resumable(
+    plan: Plan, hint: str = "--replan leaves that run as it is and plans the range anew"
+) -> None:
     """Check that what is left of a plan can still be run as it was planned.
 
     Args:
@@ -140,7 +142,9 @@ def _notes(plan: Plan, definition_path: Path, home: Home) -> tuple[str, ...]:
     source = resolve_paths(load_definition(definition_path), home).source
     if new := sum(str(path) not in planned for path in list_source_files(source, str(definition_path)).paths):
         files = "1 input file has" if new == 1 else f"{new} input files have"
-        notes.append(f"{files} come since it was planned and will not be read; --fresh plans anew, with all files")
+        notes.append(
+            f"{files} come since it was planned and will not be read; --replan plans anew, with all files"
+        )
     if warning := version_warning(plan, __version__):
         notes.append(f"warning: {warning}")
     return tuple(notes)

@@ -59,7 +59,7 @@ class RunState:
     started_ms: int
     last_sign_ms: int
     seconds: float
-    trigger: str
+    triggered_by: str
     reason: str
     chunks_done: int | None = None
     chunks: int | None = None
@@ -141,7 +141,7 @@ def _of_folder(folder: RunFolder, row: RunRow | None, now_ms: int) -> RunState |
         started_ms=started_ms,
         last_sign_ms=last_sign_ms,
         seconds=row.seconds if row else (last_sign_ms - started_ms) / SECOND_MS,
-        trigger=planned.trigger,
+        triggered_by=planned.triggered_by,
         reason=planned.reason,
         chunks_done=len(finished),
         chunks=len(planned.expected_events),
@@ -162,7 +162,7 @@ def _of_row(row: RunRow) -> RunState:
         started_ms=row.started_at_ms,
         last_sign_ms=row.finished_at_ms,
         seconds=row.seconds,
-        trigger=row.trigger,
+        triggered_by=row.triggered_by,
         reason=row.reason,
         error=row.error,
     )

@@ -298,7 +298,7 @@ class SessionQueries:
             "arrival_time": to_timestamp("arrival_ms"),
             "source_partition": "source_partition",
             "arrival_seq": "arrival_seq",
-            "gone_at": "NULL",
+            "cleaned_up_at": "NULL",
             "run_id": quote_text(task.dropped.run_id),
             **dict(zip(task.keys, self._keys, strict=True)),
             **staging_columns(cell_ms, task.chunks),

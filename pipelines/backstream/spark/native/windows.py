@@ -51,7 +51,7 @@ def compute_windows(work: ChunkGroup, results: FixedWindows, attempt: Attempt) -
 
 def _interval(work: ChunkGroup) -> Interval:
     """The event times that the chunks read."""
-    return Interval(work.interval.start_ms, work.read_until_ms)
+    return Interval(work.interval.start_ms, work.halo_end_ms)
 
 
 def _tasks(work: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[list[WindowTask], list[RestTask]]:

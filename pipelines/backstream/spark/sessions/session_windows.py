@@ -123,7 +123,7 @@ class SessionWindows:
         """The side output: records that no session took."""
         is_ours = self.work.owned.hold(F.col("event_time_ms"))
         behind = known.where((F.col("fate") == F.lit(Fate.DROPPED)) & is_ours)
-        return behind.withColumn("gone_at", F.lit(None).cast("timestamp"))
+        return behind.withColumn("cleaned_up_at", F.lit(None).cast("timestamp"))
 
     @property
     def _usable(self) -> DataFrame:

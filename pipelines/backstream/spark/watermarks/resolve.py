@@ -53,7 +53,7 @@ def resolve_lateness(work: ChunkGroup, window: FixedWindow) -> ReplayLateness | 
     if not work.is_replay:
         return None
     # The halo's records are judged by their own windows, as the chunk that owns them judges them.
-    grid = WindowGrid.from_window(window, Interval(work.interval.start_ms, work.read_until_ms))
+    grid = WindowGrid.from_window(window, Interval(work.interval.start_ms, work.halo_end_ms))
     if is_index_exact(work.emission) and not has_gaps(window):
         return ReplayLateness(_from_index(work, window, grid).as_columns(work.spark), None)
     stream = load_full_timeline(work)
@@ -121,7 +121,7 @@ def _arrived_in(spark: SparkSession, part: StreamSlice, buckets: BucketGrid) -> 
 
 def list_expected_partitions(definition: Definition) -> set[str]:
     """The source partitions that must deliver, and so hold the watermark until they do."""
-    expected = definition.quality.partitions
+    expected = definition.quality.expected_partitions
     return set() if expected == "observed" else set(expected)
 
 

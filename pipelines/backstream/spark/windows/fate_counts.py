@@ -36,11 +36,11 @@ class FateCounts:
     def fates(self) -> dict[int, dict[str, dict[str, int]]]:
         """Number of the chunk, to source partition, to fate, to number of records. Runs a job.
 
-        A record whose latest window none of the chunks owns is `outside`.
+        A record whose latest window none of the chunks owns is `halo`.
         """
         start_ms, _ = latest_window_start(WindowColumns.from_window(self.cells))
         is_ours = (F.col("fate") == F.lit(Fate.QUARANTINED)) | self.owned.hold(start_ms)
-        fate = F.when(is_ours, F.col("fate")).otherwise(F.lit(Fate.OUTSIDE)).alias("fate")
+        fate = F.when(is_ours, F.col("fate")).otherwise(F.lit(Fate.HALO)).alias("fate")
         counted = self.rows.groupBy(CHUNK, "source_partition", fate).agg(F.sum("events")).collect()
         found: dict[int, dict[str, dict[str, int]]] = {}
         for number, partition, of, events in sorted(counted):

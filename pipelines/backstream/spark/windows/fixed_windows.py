@@ -43,7 +43,7 @@ class FixedWindows:
         Whose record it is, is not asked here: the halo's are judged like all others.
         """
         late, start_ms = self.lateness, self.work.interval.start_ms
-        found = reading.load_records(self.work, Interval(start_ms, self.work.read_until_ms))
+        found = reading.load_records(self.work, Interval(start_ms, self.work.halo_end_ms))
         if late is not None and late.timeline is not None and has_gaps(self.window):
             found = found.transform(add_watermarks(self.work.spark, late.timeline, self.work.clock))
         fate = self._fate()
@@ -115,7 +115,7 @@ class FixedWindows:
         """The side output: records that came when their last window was gone, and since when it was."""
         start_ms, end_ms = latest_window_start(self._columns)
         behind = known.where((F.col("fate") == F.lit(Fate.DROPPED)) & self.work.owned.hold(start_ms))
-        return behind.withColumn("gone_at", self._judged().cleaned_up_at(self._judged().grid.number(end_ms)))
+        return behind.withColumn("cleaned_up_at", self._judged().cleaned_up_at(self._judged().grid.number(end_ms)))
 
     @property
     def _columns(self) -> WindowColumns:
