@@ -40,7 +40,7 @@ def test_every_room_is_bound_by_the_contracts_that_concern_it() -> None:
     assert sources("airflow") == ROOMS - {"errors", "text", "orchestration", "ui", "cli"}
     assert sources("spark") == ROOMS - {
         *("text", "errors"),
-        *("orchestration", "ui", "cli", "jobs", "pages", "workflow", "reconcile", "conformance", "spark"),
+        *("orchestration", "ui", "cli", "api", "jobs", "pages", "workflow", "reconcile", "conformance", "spark"),
     }
     assert sources("great-expectations") == {
         *("eventtime", "runs", "definition", "source", "native", "spark", "lake"),
