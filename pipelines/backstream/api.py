@@ -47,16 +47,16 @@ _TRIGGER = "python"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
-    """The result of a published run.
-
-    `plan` is what ran, `audit` has the verdict with all checks, `publication` has the numbers of the commit, and
-    `report` is the HTML file. `print(result)` shows the counts of the run.
-    """
+    """The result of a published run. `print(result)` shows the counts of the run."""
 
     plan: Plan
+    """The plan of the run."""
     audit: Audit
+    """The verdict with all checks."""
     publication: Publication
+    """The number of rows and the snapshots of the commit."""
     report: Path
+    """The HTML file of the report."""
 
     @property
     def run_id(self) -> str:
