@@ -11,8 +11,8 @@ from backstream.runs.home import expectations_folder
 from docs.generator.markdown import code, document, prose, table
 
 _INTRODUCTION = """\
-Each suite is a JSON file in `expectations`, in the format of Great Expectations. A limit in capitals is a parameter:
-a run takes its value from the section `[quality]` of the [definition](definition-keys.md)."""
+Each suite is a JSON file in `expectations`, in the format of Great Expectations. A limit in capitals is a
+parameter: a run takes its value from the section `[quality]` of the [definition](definition-keys.md)."""
 _COLUMN = "column"
 _PARAMETER = "$PARAMETER"
 

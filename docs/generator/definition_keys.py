@@ -44,7 +44,7 @@ class _Keys:
         self._nested = self._find_nested()
 
     def page(self) -> str:
-        """Return the page: the top level, each section in the order of the definition, and tables within sections."""
+        """Return the page: the top level, each section in the order of the definition, and nested tables."""
         blocks = ["## Top level", prose(Definition.__doc__), self._table(Definition.__name__, self._schema)]
         for key, value in self._schema["properties"].items():
             for name in _references(value):

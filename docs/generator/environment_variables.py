@@ -15,8 +15,8 @@ _PACKAGE = Path(backstream.__file__).parent
 _NAME = re.compile(r"(^|_)VARIABLE$")
 _OWN = "BACKSTREAM_"
 _INTRODUCTION = """\
-All processes of an installation need the same values: the scheduler, the workers, and the API server of Airflow, and
-the CLI."""
+All processes of an installation need the same values: the scheduler, the workers, and the API server of Airflow,
+and the CLI."""
 
 
 def page() -> str:

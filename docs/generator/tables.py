@@ -13,8 +13,9 @@ from docs.generator.docstrings import module_docstrings
 from docs.generator.markdown import code, document, prose, table
 
 _INTRODUCTION = """\
-Each dataset has its own tables. All datasets share the tables of the ledger. A name in `<...>` is a placeholder for
-the name of the dataset, or for one column per key or aggregate of the definition. The types are those of Iceberg."""
+Each dataset has its own tables. All datasets share the tables of the ledger. A name in `<...>` is a placeholder:
+for the name of the dataset, or for one column per key or aggregate of the definition. The types are those of
+Iceberg."""
 _BY_DEFINITION = "by definition"
 
 

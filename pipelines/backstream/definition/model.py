@@ -1,4 +1,4 @@
-"""What a user may write in a definition, as a validated model; every key unknown to it is an error."""
+"""Define the keys of a definition as a validated model. An unknown key is an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from backstream.runs.plan import Mode
 from backstream.runs.table_schemas import RESULT_COLUMNS
 
 LONGEST_MS = 36_500 * DAY_MS
-"""No duration is longer than a century, so that sums of instants and durations stay far within 64 bits."""
+"""The maximum of a duration, a century: sums of instants and durations then fit into 64 bits."""
 
 
 def _duration(value: object) -> int:
@@ -83,13 +83,13 @@ _AS_TEXT = WithJsonSchema({"type": "string"}, mode="validation")
 Duration = Annotated[
     int, BeforeValidator(_duration), PlainSerializer(duration_text, when_used="json"), _AS_DURATION
 ]
-"""Written as text such as `1h`; milliseconds once read."""
+"""A duration in milliseconds; as text such as `1h` in a file."""
 PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
 NonNegativeDuration = Annotated[Duration, AfterValidator(_not_negative)]
 Instant = Annotated[int, BeforeValidator(_instant), PlainSerializer(instant_text, when_used="json"), _AS_TEXT]
-"""Written as ISO 8601 text; epoch milliseconds once read."""
+"""An instant in epoch milliseconds; as ISO 8601 text in a file."""
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length=100)]
-"""Two underscores in a row are kept for the side tables of a dataset."""
+"""A name in lower case. Two underscores in a row are reserved for the side tables of a dataset."""
 
 
 class _Section(BaseModel):
@@ -97,72 +97,93 @@ class _Section(BaseModel):
 
 
 class Source(_Section):
-    """Where the recorded events lie and which columns say when, where and in which order."""
+    """The files with the recorded events, and the columns with their times, keys, and order."""
 
     format: Literal["parquet"] = "parquet"
+    """The format of the files."""
     path: str
+    """The folder of the files. `${NAME}` is replaced by an environment variable."""
     event_time: str
+    """The event time of a record: a column, or SQL over the columns."""
     arrival_time: str | None = None
+    """The arrival time of a record: a column, or SQL over the columns. A replay needs it."""
     partition: str | None = None
+    """The column of the source partition, e.g., the Kafka partition; by default there is one partition."""
     sequence: str | None = None
+    """The column of the order within a source partition, e.g., the Kafka offset; by default the arrival time."""
     key: tuple[str, ...] = ()
+    """The columns of the key: the result has one row per key and window."""
     deduplicate_on: tuple[str, ...] = ()
+    """The columns that identify a record: later records with the same values are duplicates, and are removed."""
     event_time_range: Annotated[tuple[Instant, Instant], AfterValidator(_forwards)] = Field(
         default=(0, instant_ms("2100-01-01", "end")),
         json_schema_extra={"default": ["1970-01-01T00:00Z", "2100-01-01T00:00Z"]},
     )
-    """Half-open; an event time outside is absurd, and its record goes to quarantine."""
+    """The valid event times, half-open. Records with other event times go to the table `__quarantine`."""
     corrupt_files: Literal["fail", "skip"] = "fail"
-    """`skip`: a damaged file is left out, and the plan, the report and the gate say so; `fail`: a range that needs
-    one is refused."""
+    """`skip` leaves damaged files out, and the plan, the report, and the quality gate list them. With `fail`, the
+    `plan` step refuses a range that needs a damaged file."""
 
 
 class TumblingWindow(_Section):
-    """`kind = "tumbling"`."""
+    """Windows of a fixed size without overlap."""
 
     kind: Literal["tumbling"]
+    """The kind of window."""
     size: PositiveDuration
+    """The length of a window."""
     offset: Duration = 0
+    """The shift of all windows from the Unix epoch."""
 
     def spec(self) -> Tumbling:
-        """The same as a formula."""
+        """Return the window assigner of the event-time rules."""
         return Tumbling(self.size, self.offset)
 
 
 class SlidingWindow(_Section):
-    """`kind = "sliding"`."""
+    """Windows of a fixed size that overlap: a record is in several windows."""
 
     kind: Literal["sliding"]
+    """The kind of window."""
     size: PositiveDuration
+    """The length of a window."""
     slide: PositiveDuration
+    """The time between the starts of two windows."""
     offset: Duration = 0
+    """The shift of all windows from the Unix epoch."""
 
     def spec(self) -> Sliding:
-        """The same as a formula."""
+        """Return the window assigner of the event-time rules."""
         return Sliding(self.size, self.slide, self.offset)
 
 
 class SessionWindow(_Section):
-    """`kind = "session"`: per key, events less than or exactly a gap apart belong together."""
+    """Windows that end after a pause: per key, events at most one gap apart are in the same window."""
 
     kind: Literal["session"]
+    """The kind of window."""
     gap: PositiveDuration
+    """The longest pause within a session."""
 
     def spec(self) -> Session:
-        """The same as a formula."""
+        """Return the window assigner of the event-time rules."""
         return Session(self.gap)
 
 
 class CumulateWindow(_Section):
-    """`kind = "cumulate"`: windows that share a start and grow by a step until they have their size."""
+    """Windows that share a start and grow by a step up to their maximum size."""
 
     kind: Literal["cumulate"]
+    """The kind of window."""
     size: PositiveDuration
+    """The maximum length of a window, a multiple of `step`."""
     step: PositiveDuration
+    """The difference between the lengths of two windows."""
     offset: Duration = 0
+    """The shift of all windows from the Unix epoch."""
 
     def spec(self) -> Cumulate:
-        """The same as a formula."""
+        """Return the window assigner of the event-time rules."""
         return Cumulate(self.size, self.step, self.offset)
 
 
@@ -170,30 +191,34 @@ GENERATOR_PATTERN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 
 
 class WatermarkSection(_Section):
-    """When the stream believed that no earlier event was to come."""
+    """The watermarks of the stream. They have no effect in a recompute."""
 
     strategy: StrategyKind = StrategyKind.NONE
+    """The watermark generator."""
     delay: NonNegativeDuration = 0
+    """The time that the watermark is behind the largest event time."""
     emit_interval: NonNegativeDuration = 200
-    """How often a watermark is emitted; with `emit = "micro_batch"` how often a batch begins."""
+    """The time between two watermarks; with `emit = "micro_batch"`, the time between the starts of two batches."""
     emit: EmissionModel = EmissionModel.TICK
+    """The moments at which the source emits watermarks."""
     idle_timeout: NonNegativeDuration = 0
-    """0: a silent partition is never idle."""
+    """The time without records after which a source partition is idle; 0: never."""
     topology: Topology = Topology.SPLITS
+    """The place of the watermark generators."""
     finished_partitions: Literal["hold", "release"] = "hold"
-    """`release`: a partition leaves the merge after its last record, as in a bounded source."""
+    """With `release`, a partition leaves the watermark merge after its last record, as in a bounded source."""
     marker: str | None = None
-    """For punctuated watermarks, and custom ones that ask for it. SQL over the source's columns: true where a
-    record's event time less the delay is a watermark, or an instant that is one itself."""
+    """SQL over the columns of the source, for punctuated watermarks and for custom ones that need it. The value
+    is true if the event time of the record minus the delay is a watermark, or the watermark itself."""
     generator_class: Annotated[str, Field(pattern=GENERATOR_PATTERN)] | None = Field(default=None, alias="class")
-    """For custom watermarks: `package.module:Class`."""
+    """The class of a custom watermark generator, as `package.module:Class`."""
     kwargs: dict[str, Any] = {}
-    """Keyword arguments of the custom generator's class."""
+    """The keyword arguments of the class of a custom generator."""
     clock_start: Instant | None = None
-    """When the stream's source was opened; by default with the first arrival."""
+    """The instant at which the source of the stream started; by default the first arrival."""
 
     def spec(self) -> Emission:
-        """The same as the engines know it."""
+        """Return the emission model of the engines."""
         generator = (self.generator_class or "", self.kwargs)
         strategy = WatermarkStrategy(self.strategy, self.delay, self.emit_interval, self.idle_timeout, *generator)
         return Emission(strategy, self.topology, self.finished_partitions == "release", model=self.emit)
@@ -224,50 +249,58 @@ _MAXIMA = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
 
 
 class LatenessSection(_Section):
-    """How long a fired window is kept for late events."""
+    """The allowed lateness. It has no effect in a recompute."""
 
     allowed: NonNegativeDuration = 0
+    """The time that the state of a fired window is kept for late events."""
 
 
 class Backfill(_Section):
-    """How history is recomputed."""
+    """The settings of runs."""
 
     schedule: str = "@daily"
+    """The cron expression of the DAG `backfill_<name>`."""
     chunk: PositiveDuration = DAY_MS
+    """The length of one unit of work: whole days, and a multiple of the window."""
     max_chunks: int = Field(default=10_000, ge=1)
-    """A range of more chunks is refused: it is mistyped, or wants a larger chunk."""
+    """The maximum number of chunks per run. The `plan` step refuses a longer range."""
     max_events_per_job: int = Field(default=4_000_000, ge=0)
-    """Chunks side by side run as one while they have no more events than that in all; 0: each runs by itself."""
+    """Adjacent chunks run as one Spark job up to this number of events; 0: each chunk runs as its own job."""
     engine: Literal["auto", "spark", "native"] = "auto"
-    """What computes windows. `native` is DuckDB inside tasks of Spark, which knows most definitions; `auto`
-    takes it for those, and Spark for the others."""
+    """The engine that computes windows. `native` is DuckDB within Spark tasks and supports most definitions.
+    `auto` selects `native` if it supports the definition, and `spark` otherwise."""
     mode: Mode = Mode.RECOMPUTE
+    """The mode of runs that don't set one."""
     publish: Literal["first", "live", "final"] = "final"
+    """The published value of a window: the first pane, the last pane of the stream, or the value of all events."""
     keep_firings: bool = False
-    """`true` keeps every pane that a window fired in the table `__firings`; replay only."""
+    """Whether the table `__firings` stores each pane of each window; replay only."""
     deadline: PositiveDuration | None = None
-    """How long after it was queued a run may take in Airflow before someone is told. Not said: nobody is."""
+    """The time from queueing to the end of a Dag run after which Airflow sends an alert; by default no alert."""
     max_arrival_delay: NonNegativeDuration | None = None
-    """How long after its event time a record may still arrive: a day is sealed when arrivals later than that were
-    seen of every partition, and only sealed days are published as final. Not said: nothing is asked."""
+    """The maximum time between the event time and the arrival of a record. A day is sealed when each source
+    partition has delivered a record that arrived later. Only sealed days are published as final. By default there
+    is no check."""
 
 
 class TimeKind(StrEnum):
-    """Which clock the windows are cut by."""
+    """The time that assigns records to windows."""
 
     EVENT = "event"
-    """When it happened."""
+    """The event time."""
     INGESTION = "ingestion"
-    """When it arrived, with watermarks over the arrivals."""
+    """The arrival time, with watermarks of the arrival time."""
     PROCESSING = "processing"
-    """When it arrived; windows fire by that clock, so nothing is ever late."""
+    """The arrival time. Windows fire by the same clock, so no record is late."""
 
 
 class Limits(_Section):
-    """A soft and a hard limit of one share, between 0 and 1."""
+    """A soft and a hard limit of a share between 0 and 1."""
 
     warn: float = Field(ge=0, le=1)
+    """The verdict is at least `warn` above this share."""
     fail: float = Field(ge=0, le=1)
+    """The verdict is `fail` above this share, and nothing is published."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Limits:
@@ -278,58 +311,75 @@ class Limits(_Section):
 
 
 class Expected(_Section):
-    """What should have come: Parquet files with one row per expected event (a timetable, an order book)."""
+    """The expected events: Parquet files with one row per event, e.g., a timetable or an order book."""
 
     path: str
+    """The folder of the files. `${NAME}` is replaced by an environment variable."""
     event_time: str
+    """The column of the event time."""
     partition: str | None = None
+    """The column of the source partition."""
 
 
 class Quality(_Section):
-    """What the gate asks for."""
+    """The limits of the quality gate."""
 
     suite: Name = "window_audit"
+    """The suite of expectations."""
     late_ratio: Limits = Limits(warn=0.05, fail=0.25)
+    """The share of late and dropped events."""
     dropped_ratio: Limits = Limits(warn=0.05, fail=0.25)
-    """`late_ratio` counts late and dropped events, `dropped_ratio` those that no window took."""
+    """The share of events that no window contains, because they arrived after the allowed lateness."""
     missing_ratio: Limits = Limits(warn=0.0, fail=0.25)
-    """Share of expected windows (per source partition) without any event."""
+    """The share of expected windows (per source partition) without an event."""
     quarantined_ratio: Limits = Limits(warn=0.0, fail=0.01)
-    """Share of the records read that cannot be normalised."""
+    """The share of records that cannot be read as events."""
     duplicate_ratio: Limits = Limits(warn=0.05, fail=1.0)
-    """Share of the records read that had come before, where `source.deduplicate_on` looks for them."""
+    """The share of duplicates, if `source.deduplicate_on` is set."""
     rows_ratio: float = Field(default=0.5, ge=0)
-    """How many rows a run must write for each row that it replaces; below it nothing is published."""
+    """The minimum number of rows that a run writes for each row that it replaces."""
     expected_partitions: Annotated[tuple[str, ...] | Literal["observed"], BeforeValidator(_partitions)] = (
         "observed"
     )
-    """Source partitions that must deliver; `observed`: those that delivered anything in the range."""
+    """The source partitions that must deliver events; `observed`: all that delivered an event in the range."""
     expected: Expected | None = None
+    """The expected events; by default no check."""
 
 
 class Approval(_Section):
-    """When a person is asked before publication, and how long the answer may take."""
+    """The approval by a person before the publication in Airflow."""
 
     when: Literal["never", "warn", "always", "restatement"] = "never"
-    """`warn`: unless the verdict is pass; `restatement`: when rows that are published would be replaced."""
+    """The runs to approve. `warn`: unless the verdict is `pass`; `restatement`: if published rows change."""
     timeout: PositiveDuration = DAY_MS
-    """No answer in time is a no."""
+    """The time to answer. Without an answer the run is rejected."""
 
 
 class Definition(_Section):
-    """One dataset: a source of recorded events, a window, a watermark, aggregates, and what may be published."""
+    """One dataset: recorded events, windows, watermarks, aggregates, and the conditions of a publication."""
 
     name: Name
+    """The name of the dataset and of its table."""
     description: str = ""
+    """A text for the pages in Airflow."""
     source: Source
+    """The input."""
     window: Annotated[TumblingWindow | SlidingWindow | SessionWindow | CumulateWindow, Field(discriminator="kind")]
+    """The windows."""
     time: TimeKind = TimeKind.EVENT
+    """The time that assigns records to windows."""
     watermark: WatermarkSection = WatermarkSection()
+    """The watermarks of the stream."""
     lateness: LatenessSection = LatenessSection()
+    """The allowed lateness."""
     aggregates: dict[Name, str] = Field(min_length=1)
+    """The columns of the result: a name and an aggregate in Spark SQL, e.g., `revenue = "sum(amount)"`."""
     backfill: Backfill = Backfill()
+    """The settings of runs."""
     quality: Quality = Quality()
+    """The limits of the quality gate."""
     approval: Approval = Approval()
+    """The approval by a person."""
 
     @property
     def metric_windows(self) -> Tumbling | Sliding:
