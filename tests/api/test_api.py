@@ -80,7 +80,7 @@ def test_a_range_is_run_read_compared_and_rolled_back(spark: SparkSession, tmp_p
     assert backstream.publish(plan.run_id, home=home).rows == 25
     changes = backstream.diff(second.run_id, home=home).changes
     assert dict(changes.windows) == {"added": 1, "removed": 0, "changed": 1}
-    assert "late clicks" in backstream.run_report(second.run_id, "md", home=home)
+    assert "25 rows published, replacing 24 rows" in backstream.run_report(second.run_id, "md", home=home)
     assert json.loads(backstream.run_report(clicks, "json", home=home))
 
     backstream.roll_back(second.run_id, reason="too early", home=home)
