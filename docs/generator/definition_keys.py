@@ -141,7 +141,8 @@ def _heading(key: str, section: Schema) -> str:
 
 def _key(section: Schema, choice: str) -> str:
     """Return the key of a section whose values are a choice."""
-    return next(key for key, value in section["properties"].items() if choice in _references(value))
+    values: Mapping[str, Schema] = section["properties"]
+    return next(key for key, value in values.items() if choice in _references(value))
 
 
 def _classes(owner: type[BaseModel]) -> Iterator[type]:
