@@ -22,7 +22,7 @@ import backstream
 result = backstream.run("flights", "2013-02-01", "2013-03-01", mode="replay")
 print(result)
 
-rows = backstream.read("flights", "2013-02-01", "2013-02-02")   # a PyArrow table
+rows = backstream.read("flights", "2013-02-01", "2013-02-02")  # a PyArrow table
 print(backstream.run_report(result.run_id, "md"))
 ```"""
 
