@@ -1,6 +1,6 @@
-"""One Airflow DAG per definition: its schedule, and Airflow's native Backfill.
+"""Create one Airflow DAG `backfill_<name>` per definition, for its schedule and Airflow's Backfills.
 
-A definition that is broken has no DAG here; `broken_definitions.py` shows what is wrong with it.
+An invalid definition has no DAG; `broken_definitions.py` reports its errors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One Airflow DAG per definition with a form: any range, with options, a reason, a dry run, approval.
+"""Create one Airflow DAG `reprocess_<name>` per definition, with a form for the range and the options of a run.
 
-A definition that is broken has no DAG here; `broken_definitions.py` shows what is wrong with it.
+An invalid definition has no DAG; `broken_definitions.py` reports its errors.
 """
 
 from __future__ import annotations

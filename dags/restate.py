@@ -1,6 +1,6 @@
-"""One Airflow DAG per definition that finds what late data made stale, and has exactly that run again.
+"""Create one Airflow DAG `restate_<name>` per definition, which reprocesses days that late data made stale.
 
-A definition that is broken has no DAG here; `broken_definitions.py` shows what is wrong with it.
+An invalid definition has no DAG; `broken_definitions.py` reports its errors.
 """
 
 from __future__ import annotations

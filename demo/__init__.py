@@ -1,1 +1,1 @@
-"""The demonstration: real flights, a real Airflow, one real backfill."""
+"""Run the demo: real flights, a local Airflow, and one backfill."""

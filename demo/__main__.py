@@ -1,4 +1,4 @@
-"""What `make demo` runs: February 2013 replayed by a real Airflow, from the recorded flights to the report."""
+"""Run `make demo`: replay February 2013 with a local Airflow, from recorded flights to the report."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from demo.stack import Stack
 
 EXIT_VARIABLE = "BACKSTREAM_DEMO_EXIT"
 DAG_ID = "backfill_flights"
-# The definition's schedule is monthly: the run of this date covers the month that begins with it.
+# The schedule of the definition is monthly, so the run of this date covers the month that begins then.
 FEBRUARY = datetime(2013, 2, 1, tzinfo=UTC)
 
 console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> int:
-    """Run the demo; the exit status is 0 when the month is published."""
-    # Being asked to end is as good as a Ctrl-C, also where a shell has made its background jobs deaf to it.
-    for asked in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(asked, signal.default_int_handler)
+    """Run the demo, and return the exit status: 0 when the month is published."""
+    # SIGTERM must work like Ctrl+C. A shell can make background jobs ignore SIGINT, so this restores the handler.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
     home = Home(Path(os.environ.get(HOME_VARIABLE) or CHECKOUT / ".backstream").resolve())
     try:
         return _demo(home)
     except KeyboardInterrupt:
-        console.print("stopped before the end")
+        console.print("interrupted")
         return 128 + signal.SIGINT
     except BackstreamError as error:
         console.print(f"[red]failed[/]     {type(error).__name__}: ", end="")
@@ -50,38 +50,38 @@ def main() -> int:
 
 
 def _demo(home: Home) -> int:
-    began = time.monotonic()
-    console.print("[bold]backstream[/]  February 2013 as New York's airports recorded it, replayed by Airflow")
-    _say("state", f"{home.path} (everything the demo leaves)")
+    start_s = time.monotonic()
+    console.print("[bold]backstream[/]  flights of February 2013 from New York, replayed by Airflow")
+    _print_line("state", f"{home.path} (all files of the demo)")
     with Stack(home.path) as stack:
         _prepare_flights(home)
-        api = _started(stack)
+        api = _start_airflow(stack)
         succeeded = _backfill(api, stack, home)
-        _say("took", f"{time.monotonic() - began:.0f} s")
+        _print_line("took", f"{time.monotonic() - start_s:.0f} s")
         if os.environ.get(EXIT_VARIABLE) != "1":
             _wait_for_interrupt(stack)
-        _say("stopping", "Airflow")
+        _print_line("stopping", "Airflow")
     return 0 if succeeded else 1
 
 
 def _prepare_flights(home: Home) -> None:
-    began = time.monotonic()
+    start_s = time.monotonic()
     with console.status("preparing flights") as status:
         flights = prepare(home.path, progress=lambda step: status.update(f"flights: {step}"))
     counts = f"{flights.scheduled:,} scheduled, {flights.departed:,} departed"
-    _say("flights", f"{counts}, {flights.never_departed:,} never did", began)
+    _print_line("flights", f"{counts}, {flights.never_departed:,} canceled", start_s)
 
 
-def _started(stack: Stack) -> AirflowApi:
-    began, parsed_after = time.monotonic(), datetime.now(UTC)
+def _start_airflow(stack: Stack) -> AirflowApi:
+    start_s, parsed_after = time.monotonic(), datetime.now(UTC)
     with console.status("starting Airflow: scheduler, DAG processor, API server"):
         api = stack.start()
-        stack.wait_until(f"knows the DAG {DAG_ID}", lambda: _knows_dag(api, parsed_after))
-    _say("airflow", f"{stack.place.url}  login {stack.login}", began)
+        stack.wait_until(f"has the DAG {DAG_ID}", lambda: _has_dag(api, parsed_after))
+    _print_line("airflow", f"{stack.place.url}  login {stack.login}", start_s)
     return api
 
 
-def _knows_dag(api: AirflowApi, parsed_after: datetime) -> bool:
+def _has_dag(api: AirflowApi, parsed_after: datetime) -> bool:
     if api.has_dag(DAG_ID, parsed_after):
         return True
     if errors := api.import_errors(parsed_after):
@@ -91,23 +91,23 @@ def _knows_dag(api: AirflowApi, parsed_after: datetime) -> bool:
 
 
 def _backfill(api: AirflowApi, stack: Stack, home: Home) -> bool:
-    """Have Airflow backfill the month; whether it was published."""
+    """Backfill the month with Airflow, and return whether it was published."""
     api.unpause(DAG_ID)
     run_id = api.backfill(DAG_ID, FEBRUARY, {"mode": "replay"})
-    _say("backfill", f"asked of Airflow for {FEBRUARY:%B %Y}, mode replay: run {run_id}")
-    followed = Followed(api, DAG_ID, run_id, console)
-    succeeded = followed.until_finished(stack.require_alive) == "success"
+    _print_line("backfill", f"{FEBRUARY:%B %Y}, mode replay: run {run_id}")
+    followed_run = Followed(api, DAG_ID, run_id, console)
+    succeeded = followed_run.until_finished(stack.require_alive) == "success"
     if not succeeded:
         console.print(f"\n[red]failed[/]     run {run_id}")
-        console.print(followed.complaint(), markup=False)
-    with suppress(BackstreamError):  # there is no plan to sum up when planning failed
-        _sum_up(Plan.read(Path(api.xcom(DAG_ID, run_id, "plan", "plan"))), home, published=succeeded)
-    _say("interface", f"{stack.place.url}/dags/{DAG_ID}/runs/{quote(run_id)}  login {stack.login}")
+        console.print(followed_run.complaint(), markup=False)
+    with suppress(BackstreamError):  # there is no plan if planning failed
+        _print_summary(Plan.read(Path(api.xcom(DAG_ID, run_id, "plan", "plan"))), home, published=succeeded)
+    _print_line("interface", f"{stack.place.url}/dags/{DAG_ID}/runs/{quote(run_id)}  login {stack.login}")
     return succeeded
 
 
-def _sum_up(plan: Plan, home: Home, *, published: bool) -> None:
-    """The run's own summary, and a hash of what is now published, equal for equal rows."""
+def _print_summary(plan: Plan, home: Home, *, published: bool) -> None:
+    """Print the summary of the run, and a hash of the published rows."""
     from backstream import workflow
     from backstream.lake import reader
 
@@ -120,16 +120,17 @@ def _sum_up(plan: Plan, home: Home, *, published: bool) -> None:
 
 
 def _wait_for_interrupt(stack: Stack) -> None:
-    console.print("\nThe interface stays up: look around, and press Ctrl-C to stop it.")
+    console.print("\nAirflow is still running. Press Ctrl+C to stop it.")
     with suppress(KeyboardInterrupt):
         while True:
             stack.require_alive()
             time.sleep(1)
 
 
-def _say(name: str, what: str, began: float | None = None) -> None:
-    took = f"  [dim]{time.monotonic() - began:.1f} s[/]" if began is not None else ""
-    console.print(f"{name:<10} {escape(what)}{took}")
+def _print_line(label: str, text: str, start_s: float | None = None) -> None:
+    """Print a labelled line, with the seconds since `start_s`."""
+    took = f"  [dim]{time.monotonic() - start_s:.1f} s[/]" if start_s is not None else ""
+    console.print(f"{label:<10} {escape(text)}{took}")
 
 
 if __name__ == "__main__":

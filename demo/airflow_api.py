@@ -1,4 +1,4 @@
-"""The few calls of Airflow's REST API that the demo makes."""
+"""Call the REST API of Airflow."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ FINISHED = ("success", "failed")
 
 _ATTEMPTS = 10
 _PAUSE_S = 1.0
-_TIMEOUT_S = 90.0  # longer than a process waits for SQLite's lock
+_TIMEOUT_S = 90.0  # longer than the timeout of SQLite's lock
 
 
 class ApiError(BackstreamError):
-    """Airflow's API refused a call."""
+    """Failed call of Airflow's API."""
 
 
 class AirflowApi:
-    """A client of one Airflow."""
+    """Client of one Airflow."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
-        # Not by the user's proxy: the server is on this machine.
+        # The server is on this machine, so the client must not use the proxy of the user.
         self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S, trust_env=False)
         self._credentials = {"username": user, "password": password}
 
     def close(self) -> None:
-        """Give up the connections to the server."""
+        """Close the connections to the server."""
         self._http.close()
 
     def health(self) -> dict[str, Any]:
-        """What Airflow says of its parts; empty as long as it does not answer."""
+        """Return the health of the components of Airflow; an empty dict without an answer."""
         try:
             answer = self._http.get("/api/v2/monitor/health", timeout=5)
         except httpx.HTTPError:
@@ -43,16 +43,16 @@ class AirflowApi:
         return dict(answer.json()) if answer.is_success else {}
 
     def log_in(self) -> None:
-        """Get a token for all later calls.
+        """Log in for all later calls.
 
         Raises:
-            ApiError: when another server answers on this port, or the password is wrong.
+            ApiError: when the password is wrong, or another server uses this port.
         """
         token = self._call("POST", "/auth/token", json=self._credentials)["access_token"]
         self._http.headers["Authorization"] = f"Bearer {token}"
 
     def set_pool(self, name: str, slots: int) -> None:
-        """Make the pool, or change its size."""
+        """Create the pool, or change its size."""
         pool = {"name": name, "slots": slots, "include_deferred": False}
         if self._http.get(f"/api/v2/pools/{name}").status_code == httpx.codes.NOT_FOUND:
             self._call("POST", "/api/v2/pools", json=pool)
@@ -60,23 +60,23 @@ class AirflowApi:
             self._call("PATCH", f"/api/v2/pools/{name}", json=pool)
 
     def has_dag(self, dag_id: str, parsed_after: datetime) -> bool:
-        """Whether the DAG has been parsed since then."""
+        """Return whether the DAG was parsed after an instant."""
         answer = self._http.get(f"/api/v2/dags/{dag_id}")
         parsed = answer.json().get("last_parsed_time") if answer.is_success else None
         return parsed is not None and datetime.fromisoformat(parsed) >= parsed_after
 
     def import_errors(self, found_after: datetime) -> list[str]:
-        """What is wrong with DAG files that were parsed since then."""
-        found = self._call("GET", "/api/v2/importErrors")["import_errors"]
-        new = [each for each in found if datetime.fromisoformat(each["timestamp"]) >= found_after]
-        return [f"{each['filename']}: {each['stack_trace']}" for each in new]
+        """Return the import errors of DAG files that were parsed after an instant."""
+        errors = self._call("GET", "/api/v2/importErrors")["import_errors"]
+        new = [error for error in errors if datetime.fromisoformat(error["timestamp"]) >= found_after]
+        return [f"{error['filename']}: {error['stack_trace']}" for error in new]
 
     def unpause(self, dag_id: str) -> None:
-        """Let the DAG run."""
+        """Unpause the DAG."""
         self._call("PATCH", f"/api/v2/dags/{dag_id}", json={"is_paused": False})
 
     def backfill(self, dag_id: str, date: datetime, conf: dict[str, str]) -> str:
-        """Have Airflow backfill the one run of a date, also when it ran before; return the run's id."""
+        """Backfill the run of one date, even if it has run before, and return its run id."""
         request = {
             "dag_id": dag_id,
             "from_date": date.isoformat(),
@@ -87,58 +87,58 @@ class AirflowApi:
         }
         for attempts_left in reversed(range(_ATTEMPTS)):
             answer = self._answer("POST", "/api/v2/backfills", json=request)
-            # On SQLite it may fail halfway, when another process writes, and leave a Backfill without runs.
-            halfway = answer.is_server_error or answer.status_code == httpx.codes.CONFLICT
-            if not halfway or not attempts_left:
+            # With SQLite, a concurrent write can fail this call and leave a Backfill without runs.
+            is_incomplete = answer.is_server_error or answer.status_code == httpx.codes.CONFLICT
+            if not is_incomplete or not attempts_left:
                 _require_success(answer)
                 break
             time.sleep(_PAUSE_S)
             self.settle()
-        at = {"logical_date_gte": date.isoformat(), "logical_date_lte": date.isoformat()}
-        runs = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns", params=at)["dag_runs"]
+        dates = {"logical_date_gte": date.isoformat(), "logical_date_lte": date.isoformat()}
+        runs = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns", params=dates)["dag_runs"]
         return str(runs[0]["dag_run_id"])
 
     def trigger(self, dag_id: str, conf: dict[str, str]) -> str:
-        """Start a run of a DAG without a date; return the run's id."""
+        """Trigger a run of a DAG without a logical date, and return its run id."""
         request = {"logical_date": None, "conf": conf}
         return str(self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=request)["dag_run_id"])
 
     def settle(self) -> None:
-        """End what is unfinished: cancel Backfills, of which a DAG may have one at a time, and fail runs."""
+        """Cancel unfinished Backfills, because a DAG can have one at a time, and fail unfinished runs."""
         for dag in self._call("GET", "/api/v2/dags", params={"limit": 100})["dags"]:
-            for each in self._call("GET", "/api/v2/backfills", params={"dag_id": dag["dag_id"]})["backfills"]:
-                if each["completed_at"] is None:
-                    self._call("PUT", f"/api/v2/backfills/{each['id']}/cancel")
+            for backfill in self._call("GET", "/api/v2/backfills", params={"dag_id": dag["dag_id"]})["backfills"]:
+                if backfill["completed_at"] is None:
+                    self._call("PUT", f"/api/v2/backfills/{backfill['id']}/cancel")
         unfinished = {"state": ["queued", "running"], "limit": 100}
         for run in self._call("GET", "/api/v2/dags/~/dagRuns", params=unfinished)["dag_runs"]:
-            self._call("PATCH", _run(run["dag_id"], run["dag_run_id"]), json={"state": "failed"})
+            self._call("PATCH", _run_path(run["dag_id"], run["dag_run_id"]), json={"state": "failed"})
 
     def run_state(self, dag_id: str, run_id: str) -> str:
-        """Such as running, success or failed."""
-        return str(self._call("GET", _run(dag_id, run_id))["state"])
+        """Return the state of a run, e.g., running, success, or failed."""
+        return str(self._call("GET", _run_path(dag_id, run_id))["state"])
 
     def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """Every task of the run, a mapped one once per chunk."""
-        found = self._call("GET", f"{_run(dag_id, run_id)}/taskInstances", params={"limit": 1000})
-        return list(found["task_instances"])
+        """Return all task instances of the run; a mapped task has one per Spark job."""
+        answer = self._call("GET", f"{_run_path(dag_id, run_id)}/taskInstances", params={"limit": 1000})
+        return list(answer["task_instances"])
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str) -> Any:
-        """What a task left for others."""
-        entries = f"{_run(dag_id, run_id)}/taskInstances/{task_id}/xcomEntries"
+        """Return an XCom value of a task."""
+        entries = f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}/xcomEntries"
         return self._call("GET", f"{entries}/{key}")["value"]
 
     def log(self, task: dict[str, Any]) -> list[dict[str, Any]]:
-        """What the last attempt of a task logged: each entry has an `event`, most a `logger`."""
-        run = _run(task["dag_id"], task["dag_run_id"])
-        attempt = f"{run}/taskInstances/{task['task_id']}/logs/{task['try_number']}"
+        """Return the log of the last attempt of a task: each entry has an `event`, and most have a `logger`."""
+        path = _run_path(task["dag_id"], task["dag_run_id"])
+        attempt = f"{path}/taskInstances/{task['task_id']}/logs/{task['try_number']}"
         content = self._call("GET", attempt, params={"map_index": task["map_index"], "full_content": True})
-        return [each if isinstance(each, dict) else {"event": each} for each in content["content"]]
+        return [entry if isinstance(entry, dict) else {"event": entry} for entry in content["content"]]
 
     def _call(self, method: str, path: str, **options: Any) -> Any:
-        """The answer's JSON. A server in trouble is asked again: SQLite may refuse whoever writes second.
+        """Return the JSON of the answer. Server errors are retried, because SQLite can reject concurrent writes.
 
         Raises:
-            ApiError: when it is not a success.
+            ApiError: when the call fails.
         """
         for _ in range(_ATTEMPTS):
             answer = self._answer(method, path, **options)
@@ -158,10 +158,10 @@ class AirflowApi:
 
 def _require_success(answer: httpx.Response) -> None:
     if not answer.is_success:
-        asked = f"{answer.request.method} {answer.request.url.path}"
-        msg = f"Airflow answered {answer.status_code} to {asked}\n  {answer.text[:500]}"
+        request = f"{answer.request.method} {answer.request.url.path}"
+        msg = f"Airflow answered {answer.status_code} to {request}\n  {answer.text[:500]}"
         raise ApiError(msg)
 
 
-def _run(dag_id: str, run_id: str) -> str:
+def _run_path(dag_id: str, run_id: str) -> str:
     return f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}"

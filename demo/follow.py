@@ -1,4 +1,4 @@
-"""Following a run while Airflow works on it: a bar with an estimate of the time left, a line per finished task."""
+"""Show the progress of a run in Airflow: a progress bar with the time left, and a line per finished task."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ USUAL_S = {
     "report": 8.0,
     "restate": 3.0,
 }
-"""Rough seconds of each task on two cores: they weigh the bar and are corrected by what is seen."""
+"""Approximate seconds of each task on two cores, as weights of the progress bar."""
 
-_POLL_S = 1.0  # each question costs the API server some 50 ms of a core that Spark would like to have
-_ENDED = ("success", "failed", "upstream_failed", "skipped")
-_ALMOST = 0.95
+_POLL_S = 1.0  # each request takes the API server some 50 ms of a core, which Spark needs
+_FINAL_STATES = ("success", "failed", "upstream_failed", "skipped")
+_MAX_RUNNING_SHARE = 0.95
 _LOG_LINES = 25
 
 Task = dict[str, Any]
@@ -35,23 +35,23 @@ Task = dict[str, Any]
 
 @dataclass(slots=True)
 class Followed:
-    """One run of a DAG, watched through Airflow's API."""
+    """Run of a DAG, observed with Airflow's API."""
 
     api: AirflowApi
     dag_id: str
     run_id: str
     console: Console
-    told: set[tuple[str, int]] = field(default_factory=set)
+    printed: set[tuple[str, int]] = field(default_factory=set)
 
     def until_finished(self, require_alive: Callable[[], None]) -> str:
-        """Show progress until the run has ended; return its state, `success` or `failed`."""
+        """Show progress until the run has ended, and return its state: `success` or `failed`."""
         with _bar(self.console) as bar:
             line = bar.add_task("plan", total=None)
             while True:
                 tasks = self.api.task_instances(self.dag_id, self.run_id)
-                self._tell(tasks)
+                self._print_finished(tasks)
                 _advance(bar, line, tasks)
-                if all(task["state"] in _ENDED for task in tasks):
+                if all(task["state"] in _FINAL_STATES for task in tasks):
                     state = self.api.run_state(self.dag_id, self.run_id)
                     if state in FINISHED:
                         return state
@@ -59,27 +59,27 @@ class Followed:
                 time.sleep(_POLL_S)
 
     def complaint(self) -> str:
-        """Which task failed first, and the end of its log."""
+        """Return the name of the first failed task, and the end of its log."""
         tasks = self.api.task_instances(self.dag_id, self.run_id)
         failed = [task for task in tasks if task["state"] == "failed"]
         if not failed:
-            return "the run failed, and no task of it did"
+            return "the run failed without a failed task"
         first = min(failed, key=lambda task: task["end_date"] or "")
         lines = [line for entry in self.api.log(first) for line in _lines(entry)][-_LOG_LINES:]
-        return "\n".join([f"task {_name(first)} failed; the end of its log:", *(f"  | {each}" for each in lines)])
+        return "\n".join([f"task {_name(first)} failed; the end of its log:", *(f"  | {line}" for line in lines)])
 
-    def _tell(self, tasks: list[Task]) -> None:
-        """A line for each task that has succeeded since: what it said of itself last."""
-        for task in sorted(tasks, key=lambda each: (each["end_date"] or "", each["map_index"])):
+    def _print_finished(self, tasks: list[Task]) -> None:
+        """Print a line for each newly finished task, with its last log line."""
+        for task in sorted(tasks, key=lambda item: (item["end_date"] or "", item["map_index"])):
             key = (task["task_id"], task["map_index"])
-            if task["state"] == "success" and key not in self.told:
-                self.told.add(key)
-                said = self._said(task)
-                self.console.print(f"  {_name(task):<8} {escape(said)}  [dim]{task['duration'] or 0:.1f} s[/]")
+            if task["state"] == "success" and key not in self.printed:
+                self.printed.add(key)
+                line = self._last_log_line(task)
+                self.console.print(f"  {_name(task):<8} {escape(line)}  [dim]{task['duration'] or 0:.1f} s[/]")
 
-    def _said(self, task: Task) -> str:
-        own = [entry["event"] for entry in self.api.log(task) if "backstream" in str(entry.get("logger"))]
-        return str(own[-1]) if own else "done"
+    def _last_log_line(self, task: Task) -> str:
+        lines = [entry["event"] for entry in self.api.log(task) if "backstream" in str(entry.get("logger"))]
+        return str(lines[-1]) if lines else "done"
 
 
 def _bar(console: Console) -> Progress:
@@ -90,7 +90,7 @@ def _bar(console: Console) -> Progress:
         TextColumn("left"),
         TimeRemainingColumn(),
     ]
-    # Without a terminal a bar would be one line of noise at the end.
+    # Without a terminal, the progress bar would be a useless line at the end.
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
@@ -107,13 +107,13 @@ def _advance(bar: Progress, line: TaskID, tasks: list[Task]) -> None:
 
 
 def _share(task: Task) -> float:
-    """How much of a task is done, from 0 to 1; a running one is judged by the usual time."""
+    """Return the finished share of a task, from 0 to 1; for a running task, it is an estimate."""
     if task["state"] in ("success", "skipped"):
         return 1.0
     if task["state"] != "running" or not task["start_date"]:
         return 0.0
     run_s = (datetime.now(UTC) - datetime.fromisoformat(task["start_date"])).total_seconds()
-    return float(min(run_s / USUAL_S[task["task_id"]], _ALMOST))
+    return float(min(run_s / USUAL_S[task["task_id"]], _MAX_RUNNING_SHARE))
 
 
 def _name(task: Task) -> str:
@@ -121,8 +121,8 @@ def _name(task: Task) -> str:
 
 
 def _lines(entry: dict[str, Any]) -> list[str]:
-    """A log entry as lines: what happened, and the errors that it carries; nothing for Airflow's own marks."""
+    """Return a log entry and its errors as lines; no lines for the group markers of Airflow."""
     if str(entry["event"]).startswith("::"):
         return []
-    errors = [f"{each['exc_type']}: {each['exc_value']}" for each in entry.get("error_detail") or []]
+    errors = [f"{error['exc_type']}: {error['exc_value']}" for error in entry.get("error_detail") or []]
     return [line for text in (str(entry["event"]), *errors) for line in text.splitlines()]

@@ -1,7 +1,7 @@
-"""Pictures of the pages inside Airflow: `python -m demo.pictures --url .. --password .. --to FOLDER`.
+"""Take screenshots of the pages inside Airflow: `python -m demo.pictures --url .. --password .. --to FOLDER`.
 
-For a tour and for looking at changes: each page at three widths, in light and dark. Needs Chromium
-(`bin/setup chromium` installs one) and the extra `dev`.
+They are for the tour and for the review of changes: each page at three widths, in light and dark. The command
+needs Chromium (`bin/setup chromium` installs it) and the extra `dev`.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ _HEIGHT = 900
 
 
 def pages(dag_id: str, day: str) -> dict[str, str]:
-    """The name and the address of each page that is worth a picture."""
-    own = {"dag_id": dag_id}
+    """Return the name and the address of each page."""
+    dataset = {"dag_id": dag_id}
     return {
         "overview": "overview",
-        "windows": f"dataset?{urlencode(own)}",
-        "day": f"day?{urlencode(own | {'day': day})}",
-        "watermark": f"watermark?{urlencode(own)}",
-        "checks": f"checks?{urlencode(own)}",
-        "runs": f"runs?{urlencode(own)}",
-        "reprocess": f"reprocess?{urlencode(own | {'since': day})}",
+        "windows": f"dataset?{urlencode(dataset)}",
+        "day": f"day?{urlencode(dataset | {'day': day})}",
+        "watermark": f"watermark?{urlencode(dataset)}",
+        "checks": f"checks?{urlencode(dataset)}",
+        "runs": f"runs?{urlencode(dataset)}",
+        "reprocess": f"reprocess?{urlencode(dataset | {'since': day})}",
     }
 
 
 def take(
     url: str,
     credentials: Mapping[str, str],
-    wanted: Mapping[str, str],
+    addresses: Mapping[str, str],
     folder: Path,
     widths: Sequence[int] = WIDTHS,
     schemes: Sequence[str] = SCHEMES,
     heights: tuple[int, int | None] = (_HEIGHT, None),
 ) -> list[Path]:
-    """Take a picture of each page at each width in each scheme, and return the files.
+    """Take a screenshot of each page at each width in each scheme, and return the files.
 
-    `heights` are the least and the most pixels of a picture; None: to the bottom of the page.
+    `heights` are the minimum and the maximum height in pixels; None: the whole page.
 
     Raises:
-        SetupError: when there is no Chromium, or Airflow lets nobody in with these credentials.
+        SetupError: when Chromium is not installed, or Airflow rejects the credentials.
     """
     token = _token(url, credentials)
     folder.mkdir(parents=True, exist_ok=True)
@@ -62,26 +62,26 @@ def take(
         return [
             file
             for width, scheme in views
-            for file in _taken(browser, (url, token), wanted, (width, scheme, *heights), folder)
+            for file in _take_view(browser, (url, token), addresses, (width, scheme, *heights), folder)
         ]
 
 
-def _taken(
+def _take_view(
     browser: Browser,
     airflow: tuple[str, str],
-    wanted: Mapping[str, str],
+    addresses: Mapping[str, str],
     view: tuple[int, Any, int, int | None],
     folder: Path,
 ) -> list[Path]:
-    (url, token), (width, scheme, least, most) = airflow, view
-    context = browser.new_context(viewport={"width": width, "height": least}, color_scheme=scheme)
+    (url, token), (width, scheme, min_height, max_height) = airflow, view
+    context = browser.new_context(viewport={"width": width, "height": min_height}, color_scheme=scheme)
     context.add_cookies([{"name": "_token", "value": token, "url": url}])
     page, files = context.new_page(), []
-    for name, address in wanted.items():
+    for name, address in addresses.items():
         page.goto(f"{url}/backstream/{address}")
         files.append(folder / f"{name}-{width}-{scheme}.png")
-        whole = int(page.evaluate("document.documentElement.scrollHeight"))
-        clip = FloatRect(x=0, y=0, width=width, height=min(whole, most or whole))
+        page_height = int(page.evaluate("document.documentElement.scrollHeight"))
+        clip = FloatRect(x=0, y=0, width=width, height=min(page_height, max_height or page_height))
         page.screenshot(path=files[-1], full_page=True, clip=clip)
     context.close()
     return files
@@ -90,28 +90,28 @@ def _taken(
 def _token(url: str, credentials: Mapping[str, str]) -> str:
     answer = httpx.post(f"{url}/auth/token", json=dict(credentials), timeout=60, trust_env=False)
     if not answer.is_success:
-        msg = f"Airflow at {url} lets nobody in as {credentials['username']!r}: it answered {answer.status_code}"
+        msg = f"Airflow at {url} rejects the login of {credentials['username']!r}: status {answer.status_code}"
         raise SetupError(msg)
     return str(answer.json()["access_token"])
 
 
 def main() -> int:
-    """Take the pictures; the exit status is 0 when there are some."""
-    parser = argparse.ArgumentParser(description="Pictures of the pages inside a running Airflow.")
-    parser.add_argument("--url", required=True, help="such as http://127.0.0.1:8080")
+    """Take the screenshots, and return the exit status."""
+    parser = argparse.ArgumentParser(description="Take screenshots of the pages inside a running Airflow.")
+    parser.add_argument("--url", required=True, help="address of Airflow, e.g., http://127.0.0.1:8080")
     parser.add_argument("--user", default=USER)
     parser.add_argument("--password", required=True)
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--dag-id", default="backfill_flights")
-    parser.add_argument("--day", default="2013-02-08", help="the day whose windows are shown")
-    asked = parser.parse_args()
+    parser.add_argument("--day", default="2013-02-08", help="day of the page with windows, e.g., 2013-02-08")
+    options = parser.parse_args()
     try:
-        credentials = {"username": asked.user, "password": asked.password}
-        taken = take(asked.url.rstrip("/"), credentials, pages(asked.dag_id, asked.day), asked.to)
+        credentials = {"username": options.user, "password": options.password}
+        files = take(options.url.rstrip("/"), credentials, pages(options.dag_id, options.day), options.to)
     except BackstreamError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{len(taken)} pictures in {asked.to}")
+    print(f"{len(files)} screenshots in {options.to}")
     return 0
 
 

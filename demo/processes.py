@@ -1,4 +1,4 @@
-"""Starting and ending the stack's own processes, and only those."""
+"""Start and end the processes of the stack, and no others."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TAIL_LINES = 15
 
 
 class StackError(BackstreamError):
-    """A part of the demo's Airflow died or did not become ready."""
+    """Process of the demo's Airflow that died or did not become ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One process of the stack, and the file with what it prints."""
+    """Process of the stack, with its log file."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -36,7 +36,7 @@ class Service:
 
     @classmethod
     def started(cls, name: str, command: list[str], folder: Path, env: Mapping[str, str]) -> Service:
-        """Start a command in a session of its own, so that a Ctrl-C in the terminal reaches only us."""
+        """Start a command in a session of its own, so that Ctrl+C in the terminal reaches only this process."""
         folder.mkdir(parents=True, exist_ok=True)
         log = folder / f"{name}.log"
         with log.open("wb") as output:
@@ -52,16 +52,16 @@ class Service:
         return cls(name, process, log)
 
     def has(self, process: psutil.Process) -> bool:
-        """Whether the process is of this service."""
-        with suppress(OSError):  # it has ended meanwhile
+        """Return whether a process belongs to the session of this service."""
+        with suppress(OSError):  # the process has ended
             return os.getsid(process.pid) == self.process.pid
         return False
 
     def require_alive(self) -> None:
-        """Check that it runs.
+        """Check that the process is alive.
 
         Raises:
-            StackError: with the end of its log when it does not.
+            StackError: with the end of the log, when the process has ended.
         """
         status = self.process.poll()
         if status is not None:
@@ -69,99 +69,106 @@ class Service:
             raise StackError(msg)
 
     def require_success(self, timeout_s: float) -> None:
-        """Wait until it has ended well.
+        """Wait until the process has ended successfully.
 
         Raises:
-            StackError: with the end of its log when it failed or takes longer.
+            StackError: with the end of the log, when the process failed or takes too long.
         """
         try:
             status: int | None = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             status = None
         if status != 0:
-            ended = f"ended with status {status}" if status is not None else f"takes over {timeout_s:.0f} s"
-            msg = f"airflow {self.name} {ended}\n{self.tail()}"
+            problem = f"ended with status {status}" if status is not None else f"takes over {timeout_s:.0f} s"
+            msg = f"airflow {self.name} {problem}\n{self.tail()}"
             raise StackError(msg)
 
     def tail(self) -> str:
-        """Where its log is, and its last lines."""
+        """Return the path of the log, and its last lines."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:]
         return "\n".join([f"  the end of {self.log}:", *(f"  | {line}" for line in lines)])
 
 
 def remember(service: Service, roster: Path) -> None:
-    """Note the service in the state folder, so that its session can be ended even after we were killed."""
-    began = psutil.Process(service.process.pid).create_time()
+    """Record the service in the state folder, so that a later stack can end its session."""
+    created_s = psutil.Process(service.process.pid).create_time()
     with roster.open("a", encoding="utf-8") as file:
-        file.write(f"{service.process.pid} {began}\n")
+        file.write(f"{service.process.pid} {created_s}\n")
 
 
 def owned(state: Path, roster: Path) -> list[psutil.Process]:
-    """Every process that the stack with this state folder has started, at whatever remove."""
+    """Return all processes of the stack with this state folder, with their descendants."""
     sessions = _sessions(roster)
-    return [each for each in psutil.process_iter() if each.pid != os.getpid() and _is_owned(each, state, sessions)]
+    return [
+        process
+        for process in psutil.process_iter()
+        if process.pid != os.getpid() and _is_owned(process, state, sessions)
+    ]
 
 
 def _is_owned(process: psutil.Process, state: Path, sessions: set[int]) -> bool:
-    """By its session; one that left it, by its environment, which Airflow's servers overwrite with a title."""
+    """Return whether a process belongs to the stack, by its session or its environment.
+
+    Airflow's servers overwrite their environment with a title; other processes can leave their session.
+    """
     try:
-        if process.status() == psutil.STATUS_ZOMBIE:  # has ended, and only waits for its parent to notice
+        if process.status() == psutil.STATUS_ZOMBIE:  # it has ended
             return False
         return os.getsid(process.pid) in sessions or process.environ().get(STATE_VARIABLE) == str(state)
-    except (psutil.Error, OSError):  # ended meanwhile, or another user's
+    except (psutil.Error, OSError):  # it has ended, or belongs to another user
         return False
 
 
 def _sessions(roster: Path) -> set[int]:
-    """The sessions of all services noted, but for those whose number has passed to another process since."""
+    """Return the sessions of all recorded services, without ids that belong to another process now."""
     if not roster.exists():
         return set()
-    noted = [line.split() for line in roster.read_text(encoding="utf-8").splitlines()]
-    return {int(pid) for pid, began in noted if not _is_another(int(pid), float(began))}
+    recorded = [line.split() for line in roster.read_text(encoding="utf-8").splitlines()]
+    return {int(pid) for pid, created_s in recorded if not _is_reused(int(pid), float(created_s))}
 
 
-def _is_another(pid: int, began: float) -> bool:
-    # While anyone is in a session its number is given to nobody else, so a leader that is gone is no doubt.
+def _is_reused(pid: int, created_s: float) -> bool:
+    # The id of a session with processes is not reused, so the id of an ended leader is still valid.
     try:
-        return bool(psutil.Process(pid).create_time() != began)
+        return bool(psutil.Process(pid).create_time() != created_s)
     except psutil.Error:
         return False
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let a second Ctrl-C pass: whoever is impatient would be left with processes that run on."""
-    before = {asked: signal.signal(asked, signal.SIG_IGN) for asked in (signal.SIGINT, signal.SIGTERM)}
+    """Ignore further Ctrl+C, which would leave processes behind."""
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for asked, handler in before.items():
-            signal.signal(asked, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
-def end(those: Callable[[], list[psutil.Process]], grace_s: float = 5.0) -> None:
-    """End processes, all at once; what is deaf to being asked is killed."""
-    for process in those():
+def end(find_processes: Callable[[], list[psutil.Process]], grace_s: float = 5.0) -> None:
+    """Terminate all processes, and kill those that have not ended after `grace_s` seconds."""
+    for process in find_processes():
         with suppress(psutil.NoSuchProcess):
             process.terminate()
-    _wait_until_gone(those, grace_s)
-    for process in those():
+    _wait_until_ended(find_processes, grace_s)
+    for process in find_processes():
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    _wait_until_gone(those, grace_s)
+    _wait_until_ended(find_processes, grace_s)
 
 
-def _wait_until_gone(those: Callable[[], list[psutil.Process]], limit_s: float) -> None:
-    until = time.monotonic() + limit_s
-    while those() and time.monotonic() < until:
+def _wait_until_ended(find_processes: Callable[[], list[psutil.Process]], limit_s: float) -> None:
+    deadline_s = time.monotonic() + limit_s
+    while find_processes() and time.monotonic() < deadline_s:
         time.sleep(_POLL_S)
 
 
 def locked(path: Path) -> IO[str]:
-    """The file, locked for as long as it stays open: one stack per state folder.
+    """Open and lock a file, so that a state folder has one stack; closing the file releases the lock.
 
     Raises:
-        StackError: when another process holds it.
+        StackError: when another process holds the lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a+", encoding="utf-8")
@@ -171,7 +178,7 @@ def locked(path: Path) -> IO[str]:
         file.seek(0)
         msg = (
             f"another Airflow uses the state folder {path.parent}: process {file.read().strip()}\n\n"
-            "hint: stop it, or name another folder by BACKSTREAM_HOME"
+            "hint: stop it, or set BACKSTREAM_HOME to another folder"
         )
         file.close()
         raise StackError(msg) from None

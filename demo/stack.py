@@ -1,6 +1,6 @@
-"""A real Airflow on this machine: scheduler, DAG processor and API server as processes, on free ports.
+"""Run a local Airflow: scheduler, DAG processor, and API server as processes, on free ports.
 
-Its whole state lies in one folder and survives a restart; nothing of it runs on when it is left.
+All state is in one folder and survives a restart. No process is left after the end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _POLL_S = 0.25
 
 
 class Stack:
-    """Use as a context: entering begins to set up the database, `start` brings up the rest, leaving ends all."""
+    """Context manager of a local Airflow: entering sets up the database, and leaving ends all processes."""
 
     def __init__(
         self,
@@ -38,13 +38,13 @@ class Stack:
         settings: Mapping[str, str] | None = None,
         commands: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """What is said is used instead of, or beside, what is the demo's.
+        """Create a stack; the arguments replace or extend the settings of the demo.
 
         Args:
-            home: the state folder.
-            spark: where Spark runs.
+            home: state folder.
+            spark: Spark of the jobs.
             settings: environment variables of the processes.
-            commands: the command line of each service by its name; `{port}` stands for the API server's port.
+            commands: command lines by service name; `{port}` is replaced by the port of the API server.
         """
         self.place = Place.with_free_ports(home.resolve())
         self._commands = {name: airflow_command(name) for name in (API_SERVER, *OTHERS)} | dict(commands or {})
@@ -64,43 +64,43 @@ class Stack:
 
     @property
     def logs(self) -> Path:
-        """Where the processes' output goes."""
+        """Folder of the log files of the processes."""
         return self.place.airflow / "processes"
 
     def __enter__(self) -> Self:
-        """Take the state folder and begin to set up its database.
+        """Lock the state folder, and start the setup of its database.
 
         Raises:
             StackError: when another stack uses the folder.
         """
         self._lock = locked(self.place.airflow / "stack.lock")
-        end(self._processes)  # what a stack that was killed has left behind
+        end(self._processes)  # processes of a stack that was killed
         write_spark_defaults(self.place)
-        known = Secrets.kept_in(self.place.airflow)
-        self.password = known.password
-        self._env = environment(self.place, known, self.spark) | self._settings
+        keys = Secrets.kept_in(self.place.airflow)
+        self.password = keys.password
+        self._env = environment(self.place, keys, self.spark) | self._settings
         if not self._migrated.exists():
-            self._migration = self._started("db-migrate", airflow_command("db", "migrate"))
+            self._migration = self._start_service("db-migrate", airflow_command("db", "migrate"))
         return self
 
     def start(self) -> AirflowApi:
-        """Bring the services up and return a client that is logged in, once all of them are healthy.
+        """Start the services, wait until they are healthy, and return a client that is logged in.
 
         Raises:
-            StackError: naming the process that died or is not healthy in time, with the end of its log.
+            StackError: with the end of the log, when a process died or did not become healthy in time.
         """
         self._finish_migration()
         api = AirflowApi(self.place.url, USER, self.password)
-        self._services.append(self._service(API_SERVER))
+        self._services.append(self._start_named(API_SERVER))
         if self._unsettled.exists():
-            # Before there is a scheduler: it would go on with the unfinished, and on SQLite both would block.
+            # Before the scheduler starts: it would resume unfinished runs, and both would block on SQLite.
             self.wait_until("has its database", lambda: _healthy(api, "metadatabase"))
             api.log_in()
             api.settle()
         self._unsettled.touch()
         for name in self._commands:
             if name != API_SERVER:
-                self._services.append(self._service(name))
+                self._services.append(self._start_named(name))
         self.wait_until("is healthy", lambda: _healthy(api, "metadatabase", "scheduler", "dag_processor"))
         api.log_in()
         api.set_pool(POOL, self.spark.chunks_at_once)
@@ -108,43 +108,43 @@ class Stack:
         return api
 
     def wait_until(self, what: str, done: Callable[[], bool], limit_s: float = _HEALTH_LIMIT_S) -> None:
-        """Ask again and again, as long as every process is alive.
+        """Wait until a condition is true, while all processes are alive.
 
         Raises:
-            StackError: when a process died, or the time is over.
+            StackError: when a process died, or after the time limit.
         """
-        until = time.monotonic() + limit_s
+        deadline_s = time.monotonic() + limit_s
         while not done():
             self.require_alive()
-            if time.monotonic() > until:
+            if time.monotonic() > deadline_s:
                 msg = "\n".join([f"waited {limit_s:.0f} s for Airflow until it {what}", *self.tails()])
                 raise StackError(msg)
             time.sleep(_POLL_S)
 
     def tails(self) -> list[str]:
-        """The last that each process has printed."""
+        """Return the end of the log of each process."""
         return [service.tail() for service in self._services]
 
     def require_alive(self) -> None:
-        """Check that every process runs.
+        """Check that all processes are alive.
 
         Raises:
-            StackError: with the end of the log of one that does not.
+            StackError: with the end of the log of a process that has ended.
         """
         for service in self._services:
             service.require_alive()
 
     def crash(self, name: str) -> None:
-        """Kill a service without a word, and start it again: what an out-of-memory killer and a supervisor do."""
-        number = next(number for number, each in enumerate(self._services) if each.name == name)
+        """Kill a service and start it again, as an out-of-memory killer and a supervisor do."""
+        number = next(number for number, service in enumerate(self._services) if service.name == name)
         self._services[number].process.kill()
         self._services[number].process.wait()
-        self._services[number] = self._service(name)
+        self._services[number] = self._start_named(name)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End every process of the stack, and give the state folder back; unfinished runs become failed ones."""
+        """End all processes, fail unfinished runs, and unlock the state folder."""
         with undisturbed():
             self._end_all()
         if self._lock:
@@ -153,51 +153,51 @@ class Stack:
     def _end_all(self) -> None:
         if self._api:
             server = self._services[0]
-            end(lambda: [each for each in self._processes() if not server.has(each)])
-            with suppress(ApiError):  # then the next start does it
+            end(lambda: [process for process in self._processes() if not server.has(process)])
+            with suppress(ApiError):  # the next start does it
                 self._api.settle()
                 self._unsettled.unlink()
             self._api.close()
         end(self._processes)
         for service in self._services:
-            service.process.wait()  # all have ended: nobody is left that nobody has asked how it went
+            service.process.wait()  # all have ended; this removes the zombies
         self._roster.unlink(missing_ok=True)
 
     def _processes(self) -> list[psutil.Process]:
         return owned(self.place.home, self._roster)
 
     def left_over(self) -> int:
-        """How many processes of the stack run: 0 once it was left."""
+        """Return the number of processes of the stack; 0 after leaving the context."""
         return len(self._processes())
 
     @property
     def _migrated(self) -> Path:
-        """Says that the database is that of the installed Airflow: asking Airflow itself takes seconds."""
+        """Marker file for a migrated database of the installed Airflow; a check by Airflow takes seconds."""
         return self.place.airflow / f"database-of-{version('apache-airflow')}"
 
     @property
     def _unsettled(self) -> Path:
-        """Says that Airflow may have left something unfinished."""
+        """Marker file for runs that can be unfinished."""
         return self.place.airflow / "unsettled"
 
     @property
     def _roster(self) -> Path:
-        """The processes started, for the next stack to end should this one be killed."""
+        """File with the started processes, which the next stack ends if this one was killed."""
         return self.place.airflow / "processes.txt"
 
-    def _service(self, name: str) -> Service:
-        return self._started(name, self.command(self._commands[name]))
+    def _start_named(self, name: str) -> Service:
+        return self._start_service(name, self.command(self._commands[name]))
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """A command line with the ports of this stack in it."""
+        """Return a command line with the port of this stack."""
         return [word.format(port=self.place.api_port) for word in words]
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What its processes find in their environment."""
+        """Environment of the processes."""
         return self._env
 
-    def _started(self, name: str, command: list[str]) -> Service:
+    def _start_service(self, name: str, command: list[str]) -> Service:
         service = Service.started(name, command, self.logs, self._env)
         remember(service, self._roster)
         return service

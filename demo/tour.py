@@ -1,7 +1,7 @@
-"""The pictures of the documentation: February 2013 of real flights, published twice, as a browser shows it.
+"""Take the screenshots of the documentation: February 2013 of real flights, published twice.
 
-`python -m demo.tour` prepares the flights, runs what is missing in a home of its own, starts a real Airflow over
-it, and writes `docs/images/`: the run report, and the pages inside Airflow.
+`python -m demo.tour` prepares the flights, publishes them in a home of its own, and starts a local Airflow. It
+writes the run report and the pages inside Airflow to `docs/images/`.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from demo.stack import Stack
 IMAGES = CHECKOUT / "docs" / "images"
 SINCE, UNTIL = "2013-02-01", "2013-03-01"
 REVISIONS = (
-    ("live", "what the stream had published"),
+    ("live", "values of the live stream"),
     ("final", "late departures belong in their hours"),
 )
-"""Which value is published, and why: the second run changes what the first had said."""
+"""Published value and reason of each run; the second run restates the rows of the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A part of the report by its CSS selector, in a window of so many pixels; None: the top of the page."""
+    """Screenshot of a part of the report by CSS selector, or of the top of the page (None); sizes in pixels."""
 
     name: str
     selector: str | None
@@ -65,56 +65,58 @@ PICTURES = (
 
 DAG_ID, DAY = "backfill_flights", "2013-02-08"
 PAGES = ("overview", "windows", "day", "watermark", "checks", "reprocess")
-"""Those of the pages inside Airflow that the tour shows."""
+"""Pages inside Airflow that the tour shows."""
 PAGE_WIDTH, PAGE_HEIGHTS = 1280, (200, 1000)
 
 
 def main() -> int:
-    """Make all pictures; the exit status is 0 when they are there."""
+    """Take all screenshots, and return the exit status."""
     home = Home(Path(os.environ.get(HOME_VARIABLE) or CHECKOUT / ".backstream" / "pictures").resolve())
     os.environ[HOME_VARIABLE] = str(home.path)
     prepare(home.path, progress=lambda step: print(f"flights: {step}"))
-    html = workflow.report_text(_published(home), ReportFormat.HTML)
-    advise(str(home.path / "definitions" / "flights.toml"), SINCE, UNTIL)  # kept for the page of the watermark
-    # Where this machine has its home is not for a picture.
+    html = workflow.report_text(_publish_revisions(home), ReportFormat.HTML)
+    advise(
+        str(home.path / "definitions" / "flights.toml"), SINCE, UNTIL
+    )  # stores the curve for the watermark page
+    # The screenshots must not show the path of the home on this machine.
     html = html.replace(str(home.path), f"${HOME_VARIABLE}")
     IMAGES.mkdir(exist_ok=True)
     with chromium() as browser:
         for picture in PICTURES:
-            _told(_taken(browser, html, picture))
+            _print_written(_take_picture(browser, html, picture))
     _take_pages(home)
     return 0
 
 
-def _told(file: Path) -> None:
+def _print_written(file: Path) -> None:
     print(f"wrote {file.relative_to(CHECKOUT)}")
 
 
 def _take_pages(home: Home) -> None:
-    """A picture of each page, from an Airflow that was started for it over the same home."""
-    wanted = {name: address for name, address in pages(DAG_ID, DAY).items() if name in PAGES}
+    """Take a screenshot of each page, in an Airflow for the same home."""
+    addresses = {name: address for name, address in pages(DAG_ID, DAY).items() if name in PAGES}
     settings = {DEFINITIONS_VARIABLE: str(home.path / "definitions")}
     started_at = datetime.now(UTC)
     with Stack(home.path, settings=settings) as stack, tempfile.TemporaryDirectory() as folder:
         api = stack.start()
-        stack.wait_until(f"knows the DAG {DAG_ID}", lambda: api.has_dag(DAG_ID, started_at))
+        stack.wait_until(f"has the DAG {DAG_ID}", lambda: api.has_dag(DAG_ID, started_at))
         credentials = {"username": USER, "password": stack.password}
         views = [PAGE_WIDTH], ["light"], PAGE_HEIGHTS
-        taken = take(stack.place.url, credentials, wanted, Path(folder), *views)
-        for name, file in zip(wanted, taken, strict=True):
-            _told(file.replace(IMAGES / f"page-{name}.png"))
+        files = take(stack.place.url, credentials, addresses, Path(folder), *views)
+        for name, file in zip(addresses, files, strict=True):
+            _print_written(file.replace(IMAGES / f"page-{name}.png"))
 
 
-def _published(home: Home) -> Plan:
-    """The run of the last revision; each that has not ended yet is run, in the order in which they are told."""
-    revisions = [_revision(home, publish, reason) for publish, reason in REVISIONS]
-    return revisions[-1]
+def _publish_revisions(home: Home) -> Plan:
+    """Run all revisions that have not been published, in order, and return the plan of the last one."""
+    plans = [_publish_revision(home, publish, reason) for publish, reason in REVISIONS]
+    return plans[-1]
 
 
-def _revision(home: Home, publish: str, reason: str) -> Plan:
-    definition = _definition(home, publish)
-    if done := _newest(home, load_definition(definition).definition_hash):
-        return done
+def _publish_revision(home: Home, publish: str, reason: str) -> Plan:
+    definition = _write_definition(home, publish)
+    if published := _find_published_plan(home, load_definition(definition).definition_hash):
+        return published
     span_ms = (instant_ms(SINCE, "since"), instant_ms(UNTIL, "until"))
     spark = SparkStart(definition)
     plan = workflow.plan_run(definition, *span_ms, mode=Mode.REPLAY, trigger="cli", reason=reason, home=home)
@@ -122,8 +124,8 @@ def _revision(home: Home, publish: str, reason: str) -> Plan:
     return plan
 
 
-def _definition(home: Home, publish: str) -> Path:
-    """The demo's definition, publishing another value; in one file, because a dataset belongs to one."""
+def _write_definition(home: Home, publish: str) -> Path:
+    """Write the definition of the demo with another published value, always to the same file of the dataset."""
     text = (CHECKOUT / "pipelines" / "definitions" / "flights.toml").read_text(encoding="utf-8")
     file = home.path / "definitions" / "flights.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +133,7 @@ def _definition(home: Home, publish: str) -> Path:
     return file
 
 
-def _newest(home: Home, definition_hash: str) -> Plan | None:
+def _find_published_plan(home: Home, definition_hash: str) -> Plan | None:
     for file in (home.path / "runs" / "flights").glob("*/plan.json"):
         plan = Plan.read(file)
         if plan.definition_hash == definition_hash and plan.folder.publication.exists():
@@ -139,8 +141,8 @@ def _newest(home: Home, definition_hash: str) -> Plan | None:
     return None
 
 
-def _taken(browser: Browser, html: str, picture: Picture) -> Path:
-    """One picture, in a page of its own without scripts."""
+def _take_picture(browser: Browser, html: str, picture: Picture) -> Path:
+    """Take one screenshot, in a new page without scripts."""
     file = IMAGES / f"{picture.name}.png"
     page = browser.new_page(
         viewport={"width": picture.width, "height": picture.height},
@@ -148,12 +150,12 @@ def _taken(browser: Browser, html: str, picture: Picture) -> Path:
         java_script_enabled=False,
     )
     page.set_content(html)
-    _shot(page, picture, file)
+    _take_screenshot(page, picture, file)
     page.close()
     return file
 
 
-def _shot(page: Page, picture: Picture, file: Path) -> None:
+def _take_screenshot(page: Page, picture: Picture, file: Path) -> None:
     if picture.selector is None:
         page.screenshot(path=file)
     else:

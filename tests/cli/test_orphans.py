@@ -14,8 +14,8 @@ from backstream.runs.home import TASK_VARIABLE
 
 JOB = """\
 import time
-from backstream.jobs.replay import end_with_the_task
-end_with_the_task()
+from backstream.jobs.replay import end_with_task
+end_with_task()
 print("ready", flush=True)
 time.sleep(60)
 """
@@ -40,7 +40,7 @@ def test_a_job_ends_when_its_task_was_killed() -> None:
         task.kill()
     _, said = job.communicate(timeout=20)
     assert job.returncode == GONE_STATUS
-    assert said == f"the task that waited for this job is gone (process {task.pid}): ending\n"
+    assert said == f"parent task (process {task.pid}) no longer exists; stopping the Spark job\n"
 
 
 def test_a_job_whose_task_is_gone_already_does_not_begin() -> None:

@@ -131,7 +131,7 @@ def test_the_form_wants_range_and_reason_and_offers_the_rest(dags: Any) -> None:
     assert form["params"]["since"]["format"] == form["params"]["until"]["format"] == "date-time"
     assert form["params"]["mode"]["enum"] == ["as defined", "recompute", "replay"]
     assert "30m" in form["params"]["delay"]["description_md"]
-    assert set(form["sections"].values()) == {"Range", "How", "Publication"}
+    assert set(form["sections"].values()) == {"Range", "Execution", "Publication"}
 
 
 def test_the_same_tasks_run_however_a_run_is_started(dags: Any) -> None:
@@ -175,12 +175,12 @@ def test_a_scheduled_run_starts_one_for_the_time_before_its_interval_and_waits(b
 @pytest.mark.parametrize("run_type", ["backfill", "manual"])
 def test_a_run_that_a_person_asked_for_keeps_to_its_range(besides: Any, run_type: str) -> None:
     assert besides[run_type] == (
-        f"only a scheduled run looks beyond its own range, and this one is of type {run_type}"
+        f"only a scheduled run restates earlier days, and this run has the type {run_type}"
     )
 
 
 def test_who_pauses_the_other_dag_wants_it_left_alone(besides: Any) -> None:
-    assert besides["paused"] == "restate_flights is paused: what is stale or missing stays as it is"
+    assert besides["paused"] == "restate_flights is paused: stale and missing days are not reprocessed"
 
 
 def test_only_a_publication_is_an_event_of_the_asset(dags: Any) -> None:
@@ -239,9 +239,9 @@ def test_all_broken_definitions_are_named_at_once(found: dict[str, Any], folders
     (error,) = found["several"]["errors"].values()
     folder = folders["several"]
     assert error.splitlines()[-3:] == [
-        "backstream.errors.SpecError: 2 definitions are broken",
+        "backstream.errors.SpecError: 2 definitions are invalid",
         f"  definition is not TOML: Invalid value (at end of document) ({folder / 'a.toml'})",
-        f"  name is taken by {folder / 'flights.toml'}, got 'flights' ({folder / 'twin.toml'})",
+        f"  name is already used by {folder / 'flights.toml'}, got 'flights' ({folder / 'twin.toml'})",
     ]
     assert sorted(found["several"]["dags"]) == OF_FLIGHTS
 

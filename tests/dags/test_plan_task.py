@@ -42,7 +42,7 @@ def _publish_two_days(folder: Path) -> None:
 def test_a_dry_run_says_what_would_be_done_and_gives_no_job(told: dict[str, Any]) -> None:
     jobs, plan, log = told["dry run"]
     assert (jobs, plan) == ([], "")
-    assert "dry run: nothing but this was done" in log
+    assert "dry run: created the plan only" in log
     assert log.splitlines()[-1] == (
         "0003  2024-03-04T00:00Z to 2024-03-05T00:00Z  1 files, about 0 events, halo 0s"
     )
@@ -73,14 +73,14 @@ def test_a_cleared_run_goes_on_with_its_plan_whatever_has_come_since(told: dict[
     jobs, plan, log = told["cleared"]
     assert plan == told["first"][1]
     assert len(jobs) == 1
-    assert "going on with plan" in log
+    assert "resuming plan" in log
     assert len(Plan.read(Path(plan)).inputs) == 1
 
 
 def test_a_cleared_run_that_is_asked_otherwise_is_planned_anew_and_says_so(told: dict[str, Any]) -> None:
     _, plan, log = told["asked otherwise"]
     assert plan != told["first"][1]
-    assert log.startswith("planning anew: plan ")
+    assert log.startswith("creating a new plan: the parameters of this run changed since plan ")
 
 
 def test_a_run_that_cannot_go_on_says_what_is_other_and_how_to_plan_anew(told: dict[str, Any]) -> None:
@@ -89,7 +89,7 @@ def test_a_run_that_cannot_go_on_says_what_is_other_and_how_to_plan_anew(told: d
     assert kind == "AirflowFailException"
     assert "gone: " in message
     assert message.splitlines()[-1] == (
-        "hint: a new run plans the range anew; so does a Backfill with the configuration replan = true"
+        "hint: to create a new plan, start a new run, or a Backfill with the configuration replan = true"
     )
     assert len(Plan.read(Path(told["replanned"][1])).inputs) == 1
 

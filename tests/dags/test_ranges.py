@@ -66,7 +66,7 @@ def test_a_data_interval_may_be_told_in_the_datetimes_that_airflow_uses() -> Non
         (
             {"time_zone": "America/New_York"},
             FEBRUARY,
-            "time_zone America/New_York says whose days since and until are, and they are not both given",
+            "time_zone America/New_York needs both since and until",
         ),
         (
             {"since": "2013-02-01"},

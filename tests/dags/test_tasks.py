@@ -53,7 +53,7 @@ def test_the_form_may_leave_the_mode_to_the_definition(seen: Any) -> None:
 
 def test_a_filled_in_form_says_what_is_otherwise_than_defined(seen: Any) -> None:
     assert seen["asked"] == (
-        "Asked(mode=<Mode.REPLAY: 'replay'>, overrides={'watermark.delay': '45m'}, max_spark_jobs=None, "
+        "RunParams(mode=<Mode.REPLAY: 'replay'>, overrides={'watermark.delay': '45m'}, max_spark_jobs=None, "
         "is_unsealed_allowed=False, gate_override='', is_dry_run=False, is_replan=False, reason='why')"
     )
 
@@ -62,7 +62,7 @@ def test_a_parameter_that_would_be_ignored_is_refused(seen: Any) -> None:
     assert seen["unknown"] == [
         "SpecError",
         (
-            "colour is no parameter of reprocess_flights, got 'red'\n"
+            "colour is not a parameter of reprocess_flights, got 'red'\n"
             "  there are: since, until, reason, mode, delay, chunk"
         ),
     ]
@@ -88,7 +88,7 @@ def test_only_an_approval_by_someone_is_one(seen: Any) -> None:
 def test_who_cannot_be_told_is_no_reason_to_fail_and_no_token_is_logged(seen: Any) -> None:
     assert seen["alerts"] == [
         "without a connection",
-        "no connection 'backstream_alerts': nobody else is told",
+        "connection 'backstream_alerts' not found; the alert is only logged",
         "run failed",
         "could not post to the connection 'backstream_alerts': URLError",
         "run failed",
@@ -157,7 +157,7 @@ def test_without_its_connection_a_chunk_is_not_sent_to_whatever_yarn_there_may_b
     kind, message = seen["without connection"]
     assert kind == "AirflowFailException"
     assert message == (
-        "no Airflow connection 'backstream_spark': it says which Spark runs the chunks\n\n"
+        "no Airflow connection 'backstream_spark'; it defines the Spark that runs the chunks\n\n"
         "hint: airflow connections add backstream_spark --conn-type spark --conn-host 'local[*]'"
     )
 
@@ -174,7 +174,7 @@ def test_a_job_whose_java_had_no_memory_left_says_how_it_gets_more(seen: Any) ->
     kind, message = seen["ended"]["52"]
     assert kind == "JobError"
     assert message.partition("\n\n")[2] == (
-        "hint: Spark's Java had no memory left; spark.driver.memory in spark-defaults.conf gives it more"
+        "hint: Spark's Java ran out of memory; increase spark.driver.memory in spark-defaults.conf"
     )
 
 

@@ -78,7 +78,7 @@ def test_of_a_wide_source_twenty_columns_are_named() -> None:
 
 
 ONE_CALL = "must be one aggregate call such as count(*) or avg(x)"
-ORDER = "depends on the order of rows, which no recomputation keeps"
+ORDER = "depends on the order of rows, which a recomputation does not keep"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ ORDER = "depends on the order of rows, which no recomputation keeps"
         ("cast(collect_list(page) as string)", ORDER),
         ("cast(listagg(page) as string)", ORDER),
         ("sum(hits", "is not SQL: Expecting )"),
-        ("sum('hits)", "is not SQL: a quotation has no end"),
+        ("sum('hits)", "is not SQL: a quotation is not closed"),
         ("", "is not SQL: it is empty"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_column_that_a_run_would_hide_behind_one_of_its_own_is_refused(lines: 
         require_columns(definition(lines), {**SOURCE, used: "string"}, "clicks.toml")
 
     assert str(refused.value) == (
-        f"column {used!r} cannot be used, since a run has its own of that name (clicks.toml)"
+        f"column {used!r} cannot be used, because backstream reserves this name (clicks.toml)"
     )
 
 

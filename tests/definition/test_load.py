@@ -57,7 +57,7 @@ def test_a_key_that_is_not_known_is_named_with_its_section(lines: Lines, said: s
         ({"window.kind": None}, "window needs a kind: tumbling, sliding, session or cumulate"),
         ({"window.kind": '"sliding"'}, "window.slide is missing"),
         ({"aggregates": None}, "aggregates is missing"),
-        ({"aggregates.clicks": None}, "aggregates must hold at least one"),
+        ({"aggregates.clicks": None}, "aggregates must have at least one"),
         ({"quality.late_ratio": "{ warn = 0.1 }"}, "quality.late_ratio.fail is missing"),
     ],
 )
@@ -141,15 +141,15 @@ def test_variables_in_paths_are_filled_in_and_paths_become_absolute(
     [
         (
             {"source.path": '"${CLICKS}/data"'},
-            "source.path names a variable that is not set: 'CLICKS' in '${CLICKS}/data' (clicks)",
+            "source.path has a variable that is not set: 'CLICKS' in '${CLICKS}/data' (clicks)",
         ),
         (
             {"quality.expected": '{ path = "${CLICKS}", event_time = "at" }'},
-            "quality.expected.path names a variable that is not set: 'CLICKS' in '${CLICKS}' (clicks)",
+            "quality.expected.path has a variable that is not set: 'CLICKS' in '${CLICKS}' (clicks)",
         ),
         (
             {"source.path": '"/data/$1"'},
-            "source.path has a $ that begins no ${NAME}: '/data/$1' (clicks)\n\nhint: write $$ for a $",
+            "source.path has a $ without {NAME}: '/data/$1' (clicks)\n\nhint: write $$ for a $",
         ),
     ],
 )

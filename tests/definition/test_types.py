@@ -74,8 +74,8 @@ def test_a_type_that_is_not_certain_must_be_said(call: str) -> None:
         value_columns(aggregating(call), SOURCE)
 
     assert str(refused.value) == (
-        f"cannot tell the type of aggregates.total of clicks: {call!r}\n\n"
-        f"hint: say it, as in cast({call} as double)"
+        f"cannot determine the type of aggregates.total of clicks: {call!r}\n\n"
+        f"hint: add a cast, e.g., cast({call} as double)"
     )
 
 
@@ -84,8 +84,8 @@ def test_a_type_that_is_not_certain_must_be_said(call: str) -> None:
     [
         ("sum(page)", "must be over numbers, got 'sum(page)' over a string"),
         ("avg(day)", "must be over numbers, got 'avg(day)' over a date"),
-        ("max(body)", "has the type binary, which a result column cannot hold"),
-        ("cast(max(page) as binary)", "has the type binary, which a result column cannot hold"),
+        ("max(body)", "has the type binary, which a result column cannot have"),
+        ("cast(max(page) as binary)", "has the type binary, which a result column cannot have"),
     ],
 )
 def test_an_aggregate_that_no_column_can_hold_is_refused(call: str, said: str) -> None:
@@ -102,5 +102,5 @@ def test_keys_keep_their_types_and_bytes_are_no_key() -> None:
     with pytest.raises(SpecError) as refused:
         key_columns(definition({"source.key": '["body"]'}), SOURCE)
     assert str(refused.value) == (
-        "source.key 'body' of clicks has the type binary, which a result column cannot hold"
+        "source.key 'body' of clicks has the type binary, which a result column cannot have"
     )

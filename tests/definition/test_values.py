@@ -110,15 +110,15 @@ def test_a_dataset_has_a_name_that_leaves_room_for_its_side_tables(name: str) ->
         ),
         (
             {"aggregates.page": '"max(page)"'},
-            "aggregates.page has the name of a column that the result has already",
+            "aggregates.page has the name of another result column",
         ),
         (
             {"aggregates.window_start": '"min(happened_at)"'},
-            "aggregates.window_start has the name of a column that the result has already",
+            "aggregates.window_start has the name of another result column",
         ),
         (
             {"source.key": '["source_partition"]'},
-            "source.key 'source_partition' has the name of a column that the result has already",
+            "source.key 'source_partition' has the name of another result column",
         ),
         (
             {"source.key": '["page", "page"]'},

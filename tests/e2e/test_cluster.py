@@ -63,7 +63,7 @@ def test_a_run_that_was_cancelled_goes_on_with_its_plan_where_it_stopped(
 ) -> None:
     assert cancelled.items() <= attempts(cluster, "live").items()
     assert len(attempts(cluster, "live")) == 3
-    assert "going on with plan" in cluster.log_of("reprocess_live", rejected, "plan")
+    assert "resuming plan" in cluster.log_of("reprocess_live", rejected, "plan")
 
 
 def test_a_killed_task_takes_its_spark_application_with_it(cluster: Cluster, killed: list[int]) -> None:
@@ -112,7 +112,7 @@ def test_a_backfill_keeps_to_its_range(cluster: Cluster, backfilled: list[dict[s
 def test_a_parameter_that_does_not_exist_fails_the_run_at_once(cluster: Cluster, misspelt: str) -> None:
     assert cluster.until_finished("reprocess_events", misspelt) == "failed"
     assert cluster.task("reprocess_events", misspelt, "plan")["try_number"] == 1
-    assert "colour is no parameter of reprocess_events, got 'red'" in cluster.log_of(
+    assert "colour is not a parameter of reprocess_events, got 'red'" in cluster.log_of(
         "reprocess_events", misspelt, "plan"
     )
 
@@ -125,7 +125,7 @@ def test_someone_is_told_of_a_run_that_failed(cluster: Cluster, misspelt: str) -
 def test_someone_is_told_of_a_run_that_takes_too_long_from_when_it_was_queued(
     cluster: Cluster, rejected: str
 ) -> None:
-    said = f"reprocess_live: run {rejected} is not done 15s after it was queued"
+    said = f"reprocess_live: run {rejected} has not ended 15s after it was queued"
     cluster.until("someone is told", lambda: said in [text for _, text in cluster.told.alerts])
 
 
@@ -206,7 +206,7 @@ def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
 
 
 def test_a_day_whose_run_is_in_the_queue_of_a_backfill_is_left_to_it(nights: Nights, left: str) -> None:
-    assert f"{nights.days(1, 2)}: left to its run of backfill_nightly, which has not ended" in left
+    assert f"{nights.days(1, 2)}: skipped, its run of backfill_nightly has not ended" in left
     assert "1 missing" in left
     assert "missing: no run covers it" not in left
 

@@ -83,7 +83,7 @@ def first(home: Path) -> Iterator[Demo]:
     """The first demo, its month published and its interface still up."""
     demo = started(home, "first")
     try:
-        demo.wait_for("press Ctrl-C")
+        demo.wait_for("Press Ctrl+C")
         yield demo
     finally:
         demo.process.send_signal(signal.SIGINT)

@@ -37,7 +37,7 @@ def test_a_state_folder_has_one_stack_at_a_time(tmp_path: Path) -> None:
             locked(tmp_path / "stack.lock")
         assert str(caught.value) == (
             f"another Airflow uses the state folder {tmp_path}: process {os.getpid()}\n\n"
-            "hint: stop it, or name another folder by BACKSTREAM_HOME"
+            "hint: stop it, or set BACKSTREAM_HOME to another folder"
         )
     locked(tmp_path / "stack.lock").close()
 

@@ -417,7 +417,7 @@ def test_columns_that_spark_takes_for_the_same_are_refused(tmp_path: Path) -> No
             pa.timestamp("us"),
             (
                 "source.event_time must be an instant, got timestamp_ntz from 'happened_at' (FOLDER/clicks.toml)"
-                "\n\nhint: to_utc_timestamp(cast(happened_at as timestamp), 'America/New_York') says the zone"
+                "\n\nhint: use to_utc_timestamp(cast(happened_at as timestamp), 'America/New_York')"
             ),
         ),
         (
@@ -425,7 +425,7 @@ def test_columns_that_spark_takes_for_the_same_are_refused(tmp_path: Path) -> No
             pa.timestamp("us"),
             (
                 "source.arrival_time must be an instant, got timestamp_ntz from 'arrived_at' (FOLDER/clicks.toml)"
-                "\n\nhint: to_utc_timestamp(cast(arrived_at as timestamp), 'America/New_York') says the zone"
+                "\n\nhint: use to_utc_timestamp(cast(arrived_at as timestamp), 'America/New_York')"
             ),
         ),
         (
@@ -433,7 +433,7 @@ def test_columns_that_spark_takes_for_the_same_are_refused(tmp_path: Path) -> No
             pa.int64(),
             (
                 "source.event_time must be an instant, got bigint from 'happened_at' (FOLDER/clicks.toml)\n\n"
-                "hint: timestamp_millis(happened_at) or timestamp_seconds(happened_at) says the unit"
+                "hint: use timestamp_millis(happened_at) or timestamp_seconds(happened_at)"
             ),
         ),
         (

@@ -275,8 +275,7 @@ def test_an_expression_that_names_no_instant_is_refused_by_the_job_which_alone_c
 
     assert str(refused.value) == (
         "source.event_time must be an instant, got bigint from 'unix_millis(happened_at)'\n\n"
-        "hint: timestamp_millis(unix_millis(happened_at)) or timestamp_seconds(unix_millis(happened_at))"
-        " says the unit"
+        "hint: use timestamp_millis(unix_millis(happened_at)) or timestamp_seconds(unix_millis(happened_at))"
     )
 
 

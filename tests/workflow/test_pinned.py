@@ -109,7 +109,7 @@ def test_a_definition_that_changed_is_refused_with_each_value_that_did(tmp_path:
         f"cannot run {plan.run_id}: the definition changed since it was planned ({tmp_path}/clicks.toml)"
         '\n  aggregates.pages: absent -> "max(page)"'
         '\n  window.size: "1h" -> "2h"'
-        "\n\nhint: plan the range anew, or undo the change"
+        "\n\nhint: create a new plan for the range, or undo the change"
     )
 
 

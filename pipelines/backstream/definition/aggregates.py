@@ -1,4 +1,4 @@
-"""Checking a definition against the columns of its source: parsed with sqlglot, so nothing is executed."""
+"""Check a definition against the columns of its source, and analyze its aggregates, with sqlglot."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _ICEBERG_TYPES = {
     "TIMESTAMPLTZ": "timestamptz",
 }
 _MAX_PRECISION = 38
-_PLAIN_DECIMAL = (10, 0)
-"""What Spark takes `decimal` without numbers for."""
+_DEFAULT_DECIMAL = (10, 0)
+"""Precision and scale of `decimal` without numbers in Spark."""
 _ORDER_DEPENDENT = (
     exp.First,
     exp.FirstValue,
@@ -48,18 +48,18 @@ _ORDER_DEPENDENT = (
 )
 _MEANS = (exp.Avg, exp.Stddev, exp.StddevSamp, exp.StddevPop, exp.Variance)
 _NO_COLUMN = "which is not a column"
-_SHOWN = 20
+_MAX_COLUMNS_SHOWN = 20
 
 
 def key_columns(definition: Definition, source: Mapping[str, str]) -> tuple[Column, ...]:
-    """The key columns with their Iceberg types.
+    """Return the key columns with their Iceberg types.
 
     Args:
-        definition: what names them.
-        source: column name to Spark SQL type, such as `{"origin": "string"}`.
+        definition: definition with the keys.
+        source: map from column name to Spark SQL type, e.g., `{"origin": "string"}`.
 
     Raises:
-        SpecError: when a key is of a type that no table can hold.
+        SpecError: when a result column cannot have the type of a key.
     """
     return tuple(
         Column(name, _key_type(f"source.key {name!r} of {definition.name}", source[name]))
@@ -68,10 +68,10 @@ def key_columns(definition: Definition, source: Mapping[str, str]) -> tuple[Colu
 
 
 def value_columns(definition: Definition, source: Mapping[str, str]) -> tuple[Column, ...]:
-    """One column per aggregate, with the type it yields over the source's columns.
+    """Return a column per aggregate, with the result type for the columns of the source.
 
     Raises:
-        SpecError: when the type cannot be told.
+        SpecError: when the type cannot be determined.
     """
     return tuple(
         Column(name, _aggregate_type(f"aggregates.{name} of {definition.name}", call, source))
@@ -80,112 +80,112 @@ def value_columns(definition: Definition, source: Mapping[str, str]) -> tuple[Co
 
 
 def require_columns(definition: Definition, source: Mapping[str, str], where: str) -> None:
-    """Check that every column a definition names is there, and that aggregates are aggregates.
+    """Check that the source has all columns of a definition, and that the aggregates are valid.
 
     Raises:
-        SpecError: naming each key of the definition, its value, and the columns there are.
+        SpecError: with the key and the value of each error, and the columns of the source.
     """
-    found = [*_missing_columns(definition, source), *_wrong_aggregates(definition, source)]
-    found = found or _hidden_columns(definition)
-    if found:
-        is_column_sought = any(_NO_COLUMN in line for line in found)
-        hint = f"\n\nhint: the source has {_listed(source)}" if is_column_sought else ""
-        raise SpecError(format_problems("problems", found, where) + hint)
+    problems = [*_missing_columns(definition, source), *_invalid_aggregates(definition, source)]
+    problems = problems or _reserved_columns(definition)
+    if problems:
+        has_missing_column = any(_NO_COLUMN in problem for problem in problems)
+        hint = f"\n\nhint: the source has {_listed(source)}" if has_missing_column else ""
+        raise SpecError(format_problems("problems", problems, where) + hint)
 
 
 def payload_columns(definition: Definition) -> list[str]:
-    """The source columns that a run has to read, besides those that say when and where."""
+    """Return the source columns of keys, deduplication, and aggregates."""
     named = {*definition.source.key, *definition.source.deduplicate_on}
     for call in definition.aggregates.values():
-        named |= _names(_parsed(call))
+        named |= _names(_parse(call))
     return sorted(named)
 
 
 def source_columns(definition: Definition) -> list[str]:
-    """Every source column that a definition names, those that say when and where included."""
-    plan = definition.source
-    named = {*payload_columns(definition), *(name for name in (plan.partition, plan.sequence) if name)}
+    """Return all source columns of a definition, with those of times, partition, and sequence."""
+    spec = definition.source
+    named = {*payload_columns(definition), *(name for name in (spec.partition, spec.sequence) if name)}
     for expression in _expressions(definition).values():
-        named |= _names(_parsed(expression))
+        named |= _names(_parse(expression))
     return sorted(named)
 
 
 def with_filter(call: str, condition: str) -> str:
-    """The aggregate call over the rows that meet a condition, as SQL; a cast around it stays around it."""
-    parsed = _parsed(call)
-    inner = parsed.this if isinstance(parsed, exp.Cast) else parsed
+    """Return the aggregate call with a filter, as SQL; a cast around the call stays around it."""
+    parsed = _parse(call)
+    inner = _without_cast(parsed)
     where = exp.Where(this=sqlglot.parse_one(condition, dialect="spark"))
-    narrowed = exp.Filter(this=inner.copy(), expression=where)
+    filtered = exp.Filter(this=inner.copy(), expression=where)
     if isinstance(parsed, exp.Cast):
-        parsed.set("this", narrowed)  # so that try_cast stays one
+        parsed.set("this", filtered)  # keeps try_cast
         return parsed.sql(dialect="spark")
-    return narrowed.sql(dialect="spark")
+    return filtered.sql(dialect="spark")
 
 
 def _missing_columns(definition: Definition, source: Mapping[str, str]) -> list[str]:
-    plan = definition.source
-    named = [("partition", plan.partition), ("sequence", plan.sequence)]
-    named += [("key", column) for column in plan.key]
-    named += [("deduplicate_on", column) for column in plan.deduplicate_on]
-    found = [
+    spec = definition.source
+    named = [("partition", spec.partition), ("sequence", spec.sequence)]
+    named += [("key", column) for column in spec.key]
+    named += [("deduplicate_on", column) for column in spec.deduplicate_on]
+    problems = [
         f"source.{key} names {column!r}, {_NO_COLUMN}" for key, column in named if column and column not in source
     ]
     for key, expression in _expressions(definition).items():
-        found += _unknown(key, expression, source)
-    return found
+        problems += _unknown_columns(key, expression, source)
+    return problems
 
 
 def _expressions(definition: Definition) -> dict[str, str]:
-    """What a definition computes of each record, besides aggregates: its key, and the SQL."""
-    plan = definition.source
-    written = {
-        "source.event_time": plan.event_time,
-        "source.arrival_time": plan.arrival_time,
+    """Return the SQL expressions that a definition computes for each record, by key."""
+    spec = definition.source
+    expressions = {
+        "source.event_time": spec.event_time,
+        "source.arrival_time": spec.arrival_time,
         "watermark.marker": definition.watermark.marker,
     }
-    return {key: expression for key, expression in written.items() if expression}
+    return {key: expression for key, expression in expressions.items() if expression}
 
 
-def _hidden_columns(definition: Definition) -> list[str]:
-    """Columns with a name that a run gives to one of its own; what says partition and order may have theirs."""
-    plan = definition.source
-    own = {"source_partition": plan.partition, "arrival_seq": plan.sequence}
+def _reserved_columns(definition: Definition) -> list[str]:
+    """Return problems of columns with reserved names; the partition and the sequence can have their own names."""
+    spec = definition.source
+    own = {"source_partition": spec.partition, "arrival_seq": spec.sequence}
     return [
-        f"column {name!r} cannot be used, since a run has its own of that name"
+        f"column {name!r} cannot be used, because backstream reserves this name"
         for name in payload_columns(definition)
         if name.lower() in WORKING_COLUMNS and own.get(name) != name
     ]
 
 
-def _wrong_aggregates(definition: Definition, source: Mapping[str, str]) -> list[str]:
-    found = []
+def _invalid_aggregates(definition: Definition, source: Mapping[str, str]) -> list[str]:
+    problems = []
     for name, call in definition.aggregates.items():
         key = f"aggregates.{name}"
-        unknown = _unknown(key, call, source)
-        complaint = None if unknown else _complaint(_parsed(call), definition)
-        found += [f"{key} {complaint}, got {call!r}"] if complaint else unknown
-    return found
+        unknown = _unknown_columns(key, call, source)
+        problem = None if unknown else _aggregate_problem(_parse(call), definition)
+        problems += [f"{key} {problem}, got {call!r}"] if problem else unknown
+    return problems
 
 
-def _complaint(parsed: exp.Expr, definition: Definition) -> str | None:
-    """Why this is no aggregate that a run can compute."""
-    inner = parsed.this if isinstance(parsed, exp.Cast) else parsed
+def _aggregate_problem(parsed: exp.Expr, definition: Definition) -> str | None:
+    """Return the reason why a run cannot compute an expression as an aggregate; None if it can."""
+    inner = _without_cast(parsed)
     if not isinstance(inner, exp.AggFunc) or inner.this is None:
         return "must be one aggregate call such as count(*) or avg(x)"
     if inner.find(exp.Window, exp.Select):
         return "must not use OVER or a sub-query"
-    if any(each is not inner for each in inner.find_all(exp.AggFunc)):
+    if any(call is not inner for call in inner.find_all(exp.AggFunc)):
         return "must not hold an aggregate within another"
     if isinstance(inner, _ORDER_DEPENDENT):
-        return "depends on the order of rows, which no recomputation keeps"
+        return "depends on the order of rows, which a recomputation does not keep"
     if definition.backfill.keep_firings and inner.find(exp.Distinct):
         return "cannot be distinct with backfill.keep_firings = true"
     return None
 
 
-def _unknown(key: str, text: str, source: Mapping[str, str]) -> list[str]:
+def _unknown_columns(key: str, text: str, source: Mapping[str, str]) -> list[str]:
     try:
-        names = _names(_parsed(text))
+        names = _names(_parse(text))
     except SpecError as error:
         return [f"{key} {error}"]
     return [f"{key} names {name!r}, {_NO_COLUMN}, in {text!r}" for name in sorted(names - set(source))]
@@ -196,58 +196,58 @@ def _names(parsed: exp.Expr) -> set[str]:
 
 
 def _listed(source: Mapping[str, str]) -> str:
-    more = len(source) - _SHOWN
-    return ", ".join(list(source)[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    more = len(source) - _MAX_COLUMNS_SHOWN
+    return ", ".join(list(source)[:_MAX_COLUMNS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _parsed(text: str) -> exp.Expr:
-    """The expression. What is raised names no key: that is said by whoever knows it."""
+def _parse(text: str) -> exp.Expr:
+    """Return the parsed expression; the caller adds the key to the message of an error."""
     try:
         return sqlglot.parse_one(text, dialect="spark")
     except SqlglotError as error:
-        msg = f"is not SQL: {_reason(error)}, got {text!r}"
+        msg = f"is not SQL: {_parse_problem(error)}, got {text!r}"
         raise SpecError(msg) from None
 
 
-def _reason(error: SqlglotError) -> str:
+def _parse_problem(error: SqlglotError) -> str:
     if not isinstance(error, ParseError):
-        return "a quotation has no end"
-    # Which of sqlglot's own classes lacks what is nothing to a reader.
+        return "a quotation is not closed"
+    # The rest of the text names a class of sqlglot, which doesn't help a reader.
     return str(error.errors[0]["description"]).partition(" for <class")[0] if error.errors else "it is empty"
 
 
 def _aggregate_type(key: str, call: str, source: Mapping[str, str]) -> str:
-    """Spark's result types of the aggregates that people use; others say theirs with a cast."""
-    parsed = _parsed(call)
+    """Return Spark's result type of a common aggregate; other aggregates need a cast."""
+    parsed = _parse(call)
     if isinstance(parsed, exp.Cast):
         return _iceberg_type(parsed.to, key)
     if isinstance(parsed, exp.Count | exp.CountIf | exp.ApproxDistinct):
         return _LONG
-    argument = _typed(parsed.this, source)
+    argument = _argument_type(parsed.this, source)
     if argument and isinstance(parsed, exp.Min | exp.Max) and isinstance(parsed.this, exp.Column | exp.Cast):
         return _iceberg_type(argument, key)
     if argument and isinstance(parsed, (exp.Sum, *_MEANS)):
         _require_number(key, call, argument)
-        found = _sum_type(argument) if isinstance(parsed, exp.Sum) else _mean_type(argument)
-        if found:
-            return found
-    msg = f"cannot tell the type of {key}: {call!r}\n\nhint: say it, as in cast({call} as double)"
+        result = _sum_type(argument) if isinstance(parsed, exp.Sum) else _mean_type(argument)
+        if result:
+            return result
+    msg = f"cannot determine the type of {key}: {call!r}\n\nhint: add a cast, e.g., cast({call} as double)"
     raise SpecError(msg)
 
 
-def _typed(argument: exp.Expr, source: Mapping[str, str]) -> exp.DataType | None:
-    """The type of an aggregate's argument; None where it is not known for certain to be Spark's."""
-    # A cast tells the annotator each column's type without a schema to qualify names against.
-    typed = argument.copy().transform(
+def _argument_type(argument: exp.Expr, source: Mapping[str, str]) -> exp.DataType | None:
+    """Return the type of the argument of an aggregate; None if Spark's type is not certain."""
+    # With a cast of each column, the annotator needs no schema to qualify names against.
+    with_casts = argument.copy().transform(
         lambda node: exp.cast(node, source[node.name], dialect="spark") if isinstance(node, exp.Column) else node
     )
-    if isinstance(typed, exp.Cast):
-        said: exp.DataType = typed.to
-        return said
-    kind: exp.DataType | None = annotate_types(typed, dialect="spark").type
-    # Spark takes 1.5 for a decimal, and has rules of its own for the precision of decimals.
-    is_decimal_near = any(node.is_number and not node.is_int for node in typed.find_all(exp.Literal))
-    if kind is None or is_decimal_near or kind.this.value in ("UNKNOWN", "NULL", "DECIMAL"):
+    if isinstance(with_casts, exp.Cast):
+        target: exp.DataType = with_casts.to
+        return target
+    kind: exp.DataType | None = annotate_types(with_casts, dialect="spark").type
+    # In Spark, 1.5 is a decimal, and the precision of decimals has rules of its own.
+    has_decimal = any(node.is_number and not node.is_int for node in with_casts.find_all(exp.Literal))
+    if kind is None or has_decimal or kind.this.value in ("UNKNOWN", "NULL", "DECIMAL"):
         return None
     return kind
 
@@ -275,7 +275,7 @@ def _key_type(key: str, kind: str) -> str:
 
 
 def _precision(kind: exp.DataType) -> tuple[int, int]:
-    precision, scale = ([int(part.name) for part in kind.expressions] + [*_PLAIN_DECIMAL])[:2]
+    precision, scale = ([int(part.name) for part in kind.expressions] + [*_DEFAULT_DECIMAL])[:2]
     return precision, scale
 
 
@@ -286,7 +286,7 @@ def _iceberg_type(kind: exp.DataType, key: str) -> str:
     try:
         return _ICEBERG_TYPES[kind.this.value]
     except KeyError:
-        msg = f"{key} has the type {kind.sql(dialect='spark').lower()}, which a result column cannot hold"
+        msg = f"{key} has the type {kind.sql(dialect='spark').lower()}, which a result column cannot have"
         raise SpecError(msg) from None
 
 
@@ -301,9 +301,9 @@ _MERGED_BY: Mapping[type[exp.Expr], str] = {
 
 @dataclass(frozen=True, slots=True)
 class MergeableAggregate:
-    """An aggregate in steps, as SQL: over rows, over what rows gave, and what that comes to.
+    """Aggregate in steps, as SQL: partial aggregates over rows, merged ones, and the final value.
 
-    `call` is the aggregate itself, without a cast around it; `merged_by` names an aggregate for each of `partial`.
+    `call` is the aggregate without a cast. `merged_by` has a merging aggregate for each one in `partial`.
     """
 
     call: str
@@ -311,7 +311,7 @@ class MergeableAggregate:
     merged_by: tuple[str, ...]
 
     def value(self, merged: Sequence[str]) -> str:
-        """The value of `call` over the columns that hold the merged parts."""
+        """Return the SQL of the value of `call` from the columns of the merged aggregates."""
         if len(merged) > 1:
             total, count = merged
             return f"{total} / nullif({count}, 0)"
@@ -320,28 +320,28 @@ class MergeableAggregate:
 
 
 def mergeable_aggregate(call: str) -> MergeableAggregate | None:
-    """The steps of an aggregate that can be computed from parts; None for one that needs all its rows at once."""
-    inner = _uncast(_parsed(call))
+    """Return the steps of an aggregate; None if the aggregate needs all its rows at once."""
+    inner = _without_cast(_parse(call))
     if inner.find(exp.Distinct):
         return None
-    said = inner.sql(dialect="spark")
+    sql = inner.sql(dialect="spark")
     if type(inner) is exp.Avg:
         argument = inner.this.sql(dialect="spark")
-        # Spark's own avg adds up doubles, whatever the numbers are.
-        return MergeableAggregate(said, (f"sum(cast({argument} as double))", f"count({argument})"), ("sum", "sum"))
+        # Spark's avg adds doubles for all types of numbers.
+        return MergeableAggregate(sql, (f"sum(cast({argument} as double))", f"count({argument})"), ("sum", "sum"))
     merged_by = _MERGED_BY.get(type(inner))
-    return MergeableAggregate(said, (said,), (merged_by,)) if merged_by else None
+    return MergeableAggregate(sql, (sql,), (merged_by,)) if merged_by else None
 
 
 def with_cast_of(call: str, value: str) -> str:
-    """The value with the cast around it that the aggregate call has, if it has one."""
-    parsed = _parsed(call)
+    """Return the value with the cast of the aggregate call around it, if the call has one."""
+    parsed = _parse(call)
     if not isinstance(parsed, exp.Cast):
         return value
-    parsed.set("this", _parsed(value))  # so that try_cast stays one
+    parsed.set("this", _parse(value))  # keeps try_cast
     return parsed.sql(dialect="spark")
 
 
-def _uncast(parsed: exp.Expr) -> exp.Expr:
+def _without_cast(parsed: exp.Expr) -> exp.Expr:
     inner: exp.Expr = parsed.this if isinstance(parsed, exp.Cast) else parsed
     return inner

@@ -1,4 +1,4 @@
-"""Reading definitions: TOML in, a validated model out, every finding with file, key and value."""
+"""Load definitions from TOML, apply overrides, and report each error with file, key, and value."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def load_definition(definition: Path | str) -> Definition:
         definition: the file; as text also the name of a definition in the definitions folder.
 
     Raises:
-        SpecError: when there is no such file, it is no TOML, or a key or value in it is wrong.
+        SpecError: when the file does not exist or is not TOML, or a key or value is invalid.
     """
     path = find_definition(definition) if isinstance(definition, str) else definition
     try:
@@ -48,48 +48,50 @@ def load_definition(definition: Path | str) -> Definition:
 
 
 def parse_definition(content: Mapping[str, Any], where: str) -> Definition:
-    """The definition in a mapping, as TOML or a plan holds it.
+    """Return the definition in a mapping, as from TOML or from a plan.
 
     Raises:
-        SpecError: naming each wrong key with its value, and `where` it was written.
+        SpecError: with the key and the value of each error, and the location `where`.
     """
     try:
         return Definition.model_validate(content)
     except ValidationError as error:
-        raise SpecError(format_problems("problems", [_finding(each) for each in error.errors()], where)) from None
+        raise SpecError(
+            format_problems("problems", [_error_text(details) for details in error.errors()], where)
+        ) from None
 
 
 def resolve_paths(definition: Definition, home: Home) -> Definition:
-    """The definition with `${NAME}` in its paths filled in from the environment; `BACKSTREAM_HOME` is the home.
+    """Return the definition with absolute paths, and with `${NAME}` in paths replaced by environment variables.
 
-    Paths become absolute, since jobs run in other working directories.
+    `${BACKSTREAM_HOME}` is the path of `home`. Paths must be absolute, because jobs run in other working folders.
 
     Raises:
         SpecError: when a variable is not set.
     """
     values = os.environ | {HOME_VARIABLE: str(home.path)}
 
-    def filled(path: str, key: str) -> str:
+    def resolve(path: str, key: str) -> str:
         try:
             return str(Path(Template(path).substitute(values)).resolve())
         except KeyError as error:
-            msg = f"{key} names a variable that is not set: {error} in {path!r} ({definition.name})"
+            msg = f"{key} has a variable that is not set: {error} in {path!r} ({definition.name})"
             raise SpecError(msg) from None
         except ValueError:
-            msg = f"{key} has a $ that begins no ${{NAME}}: {path!r} ({definition.name})\n\nhint: write $$ for a $"
+            msg = f"{key} has a $ without {{NAME}}: {path!r} ({definition.name})\n\nhint: write $$ for a $"
             raise SpecError(msg) from None
 
-    source = definition.source.model_copy(update={"path": filled(definition.source.path, "source.path")})
+    source = definition.source.model_copy(update={"path": resolve(definition.source.path, "source.path")})
     quality = definition.quality
     if quality.expected:
-        expected_path = filled(quality.expected.path, "quality.expected.path")
+        expected_path = resolve(quality.expected.path, "quality.expected.path")
         expected = quality.expected.model_copy(update={"path": expected_path})
         quality = quality.model_copy(update={"expected": expected})
     return definition.model_copy(update={"source": source, "quality": quality})
 
 
 def json_schema() -> str:
-    """JSON schema of a definition, for editors."""
+    """Return the JSON schema of definitions, for editors."""
     schema = Definition.model_json_schema(mode="validation")
     for section in schema["$defs"].values():
         for key in section.get("properties", {}).values():
@@ -103,7 +105,7 @@ _SENTENCES = {
     "missing": "is missing",
     "extra_forbidden": "is not a known key",
     "union_tag_not_found": f"needs a kind: {_WINDOW_KINDS}",
-    "too_short": "must hold at least one",
+    "too_short": "must have at least one",
 }
 _RULES = {
     "dict_type": "be a table",
@@ -116,11 +118,11 @@ _RULES = {
     "string_pattern_mismatch": "be lower-case words, joined by single underscores",
 }
 _NO_KEYS = {"tumbling", "sliding", "session", "cumulate", "[key]"}
-"""What pydantic names besides the keys of a file: a window's kind, and that not a value but its name is wrong."""
+"""Parts of pydantic's error locations that are not keys: the kind of a window, and `[key]` for an invalid key."""
 
 
-def _finding(error: ErrorDetails) -> str:
-    """One line: the key, the rule, the value."""
+def _error_text(error: ErrorDetails) -> str:
+    """Return one line with the key, the rule, and the value."""
     key = ".".join(str(part) for part in error["loc"] if part not in _NO_KEYS) or "definition"
     if error["type"] in _SENTENCES:
         return f"{key} {_SENTENCES[error['type']]}"
@@ -136,7 +138,7 @@ def _finding(error: ErrorDetails) -> str:
 
 
 DELAYED = (StrategyKind.BOUNDED, StrategyKind.PUNCTUATED, StrategyKind.TIME_LAG)
-"""Strategies whose watermarks lag behind by `watermark.delay`."""
+"""Strategies that use `watermark.delay`."""
 
 OVERRIDABLE = (
     "watermark.delay",
@@ -145,23 +147,23 @@ OVERRIDABLE = (
     "backfill.chunk",
     "approval.when",
 )
-"""What may differ from run to run without making it another dataset."""
+"""Keys that a run can override; other keys would define another dataset."""
 
 
 def apply_overrides(definition: Definition, overrides: Mapping[str, str], mode: Mode) -> Definition:
-    """The definition with some of its keys taken otherwise.
+    """Return the definition with the values of some keys replaced.
 
     Args:
-        definition: as it is in its file.
-        overrides: dotted keys of `OVERRIDABLE` to values as a person writes them, such as `1h`.
-        mode: of the run; a recompute has no watermarks that could be changed.
+        definition: definition from its file.
+        overrides: map from dotted keys in `OVERRIDABLE` to values as in TOML, e.g., `1h`.
+        mode: mode of the run; a recompute has no watermarks to override.
 
     Raises:
-        SpecError: naming a key that may not be overridden or has no meaning here, or a wrong value.
+        SpecError: when a key cannot be overridden or has no meaning in this run, or a value is invalid.
     """
     for key in overrides:
-        if complaint := _meaningless(definition, key, mode):
-            msg = f"{key} {complaint}, got {overrides[key]!r} (overrides of {definition.name})"
+        if problem := _override_problem(definition, key, mode):
+            msg = f"{key} {problem}, got {overrides[key]!r} (overrides of {definition.name})"
             raise SpecError(msg)
     content: dict[str, Any] = definition.model_dump(mode="json")
     for key, value in overrides.items():
@@ -170,8 +172,8 @@ def apply_overrides(definition: Definition, overrides: Mapping[str, str], mode: 
     return parse_definition(content, f"overrides of {definition.name}")
 
 
-def _meaningless(definition: Definition, key: str, mode: Mode) -> str | None:
-    """Why a key cannot be overridden; None when it can."""
+def _override_problem(definition: Definition, key: str, mode: Mode) -> str | None:
+    """Return the reason why a key cannot be overridden; None if it can."""
     if key not in OVERRIDABLE:
         return f"cannot be overridden, only {', '.join(OVERRIDABLE)} can"
     if mode is Mode.RECOMPUTE and key.startswith(("watermark.", "lateness.")):
@@ -182,31 +184,33 @@ def _meaningless(definition: Definition, key: str, mode: Mode) -> str | None:
     return None
 
 
-_SHOWN = 10
+_MAX_CHANGES_SHOWN = 10
 
 
 def require_unchanged_definition(plan: Plan) -> None:
-    """Check that the definition's file has not changed since a plan was made from it.
+    """Check that the definition has not changed since planning.
 
-    A file that is gone changes nothing: the plan carries all that it said.
+    A removed file is no change, because the plan contains the whole definition.
 
     Raises:
-        PlanError: with each key that has another value now.
-        SpecError: when the file is no definition any more.
+        PlanError: with each changed key.
+        SpecError: when the file is not a valid definition.
     """
     path = Path(plan.definition_path)
     if not path.is_file():
         return
-    written = load_definition(path)
-    if written.definition_hash == plan.definition_hash:
+    definition = load_definition(path)
+    if definition.definition_hash == plan.definition_hash:
         return
-    wanted = apply_overrides(written, plan.overrides, plan.mode)
-    now = resolve_paths(wanted, Home(Path(plan.home))).model_dump(mode="json")
-    if changed := describe_differences(plan.definition, now):
-        more = len(changed) - _SHOWN
-        listed = "".join(f"\n  {line}" for line in changed[:_SHOWN]) + (f"\n  and {more} more" if more > 0 else "")
+    overridden = apply_overrides(definition, plan.overrides, plan.mode)
+    current = resolve_paths(overridden, Home(Path(plan.home))).model_dump(mode="json")
+    if changed := describe_differences(plan.definition, current):
+        more = len(changed) - _MAX_CHANGES_SHOWN
+        listed = "".join(f"\n  {line}" for line in changed[:_MAX_CHANGES_SHOWN]) + (
+            f"\n  and {more} more" if more > 0 else ""
+        )
         msg = (
             f"cannot run {plan.run_id}: the definition changed since it was planned ({path}){listed}"
-            "\n\nhint: plan the range anew, or undo the change"
+            "\n\nhint: create a new plan for the range, or undo the change"
         )
         raise PlanError(msg)

@@ -1,4 +1,4 @@
-"""Watermark generators in a user's own words, for `strategy = "custom"`."""
+"""Show custom watermark generators, for `strategy = "custom"`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from backstream.eventtime.records import Record
 
 
 class SmoothedLag:
-    """The greatest arrival so far, less the mean lag of the last records, less a margin.
+    """Generator of the greatest arrival time so far, minus the mean lag of the last records, minus a margin.
 
-    The lag of a record is its arrival less its event time. A stream that is usually minutes behind gets a
-    watermark minutes behind its arrivals; one record that is days late moves the mean, where a fixed bound would
-    have to cover it for good. Nothing is promised about how many records come late.
+    The lag of a record is its arrival time minus its event time. If a stream is usually minutes behind, its
+    watermark is minutes behind the arrivals. A record that is days late moves the mean only; a fixed bound would
+    have to cover it. The generator does not limit the number of late records.
     """
 
     is_steady = True
@@ -27,7 +27,7 @@ class SmoothedLag:
         self._arrived_ms = 0
 
     def on_event(self, record: Record) -> None:
-        """Take the record's lag into the mean."""
+        """Add the lag of the record to the mean."""
         if len(self._lags_ms) == self._lags_ms.maxlen:
             self._sum_ms -= self._lags_ms[0]
         lag_ms = record.arrival_time_ms - record.event_time_ms
@@ -36,7 +36,7 @@ class SmoothedLag:
         self._arrived_ms = record.arrival_time_ms
 
     def on_periodic_emit(self, now_ms: int) -> int | None:
-        """Nothing before the first record; then the mean's answer, rounded down."""
+        """Return the watermark, with the mean rounded up; None before the first record."""
         if not self._lags_ms:
             return None
         mean_ms = -(-self._sum_ms // len(self._lags_ms))
@@ -44,10 +44,10 @@ class SmoothedLag:
 
 
 class Heartbeat:
-    """A marker record moves the watermark to its event time, less a delay; other records never do.
+    """Generator that advances the watermark at marker records only, to the event time minus a delay.
 
-    For sources whose producers say themselves that they are done up to some instant. A marker that is a number is
-    the watermark itself.
+    It is for sources with producers that mark the instant up to which they are complete. A numeric marker is the
+    watermark itself.
     """
 
     is_steady = True
@@ -56,10 +56,10 @@ class Heartbeat:
         self._delay_ms = delay_ms
 
     def on_event(self, record: Record) -> int | None:
-        """Emit what a marker says."""
+        """Return the watermark of a marker record; None for other records."""
         if record.marker is None or record.marker is False:
             return None
         return record.event_time_ms - self._delay_ms if record.marker is True else record.marker
 
     def on_periodic_emit(self, now_ms: int) -> None:
-        """Nothing."""
+        """Return no watermark."""

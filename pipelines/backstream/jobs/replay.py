@@ -1,9 +1,9 @@
-"""The Spark job of one chunk, or of several: reads a plan, stages results, leaves manifests.
+"""Define the Spark job that replays one or more chunks: read a plan, stage results, and write manifests.
 
     spark-submit pipelines/backstream/jobs/replay.py --plan PLAN.json --chunk 0000 [--chunk 0001 ..]
 
-A chunk whose manifest is there already is not run again. Nothing is begun when an input file or the definition is
-not what the plan was made from.
+The job skips a chunk that has a manifest. It fails before any work if an input file or the definition has changed
+since planning.
 """
 
 from __future__ import annotations
@@ -32,70 +32,71 @@ from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.failures import explain_heap_errors
 from backstream.spark.session import submitted_session
 
-_TELLING_S = 20.0
+_PROGRESS_INTERVAL_S = 20.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the chunks named on the command line.
+    """Replay the chunks on the command line.
 
-    The exit status is 0 when all are done, 3 after an error that is not worth a retry, 1 after another.
+    Returns:
+        The exit status: 0 when all chunks are finished, 3 after an error that a retry cannot fix, else 1.
     """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--plan", type=Path, required=True, help="plan.json of the run")
-    parser.add_argument("--chunk", action="append", required=True, help="chunk id; may be repeated")
+    parser.add_argument("--chunk", action="append", required=True, help="chunk id, e.g., 0000; can be repeated")
     options = parser.parse_args(arguments)
     end_with_task()
     try:
         plan = Plan.read(options.plan)
-        with _failing(plan):
-            _run(plan, options.chunk)
+        with _record_failure(plan):
+            _replay(plan, options.chunk)
     except BackstreamError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - people read the log
         return 1 if error.is_retryable else HOPELESS_STATUS
     return 0
 
 
-def _run(plan: Plan, chunk_ids: Sequence[str]) -> None:
+def _replay(plan: Plan, chunk_ids: Sequence[str]) -> None:
     chunks = [plan.chunk(chunk_id) for chunk_id in chunk_ids]
-    _require_pinned(plan, chunk_ids)
-    with ThreadPoolExecutor(1) as beside:
-        # What is imported for this takes about as long as Spark takes to start a session.
-        made = beside.submit(_make_tables, plan, chunk_ids)
-        spark, tell = submitted_session(f"backstream {plan.dataset} {', '.join(chunk_ids)}"), _Telling(plan)
-        made.result()
+    _require_unchanged(plan, chunk_ids)
+    with ThreadPoolExecutor(1) as executor:
+        # The imports for this take about as long as the start of a Spark session.
+        tables = executor.submit(_create_tables, plan, chunk_ids)
+        spark, log = submitted_session(f"backstream {plan.dataset} {', '.join(chunk_ids)}"), _ProgressLog(plan)
+        tables.result()
     with explain_heap_errors(spark, plan):
         for manifest in replay_chunks(spark, plan, chunks):
-            tell.done(manifest)
+            log.print_finished(manifest)
 
 
-def _make_tables(plan: Plan, chunk_ids: Sequence[str]) -> None:
-    """Before anything is staged for them; where all is done already, they are there."""
+def _create_tables(plan: Plan, chunk_ids: Sequence[str]) -> None:
+    """Create the tables of the run before any file is staged; finished chunks have their tables already."""
     if not set(chunk_ids).isdisjoint(list_unfinished_chunks(plan)):
         from backstream.workflow import create_run_tables
 
         create_run_tables(plan)
 
 
-class _Telling:
-    """A line per chunk, and now and then how far the whole run is: that reads every manifest of it."""
+class _ProgressLog:
+    """Log with a line per finished chunk, and sometimes the progress of the run, which reads all manifests."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._told_s = -math.inf
+        self._progress_at_s = -math.inf
 
-    def done(self, manifest: Manifest) -> None:
-        """Say what a chunk has read."""
+    def print_finished(self, manifest: Manifest) -> None:
+        """Print the number of events of a finished chunk."""
         chunk = self._plan.chunk(manifest.chunk_id)
-        said = f"chunk {chunk.chunk_id} ({chunk.interval}): {manifest.events_read:,} events read"
-        if time.monotonic() - self._told_s >= _TELLING_S:
-            said += f"; {load_progress(self._plan)}"
-            self._told_s = time.monotonic()
-        print(said, flush=True)  # noqa: T201 - people read the log
+        line = f"chunk {chunk.chunk_id} ({chunk.interval}): {manifest.events_read:,} events read"
+        if time.monotonic() - self._progress_at_s >= _PROGRESS_INTERVAL_S:
+            line += f"; {load_progress(self._plan)}"
+            self._progress_at_s = time.monotonic()
+        print(line, flush=True)  # noqa: T201 - people read the log
 
 
 @contextmanager
-def _failing(plan: Plan) -> Iterator[None]:
-    """Note in the ledger that the run failed; only then are the steps imported, which bring much with them."""
+def _record_failure(plan: Plan) -> Iterator[None]:
+    """Record a failure of the run in the ledger; only a failure imports the workflow, which is slow."""
     try:
         yield
     except Exception:
@@ -105,8 +106,8 @@ def _failing(plan: Plan) -> Iterator[None]:
             raise
 
 
-def _require_pinned(plan: Plan, chunk_ids: Sequence[str]) -> None:
-    """A retry runs what was planned, or nothing; where all is done already, nothing is read."""
+def _require_unchanged(plan: Plan, chunk_ids: Sequence[str]) -> None:
+    """Check that the definition and the input files have not changed, unless all chunks are finished."""
     if set(chunk_ids).isdisjoint(list_unfinished_chunks(plan)):
         return
     require_unchanged_definition(plan)
@@ -115,46 +116,49 @@ def _require_pinned(plan: Plan, chunk_ids: Sequence[str]) -> None:
         print(f"warning: {warning}", file=sys.stderr)  # noqa: T201 - people read the log
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 GONE_STATUS = 143
 _POLL_S = 1.0
 
 
 def end_with_task(environment: Mapping[str, str] = os.environ) -> threading.Thread | None:
-    """From now on end this process, and with it the Spark application, once the task that waits for it is gone.
+    """Watch the parent task, and end this process and its Spark application when the task process has ended.
 
-    A task that is asked to end ends its job itself; one that is killed cannot. None where nobody is to be watched:
-    no task was named, or it is on another machine, as with a driver in a cluster.
+    A task that is asked to stop ends its job itself, but a killed task cannot.
+
+    Returns:
+        The watching thread; None without a parent task on this machine, as for a driver in a cluster.
     """
     host, _, pid = environment.get(TASK_VARIABLE, "").partition("/")
-    if host != socket.gethostname() or not pid.isdigit() or _began(os.getpid()) is None:
+    if host != socket.gethostname() or not pid.isdigit() or _start_ticks(os.getpid()) is None:
         return None
-    began = _began(int(pid))
-    if began is None:
+    start_ticks = _start_ticks(int(pid))
+    if start_ticks is None:
         _end(int(pid))
-    watch = threading.Thread(target=_watch, args=(int(pid), began), name="watch the task", daemon=True)
-    watch.start()
-    return watch
+    thread = threading.Thread(target=_watch, args=(int(pid), start_ticks), name="watch the task", daemon=True)
+    thread.start()
+    return thread
 
 
-def _watch(pid: int, began: str | None) -> None:
-    while _began(pid) == began:
+def _watch(pid: int, start_ticks: str | None) -> None:
+    while _start_ticks(pid) == start_ticks:
         time.sleep(_POLL_S)
     _end(pid)
 
 
 def _end(pid: int) -> NoReturn:
-    print(f"the task that waited for this job is gone (process {pid}): ending", file=sys.stderr, flush=True)  # noqa: T201 - people read the log
+    line = f"parent task (process {pid}) no longer exists; stopping the Spark job"
+    print(line, file=sys.stderr, flush=True)  # noqa: T201 - people read the log
     os._exit(GONE_STATUS)
 
 
-def _began(pid: int) -> str | None:
-    """When a process began, in clock ticks since the machine did; None when it has ended, or nothing tells."""
+def _start_ticks(pid: int) -> str | None:
+    """Return the start of a process in clock ticks since boot; None if it has ended or `/proc` does not exist."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
         return None
     return None if fields[0] == "Z" else fields[19]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

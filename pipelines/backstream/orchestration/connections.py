@@ -1,4 +1,4 @@
-"""What a task may know and nothing else may hold: where the lake's catalog and warehouse are, with their keys."""
+"""Read the addresses and keys of the catalog and the warehouse from Airflow connections, in tasks only."""
 
 from __future__ import annotations
 
@@ -16,57 +16,58 @@ CATALOG_CONNECTION_ID = "backstream_catalog"
 WAREHOUSE_CONNECTION_ID = "backstream_warehouse"
 _DIALECTS = {"postgres": "postgresql+psycopg2"}
 _STORES = ("aws", "generic")
-"""`aws` where Amazon's provider is installed: without it Airflow's form does not offer that type."""
+"""Connection types of the warehouse; the form of Airflow offers `aws` only with the provider of Amazon."""
 _OPTIONS = {"region_name": "region", "endpoint_url": "endpoint", "aws_session_token": "session_token"}
-"""As Amazon's provider spells them in a connection's extra, and as the warehouse's address does."""
+"""Keys of the extra of a connection, as in the provider of Amazon, and keys of the warehouse address."""
 
 
 def provide_lake() -> None:
-    """Let this process find catalog and warehouse: by their Airflow connections, else as the environment says.
+    """Set the environment variables of the catalog and the warehouse from Airflow connections, if these exist.
 
-    Whatever a connection holds is masked in the logs by Airflow. A Spark driver inherits it, executors do not.
+    Airflow masks the secrets of a connection in logs. A Spark driver inherits the variables; executors don't.
 
     Raises:
-        SpecError: when a connection is not of a type that has a catalog or a warehouse here.
+        SpecError: when a connection has a type that backstream does not support.
     """
-    if found := _connection(CATALOG_CONNECTION_ID, tuple(_DIALECTS)):
-        os.environ[CATALOG_VARIABLE] = _catalog_uri(found)
-    if found := _connection(WAREHOUSE_CONNECTION_ID, _STORES):
-        os.environ[WAREHOUSE_VARIABLE] = _warehouse_uri(found)
+    if connection := _load_connection(CATALOG_CONNECTION_ID, tuple(_DIALECTS)):
+        os.environ[CATALOG_VARIABLE] = _catalog_uri(connection)
+    if connection := _load_connection(WAREHOUSE_CONNECTION_ID, _STORES):
+        os.environ[WAREHOUSE_VARIABLE] = _warehouse_uri(connection)
 
 
-def _connection(connection_id: str, types: tuple[str, ...]) -> Connection | None:
+def _load_connection(connection_id: str, types: tuple[str, ...]) -> Connection | None:
     try:
-        found = BaseHook.get_connection(connection_id)
+        connection = BaseHook.get_connection(connection_id)
     except AirflowNotFoundException:
         return None
-    if found.conn_type not in types:
-        msg = f"connection {connection_id!r} must be of type {' or '.join(types)}, got {found.conn_type!r}"
+    if connection.conn_type not in types:
+        msg = f"connection {connection_id!r} must be of type {' or '.join(types)}, got {connection.conn_type!r}"
         raise SpecError(msg)
-    return found
+    return connection
 
 
-def _catalog_uri(found: Connection) -> str:
-    place = f"{found.host}:{found.port}" if found.port else found.host or ""
-    user = f"{quote(found.login or '', safe='')}:{_masked(found.password)}"
-    # A host that is a folder is that of a socket, and goes where a path may stand.
-    where = f"@/{found.schema}?host={place}" if place.startswith("/") else f"@{place}/{found.schema}"
-    return f"{_DIALECTS[str(found.conn_type)]}://{user}{where}"
+def _catalog_uri(connection: Connection) -> str:
+    host = f"{connection.host}:{connection.port}" if connection.port else connection.host or ""
+    user = f"{quote(connection.login or '', safe='')}:{_masked(connection.password)}"
+    # The host of a Unix socket is a folder, which a URI can have only as a parameter.
+    target = f"@/{connection.schema}?host={host}" if host.startswith("/") else f"@{host}/{connection.schema}"
+    return f"{_DIALECTS[str(connection.conn_type)]}://{user}{target}"
 
 
-def _warehouse_uri(found: Connection) -> str:
-    scheme, _, place = (found.host or "").rpartition("://")
-    if scheme != "s3" or not place:
-        msg = f"the host of connection {WAREHOUSE_CONNECTION_ID!r} must be s3://bucket/prefix, got {found.host!r}"
+def _warehouse_uri(connection: Connection) -> str:
+    scheme, _, location = (connection.host or "").rpartition("://")
+    if scheme != "s3" or not location:
+        host = connection.host
+        msg = f"the host of connection {WAREHOUSE_CONNECTION_ID!r} must be s3://bucket/prefix, got {host!r}"
         raise SpecError(msg)
-    keys = f"{quote(found.login, safe='')}:{_masked(found.password)}@" if found.login else ""
-    extra = {ours: value for theirs, ours in _OPTIONS.items() if (value := found.extra_dejson.get(theirs))}
+    keys = f"{quote(connection.login, safe='')}:{_masked(connection.password)}@" if connection.login else ""
+    extra = {name: value for key, name in _OPTIONS.items() if (value := connection.extra_dejson.get(key))}
     _masked(extra.get("session_token"))
-    return f"s3://{keys}{place}" + (f"?{urlencode(extra)}" if extra else "")
+    return f"s3://{keys}{location}" + (f"?{urlencode(extra)}" if extra else "")
 
 
 def _masked(secret: str | None) -> str:
-    """A secret as an address has it, which Airflow does not know to be the one that it masks."""
+    """Return a secret quoted for an address, and mask this form in logs too."""
     quoted = quote(secret or "", safe="")
     if quoted:
         mask_secret(quoted)

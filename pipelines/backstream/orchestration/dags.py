@@ -1,7 +1,7 @@
-"""From definitions to DAGs: one for schedule and Backfill, one with a form, one for what is stale or missing.
+"""Create three DAGs per definition: for the schedule and Backfills, for requested ranges, and for restatements.
 
-Each definition has its own three, so that who may run what is Airflow's own permission per DAG, each form shows
-what its definition says, and the schema of the form knows which choices have a meaning there.
+With DAGs of its own, each definition has its own permissions in Airflow. Its forms show the values of the
+definition and offer only the parameters that apply to it.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ TAGS = ("backstream",)
 _ON_DEMAND: dict[str, Any] = {"schedule": None, "is_paused_upon_creation": False}
 
 _RUN_DOC = """\
-One run is one range, half-open and in UTC. Its chunks run as Spark jobs in the pool `{pool}`; a failed check
-publishes nothing; a publication replaces exactly the range, in one commit.
+A run covers one half-open range in UTC. Its chunks run as Spark jobs in the pool `{pool}`. If a check fails, the
+run publishes nothing. A publication replaces exactly the range, in one commit.
 """
 
 _BACKFILL_DOC = """\
 {description}
 
-The range of a run is its data interval: it is scheduled, or part of a Backfill. A scheduled run also has redone
-what is stale or missing before it, by a run of `restate_{name}`, and succeeds when both are done. For any other
-range there is `reprocess_{name}`.
+The range of a run is its data interval. Runs are scheduled or part of a Backfill. A scheduled run also triggers
+`restate_{name}` to reprocess earlier days that are stale or missing, and succeeds when both are complete. For any
+other range, use `reprocess_{name}`.
 
 {run}
 Defined in `{path}`.
@@ -56,7 +56,7 @@ Defined in `{path}`.
 _REPROCESS_DOC = """\
 {description}
 
-Runs any range of whole UTC days, as the form says. Of two runs that overlap, the one that publishes last fails
+Runs the range of whole UTC days that you enter in the form. If two runs overlap, the one that publishes last fails
 and changes nothing.
 
 {run}
@@ -66,55 +66,55 @@ Defined in `{path}`.
 _RESTATE_DOC = """\
 {description}
 
-Compares each published day with the input files there are now, and looks for days that no run covers; each
-range that is found becomes a run of `reprocess_{name}`, one after another. Each scheduled run of `backfill_{name}`
-starts it for the time before its data interval; pausing it ends that.
+Compares each published day with the current input files, and finds days that no run covers. Each stale or missing
+range becomes a run of `reprocess_{name}`, one after another. Each scheduled run of `backfill_{name}` triggers this
+DAG for the time before its data interval. To disable automatic restatement, pause this DAG.
 
 Defined in `{path}`.
 """
 
 
 def backfill_dags(folder: Path | None = None) -> list[DAG]:
-    """`backfill_<name>` of each sound definition in the folder; broken ones are left to `require_sound`."""
-    return _built(folder or definitions_folder(), backfill_dag)[0]
+    """Return `backfill_<name>` for each valid definition in the folder; `validate_definitions` checks the rest."""
+    return _build_dags(folder or definitions_folder(), backfill_dag)[0]
 
 
 def reprocess_dags(folder: Path | None = None) -> list[DAG]:
-    """`reprocess_<name>` of each sound definition in the folder."""
-    return _built(folder or definitions_folder(), reprocess_dag)[0]
+    """Return `reprocess_<name>` for each valid definition in the folder."""
+    return _build_dags(folder or definitions_folder(), reprocess_dag)[0]
 
 
 def restate_dags(folder: Path | None = None) -> list[DAG]:
-    """`restate_<name>` of each sound definition in the folder."""
-    return _built(folder or definitions_folder(), restate_dag)[0]
+    """Return `restate_<name>` for each valid definition in the folder."""
+    return _build_dags(folder or definitions_folder(), restate_dag)[0]
 
 
 def validate_definitions(folder: Path | None = None) -> None:
     """Check every definition in the folder.
 
-    Airflow hides all DAGs of a file that has an import error, so the file that calls this holds none.
+    Airflow hides all DAGs of a file with an import error, so the file that calls this function must have no DAGs.
 
     Raises:
-        SpecError: naming each broken definition with key and value, or the folder when there is none.
+        SpecError: with the key and value of each error, or when the folder does not exist.
     """
     folder = folder or definitions_folder()
     if not folder.is_dir():
         msg = f"no folder of definitions at {folder}"
         raise SpecError(msg)
-    complaints = _built(folder, backfill_dag)[1]
-    if len(complaints) == 1:
-        raise SpecError(complaints[0])
-    if complaints:
-        listed = "".join("\n  " + each.replace("\n", "\n  ") for each in complaints)
-        msg = f"{len(complaints)} definitions are broken{listed}"
+    problems = _build_dags(folder, backfill_dag)[1]
+    if len(problems) == 1:
+        raise SpecError(problems[0])
+    if problems:
+        listed = "".join("\n  " + problem.replace("\n", "\n  ") for problem in problems)
+        msg = f"{len(problems)} definitions are invalid{listed}"
         raise SpecError(msg)
 
 
 def backfill_dag(definition: Definition, path: Path) -> DAG:
-    """The DAG for the schedule and for Airflow's native Backfill; the range of a run is its data interval.
+    """Return the DAG for the schedule and Airflow's Backfills; the range of a run is its data interval.
 
     Raises:
-        SpecError: when the schedule is wrong.
+        SpecError: when the schedule is not a cron expression.
     """
     options = _scheduled(definition, path) | {"params": params.backfill_params(definition)}
     with _dag("backfill", _BACKFILL_DOC, definition, path, **options) as dag:
@@ -124,7 +124,7 @@ def backfill_dag(definition: Definition, path: Path) -> DAG:
 
 
 def reprocess_dag(definition: Definition, path: Path) -> DAG:
-    """The DAG with the form: any range, any number of runs at the same time."""
+    """Return the DAG for ranges that a person requests; several runs can be active at the same time."""
     options = _ON_DEMAND | {"params": params.reprocess_params(definition)}
     with _dag("reprocess", _REPROCESS_DOC, definition, path, **options) as dag:
         add_run_tasks(definition, path)
@@ -132,7 +132,7 @@ def reprocess_dag(definition: Definition, path: Path) -> DAG:
 
 
 def restate_dag(definition: Definition, path: Path) -> DAG:
-    """The DAG that has redone what is stale or missing; one run at a time, so that no two find the same range."""
+    """Return the DAG that reprocesses stale and missing days; with one active run, no range is found twice."""
     options = _ON_DEMAND | {"params": params.restate_params(), "max_active_runs": 1}
     with _dag("restate", _RESTATE_DOC, definition, path, **options) as dag:
         add_restate_tasks(path, f"reprocess_{definition.name}")
@@ -156,7 +156,7 @@ def _dag(kind: str, doc: str, definition: Definition, path: Path, schedule: Any,
 
 
 def _deadline(definition: Definition) -> DeadlineAlert | None:
-    """From when a run was queued: the dates of a Backfill's runs are long gone."""
+    """Return the deadline after a run was queued; logical dates of a Backfill are in the past."""
     limit_ms = definition.backfill.deadline
     if limit_ms is None:
         return None
@@ -171,7 +171,7 @@ def _scheduled(definition: Definition, path: Path) -> dict[str, Any]:
     first_ms, last_ms = definition.source.event_time_range
     return {
         "schedule": _timetable(definition, path),
-        # Outside these no event can be: a source that has ended is not asked every month again.
+        # The source has no events outside these dates, so Airflow must not schedule runs there.
         "start_date": utc_datetime(first_ms),
         "end_date": utc_datetime(last_ms),
         "catchup": False,
@@ -179,10 +179,10 @@ def _scheduled(definition: Definition, path: Path) -> dict[str, Any]:
 
 
 def _timetable(definition: Definition, path: Path) -> CronDataIntervalTimetable:
-    """Data intervals from one tick of the schedule to the next, in UTC.
+    """Return the timetable of the schedule in UTC; a data interval lasts from one tick to the next.
 
     Raises:
-        SpecError: when the schedule is no cron expression.
+        SpecError: when the schedule is not a cron expression.
     """
     schedule = definition.backfill.schedule
     try:
@@ -193,44 +193,44 @@ def _timetable(definition: Definition, path: Path) -> CronDataIntervalTimetable:
     return CronDataIntervalTimetable(schedule, timezone="UTC")
 
 
-def _built(folder: Path, build: Callable[[Definition, Path], DAG]) -> tuple[list[DAG], list[str]]:
-    """The DAGs that could be built, and what is wrong with the other definitions."""
-    built: dict[str, DAG] = {}
-    takers: dict[str, Path] = {}
-    complaints = []
+def _build_dags(folder: Path, build: Callable[[Definition, Path], DAG]) -> tuple[list[DAG], list[str]]:
+    """Return a DAG for each valid definition, and the problems of the other definitions."""
+    dags: dict[str, DAG] = {}
+    paths: dict[str, Path] = {}
+    problems = []
     for path in sorted(folder.glob("*.toml")):
         try:
             definition = load_definition(path)
             name = definition.name
-            if name in takers:
-                complaints.append(f"name is taken by {takers[name]}, got {name!r} ({path})")
+            if name in paths:
+                problems.append(f"name is already used by {paths[name]}, got {name!r} ({path})")
                 continue
-            _timetable(definition, path)  # without a sound schedule it is broken, and has no DAG of any kind
-            built[name], takers[name] = build(definition, path), path
+            _timetable(definition, path)  # a definition with an invalid schedule gets no DAG of any kind
+            dags[name], paths[name] = build(definition, path), path
         except SpecError as error:
-            complaints.append(str(error))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it must not hide the DAGs of the others
-            complaints.append(f"{type(error).__name__}: {error} ({path})")
-    return list(built.values()), complaints
+            problems.append(str(error))
+        except Exception as error:  # noqa: BLE001 - no error may hide the DAGs of other definitions
+            problems.append(f"{type(error).__name__}: {error} ({path})")
+    return list(dags.values()), problems
 
 
 def dataset_asset(definition: Definition) -> Asset:
-    """What downstream DAGs are scheduled by: one event per published range, with its counts."""
+    """Return the asset that schedules downstream DAGs: one event per published range, with its counts."""
     return Asset(name=definition.name, uri=f"backstream://{definition.name}", group="backstream")
 
 
 def add_run_tasks(definition: Definition, definition_path: Path) -> None:
-    """Plan, replay each batch of chunks, audit, approve, publish, report."""
+    """Add the tasks of a run: plan, replay each batch of chunks, audit, approve, publish, and report."""
     asset = dataset_asset(definition)
 
     @task
     def plan() -> list[dict[str, Any]]:
-        """Decide what is read, in which chunks, against which state of the lake; write it down as a plan."""
+        """Create the plan: the input files, the chunks, and the snapshots that the run replaces."""
         return tasks.execute_plan(definition_path, get_current_context())
 
     @task(on_success_callback=VerdictNotifier(), on_failure_callback=VerdictNotifier())
     def audit(plan_path: str) -> str:
-        """Check the result; a verdict of fail ends the run here, with its report and without publication."""
+        """Check the result. If the verdict is fail, the run ends without publication, and writes its report."""
         return tasks.execute_audit(plan_path)
 
     @task(outlets=[asset])
@@ -240,50 +240,50 @@ def add_run_tasks(definition: Definition, definition_path: Path) -> None:
 
     @task
     def report(plan_path: str) -> str:
-        """Write the run report: verdict, checks, where the events went, what was published."""
+        """Write the run report: verdict, checks, record accounting, and publication."""
         return tasks.execute_report(plan_path)
 
-    planned: Any = plan()
-    replayed = ReplayOperator.partial(
+    jobs: Any = plan()
+    replay = ReplayOperator.partial(
         task_id="replay",
         pool=POOL,
         map_index_template="{{ task.name }}",
-        doc_md="Replay a batch of chunks as a Spark job: fates, panes and metrics, staged beside the lake.",
-    ).expand_kwargs(planned)
-    plan_path = planned[tasks.PLAN_KEY]
+        doc_md="Replay a batch of chunks as a Spark job, and stage windows, panes, and metrics beside the lake.",
+    ).expand_kwargs(jobs)
+    plan_path = jobs[tasks.PLAN_KEY]
     approve = ApproveOperator(
         task_id="approve",
         plan_path=plan_path,
         response_timeout=timedelta(milliseconds=definition.approval.timeout),
-        doc_md="Ask a person, where the definition or the form says so; without an answer nothing is published.",
+        doc_md="Wait for approval if the definition or the form requires it. A timeout rejects the publication.",
     )
-    replayed >> audit(plan_path) >> approve >> publish(plan_path) >> report(plan_path)
+    replay >> audit(plan_path) >> approve >> publish(plan_path) >> report(plan_path)
 
 
 def add_restate_trigger(restate_dag_id: str) -> None:
-    """Beside all that: what is stale or missing before the interval of a scheduled run."""
+    """Add the task that triggers the restatement of days before the data interval of a scheduled run."""
     RestateOperator(
         task_id="restate",
         trigger_dag_id=restate_dag_id,
-        doc_md="Of a scheduled run: have what is stale or missing before it redone, and wait for the end of that.",
+        doc_md="In a scheduled run, reprocess earlier days that are stale or missing, and wait for the end.",
         **WAITING,
     )
 
 
 def add_restate_tasks(definition_path: Path, reprocess_dag_id: str) -> None:
-    """Find what is stale or missing, and have each range run as a run of its own, one after another."""
+    """Add the tasks that find stale and missing ranges, and reprocess one range after another."""
 
     @task
     def find_intervals() -> list[dict[str, Any]]:
-        """Compare what is published with the input files there are now, and look for days that no run covers."""
+        """Compare published days with the current input files, and find days that no run covers."""
         return tasks.execute_find(definition_path, get_current_context())
 
     TriggerDagRunOperator.partial(
         task_id="reprocess",
         trigger_dag_id=reprocess_dag_id,
-        fail_when_dag_is_paused=True,  # or it would wait until someone wonders
+        fail_when_dag_is_paused=True,  # otherwise the task would wait without an end
         max_active_tis_per_dagrun=1,
         map_index_template="{{ task.conf['since'] }} to {{ task.conf['until'] }}",
-        doc_md="Run one range as a run of the other DAG, and wait for its end.",
+        doc_md="Trigger a run of the other DAG for one range, and wait for its end.",
         **WAITING,
     ).expand_kwargs(find_intervals())

@@ -1,11 +1,11 @@
-"""Telling people about a verdict below pass, through whatever notifier of Airflow they have.
+"""Send alerts about failed and late runs, and about verdicts below pass.
 
-A task's callback gets the task's context; the sentence and the link are put into it, so that any notifier
-whose text is a template can say them:
+`VerdictNotifier` calls any notifier of Airflow. It adds `backstream` to the context of the task, so that templates
+of the notifier can use it:
 
     audit = task(
-        on_success_callback=BelowPass(SlackNotifier(text="{{ backstream.text }}")),
-        on_failure_callback=BelowPass(SlackNotifier(text="{{ backstream.text }}")),
+        on_success_callback=VerdictNotifier(SlackNotifier(text="{{ backstream.text }}")),
+        on_failure_callback=VerdictNotifier(SlackNotifier(text="{{ backstream.text }}")),
     )
 """
 
@@ -28,19 +28,18 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from backstream.runs.plan import Plan
 
 PLAN_TASK, PLAN_KEY = "plan", "plan"
-"""Which task leaves the plan's file for the tasks after it, and under which key."""
+"""Task that pushes the plan file, and the XCom key of the file."""
 REPORT_ROUTE = "plugin/backstream_report"
-"""The report's tab on a DAG run, by the `url_route` of the plugin's view."""
+"""Route of the report tab of a DAG run: the `url_route` of the view in the plugin."""
 
 _PASSED = "pass"
 
 
 class VerdictNotifier(BaseNotifier):
-    """Calls another notifier when the run of the task was judged and is not a plain pass.
+    """Notifier that calls another notifier if the verdict of the run is below pass.
 
-    The other one finds `backstream` in its context: `verdict`, `sentence` (the run in one sentence), `link` (the
-    report's tab) and `text` (both). Without another one, alerts are told: a warning in the log, and to whom the
-    connection of `alerts` leads.
+    The context of the other notifier has `backstream` with `verdict`, `sentence` (a summary of the run), `link`
+    (the report tab), and `text` (both). Without another notifier, the text is logged as a warning and posted.
     """
 
     def __init__(self, notifier: Callable[[Any], None] | None = None) -> None:
@@ -48,19 +47,19 @@ class VerdictNotifier(BaseNotifier):
         self.notifier = notifier
 
     def notify(self, context: Context) -> None:
-        """Tell, or stay silent where there is no plan, no verdict yet, or nothing to tell."""
-        told = verdict_message(context)
-        if told is None:
+        """Send the message about the verdict, unless there is no verdict or it is a pass."""
+        message = verdict_message(context)
+        if message is None:
             return
         if self.notifier is None:
-            post_alert(told["text"], logging.WARNING)
+            post_alert(message["text"], logging.WARNING)
             return
-        # Rendering changes a notifier in place: the copy leaves the template for the next run.
-        copy(self.notifier)({**context, "backstream": told})
+        # Rendering replaces the template of a notifier, so each call needs a copy.
+        copy(self.notifier)({**context, "backstream": message})
 
 
 def verdict_message(context: Context | MutableMapping[str, Any]) -> dict[str, str] | None:
-    """What there is to tell about the run of a task; None for a pass, and where nothing was judged."""
+    """Return the message about the verdict of a run; None for a pass, and for a run without a verdict."""
     ti = context["ti"]
     plan_file = ti.xcom_pull(task_ids=PLAN_TASK, key=PLAN_KEY)
     if not plan_file or not Path(plan_file).exists():
@@ -68,20 +67,20 @@ def verdict_message(context: Context | MutableMapping[str, Any]) -> dict[str, st
     plan = Plan.read(Path(plan_file))
     if not plan.folder.audit_result.exists():
         return None
-    found = import_module("backstream.workflow.report").load_summary_of_run(plan)
-    if found.verdict == _PASSED:
+    summary = import_module("backstream.workflow.report").load_summary_of_run(plan)
+    if summary.verdict == _PASSED:
         return None
     link = report_link(ti)
     return {
-        "verdict": found.verdict,
-        "sentence": found.sentence,
+        "verdict": summary.verdict,
+        "sentence": summary.sentence,
         "link": link,
-        "text": f"{found.sentence}\n{link}",
+        "text": f"{summary.sentence}\n{link}",
     }
 
 
 def report_link(ti: Any) -> str:
-    """The report's tab of a task's DAG run, on the server that the task's log is linked to."""
+    """Return the link to the report tab of a DAG run, on the server of the log link of the task."""
     server = str(ti.log_url).partition("/dags/")[0]
     return f"{server}/dags/{quote(ti.dag_id)}/runs/{quote(ti.run_id, safe='')}/{REPORT_ROUTE}"
 
@@ -93,33 +92,33 @@ log = logging.getLogger(__name__)
 
 
 def notify_run_failure(context: Any) -> None:
-    """Say that a run has failed; called once per run, by the DAG processor."""
+    """Send an alert about a failed run. The DAG processor calls this once per run."""
     run = context["dag_run"]
     post_alert(f"{run.dag_id}: run {run.run_id} failed ({context.get('reason') or 'a task failed'})")
 
 
 def notify_late_run(context: dict[str, Any] | None = None, **kwargs: Any) -> None:
-    """Say that a run is not done although its deadline has passed; called by an executor."""
+    """Send an alert about a run that missed its deadline. An executor calls this."""
     run = (context or {}).get("dag_run") or {}
     name = f"{run.get('dag_id')}: run {run.get('dag_run_id') or run.get('run_id')}" if run else "a run"
-    post_alert(f"{name} is not done {kwargs.get('after', '')} after it was queued")
+    post_alert(f"{name} has not ended {kwargs.get('after', '')} after it was queued")
 
 
 def post_alert(text: str, level: int = logging.ERROR) -> None:
-    """Log it, and post `{"text": ..}` to the address of the connection, if there is one.
+    """Log the text, and post `{"text": ..}` to the address of the connection, if the connection exists.
 
-    Whoever cannot be told is not a reason to fail: the log says so.
+    If the post fails, the function only logs this.
     """
     log.log(level, text)
     try:
         connection = BaseHook.get_connection(CONNECTION_ID)
     except AirflowNotFoundException:
-        log.info("no connection %r: nobody else is told", CONNECTION_ID)
+        log.info("connection %r not found; the alert is only logged", CONNECTION_ID)
         return
     try:
         _post(connection, text)
     except (OSError, ValueError) as error:
-        # Not its text: it may have the address in it, and that the token.
+        # The text of the error can contain the address, which includes the token.
         log.warning("could not post to the connection %r: %s", CONNECTION_ID, type(error).__name__)
 
 
@@ -132,7 +131,7 @@ def _post(connection: Any, text: str) -> None:
     if not address.startswith(("http://", "https://")):
         msg = "neither http nor https"
         raise ValueError(msg)
-    # The password is the secret end of the address, as chat services have it.
+    # The password is the secret end of the path, as in the webhooks of chat services.
     address = f"{address.rstrip('/')}/{(connection.password or '').lstrip('/')}".rstrip("/")
     body = json.dumps({"text": text}).encode()
     request = Request(address, data=body, headers={"Content-Type": "application/json"})  # noqa: S310 - checked above

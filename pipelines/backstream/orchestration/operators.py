@@ -1,4 +1,4 @@
-"""The one task that runs Spark: a `spark-submit` of the replay job for a batch of chunks."""
+"""Define the operators of a run: submit the replay job, wait for approval, and trigger restatements."""
 
 from __future__ import annotations
 
@@ -35,90 +35,90 @@ JOB_MODULE = "backstream.jobs.replay"
 
 
 class ReplayOperator(SparkSubmitOperator):
-    """`spark-submit` of the replay job; done when the manifest of each chunk is there, whatever Spark printed.
+    """Operator that submits the replay job for a batch of chunks, and checks that each chunk has a manifest.
 
-    It says by itself where Spark, Python and the job are, so that neither the search path nor the working
-    folder of a worker matters, and refuses to run without its connection: the operator it is built on would
-    silently turn to YARN.
+    The operator passes the paths of Spark, Python, and the job, so the search path and the working folder of a
+    worker don't matter. It requires the Airflow connection, because its base class would silently use YARN without
+    one.
     """
 
     def __init__(self, **kwargs: Any) -> None:
-        """Fill in what is the same for every chunk."""
+        """Set the arguments that are the same for each batch."""
         spark_home = _spark_home()
-        fixed: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "conn_id": CONNECTION_ID,
-            "application": str(_file_of(JOB_MODULE)),
+            "application": str(_find_module_file(JOB_MODULE)),
             "spark_binary": str(spark_home / "bin" / "spark-submit"),
             "env_vars": {
                 "SPARK_HOME": str(spark_home),
                 "PYSPARK_PYTHON": sys.executable,
                 "PYSPARK_DRIVER_PYTHON": sys.executable,
             },
-            # For Kubernetes and YARN the hook keeps the variables for a driver in the cluster, and ours is here.
+            # For Kubernetes and YARN, the hook passes `env_vars` to a driver in the cluster; this driver is local.
             "conf": {"spark.pyspark.driver.python": sys.executable},
         }
-        super().__init__(**(fixed | kwargs))
+        super().__init__(**(defaults | kwargs))
 
     def execute(self, context: Any) -> None:
-        """Run the job and check that it left what it owes.
+        """Run the job, and check that it wrote a manifest for each chunk.
 
         Raises:
-            AirflowFailException: when the connection to Spark does not exist, or the job says that no retry helps.
+            AirflowFailException: when the connection to Spark does not exist, or a retry cannot fix the error.
             JobError: when Spark failed in another way.
-            LedgerError: when it left no manifest.
+            LedgerError: when a manifest is missing.
         """
         with fail_without_retry():
             self._require_connection()
-            provide_lake()  # the job inherits it
-            self._run(context)
+            provide_lake()  # the job inherits these environment variables
+            self._run_job(context)
 
-    def _run(self, context: Any) -> None:
-        java_options(self._input_bytes())  # and this, for the driver
+    def _run_job(self, context: Any) -> None:
+        java_options(self._input_bytes())  # sets environment variables, which the driver inherits
         if self._is_local:
             self._use_class_archive()
         self.log.info("replaying %s", self.name)
-        # Known to this process only: a job ends by itself once the task that waits for it was killed.
-        os.environ[TASK_VARIABLE] = f"{socket.gethostname()}/{os.getpid()}"  # inherited, on whatever cluster
+        # The job inherits the variable on every cluster, and ends itself after this task process was killed.
+        os.environ[TASK_VARIABLE] = f"{socket.gethostname()}/{os.getpid()}"
         try:
             super().execute(context)
         except (AirflowException, RuntimeError, OSError) as error:
             msg = f"replay of {self.name} failed\n{error}"
             status = self._exit_status()
             if status == OUT_OF_MEMORY_STATUS:
-                msg += f"\n\nhint: Spark's Java had no memory left; {SETTING} in spark-defaults.conf gives it more"
+                msg += f"\n\nhint: Spark's Java ran out of memory; increase {SETTING} in spark-defaults.conf"
             raise JobError(msg, status) from None
-        planned, done = self._manifests()
-        self.log.info("replayed %s: %s", self.name, _counts(done))
-        self.log.info("%s %s: %s", planned.dataset, planned.range, load_progress(planned))
+        plan, manifests = self._load_manifests()
+        self.log.info("replayed %s: %s", self.name, _count_text(manifests))
+        self.log.info("%s %s: %s", plan.dataset, plan.range, load_progress(plan))
 
     @property
     def _is_local(self) -> bool:
-        """Whether Spark runs in one process; a cluster may take files from the folder of settings."""
+        """Return whether Spark runs in one process; a cluster can need other files of the settings folder."""
         return (BaseHook.get_connection(CONNECTION_ID).host or "").startswith("local")
 
     def _use_class_archive(self) -> None:
-        """Name the file of Spark's settings instead of its folder, where nothing else is lost by that."""
+        """Pass the settings file instead of the settings folder, with which Java cannot use its class archive."""
         file = settings_beside_class_path(_spark_home())
         if file and not self.properties_file:
             self.properties_file = str(file)
             os.environ.pop(CONF_VARIABLE)
 
     def _exit_status(self) -> int | None:
-        """How spark-submit ended; None when it was never started."""
-        submitted = self._hook._submit_sp if self._hook else None  # noqa: SLF001 - told nowhere else
-        return submitted.returncode if submitted else None
+        """Return the exit status of spark-submit; None if it has not started."""
+        process = self._hook._submit_sp if self._hook else None  # noqa: SLF001 - no public attribute has it
+        return process.returncode if process else None
 
     def _require_connection(self) -> None:
         """Check the connection to Spark.
 
         Raises:
-            SpecError: when there is none, or Spark cannot be reached by it.
+            SpecError: when there is no connection, or Spark cannot be reached with it.
         """
         try:
             connection = BaseHook.get_connection(CONNECTION_ID)
         except AirflowNotFoundException:
             msg = (
-                f"no Airflow connection {CONNECTION_ID!r}: it says which Spark runs the chunks\n\n"
+                f"no Airflow connection {CONNECTION_ID!r}; it defines the Spark that runs the chunks\n\n"
                 f"hint: airflow connections add {CONNECTION_ID} --conn-type spark --conn-host 'local[*]'"
             )
             raise SpecError(msg) from None
@@ -137,71 +137,72 @@ class ReplayOperator(SparkSubmitOperator):
             raise SpecError(msg)
 
     def _input_bytes(self) -> int | None:
-        """The size of the files that the chunks read. Without a readable plan it is None: the job says why."""
+        """Return the size of the files that the chunks read; None if the plan is unreadable."""
         try:
-            planned, chunk_ids = self._planned()
+            plan, chunk_ids = self._load_plan()
         except BackstreamError:
             return None
-        files = {file for chunk in planned.chunks if chunk.chunk_id in chunk_ids for file in chunk.files}
-        return sum(planned.inputs[file].size_bytes for file in files)
+        files = {file for chunk in plan.chunks if chunk.chunk_id in chunk_ids for file in chunk.files}
+        return sum(plan.inputs[file].size_bytes for file in files)
 
-    def _manifests(self) -> tuple[Plan, list[Manifest]]:
-        """The plan, and what the job left: a manifest per chunk.
+    def _load_manifests(self) -> tuple[Plan, list[Manifest]]:
+        """Return the plan, and the manifest of each chunk of this task.
 
         Raises:
-            LedgerError: when it left none of a chunk.
+            LedgerError: when a manifest is missing.
         """
-        planned, chunk_ids = self._planned()
-        return planned, [Manifest.read(planned.folder.manifest(chunk_id)) for chunk_id in chunk_ids]
+        plan, chunk_ids = self._load_plan()
+        return plan, [Manifest.read(plan.folder.manifest(chunk_id)) for chunk_id in chunk_ids]
 
-    def _planned(self) -> tuple[Plan, list[str]]:
-        """The plan, and which of its chunks are this task's."""
-        arguments = [str(each) for each in self.application_args or []]
+    def _load_plan(self) -> tuple[Plan, list[str]]:
+        """Return the plan, and the ids of the chunks of this task."""
+        arguments = [str(argument) for argument in self.application_args or []]
         options = list(zip(arguments[::2], arguments[1::2], strict=True))
         chunk_ids = [value for name, value in options if name == "--chunk"]
         return Plan.read(Path(dict(options)["--plan"])), chunk_ids
 
 
-def _counts(done: Sequence[Manifest]) -> str:
-    """Events read, and how many met which fate."""
-    fates: dict[str, int] = {}
-    for counts in (each for manifest in done for each in manifest.fates.values()):
-        for fate, count in counts.items():
-            fates[fate] = fates.get(fate, 0) + count
-    met = ", ".join(f"{count:,} {fate}" for fate, count in fates.items() if count)
-    return f"{sum(each.events_read for each in done):,} events read" + (f" ({met})" if met else "")
+def _count_text(manifests: Sequence[Manifest]) -> str:
+    """Return the number of events read, and the number of events per fate."""
+    totals: dict[str, int] = {}
+    for fates in (fates for manifest in manifests for fates in manifest.fates.values()):
+        for fate, count in fates.items():
+            totals[fate] = totals.get(fate, 0) + count
+    listed = ", ".join(f"{count:,} {fate}" for fate, count in totals.items() if count)
+    events = sum(manifest.events_read for manifest in manifests)
+    return f"{events:,} events read" + (f" ({listed})" if listed else "")
 
 
 def _spark_home() -> Path:
-    """The folder of the installed PySpark, found without importing it."""
-    return _file_of("pyspark").parent
+    """Return the folder of the installed PySpark, without importing it."""
+    return _find_module_file("pyspark").parent
 
 
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # nor is the one that it is in
+    except ModuleNotFoundError:  # a parent package is missing
         return False
 
 
-def _file_of(module: str) -> Path:
-    """The file of a module, found without importing it.
+def _find_module_file(module: str) -> Path:
+    """Return the file of a module, without importing it.
 
     Raises:
-        SetupError: when it is not installed.
+        SetupError: when the module is not installed.
     """
-    found = importlib.util.find_spec(module)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
         msg = f"no module {module} in this environment ({sys.executable})\n\nhint: uv sync --locked --all-extras"
         raise SetupError(msg)
-    return Path(found.origin)
+    return Path(spec.origin)
 
 
 class ApproveOperator(ApprovalOperator):
-    """Waits for a person when the definition or the form says so, and takes no slot while it does.
+    """Operator that waits for an approver, without a slot, if the definition or the form requires approval.
 
-    The question has the verdict and what would change. No answer in time is a no; a no fails the run, publishes
-    nothing, and leaves what was staged.
+    The approver sees the verdict and the changes. A timeout counts as a rejection. After a rejection the run fails
+    without publication, and the staged files are kept.
     """
 
     template_fields = (*ApprovalOperator.template_fields, "plan_path")
@@ -211,12 +212,12 @@ class ApproveOperator(ApprovalOperator):
         self.plan_path = plan_path
 
     def execute(self, context: Any) -> None:
-        """Ask, unless nobody has to be."""
+        """Request the approval if the run requires one."""
         with fail_without_retry():
             plan = Plan.read(Path(self.plan_path))
             body = load_workflow().approval_text(plan)
         if body is None:
-            self.log.info("%s %s: nobody has to approve", plan.dataset, plan.range)
+            self.log.info("%s %s: no approval required", plan.dataset, plan.range)
             return
         self.subject = f"Publish {plan.dataset}, {plan.range}?"
         self.body = body
@@ -224,67 +225,67 @@ class ApproveOperator(ApprovalOperator):
         super().execute(context)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
-        """Keep the answer with the run.
+        """Record the decision with the run.
 
         Raises:
-            AirflowFailException: when it was a no, or there was none in time.
+            AirflowFailException: when the run was rejected, or the approval timed out.
         """
         decision = parse_decision(event)
         with fail_without_retry():
             plan = Plan.read(Path(self.plan_path))
             load_workflow().record_approval(plan, decision)
             if not decision.is_approved:
-                msg = f"{plan.run_id} was {decision}: nothing was published, and what was staged is kept"
+                msg = f"{plan.run_id} was {decision}: nothing was published, and its staged files are kept"
                 raise QualityError(msg)
         self.log.info("%s was %s", plan.run_id, decision)
 
 
 def parse_decision(event: Mapping[str, Any]) -> ApprovalDecision:
-    """What Airflow says of the answer; whatever is not an approval by someone is a no."""
-    by = event.get("responded_by_user") or {}
+    """Return the decision in Airflow's event; anything but an approval by a user is a rejection."""
+    user = event.get("responded_by_user") or {}
     is_approved = not event.get("error") and event.get("chosen_options") == [ApprovalOperator.APPROVE]
-    name = str(by.get("name") or by.get("id") or "")
-    at = event.get("responded_at") or datetime.now(UTC)
-    at_text = at if isinstance(at, str) else at.isoformat(timespec="seconds")
+    name = str(user.get("name") or user.get("id") or "")
+    answered_at = event.get("responded_at") or datetime.now(UTC)
+    at_text = answered_at if isinstance(answered_at, str) else answered_at.isoformat(timespec="seconds")
     return ApprovalDecision(is_approved and bool(name), name, at_text)
 
 
 SCHEDULED = "scheduled"
-"""The type of a run that the schedule has started, in Airflow's words."""
+"""Airflow's type of a run that the schedule started."""
 
 WAITING: dict[str, Any] = {
     "logical_date": None,
     "wait_for_completion": True,
     "poke_interval": 5,
-    # Who clears the task wants the other run again; an attempt of its own accord would do it after each failure.
+    # Clearing the task reruns the other run. A retry would do the same after each failure, so there are none.
     "reset_dag_run": True,
     "retries": 0,
 }
-"""How a task starts a run of another DAG, and ends as that run ends."""
+"""Arguments of an operator that triggers a run of another DAG and ends with the state of that run."""
 
 
 class RestateOperator(TriggerDagRunOperator):
-    """Starts a run of `restate_<name>` for the time before the data interval of a scheduled run.
+    """Operator that triggers `restate_<name>` for the time before the data interval of a scheduled run.
 
-    A run by hand, or of a Backfill, is skipped: it was asked for its own range only. So is a scheduled one while
-    the other DAG is paused.
+    The task is skipped in a manual run and in a run of a Backfill, because these are for their own range only. It
+    is also skipped while the other DAG is paused.
     """
 
     def execute(self, context: Any) -> None:
-        """Start it, unless the run is no scheduled one.
+        """Trigger the run of the other DAG.
 
         Raises:
-            AirflowSkipException: when nothing is to be started.
+            AirflowSkipException: when this run is not a scheduled one, or the other DAG is paused.
         """
         run_id, run_type = context["run_id"], context["dag_run"].run_type
         if run_type != SCHEDULED:
-            msg = f"only a scheduled run looks beyond its own range, and this one is of type {run_type.value}"
+            msg = f"only a scheduled run restates earlier days, and this run has the type {run_type.value}"
             raise AirflowSkipException(msg)
         if context["ti"].get_dag(self.trigger_dag_id).is_paused:
-            msg = f"{self.trigger_dag_id} is paused: what is stale or missing stays as it is"
+            msg = f"{self.trigger_dag_id} is paused: stale and missing days are not reprocessed"
             raise AirflowSkipException(msg)
         with fail_without_retry():
-            own = resolve_range({}, data_interval(context))
+            interval = resolve_range({}, data_interval(context))
         self.trigger_run_id = f"before__{run_id}"
-        self.conf = {"until": with_seconds(own.start_ms), "reason": f"found by {run_id}"}
+        self.conf = {"until": with_seconds(interval.start_ms), "reason": f"found by {run_id}"}
         super().execute(context)

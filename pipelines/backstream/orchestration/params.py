@@ -1,7 +1,7 @@
-"""What a person may choose for a run: the forms of the DAGs, and what their answers mean.
+"""Define the parameters of the DAGs, and read the parameters of a run.
 
-The server checks a form by its JSON schema before it starts a run, and each task again with the same words. What
-no schema can say is checked by the task `plan`. Nothing that is filled in is left unused without a word.
+The Airflow server checks a form by its JSON schema before it starts a run, and each task checks it again. The task
+`plan` checks everything that a schema cannot express. It rejects parameters that would have no effect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from backstream.runs.chunk_groups import MOST_BATCHES
 from backstream.runs.plan import Mode
 
 AS_DEFINED = "as defined"
-"""The choice that leaves something to the definition."""
+"""Choice that uses the value of the definition."""
 
 _DURATION = r"^(\d+(ms|s|m|h|d))+$"
 _OVERRIDES = {
@@ -31,13 +31,13 @@ _OVERRIDES = {
     "chunk": "backfill.chunk",
     "approval": "approval.when",
 }
-_NOT_OURS = {"openlineage"}
-"""What Airflow's own parts add to the configuration of a run."""
+_AIRFLOW_KEYS = {"openlineage"}
+"""Keys that Airflow adds to the configuration of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunParams:
-    """A filled-in form, but for its range. None: `mode` as defined, `max_spark_jobs` as the pool lets."""
+    """Parameters of a run besides its range. None: the mode of the definition, and no limit of Spark jobs."""
 
     mode: Mode | None
     overrides: Mapping[str, str]
@@ -50,18 +50,18 @@ class RunParams:
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any], known: Collection[str], dag_id: str) -> RunParams:
-        """What the parameters of a run say.
+        """Return the parameters of a run.
 
         Args:
-            params: the run's parameters, as the form and the configuration of the run have filled them in.
-            known: the names that the form has.
-            dag_id: whose form it is.
+            params: parameters from the form or the configuration of the run.
+            known: names of the parameters of the DAG.
+            dag_id: id of the DAG.
 
         Raises:
-            SpecError: when a parameter is unknown, or the mode is.
+            SpecError: when a parameter or the mode is unknown.
         """
         require_known_params(params, known, dag_id)
-        overrides = {key: str(params[name]) for name, key in _OVERRIDES.items() if _is_said(params.get(name))}
+        overrides = {key: str(params[name]) for name, key in _OVERRIDES.items() if _is_given(params.get(name))}
         return cls(
             mode=parse_mode(params.get("mode")),
             overrides=overrides,
@@ -75,56 +75,63 @@ class RunParams:
 
 
 def require_known_params(params: Mapping[str, Any], known: Collection[str], dag_id: str) -> None:
-    """Check that the configuration of a run names nothing that would be ignored.
+    """Check that the DAG has every parameter in the configuration of a run.
 
     Raises:
-        SpecError: naming the first such parameter, and those that there are.
+        SpecError: with the first unknown parameter, and the known ones.
     """
     for name, value in params.items():
-        if name not in known and name not in _NOT_OURS:
-            msg = f"{name} is no parameter of {dag_id}, got {value!r}\n  there are: {', '.join(known)}"
+        if name not in known and name not in _AIRFLOW_KEYS:
+            msg = f"{name} is not a parameter of {dag_id}, got {value!r}\n  there are: {', '.join(known)}"
             raise SpecError(msg)
 
 
-def _is_said(value: object) -> bool:
+def _is_given(value: object) -> bool:
     return value not in (None, "", AS_DEFINED)
 
 
 def parse_mode(choice: str | None) -> Mode | None:
-    """The mode a person chose; None leaves it to the definition.
+    """Return the chosen mode; None for the mode of the definition.
 
     Raises:
-        SpecError: when there is no such mode.
+        SpecError: when the mode does not exist.
     """
     if choice in (None, "", AS_DEFINED):
         return None
     try:
         return Mode(str(choice))
     except ValueError:
-        *first, last = [repr(name) for name in (AS_DEFINED, *(each.value for each in Mode))]
+        *first, last = [repr(name) for name in (AS_DEFINED, *(mode.value for mode in Mode))]
         msg = f"mode must be {', '.join(first)} or {last}, got {choice!r}"
         raise SpecError(msg) from None
 
 
 def backfill_params(definition: Definition) -> dict[str, Param]:
-    """The range is the run's data interval; nothing has to be filled in, for most runs have nobody who would."""
-    return _how(definition) | _publication(definition) | _again() | {"reason": _reason(is_required=False)}
+    """Return the parameters of `backfill_<name>`; none is required, because the schedule starts most runs."""
+    return (
+        _execution_params(definition)
+        | _publication_params(definition)
+        | _replan_param()
+        | {"reason": _reason(is_required=False)}
+    )
 
 
 def reprocess_params(definition: Definition) -> dict[str, Param]:
-    """The range and a reason have to be filled in."""
+    """Return the parameters of `reprocess_<name>`; the range and a reason are required."""
     first_ms, end_ms = definition.source.event_time_range
     ends = {
-        "since": _instant("Since", "First instant, included", f"From `{instant_text(first_ms)}` on"),
-        "until": _instant("Until", "Last, excluded", f"To `{instant_text(end_ms)}`, and not in the future"),
+        "since": _instant("Since", "Start of the range", f"Not before `{instant_text(first_ms)}`"),
+        "until": _instant(
+            "Until", "End of the range, excluded", f"Not after `{instant_text(end_ms)}` or in the future"
+        ),
     }
     ends["time_zone"] = Param(
         None,
         type=["null", "string"],
         title="Time zone",
         description_md=(
-            "Such as `America/New_York`: both ends are midnights there, and the UTC days that hold it are run. "
-            "Empty: both are midnights in UTC."
+            "For example, `America/New_York`. `since` and `until` are then midnights in this time zone, and the "
+            "run covers all UTC days that overlap the range. Default: UTC."
         ),
         section="Range",
     )
@@ -132,16 +139,23 @@ def reprocess_params(definition: Definition) -> dict[str, Param]:
         False,  # noqa: FBT003 - the form's default
         type="boolean",
         title="Dry run",
-        description_md="Plan only: the log of the task `plan` says what would be read, chunk by chunk.",
+        description_md="Only create the plan. The log of the task `plan` lists the chunks.",
         section="Publication",
     )
-    how = _how(definition) | _publication(definition) | {"dry_run": dry_run} | _again()
-    return ends | {"reason": _reason(is_required=True)} | how
+    execution, publication = _execution_params(definition), _publication_params(definition)
+    return (
+        ends
+        | {"reason": _reason(is_required=True)}
+        | execution
+        | publication
+        | {"dry_run": dry_run}
+        | _replan_param()
+    )
 
 
 def restate_params() -> dict[str, Param]:
-    """Where to look, and what to do with what is found."""
-    everywhere = "Empty: everything that was published."
+    """Return the parameters of `restate_<name>`: the limits of the search, and options of the runs."""
+    everywhere = "Default: no limit."
     ends = {
         name: Param(None, type=["null", "string"], format="date-time", title=title, description_md=everywhere)
         for name, title in (("since", "Not before"), ("until", "Not after"))
@@ -150,58 +164,58 @@ def restate_params() -> dict[str, Param]:
         True,  # noqa: FBT003 - the form's default
         type="boolean",
         title="Include missing days",
-        description_md="Days between those that were published which no run covers.",
+        description_md="Also reprocess days between published days that no run covers.",
     )
     dry_run = Param(
         False,  # noqa: FBT003 - the form's default
         type="boolean",
         title="Dry run",
-        description_md="Only say what is stale or missing, in the log of the task `find_intervals`.",
+        description_md="Only find stale and missing days. The log of the task `find_intervals` lists them.",
     )
-    passed_on = {"approval": _approval(None), "allow_unsealed": _unsealed(), "reason": _reason(is_required=False)}
-    return ends | {"include_missing": missing, "dry_run": dry_run} | passed_on
+    run_params = {"approval": _approval(None), "allow_unsealed": _unsealed(), "reason": _reason(is_required=False)}
+    return ends | {"include_missing": missing, "dry_run": dry_run} | run_params
 
 
-def _instant(title: str, what: str, possible: str) -> Param:
-    """No schema knows what time it is: the task `plan` refuses a range without an event, at once."""
+def _instant(title: str, what: str, limit: str) -> Param:
+    """Return a parameter for an instant. The task `plan` checks its limits, since a schema has no current time."""
     return Param(
         type="string",
         format="date-time",
         title=title,
         description_md=(
-            f"{what}; with its offset, such as `2013-02-01T00:00:00Z`. {possible}. Days of the lake are UTC days."
+            f"{what}, with an offset, e.g., `2013-02-01T00:00:00Z`. {limit}. Must be the start of a UTC day."
         ),
         section="Range",
     )
 
 
 def _reason(*, is_required: bool) -> Param:
-    told: dict[str, Any] = {"title": "Reason", "description": "Kept in the plan, the report and the ledger"}
+    texts: dict[str, Any] = {"title": "Reason", "description": "Stored in the plan, the report, and the ledger"}
     if is_required:
-        return Param(type="string", pattern=r"\S", maxLength=500, section="Range", **told)
-    return Param("", type="string", maxLength=500, **told)
+        return Param(type="string", pattern=r"\S", maxLength=500, section="Range", **texts)
+    return Param("", type="string", maxLength=500, **texts)
 
 
-def _how(definition: Definition) -> dict[str, Param]:
+def _execution_params(definition: Definition) -> dict[str, Param]:
     watermark = definition.watermark
     form = {"mode": _mode(definition)}
     if watermark.strategy in DELAYED:
-        form["delay"] = _override("Delay", f"defined: {duration_text(watermark.delay)}; replay only")
+        form["delay"] = _override("Delay", f"{duration_text(watermark.delay)}; replay only")
     if watermark.strategy is not StrategyKind.NONE:
         idle = duration_text(watermark.idle_timeout) if watermark.idle_timeout else "never"
-        form["idle_timeout"] = _override("Idle timeout", f"defined: {idle}; replay only")
+        form["idle_timeout"] = _override("Idle timeout", f"{idle}; replay only")
     form["allowed_lateness"] = _override(
-        "Allowed lateness", f"defined: {duration_text(definition.lateness.allowed)}; replay only"
+        "Allowed lateness", f"{duration_text(definition.lateness.allowed)}; replay only"
     )
-    form["chunk"] = _override("Chunk", f"defined: {duration_text(definition.backfill.chunk)}; whole days")
+    form["chunk"] = _override("Chunk", f"{duration_text(definition.backfill.chunk)}; whole days")
     form["max_spark_jobs"] = Param(
         None,
         type=["null", "integer"],
         minimum=1,
         maximum=MOST_BATCHES,
         title="Spark jobs",
-        description_md=f"How many Spark jobs it becomes, {MOST_BATCHES} at most. Empty: small chunks share one.",
-        section="How",
+        description_md=f"Maximum number of Spark jobs, up to {MOST_BATCHES}. Default: small chunks share a job.",
+        section="Execution",
     )
     return form
 
@@ -214,33 +228,34 @@ def _mode(definition: Definition) -> Param:
         enum=[AS_DEFINED, *(mode.value for mode in Mode)],
         title="Mode",
         description_md=(
-            f"`recompute`: only event time counts. `replay`: arrival order is reproduced. Defined: `{defined}`."
+            "`recompute`: use event time only; no record is late. `replay`: process records in arrival order. "
+            f"Defined: `{defined}`."
         ),
-        section="How",
+        section="Execution",
     )
 
 
-def _override(title: str, said: str) -> Param:
+def _override(title: str, defined: str) -> Param:
     return Param(
         None,
         type=["null", "string"],
         pattern=_DURATION,
         title=title,
-        description_md=f"Such as `45m`. Empty: as defined ({said}).",
-        section="How",
+        description_md=f"For example, `45m`. Default: as defined ({defined}).",
+        section="Execution",
     )
 
 
-def _publication(definition: Definition) -> dict[str, Param]:
+def _publication_params(definition: Definition) -> dict[str, Param]:
     gate_override = Param(
         None,
         type=["null", "string"],
         pattern=r"\S",
         maxLength=500,
-        title="Publish what the gate refuses",
+        title="Override the quality gate",
         description_md=(
-            "Why it is to be published all the same; kept in the report and the ledger. "
-            "Empty: a verdict of fail publishes nothing. What could not be checked is never published."
+            "Reason for publishing although the verdict is `fail`. Stored in the report and the ledger. "
+            "Default: a verdict of `fail` publishes nothing. If a check has an error, nothing is published."
         ),
         section="Publication",
     )
@@ -255,8 +270,8 @@ def _approval(definition: Definition | None) -> Param:
         enum=[AS_DEFINED, "never", "warn", "always", "restatement"],
         title="Approval",
         description_md=(
-            "When a person is asked before publication: `warn`, unless the verdict is pass; `restatement`, when "
-            f"published rows would be replaced.{defined}"
+            "When publication needs an approver. `warn`: unless the verdict is `pass`. `restatement`: if the run "
+            f"replaces published rows.{defined}"
         ),
         section="Publication",
     )
@@ -267,17 +282,17 @@ def _unsealed() -> Param:
         False,  # noqa: FBT003 - the form's default
         type="boolean",
         title="Allow unsealed days",
-        description_md="Publish days as final that may still gain events; the report and the ledger will say so.",
+        description_md="Publish days that can still gain events. The report and the ledger record this.",
         section="Publication",
     )
 
 
-def _again() -> dict[str, Param]:
+def _replan_param() -> dict[str, Param]:
     replan = Param(
         False,  # noqa: FBT003 - the form's default
         type="boolean",
         title="Replan",
-        description_md="A run that is cleared goes on with its plan. Set, it is planned again, with all files.",
-        section="How",
+        description_md="A cleared run reuses its plan. Select this to create a new plan with all current files.",
+        section="Execution",
     )
     return {"replan": replan}

@@ -1,4 +1,4 @@
-"""Which range a run works on, whatever started it: a schedule, Airflow's native Backfill or a person's form."""
+"""Resolve the range of a run from its parameters or its data interval."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 DataInterval = tuple[datetime | None, datetime | None]
-"""Start and end of a run's data interval; both None when Airflow gave it none."""
+"""Start and end of the data interval of a run; both None if the run has no data interval."""
 
 
 def resolve_range(params: Mapping[str, Any], data_interval: DataInterval) -> Interval:
-    """The range asked for by name, else the run's data interval.
+    """Return the range in the parameters, or else the data interval of the run.
 
-    Airflow checks the form before it starts a run; runs started in other ways are checked only here.
+    Airflow checks a form before it starts a run. Only this function checks runs that started in other ways.
 
     Args:
-        params: the run's parameters; `since`, `until` (ISO 8601 text), `time_zone`, or absent, empty or None.
-        data_interval: what the run's timetable says it covers.
+        params: parameters of the run; `since`, `until` (ISO 8601 text), and `time_zone` can be absent or None.
+        data_interval: data interval of the run.
 
     Raises:
-        SpecError: when only one end is named, an end is no instant or names no zone, the range is empty or
-            reversed, or neither the parameters nor the data interval name one; see `resolve_local_days`.
+        SpecError: when only one end is given, an end is not an instant with an offset, the range is empty or
+            reversed, or there is neither a range nor a data interval; see `resolve_local_days`.
     """
     if local_days := resolve_local_days(params):
         return local_days.utc_days
@@ -41,38 +41,38 @@ def resolve_range(params: Mapping[str, Any], data_interval: DataInterval) -> Int
         given, missing = ("since", "until") if since else ("until", "since")
         msg = f"a range needs both ends: {given} is {since or until}, {missing} is not given"
         raise SpecError(msg)
-    return _interval_of_the_run(data_interval)
+    return _require_data_interval(data_interval)
 
 
 def resolve_local_days(params: Mapping[str, Any]) -> LocalDays | None:
-    """The days of a time zone that were asked for; None: no zone was named, and the range is one of instants.
+    """Return the days of the requested time zone; None if there is no time zone.
 
     Raises:
-        SpecError: when the zone does not exist, an end is missing or no midnight there, or the range is empty.
+        SpecError: when the zone does not exist, an end is missing or is not a date, or the range is empty.
     """
     zone, ends = params.get("time_zone") or None, [params.get(name) or None for name in ("since", "until")]
     if zone is None:
         return None
     if None in ends:
-        msg = f"time_zone {zone} says whose days since and until are, and they are not both given"
+        msg = f"time_zone {zone} needs both since and until"
         raise SpecError(msg)
     since, until = map(str, ends)
     return LocalDays.from_dates(since, until, str(zone))
 
 
 def data_interval(context: Mapping[str, Any]) -> DataInterval:
-    """The data interval in a task's context; a run without one has no such keys."""
+    """Return the data interval in the context of a task; a run without one has no such keys."""
     return context.get("data_interval_start"), context.get("data_interval_end")
 
 
 def resolve_limits(params: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Where stale and missing days are looked for, in epoch milliseconds; None: no limit at that end.
+    """Return the limits of the search for stale and missing days, in epoch milliseconds; None for no limit.
 
     Args:
-        params: the run's parameters; `since` and `until` are ISO 8601 text, or absent, empty or None.
+        params: parameters of the run; `since` and `until` (ISO 8601 text) can be absent, empty, or None.
 
     Raises:
-        SpecError: when an end is no instant, names no zone, or the two are in the wrong order.
+        SpecError: when a limit is not an instant with an offset, or the limits are in the wrong order.
     """
     since, until = params.get("since") or None, params.get("until") or None
     since_ms = instant_ms(str(since), "since") if since else None
@@ -83,12 +83,12 @@ def resolve_limits(params: Mapping[str, Any]) -> tuple[int | None, int | None]:
 
 
 def with_seconds(value_ms: int) -> str:
-    """An instant as RFC 3339 wants it, by which the server checks a form."""
+    """Return an instant in the format of RFC 3339, which the Airflow server requires in a form."""
     text = instant_text(value_ms)
     return text if text.count(":") > 1 else text.replace("Z", ":00Z")
 
 
-def _interval_of_the_run(data_interval: DataInterval) -> Interval:
+def _require_data_interval(data_interval: DataInterval) -> Interval:
     start, end = data_interval
     if start is None or end is None:
         msg = (
@@ -107,18 +107,18 @@ def _interval_of_the_run(data_interval: DataInterval) -> Interval:
 
 
 def to_ms(moment: datetime) -> int:
-    """Epoch milliseconds by the calendar: Airflow's datetimes are pendulum's, whose differences do not floor."""
+    """Return epoch milliseconds, without a difference of datetimes: those of pendulum don't round down."""
     return calendar.timegm(moment.utctimetuple()) * SECOND_MS + moment.microsecond // 1_000
 
 
-ENDED = ["success", "failed", "upstream_failed", "skipped", "removed"]
+FINAL_STATES = ["success", "failed", "upstream_failed", "skipped", "removed"]
 
 
 def load_timetable(schedule: str) -> CronDataIntervalTimetable:
-    """Airflow's own timetable of a schedule, in UTC.
+    """Return Airflow's timetable of a schedule, in UTC.
 
     Raises:
-        Exception: of whatever kind Airflow chose, when it is no cron expression.
+        Exception: of a class that depends on the error, when the schedule is not a cron expression.
     """
     from airflow.timetables.interval import CronDataIntervalTimetable
 
@@ -128,7 +128,7 @@ def load_timetable(schedule: str) -> CronDataIntervalTimetable:
 
 
 def data_intervals(schedule: str, interval: Interval) -> Iterator[Interval]:
-    """The data intervals of a schedule that share an instant with an interval, in their order."""
+    """Return the data intervals of a schedule that overlap an interval, in order."""
     from airflow.timetables.base import TimeRestriction
     from pendulum import instance
 
@@ -143,13 +143,13 @@ def data_intervals(schedule: str, interval: Interval) -> Iterator[Interval]:
 
 
 def running_data_intervals(ti: Any, dag_id: str, schedule: str, interval: Interval) -> list[Interval]:
-    """Those data intervals whose own run may still publish them: it is queued, at work, or waits for a person.
+    """Return the data intervals that an unfinished run can still publish.
 
     Args:
-        ti: the task that asks, since only a task may ask Airflow.
-        dag_id: of the DAG on that schedule.
-        schedule: a cron expression.
-        interval: what the data intervals share an instant with.
+        ti: running task instance; only a task can query the states of runs.
+        dag_id: id of the DAG with the schedule.
+        schedule: cron expression.
+        interval: interval that the data intervals must overlap.
     """
     return [
         tick
@@ -159,7 +159,7 @@ def running_data_intervals(ti: Any, dag_id: str, schedule: str, interval: Interv
 
 
 def _may_publish(ti: Any, dag_id: str, logical_date: datetime) -> bool:
-    """Not, when only another task of the run goes on."""
+    """Return whether the run is unfinished, and its task `publish` too."""
     run = {"dag_id": dag_id, "logical_dates": [logical_date]}
-    is_unfinished = ti.get_dr_count(**run, states=["queued", "running"])
-    return bool(is_unfinished) and not ti.get_ti_count(**run, task_ids=["publish"], states=ENDED)
+    unfinished_runs = ti.get_dr_count(**run, states=["queued", "running"])
+    return bool(unfinished_runs) and not ti.get_ti_count(**run, task_ids=["publish"], states=FINAL_STATES)

@@ -1,4 +1,4 @@
-"""What each task of a run does. The first line a task logs says what happened."""
+"""Execute the tasks of a run. The first line in the log of a task reports the result."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from backstream.workflow.restate import RestateRange
 
 PLAN_KEY = "plan"
-"""Under which the task `plan` leaves the plan's file for the tasks after it."""
+"""XCom key of the plan file, which the task `plan` pushes for the later tasks."""
 
-REPLAN_HINT = "a new run plans the range anew; so does a Backfill with the configuration replan = true"
+REPLAN_HINT = "to create a new plan, start a new run, or a Backfill with the configuration replan = true"
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
 def fail_without_retry() -> Iterator[None]:
-    """Turn an error that is not worth a retry into the one that Airflow does not retry.
+    """Convert errors that a retry cannot fix into the error class that Airflow doesn't retry.
 
     Raises:
         AirflowFailException: with the message of the error.
@@ -62,123 +62,133 @@ def fail_without_retry() -> Iterator[None]:
 
 
 def execute_plan(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Decide what the run reads, write it down, and push the plan's file as `PLAN_KEY`.
+    """Create the plan of the run, and push its file as `PLAN_KEY`.
 
-    A run that was cleared goes on with the plan it had, unless it had ended or the form says otherwise.
+    A cleared run resumes its plan, unless the run has ended or its parameters have changed.
 
     Args:
-        definition_path: the definition's TOML file.
-        context: the task's context: the run's id, parameters and data interval.
+        definition_path: TOML file of the definition.
+        context: context of the task, with the run id, the parameters, and the data interval.
 
     Returns:
-        What differs between the Spark jobs, one per batch of chunks; none of a dry run.
+        The arguments of each Spark job, one job per batch of chunks; an empty list for a dry run.
     """
     with fail_without_retry():
-        asked = RunParams.from_params(context["params"], list(context["dag"].params), context["dag"].dag_id)
-        wanted = resolve_range(context["params"], data_interval(context))
-        begun = None if asked.is_replan or asked.is_dry_run else _begun(definition_path, wanted, asked, context)
-        planned = begun or _planned(definition_path, wanted, asked, context)
-    if asked.is_dry_run:
-        log.info("dry run: nothing but this was done\n%s", describe_plan(planned))
+        run_params = RunParams.from_params(context["params"], list(context["dag"].params), context["dag"].dag_id)
+        interval = resolve_range(context["params"], data_interval(context))
+        is_new = run_params.is_replan or run_params.is_dry_run
+        resumed = None if is_new else _find_resumable_plan(definition_path, interval, run_params, context)
+        plan = resumed or _create_plan(definition_path, interval, run_params, context)
+    if run_params.is_dry_run:
+        log.info("dry run: created the plan only\n%s", describe_plan(plan))
         return []
-    context["ti"].xcom_push(key=PLAN_KEY, value=str(planned.folder.plan))
-    most_events = parse_definition(planned.definition, str(definition_path)).backfill.max_events_per_job
-    return [_job(planned, batch) for batch in batch_groups(planned.chunks, most_events, asked.max_spark_jobs)]
+    context["ti"].xcom_push(key=PLAN_KEY, value=str(plan.folder.plan))
+    max_events = parse_definition(plan.definition, str(definition_path)).backfill.max_events_per_job
+    return [
+        _job_arguments(plan, batch) for batch in batch_groups(plan.chunks, max_events, run_params.max_spark_jobs)
+    ]
 
 
-def _planned(definition_path: Path, wanted: Interval, asked: RunParams, context: Mapping[str, Any]) -> Plan:
-    planned: Plan = load_workflow().plan_run(
+def _create_plan(
+    definition_path: Path, interval: Interval, run_params: RunParams, context: Mapping[str, Any]
+) -> Plan:
+    plan: Plan = load_workflow().plan_run(
         definition_path,
-        wanted.start_ms,
-        wanted.end_ms,
-        mode=asked.mode,
+        interval.start_ms,
+        interval.end_ms,
+        mode=run_params.mode,
         trigger=context["run_id"],
-        reason=asked.reason,
-        is_unsealed_allowed=asked.is_unsealed_allowed,
-        overrides=asked.overrides,
-        gate_override=asked.gate_override,
+        reason=run_params.reason,
+        is_unsealed_allowed=run_params.is_unsealed_allowed,
+        overrides=run_params.overrides,
+        gate_override=run_params.gate_override,
         local_days=resolve_local_days(context["params"]),
         home=Home.from_environment(),
     )
-    expected = sum(chunk.expected_events for chunk in planned.chunks)
+    expected = sum(chunk.expected_events for chunk in plan.chunks)
     log.info(
         "%s %s: %s in %d chunks, about %s events (plan %s)%s",
-        *(planned.dataset, planned.range, planned.mode, len(planned.chunks), f"{expected:,}"),
-        planned.plan_hash,
-        f"; {planned.reason}" if planned.reason else "",
+        *(plan.dataset, plan.range, plan.mode, len(plan.chunks), f"{expected:,}"),
+        plan.plan_hash,
+        f"; {plan.reason}" if plan.reason else "",
     )
-    if planned.local_days:
-        log.info("%s", planned.local_days.describe)
-    for label, told in describe_inputs(planned):
-        log.warning("%s: %s", label.lower(), told)
-    return planned
+    if plan.local_days:
+        log.info("%s", plan.local_days.describe)
+    for label, text in describe_inputs(plan):
+        log.warning("%s: %s", label.lower(), text)
+    return plan
 
 
-def _begun(definition_path: Path, wanted: Interval, asked: RunParams, context: Mapping[str, Any]) -> Plan | None:
-    """The plan that an earlier attempt of this run left; None when it has ended, or was asked something else."""
+def _find_resumable_plan(
+    definition_path: Path, interval: Interval, run_params: RunParams, context: Mapping[str, Any]
+) -> Plan | None:
+    """Return the plan of an earlier attempt of this run; None if it has ended or has other parameters."""
     definition = load_definition(definition_path)
-    found: Plan | None = load_workflow().find_unfinished_plan(
+    plan: Plan | None = load_workflow().find_unfinished_plan(
         context["run_id"], definition.name, Home.from_environment()
     )
-    if found is None:
+    if plan is None:
         return None
-    mode = asked.mode or definition.backfill.mode
-    was = (found.range, found.mode, dict(found.overrides), found.gate_override)
-    if was != (wanted, mode, dict(asked.overrides), asked.gate_override):
-        log.warning("planning anew: plan %s of this run was for something else", found.plan_hash)
+    mode = run_params.mode or definition.backfill.mode
+    planned_for = (plan.range, plan.mode, dict(plan.overrides), plan.gate_override)
+    if planned_for != (interval, mode, dict(run_params.overrides), run_params.gate_override):
+        log.warning("creating a new plan: the parameters of this run changed since plan %s", plan.plan_hash)
         return None
-    load_workflow().require_resumable(found, REPLAN_HINT)
-    log.info("%s %s: going on with plan %s; %s", found.dataset, found.range, found.plan_hash, load_progress(found))
-    return found
+    load_workflow().require_resumable(plan, REPLAN_HINT)
+    log.info("%s %s: resuming plan %s; %s", plan.dataset, plan.range, plan.plan_hash, load_progress(plan))
+    return plan
 
 
 def execute_find(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The runs of `reprocess_<name>` that late data or a gap asks for; none when the form wants to know only.
+    """Return the runs of `reprocess_<name>` for stale and missing ranges; an empty list for a dry run.
 
     Args:
-        definition_path: the definition's TOML file.
-        context: the task's context: the run's id and parameters.
+        definition_path: TOML file of the definition.
+        context: context of the task, with the run id and the parameters.
     """
     params = context["params"]
     with fail_without_retry():
         require_known_params(params, list(context["dag"].params), context["dag"].dag_id)
-        found = load_workflow().find_restatements(
+        restatements = load_workflow().find_restatements(
             definition_path,
             Home.from_environment(),
             *resolve_limits(params),
             is_missing_wanted=params["include_missing"],
         )
-    log.info("%s", found.summary)
+    log.info("%s", restatements.summary)
+    definition = load_definition(definition_path)
     ranges = [
-        part for each in found.ranges for part in _left(each, load_definition(definition_path), context["ti"])
+        part
+        for stale_range in restatements.ranges
+        for part in _unclaimed_parts(stale_range, definition, context["ti"])
     ]
-    runs = [_restating(each, params, context["run_id"]) for each in ranges]
+    runs = [_reprocess_run(part, params, context["run_id"]) for part in ranges]
     for run in runs:
         log.info("%(since)s to %(until)s: %(reason)s", run["conf"])
     return [] if params["dry_run"] else runs
 
 
-def _left(wanted: RestateRange, definition: Definition, ti: Any) -> list[RestateRange]:
-    """What is left of a range without the intervals that the schedule or a Backfill is at work on."""
+def _unclaimed_parts(stale_range: RestateRange, definition: Definition, ti: Any) -> list[RestateRange]:
+    """Return a range without the data intervals of unfinished runs of the schedule or of a Backfill."""
     dag_id = f"backfill_{definition.name}"
-    others = running_data_intervals(ti, dag_id, definition.backfill.schedule, wanted.interval)
-    for other in others:
-        log.info("%s: left to its run of %s, which has not ended", other, dag_id)
-    return [replace(wanted, interval=part) for part in wanted.interval.without(others)]
+    claimed = running_data_intervals(ti, dag_id, definition.backfill.schedule, stale_range.interval)
+    for interval in claimed:
+        log.info("%s: skipped, its run of %s has not ended", interval, dag_id)
+    return [replace(stale_range, interval=part) for part in stale_range.interval.without(claimed)]
 
 
-def _restating(wanted: RestateRange, params: Mapping[str, Any], run_id: str) -> dict[str, Any]:
-    since_ms, until_ms = wanted.interval.start_ms, wanted.interval.end_ms
-    reason = f"{params['reason']}; {wanted.reason}" if params.get("reason") else wanted.reason
+def _reprocess_run(stale_range: RestateRange, params: Mapping[str, Any], run_id: str) -> dict[str, Any]:
+    """Return the arguments that trigger `reprocess_<name>` for a range."""
+    since_ms, until_ms = stale_range.interval.start_ms, stale_range.interval.end_ms
     conf = {
         "since": with_seconds(since_ms),
         "until": with_seconds(until_ms),
-        "mode": wanted.mode.value if wanted.mode else AS_DEFINED,
+        "mode": stale_range.mode.value if stale_range.mode else AS_DEFINED,
         "approval": params["approval"],
         "allow_unsealed": params["allow_unsealed"],
-        "reason": reason,
+        "reason": f"{params['reason']}; {stale_range.reason}" if params.get("reason") else stale_range.reason,
     }
-    # Both ends: a run that is there already is run again with the range that it was started with.
+    # The id has both ends, because Airflow reruns an existing run with the configuration of its first start.
     return {
         "trigger_run_id": f"restate__{instant_text(since_ms)}__{instant_text(until_ms)}__{run_id}",
         "conf": conf,
@@ -186,80 +196,80 @@ def _restating(wanted: RestateRange, params: Mapping[str, Any], run_id: str) -> 
 
 
 def execute_audit(plan_path: str) -> str:
-    """Check the run's result and return the verdict; one that forbids publication fails the task for good."""
+    """Audit the result and return the verdict; a verdict that forbids publication fails the task without retry."""
     with fail_without_retry():
-        planned = Plan.read(Path(plan_path))
+        plan = Plan.read(Path(plan_path))
         try:
-            found: Audit = load_workflow().audit_run(planned)
+            audit: Audit = load_workflow().audit_run(plan)
         except QualityError:
-            _refresh(planned)  # no other task of the run will
+            _refresh_dataset_state(plan)  # the later tasks don't run
             raise
-    log.info("verdict %s: %s", found.verdict, found.summary)
-    return found.verdict.value
+    log.info("verdict %s: %s", audit.verdict, audit.summary)
+    return audit.verdict.value
 
 
 def execute_publish(plan_path: str, context: Mapping[str, Any], asset: Any) -> int:
-    """Make the run's result the truth of its range, in one commit; return the rows now in it.
+    """Replace the rows of the range in one commit, and return the number of published rows.
 
     The asset gets one event for the whole range, with its counts.
     """
     with fail_without_retry():
-        planned = Plan.read(Path(plan_path))
-        published: Publication = load_workflow().publish_run(planned)
+        plan = Plan.read(Path(plan_path))
+        publication: Publication = load_workflow().publish_run(plan)
     log.info(
-        "published %s rows of %s in place of %s%s",
-        *(f"{published.rows:,}", published.dataset, f"{published.replaced_rows:,}"),
-        " (an earlier attempt had done it)" if published.already else "",
+        "published %s rows of %s, replacing %s%s",
+        *(f"{publication.rows:,}", publication.dataset, f"{publication.replaced_rows:,}"),
+        " (by an earlier attempt)" if publication.already else "",
     )
     context["outlet_events"][asset].extra = {
-        "run_id": published.run_id,
-        "since": instant_text(published.since_ms),
-        "until": instant_text(published.until_ms),
-        "mode": planned.mode.value,
-        "rows": published.rows,
-        "replaced_rows": published.replaced_rows,
-        "verdict": Audit.read(planned.folder.audit_result).verdict.value,
+        "run_id": publication.run_id,
+        "since": instant_text(publication.since_ms),
+        "until": instant_text(publication.until_ms),
+        "mode": plan.mode.value,
+        "rows": publication.rows,
+        "replaced_rows": publication.replaced_rows,
+        "verdict": Audit.read(plan.folder.audit_result).verdict.value,
     }
-    return published.rows
+    return publication.rows
 
 
 def execute_report(plan_path: str) -> str:
-    """Write the run report and return its file; after that, have the pages show the dataset as it is now."""
+    """Write the run report, refresh the dataset state for the pages, and return the report file."""
     with fail_without_retry():
-        planned = Plan.read(Path(plan_path))
-        path: Path = load_workflow().report_run(planned)
+        plan = Plan.read(Path(plan_path))
+        path: Path = load_workflow().report_run(plan)
     log.info("wrote %s", path)
-    _refresh(planned)
+    _refresh_dataset_state(plan)
     return str(path)
 
 
-def _refresh(planned: Plan) -> None:
-    if warning := load_workflow().refresh_after_run(planned):
+def _refresh_dataset_state(plan: Plan) -> None:
+    if warning := load_workflow().refresh_after_run(plan):
         log.warning("%s", warning)
 
 
-def describe_plan(planned: Plan) -> str:
-    """A line per chunk: what it reads, about how many events, and its halo."""
-    lines = [f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.arrival_order}"]
-    for chunk in planned.chunks:
+def describe_plan(plan: Plan) -> str:
+    """Return a line with the plan, and a line per chunk with its files, its expected events, and its halo."""
+    lines = [f"{plan.dataset}  {plan.range}  {plan.mode}, arrival order {plan.arrival_order}"]
+    for chunk in plan.chunks:
         halo = duration_text(chunk.halo_end_ms - chunk.end_ms)
-        read = f"{len(chunk.files):,} files, about {chunk.expected_events:,} events, halo {halo}"
-        lines.append(f"{chunk.chunk_id}  {chunk.interval}  {read}")
+        size = f"{len(chunk.files):,} files, about {chunk.expected_events:,} events, halo {halo}"
+        lines.append(f"{chunk.chunk_id}  {chunk.interval}  {size}")
     return "\n".join(lines)
 
 
 def load_workflow() -> ModuleType:
-    """The steps of a run, imported by the task that takes them: they bring pandas and Great Expectations."""
-    # It tells hundreds of times, as information, which of its own functions its documentation leaves out.
+    """Return the steps of a run. Only tasks import them, because they import pandas and Great Expectations."""
+    # At level INFO, Great Expectations logs hundreds of notes about its own documentation.
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
     provide_lake()
     return import_module("backstream.workflow")
 
 
-def _job(planned: Plan, batch: Sequence[Chunk]) -> dict[str, Any]:
-    """What tells one batch's Spark job from another's."""
+def _job_arguments(plan: Plan, batch: Sequence[Chunk]) -> dict[str, Any]:
+    """Return the arguments of the `replay` task for one batch of chunks."""
     chunks = [word for chunk in batch for word in ("--chunk", chunk.chunk_id)]
     return {
-        "name": batch_name(planned.dataset, batch),
-        "application_args": ["--plan", str(planned.folder.plan), *chunks],
+        "name": batch_name(plan.dataset, batch),
+        "application_args": ["--plan", str(plan.folder.plan), *chunks],
     }
