@@ -272,7 +272,8 @@ def read(
     from backstream.lake.reader import load_rows
     from backstream.workflow.history import load_dataset_rows
 
-    interval = parse_open_range(*(None if end is None else _instant_text(end) for end in (since, until)))
+    start, end = (None if instant is None else _instant_text(instant) for instant in (since, until))
+    interval = parse_open_range(start, end)
     if as_of is None:
         return load_rows(_home(home), dataset, interval)
     with load_dataset_rows(_home(home), dataset, interval, as_of) as rows:
