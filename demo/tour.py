@@ -17,12 +17,13 @@ from playwright.sync_api import Browser, Page
 
 from backstream import workflow
 from backstream.cli.engine import advise
-from backstream.cli.run import SparkStart, run_plan
+from backstream.cli.run import run_plan
 from backstream.definition.loader import load_definition
 from backstream.eventtime.instants import instant_ms
 from backstream.runs.home import DEFINITIONS_VARIABLE, HOME_VARIABLE, Home
 from backstream.runs.plan import Mode, Plan
 from backstream.text import ReportFormat
+from backstream.workflow.execution import SparkStart
 from demo.browser import chromium
 from demo.flights import prepare
 from demo.pictures import pages, take

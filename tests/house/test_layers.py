@@ -40,7 +40,7 @@ def test_every_room_is_bound_by_the_contracts_that_concern_it() -> None:
     assert sources("airflow") == ROOMS - {"errors", "text", "orchestration", "ui", "cli"}
     assert sources("spark") == ROOMS - {
         *("text", "errors"),
-        *("orchestration", "ui", "cli", "jobs", "pages", "workflow", "reconcile", "conformance", "spark"),
+        *("orchestration", "ui", "cli", "api", "jobs", "pages", "workflow", "reconcile", "conformance", "spark"),
     }
     assert sources("great-expectations") == {
         *("eventtime", "runs", "definition", "source", "native", "spark", "lake"),
@@ -72,7 +72,7 @@ def test_a_forbidden_import_is_found_though_it_hides_in_a_function(
         capture_output=True,
         text=True,
     )
-    assert f"{broken} BROKEN" in linted.stdout.splitlines()
+    assert f"{broken} BROKEN" in [line.partition(" (")[0] for line in linted.stdout.splitlines()]
     assert linted.returncode == 1
 
 

@@ -41,7 +41,7 @@ def test_an_open_day_is_rejected_with_the_missing_arrivals(tmp_path: Path) -> No
         f"cannot publish clicks as final: 2 of 3 days are not sealed ({file})"
         "\n  2024-03-02 is missing: no arrival of A after 2024-03-03T06:00Z"
         "\n  2024-03-03 is open: no arrival of A, B after 2024-03-04T06:00Z"
-        "\n\nhint: end the range earlier, or add --allow-unsealed; the report and the ledger then show the unsealed days"
+        "\n\nhint: end the range earlier, or add --allow-unsealed; the report and the ledger then show these days"
     )
 
 

@@ -9,14 +9,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from backstream.errors import BackstreamError, QualityError, SpecError
-from backstream.runs.home import definitions_folder
+from backstream.errors import BackstreamError, QualityError
 from backstream.runs.plan import Mode
+from backstream.workflow.requested_range import RangeNames
 
 app = typer.Typer(
     name="backstream",
@@ -106,6 +105,9 @@ ReasonOption = Annotated[
 ]
 
 
+OPTION_NAMES = RangeNames("--since", "--until")
+
+
 class OutputFormat(StrEnum):
     """Formats of commands that print one result."""
 
@@ -114,24 +116,6 @@ class OutputFormat(StrEnum):
 
 
 OutputFormatOption = Annotated[OutputFormat, typer.Option("--format", help="Output format")]
-
-
-def find_definition(definition: str) -> Path:
-    """Return the file of a definition, given as a path or as a name in the definitions folder.
-
-    Raises:
-        SpecError: with the names in the folder, when the definition does not exist.
-    """
-    path = Path(definition)
-    if path.is_file() or path.suffix == ".toml":
-        return path
-    folder = definitions_folder()
-    names = sorted(file.stem for file in folder.glob("*.toml"))
-    if definition in names:
-        return folder / f"{definition}.toml"
-    listed = f"\n  there are: {', '.join(names) or 'none'}"
-    msg = f"no definition {definition!r}: neither a file, nor a name in {folder}{listed}"
-    raise SpecError(msg)
 
 
 @contextmanager

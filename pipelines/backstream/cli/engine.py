@@ -14,9 +14,9 @@ from backstream.cli.app import (
     SinceOption,
     UntilOption,
     app,
-    find_definition,
     report_errors,
 )
+from backstream.definition.folder import find_definition
 from backstream.errors import SpecError
 from backstream.eventtime.instants import instant_ms
 from backstream.runs.home import Home

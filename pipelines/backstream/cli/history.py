@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from backstream.cli.app import MaybeSince, MaybeUntil, ReasonOption, app, find_definition, report_errors
+from backstream.cli.app import OPTION_NAMES, MaybeSince, MaybeUntil, ReasonOption, app, report_errors
+from backstream.definition.folder import find_definition
 from backstream.errors import SpecError
 from backstream.eventtime.instants import duration_ms, instant_ms
-from backstream.eventtime.intervals import Interval, backfill_range
+from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.text import RowFormat
-
-_FAR_PAST_MS, _FAR_FUTURE_MS = (instant_ms(text, "bound") for text in ("0001-01-01", "9999-12-31"))
+from backstream.workflow.requested_range import parse_open_range
 
 DatasetArgument = Annotated[
     str, typer.Argument(metavar="DATASET", help="Name of a dataset or of its definition, e.g., `flights`")
@@ -54,14 +54,15 @@ def show(
     from backstream.workflow import history
 
     with report_errors():
-        home, name, interval = Home.from_environment(), _dataset_name(dataset), _interval(since, until)
+        home, name = Home.from_environment(), _dataset_name(dataset)
+        interval = parse_open_range(since, until, OPTION_NAMES)
         with history.load_dataset_rows(home, name, interval, as_of, max_rows(form, limit)) as rows:
             print(f"{name}  {rows.state or 'nothing was published yet'}", file=sys.stderr)
             print_rows(rows.days, form, limit)
 
 
-@app.command()
-def diff(
+@app.command("diff")
+def diff_command(
     run: Annotated[str, typer.Argument(metavar="RUN|DEFINITION", help="Run id, or a definition: its newest run")],
     since: MaybeSince = None,
     until: MaybeUntil = None,
@@ -183,14 +184,6 @@ def _run_id(home: Home, text: str, since: str | None, until: str | None) -> str:
     since_ms = None if since is None else instant_ms(since, "--since")
     until_ms = None if until is None else instant_ms(until, "--until")
     return history.find_newest_run(home, _dataset_name(text), since_ms, until_ms).run_id
-
-
-def _interval(since: str | None, until: str | None) -> Interval | None:
-    if since is None and until is None:
-        return None
-    since_ms = _FAR_PAST_MS if since is None else instant_ms(since, "--since")
-    until_ms = _FAR_FUTURE_MS if until is None else instant_ms(until, "--until")
-    return backfill_range(since_ms, until_ms)
 
 
 def _grace_ms(text: str) -> int:

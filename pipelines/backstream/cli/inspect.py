@@ -18,9 +18,9 @@ from backstream.cli.app import (
     SinceOption,
     UntilOption,
     app,
-    find_definition,
     report_errors,
 )
+from backstream.definition.folder import find_definition
 from backstream.eventtime.instants import (
     DAY_MS,
     HOUR_MS,

@@ -15,10 +15,10 @@ from backstream.cli.app import (
     MaybeUntil,
     ModeOption,
     app,
-    find_definition,
     report_errors,
 )
 from backstream.cli.history import FormatOption
+from backstream.definition.folder import find_definition
 from backstream.errors import SpecError
 from backstream.eventtime.instants import instant_ms
 from backstream.runs.home import Home, expectations_folder
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from backstream.reconcile.comparison import Reconciliation
 
 
-@app.command()
-def report(
+@app.command("report")
+def report_command(
     run: Annotated[str, typer.Argument(metavar="RUN|DEFINITION", help="Run id, or a definition: its newest run")],
     since: MaybeSince = None,
     until: MaybeUntil = None,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from concurrent.futures import Future
-from pathlib import Path
-from threading import Thread
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Annotated, NamedTuple
 
 import typer
 
 from backstream.cli.app import (
+    OPTION_NAMES,
     DefinitionArgument,
     MaybeSince,
     MaybeUntil,
@@ -20,20 +20,18 @@ from backstream.cli.app import (
     TimeZoneOption,
     UntilOption,
     app,
-    find_definition,
     report_errors,
 )
 from backstream.cli.inspect import load_staleness
-from backstream.errors import QualityError, SpecError
-from backstream.eventtime.instants import duration_text, instant_ms
-from backstream.eventtime.intervals import Interval, LocalDays, backfill_range
+from backstream.definition.folder import find_definition
+from backstream.errors import SpecError
+from backstream.eventtime.instants import duration_text
+from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
-from backstream.runs.plan import Chunk, Mode, Plan
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from rich.console import Console
+from backstream.runs.plan import Mode, Plan
+from backstream.workflow.execution import ProgressCallback, RunObserver, SparkStart, execute_run
+from backstream.workflow.requested_range import RequestedRange, parse_range
 
 StaleOption = Annotated[bool, typer.Option("--stale", help="Run all days that late data made stale")]
 UnsealedOption = Annotated[
@@ -53,8 +51,8 @@ ReplanOption = Annotated[
 ]
 
 
-@app.command()
-def plan(
+@app.command("plan")
+def plan_command(
     definition: DefinitionArgument,
     since: SinceOption,
     until: UntilOption,
@@ -68,14 +66,14 @@ def plan(
     Example: `backstream plan flights --since 2013-02-01 --until 2013-03-01 --mode replay`
     """
     with report_errors():
-        requested = _requested_range(since, until, time_zone)
+        requested = parse_range(since, until, time_zone, OPTION_NAMES)
         planned = _create_plan(definition, requested, mode, RunOptions(reason, is_unsealed_allowed=allow_unsealed))
         _print_local_days(requested)
         print(_plan_text(planned))
 
 
-@app.command()
-def run(  # noqa: PLR0913, PLR0917 - each is an option
+@app.command("run")
+def run_command(  # noqa: PLR0913, PLR0917 - each is an option
     definition: DefinitionArgument,
     since: MaybeSince = None,
     until: MaybeUntil = None,
@@ -108,20 +106,13 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option
                 raise SpecError(msg)
             _run_stale(definition, (since, until), mode, run_options)
             return
-        requested = _requested_range(*_require_both(since, until), time_zone)
+        requested = parse_range(*_require_both(since, until), time_zone, OPTION_NAMES)
         is_new = replan or bool(run_options.gate_override)
         planned = None if is_new else _find_interrupted_plan(definition, requested.interval, mode)
         spark = SparkStart(find_definition(definition))  # starts while the run is planned
         planned = planned or _create_plan(definition, requested, mode, run_options)
         _print_local_days(requested)
         run_plan(planned, spark)
-
-
-class RequestedRange(NamedTuple):
-    """A requested range, with its local days if the range has a time zone."""
-
-    interval: Interval
-    local_days: LocalDays | None = None
 
 
 class RunOptions(NamedTuple):
@@ -137,14 +128,6 @@ def _require_both(since: str | None, until: str | None) -> tuple[str, str]:
         msg = "a range needs both --since and --until; --stale finds its ranges by itself"
         raise SpecError(msg)
     return since, until
-
-
-def _requested_range(since: str, until: str, time_zone: str | None) -> RequestedRange:
-    """Return the range between two instants, or between two local dates of a time zone."""
-    if time_zone is None:
-        return RequestedRange(backfill_range(instant_ms(since, "--since"), instant_ms(until, "--until")))
-    local_days = LocalDays.from_dates(since, until, time_zone)
-    return RequestedRange(local_days.utc_days, local_days)
 
 
 def _print_local_days(requested: RequestedRange) -> None:
@@ -178,78 +161,50 @@ def _run_stale(
         run_plan(_create_plan(definition, RequestedRange(interval), mode or published_mode, options), spark)
 
 
-class SparkStart:
-    """A Spark session that starts in the background, because Java needs seconds and no plan."""
+class _Terminal(RunObserver):
+    """Receiver that prints the progress of a run on standard error, and its result on standard output."""
 
-    def __init__(self, definition: Path) -> None:
-        from backstream.spark.java import require_java
+    def __init__(self) -> None:
+        from rich.console import Console
 
-        require_java()  # must fail before planning
-        self._future: Future[SparkSession] = Future()
-        # A daemon: if planning fails, no thread waits for the session, and Java ends with this process.
-        Thread(target=self._start, args=(definition,), name="start Spark", daemon=True).start()
+        self._console = Console(stderr=True)
 
-    def _start(self, definition: Path) -> None:
-        from backstream.source.files import sum_source_bytes
-        from backstream.spark.session import local_session
+    def note(self, line: str) -> None:
+        """Print the remark."""
+        print(line, file=sys.stderr)
 
-        try:
-            self._future.set_result(
-                local_session(f"backstream {definition.stem}", input_bytes=sum_source_bytes(definition))
-            )
-        except Exception as error:  # noqa: BLE001 - `session` raises it
-            self._future.set_exception(error)
+    def phase(self, label: str) -> AbstractContextManager[object]:
+        """Show a spinner with the name of the step."""
+        return self._console.status(label)
 
-    def session(self) -> SparkSession:
-        """Return the session once it has started, or raise the error of its start."""
-        return self._future.result()
+    @contextmanager
+    def replay(self, stages: int) -> Iterator[ProgressCallback]:
+        """Show a bar that moves as stages finish."""
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        count = (BarColumn(), MofNCompleteColumn())
+        time = (TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
+        with Progress(TextColumn("{task.description:<28}"), *count, *time, console=self._console) as progress:
+            bar = progress.add_task("starting Spark", total=stages)
+            yield lambda label, finished: progress.update(bar, description=label, completed=finished)
+
+    def published(self, plan: Plan) -> None:
+        """Print the counts of the run."""
+        from backstream import workflow
+
+        print(workflow.publication_text(plan))
 
 
 def run_plan(planned: Plan, spark: SparkStart) -> None:
     """Replay, audit, and publish a plan, and print the result."""
-    from rich.console import Console
-
-    from backstream import workflow
-    from backstream.quality.gx_adapter import import_library
-
-    for label, text in describe_inputs(planned):
-        print(f"{label.lower()}: {text}", file=sys.stderr)
-    # The import takes seconds, so it runs while Spark starts and replays.
-    Thread(target=import_library, name="import Great Expectations", daemon=True).start()
-    with workflow.record_failure(planned):
-        workflow.create_run_tables(planned)
-        stopping = _replay(planned, spark)
-    try:
-        _audit_and_publish(planned, Console(stderr=True))
-    finally:
-        stopping.join()  # the next session in this process must not start while this one stops
-
-
-def _audit_and_publish(planned: Plan, console: Console) -> None:
-    """Audit and publish the replayed windows, and write the report."""
-    from backstream import workflow
-
-    try:
-        with console.status("auditing"):
-            workflow.audit_run(planned)
-    except QualityError:
-        _refresh_dataset_state(planned, console)
-        raise
-    with console.status("publishing"):
-        workflow.publish_run(planned)
-    workflow.report_run(planned)
-    print(workflow.publication_text(planned))
-    _refresh_dataset_state(planned, console)
-
-
-def _refresh_dataset_state(planned: Plan, console: Console) -> None:
-    """Refresh the state of the dataset for the pages; a failure is only a warning, because the run has ended."""
-    from backstream import workflow
-
-    with console.status("refreshing the dataset state"):
-        warning = workflow.refresh_after_run(planned)
-    if warning:
-        print(f"warning: {warning}", file=sys.stderr)
+    execute_run(planned, spark, _Terminal())
 
 
 def _find_interrupted_plan(definition: str, interval: Interval, mode: Mode | None) -> Plan | None:
@@ -299,46 +254,3 @@ def _plan_text(planned: Plan) -> str:
         files, events = f"{len(chunk.files):>6,}", f"{chunk.expected_events:>14,}"
         lines.append(f"{chunk.chunk_id:<8} {chunk.interval!s:<40} {files} {events}  {halo}")
     return "\n".join(lines)
-
-
-def _replay(planned: Plan, starting: SparkStart) -> Thread:
-    """Replay all chunks in one Spark application, with a progress bar.
-
-    Returns:
-        The thread that stops Spark, which takes most of a second; the audit can begin meanwhile.
-    """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    from backstream.spark.chunk_job import STAGES, replay_chunks
-    from backstream.spark.failures import explain_heap_errors, silence_java_traces
-    from backstream.spark.heap import driver_heap
-
-    heap = driver_heap()
-    print(f"heap of Spark's Java: {heap.said}", file=sys.stderr)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
-    with Progress(TextColumn("{task.description:<28}"), *columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task("starting Spark", total=len(planned.chunks) * len(STAGES))
-        spark = starting.session()
-        silence_java_traces(spark)
-        finished = dict.fromkeys((chunk.chunk_id for chunk in planned.chunks), 0)  # stages; several threads write
-
-        def show_stage(chunk: Chunk, stage: str) -> None:
-            finished[chunk.chunk_id] = STAGES.index(stage)
-            progress.update(bar, description=f"chunk {chunk.chunk_id}: {stage}", completed=sum(finished.values()))
-
-        with explain_heap_errors(spark, planned, heap.by):
-            for manifest in replay_chunks(spark, planned, planned.chunks, show_stage):
-                finished[manifest.chunk_id] = len(STAGES)
-                progress.update(bar, completed=sum(finished.values()))
-        progress.update(bar, description="replayed")
-    stopping = Thread(target=spark.stop, name="stop Spark")
-    stopping.start()
-    return stopping

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from backstream.definition.folder import find_definition
 from backstream.definition.model import DURATION_PATTERN, Definition
 from backstream.errors import PlanError, SpecError, format_problems
 from backstream.eventtime.instants import duration_text
@@ -22,12 +23,16 @@ from backstream.runs.plan import Mode, Plan
 from backstream.text import describe_differences
 
 
-def load_definition(path: Path) -> Definition:
+def load_definition(definition: Path | str) -> Definition:
     """Return the definition in a TOML file.
+
+    Args:
+        definition: the file; as text also the name of a definition in the definitions folder.
 
     Raises:
         SpecError: when the file does not exist or is not TOML, or a key or value is invalid.
     """
+    path = find_definition(definition) if isinstance(definition, str) else definition
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -102,13 +102,21 @@ class Source(_Section):
     """Location of the recorded events, and the columns with their times, source partition, and sequence."""
 
     format: Literal["parquet"] = "parquet"
+    """The format of the files."""
     path: str
+    """The folder of the files. `${NAME}` is replaced by an environment variable."""
     event_time: str
+    """The event time of a record: a column, or SQL over the columns."""
     arrival_time: str | None = None
+    """The arrival time of a record: a column, or SQL over the columns. A replay needs it."""
     partition: str | None = None
+    """The column of the source partition, e.g., the Kafka partition; by default there is one partition."""
     sequence: str | None = None
+    """The column of the order within a source partition, e.g., the Kafka offset; by default the arrival time."""
     key: tuple[str, ...] = ()
+    """The columns of the key: the result has one row per key and window."""
     deduplicate_on: tuple[str, ...] = ()
+    """The columns that identify a record: later records with the same values are duplicates, and are removed."""
     event_time_range: Annotated[tuple[Instant, Instant], AfterValidator(_require_order)] = Field(
         default=(0, instant_ms("2100-01-01", "end")),
         json_schema_extra={"default": ["1970-01-01T00:00Z", "2100-01-01T00:00Z"]},
@@ -123,8 +131,11 @@ class TumblingWindow(_Section):
     """Tumbling window: `kind = "tumbling"`."""
 
     kind: Literal["tumbling"]
+    """The kind of window."""
     size: PositiveDuration
+    """The length of a window."""
     offset: Duration = 0
+    """The shift of all windows from the Unix epoch."""
 
     def spec(self) -> Tumbling:
         """Return the window for the engines."""
@@ -135,9 +146,13 @@ class SlidingWindow(_Section):
     """Sliding window: `kind = "sliding"`."""
 
     kind: Literal["sliding"]
+    """The kind of window."""
     size: PositiveDuration
+    """The length of a window."""
     slide: PositiveDuration
+    """The time between the starts of two windows."""
     offset: Duration = 0
+    """The shift of all windows from the Unix epoch."""
 
     def spec(self) -> Sliding:
         """Return the window for the engines."""
@@ -148,7 +163,9 @@ class SessionWindow(_Section):
     """Session window, `kind = "session"`: events of a key that are at most a gap apart are in the same session."""
 
     kind: Literal["session"]
+    """The kind of window."""
     gap: PositiveDuration
+    """The longest pause within a session."""
 
     def spec(self) -> Session:
         """Return the window for the engines."""
@@ -159,9 +176,13 @@ class CumulateWindow(_Section):
     """Cumulating window, `kind = "cumulate"`: windows with the same start, which grow by a step up to the size."""
 
     kind: Literal["cumulate"]
+    """The kind of window."""
     size: PositiveDuration
+    """The maximum length of a window, a multiple of `step`."""
     step: PositiveDuration
+    """The difference between the lengths of two windows."""
     offset: Duration = 0
+    """The shift of all windows from the Unix epoch."""
 
     def spec(self) -> Cumulate:
         """Return the window for the engines."""
@@ -175,13 +196,17 @@ class WatermarkSection(_Section):
     """Watermarks: how the stream derived them, and when it emitted them."""
 
     strategy: StrategyKind = StrategyKind.NONE
+    """The watermark generator."""
     delay: NonNegativeDuration = 0
+    """The time that the watermark is behind the largest event time."""
     emit_interval: NonNegativeDuration = 200
     """Interval at which watermarks are emitted, or at which a micro-batch begins."""
     emit: EmissionModel = EmissionModel.TICK
+    """The moments at which the source emits watermarks."""
     idle_timeout: NonNegativeDuration = 0
     """Time without records after which a partition is idle; 0: never."""
     topology: Topology = Topology.SPLITS
+    """The place of the watermark generators."""
     finished_partitions: Literal["hold", "release"] = "hold"
     """`release`: a finished partition no longer holds the watermark back, as in a bounded source."""
     marker: str | None = None
@@ -230,13 +255,16 @@ class LatenessSection(_Section):
     """Allowed lateness: how long the state of a fired window is kept for late events."""
 
     allowed: NonNegativeDuration = 0
+    """The time that the state of a fired window is kept for late events."""
 
 
 class Backfill(_Section):
     """Settings of runs: the schedule, the chunks, the engine, and the published pane."""
 
     schedule: str = "@daily"
+    """The cron expression of the DAG `backfill_<name>`."""
     chunk: PositiveDuration = DAY_MS
+    """The length of one unit of work: whole days, and a multiple of the window."""
     max_chunks: int = Field(default=10_000, ge=1)
     """Maximum number of chunks of a run; planning rejects a longer range."""
     max_events_per_job: int = Field(default=4_000_000, ge=0)
@@ -245,7 +273,9 @@ class Backfill(_Section):
     """Engine that computes the windows. `native` is DuckDB inside Spark tasks, which supports most definitions.
     `auto` uses it for these definitions, and Spark for the others."""
     mode: Mode = Mode.RECOMPUTE
+    """The mode of runs that don't set one."""
     publish: Literal["first", "live", "final"] = "final"
+    """The published value of a window: the first pane, the last pane of the stream, or the value of all events."""
     keep_firings: bool = False
     """`true`: each firing of a window is stored in the table `__firings`; replay only."""
     deadline: PositiveDuration | None = None
@@ -270,7 +300,9 @@ class Limits(_Section):
     """Soft limit (`warn`) and hard limit (`fail`) of a share, between 0 and 1."""
 
     warn: float = Field(ge=0, le=1)
+    """The verdict is at least `warn` above this share."""
     fail: float = Field(ge=0, le=1)
+    """The verdict is `fail` above this share, and nothing is published."""
 
     @model_validator(mode="after")
     def _check_order(self) -> Limits:
@@ -284,15 +316,20 @@ class Expected(_Section):
     """Expected events: Parquet files with one row per event, e.g., a timetable or an order book."""
 
     path: str
+    """The folder of the files. `${NAME}` is replaced by an environment variable."""
     event_time: str
+    """The column of the event time."""
     partition: str | None = None
+    """The column of the source partition."""
 
 
 class Quality(_Section):
     """Expectations and limits of the quality gate."""
 
     suite: Name = "window_audit"
+    """The suite of expectations."""
     late_ratio: Limits = Limits(warn=0.05, fail=0.25)
+    """The share of late and dropped events."""
     dropped_ratio: Limits = Limits(warn=0.05, fail=0.25)
     """`late_ratio` limits the share of late and dropped events, and `dropped_ratio` the share of dropped ones."""
     missing_ratio: Limits = Limits(warn=0.0, fail=0.25)
@@ -308,6 +345,7 @@ class Quality(_Section):
     )
     """Source partitions that must deliver records; `observed`: those with records in the range."""
     expected: Expected | None = None
+    """The expected events; by default no check."""
 
 
 class Approval(_Section):
@@ -323,16 +361,27 @@ class Definition(_Section):
     """Dataset: a source of recorded events, windows, watermarks, aggregates, and limits for publication."""
 
     name: Name
+    """The name of the dataset and of its table."""
     description: str = ""
+    """A text for the pages in Airflow."""
     source: Source
+    """The input."""
     window: Annotated[TumblingWindow | SlidingWindow | SessionWindow | CumulateWindow, Field(discriminator="kind")]
+    """The windows."""
     time: TimeKind = TimeKind.EVENT
+    """The time that assigns records to windows."""
     watermark: WatermarkSection = WatermarkSection()
+    """The watermarks of the stream."""
     lateness: LatenessSection = LatenessSection()
+    """The allowed lateness."""
     aggregates: dict[Name, str] = Field(min_length=1)
+    """The columns of the result: a name and an aggregate in Spark SQL, e.g., `revenue = "sum(amount)"`."""
     backfill: Backfill = Backfill()
+    """The settings of runs."""
     quality: Quality = Quality()
+    """The limits of the quality gate."""
     approval: Approval = Approval()
+    """The approval by a person."""
 
     @property
     def metric_windows(self) -> Tumbling | Sliding:

@@ -133,7 +133,8 @@ def require_known_format(table: Table) -> Table:
     lake = "point BACKSTREAM_HOME and BACKSTREAM_CATALOG_URI at another lake"
     msg = (
         f"table `{table.name()[-1]}` has format {found}, and backstream {__version__} reads only format"
-        f" {FORMAT_VERSION}\n  it was created by backstream {table.properties.get(MADE_BY, 'of an unknown version')}"
+        f" {FORMAT_VERSION}\n  it was created by backstream"
+        f" {table.properties.get(MADE_BY, 'of an unknown version')}"
         f"\n\nhint: {lake + ', and run its ranges again' if is_older else 'update backstream here, or ' + lake}"
     )
     raise PlanError(msg)

@@ -43,7 +43,7 @@ RUNS_TABLE = Table(
         Column("error", "string"),
     ),
 )
-"""`planned_by_version` made the plan, `finished_by_version` finished the run, and `error` is the error of a failed run."""
+"""`planned_by_version` made the plan, `finished_by_version` finished the run; `error` is that of a failed run."""
 CHECKS_TABLE = Table(
     "",
     (

@@ -15,9 +15,15 @@ from typing import Any
 from backstream.errors import LedgerError, storage_error
 
 HOME_VARIABLE = "BACKSTREAM_HOME"
+"""The folder with all state of an installation; by default `.backstream` in the working directory."""
 DEFINITIONS_VARIABLE = "BACKSTREAM_DEFINITIONS"
+"""The folder of definitions; by default `pipelines/definitions` beside the package."""
+EXPECTATIONS_VARIABLE = "BACKSTREAM_EXPECTATIONS"
+"""The folder of expectation suites; by default `expectations` at the top of the checkout."""
 CATALOG_VARIABLE = "BACKSTREAM_CATALOG_URI"
+"""The SQLAlchemy URI of the Iceberg catalog; by default SQLite in the home folder."""
 WAREHOUSE_VARIABLE = "BACKSTREAM_WAREHOUSE"
+"""The folder or `s3://bucket/prefix` of the tables; by default a folder in the home folder."""
 TASK_VARIABLE = "BACKSTREAM_PARENT_TASK"
 """Variable of a Spark job: the task that waits for it, as `host/process`."""
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{32}")
@@ -218,4 +224,4 @@ def definitions_folder() -> Path:
 
 def expectations_folder() -> Path:
     """Return the folder of suites: `$BACKSTREAM_EXPECTATIONS`, by default at the top of the checkout."""
-    return Path(os.environ.get("BACKSTREAM_EXPECTATIONS") or Path(__file__).parents[3] / "expectations")
+    return Path(os.environ.get(EXPECTATIONS_VARIABLE) or Path(__file__).parents[3] / "expectations")

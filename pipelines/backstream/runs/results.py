@@ -53,8 +53,8 @@ class Check:
     """One expectation with its result.
 
     `observed` is a sentence or number for people. `failing` lists the first failing rows of the audit frame as
-    `{"source_partition": .., "window_start": ISO text}`. `unexpected_count` counts all failing rows among the checked
-    `element_count`.
+    `{"source_partition": .., "window_start": ISO text}`. `unexpected_count` counts all failing rows among the
+    `element_count` checked ones.
     """
 
     name: str

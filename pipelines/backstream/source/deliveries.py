@@ -34,7 +34,9 @@ _RECORDS = pa.schema([("partition", pa.string()), ("day_ms", pa.int64()), ("at_m
 def find_day_seals(
     definition: Definition, inputs: Sequence[InputFile], interval: Interval, home: Home
 ) -> list[DaySeal]:
-    """Return the seal of each day of an interval; empty without `backfill.max_arrival_delay` or recorded arrival times.
+    """Return the seal of each day of an interval.
+
+    The list is empty without `backfill.max_arrival_delay` or recorded arrival times.
 
     Raises:
         PlanError: when only Spark can evaluate the event or arrival times.
@@ -64,7 +66,7 @@ def require_sealed_days(definition: Definition, days: Sequence[DaySeal], where: 
         count = f"{len(unsealed)} of {len(days)} days are" if len(days) > 1 else "the day is"
         msg = (
             f"cannot publish {definition.name} as final: {count} not sealed ({where}){listed}\n\n"
-            "hint: end the range earlier, or add --allow-unsealed; the report and the ledger then show the unsealed days"
+            "hint: end the range earlier, or add --allow-unsealed; the report and the ledger then show these days"
         )
         raise PlanError(msg)
 

@@ -85,8 +85,8 @@ def replay_chunks(
 ) -> Iterator[Manifest]:
     """Run chunks in one application, and yield the manifest of each chunk when it is done.
 
-    Finished chunks don't run again. `backfill.max_events_per_job` controls which chunks run as one group. After a failure,
-    no new group starts; running groups finish, so a retry can reuse them.
+    Finished chunks don't run again. `backfill.max_events_per_job` controls which chunks run as one group. After a
+    failure, no new group starts; running groups finish, so a retry can reuse them.
 
     Args:
         spark: the session.

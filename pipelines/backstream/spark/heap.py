@@ -11,11 +11,14 @@ from pathlib import Path
 from backstream.errors import SpecError
 
 HEAP_VARIABLE = "BACKSTREAM_DRIVER_MEMORY"
+"""The heap of Spark's Java, e.g., `8g`; by default a share of the memory of this machine."""
 SETTING = "spark.driver.memory"
-CONF_VARIABLE, SETTINGS_FILE = "SPARK_CONF_DIR", "spark-defaults.conf"
+CONF_VARIABLE = "SPARK_CONF_DIR"
+"""The folder of Spark's settings."""
+SETTINGS_FILE = "spark-defaults.conf"
 SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _OWN_VARIABLE = "SPARK_DRIVER_MEMORY"
-"""Spark's own variable, which has a lower priority than its settings."""
+"""The heap of Spark's Java. Settings of Spark override it."""
 CONTAINER_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),

@@ -25,7 +25,7 @@ from backstream.lake.planned_tables import plan_tables
 from backstream.native.supported import require_engine
 from backstream.quality.suites import require_valid_suite
 from backstream.runs.home import Home
-from backstream.runs.plan import Chunk, InputFile, Mode, Plan, PlannedTable
+from backstream.runs.plan import ArrivalOrder, Chunk, InputFile, Mode, Plan, PlannedTable
 from backstream.runs.table_schemas import (
     METRICS_TABLE,
     QUARANTINE_TABLE,

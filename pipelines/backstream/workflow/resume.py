@@ -19,6 +19,9 @@ from backstream.runs.status import RunStatus, derive_status, read_facts
 from backstream.runs.table_schemas import WINDOWS
 from backstream.source.files import list_source_files
 
+_DIRECT_TRIGGERS = ("cli", "python")
+"""Triggers of runs without Airflow: the CLI and the Python API resume the runs of each other."""
+
 
 class ResumableRun(NamedTuple):
     """An interrupted run that can be resumed, and notes about it for the user."""
@@ -82,7 +85,8 @@ def require_resumable(
 
 
 def _find_newest_plan(runs: Path, interval: Interval, mode: Mode) -> Plan | None:
-    folders = [RunFolder(plan.parent) for plan in runs.glob("cli.*/plan.json")]
+    plans = (plan for trigger in _DIRECT_TRIGGERS for plan in runs.glob(f"{trigger}.*/plan.json"))
+    folders = [RunFolder(plan.parent) for plan in plans]
     for folder in sorted(folders, key=lambda folder: folder.plan.stat().st_mtime, reverse=True):
         if not read_facts(folder).is_begun or _has_ended(folder):
             continue

@@ -1,0 +1,360 @@
+"""Run, compare, and read backfills from Python, e.g., from a notebook: the commands of the CLI as functions.
+
+`import backstream` provides all functions of this module. A function imports its libraries at its first call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backstream.definition.folder import find_definition
+from backstream.definition.loader import load_definition
+from backstream.errors import SpecError
+from backstream.runs.home import Home
+from backstream.runs.plan import Mode, Plan
+from backstream.runs.results import Audit, Publication
+from backstream.text import ReportFormat
+from backstream.workflow.execution import RunObserver, SparkStart, execute_run
+from backstream.workflow.requested_range import RequestedRange, parse_open_range, parse_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from backstream.lake.rollback import RollbackResult
+    from backstream.workflow.history import RunDifference
+
+__all__ = [
+    "RunResult",
+    "diff",
+    "execute",
+    "load_definition",
+    "plan",
+    "publish",
+    "read",
+    "roll_back",
+    "run",
+    "run_report",
+]
+
+RangeEnd = str | date
+"""An instant as ISO 8601 text, a `date` (midnight UTC), or a `datetime` with a time zone."""
+
+_TRIGGER = "python"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RunResult:
+    """The result of a published run. `print(result)` shows the counts of the run."""
+
+    plan: Plan
+    """The plan of the run."""
+    audit: Audit
+    """The verdict with all checks."""
+    publication: Publication
+    """The number of rows and the snapshots of the commit."""
+    report: Path
+    """The HTML file of the report."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run, for the other functions."""
+        return self.plan.run_id
+
+    def __repr__(self) -> str:
+        """Return the run id, the verdict, and the number of rows."""
+        verdict, rows = self.audit.verdict.value, self.publication.rows
+        return f"RunResult(run_id={self.run_id!r}, verdict={verdict!r}, rows={rows})"
+
+    def __str__(self) -> str:
+        """Return the counts of the run, the verdict, and the publication as text."""
+        from backstream import workflow
+
+        return workflow.publication_text(self.plan)
+
+
+def plan(  # noqa: PLR0913 - each is an option
+    definition: str | Path,
+    since: RangeEnd,
+    until: RangeEnd,
+    *,
+    mode: Mode | str | None = None,
+    time_zone: str | None = None,
+    reason: str = "",
+    allow_unsealed: bool = False,
+    gate_override: str = "",
+    home: str | Path | None = None,
+) -> Plan:
+    """Create the plan of a run, and write it to the home folder. No table is created or changed.
+
+    Args:
+        definition: TOML file or name of a definition.
+        since: first day of the range.
+        until: day after the last day of the range.
+        mode: `recompute` or `replay`; by default the mode of the definition.
+        time_zone: time zone of both ends, e.g., `America/New_York`; the range covers all UTC days that overlap it.
+        reason: reason for the run, stored in the report and the ledger.
+        allow_unsealed: whether days that are not sealed yet may be published.
+        gate_override: reason for a publication although the quality gate fails; empty: no publication.
+        home: home folder; by default `$BACKSTREAM_HOME`, or `.backstream` in the working directory.
+
+    Raises:
+        SpecError: when the definition, the range, or an option is wrong.
+        PlanError: when the range cannot be planned, e.g., because a day is not sealed.
+    """
+    path, requested = find_definition(str(definition)), _requested(since, until, time_zone)
+    options = _Options(reason, allow_unsealed, gate_override)
+    return _create_plan(path, requested, _mode(mode), options, _home(home))
+
+
+def run(  # noqa: PLR0913 - each is an option
+    definition: str | Path,
+    since: RangeEnd,
+    until: RangeEnd,
+    *,
+    mode: Mode | str | None = None,
+    time_zone: str | None = None,
+    reason: str = "",
+    allow_unsealed: bool = False,
+    gate_override: str = "",
+    replan: bool = False,
+    home: str | Path | None = None,
+) -> RunResult:
+    """Plan a range, replay it on the cores of this machine, audit it, publish it, and write its report.
+
+    An interrupted run of the same range continues where it stopped, with its own plan. Spark starts in this
+    process and stops at the end. A session that is already active is used with backstream's settings, and stays.
+
+    Args:
+        definition: TOML file or name of a definition.
+        since: first day of the range.
+        until: day after the last day of the range.
+        mode: `recompute` or `replay`; by default the mode of the definition.
+        time_zone: time zone of both ends, e.g., `America/New_York`; the range covers all UTC days that overlap it.
+        reason: reason for the run, stored in the report and the ledger.
+        allow_unsealed: whether days that are not sealed yet may be published.
+        gate_override: reason for a publication although the quality gate fails; empty: no publication.
+        replan: whether to create a new plan instead of resuming an interrupted run.
+        home: home folder; by default `$BACKSTREAM_HOME`, or `.backstream` in the working directory.
+
+    Raises:
+        SpecError: when the definition, the range, or an option is wrong.
+        PlanError: when the range cannot be planned, or an interrupted run cannot continue.
+        QualityError: when the quality gate fails; nothing is published.
+        ConflictError: when another run published into the range since this one was planned.
+    """
+    path, requested, place = find_definition(str(definition)), _requested(since, until, time_zone), _home(home)
+    is_new = replan or bool(gate_override)
+    planned = None if is_new else _find_interrupted_plan(path, requested, _mode(mode), place)
+    spark = SparkStart(path)  # starts while the run is planned
+    options = _Options(reason, allow_unsealed, gate_override)
+    return _execute(planned or _create_plan(path, requested, _mode(mode), options, place), spark)
+
+
+def execute(plan: Plan) -> RunResult:
+    """Replay, audit, and publish an existing plan, and write its report. Finished chunks do not run again.
+
+    Args:
+        plan: result of `plan`.
+
+    Raises:
+        PlanError: when the definition or the input files changed since the run was planned.
+        QualityError: when the quality gate fails; nothing is published.
+        ConflictError: when another run published into the range since this one was planned.
+    """
+    from backstream import workflow
+
+    workflow.require_resumable(plan, hint="create a new plan")
+    return _execute(plan, SparkStart(Path(plan.definition_path)))
+
+
+def publish(run: str | Plan, *, home: str | Path | None = None) -> Publication:
+    """Publish a run that has passed its audit, e.g., after an interruption. A repetition changes nothing.
+
+    Args:
+        run: run id or plan.
+        home: home folder; by default `$BACKSTREAM_HOME`, or `.backstream` in the working directory.
+
+    Raises:
+        SpecError: when there is no such run.
+        QualityError: when the run was not audited, or the quality gate failed.
+        ConflictError: when another run published into the range since this one was planned.
+    """
+    from backstream import workflow
+
+    return workflow.publish_run(_load_plan(run, home))
+
+
+def run_report(
+    run: str | Path | Plan, form: ReportFormat | str = "html", *, home: str | Path | None = None
+) -> str:
+    """Return the report of a run as text. Nothing is written.
+
+    Args:
+        run: run id or plan; of a definition the newest run.
+        form: `html`, `md` (Markdown), or `json`.
+        home: home folder; by default `$BACKSTREAM_HOME`, or `.backstream` in the working directory.
+
+    Raises:
+        SpecError: when there is no such run or format.
+    """
+    from backstream import workflow
+
+    try:
+        chosen = ReportFormat(form)
+    except ValueError:
+        msg = f"form must be {' or '.join(ReportFormat)}, got {form!r}"
+        raise SpecError(msg) from None
+    return workflow.report_text(_load_plan(run, home), chosen)
+
+
+def diff(run: str | Path | Plan, *, limit: int = 10, home: str | Path | None = None) -> RunDifference:
+    """Return the changes that a published run made, or that a run without publication would make.
+
+    Args:
+        run: run id or plan; of a definition the newest run.
+        limit: number of largest changes per aggregate; `changes.largest(limit)` of the result has them as a table.
+        home: home folder; by default `$BACKSTREAM_HOME`, or `.backstream` in the working directory.
+
+    Raises:
+        SpecError: when the definition has no run.
+        LedgerError: when there is no such run, or the rows that it replaced are no longer available.
+    """
+    from backstream.workflow.history import diff_run
+
+    place = _home(home)
+    if isinstance(run, Plan):
+        return diff_run(place, run.run_id, limit)
+    newest = _find_newest_plan(run, place)
+    return diff_run(place, newest.run_id if newest else str(run), limit)
+
+
+def roll_back(run_id: str, *, reason: str = "", home: str | Path | None = None) -> RollbackResult:
+    """Undo a published run: its range holds again the rows from before the run. Later runs stay.
+
+    Args:
+        run_id: id of a published run.
+        reason: reason for the rollback, stored in the ledger.
+        home: home folder; by default `$BACKSTREAM_HOME`, or `.backstream` in the working directory.
+
+    Raises:
+        LedgerError: when the run was never published, or the rows from before are no longer available.
+        ConflictError: when a later run published into the range.
+    """
+    from backstream.workflow.history import rollback_run
+
+    return rollback_run(_home(home), run_id, reason)
+
+
+def read(
+    dataset: str,
+    since: RangeEnd | None = None,
+    until: RangeEnd | None = None,
+    *,
+    as_of: str | None = None,
+    home: str | Path | None = None,
+) -> pa.Table:
+    """Return the published rows of a dataset as a PyArrow table, sorted by all columns.
+
+    Args:
+        dataset: name of the dataset.
+        since: start of the first windows; by default no limit.
+        until: end of the range of window starts, excluded; by default no limit.
+        as_of: run id or instant: return the rows as of this time; by default now.
+        home: home folder; by default `$BACKSTREAM_HOME`, or `.backstream` in the working directory.
+
+    Raises:
+        LedgerError: when there is no such dataset, or its rows at `as_of` are no longer available.
+        SpecError: when the range or `as_of` is wrong.
+    """
+    from backstream.lake.reader import load_rows
+    from backstream.workflow.history import load_dataset_rows
+
+    start, end = (None if instant is None else _instant_text(instant) for instant in (since, until))
+    interval = parse_open_range(start, end)
+    if as_of is None:
+        return load_rows(_home(home), dataset, interval)
+    with load_dataset_rows(_home(home), dataset, interval, as_of) as rows:
+        state = rows.state
+    return load_rows(_home(home), dataset, interval, state.snapshot_id if state else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Options of a plan besides its range and mode."""
+
+    reason: str
+    allow_unsealed: bool
+    gate_override: str
+
+
+def _create_plan(path: Path, requested: RequestedRange, mode: Mode | None, options: _Options, home: Home) -> Plan:
+    from backstream import workflow
+
+    return workflow.plan_run(
+        path,
+        requested.interval.start_ms,
+        requested.interval.end_ms,
+        mode=mode,
+        trigger=_TRIGGER,
+        reason=options.reason,
+        is_unsealed_allowed=options.allow_unsealed,
+        gate_override=options.gate_override.strip(),
+        local_days=requested.local_days,
+        home=home,
+    )
+
+
+def _find_interrupted_plan(path: Path, requested: RequestedRange, mode: Mode | None, home: Home) -> Plan | None:
+    from backstream import workflow
+
+    interrupted = workflow.find_interrupted_run(path, requested.interval, mode, home)
+    return interrupted.plan if interrupted else None
+
+
+def _execute(plan: Plan, spark: SparkStart) -> RunResult:
+    folder = plan.folder
+    execute_run(plan, spark, RunObserver())
+    return RunResult(plan, Audit.read(folder.audit_result), Publication.read(folder.publication), folder.report)
+
+
+def _load_plan(run: str | Path | Plan, home: str | Path | None) -> Plan:
+    from backstream.workflow.report import load_plan
+
+    if isinstance(run, Plan):
+        return run
+    place = _home(home)
+    return _find_newest_plan(run, place) or load_plan(place, str(run))
+
+
+def _find_newest_plan(definition: str | Path, home: Home) -> Plan | None:
+    """Return the newest plan of a definition, or None when there is no such definition."""
+    from backstream.workflow.history import find_newest_run
+
+    try:
+        path = find_definition(str(definition))
+    except SpecError:
+        return None
+    return find_newest_run(home, load_definition(path).name)
+
+
+def _requested(since: RangeEnd, until: RangeEnd, time_zone: str | None) -> RequestedRange:
+    return parse_range(_instant_text(since), _instant_text(until), time_zone)
+
+
+def _instant_text(end: RangeEnd) -> str:
+    return end if isinstance(end, str) else end.isoformat()
+
+
+def _mode(mode: Mode | str | None) -> Mode | None:
+    try:
+        return None if mode is None else Mode(mode)
+    except ValueError:
+        msg = f"mode must be {' or '.join(Mode)}, got {mode!r}"
+        raise SpecError(msg) from None
+
+
+def _home(home: str | Path | None) -> Home:
+    return Home.from_environment() if home is None else Home(Path(home).resolve())

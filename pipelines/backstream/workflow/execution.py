@@ -1,0 +1,154 @@
+"""Execute a plan in this process: replay, audit, publish, and report. The CLI and the Python API share it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from backstream import workflow
+from backstream.errors import QualityError
+from backstream.runs.input_notes import describe_inputs
+from backstream.runs.plan import Chunk, Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ProgressCallback = Callable[[str | None, int], None]
+"""Receives the current work (None: unchanged) and the number of finished stages of all chunks."""
+
+
+class SparkStart:
+    """A Spark session that starts in the background, because Java needs seconds and no plan.
+
+    A session that is already active is used with backstream's settings, and `stop` keeps it.
+    """
+
+    def __init__(self, definition: Path) -> None:
+        from backstream.spark.java import require_java
+
+        require_java()  # must fail before planning
+        self._is_own = not _has_active_session()
+        self._future: Future[SparkSession] = Future()
+        # A daemon: if planning fails, no thread waits for the session, and Java ends with this process.
+        Thread(target=self._start, args=(definition,), name="start Spark", daemon=True).start()
+
+    def _start(self, definition: Path) -> None:
+        from backstream.source.files import sum_source_bytes
+        from backstream.spark.session import local_session
+
+        try:
+            self._future.set_result(
+                local_session(f"backstream {definition.stem}", input_bytes=sum_source_bytes(definition))
+            )
+        except Exception as error:  # noqa: BLE001 - `session` raises it
+            self._future.set_exception(error)
+
+    def session(self) -> SparkSession:
+        """Return the session once it has started, or raise the error of its start."""
+        return self._future.result()
+
+    def stop(self) -> None:
+        """Stop the session, unless it was active before."""
+        if self._is_own:
+            self.session().stop()
+
+
+def _has_active_session() -> bool:
+    """Return whether this process has a Spark session; without PySpark's modules it has none."""
+    pyspark = sys.modules.get("pyspark.sql")
+    return pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
+
+
+class RunObserver:
+    """Receiver of the progress of a run; this one ignores it."""
+
+    def note(self, line: str) -> None:
+        """Receive a remark about the input, the machine, or a step that failed after the run."""
+
+    def published(self, plan: Plan) -> None:
+        """Receive the plan of a run that was published and that has its report."""
+
+    def phase(self, label: str) -> AbstractContextManager[object]:
+        """Enclose a step without measurable progress, such as `auditing`."""
+        return nullcontext()
+
+    def replay(self, stages: int) -> AbstractContextManager[ProgressCallback]:
+        """Enclose the replay, which consists of this number of stages, and return a callback for progress."""
+        return nullcontext(lambda _label, _finished: None)
+
+
+def execute_run(plan: Plan, spark: SparkStart, observer: RunObserver) -> None:
+    """Replay, audit, and publish a plan, and write its report.
+
+    Raises:
+        QualityError: when the quality gate fails; nothing is published.
+        BackstreamError: when a step fails; the ledger records the failure.
+    """
+    from backstream.quality.gx_adapter import import_library
+
+    for label, text in describe_inputs(plan):
+        observer.note(f"{label.lower()}: {text}")
+    # The import takes seconds, so it runs while Spark starts and replays.
+    Thread(target=import_library, name="import Great Expectations", daemon=True).start()
+    with workflow.record_failure(plan):
+        workflow.create_run_tables(plan)
+        _replay(plan, spark, observer)
+    # Stopping takes most of a second; the audit can begin meanwhile.
+    stopping = Thread(target=spark.stop, name="stop Spark")
+    stopping.start()
+    try:
+        _audit_and_publish(plan, observer)
+    finally:
+        stopping.join()  # the next session in this process must not start while this one stops
+
+
+def _replay(plan: Plan, starting: SparkStart, observer: RunObserver) -> None:
+    """Replay all chunks in one Spark application."""
+    from backstream.spark.chunk_job import STAGES, replay_chunks
+    from backstream.spark.failures import explain_heap_errors, silence_java_traces
+    from backstream.spark.heap import driver_heap
+
+    heap = driver_heap()
+    observer.note(f"heap of Spark's Java: {heap.said}")
+    finished = dict.fromkeys((chunk.chunk_id for chunk in plan.chunks), 0)  # stages; several threads write
+    with observer.replay(len(plan.chunks) * len(STAGES)) as show:
+        spark = starting.session()
+        silence_java_traces(spark)
+
+        def show_stage(chunk: Chunk, stage: str) -> None:
+            finished[chunk.chunk_id] = STAGES.index(stage)
+            show(f"chunk {chunk.chunk_id}: {stage}", sum(finished.values()))
+
+        with explain_heap_errors(spark, plan, heap.by):
+            for manifest in replay_chunks(spark, plan, plan.chunks, show_stage):
+                finished[manifest.chunk_id] = len(STAGES)
+                show(None, sum(finished.values()))
+        show("replayed", sum(finished.values()))
+
+
+def _audit_and_publish(plan: Plan, observer: RunObserver) -> None:
+    """Audit and publish the replayed windows, and write the report."""
+    try:
+        with observer.phase("auditing"):
+            workflow.audit_run(plan)
+    except QualityError:
+        _refresh_dataset_state(plan, observer)
+        raise
+    with observer.phase("publishing"):
+        workflow.publish_run(plan)
+    workflow.report_run(plan)
+    observer.published(plan)
+    _refresh_dataset_state(plan, observer)
+
+
+def _refresh_dataset_state(plan: Plan, observer: RunObserver) -> None:
+    """Refresh the state of the dataset for the pages; a failure is only a warning, because the run has ended."""
+    with observer.phase("refreshing the dataset state"):
+        warning = workflow.refresh_after_run(plan)
+    if warning:
+        observer.note(f"warning: {warning}")
