@@ -30,7 +30,7 @@ def leave_run(home: Path, folder: str, *, dataset: str = "flights", planned_at_s
 
 
 def test_a_run_is_listed_with_its_verdict_and_what_it_published(tmp_path: Path) -> None:
-    leave_run(tmp_path, "r.aaa", verdict={"verdict": "warn"}, publication={"rows": 4499}, report="<p>")
+    leave_run(tmp_path, "r.aaa", audit_result={"verdict": "warn"}, publication={"rows": 4499}, report="<p>")
     assert list_newest_runs(Home(tmp_path), {"backfill_flights"}) == [
         RunEntry("flights", RUN_ID, "aaa", "replay", Interval(FEB_1, MAR_1), 0.0, "warn", 4499, has_report=True)
     ]
