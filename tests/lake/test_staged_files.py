@@ -12,6 +12,7 @@ import pytest
 from backstream.errors import ContractError
 from backstream.eventtime.instants import instant_ms
 from backstream.lake.publish import publish_range
+from backstream.lake.staged_files import check_staged_files
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Plan
 
@@ -75,6 +76,19 @@ def test_a_file_that_differs_from_its_manifest_is_refused(lake: Lake, plan: Plan
         f"  has {good.size_bytes} bytes, expected 7 by its manifest\n"
         "  has 2 rows, expected 3 by its manifest"
     )
+
+
+def test_a_file_that_changes_after_a_good_check_is_refused(plan: Plan, good: StagedFile) -> None:
+    manifests = [manifest(plan, good)]
+    assert check_staged_files(plan, "", manifests) == [good]
+
+    Path(good.path).write_bytes(Path(good.path).read_bytes()[1:])
+    with pytest.raises(ContractError, match=f"has {good.size_bytes - 1} bytes, expected {good.size_bytes}"):
+        check_staged_files(plan, "", manifests)
+
+    Path(good.path).unlink()
+    with pytest.raises(ContractError, match="there is no such file"):
+        check_staged_files(plan, "", manifests)
 
 
 def test_a_missing_file_is_refused(lake: Lake, plan: Plan, good: StagedFile) -> None:

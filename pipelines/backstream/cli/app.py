@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,9 @@ app = typer.Typer(
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk. The error has no file name if standard output is the file."""
+_GARBAGE_THRESHOLDS = (100_000, 30, 30)
+"""A command is a short process with many objects that live to its end. With Python's defaults, the garbage collector
+took 1.5 s of 14.7 s processor time in a run of 134 chunks."""
 
 
 def main() -> NoReturn:
@@ -41,6 +45,7 @@ def main() -> NoReturn:
     The process exits without the cleanup of the interpreter, which takes a second after a run. Exit handlers of
     libraries still run: they stop Spark's Java and remove temporary folders.
     """
+    gc.set_threshold(*_GARBAGE_THRESHOLDS)
     status, write_errors = 0, list[OSError]()
     try:
         app()
