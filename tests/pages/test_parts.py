@@ -15,7 +15,8 @@ from backstream.errors import BackstreamError
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.pages.checks import CheckRow, check_histories
-from backstream.pages.render import note_page, policy
+from backstream.pages.policy import policy
+from backstream.pages.render import note_page
 from backstream.pages.reprocess import Airflow, RefusedError, ReprocessForm, started_run_link
 from backstream.pages.store import cached_by_mtime
 from backstream.pages.watermark import draw_curve, load_curve, parse_delay_ms

@@ -35,8 +35,8 @@ app = typer.Typer(
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk. The error has no file name if standard output is the file."""
 _GARBAGE_THRESHOLDS = (100_000, 30, 30)
-"""A command is a short process with many objects that live to its end. With Python's defaults, the garbage collector
-took 1.5 s of 14.7 s processor time in a run of 134 chunks."""
+"""A command is a short process, and most of its objects live to its end. With Python's defaults, the garbage
+collector took 1.5 s of 14.7 s processor time in a run of 134 chunks."""
 
 
 def main() -> NoReturn:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from backstream.eventtime.instants import DAY_MS, SECOND_MS, instant_text
 from backstream.pages import days
 from backstream.pages.checks import CheckHistory
 from backstream.pages.datasets import Dataset, is_published_run, sum_day_totals
+from backstream.pages.policy import policy
 from backstream.report import formatting
 from backstream.report.line_charts import draw_trend
 from backstream.report.templating import template_environment
@@ -154,22 +153,3 @@ def time_left_text(seconds_left: Sequence[float] | None) -> str:
         return "time left unknown"
     low, high = (formatting.seconds_text(seconds) for seconds in seconds_left)
     return f"{low} left" if low == high else f"{low} to {high} left"
-
-
-def policy(style: str, script: str = "") -> str:
-    """Return a content security policy that allows only this style and this script.
-
-    Args:
-        style: text of the style element; empty to allow any inline style, for reports of other versions.
-        script: text of the script element; empty to allow no script.
-    """
-    styles = f"'{_hash(style)}'" if style else "'unsafe-inline'"
-    scripts = f"'{_hash(script)}'" if script else "'none'"
-    return (
-        f"default-src 'none'; style-src {styles}; script-src {scripts}; img-src data:; font-src data:; "
-        "base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
-    )
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException as AnyHttpError
 
 from backstream.errors import BackstreamError
 from backstream.orchestration.connections import provide_lake
-from backstream.pages.render import policy
+from backstream.pages.policy import policy
 from backstream.runs.home import Home
 from backstream.ui.security import add_headers, on_bad_request, on_error, on_refusal, require_own_form
 
