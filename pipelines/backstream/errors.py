@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-HOPELESS_STATUS = 3
+NO_RETRY_STATUS = 3
 """Exit status of a job whose error is not worth a retry."""
 
 
@@ -104,7 +104,7 @@ class JobError(BackstreamError):
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
-        self.is_retryable = status != HOPELESS_STATUS
+        self.is_retryable = status != NO_RETRY_STATUS
 
 
 def storage_error(what: str, where: object, error: OSError) -> StorageError:

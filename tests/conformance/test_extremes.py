@@ -58,7 +58,7 @@ def test_both_engines_agree_near_the_limits(spark: SparkSession) -> None:
     chance = random.Random(64)  # noqa: S311 - cases, not secrets
     cases = [parse_case(extreme_case(chance, number)) for number in range(200)]
 
-    actual, expected = new_engine(spark)(cases), reference_engine.run_case(cases)
+    actual, expected = new_engine(spark)(cases), reference_engine.run_cases(cases)
 
     pairs = zip(map(comparable, cases, actual), map(comparable, cases, expected), strict=True)
     assert [(mine, judge) for mine, judge in pairs if mine != judge] == []

@@ -23,7 +23,7 @@ def test_there_are_635_recordings() -> None:
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_the_reference_agrees_with_flink(family: str) -> None:
-    tally = find_difference(list(load_cases([FAMILIES[family]])), reference_engine.run_case)
+    tally = find_difference(list(load_cases([FAMILIES[family]])), reference_engine.run_cases)
 
     assert (tally.differ, tally.unsupported) == ([], [])
     assert tally.agree > 40
@@ -57,7 +57,7 @@ def test_a_changed_recording_differs(path: list[str | int], value: object, diffe
         target = target[step]
     target[path[-1]] = value
 
-    tally = find_difference([line, tampered], reference_engine.run_case)
+    tally = find_difference([line, tampered], reference_engine.run_cases)
 
     assert (tally.agree, len(tally.differ)) == (1, 1)
     assert tally.differ[0].startswith(f"differs: edge/table_x1ms: {difference}")
@@ -67,7 +67,7 @@ def test_firings_out_of_order_differ() -> None:
     line = next(line for line in load_cases([FAMILIES["edge"]]) if line["case"]["name"] == "edge/table_x1ms")
     line["flink"]["firings"].reverse()
 
-    tally = find_difference([line], reference_engine.run_case)
+    tally = find_difference([line], reference_engine.run_cases)
 
     assert tally.differ[0].startswith("differs: edge/table_x1ms: order of firings: at 0")
 
@@ -84,14 +84,14 @@ def test_a_case_with_an_unknown_kind_is_unsupported(section: str, value: object,
     line = next(line for line in load_cases([FAMILIES["edge"]]) if line["case"]["name"] == "edge/table_x1ms")
     line["case"][section] = value
 
-    tally = find_difference([line], reference_engine.run_case)
+    tally = find_difference([line], reference_engine.run_cases)
 
     assert tally.unsupported == [f"unsupported: edge/table_x1ms: {says}"]
 
 
 def test_a_case_without_records_is_malformed() -> None:
     with pytest.raises(SpecError) as refused:
-        find_difference([{"case": {"name": "mine"}, "flink": {}}], reference_engine.run_case)
+        find_difference([{"case": {"name": "mine"}, "flink": {}}], reference_engine.run_cases)
     assert str(refused.value) == "conformance case 'mine' is malformed: KeyError('records')"
 
 
@@ -110,7 +110,7 @@ def test_an_invalid_case_is_an_error_on_every_engine(settings: dict[str, object]
     line = next(line for line in load_cases([FAMILIES["edge"]]) if line["case"]["name"] == "edge/table_x1ms")
     line["case"] |= settings
 
-    tally = find_difference([line], reference_engine.run_case)
+    tally = find_difference([line], reference_engine.run_cases)
 
     assert tally.differ == [f"differs: edge/table_x1ms: raised SpecError: {says}"]
 
@@ -126,7 +126,7 @@ def test_years_without_a_record_take_no_time_on_both_engines(spark: SparkSession
 
     cases = [parse_case(without_records(kind)) for kind in ("bounded", "punctuated", "none", "time_lag")]
 
-    for run in (reference_engine.run_case, new_engine(spark)):
+    for run in (reference_engine.run_cases, new_engine(spark)):
         *quiet, refused = run(cases)
         assert [outcome.watermarks for outcome in quiet if isinstance(outcome, EngineResult)] == [
             [(MAX_MS, -1)]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import DAY_MS
 from backstream.runs.home import Home
-from backstream.runs.manifest import Manifest, StagedFile, load_finished_chunks
+from backstream.runs.manifest import Manifest, StagedFile, load_finished_manifest
 from backstream.runs.plan import Chunk, Mode, Plan
 from backstream.runs.table_schemas import WINDOWS
 from backstream.workflow import audit_run, plan_run, publish_run, record_failure, report_run
@@ -59,7 +59,7 @@ def stage_all(plan: Plan, source: Plan, more: int) -> None:
     """Stage the unfinished chunks of a plan."""
     with record_failure(plan):
         for chunk in plan.chunks:
-            if load_finished_chunks(plan, chunk) is None:
+            if load_finished_manifest(plan, chunk) is None:
                 stage(plan, chunk, source, more)
 
 

@@ -214,7 +214,7 @@ def _found(
         "run_id": "r",
         "ti": SimpleNamespace(get_dr_count=runs, get_ti_count=tasks),
     }
-    return ours.execute_find(path, context)
+    return ours.execute_find_intervals(path, context)
 
 
 def ticks() -> dict[str, list[str]]:

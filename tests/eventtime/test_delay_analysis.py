@@ -135,7 +135,7 @@ def test_counts_in_steps_are_exact_at_every_step(critical_ms: list[int], steps: 
 
 @given(st.lists(st.integers(-500, 500), min_size=1, max_size=40))
 def test_the_normal_distribution_has_the_mean_and_deviation_of_lateness(lateness_ms: list[int]) -> None:
-    normal = NormalDistribution.from_quantiles(delays(*(value_ms - 1 for value_ms in lateness_ms)))
+    normal = NormalDistribution.fit(delays(*(value_ms - 1 for value_ms in lateness_ms)))
 
     assert normal.mean_ms == pytest.approx(fmean(lateness_ms))
     assert normal.deviation_ms == pytest.approx(pstdev(lateness_ms))

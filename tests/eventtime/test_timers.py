@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.records import Record, SourceClock
-from backstream.eventtime.timers import KeyTimers, timer_firings
+from backstream.eventtime.timers import KeyTimers, fire_timers
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermarks import Emission, compute_watermarks
 
@@ -35,7 +35,7 @@ def test_state_belongs_to_a_key() -> None:
     records = [Record(at, 0, "ab"[at % 2], 100 + at) for at in range(6)]
     emission = Emission(WatermarkStrategy(StrategyKind.MONOTONOUS, interval_ms=1))
 
-    firings = timer_firings(records, compute_watermarks(records, emission, SourceClock(0, 1, 5), [0]), Third)
+    firings = fire_timers(records, compute_watermarks(records, emission, SourceClock(0, 1, 5), [0]), Third)
 
     assert [(firing.key, firing.timestamp_ms, firing.watermark_ms) for firing in firings] == [
         ("a", 104, MAX_MS),

@@ -8,7 +8,7 @@ from pathlib import Path
 from pkgutil import walk_packages
 
 import backstream
-from backstream.errors import HOPELESS_STATUS, BackstreamError, JobError
+from backstream.errors import NO_RETRY_STATUS, BackstreamError, JobError
 
 PACKAGE = Path(backstream.__path__[0])
 USER_INTERFACES = ("backstream.orchestration", "backstream.ui")
@@ -69,6 +69,6 @@ def test_one_place_for_tasks_and_one_for_jobs_read_the_declaration() -> None:
 
 
 def test_a_job_is_retried_except_after_one_exit_status() -> None:
-    assert [JobError("ended", status).is_retryable for status in (None, 1, HOPELESS_STATUS, 52)] == [
+    assert [JobError("ended", status).is_retryable for status in (None, 1, NO_RETRY_STATUS, 52)] == [
         *(True, True, False, True)
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from backstream.lake.ledger import Status, record_run, run_row
 from backstream.lake.publish import publish_range
 from backstream.lake.reader import load_rows
-from backstream.lake.snapshots import find_snapshot_of_run, list_retained, summary_property
+from backstream.lake.snapshots import find_snapshot_of_run, list_retained_snapshots, summary_property
 from backstream.runs.results import Publication, Verdict
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ def test_a_run_before_an_expired_one_is_still_found_by_its_tag(lake: Lake) -> No
     third = lake.publish("2013-02-03", "2013-02-04", {"2013-02-03T05:00Z": 3})
     lake.expire(second)
 
-    run_ids = [summary_property(snapshot, "backstream.run_id") for snapshot in list_retained(lake.table())]
+    run_ids = [
+        summary_property(snapshot, "backstream.run_id") for snapshot in list_retained_snapshots(lake.table())
+    ]
 
     assert run_ids == [third.run_id, first.run_id]
     assert find_snapshot_of_run(lake.table(), second.run_id) is None

@@ -17,7 +17,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.pages.checks import CheckRow, check_histories
 from backstream.pages.policy import policy
 from backstream.pages.render import note_page
-from backstream.pages.reprocess import Airflow, RefusedError, ReprocessForm, started_run_link
+from backstream.pages.reprocess import Airflow, RejectedError, ReprocessForm, next_day
 from backstream.pages.store import cached_by_mtime
 from backstream.pages.watermark import draw_curve, load_curve, parse_delay_ms
 from backstream.report.line_charts import draw_trend
@@ -178,12 +178,12 @@ def test_what_is_wrong_is_said_before_airflow_is_asked(typed: dict[str, str], sa
 
 
 def test_a_day_ends_where_the_next_begins() -> None:
-    assert (started_run_link("2024-02-28"), started_run_link("2023-12-31"), started_run_link("x")) == (
+    assert (next_day("2024-02-28"), next_day("2023-12-31"), next_day("x")) == (
         "2024-02-29",
         "2024-01-01",
         "",
     )
-    assert started_run_link("9999-12-31") == ""
+    assert next_day("9999-12-31") == ""
 
 
 def test_a_browser_lets_nobody_choose_a_day_that_is_not_possible() -> None:
@@ -207,13 +207,13 @@ def answering(status: int, body: bytes) -> Any:
 
 def test_what_airflow_refuses_is_told_in_its_first_line() -> None:
     airflow = Airflow(answering(400, b'{"detail": "Invalid input for mode\\n\\nOn schema .."}'), "token")
-    with pytest.raises(RefusedError, match=r"^Invalid input for mode$") as refused:
+    with pytest.raises(RejectedError, match=r"^Invalid input for mode$") as refused:
         asyncio.run(airflow.started("reprocess_flights", {}))
     assert refused.value.status == 400
 
 
 def test_an_airflow_that_makes_no_sense_is_told_by_its_status() -> None:
-    with pytest.raises(RefusedError, match="Airflow responded with status 502"):
+    with pytest.raises(RejectedError, match="Airflow responded with status 502"):
         asyncio.run(Airflow(answering(502, b"<html>"), "token").form("flights"))
 
 

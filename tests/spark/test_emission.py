@@ -44,7 +44,7 @@ def test_spark_agrees_with_the_reference_whenever_watermarks_move(spark: SparkSe
     chance = random.Random(11)  # noqa: S311 - cases, not secrets
     cases = [parse_case(case_of(chance, number)) for number in range(300)]
 
-    ours, theirs = new_engine(spark)(cases), reference_engine.run_case(cases)
+    ours, theirs = new_engine(spark)(cases), reference_engine.run_cases(cases)
 
     pairs = zip(map(comparable, cases, ours), map(comparable, cases, theirs), strict=True)
     assert [
@@ -71,7 +71,7 @@ def test_the_first_record_after_a_silence_ends_idleness_though_it_is_old(spark: 
         ],
     }
 
-    for play in (reference_engine.run_case, new_engine(spark)):
+    for play in (reference_engine.run_cases, new_engine(spark)):
         [outcome] = play([parse_case(case)])
         assert isinstance(outcome, EngineResult)
         assert outcome.watermarks == [(99, 1), (499, 2), (MAX_MS, 5)]

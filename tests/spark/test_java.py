@@ -17,7 +17,7 @@ from backstream.spark.java import (
     PARALLEL_COLLECTOR,
     SMALL_INPUT_BYTES,
     huge_page_options,
-    java_options,
+    set_java_options,
     tune_java,
 )
 
@@ -36,8 +36,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def requested() -> str | None:
     """Return Spark's variable after two calls."""
-    java_options()
-    java_options()
+    set_java_options()
+    set_java_options()
     return os.environ.get(OPTIONS_VARIABLE)
 
 

@@ -89,7 +89,7 @@ def test_spark_agrees_with_the_reference_on_random_streams(spark: SparkSession) 
     chance = random.Random(20_130_208)  # noqa: S311 - cases, not secrets
     cases = [parse_case(random_case(chance, number)) for number in range(CASES)]
 
-    ours, theirs = new_engine(spark)(cases), reference_engine.run_case(cases)
+    ours, theirs = new_engine(spark)(cases), reference_engine.run_cases(cases)
 
     differing = [
         (spark_result, reference_result)

@@ -19,7 +19,7 @@ from backstream.conformance.spark_engine import new_engine
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.records import Record, SourceClock
-from backstream.eventtime.timers import KeyTimers, timer_firings
+from backstream.eventtime.timers import KeyTimers, fire_timers
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermarks import Emission, compute_watermarks
 from backstream.spark import timers as on_spark
@@ -114,7 +114,7 @@ def test_a_users_function_fires_as_on_the_reference(spark: SparkSession, seed: i
     in_force_ms = events.transform(add_watermarks(spark, known, clock))
     ours = on_spark.replay_timers(in_force_ms, ["user"], Inactivity, known).collect()
 
-    theirs = timer_firings(records, compute_watermarks(records, EMISSION, clock, [0, 1]), Inactivity)
+    theirs = fire_timers(records, compute_watermarks(records, EMISSION, clock, [0, 1]), Inactivity)
     assert len(theirs) > 20
     assert sorted(tuple(row) for row in ours) == sorted(
         (each.watermark_ms, each.key, each.timestamp_ms, each.by, each.after) for each in theirs
@@ -126,7 +126,7 @@ def test_both_engines_fire_the_same_timers_on_random_streams(spark: SparkSession
     chance = random.Random(21)  # noqa: S311 - cases, not secrets
     cases = [parse_case(with_timers(chance, random_case(chance, number))) for number in range(120)]
 
-    ours, theirs = fired(new_engine(spark)(cases)), fired(reference_engine.run_case(cases))
+    ours, theirs = fired(new_engine(spark)(cases)), fired(reference_engine.run_cases(cases))
 
     assert ours == theirs
     assert (len(theirs), sum(map(len, theirs)) > 1_000) == (len(cases), True)

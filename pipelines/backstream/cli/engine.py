@@ -102,9 +102,9 @@ def definition_schema() -> None:
 
 def _load_engine(name: str) -> Engine:
     if name == "reference":
-        from backstream.conformance.reference_engine import run_case
+        from backstream.conformance.reference_engine import run_cases
 
-        return run_case
+        return run_cases
     if name == "spark":
         from backstream.conformance.spark_engine import new_engine
         from backstream.spark.session import SMALL_DATA_SETTINGS, local_session

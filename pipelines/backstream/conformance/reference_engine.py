@@ -8,12 +8,12 @@ from functools import partial
 
 from backstream.conformance.cases import Case, EngineResult, RecordedFiring
 from backstream.errors import BackstreamError
-from backstream.eventtime.timers import timer_firings
+from backstream.eventtime.timers import fire_timers
 from backstream.eventtime.watermarks import Watermarks, compute_watermarks
 from backstream.eventtime.window_operator import Pane, fire_windows
 
 
-def run_case(cases: Sequence[Case]) -> list[EngineResult | BackstreamError]:
+def run_cases(cases: Sequence[Case]) -> list[EngineResult | BackstreamError]:
     """Return the results of the reference engine for conformance cases."""
     return [_run_or_error(case) for case in cases]
 
@@ -42,7 +42,7 @@ def _fire_timers(case: Case, watermarks: Watermarks) -> list[tuple[int, int, str
     if case.timers is None:
         return None
     # The process function counts repetitions, so each key gets its own.
-    firings = timer_firings(case.records, watermarks, partial(replace, case.timers))
+    firings = fire_timers(case.records, watermarks, partial(replace, case.timers))
     return sorted(
         (timer.by, timer.timestamp_ms, str(timer.key), timer.watermark_ms, timer.after) for timer in firings
     )

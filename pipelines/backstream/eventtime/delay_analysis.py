@@ -109,7 +109,7 @@ class NormalDistribution(NamedTuple):
     deviation_ms: float
 
     @classmethod
-    def from_quantiles(cls, behind: CriticalDelays) -> NormalDistribution:
+    def fit(cls, behind: CriticalDelays) -> NormalDistribution:
         """Fit to lateness: the smallest delay at which a record is not behind the watermark; negative if ahead."""
         total = sum((delay_ms + 1) * count for delay_ms, count in behind.counts())
         squares = sum((delay_ms + 1) ** 2 * count for delay_ms, count in behind.counts())
@@ -230,7 +230,7 @@ class DelayAdvice:
             "on_time_ms": self.on_time_ms,
             "current_ms": self.current_ms,
             "shown": [_flat(self.at(shown_ms)) for shown_ms in self.shown_ms()],
-            "normal": NormalDistribution.from_quantiles(self.behind)._asdict(),
+            "normal": NormalDistribution.fit(self.behind)._asdict(),
             "curve": {"step_ms": self.dropped.step_ms, "delay_ms": delay_ms, "dropped": dropped, "late": late},
         }
         return json.dumps(content) + "\n"

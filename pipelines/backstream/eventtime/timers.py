@@ -56,7 +56,7 @@ class ProcessFunction(Protocol):
         """Process a firing timer of the key."""
 
 
-def timer_firings(
+def fire_timers(
     records: Sequence[Record], watermarks: Watermarks, new_function: Callable[[], ProcessFunction]
 ) -> list[TimerFiring]:
     """Run records and watermarks through one process function per key.

@@ -23,7 +23,7 @@ from typing import NoReturn
 
 from backstream import __version__
 from backstream.definition.loader import require_unchanged_definition
-from backstream.errors import HOPELESS_STATUS, BackstreamError
+from backstream.errors import NO_RETRY_STATUS, BackstreamError
 from backstream.runs.home import TASK_VARIABLE
 from backstream.runs.manifest import Manifest, list_unfinished_chunks, require_unchanged_inputs, version_warning
 from backstream.runs.plan import Plan
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _replay(plan, options.chunk)
     except BackstreamError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - people read the log
-        return 1 if error.is_retryable else HOPELESS_STATUS
+        return 1 if error.is_retryable else NO_RETRY_STATUS
     return 0
 
 

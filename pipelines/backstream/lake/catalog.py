@@ -49,7 +49,7 @@ def open_catalog(home: Home) -> SqlCatalog:
         CatalogError: if the database cannot be reached.
         StorageError: if the folder of the warehouse cannot be created, or its object store has no such bucket.
     """
-    Warehouse.from_home(home).require_there()
+    Warehouse.from_home(home).require_exists()
     create_folder(home.path, "the home folder")
     return _open_with(home, _create_catalog)
 
@@ -89,7 +89,7 @@ def open_catalog_for_reading(home: Home) -> Iterator[SqlCatalog]:
     """
     warehouse = Warehouse.from_home(home)
     if not warehouse.is_on_disk:
-        warehouse.require_there()
+        warehouse.require_exists()
     with _translate_errors(home, _open_with(home, _open_existing)) as catalog:
         yield catalog
 

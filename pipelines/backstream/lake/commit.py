@@ -115,7 +115,7 @@ class _SingleOverwrite(_OverwriteFiles):
 
 
 @contextmanager
-def retry_attempts(what: str) -> Iterator[None]:
+def note_attempt(what: str) -> Iterator[None]:
     """Add the attempted action as a note to errors of the disk and the database; the catalog's messages use it."""
     try:
         yield
@@ -134,7 +134,7 @@ def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
     """
     for retry in range(ATTEMPTS):
         try:
-            with retry_attempts(what):
+            with note_attempt(what):
                 return attempt()
         except CommitFailedException:
             max_pause_s = min(_FIRST_PAUSE_S * 2**retry, _MAX_PAUSE_S)

@@ -22,7 +22,7 @@ from pyiceberg.table.snapshots import Operation
 
 from backstream.lake import snapshots
 from backstream.lake.catalog import NAMESPACE, load_table
-from backstream.lake.commit import commit_snapshot, retry_attempts, to_data_files, with_retries
+from backstream.lake.commit import commit_snapshot, note_attempt, to_data_files, with_retries
 from backstream.lake.scans import pair_files_by_day, scan_files
 from backstream.lake.storage import plain_path
 from backstream.lake.tables import create_or_evolve_table, type_text
@@ -231,7 +231,7 @@ def append_restatements(catalog: Catalog, dataset: str, replacement: Replacement
     if (first := next(changes, None)) is None:
         return 0
     table = create_or_evolve_table(catalog, name, restatements_table(_key_columns(replacement)))
-    with retry_attempts(f"append to table `{name}`"):
+    with note_attempt(f"append to table `{name}`"):
         file = _write_file(table, replacement.run_id, chain([first], changes))
     counts = {snapshots.ROWS: str(file.rows), snapshots.REPLACED_ROWS: "0", snapshots.FILES: "1"}
     properties = replacement.summary_properties | counts

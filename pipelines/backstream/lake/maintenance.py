@@ -204,7 +204,7 @@ def _remove_orphans(
             and is_older_than_grace(file.modified_ms, grace_ms)
             and file.run_id not in recent_runs
         )
-        removed += [file for file in orphans if dry_run or folder.is_removed(file, grace_ms)]
+        removed += [file for file in orphans if dry_run or folder.remove(file, grace_ms)]
     size_bytes, count = sum(file.size_bytes for file in removed), sum(len(files) for _, files in listed)
     return VacuumResult(table.name()[-1], len(removed), size_bytes, count - len(removed), expired)
 

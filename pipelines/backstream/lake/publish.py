@@ -15,7 +15,7 @@ from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import require_aligned
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
-from backstream.lake.commit import commit_snapshot, retry_attempts, to_data_files, with_retries
+from backstream.lake.commit import commit_snapshot, note_attempt, to_data_files, with_retries
 from backstream.lake.diff import Replacement, append_restatements
 from backstream.lake.file_copies import upload_staged_files
 from backstream.lake.maintenance import touch_staged_files
@@ -58,7 +58,7 @@ def publish_range(plan: Plan, manifests: Sequence[Manifest], home: Home | None =
         table = create_tables(catalog, plan)[WINDOWS]
         # The first check is before any write, so that a refused run leaves no rows. Each attempt checks again.
         snapshots.require_no_conflict(table, plan)
-        with retry_attempts(f"publish {plan.dataset} {plan.range}"):
+        with note_attempt(f"publish {plan.dataset} {plan.range}"):
             added = _import_files(table, plan, WINDOWS, staged[WINDOWS])
         append_side_tables(catalog, plan, staged)
         append_restatements(catalog, plan.dataset, plan_replacement(table, plan, added))
@@ -118,7 +118,7 @@ def _append_files(catalog: Catalog, plan: Plan, suffix: str, files: Sequence[Sta
     name, run_id = plan.tables[suffix].name, plan.run_id
     if snapshots.find_append_of_run(table := load_table(catalog, name), run_id) is not None:
         return
-    with retry_attempts(f"append to table `{name}`"):
+    with note_attempt(f"append to table `{name}`"):
         added = _import_files(table, plan, suffix, files)
     properties = snapshots.summary_properties(plan, _count_staged_rows(files), 0, len(files))
 

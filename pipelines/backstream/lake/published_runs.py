@@ -68,7 +68,8 @@ def find_rollback_of(home: Home, table: Table, run_id: str) -> str | None:
 def list_published_run_ids(home: Home, table: Table) -> set[str]:
     """Return the ids of all runs that were ever published into a table of windows."""
     of_snapshots = (
-        snapshots.summary_property(snapshot, snapshots.RUN_ID) for snapshot in snapshots.list_retained(table)
+        snapshots.summary_property(snapshot, snapshots.RUN_ID)
+        for snapshot in snapshots.list_retained_snapshots(table)
     )
     run_ids = {run_id for run_id in of_snapshots if run_id} | set(list_tagged_snapshots(table))
     if snapshots.is_history_expired(table):

@@ -14,7 +14,7 @@ from backstream.errors import ConflictError
 from backstream.eventtime.instants import instant_text
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
-from backstream.lake.commit import commit_snapshot, retry_attempts, to_data_files, with_retries
+from backstream.lake.commit import commit_snapshot, note_attempt, to_data_files, with_retries
 from backstream.lake.diff import Replacement, append_restatements
 from backstream.lake.file_copies import copy_data_files
 from backstream.lake.published_runs import PublishedRun, load_published_run
@@ -54,7 +54,7 @@ def roll_back_run(home: Home, run_id: str) -> RollbackResult:
             ensure_tag(catalog, name, undo_id, snapshot.snapshot_id)
             return _to_result(run, snapshot, already=True)
         _require_latest(run.table, run)
-        with retry_attempts(f"roll back {run_id}"):
+        with note_attempt(f"roll back {run_id}"):
             restored = _copy_files(run.table, undo_id, _list_previous_files(run))
         append_restatements(catalog, name, _replacement(run.table, run, restored))
         return _commit_rollback(catalog, run, restored)

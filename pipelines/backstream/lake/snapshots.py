@@ -96,7 +96,7 @@ def is_history_expired(table: Table) -> bool:
     return bool(ancestors) and not is_first_snapshot(ancestors[-1])
 
 
-def list_retained(table: Table) -> Iterator[Snapshot]:
+def list_retained_snapshots(table: Table) -> Iterator[Snapshot]:
     """Yield the retained ancestors and the older tagged snapshots, newest first."""
     oldest = None
     for ancestor in list_ancestors(table):
@@ -121,7 +121,9 @@ def snapshot_version(snapshot: Snapshot) -> int:
 
 def find_snapshot_of_run(table: Table, run_id: str) -> Snapshot | None:
     """Return the snapshot of a run; None if it made none, or the snapshot has expired."""
-    return next((item for item in list_retained(table) if summary_property(item, RUN_ID) == run_id), None)
+    return next(
+        (item for item in list_retained_snapshots(table) if summary_property(item, RUN_ID) == run_id), None
+    )
 
 
 def find_append_of_run(table: Table, run_id: str) -> Snapshot | None:
@@ -281,7 +283,7 @@ def state_at(table: Table, at_ms: int) -> TableState:
         LedgerError: if nothing had been published by then, or the snapshot has expired.
     """
     name, instant, later = table.name()[-1], instant_text(at_ms), None
-    for snapshot in list_retained(table):
+    for snapshot in list_retained_snapshots(table):
         if snapshot.timestamp_ms <= at_ms:
             if later is not None and snapshot_version(later) != snapshot_version(snapshot) + 1:
                 place = f"between {state_of_snapshot(snapshot)}\n  and {state_of_snapshot(later)}"

@@ -78,7 +78,7 @@ class Warehouse:
         """Return whether the warehouse is a folder of this machine."""
         return is_on_disk(self.location)
 
-    def require_there(self) -> None:
+    def require_exists(self) -> None:
         """Create the folder, or check that the bucket exists.
 
         Raises:
@@ -208,7 +208,7 @@ class DiskFolder:
             run_id = _run_id_of(path.relative_to(self.root).parts)
             yield StoredFile(file.location, file.size_bytes, file.modified_ms, run_id, str(_owner_of(path)))
 
-    def is_removed(self, file: StoredFile, grace_ms: int) -> bool:
+    def remove(self, file: StoredFile, grace_ms: int) -> bool:
         """Remove a file unless a publication renewed its age in the meantime; return whether it was removed.
 
         The file is renamed first. If its age was renewed before that, it is renamed back. A publication that comes
@@ -249,7 +249,7 @@ class StoreFolder:
                 location = f"{self.scheme}://{info.path}"
                 yield StoredFile(location, info.size, info.mtime_ns // 1_000_000, run_id, location)
 
-    def is_removed(self, file: StoredFile, grace_ms: int) -> bool:
+    def remove(self, file: StoredFile, grace_ms: int) -> bool:
         """Remove an object and return whether it existed; no publication reuses objects of another attempt."""
         try:
             self.filesystem.delete_file(file.location.removeprefix(f"{self.scheme}://"))

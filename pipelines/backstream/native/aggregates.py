@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from backstream.native.sql import column_alias, quote_name, quote_path, staging_columns
 from backstream.native.task import INTEGERS, Aggregate, ChunkGrid, ReadSpec, TaskOutput
-from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count
+from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count_column
 
 
 def partial_aggregate(aggregate: Aggregate, number: int) -> str:
@@ -73,7 +73,7 @@ def pane_values(aggregates: Sequence[Aggregate]) -> dict[str, str]:
     """Return the counts and values of panes, from partial values with the suffix of the pane."""
     values: dict[str, str] = {}
     for pane in PANES_KEPT:
-        count = pane_count(pane)
+        count = pane_count_column(pane)
         values[count] = count
         for aggregate in aggregates:
             values[f"{aggregate.name}__{pane}"] = (
@@ -95,10 +95,10 @@ def published_windows_query(
         chunks: the chunks by which the file is split.
     """
     names = {aggregate.name: f"{aggregate.name}__{pane}" for aggregate in aggregates} | {
-        RECORD_COUNT: pane_count(pane)
+        RECORD_COUNT: pane_count_column(pane)
     }
     columns = [f"{quote_name(names.get(name, name))} AS {quote_name(name)}" for name, _, _ in output.columns]
     split_by = staging_columns("epoch_ms(window_start)", chunks)
     columns += [f"{split_by[name]} AS {name}" for name in output.split_by]
-    count = quote_name(pane_count(pane))
+    count = quote_name(pane_count_column(pane))
     return f"SELECT {', '.join(columns)} FROM read_parquet({quote_path(path)}) WHERE {count} > 0"

@@ -37,7 +37,7 @@ from backstream.native.sql import (
     window_number,
 )
 from backstream.native.task import TaskOutput, TaskThresholds, WindowTask
-from backstream.runs.table_schemas import RECORD_COUNT, pane_count
+from backstream.runs.table_schemas import RECORD_COUNT, pane_count_column
 
 if TYPE_CHECKING:
     import duckdb
@@ -156,8 +156,11 @@ class WindowQueries:
         values: dict[str, str] = {}
         for pane, condition in _PANE_CONDITIONS.items():
             filter_clause = f" FILTER (WHERE {condition})" if condition else ""
-            values |= {pane_count(pane): self._count(filter_clause), **self._partials(filter_clause, f"__{pane}")}
-        late_firings = f"{pane_count('live')} - {pane_count('first')}"
+            values |= {
+                pane_count_column(pane): self._count(filter_clause),
+                **self._partials(filter_clause, f"__{pane}"),
+            }
+        late_firings = f"{pane_count_column('live')} - {pane_count_column('first')}"
         columns = {**pane_values(task.aggregates), "late_firings": late_firings}
         selected = select_list({"n": "n", **keys, **values})
         grouped = f"SELECT {selected} FROM ({classified}) GROUP BY {self._group_columns()}"

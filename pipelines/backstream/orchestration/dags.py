@@ -276,7 +276,7 @@ def add_restate_tasks(definition_path: Path, reprocess_dag_id: str) -> None:
     @task
     def find_intervals() -> list[dict[str, Any]]:
         """Compare published days with the current input files, and find days that no run covers."""
-        return tasks.execute_find(definition_path, get_current_context())
+        return tasks.execute_find_intervals(definition_path, get_current_context())
 
     TriggerDagRunOperator.partial(
         task_id="reprocess",

@@ -67,7 +67,7 @@ def verdict_message(context: Context | MutableMapping[str, Any]) -> dict[str, st
     plan = Plan.read(Path(plan_file))
     if not plan.folder.audit_result.exists():
         return None
-    summary = import_module("backstream.workflow.report").load_summary_of_run(plan)
+    summary = import_module("backstream.workflow.report").load_run_summary(plan)
     if summary.verdict == _PASSED:
         return None
     link = report_link(ti)

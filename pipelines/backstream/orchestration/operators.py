@@ -27,7 +27,7 @@ from backstream.runs.plan import Plan
 from backstream.runs.progress import load_progress
 from backstream.runs.results import ApprovalDecision
 from backstream.spark.heap import CONF_VARIABLE, OUT_OF_MEMORY_STATUS, SETTING
-from backstream.spark.java import java_options, settings_beside_class_path
+from backstream.spark.java import set_java_options, settings_beside_class_path
 
 CONNECTION_ID = "backstream_spark"
 POOL = "spark"
@@ -73,7 +73,7 @@ class ReplayOperator(SparkSubmitOperator):
             self._run_job(context)
 
     def _run_job(self, context: Any) -> None:
-        java_options(self._input_bytes())  # sets environment variables, which the driver inherits
+        set_java_options(self._input_bytes())  # sets environment variables, which the driver inherits
         if self._is_local:
             self._use_class_archive()
         self.log.info("replaying %s", self.name)

@@ -139,7 +139,7 @@ def _find_resumable_plan(
     return plan
 
 
-def execute_find(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, Any]]:
+def execute_find_intervals(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the runs of `reprocess_<name>` for stale and missing ranges; an empty list for a dry run.
 
     Args:

@@ -21,7 +21,7 @@ from backstream.pages.store import PageStore, cached_by_mtime
 from backstream.runs.dataset_state import DatasetState, DayTotals
 from backstream.runs.home import definitions_folder
 from backstream.runs.status import RunStatus
-from backstream.workflow.status import RunState, list_unended_runs
+from backstream.workflow.status import RunState, list_unfinished_runs
 
 _RECENT_DAYS = 90
 _ATTENTION = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)
@@ -123,7 +123,7 @@ def load_dataset(records: PageStore, name: str) -> Dataset:
     """
     now_ms = int(time.time() * SECOND_MS)
     runs = records.runs(name)
-    unended = tuple(list_unended_runs(records.home, name, {row.run_id for row in runs}, now_ms))
+    unended = tuple(list_unfinished_runs(records.home, name, {row.run_id for row in runs}, now_ms))
     seen = records.observation(name)
     busy = [run.interval for run in unended if run.state.is_active]
     days = calendar_days(runs, lambda run_id: records.figures(name, run_id), seen, busy)

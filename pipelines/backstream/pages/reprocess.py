@@ -27,7 +27,7 @@ _DAYS = {"since": "First day of the range", "until": "Day after the last day of 
 _KINDS = {"boolean": "checkbox", "integer": "number", "number": "number"}
 
 
-class RefusedError(BackstreamError):
+class RejectedError(BackstreamError):
     """A request that Airflow rejected; `status` is the HTTP status of its response."""
 
     is_retryable = False  # The user reads the response and changes the request.
@@ -157,7 +157,7 @@ def _parse_response(response: httpx.Response) -> dict[str, Any]:
     if not response.is_success:
         detail = str(content.get("detail") or f"Airflow responded with status {response.status_code}")
         first_line, _, _ = detail.partition("\n")  # The JSON schema of the parameter follows.
-        raise RefusedError(first_line, response.status_code)
+        raise RejectedError(first_line, response.status_code)
     return content
 
 
@@ -243,7 +243,7 @@ def _date_time_text(value_ms: int) -> str:
     return text if text.count(":") > 1 else text.replace("Z", ":00Z")
 
 
-def started_run_link(day: str) -> str:
+def next_day(day: str) -> str:
     """Return the next day as ISO 8601, the exclusive end of a range of one day; empty for an invalid day."""
     try:
         return utc_datetime(instant_ms(day, "day") + DAY_MS).date().isoformat()

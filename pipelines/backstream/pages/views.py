@@ -13,7 +13,7 @@ from backstream.pages import checks as histories
 from backstream.pages import datasets, days
 from backstream.pages.days import DayStatus, runs_covering
 from backstream.pages.render import Page, note_page, page, time_left_text
-from backstream.pages.reprocess import Airflow, RefusedError, requested_days, started_run_link
+from backstream.pages.reprocess import Airflow, RejectedError, next_day, requested_days
 from backstream.pages.runs import dataset_of_dag, list_newest_runs
 from backstream.pages.store import PageStore
 from backstream.pages.watermark import draw_curve, load_curve, parse_delay_ms
@@ -162,7 +162,7 @@ async def form(
         return _unknown(dag_id)
     try:
         dag_form = await airflow.form(name)
-    except RefusedError as error:
+    except RejectedError as error:
         return note_page(
             "No form",
             f"Airflow has no DAG to reprocess {name} that you can view.",
@@ -171,7 +171,7 @@ async def form(
             error.status,
         )
     if typed.get("since") and not typed.get("until"):
-        typed = {**typed, "until": started_run_link(typed["since"])}
+        typed = {**typed, "until": next_day(typed["since"])}
     defined = datasets.find_definition_entry(name)
     days = find_possible_days(defined.definition) if defined and defined.definition else None
     fields = [
@@ -207,7 +207,7 @@ async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], 
         run_id = await airflow.started(dag_form.dag_id, conf)
     except (SpecError, PlanError) as error:
         return await form(dag_id, airflow, typed, error, BAD_REQUEST)
-    except RefusedError as error:
+    except RejectedError as error:
         return await form(dag_id, airflow, typed, f"Airflow did not start the run: {error}", error.status)
     return page(
         "started.html",

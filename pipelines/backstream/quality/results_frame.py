@@ -17,7 +17,7 @@ from backstream.definition.model import Definition
 from backstream.eventtime.windows import Session
 from backstream.quality.expected_events import times_to_ms
 from backstream.runs.plan import Mode, Plan
-from backstream.runs.table_schemas import RECORD_COUNT, pane_count
+from backstream.runs.table_schemas import RECORD_COUNT, pane_count_column
 
 RESULT_COLUMNS = [
     "window_start",
@@ -85,7 +85,9 @@ def _add_unmatched_panes(
     """Compare the records of each pane with the metrics, which count them independently."""
     cells_ms = _cell_starts_ms(times_to_ms(windows["window_start"]), definition).rename("cell_ms")
     expected = pd.DataFrame({pane: windows[names].sum(axis=1) for pane, names in _COUNTS_BY_PANE.items()})
-    sums = [_sum_by_cell(chunk, definition, [pane_count(pane) for pane in _COUNTS_BY_PANE]) for chunk in panes]
+    sums = [
+        _sum_by_cell(chunk, definition, [pane_count_column(pane) for pane in _COUNTS_BY_PANE]) for chunk in panes
+    ]
     actual = pd.concat(sums).groupby(level=0).sum() if sums else pd.DataFrame(columns=list(expected))
     actual.columns = expected.columns
     unmatched = expected.groupby(cells_ms).sum().sub(actual, fill_value=0).abs().sum(axis=1)

@@ -19,7 +19,7 @@ from backstream.reconcile.rules import (
     Evidence,
     UnexplainedWindows,
     explained_by,
-    first_position,
+    first_evidence,
     plain_number_text,
     record_count_text,
 )
@@ -90,7 +90,7 @@ _MIN_MULTIPLE = 2
 
 def duplicate_rule(case: UnexplainedWindows) -> Evidence:
     """Return the windows where the live output has duplicates of rows, of records, or of all its input."""
-    return first_position(_duplicate_rows(case), _duplicate_records(case), _multiples(case))
+    return first_evidence(_duplicate_rows(case), _duplicate_records(case), _multiples(case))
 
 
 def _duplicate_rows(case: UnexplainedWindows) -> Evidence:
@@ -103,7 +103,7 @@ def _duplicate_records(case: UnexplainedWindows) -> Evidence:
     """Return the windows where the extra live records are the duplicates in the files."""
     extra = ExtraRecordCounts.from_windows(case)
     if extra is None:
-        return first_position()
+        return first_evidence()
     duplicates, by = extra.copies.records, ", ".join(case.definition.source.deduplicate_on)
 
     def text(number: int) -> str:
@@ -118,7 +118,7 @@ def _multiples(case: UnexplainedWindows) -> Evidence:
     pairs, rows = case.pairs, case.rows
     both = (rows["is_ours"] & rows["is_theirs"]).to_numpy()
     if not pairs.adding:
-        return first_position()
+        return first_evidence()
     first = pairs.adding[0]
     with np.errstate(divide="ignore", invalid="ignore"):
         multiple = np.round((rows[f"theirs__{first}"] / rows[f"ours__{first}"]).to_numpy(dtype=float))
@@ -168,7 +168,7 @@ def _window_totals(case: UnexplainedWindows) -> np.ndarray:
 
 def missing_input_rule(case: UnexplainedWindows) -> Evidence:
     """Return the windows where one side lacks input: whole windows, keys, files, or source partitions."""
-    return first_position(
+    return first_evidence(
         _missing_windows(case),
         _missing_keys(case),
         _missing_files(case),
@@ -196,7 +196,7 @@ def _missing_keys(case: UnexplainedWindows) -> Evidence:
     """Return the windows of keys without any live row."""
     keys = case.pairs.shape.places[:-2]
     if not keys:
-        return first_position()
+        return first_evidence()
     by_key = case.rows.groupby(keys, dropna=False)
     is_missing = ~by_key["is_theirs"].transform("any").to_numpy()
     windows = by_key["is_ours"].transform("sum").to_numpy()
@@ -213,7 +213,7 @@ def _missing_files(case: UnexplainedWindows) -> Evidence:
     """Return the windows that lack all records of files; the files are missing in all their windows."""
     counts, held = case.counts(), case.records.rows
     if counts is None or held.empty:
-        return first_position()
+        return first_evidence()
     deficit, copies = np.maximum(counts[0] - counts[1], 0), np.maximum(count_copies(case), 0)
     numbered = case.rows[case.pairs.shape.places].assign(
         number=np.arange(len(case.rows)), deficit=deficit + copies
@@ -239,7 +239,7 @@ def _missing_partitions(case: UnexplainedWindows) -> Evidence:
     """Return the windows that lack all records of source partitions, over all keys and in all windows."""
     counts, metrics = case.counts(), case.ours.metrics
     if counts is None or metrics.empty or not isinstance(case.definition.window.spec(), Tumbling | Sliding):
-        return first_position()
+        return first_evidence()
     deficit = case.rows[_BOUNDS].assign(deficit=counts[0] - counts[1])
     by_window = deficit.groupby(_BOUNDS)["deficit"].sum().reset_index()
     held = metrics[metrics["events"] > 0].merge(by_window, on=_BOUNDS)
@@ -269,7 +269,7 @@ def _unread_files(case: UnexplainedWindows) -> Evidence:
     """Return the windows where the live output has records of files that arrived after our run."""
     extra, counts = ExtraRecordCounts.from_windows(case), case.counts()
     if extra is None or counts is None:
-        return first_position()
+        return first_evidence()
     unread, more = extra.unread.records, counts[1] - counts[0]
 
     def text(number: int) -> str:
@@ -283,7 +283,7 @@ def _unknown_input(case: UnexplainedWindows) -> Evidence:
     """Return the windows where the live output has more records than all input files."""
     counts = case.counts()
     if counts is None:
-        return first_position()
+        return first_evidence()
     theirs, held = counts[1], case.in_files()
 
     def text(number: int) -> str:

@@ -69,7 +69,7 @@ def count_records(
         for identity, file in files.items():
             if not file.may_hold(reach):
                 continue
-            slices = index.load_slices(file) if identity in present else index.is_known(file)
+            slices = index.load_slices(file) if identity in present else index.find_slices(file)
             if slices is None:
                 unknown.append(_event_time_span(file, reach))
                 continue

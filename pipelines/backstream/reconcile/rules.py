@@ -87,7 +87,7 @@ def explained_by(case: UnexplainedWindows, mask: Mask, text: Callable[[int], str
     return pd.Series([text(int(number)) for number in numbers], index=numbers, dtype=object)
 
 
-def first_position(*results: Evidence) -> Evidence:
+def first_evidence(*results: Evidence) -> Evidence:
     """Return the first evidence of each row."""
     joined = pd.concat(results) if results else pd.Series(dtype=object)
     return joined[~joined.index.duplicated()]
@@ -113,9 +113,9 @@ _PANES = {
 def late_data_rule(case: UnexplainedWindows) -> Evidence:
     """Return the windows where the live values are those of another pane than the published one."""
     if not case.rows["has_panes"].any():
-        return first_position()
+        return first_evidence()
     matches = [explained_by(case, _is_pane(case, pane), _PaneText(case, pane)) for pane in PANES_KEPT]
-    return first_position(*matches, _match_firings(case))
+    return first_evidence(*matches, _match_firings(case))
 
 
 def _is_pane(case: UnexplainedWindows, pane: str) -> Mask:
@@ -162,7 +162,7 @@ def _match_firings(case: UnexplainedWindows) -> Evidence:
     """Return the windows whose live values are those of a single firing, if all panes are kept."""
     shape, firings = case.pairs.shape, case.ours.firings
     if firings.empty or "pane_index" not in firings:
-        return first_position()
+        return first_evidence()
     rows = case.rows[[*shape.places, RUN, *(f"theirs__{name}" for name in shape.aggregates)]]
     joined = rows.assign(number=np.arange(len(rows))).merge(firings, on=[*shape.places, RUN])
     is_equal = np.ones(len(joined), dtype=bool)
@@ -195,7 +195,7 @@ def code_rule(case: UnexplainedWindows) -> Evidence:
         texts = [of_rows[number] for name, of_rows in reasons.items() if not case.pairs.equal(name)[number]]
         return "same records; " + "; ".join(reason for reason in texts if reason)
 
-    return explained_by(case, explained & differing, text) if same.any() else first_position()
+    return explained_by(case, explained & differing, text) if same.any() else first_evidence()
 
 
 def _same_records(case: UnexplainedWindows) -> Mask:

@@ -103,7 +103,7 @@ def load_manifests(plan: Plan) -> list[Manifest]:
     return [Manifest.read(file) for file in files if file.exists()]
 
 
-def load_finished_chunks(plan: Plan, chunk: Chunk) -> Manifest | None:
+def load_finished_manifest(plan: Plan, chunk: Chunk) -> Manifest | None:
     """Return the manifest of a chunk; None if it is unfinished, or lost its staged files before publication.
 
     After the publication the files may be missing, since another run may have replaced them.
@@ -117,7 +117,7 @@ def load_finished_chunks(plan: Plan, chunk: Chunk) -> Manifest | None:
 
 def list_unfinished_chunks(plan: Plan) -> list[str]:
     """Return the ids of the unfinished chunks."""
-    return [chunk.chunk_id for chunk in plan.chunks if load_finished_chunks(plan, chunk) is None]
+    return [chunk.chunk_id for chunk in plan.chunks if load_finished_manifest(plan, chunk) is None]
 
 
 def sum_fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:

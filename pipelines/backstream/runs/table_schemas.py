@@ -100,7 +100,7 @@ def panes_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
     It also has the number of records of each pane; 0 if the pane does not exist.
     """
     pane_values = (Column(f"{value.name}__{pane}", value.type) for value in values for pane in PANES_KEPT)
-    counts = (Column(pane_count(pane), "long", required=True) for pane in PANES_KEPT)
+    counts = (Column(pane_count_column(pane), "long", required=True) for pane in PANES_KEPT)
     return Table(
         PANES, (*_WINDOW, *keys, *pane_values, *counts, Column("late_firings", "long", required=True), *_RUN)
     )
@@ -145,7 +145,7 @@ def restatements_table(keys: Sequence[Column]) -> Table:
 PANES_KEPT = ("first", "live", "final")
 
 
-def pane_count(pane: str) -> str:
+def pane_count_column(pane: str) -> str:
     """Return the column that counts the records of a pane: `record_count__final`."""
     return f"{RECORD_COUNT}__{pane}"
 

@@ -210,7 +210,7 @@ class ArrivalIndex:
         return None if low is None else (low, high)
 
 
-def write_batch(folder: IndexFolder, rows: pa.Table, name: str) -> None:
+def write_index_batch(folder: IndexFolder, rows: pa.Table, name: str) -> None:
     """Add a batch by atomic rename."""
     with replace_file(folder.path / f"batch-{name}.parquet") as draft:
         pq.write_table(rows.select(_SCHEMA.names).cast(_SCHEMA), draft)

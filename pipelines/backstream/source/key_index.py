@@ -63,13 +63,13 @@ class KeyIndex:
             PlanError: when only Spark can evaluate its event times.
             UnreadableError: when it is damaged.
         """
-        slices = self.is_known(file)
+        slices = self.find_slices(file)
         if slices is None:
             self._write(file, _count_slices(Path(file.path), self.definition))
-            slices = self.is_known(file) or []
+            slices = self.find_slices(file) or []
         return slices
 
-    def is_known(self, file: InputFile) -> list[KeySlice] | None:
+    def find_slices(self, file: InputFile) -> list[KeySlice] | None:
         """Return the slices of a file from the index; None: it is not in the index."""
         try:
             with pq.ParquetFile(self._path(file)) as index:

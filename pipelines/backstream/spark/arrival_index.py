@@ -21,7 +21,7 @@ from backstream.native.task_cuts import group_files_by_rows
 from backstream.native.task_runner import run_index_task
 from backstream.runs.manifest import require_input_files
 from backstream.runs.plan import InputFile
-from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, write_batch
+from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, write_index_batch
 from backstream.spark import source
 from backstream.spark.native.engine import can_fall_back, task_error_text
 from backstream.spark.schemas import (
@@ -66,7 +66,7 @@ def extend_index(
         new_files = ArrivalIndex.from_folder(folder, inputs).missing(inputs)
         if new_files:
             rows = _index_files(spark, definition, new_files, folder.grid, schema)
-            write_batch(folder, rows, uuid.uuid4().hex)
+            write_index_batch(folder, rows, uuid.uuid4().hex)
     return ArrivalIndex.from_folder(folder, inputs)
 
 

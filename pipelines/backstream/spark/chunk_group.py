@@ -76,7 +76,7 @@ class ChunkGroup:
     @property
     def recorded(self) -> EventFiles:
         """The readable events of all inputs, with duplicates."""
-        return EventFiles(self.spark, self.plan.inputs, partial(is_readable_record, self), self.plan.damaged)
+        return EventFiles(self.spark, self.plan.inputs, partial(load_readable_events, self), self.plan.damaged)
 
     @property
     def paths(self) -> list[str]:
@@ -133,7 +133,7 @@ class ChunkGroup:
         )
 
 
-def is_readable_record(group: ChunkGroup, paths: Sequence[str]) -> DataFrame:
+def load_readable_events(group: ChunkGroup, paths: Sequence[str]) -> DataFrame:
     """Return the normalized events of some input files, without unreadable records."""
     rows = source.load_files(group.spark, paths, group.schema)
     return rows.transform(source.normalize_events(group.definition)).where(F.col(source.REASON).isNull())

@@ -27,7 +27,7 @@ from backstream.errors import CountError
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Session
 from backstream.runs.chunk_groups import group_chunks
-from backstream.runs.manifest import Manifest, StagedFile, load_finished_chunks
+from backstream.runs.manifest import Manifest, StagedFile, load_finished_manifest
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.table_schemas import (
     DROPPED,
@@ -37,7 +37,7 @@ from backstream.runs.table_schemas import (
     QUARANTINE,
     RECORD_COUNT,
     WINDOWS,
-    pane_count,
+    pane_count_column,
 )
 from backstream.spark.chunk_group import CHUNK, SCANNED, ChunkGroup, load_quarantine, read_count_name
 from backstream.spark.native import sessions as native_sessions
@@ -101,7 +101,7 @@ def replay_chunks(
         PlanError: when an input file was replaced while it was read for the arrival index.
         StorageError: when a disk is full or read-only.
     """
-    finished = {chunk.chunk_id: manifest for chunk in chunks if (manifest := load_finished_chunks(plan, chunk))}
+    finished = {chunk.chunk_id: manifest for chunk in chunks if (manifest := load_finished_manifest(plan, chunk))}
     yield from finished.values()
     unfinished = [chunk for chunk in chunks if chunk.chunk_id not in finished]
     if unfinished:
@@ -323,7 +323,7 @@ def _require_all_published(attempt: Attempt, pane: str, files: Mapping[str, Stag
         CountError: naming rows and records of both tables.
     """
     windows, panes = _staged_files(files, WINDOWS), _staged_files(files, PANES)
-    counts = [pq.read_table(file.path, columns=[pane_count(pane)], partitioning=None)[0] for file in panes]
+    counts = [pq.read_table(file.path, columns=[pane_count_column(pane)], partitioning=None)[0] for file in panes]
     fired = [column.filter(pc.greater(column, 0)) for column in counts]
     expected = sum(map(len, fired)), sum(pc.sum(column).as_py() or 0 for column in fired)
     staged = sum(file.rows for file in windows), sum(file.records for file in windows)
@@ -420,7 +420,7 @@ def _record_frames(
 def _published(group: ChunkGroup, panes: DataFrame) -> DataFrame:
     """Return the rows of the published table: the pane kind of `backfill.publish`."""
     pane = group.definition.backfill.publish
-    count = F.col(pane_count(pane))
+    count = F.col(pane_count_column(pane))
     existing = panes.where(count > F.lit(0)).withColumn(RECORD_COUNT, count)
     return existing.withColumns({name: F.col(f"{name}__{pane}") for name in group.definition.aggregates})
 

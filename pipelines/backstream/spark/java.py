@@ -216,7 +216,7 @@ def tune_java(heap: str | None, input_bytes: int | None = None) -> Iterator[None
             os.environ[OPTIONS_VARIABLE] = before
 
 
-def java_options(input_bytes: int | None = None) -> None:
+def set_java_options(input_bytes: int | None = None) -> None:
     """Set the options for the Java of a later `spark-submit`.
 
     The user chooses its heap, and a process waits for its exit, so it doesn't write an archive.

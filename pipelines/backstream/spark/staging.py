@@ -27,7 +27,7 @@ from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
 from backstream.runs.manifest import StagedFile
 from backstream.runs.parquet_footer import Footer
 from backstream.runs.plan import Chunk, Plan, PlannedTable
-from backstream.runs.table_schemas import METRICS, PANES, RECORD_COUNT, WINDOWS, pane_count
+from backstream.runs.table_schemas import METRICS, PANES, RECORD_COUNT, WINDOWS, pane_count_column
 from backstream.spark.chunk_group import CHUNK
 from backstream.spark.counted_writes import TaskWrite, require_visible, write_parquet
 from backstream.spark.failures import REFUSALS, unreadable_file_error
@@ -36,7 +36,7 @@ from backstream.spark.source import load_files
 
 _SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp"}
 _DAY, _CHUNK = STAGING_DAY, STAGING_CHUNK
-_COUNTED = {WINDOWS: RECORD_COUNT, PANES: pane_count("final")}
+_COUNTED = {WINDOWS: RECORD_COUNT, PANES: pane_count_column("final")}
 """The column of a table with the number of records of a row."""
 _GROUPED = (WINDOWS, METRICS, PANES)
 """The tables with aggregated rows; the other tables have a few rows of input files."""

@@ -220,7 +220,7 @@ def _lateness_table(advice: DelayAdvice) -> str:
     for share in SHARES:
         delay_ms = advice.behind.smallest_delay_ms(share)
         lines.append(f"{f'{share * 100:g} %':<14}{_lateness_cells(advice, delay_ms)}")
-    normal, below = NormalDistribution.from_quantiles(advice.behind), _percent(NormalDist().cdf(DEVIATIONS))
+    normal, below = NormalDistribution.fit(advice.behind), _percent(NormalDist().cdf(DEVIATIONS))
     rule = f"mean + {DEVIATIONS} sd"
     lines.append(f"{rule:<14}{_lateness_cells(advice, normal.delay_ms(DEVIATIONS))}")
     fit = f"mean {_rough_duration(round(normal.mean_ms))}, sd {_rough_duration(round(normal.deviation_ms))}"

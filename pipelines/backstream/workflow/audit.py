@@ -37,7 +37,7 @@ from backstream.runs.table_schemas import (
     QUARANTINE,
     RECORD_COUNT,
     WINDOWS,
-    pane_count,
+    pane_count_column,
 )
 from backstream.workflow.history import RunDifference, describe_difference, diff_run
 from backstream.workflow.publish import ledger_row, record_failure
@@ -85,7 +85,7 @@ def _evaluate(plan: Plan) -> Audit:
         load_staged_metrics(manifests),
         manifests,
         results=load_staged_results(definition, manifests),
-        panes=_scan_staged(manifests, PANES, [*_WINDOW, *map(pane_count, PANES_KEPT)]),
+        panes=_scan_staged(manifests, PANES, [*_WINDOW, *map(pane_count_column, PANES_KEPT)]),
         evidence=_load_evidence(plan, definition, manifests),
     )
     audit = replace(audit, overridden=plan.gate_override)

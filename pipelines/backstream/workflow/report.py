@@ -45,7 +45,7 @@ def report_run(plan: Plan) -> Path:
 
 def report_text(plan: Plan, form: ReportFormat) -> str:
     """Return the report of a run as text."""
-    summary = load_summary_of_run(plan)
+    summary = load_run_summary(plan)
     is_complete = len(summary.manifests) == len(plan.chunks)
     context = gather_context(plan, summary.definition, summary.publication, is_complete=is_complete)
     summary = RunSummary(plan, summary.definition, summary.manifests, summary.audit, summary.publication, context)
@@ -59,7 +59,7 @@ def report_text(plan: Plan, form: ReportFormat) -> str:
     )
 
 
-def load_summary_of_run(plan: Plan) -> RunSummary:
+def load_run_summary(plan: Plan) -> RunSummary:
     """Return the summary of a run from its folder only, without the lake."""
     folder = plan.folder
     return RunSummary(

@@ -415,7 +415,7 @@ def _may_copies_differ_in_key(definition: Definition) -> bool:
 def _scan_removed_file(file: InputFile, change: ChangeKind, index: KeyIndex) -> Iterator[ChangedRecords]:
     """Yield the records of a removed file from the key index; of an unread file, the bounds of its footer."""
     may_restore = _may_copies_differ_in_key(index.definition)
-    slices = index.is_known(file)
+    slices = index.find_slices(file)
     if slices is None:
         yield _records_of_any_key(file, change)
         return

@@ -85,7 +85,7 @@ def list_run_states(
     return sorted(runs, key=lambda run: run.started_ms, reverse=True)[:limit]
 
 
-def list_unended_runs(
+def list_unfinished_runs(
     home: Home, dataset: str, recorded: Collection[str], now_ms: int | None = None
 ) -> list[RunState]:
     """Return the runs of a dataset that have a plan, no publication and no ledger row, newest first."""

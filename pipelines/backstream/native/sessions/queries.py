@@ -35,7 +35,7 @@ from backstream.native.sql import (
     to_timestamp,
 )
 from backstream.native.task import TaskOutput
-from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count
+from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count_column
 
 if TYPE_CHECKING:
     import duckdb
@@ -255,7 +255,11 @@ class SessionQueries:
             for pane in PANES_KEPT
             for aggregate in task.aggregates
         ]
-        clean_values = {**dict(values), **{pane_count(pane): "events" for pane in PANES_KEPT}, "late_firings": "0"}
+        clean_values = {
+            **dict(values),
+            **{pane_count_column(pane): "events" for pane in PANES_KEPT},
+            "late_firings": "0",
+        }
         clean = f"SELECT *, last_ms + {task.gap_ms} AS end_ms FROM islands WHERE is_clean AND {self._is_owned}"
         clean_panes = self._to_output(clean, clean_values, task.panes)
         if not has_dirty:
@@ -270,7 +274,7 @@ class SessionQueries:
         values: dict[str, str] = {"late_firings": "max(session__late_firings)"}
         for pane in PANES_KEPT:
             filter_clause = f" FILTER (WHERE session__in_{pane})"
-            values[pane_count(pane)] = f"coalesce(sum(events){filter_clause}, 0)::BIGINT"
+            values[pane_count_column(pane)] = f"coalesce(sum(events){filter_clause}, 0)::BIGINT"
             values |= merge_partials(self._task.aggregates, filter_clause, f"__{pane}")
         bounds = {"start_ms": start_ms, "end_ms": end_ms}
         by = ", ".join([*self._keys, *bounds.values()])

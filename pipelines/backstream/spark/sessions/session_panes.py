@@ -35,7 +35,7 @@ from backstream.native.sessions.arrow_replay import (
     in_firings,
     in_windows,
 )
-from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count
+from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count_column
 from backstream.spark.schemas import IntervalColumns, int64_literal
 from backstream.spark.session import ship_package
 from backstream.spark.sessions.islands import (
@@ -168,7 +168,7 @@ def session_panes(sessions: Sessions) -> DataFrame:
     columns = [*sessions.keys, *WINDOW, *_pane_counts(), *(name for name, _, _ in _pane_values(sessions))]
     clean = _owned_clean_windows(sessions).withColumns(
         {
-            **dict.fromkeys(map(pane_count, PANES_KEPT), F.col(EVENTS)),
+            **dict.fromkeys(map(pane_count_column, PANES_KEPT), F.col(EVENTS)),
             "late_firings": int64_literal(0),
             **{column: F.col(name) for column, name, _ in _pane_values(sessions)},
         }
@@ -338,10 +338,12 @@ def _dirty_panes(sessions: Sessions) -> DataFrame:
     panes = _pane_aggregates(sessions)
     late_firings = F.max("session__late_firings").alias("late_firings")
     windows = panes.members.groupBy(*sessions.keys, *_member_window()).agg(
-        *(count.alias(pane_count(pane)) for pane, count in panes.counts.items()), late_firings, *panes.aggregates
+        *(count.alias(pane_count_column(pane)) for pane, count in panes.counts.items()),
+        late_firings,
+        *panes.aggregates,
     )
     existing = {
-        column: F.when(F.col(pane_count(pane)) > int64_literal(0), panes.values[column])
+        column: F.when(F.col(pane_count_column(pane)) > int64_literal(0), panes.values[column])
         for column, _, pane in _pane_values(sessions)
     }
     return windows.withColumns(existing).where(owns_start(sessions.owned, F.col(WINDOW[0])))
@@ -403,7 +405,7 @@ def _values(aggregates: Mapping[str, str]) -> list[Column]:
 
 
 def _pane_counts() -> list[str]:
-    return [*map(pane_count, PANES_KEPT), "late_firings"]
+    return [*map(pane_count_column, PANES_KEPT), "late_firings"]
 
 
 def _pane_values(sessions: Sessions) -> list[tuple[str, str, str]]:

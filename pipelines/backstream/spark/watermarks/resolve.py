@@ -22,7 +22,7 @@ from backstream.eventtime.windows import Sliding
 from backstream.runs.plan import Plan
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_index_exact
 from backstream.spark.arrival_index import arrival_bucket_column, extend_index
-from backstream.spark.chunk_group import ChunkGroup, is_readable_record
+from backstream.spark.chunk_group import ChunkGroup, load_readable_events
 from backstream.spark.schemas import Step
 from backstream.spark.source import EventFiles
 from backstream.spark.watermarks.firing_times import FiringTimeColumns, FiringTimes, WindowGrid
@@ -101,7 +101,9 @@ def load_timeline(group: ChunkGroup, interval: Interval) -> WatermarkTimeline:
     partitions = sorted(list_expected_partitions(definition) | index.partitions())
     files = [file for file in group.plan.inputs if file.path in part.paths] or group.plan.inputs[:1]
     keep_buckets = _keep_buckets(group.spark, part, buckets)
-    events = EventFiles(group.spark, files, lambda paths: is_readable_record(group, paths).transform(keep_buckets))
+    events = EventFiles(
+        group.spark, files, lambda paths: load_readable_events(group, paths).transform(keep_buckets)
+    )
     return timeline_by_tick_range(events, group.emission, group.clock, partitions, part.with_prefix)
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from backstream.definition.aggregates import with_filter
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Cumulate, Tumbling
-from backstream.runs.table_schemas import PANES_KEPT, pane_count
+from backstream.runs.table_schemas import PANES_KEPT, pane_count_column
 from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
 from backstream.spark.watermarks.firing_times import FiringTimeColumns, GridColumns
 from backstream.spark.windows.assignment import FixedWindow, window_start_column
@@ -199,16 +199,16 @@ def panes_of_rows(timed: DataFrame, by: Sequence[str], aggregates: Mapping[str, 
         nothing.
     """
     # If the definition has a count of events too, Spark computes it once.
-    calls = {pane_count(pane): with_filter("count(*)", condition) for pane, condition in _IN_PANE.items()}
+    calls = {pane_count_column(pane): with_filter("count(*)", condition) for pane, condition in _IN_PANE.items()}
     # A pane without records doesn't exist, so all its aggregates are null, even a count.
     values: dict[str, str] = {}
     for name, aggregate in aggregates.items():
         for pane, condition in _IN_PANE.items():
             column = f"{name}__{pane}"
             calls[column] = with_filter(aggregate, condition)
-            values[column] = f"CASE WHEN {pane_count(pane)} > 0 THEN {column} END"
+            values[column] = f"CASE WHEN {pane_count_column(pane)} > 0 THEN {column} END"
     # Every accepted late record fires its window again.
-    values["late_firings"] = f"{pane_count('live')} - {pane_count('first')}"
+    values["late_firings"] = f"{pane_count_column('live')} - {pane_count_column('first')}"
     grouped = timed.groupBy(*by).agg(*(F.expr(call).alias(name) for name, call in calls.items()))
     return grouped.withColumns({name: F.expr(sql) for name, sql in values.items()})
 
@@ -216,17 +216,17 @@ def panes_of_rows(timed: DataFrame, by: Sequence[str], aggregates: Mapping[str, 
 def panes_of_partials(timed: DataFrame, by: Sequence[str], parts: PartialAggregates) -> DataFrame:
     """Return the result of `panes_of_rows` from rows with partial aggregates of many records."""
     counts = [
-        F.expr(f"coalesce(sum({EVENTS}) FILTER (WHERE {condition}), 0)").alias(pane_count(pane))
+        F.expr(f"coalesce(sum({EVENTS}) FILTER (WHERE {condition}), 0)").alias(pane_count_column(pane))
         for pane, condition in _IN_PANE.items()
     ]
     merged = [column for pane, condition in _IN_PANE.items() for column in parts.merged_where(condition, pane)]
     totals = timed.groupBy(*by).agg(*counts, *merged)
     values = {f"{name}__{pane}": value for pane in PANES_KEPT for name, value in parts.values_of(pane).items()}
     fired = {
-        column: F.when(F.col(pane_count(column.rpartition("__")[2])) > 0, value)
+        column: F.when(F.col(pane_count_column(column.rpartition("__")[2])) > 0, value)
         for column, value in values.items()
     }
-    late_firings = F.col(pane_count("live")) - F.col(pane_count("first"))
+    late_firings = F.col(pane_count_column("live")) - F.col(pane_count_column("first"))
     return totals.withColumns(fired | {"late_firings": late_firings})
 
 
