@@ -1,1 +1,1 @@
-"""What spark-submit runs: arguments in, a manifest out."""
+"""The entry point of spark-submit: it reads a plan, and writes a manifest for each chunk."""

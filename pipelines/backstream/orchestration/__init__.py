@@ -1,1 +1,1 @@
-"""What the DAG files call. Nothing here imports Spark, pandas or Great Expectations before a task runs."""
+"""The functions that DAG files call. Before a task runs, none of them loads Spark, pandas or Great Expectations."""

@@ -152,7 +152,7 @@ def sum_day_totals(figures: Sequence[DayTotals]) -> DayTotals | None:
 
 
 def is_published_run(run: RunRow) -> bool:
-    """Whether a run's rows became visible."""
+    """Return whether a run published its rows."""
     return run.status.is_published
 
 
