@@ -1,1 +1,1 @@
-"""The functions that DAG files call. Before a task runs, none of them loads Spark, pandas or Great Expectations."""
+"""The functions that DAG files call. Until a task runs, none of them loads Spark, pandas or Great Expectations."""
