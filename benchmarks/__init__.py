@@ -1,1 +1,1 @@
-"""Measurements: backstream against what one would write by hand, and against other engines; ratios first."""
+"""Benchmarks of backstream against hand-written code and against other engines. Reports list the ratios first."""

@@ -2,11 +2,11 @@
 
 make bench                                                # 2,000,000 events, with Structured Streaming
 make bench ARGS="--only publication"                      # planning and publishing at size, without Spark
-make bench ARGS="--only growth"                           # each command over ever larger published tables
+make bench ARGS="--only growth"                           # each command over larger and larger published tables
 make bench ARGS="--only airflow"                          # one day of flights in a real Airflow, task by task
-make bench ARGS="--only job --save"                       # whole jobs beside scripts by hand, at full size
+make bench ARGS="--only job --save"                       # whole jobs beside hand-written scripts, at full size
 make bench ARGS="--only job --shapes dense --rows 2000000"
-make bench ARGS="--rows 25000000 --peers all --save"      # what docs/benchmarks.md shows
+make bench ARGS="--rows 25000000 --peers all --save"      # the figures of docs/benchmarks.md
 python -m benchmarks --page docs/benchmarks.md            # writes the saved figures into the page
 """
 
@@ -29,48 +29,48 @@ from benchmarks.results import Results
 
 ROWS = 2_000_000
 SAVED = Path(__file__).parent / "measured"
-"""A file for each size and choice of sections."""
+"""The folder of saved results, with one file for each size and choice of sections."""
 _GROWTH_ROWS = 100_000_000
 _ASKED_FOR = (Section.JOB, Section.GROWTH, Section.AIRFLOW)
-"""Sections that are measured only where they are named."""
+"""Sections that the benchmark measures only if you name them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print, or write the page; the exit status is 1 when something failed, or results differ."""
+    """Measure and print, or write the page. Return the exit status: 1 after a failure or different results."""
     options = _parser().parse_args(arguments)
     if options.page:
         return _write_page(options.page)
-    # The lake of a benchmark lies in a folder of its own, never in a catalog that somebody uses.
+    # The lake of a benchmark is in a separate folder, never in a catalog with other data.
     os.environ.pop(CATALOG_VARIABLE, None)
     peers = registry.of_families(_families(options.peers))
-    sections = options.only or [each for each in Section if each not in _ASKED_FOR]
-    wanted = comparisons.wanted(sections, {peer.name for peer in peers})
+    sections = options.only or [section for section in Section if section not in _ASKED_FOR]
+    selection = comparisons.wanted(sections, {peer.name for peer in peers})
     jobs = comparisons.of_shapes(options.shapes) if Section.JOB in sections else []
-    bases = {each.base for each in wanted}
-    measured = Results(0, 0, options.heap, results.today(), results.computer())
-    rows = options.rows or (ROWS if wanted else shapes.ROWS)
+    bases = {comparison.base for comparison in selection}
+    record = Results(0, 0, options.heap, results.today(), results.computer())
+    rows = options.rows or (ROWS if selection else shapes.ROWS)
     setting = Setting(rows, options.rounds, options.heap, options.folder.resolve(), not options.no_scripts)
-    if wanted:
-        measured = by_kind(setting, wanted, [peer.name for peer in peers if peer.name in bases])
+    if selection:
+        record = by_kind(setting, selection, [peer.name for peer in peers if peer.name in bases])
     if jobs:
-        found = whole_jobs.measured(setting, options.shapes, PROGRESS.print)
-        measured = measured.joined(found) if wanted else found
+        job_results = whole_jobs.measured(setting, options.shapes, PROGRESS.print)
+        record = record.joined(job_results) if selection else job_results
     if Section.PUBLICATION in sections:
-        measured.figures.extend(publication.figures(PROGRESS.print))
+        record.figures.extend(publication.figures(PROGRESS.print))
     if Section.GROWTH in sections:
         sizes = growth.scaled(options.growth_rows)
-        measured.costs.extend(
+        record.costs.extend(
             growth.costs(PROGRESS.print, options.folder.resolve() / "growth", options.rounds, sizes)
         )
     if Section.AIRFLOW in sections:
-        found_times = one_day.task_times(PROGRESS.print, options.folder.resolve() / "airflow", options.rounds)
-        measured.tasks.extend(found_times)
-    table.shown(measured, [*jobs, *wanted], Console(width=None if sys.stdout.isatty() else 200))
+        times = one_day.task_times(PROGRESS.print, options.folder.resolve() / "airflow", options.rounds)
+        record.tasks.extend(times)
+    table.shown(record, [*jobs, *selection], Console(width=None if sys.stdout.isatty() else 200))
     if options.save:
-        file = SAVED / f"{measured.rows}-{'-'.join(sections)}.json"
-        measured.write(file)
+        file = SAVED / f"{record.rows}-{'-'.join(sections)}.json"
+        record.write(file)
         PROGRESS.print(f"saved as {file}")
-    return 1 if measured.failed or measured.disagreements else 0
+    return 1 if record.failed or record.disagreements else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -120,24 +120,26 @@ def _heap(text: str) -> str:
     return text
 
 
-def _families(asked: Sequence[str]) -> set[str]:
-    """None wins over all, and all over names."""
-    if "none" in asked:
+def _families(names: Sequence[str]) -> set[str]:
+    """Return the chosen families. "none" overrides "all", and "all" overrides names."""
+    if "none" in names:
         return set()
-    return set(registry.FAMILIES) if "all" in asked else set(asked)
+    return set(registry.FAMILIES) if "all" in names else set(names)
 
 
 def saved() -> list[Results]:
-    """All that was kept: whole jobs first, the largest first."""
-    return sorted(map(Results.read, sorted(SAVED.glob("*.json"))), key=lambda each: (not each.jobs, -each.rows))
+    """Return all saved results: whole jobs first, then by size, the largest first."""
+    return sorted(
+        map(Results.read, sorted(SAVED.glob("*.json"))), key=lambda result: (not result.jobs, -result.rows)
+    )
 
 
 def _write_page(page: Path) -> int:
-    found = saved()
-    if not found:
+    all_results = saved()
+    if not all_results:
         PROGRESS.print(f"no results in {SAVED}\n\nhint: make bench ARGS='--rows 25000000 --peers all --save'")
         return 1
-    table.write_page(page, found, comparisons.ALL)
+    table.write_page(page, all_results, comparisons.ALL)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What is compared with what, and what is asked of each ratio."""
+"""The comparisons of jobs with their bases, and the limit of each ratio."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from benchmarks.results import Results
 
 
 class Section(StrEnum):
-    """What can be measured by itself."""
+    """A part of the benchmark that you can measure alone."""
 
     TUMBLING = "tumbling"
     SLIDING = "sliding"
     SESSION = "session"
     SCALE = "scale"
     HOT_KEY = "hot-key"
-    """One key has half of all events."""
+    """A stream in which one key has half of all events."""
     WATERMARKS = "watermarks"
-    """Of a month of 64 source partitions, found on the driver."""
+    """The watermarks of a month of 64 source partitions, computed on the driver."""
     CHUNKS = "chunks"
     PUBLICATION = "publication"
-    """Planning and publishing thousands of files, and after hundreds of runs; no Spark."""
+    """Plans and publications of thousands of files, and publications after hundreds of runs; without Spark."""
     GROWTH = "growth"
-    """Each command and page over tables with more and more published; a small run each, with Spark."""
+    """Each command and page over larger and larger published tables. Each table gets one small run, with Spark."""
     JOB = "job"
     """Whole jobs, from the start of a process to its exit."""
     AIRFLOW = "airflow"
@@ -35,21 +35,21 @@ class Section(StrEnum):
 
 
 class Asked(StrEnum):
-    """How a ratio is put, and what its limit means."""
+    """The form of a ratio, and the meaning of its limit."""
 
     AT_MOST = "at most"
-    """Job over base must not exceed the limit."""
+    """The job divided by the base, which must not exceed the limit."""
     FASTER = "faster"
-    """Base over job must reach the limit."""
+    """The base divided by the job, which must reach the limit."""
     SECONDS = "seconds"
-    """The job by itself must not take longer than the limit; it has no base."""
+    """The seconds of the job, which must not exceed the limit. It has no base."""
     NOTHING = "-"
-    """Job over base is told, whatever it is."""
+    """The job divided by the base, without a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One line of the table: a job against its base, by name; `measure` is what a measured round calls it."""
+    """One line of the table: the names of a job and its base. `measure` is the key of a measured round."""
 
     section: Section
     what: str
@@ -62,7 +62,7 @@ class Comparison:
 
 
 class Ratio(NamedTuple):
-    """The median of the ratios of each round, and the least and greatest of them; of seconds, where these are."""
+    """The median, the least and the greatest of the ratios of all rounds. `Asked.SECONDS` has seconds instead."""
 
     median: float
     low: float
@@ -84,7 +84,7 @@ def _replay_faster(limit: float, against: str, base: str) -> Comparison:
     return Comparison(Section.TUMBLING, "replay, tumbling 1 min", _REPLAY, against, base, Asked.FASTER, limit)
 
 
-def _recompute_told(against: str, base: str) -> Comparison:
+def _recompute_ratio(against: str, base: str) -> Comparison:
     what = "recompute, tumbling 1 min"
     return Comparison(Section.TUMBLING, what, _RECOMPUTE, against, base, Asked.NOTHING)
 
@@ -112,9 +112,9 @@ COMPARISONS = (
     _replay_faster(4.0, "Structured Streaming, default state store", "structured-streaming, default"),
     _replay_faster(4.0, "Structured Streaming, RocksDB state store", "structured-streaming, rocksdb"),
     _replay_faster(2.0, "Flink, streaming", "flink, streaming"),
-    _recompute_told("Flink, batch", "flink, batch"),
-    _recompute_told("DuckDB", "duckdb"),
-    _recompute_told("Polars", "polars"),
+    _recompute_ratio("Flink, batch", "flink, batch"),
+    _recompute_ratio("DuckDB", "duckdb"),
+    _recompute_ratio("Polars", "polars"),
     _four_times(4.4, "recompute, four times the rows", _RECOMPUTE),
     _four_times(4.4, "replay, four times the rows", _REPLAY),
     _four_times(1.1, "replay, four times the rows: MB sent to the driver", _REPLAY, "collected_mb"),
@@ -135,11 +135,11 @@ COMPARISONS = (
 )
 
 SHUFFLED = "-shuffled"
-"""What the name of a shape ends with where its files are in no order."""
+"""The end of the name of a shape with files in random order."""
 
 
 def _beside_script(shape: str, what: str, way: str, limits: tuple[float, float]) -> Iterator[Comparison]:
-    """Files in arrival order, and shuffled ones."""
+    """Yield the comparisons with files in arrival order and with shuffled files."""
     orders = (("", "files in arrival order"), (SHUFFLED, "shuffled files"))
     for (suffix, order), limit in zip(orders, limits, strict=True):
         name = f"{shape}{suffix}"
@@ -174,43 +174,43 @@ WHOLE_JOBS = (
         20.0,
     ),
 )
-"""Each job is of a shape, the part of its name before the comma."""
+"""Comparisons of whole jobs. The part of a job name before the comma is its shape."""
 ALL = (*WHOLE_JOBS, *COMPARISONS)
 
 
 def wanted(sections: Sequence[Section], peers: set[str]) -> list[Comparison]:
-    """The comparisons of some sections, without those against other peers than the given; none of whole jobs."""
+    """Return the comparisons of some sections, except those of whole jobs and those with peers outside `peers`."""
     names = {peer.name for peer in PEERS}
-    chosen = [each for each in COMPARISONS if each.section in sections]
-    return [each for each in chosen if each.base not in names or each.base in peers]
+    selection = [comparison for comparison in COMPARISONS if comparison.section in sections]
+    return [comparison for comparison in selection if comparison.base not in names or comparison.base in peers]
 
 
 def of_shapes(names: Sequence[str]) -> list[Comparison]:
-    """The comparisons of whole jobs of some shapes."""
-    return [each for each in WHOLE_JOBS if each.job.partition(",")[0] in names]
+    """Return the comparisons of whole jobs of some shapes."""
+    return [comparison for comparison in WHOLE_JOBS if comparison.job.partition(",")[0] in names]
 
 
 def ratio(comparison: Comparison, results: Results) -> Ratio | None:
-    """The ratio in each round, summed up; None when one of the two was not measured.
+    """Return the summary of the ratios of all rounds. Return None if one of the two jobs was not measured.
 
-    Both run in every round, so a machine that is busy for a while is busy for both.
+    Both jobs run in each round. If the machine is busy for a while, it is busy for both.
     """
-    measured = results.jobs if comparison.section is Section.JOB else results.runs
-    pair = [measured.get(name) for name in (comparison.job, comparison.base)]
+    runs = results.jobs if comparison.section is Section.JOB else results.runs
+    pair = [runs.get(name) for name in (comparison.job, comparison.base)]
     if pair[0] is None or pair[1] is None:
         return None
     if comparison.asked is Asked.SECONDS:
         seconds = pair[0].values(comparison.measure)
         return Ratio(statistics.median(seconds), min(seconds), max(seconds))
     rounds = zip(pair[0].values(comparison.measure), pair[1].values(comparison.measure), strict=True)
-    each = [base / job if comparison.asked is Asked.FASTER else job / base for job, base in rounds]
-    return Ratio(statistics.median(each), min(each), max(each))
+    ratios = [base / job if comparison.asked is Asked.FASTER else job / base for job, base in rounds]
+    return Ratio(statistics.median(ratios), min(ratios), max(ratios))
 
 
-def is_met(comparison: Comparison, found: Ratio) -> bool | None:
-    """Whether the median keeps the limit; None when nothing is asked."""
+def is_met(comparison: Comparison, result: Ratio) -> bool | None:
+    """Return whether the median keeps the limit. Return None if there is no limit."""
     if comparison.asked is Asked.NOTHING:
         return None
     if comparison.asked is Asked.FASTER:
-        return found.median >= comparison.limit
-    return found.median <= comparison.limit
+        return result.median >= comparison.limit
+    return result.median <= comparison.limit

@@ -1,7 +1,7 @@
-"""The recorded streams that are measured: the same on every machine, written once.
+"""The recorded streams of the benchmark. They are the same on every machine, and each is written once.
 
-Every column that Spark makes is a hash of the row's number, so a row does not depend on how Spark cuts the work.
-What is small, or spans years, is drawn without Spark, by a generator with a seed.
+Spark computes each column as a hash of the row number, so a row is independent of the Spark partitions.
+A generator with a seed draws small streams, and streams over years, without Spark.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ IDLE_HOURS: Mapping[int, tuple[tuple[float, float], ...]] = {
     6: ((0, 4),),
     7: ((2, 6), (22, 24)),
 }
-"""When a source partition is silent, as hours of each day: one begins late, one ends early, one has short gaps."""
+"""The idle hours of each day by source partition: one begins late, one ends early, one has short gaps."""
 
 VERSION = 2
-"""Rises when other rows come out, so that nobody measures with a stream of yesterday's kind."""
+"""The version of the rows. Raise it after a change of the rows, so that no benchmark uses an older stream."""
 
 _ALWAYS_AWAKE = PARTITIONS - len(IDLE_HOURS)
 # A hash has 64 bits; a double holds 53 of them exactly.
 _UNUSED_BITS, _RANGE = 11, float(2**53)
-# Lateness is `1 s / (1.0001 - chance)`: one record in x is late by more than x seconds, none by more than 10,000.
+# Lateness is `1 s / (1.0001 - chance)`: one record in x is late by more than x seconds. The maximum is 10,000 s.
 _LONGEST_SHARE = 1.0001
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A recorded stream: how many events, over how many days, in how many files; has one key half of them?"""
+    """A recorded stream: its events, days and files. With `has_hot_key`, one key has half of the events."""
 
     rows: int
     days: int = 1
     files: int = 24
     has_hot_key: bool = False
     even_keys: int = 0
-    """So many keys, each with as many events as any other; 0: `KEYS` keys, by zipf."""
+    """The number of keys with equally many events. If it is 0, the stream has `KEYS` keys by zipf."""
     is_shuffled: bool = False
-    """Each file has events from all over the stream, in no order; else files lie in arrival order."""
+    """A flag: each file has events from the whole stream, in no order. Otherwise, files are in arrival order."""
 
     @property
     def name(self) -> str:
-        """The folder it is kept in."""
+        """The name of the folder of the stream."""
         hot = "-hot-key" if self.has_hot_key else ""
         even = f"-{self.even_keys}-even-keys" if self.even_keys else ""
         shuffled = "-shuffled" if self.is_shuffled else ""
@@ -67,7 +67,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Sparse:
-    """A recorded stream of few events on each of many days; the key is the source partition."""
+    """A recorded stream of few events on each of many days. The key is the source partition."""
 
     rows: int
     since_ms: int
@@ -77,19 +77,19 @@ class Sparse:
 
     @property
     def name(self) -> str:
-        """The folder it is kept in."""
+        """The name of the folder of the stream."""
         span = f"{self.days}d-since-{self.since_ms}"
         return f"sparse-v{VERSION}-{self.rows}-in-{span}-{self.partitions}-partitions-{self.files}-files"
 
 
 def events(spark: SparkSession, stream: Stream) -> DataFrame:
-    """The stream, one Spark partition per file.
+    """Return the stream, with one Spark partition per file.
 
     Returns:
         `event_time`, `arrival_time` (instants, whole ms), `source_partition` (a number, as Kafka's),
         `arrival_seq`, `key` (zipf of exponent 1), `value` (0 to 999).
     """
-    numbered = spark.range(0, stream.rows, 1, stream.files)
+    ids = spark.range(0, stream.rows, 1, stream.files)
     span_ms = F.lit(float(stream.days * DAY_MS))
     since_first_ms = F.floor((F.col("id") + _chance(0)) / F.lit(float(stream.rows)) * span_ms)
     lateness_ms = F.floor(F.lit(float(SECOND_MS)) / (F.lit(_LONGEST_SHARE) - _chance(3)))
@@ -98,8 +98,8 @@ def events(spark: SparkSession, stream: Stream) -> DataFrame:
         key = F.floor(_chance(4) * F.lit(stream.even_keys))
     if stream.has_hot_key:
         key = F.when(_chance(6) < F.lit(0.5), F.lit(0)).otherwise(key)
-    made = numbered.withColumn("arrival_time_ms", F.lit(FIRST_DAY_MS) + since_first_ms)
-    rows = made.select(
+    arrivals = ids.withColumn("arrival_time_ms", F.lit(FIRST_DAY_MS) + since_first_ms)
+    rows = arrivals.select(
         F.timestamp_millis(F.col("arrival_time_ms") - lateness_ms).alias("event_time"),
         F.timestamp_millis("arrival_time_ms").alias("arrival_time"),
         _source_partition(F.col("arrival_time_ms")).cast("int").alias("source_partition"),
@@ -114,27 +114,30 @@ def events(spark: SparkSession, stream: Stream) -> DataFrame:
 
 
 def parquet(spark: SparkSession, stream: Stream, folder: Path) -> Path:
-    """The stream as Parquet files whose order by name and by age is the stream's; made when absent."""
-    return _once(parquet_folder(stream, folder), lambda new: _write_parquet(spark, stream, new))
+    """Return the folder of the stream in Parquet files. Write it if it is absent.
+
+    The order of the files by name and by age is the order of the stream.
+    """
+    return _write_once(parquet_folder(stream, folder), lambda new: _write_parquet(spark, stream, new))
 
 
 def parquet_folder(stream: Stream, folder: Path) -> Path:
-    """Where `parquet` keeps the stream."""
+    """Return the folder of the stream that `parquet` writes."""
     return folder / stream.name / "parquet"
 
 
 def csv(spark: SparkSession, stream: Stream, folder: Path) -> Path:
-    """The stream as two CSV files in arrival order, every second record in each: key, value, event time in ms.
+    """Return the folder of the stream in two CSV files in arrival order: key, value, event time in ms.
 
-    Two readers that each play one file are then always at the same moment of the stream.
+    Each file has every second record, so that two readers, one per file, are at the same moment of the stream.
     """
     source = parquet(spark, stream, folder)
-    return _once(folder / stream.name / "csv", lambda new: _write_csv(spark.read.parquet(str(source)), new))
+    return _write_once(folder / stream.name / "csv", lambda new: _write_csv(spark.read.parquet(str(source)), new))
 
 
 def sparse_parquet(stream: Sparse, folder: Path) -> Path:
-    """The stream as Parquet files in arrival order; made when absent."""
-    return _once(folder / stream.name, lambda new: _write_sparse(stream, new))
+    """Return the folder of the stream in Parquet files in arrival order. Write it if it is absent."""
+    return _write_once(folder / stream.name, lambda new: _write_sparse(stream, new))
 
 
 def _write_sparse(stream: Sparse, target: Path) -> None:
@@ -152,26 +155,29 @@ def _write_sparse(stream: Sparse, target: Path) -> None:
         "value": pa.array(draw.integers(0, 1000, stream.rows)),
     }
     target.mkdir(parents=True)
-    rows, each = pa.table(columns), math.ceil(stream.rows / stream.files)
-    for number, first in enumerate(range(0, stream.rows, each)):
-        pq.write_table(rows.slice(first, each), target / f"sparse-{number:05}.parquet")
+    rows, size = pa.table(columns), math.ceil(stream.rows / stream.files)
+    for number, first in enumerate(range(0, stream.rows, size)):
+        pq.write_table(rows.slice(first, size), target / f"sparse-{number:05}.parquet")
 
 
 def _chance(number: int) -> Column:
-    """In [0, 1), by the row's number and that of the draw."""
+    """Return a number in [0, 1) from the row number and the number of the draw."""
     return F.shiftrightunsigned(F.xxhash64("id", F.lit(number)), _UNUSED_BITS) / F.lit(_RANGE)
 
 
 def _source_partition(arrival_time_ms: Column) -> Column:
-    """Skewed: the first has a third of all. A record drawn for one that is silent goes to one that never is."""
-    drawn = F.floor(F.pow(_chance(1), F.lit(2)) * F.lit(PARTITIONS))
+    """Return a skewed source partition. The first has a third of all records.
+
+    If the first choice is idle, return a partition that is never idle.
+    """
+    choice = F.floor(F.pow(_chance(1), F.lit(2)) * F.lit(PARTITIONS))
     of_day_ms = F.pmod(arrival_time_ms, F.lit(DAY_MS))
     is_idle = F.expr("false")
     for partition, stretches in IDLE_HOURS.items():
         for begin, end in stretches:
             is_inside = of_day_ms.between(int(begin * HOUR_MS), int(end * HOUR_MS) - 1)
-            is_idle = is_idle | ((drawn == F.lit(partition)) & is_inside)
-    return F.when(is_idle, F.floor(_chance(2) * F.lit(_ALWAYS_AWAKE))).otherwise(drawn)
+            is_idle = is_idle | ((choice == F.lit(partition)) & is_inside)
+    return F.when(is_idle, F.floor(_chance(2) * F.lit(_ALWAYS_AWAKE))).otherwise(choice)
 
 
 def _write_parquet(spark: SparkSession, stream: Stream, target: Path) -> None:
@@ -179,7 +185,7 @@ def _write_parquet(spark: SparkSession, stream: Stream, target: Path) -> None:
     files = sorted(target.glob("part-*.parquet"))
     last_s = files[-1].stat().st_mtime
     for behind, file in enumerate(reversed(files)):
-        # Structured Streaming takes files by age.
+        # Structured Streaming reads files by age.
         os.utime(file, (last_s - behind, last_s - behind))
 
 
@@ -187,23 +193,23 @@ def _write_csv(rows: DataFrame, target: Path) -> None:
     target.mkdir(parents=True)
     columns = [F.col("key"), F.col("value"), F.unix_millis("event_time").alias("event_time_ms")]
     for half in (0, 1):
-        mine = rows.where(F.pmod("arrival_seq", F.lit(2)) == F.lit(half)).repartition(1)
+        half_rows = rows.where(F.pmod("arrival_seq", F.lit(2)) == F.lit(half)).repartition(1)
         part = target / f"_half-{half}"
-        mine.sortWithinPartitions("arrival_seq").select(*columns).write.csv(str(part))
+        half_rows.sortWithinPartitions("arrival_seq").select(*columns).write.csv(str(part))
         next(part.glob("part-*.csv")).rename(target / f"half-{half}.csv")
         shutil.rmtree(part)
 
 
-def _once(target: Path, write: Callable[[Path], None]) -> Path:
+def _write_once(target: Path, write: Callable[[Path], None]) -> Path:
     if not target.exists():
-        with _renamed_when_done(target) as new:
+        with _rename_when_done(target) as new:
             write(new)
     return target
 
 
 @contextmanager
-def _renamed_when_done(target: Path) -> Iterator[Path]:
-    """What was cut short is never taken for the whole."""
+def _rename_when_done(target: Path) -> Iterator[Path]:
+    """Yield a temporary path, and rename it at the end, so that a partial result never counts as complete."""
     new = target.with_name(f"_{target.name}")
     shutil.rmtree(new, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,11 @@
-"""What each command and page costs, however much is published: seconds and peak memory of a process of its own.
+"""The cost of each command and page over published tables: seconds and peak memory of a separate process.
 
-Each shape of published history (`benchmarks/history.py`) lies in a folder that is kept for the next time. A day of
-736 events comes after it, which is planned, run and published; then all else is asked for. Measured are the wall
-clock, the processor seconds of the command's process and its peak resident memory; Java, which `run` starts, is
-not in the last two, since it holds the same whatever is published.
+Each shape of published history (`benchmarks/history.py`) has a folder, which later benchmarks use again.
+A day of 736 events follows the history. The benchmark plans, runs and publishes this day. Then it measures the
+other commands.
+
+It measures the wall clock, the processor seconds of the command's process, and the peak of its resident memory.
+The last two exclude the Java process of `run`, because its memory is the same for any published history.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ Say = Callable[[str], None]
 
 
 class Bar(NamedTuple):
-    """What is asked of a command: at most so many seconds, so many times those on an empty table, so many MB."""
+    """The limits of a command: seconds, a multiple of the seconds on an empty table, and MB."""
 
     seconds: float | None
     times: float
@@ -50,53 +52,53 @@ class Bar(NamedTuple):
         return f"at most {seconds}{self.times:g} x, {self.mb:g} MB"
 
     def is_met(self, first: Cost, last: Cost) -> bool:
-        """Whether a cost keeps the bar, beside the same on an empty table."""
+        """Return whether a cost keeps the bar, compared with the cost on an empty table."""
         is_quick = self.seconds is None or last.cpu_s <= self.seconds
         return is_quick and last.cpu_s <= self.times * first.cpu_s and last.rss_mb <= self.mb
 
 
 def bar_of(command: str) -> Bar:
-    """What is asked of a command; of a run, which works with Spark, no seconds."""
+    """Return the limits of a command. A run has no limit in seconds, because it uses Spark."""
     seconds = None if command == _RUN else 3.0
     return Bar(seconds, 1.2 if command in _OF_A_RUN else 2.0, 400.0)
 
 
 def costs(say: Say, folder: Path, rounds: int, shapes: Sequence[Shape] = SHAPES) -> list[Cost]:
-    """All commands over all shapes; each the median of the rounds, but for the one run."""
-    found: list[Cost] = []
+    """Return the costs of all commands over all shapes, as medians of the rounds. `run` has only one round."""
+    all_costs: list[Cost] = []
     for shape in shapes:
         say(f"{shape}: made in {folder}")
         place = made(folder, shape)
         with kept(place):
-            for cost in _of_shape(place, shape, rounds):
+            for cost in _measure_shape(place, shape, rounds):
                 say(f"{shape}: {cost.command}: {cost.cpu_s:.2f} s of processor, {cost.rss_mb:.0f} MB")
-                found.append(cost)
-    return found
+                all_costs.append(cost)
+    return all_costs
 
 
 def scaled(rows: int) -> tuple[Shape, ...]:
-    """The shapes with at most so many rows: files and runs, whose number matters more, stay as many."""
+    """Return the shapes with at most `rows` rows. They keep the numbers of files and runs, which matter more."""
     share = min(1.0, rows / max(shape.rows for shape in SHAPES))
     return tuple(replace(shape, rows=round(shape.rows * share)) for shape in SHAPES)
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class _Use:
     wall_s: float
     cpu_s: float
     rss_mb: float
 
 
-def _of_shape(place: Place, shape: Shape, rounds: int) -> Iterator[Cost]:
+def _measure_shape(place: Place, shape: Shape, rounds: int) -> Iterator[Cost]:
     for name, command in _commands(place, shape).items():
         times = 1 if name == _RUN else rounds
-        each = [_measured(command, place) for _ in range(times)]
-        middle = {field: statistics.median(getattr(one, field) for one in each) for field in ("wall_s", "cpu_s")}
-        yield Cost(name, str(shape), rss_mb=max(one.rss_mb for one in each), **middle)
+        uses = [_measure(command, place) for _ in range(times)]
+        middle = {field: statistics.median(getattr(use, field) for use in uses) for field in ("wall_s", "cpu_s")}
+        yield Cost(name, str(shape), rss_mb=max(use.rss_mb for use in uses), **middle)
 
 
 def _commands(place: Place, shape: Shape) -> Mapping[str, Sequence[str]]:
-    """By name; what is planned is run, and that run is what the others are asked about."""
+    """Return the commands by name. The first two plan and run a day, and the others read this run."""
     backstream = [sys.executable, "-m", "backstream.cli"]
     definition = str(place.definition)
     day = _range(shape.new_day.start_ms, shape.new_day.end_ms)
@@ -119,22 +121,22 @@ def _range(since_ms: int, until_ms: int) -> list[str]:
     return ["--since", instant_text(since_ms)[:10], "--until", instant_text(until_ms)[:10]]
 
 
-def _measured(command: Sequence[str], place: Place) -> _Measured:
-    """Of the process itself: what it has started counts only where it was waited for."""
-    whole = [sys.executable, "-m", "benchmarks.spent", *command]
-    done = subprocess.run(
-        whole, env=_environment(place), cwd=place.folder, capture_output=True, text=True, check=False
+def _measure(command: Sequence[str], place: Place) -> _Use:
+    """Measure the process of a command. Of its children, only those that it waits for count."""
+    full_command = [sys.executable, "-m", "benchmarks.spent", *command]
+    process = subprocess.run(
+        full_command, env=_environment(place), cwd=place.folder, capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        msg = f"{' '.join(command)} ended with {done.returncode}\n{done.stderr}"
+    if process.returncode:
+        msg = f"{' '.join(command)} ended with {process.returncode}\n{process.stderr}"
         raise RuntimeError(msg)
-    return _Measured(**json.loads(done.stdout))
+    return _Use(**json.loads(process.stdout))
 
 
 def _environment(place: Place) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if name != WAREHOUSE_VARIABLE}
-    paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [inherited.get("PYTHONPATH")])])
-    return inherited | {
+    variables = {name: value for name, value in os.environ.items() if name != WAREHOUSE_VARIABLE}
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [variables.get("PYTHONPATH")])])
+    return variables | {
         HOME_VARIABLE: str(place.home.path),
         DEFINITIONS_VARIABLE: str(place.definitions),
         _SETTING: _HEAP,

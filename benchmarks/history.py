@@ -1,8 +1,8 @@
-"""Tables with years of published history, made directly: files, snapshots and folders as runs leave them.
+"""Tables with years of published history, and the files, snapshots and folders that their runs write.
 
-Nothing is computed: rows are counted up, not aggregated. Each live data file has rows of its own day and run; the
-files of runs that were restated since have one row each, and the audit frame and the report of a run are the same
-physical file in each run's folder (hard links), because nobody reads those of other runs.
+This module writes them directly. It numbers rows, and aggregates nothing. Each live data file has rows of its own
+day and run. If a later run restated a day, the older file has one row. Hard links put the same audit frame and the
+same report into each run folder, because no program reads those of other runs.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ missing_ratio = {{ warn = 1.0, fail = 1.0 }}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is published: so many rows in so many days, by so many runs; all 0: the table is empty."""
+    """The size of a published history in rows, days and runs. If all three are 0, the table is empty."""
 
     rows: int = 0
     days: int = 0
@@ -102,7 +102,7 @@ class Shape:
     def __str__(self) -> str:
         if not self.days:
             return "empty table"
-        return f"{_short(self.rows)} rows, {self.days:,} days, {self.runs:,} runs"
+        return f"{_abbreviate(self.rows)} rows, {self.days:,} days, {self.runs:,} runs"
 
     @property
     def interval(self) -> Interval:
@@ -111,24 +111,24 @@ class Shape:
 
     @property
     def new_day(self) -> Interval:
-        """The day after those that are published, which has events."""
+        """The day after the published days. It has events."""
         return Interval(self.interval.end_ms, self.interval.end_ms + DAY_MS)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a shape lies: its home, its source, its definition."""
+    """The folder of a shape, with its home, its source and its definition."""
 
     folder: Path
 
     @property
     def home(self) -> Home:
-        """All state."""
+        """The state folder."""
         return Home(self.folder / "home")
 
     @property
     def source(self) -> Path:
-        """A file of events per day."""
+        """The folder of the source, with one file of events per day."""
         return self.folder / "source"
 
     @property
@@ -138,37 +138,37 @@ class Place:
 
     @property
     def definition(self) -> Path:
-        """The one definition."""
+        """The file of the only definition."""
         return self.definitions / f"{NAME}.toml"
 
 
 def made(folder: Path, shape: Shape) -> Place:
-    """The place of a shape, made unless it is there; whoever measures in it does so within `kept`."""
+    """Return the place of a shape, and create it if it is absent. Measure in it only within `kept`."""
     place = Place(folder / f"{shape.rows}-{shape.days}-{shape.runs}")
-    done = place.folder / "made"
-    if not done.exists():
+    marker = place.folder / "made"
+    if not marker.exists():
         rmtree(place.folder, ignore_errors=True)
         _make(place, shape)
-        done.touch()
+        marker.touch()
     return place
 
 
 @contextmanager
 def kept(place: Place) -> Iterator[None]:
-    """Whatever runs meanwhile is forgotten: the catalog leads to the tables as they were; new runs are gone."""
+    """Restore the catalog and remove the folders of new runs, before and after the block."""
     catalog = place.home.path / "catalog.db"
     copy = catalog.with_suffix(".kept")
-    if not copy.exists():  # else the last one who measured here was killed
+    if not copy.exists():  # if the copy exists, the last measurement was killed
         copy2(catalog, copy)
     try:
-        _forget(place)
+        _restore(place)
         yield
     finally:
-        _forget(place)
+        _restore(place)
         copy.unlink()
 
 
-def _forget(place: Place) -> None:
+def _restore(place: Place) -> None:
     catalog, runs = place.home.path / "catalog.db", place.home.path / "runs" / NAME
     copy2(catalog.with_suffix(".kept"), catalog)
     for run in runs.iterdir() if runs.is_dir() else ():
@@ -185,15 +185,15 @@ def _make(place: Place, shape: Shape) -> None:
     for number in range(shape.days):
         _write_events(place, number, _EVENTS_BEFORE)
     _write_events(place, shape.days, EVENTS_OF_A_DAY)
-    _write_events(place, shape.days + 1, _EVENTS_BEFORE)  # which seals the day before it
-    base = _planned(place)
+    _write_events(place, shape.days + 1, _EVENTS_BEFORE)  # these events seal the day before
+    base = _create_base_plan(place)
     if shape.days:
         _History(place, shape, base).make()
     refresh_dataset_state(place.definition, place.home)
 
 
-def _planned(place: Place) -> Plan:
-    """One real plan, with the tables that it names; those of the history are its like."""
+def _create_base_plan(place: Place) -> Plan:
+    """Create the tables, and return one real plan. The plans of the history are copies of it."""
     with open_catalog_for_writing(place.home) as catalog:
         for table in (windows_table(_KEYS, _VALUES), METRICS_TABLE, QUARANTINE_TABLE):
             create_or_evolve_table(catalog, table.name(NAME), table)
@@ -204,7 +204,7 @@ def _planned(place: Place) -> Plan:
 
 
 def _write_events(place: Place, number: int, events: int) -> None:
-    """A file as a stream would have left it: a day's events, each of which arrived a little later."""
+    """Write the events of one day as a file from a stream. Each event arrived a little later than it happened."""
     at_us = (FIRST_DAY_MS + number * DAY_MS) * _US_PER_MS + np.arange(events) * (DAY_MS * _US_PER_MS // events)
     table = pa.table(
         {
@@ -212,7 +212,7 @@ def _write_events(place: Place, number: int, events: int) -> None:
             "arrived_at": pa.array(at_us + 30_000_000, _INSTANT),
             "origin": ["A"] * events,
             "seq": np.arange(events) + number * EVENTS_OF_A_DAY,
-            "key": [f"key {each % 20}" for each in range(events)],
+            "key": [f"key {row % 20}" for row in range(events)],
             "value": np.arange(events),
         }
     )
@@ -222,28 +222,33 @@ def _write_events(place: Place, number: int, events: int) -> None:
     os.utime(file, (modified_s, modified_s))
 
 
-def _replaced(
+def _add_snapshot(
     transaction: OneTransaction,
-    added: Sequence[DataFile],
-    removed: Sequence[DataFile],
-    said: dict[str, str],
+    new_files: Sequence[DataFile],
+    old_files: Sequence[DataFile],
+    properties: dict[str, str],
     tag: str,
 ) -> Snapshot:
-    """The next snapshot, as a publication makes it; all of them are committed together, which is quick."""
-    producer = _SingleOverwrite(Operation.OVERWRITE, transaction, transaction._table.io, snapshot_properties=said)  # noqa: SLF001
-    for file in removed:
+    """Add the next snapshot, as a publication does. One commit for all snapshots is fast."""
+    producer = _SingleOverwrite(
+        Operation.OVERWRITE,
+        transaction,
+        transaction._table.io,  # noqa: SLF001
+        snapshot_properties=properties,
+    )
+    for file in old_files:
         producer.delete_data_file(file)
-    for file in added:
+    for file in new_files:
         producer.append_data_file(file)
     producer.commit()
     ManageSnapshots(transaction).create_tag(producer.snapshot_id, tag).commit()
     snapshot = transaction.table_metadata.snapshot_by_id(producer.snapshot_id)
-    assert snapshot is not None  # noqa: S101 - it was just made
+    assert snapshot is not None  # noqa: S101 - the producer just committed it
     return snapshot
 
 
 class _History:
-    """The runs of a shape, one after the other: with fewer days than runs, days are restated in turn."""
+    """The consecutive runs of a shape. If there are fewer days than runs, the runs restate the days in turn."""
 
     def __init__(self, place: Place, shape: Shape, base: Plan) -> None:
         self.place, self.shape, self.home, self.base = place, shape, place.home, base
@@ -253,13 +258,13 @@ class _History:
         self._metrics: list[DataFile] = []
         self._rows_of_a_day = shape.rows // shape.days
         self._columns = _columns(self._rows_of_a_day)
-        self._same = place.folder / "same"
+        self._common_folder = place.folder / "same"
 
     def make(self) -> None:
-        """All of it."""
-        self._same.mkdir()
-        (self._same / "report.html").write_text("x" * _REPORT_BYTES, encoding="utf-8")
-        _write_audit(self._same / "audit.parquet")
+        """Write the files, snapshots, folders and ledger rows of all runs."""
+        self._common_folder.mkdir()
+        (self._common_folder / "report.html").write_text("x" * _REPORT_BYTES, encoding="utf-8")
+        _write_audit(self._common_folder / "audit.parquet")
         plans = []
         with open_catalog_for_writing(self.home) as catalog:
             windows, metrics = (
@@ -269,12 +274,12 @@ class _History:
                 for number in range(self.shape.runs):
                     plan = self._plan(number, transaction.table_metadata.current_snapshot_id)
                     files = {
-                        WINDOWS: self._staged(plan, number),
+                        WINDOWS: self._write_windows(plan, number),
                         METRICS: [self._metrics_file(plan, metrics)],
                     }
-                    published = self._publish(transaction, windows, plan, files[WINDOWS])
-                    self._leave(plan, files, published)
-                    plans.append((plan, published))
+                    publication = self._publish(transaction, windows, plan, files[WINDOWS])
+                    self._write_folder(plan, files, publication)
+                    plans.append((plan, publication))
             commit_snapshot(metrics, Operation.APPEND, self._metrics, [], {})
             self._record(catalog, plans)
 
@@ -284,10 +289,12 @@ class _History:
         return range(first, self.shape.days if is_last else first + self._days_of_a_run)
 
     def _plan(self, number: int, snapshot_id: int | None) -> Plan:
-        """As it would have been made when the run's last day was over: later files had not come."""
+        """Return the plan as of the end of the run's last day. It excludes the files of later days."""
         days = self._days(number)
-        known = range(max(days.stop, self.shape.days if number * self._days_of_a_run >= self.shape.days else 0))
-        inputs = tuple(self.base.inputs[day] for day in known)
+        input_days = range(
+            max(days.stop, self.shape.days if number * self._days_of_a_run >= self.shape.days else 0)
+        )
+        inputs = tuple(self.base.inputs[day] for day in input_days)
         spans = [(day, min(day + 30, days.stop)) for day in range(days.start, days.stop, 30)]
         chunks = tuple(
             Chunk(
@@ -310,7 +317,7 @@ class _History:
             triggered_by=f"{_TRIGGER}.{number:05}",
         )
 
-    def _staged(self, plan: Plan, number: int) -> list[StagedFile]:
+    def _write_windows(self, plan: Plan, number: int) -> list[StagedFile]:
         return [self._windows_file(plan, day, is_live=self._last_run[day] == number) for day in self._days(number)]
 
     def _windows_file(self, plan: Plan, day: int, *, is_live: bool) -> StagedFile:
@@ -325,9 +332,9 @@ class _History:
             "events": value,
             "total": value,
             "record_count": value,
-            "run_id": _repeated(plan.run_id, rows),
+            "run_id": _repeat(plan.run_id, rows),
         }
-        return _written(plan, WINDOWS, f"{day:05}", content, rows)
+        return _write_file(plan, WINDOWS, f"{day:05}", content, rows)
 
     def _metrics_file(self, plan: Plan, table: Table) -> StagedFile:
         bounds = {
@@ -337,20 +344,20 @@ class _History:
         counts = {name: [0] for name in ("events", "on_time", "late", "dropped", "expired")}
         arrivals = {name: [None] for name in ("first_arrival", "last_arrival", "fired_at")}
         content = bounds | {"source_partition": ["A"]} | counts | arrivals | {"run_id": [plan.run_id]}
-        found = _written(plan, METRICS, "metrics", content, 1)
-        self._metrics += to_data_files(table, [found])
-        return found
+        file = _write_file(plan, METRICS, "metrics", content, 1)
+        self._metrics += to_data_files(table, [file])
+        return file
 
     def _publish(
         self, transaction: OneTransaction, table: Table, plan: Plan, files: Sequence[StagedFile]
     ) -> Publication:
         days = range((plan.since_ms - FIRST_DAY_MS) // DAY_MS, (plan.until_ms - FIRST_DAY_MS) // DAY_MS)
-        removed = [self._live.pop(day) for day in days if day in self._live]
-        added = to_data_files(table, files)
-        self._live |= dict(zip(days, added, strict=True))
-        rows, replaced = (sum(file.record_count for file in each) for each in (added, removed))
-        said = snapshots.summary_properties(plan, rows, replaced, len(added))
-        snapshot = _replaced(transaction, added, removed, said, tag_name(plan.run_id))
+        old_files = [self._live.pop(day) for day in days if day in self._live]
+        new_files = to_data_files(table, files)
+        self._live |= dict(zip(days, new_files, strict=True))
+        rows, old_rows = (sum(file.record_count for file in group) for group in (new_files, old_files))
+        properties = snapshots.summary_properties(plan, rows, old_rows, len(new_files))
+        snapshot = _add_snapshot(transaction, new_files, old_files, properties, tag_name(plan.run_id))
         return Publication(
             plan.run_id,
             NAME,
@@ -358,37 +365,37 @@ class _History:
             plan.until_ms,
             {WINDOWS: snapshot.snapshot_id},
             rows,
-            replaced,
-            len(added),
+            old_rows,
+            len(new_files),
             instant_text(snapshot.timestamp_ms),
         )
 
-    def _leave(self, plan: Plan, files: dict[str, list[StagedFile]], published: Publication) -> None:
-        """What a run leaves in its folder."""
+    def _write_folder(self, plan: Plan, files: dict[str, list[StagedFile]], publication: Publication) -> None:
+        """Write the files of a run into its folder."""
         folder = plan.folder
         plan.write()
         write_files_read(plan)
         for chunk in plan.chunks:
             fates = {"A": {"on_time": _EVENTS_BEFORE}}
-            staged = {suffix: tuple(found) for suffix, found in files.items()} | {"quarantine": ()}
-            manifest = Manifest(plan.run_id, chunk.chunk_id, "0", _EVENTS_BEFORE, fates, staged)
+            chunk_files = {suffix: tuple(group) for suffix, group in files.items()} | {"quarantine": ()}
+            manifest = Manifest(plan.run_id, chunk.chunk_id, "0", _EVENTS_BEFORE, fates, chunk_files)
             manifest.write(folder.manifest(chunk.chunk_id))
         for place in (folder.report, folder.audit_frame):
-            place.hardlink_to(self._same / place.name)
+            place.hardlink_to(self._common_folder / place.name)
         days = range(plan.since_ms, plan.until_ms, DAY_MS)
         write_day_totals(folder.day_totals, [DayTotals(day, _WINDOWS, 40, 48, 48, 0, 0, 0) for day in days])
         _audit(plan.run_id).write(folder.audit_result)
-        published.write(folder.publication)
+        publication.write(folder.publication)
 
     def _record(self, catalog: Catalog, plans: Sequence[tuple[Plan, Publication]]) -> None:
-        """The ledger, in as many files as it has once many small ones were merged."""
+        """Write the ledger. It has as many files as a real ledger after compaction of its small files."""
         size = -(-len(plans) // _LEDGER_FILES)
         for at in range(0, len(plans), size):
             part = list(enumerate(plans))[at : at + size]
             runs = [_ledger_row(plan, published, number) for number, (plan, published) in part]
             checks = [row for _, (plan, _) in part for row in _check_rows(plan.run_id)]
-            for name, wanted, rows in (("runs", RUNS_TABLE, runs), ("checks", CHECKS_TABLE, checks)):
-                table = create_or_evolve_table(catalog, name, wanted)
+            for name, definition, rows in (("runs", RUNS_TABLE, runs), ("checks", CHECKS_TABLE, checks)):
+                table = create_or_evolve_table(catalog, name, definition)
                 table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
 
 
@@ -397,7 +404,7 @@ def _span_ms(first: int, stop: int) -> tuple[int, int]:
 
 
 def _columns(rows: int) -> tuple[np.ndarray, pa.Array, np.ndarray]:
-    """Of each day: when windows start within it, in microseconds, the keys, and a number; sorted by key."""
+    """Return the columns of one day, sorted by key: the window start in microseconds, the key, and a number."""
     keys = -(-rows // _WINDOWS)
     minutes = np.tile(np.arange(_WINDOWS) * MINUTE_MS * _US_PER_MS, keys)[:rows]
     texts = pa.array([f"key {number:06}" for number in range(keys)])
@@ -405,26 +412,26 @@ def _columns(rows: int) -> tuple[np.ndarray, pa.Array, np.ndarray]:
     return minutes, key.cast(pa.string()), np.arange(rows) % 97
 
 
-def _repeated(text: str, rows: int) -> pa.Array:
+def _repeat(text: str, rows: int) -> pa.Array:
     return pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array([text])).cast(pa.string())
 
 
-def _written(plan: Plan, suffix: str, name: str, content: Mapping[str, object], rows: int) -> StagedFile:
-    """A staged file as a job writes it: with field ids, in the folder of its run."""
-    planned = plan.tables[suffix]
+def _write_file(plan: Plan, suffix: str, name: str, content: Mapping[str, object], rows: int) -> StagedFile:
+    """Write a staged file with field ids into the folder of its run, as a job does."""
+    target = plan.tables[suffix]
     fields = [
         pa.field(column, _TYPES[kind], metadata={b"PARQUET:field_id": str(field_id).encode()})
-        for column, kind, field_id, _ in planned.columns
+        for column, kind, field_id, _ in target.columns
     ]
-    path = Path(planned.location) / "data" / plan.run_id / name / "part-0.parquet"
+    path = Path(target.location) / "data" / plan.run_id / name / "part-0.parquet"
     path.parent.mkdir(parents=True)
-    found = pa.table({field.name: content[field.name] for field in fields}, schema=pa.schema(fields))
-    pq.write_table(found, path, compression="zstd")
+    table = pa.table({field.name: content[field.name] for field in fields}, schema=pa.schema(fields))
+    pq.write_table(table, path, compression="zstd")
     return StagedFile(str(path), path.stat().st_size, rows)
 
 
 def _write_audit(path: Path) -> None:
-    """A frame of as many windows as a run of some days has."""
+    """Write an audit frame with as many windows as a run of some days has."""
     pq.write_table(pa.table({"window_start": pa.array(np.arange(_WINDOWS), _INSTANT)}), path)
 
 
@@ -451,25 +458,25 @@ def _audit(run_id: str) -> Audit:
 
 def _check_rows(run_id: str) -> list[dict[str, object]]:
     common = {"run_id": run_id, "dataset": NAME, "suite": "default", "verdict": Verdict.PASS.value}
-    wanted = {column.name for column in CHECKS_TABLE.columns}
+    columns = {column.name for column in CHECKS_TABLE.columns}
     return [
-        {name: value for name, value in (asdict(each) | common).items() if name in wanted}
-        for each in _checks(run_id)
+        {name: value for name, value in (asdict(check) | common).items() if name in columns}
+        for check in _checks(run_id)
     ]
 
 
-def _ledger_row(plan: Plan, published: Publication, number: int) -> dict[str, object]:
-    """The run's row, a minute after the one before it; all of them before now."""
+def _ledger_row(plan: Plan, publication: Publication, number: int) -> dict[str, object]:
+    """Return the ledger row of a run, one minute after the row before it. All rows are in the past."""
     ended_ms = FIRST_DAY_MS + number * MINUTE_MS
-    row = run_row(plan, Status.PUBLISHED, (ended_ms - 40_000, ended_ms), Verdict.PASS, published.rows, 48)
-    stored = asdict(row) | {"seconds": row.seconds}
+    row = run_row(plan, Status.PUBLISHED, (ended_ms - 40_000, ended_ms), Verdict.PASS, publication.rows, 48)
+    values = asdict(row) | {"seconds": row.seconds}
     return {
-        column.name: utc_datetime(stored[f"{column.name}_ms"])
+        column.name: utc_datetime(values[f"{column.name}_ms"])
         if column.type == "timestamptz"
-        else stored[column.name]
+        else values[column.name]
         for column in RUNS_TABLE.columns
     } | {name: utc_datetime(getattr(row, f"{name}_ms")) for name in ("started_at", "finished_at")}
 
 
-def _short(count: int) -> str:
+def _abbreviate(count: int) -> str:
     return f"{count // 1_000_000} M" if count % 1_000_000 == 0 else f"{count:,}"

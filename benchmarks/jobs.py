@@ -1,4 +1,4 @@
-"""What a round is made of."""
+"""The interface of the jobs in a round, and the sums of their results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 
 class Sums(NamedTuple):
-    """What a job's result adds up to; jobs that compute the same must agree."""
+    """The sums of a job's result. Jobs that compute the same result must have the same sums."""
 
     windows: int
     events: int
@@ -14,14 +14,14 @@ class Sums(NamedTuple):
 
 
 class Job(Protocol):
-    """Something to be timed."""
+    """A job that the benchmark times."""
 
     @property
     def name(self) -> str:
-        """What results know it by."""
+        """The name of the job in the results."""
 
     def run(self) -> None:
-        """Do all of it, once."""
+        """Run the whole job once."""
 
     def checked(self) -> Sums:
-        """Do it once, and say what came out."""
+        """Run the job once, and return the sums of its result."""

@@ -1,7 +1,7 @@
-"""Kinds of jobs: those that are compared, each kind measured in a process of its own.
+"""Kinds of compared jobs. The benchmark measures each kind in a separate process.
 
-How fast Java runs a job depends on which others it has run: by hand, tumbling windows took 7.6 s in a process that
-only saw such, and 9 to 10 s in one that saw sessions and sliding windows in between.
+The speed of a job in Java depends on the other jobs of the process. For example, hand-written tumbling windows
+took 7.6 s in a process without other windows. With sessions and sliding windows in between, they took 9 to 10 s.
 """
 
 from __future__ import annotations
@@ -29,51 +29,51 @@ from benchmarks.results import Results
 from benchmarks.session import session
 
 KINDS = ("tumbling", "sliding", "session", "30 days", "64 partitions")
-"""By a part of the names of their jobs."""
+"""Kinds of jobs. Each kind is a part of the names of its jobs."""
 PROGRESS = Console(stderr=True, highlight=False, soft_wrap=True)
 
-_Made = TypeVar("_Made")
+_Value = TypeVar("_Value")
 
 
 class Setting(NamedTuple):
-    """What is the same for all kinds: events, measured rounds, heap of each JVM, and where data lies."""
+    """The settings of all kinds: events, measured rounds, the heap of each JVM, and the folder of the data."""
 
     rows: int
     rounds: int
     heap: str
     folder: Path
     has_scripts: bool = True
-    """Whether whole jobs run beside the scripts by hand."""
+    """A flag: whole jobs run beside the hand-written scripts."""
 
 
-def by_kind(setting: Setting, wanted: Sequence[Comparison], peers: Sequence[str]) -> Results:
-    """Measure what is compared; of other engines only the named ones. At least one comparison is wanted."""
-    kinds = [names for kind in KINDS if (names := measured_of(kind, wanted, peers))]
-    # What is measured has not made its own input before: that would be one more job that Java has run.
-    list(in_processes([partial(_prepared, setting, [name for names in kinds for name in names])]))
-    return reduce(Results.joined, in_processes(partial(_measured, setting, names) for names in kinds))
+def by_kind(setting: Setting, comparisons: Sequence[Comparison], peers: Sequence[str]) -> Results:
+    """Measure the jobs of at least one comparison. Of the other engines, measure only the named ones."""
+    kinds = [names for kind in KINDS if (names := measured_of(kind, comparisons, peers))]
+    # A separate process creates the input, because this is one more Java job for a measuring process.
+    list(in_processes([partial(_prepare, setting, [name for names in kinds for name in names])]))
+    return reduce(Results.joined, in_processes(partial(_measure, setting, names) for names in kinds))
 
 
-def measured_of(kind: str, wanted: Sequence[Comparison], peers: Sequence[str]) -> list[str]:
-    """The jobs of a kind that are compared, and the peers they are compared with."""
-    others = {peer.name for peer in PEERS} - {*peers}
-    mine = (each for each in wanted if kind in each.job)
-    return sorted({name for each in mine for name in (each.job, each.base)} - others)
+def measured_of(kind: str, comparisons: Sequence[Comparison], peers: Sequence[str]) -> list[str]:
+    """Return the names of the compared jobs of a kind, and of the peers in these comparisons."""
+    other_peers = {peer.name for peer in PEERS} - {*peers}
+    selection = (comparison for comparison in comparisons if kind in comparison.job)
+    return sorted({name for comparison in selection for name in (comparison.job, comparison.base)} - other_peers)
 
 
-def in_processes(calls: Iterable[Callable[[], _Made]]) -> Iterator[_Made]:
-    """What each call gives, one after the other, each in a new process, which ends when this one does.
+def in_processes(calls: Iterable[Callable[[], _Value]]) -> Iterator[_Value]:
+    """Yield the result of each call in order. Each call runs in a new process, which ends with this process.
 
     Raises:
-        RuntimeError: what Spark said, if it failed.
+        RuntimeError: if Spark failed. The message has the error of Spark.
     """
     for call in calls:
         with ProcessPoolExecutor(1, get_context("spawn"), _end_with_parent) as pool:
-            yield pool.submit(_called, call).result()
+            yield pool.submit(_call, call).result()
 
 
 def _end_with_parent() -> None:
-    """Else a process whose parent was killed would measure on, and keep its heap."""
+    """End this process with its parent. Otherwise, after a kill of its parent, it would continue with its heap."""
 
     def wait() -> None:
         if (parent := parent_process()) is not None:
@@ -83,22 +83,22 @@ def _end_with_parent() -> None:
     Thread(target=wait, daemon=True).start()
 
 
-def _called(call: Callable[[], _Made]) -> _Made:
+def _call(call: Callable[[], _Value]) -> _Value:
     try:
         return call()
     except (PySparkException, Py4JError) as error:
-        # These cannot be sent to another process.
+        # Python cannot send these errors to another process.
         raise RuntimeError(str(error)) from None
 
 
-def _prepared(setting: Setting, names: Sequence[str]) -> None:
-    """Make the data and what peers need, where it is not there yet."""
+def _prepare(setting: Setting, names: Sequence[str]) -> None:
+    """Create the data and the input of peers if they are absent."""
     spark = session(setting.heap, setting.folder / "spark")
     _benchmark(spark, setting, names)
     spark.stop()
 
 
-def _measured(setting: Setting, names: Sequence[str]) -> Results:
+def _measure(setting: Setting, names: Sequence[str]) -> Results:
     spark = session(setting.heap, setting.folder / "spark")
     benchmark = _benchmark(spark, setting, names)
     benchmark.measure()
@@ -108,9 +108,9 @@ def _measured(setting: Setting, names: Sequence[str]) -> Results:
 
 def _benchmark(spark: SparkSession, setting: Setting, names: Sequence[str]) -> Benchmark:
     rows, rounds, heap, folder, _ = setting
-    found = Results(rows, rounds, heap, results.today(), results.machine(spark))
+    result = Results(rows, rounds, heap, results.today(), results.machine(spark))
     with PROGRESS.status("making the data, on first use"):
-        benchmark = Benchmark(spark, found, spark_jobs.jobs(spark, rows, folder, {*names}), PROGRESS.print)
+        benchmark = Benchmark(spark, result, spark_jobs.jobs(spark, rows, folder, {*names}), PROGRESS.print)
     for peer in (peer for peer in PEERS if peer.name in names):
         with PROGRESS.status(f"preparing {peer.name}, on first use"):
             benchmark.add(peer, partial(peer.prepared, spark, Stream(rows), Place(folder, heap)))

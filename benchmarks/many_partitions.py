@@ -1,4 +1,4 @@
-"""Finding the watermarks of a month of many source partitions: what has to fit into the driver."""
+"""The computation of watermarks for a month of many source partitions. Its data must fit into the driver."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAMES = [str(number) for number in range(PARTITIONS)]
 
 @dataclass(frozen=True, slots=True)
 class WatermarkJob:
-    """Watermarks found on the driver, from a stream of many source partitions; nothing else is made of it."""
+    """The computation of watermarks on the driver from many source partitions. It computes nothing else."""
 
     name: str
     spark: SparkSession
@@ -37,30 +37,30 @@ class WatermarkJob:
     find: Callable[[EventFiles], int]
 
     def run(self) -> None:
-        """Find them."""
+        """Compute the watermarks."""
         self.checked()
 
     def checked(self) -> Sums:
-        """How many there are."""
-        of_eight = ours.recorded(self.spark, self.parquet)
-        stream = EventFiles(self.spark, of_eight.files, lambda paths: _spread(of_eight.read(paths)))
+        """Compute the watermarks, and return their number."""
+        recording = ours.recorded(self.spark, self.parquet)
+        stream = EventFiles(self.spark, recording.files, lambda paths: _spread(recording.read(paths)))
         return Sums(self.find(stream), 0, 0)
 
 
 def _spread(events: DataFrame) -> DataFrame:
-    """The events as if they had come from more source partitions."""
+    """Distribute the events over more source partitions."""
     number = F.pmod(F.xxhash64("arrival_seq"), F.lit(PARTITIONS))
     return events.withColumns({"source_partition": number.cast("string"), PARTITION_NUMBER: number})
 
 
 def per_window(stream: EventFiles) -> int:
-    """When each window of a minute fires and is gone."""
+    """Compute the times at which each window of one minute fires and expires. Return the number of windows."""
     window = Tumbling(MINUTE_MS)
     return ours.thresholds(stream.all(), window, WindowGrid.from_window(window, SPAN), CLOCK, _NAMES).grid.count
 
 
 def per_tick(stream: EventFiles) -> int:
-    """Every rise, as sessions need them."""
+    """Compute every rise of the watermark, as sessions need them. Return the number of rises."""
     return len(timeline_of_files(stream, ours.EMISSION, CLOCK, _NAMES).watermark_ms)
 
 

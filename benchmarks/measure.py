@@ -1,4 +1,4 @@
-"""Rounds: every job and peer is measured once in each, in an order that changes."""
+"""Rounds of measurements. Each round measures every job and peer once, in a different order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PEER_MEASURES = ("seconds", "rss_mb", "heap_mb", "spilled_mb", "dropped", "batc
 
 
 class Benchmark:
-    """Measures into `results`, and says how far it is."""
+    """A benchmark that adds measurements to `results`, and reports its progress."""
 
     def __init__(self, spark: SparkSession, results: Results, jobs: Sequence[Job], say: Say) -> None:
         self.results, self._say = results, say
@@ -31,74 +31,74 @@ class Benchmark:
         self._sums: dict[str, Sums] = {}
 
     def add(self, peer: Peer, prepare: Callable[[], list[str]]) -> None:
-        """Let a peer take part, unless it cannot be prepared here."""
+        """Add a peer to the rounds, unless it cannot be prepared here."""
         try:
             self._peers[peer.name] = (peer, prepare())
         except PeerError as error:
-            self._gave_up(peer.name, error)
+            self._leave_out(peer.name, error)
 
     def measure(self) -> None:
-        """Check every job once, unmeasured; then the rounds."""
+        """Check every job once without a measurement. Then run the rounds."""
         for name, job in self._jobs.items():
             self._sums[name] = job.checked()
-            job.run()  # checked, a job is another one to Java than it is in the rounds
+            job.run()  # for Java, a checked job differs from the job of the rounds
             self._say(f"warm-up: {name}")
-        before = ""
+        previous = ""
         for number in range(1, self.results.rounds + 1):
             for name in in_turn([*self._jobs], [*self._peers], number):
-                if before and before not in self._jobs and name in self._jobs:
-                    self._jobs[name].run()  # the session was idle for minutes: whoever comes first is slow
-                self._once(name, f"round {number} of {self.results.rounds}")
-                before = name
+                if previous and previous not in self._jobs and name in self._jobs:
+                    self._jobs[name].run()  # after idle minutes of the session, the first job is slow
+                self._measure_once(name, f"round {number} of {self.results.rounds}")
+                previous = name
         self.results.disagreements.extend(disagreements(self._sums))
-        in_order = {name: self.results.runs[name] for name in (*self._jobs, *self._peers)}
+        runs_by_name = {name: self.results.runs[name] for name in (*self._jobs, *self._peers)}
         self.results.runs.clear()
-        self.results.runs.update(in_order)
+        self.results.runs.update(runs_by_name)
 
-    def _once(self, name: str, where: str) -> None:
-        measured = self._job(self._jobs[name]) if name in self._jobs else self._peer(name)
-        if measured is not None:
-            self._say(f"{where}: {name}, {measured['seconds']:.1f} s")
+    def _measure_once(self, name: str, where: str) -> None:
+        values = self._measure_job(self._jobs[name]) if name in self._jobs else self._measure_peer(name)
+        if values is not None:
+            self._say(f"{where}: {name}, {values['seconds']:.1f} s")
 
-    def _job(self, job: Job) -> dict[str, float]:
+    def _measure_job(self, job: Job) -> dict[str, float]:
         self._meter.begin()
         with ResidentPeak() as resident:
             begin = time.perf_counter()
             job.run()
             seconds = time.perf_counter() - begin
-        measured = {"seconds": seconds, "rss_mb": resident.peak_mb, **asdict(self._meter.read())}
+        values = {"seconds": seconds, "rss_mb": resident.peak_mb, **asdict(self._meter.read())}
         engine = "Spark SQL" if job.name.endswith("by hand") else "backstream on Spark"
         settings = f"local[{THREADS}], heap {self.results.heap}, noop sink; 30 days: staged for the lake"
-        known = Runs(f"{engine} {self.results.machine['spark']}", "Parquet", settings)
-        self.results.runs.setdefault(job.name, known).rounds.append(measured)
-        return measured
+        runs = Runs(f"{engine} {self.results.machine['spark']}", "Parquet", settings)
+        self.results.runs.setdefault(job.name, runs).rounds.append(values)
+        return values
 
-    def _peer(self, name: str) -> dict[str, float] | None:
+    def _measure_peer(self, name: str) -> dict[str, float] | None:
         peer, command = self._peers[name]
         try:
-            told = run(name, command)
+            facts = run(name, command)
         except PeerError as error:
             del self._peers[name]
             self.results.runs.pop(name, None)
-            self._gave_up(name, error)
+            self._leave_out(name, error)
             return None
-        if "windows" in told:
-            self._sums[name] = Sums(told["windows"], told["events"], told["total"])
-            told = {**told, "dropped": self.results.rows - told["events"]}
-        measured = {measure: float(told[measure]) for measure in _PEER_MEASURES if measure in told}
-        known = Runs(f"{peer.engine} {told['version']}", peer.reads, peer.settings)
-        self.results.runs.setdefault(name, known).rounds.append(measured)
-        return measured
+        if "windows" in facts:
+            self._sums[name] = Sums(facts["windows"], facts["events"], facts["total"])
+            facts = {**facts, "dropped": self.results.rows - facts["events"]}
+        values = {measure: float(facts[measure]) for measure in _PEER_MEASURES if measure in facts}
+        runs = Runs(f"{peer.engine} {facts['version']}", peer.reads, peer.settings)
+        self.results.runs.setdefault(name, runs).rounds.append(values)
+        return values
 
-    def _gave_up(self, name: str, error: PeerError) -> None:
+    def _leave_out(self, name: str, error: PeerError) -> None:
         self.results.failed[name] = str(error)
         self._say(f"{name} is left out: {error}")
 
 
 def in_turn(jobs: Sequence[str], peers: Sequence[str], number: int) -> list[str]:
-    """The order of a round: jobs and behind them peers, both shuffled by its number.
+    """Return the order of a round: first the jobs, then the peers, both shuffled by the number of the round.
 
-    A shared machine is faster in one minute than in the next, so jobs that are compared follow one another.
+    The speed of a shared machine differs from minute to minute, so compared jobs run one after another.
     """
     order = random.Random(number)  # noqa: S311 - an order, not a secret
     return [*order.sample(jobs, len(jobs)), *order.sample(peers, len(peers))]
@@ -112,20 +112,20 @@ _SAME_EVENTS = (
 
 
 def disagreements(sums: Mapping[str, Sums]) -> list[str]:
-    """Jobs whose results do not add up to the same as those of the first that computes the same.
+    """Return a line for each job whose sums differ from those of the first job with the same computation.
 
-    Sessions only have to hold the same events: Spark's own end before an event exactly one gap later, and a
-    replay has a row for each session that was extended after it had fired.
+    For sessions, only the events must be equal. Spark's own sessions end before an event exactly one gap later. A
+    replay has one more row for each session that grows after it fires.
     """
-    found = [
+    lines = [
         line for names in _SAME_EVENTS for line in _unequal({name: sums[name] for name in names if name in sums})
     ]
     sessions = ("session, by hand", "session, recompute", "session, replay")
-    return found + _unequal({name: sums[name]._replace(windows=0) for name in sessions if name in sums})
+    return lines + _unequal({name: sums[name]._replace(windows=0) for name in sessions if name in sums})
 
 
 def _unequal(sums: Mapping[str, Sums]) -> list[str]:
     if not sums:
         return []
-    first, *others = sums
-    return [f"{name}: {sums[name]}, {first}: {sums[first]}" for name in others if sums[name] != sums[first]]
+    first, *rest = sums
+    return [f"{name}: {sums[name]}, {first}: {sums[first]}" for name in rest if sums[name] != sums[first]]

@@ -1,4 +1,4 @@
-"""What a measured piece of work held: resident memory of processes, heap of a JVM, spill and results of Spark."""
+"""The memory of measured work: resident memory of processes, the heap of a JVM, and spill and results of Spark."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SETTLED_S = 1.0
 
 
 class ResidentPeak:
-    """Greatest resident memory of a process and all its children together, sampled ten times a second.
+    """The greatest resident memory of a process and all its children together, from ten samples per second.
 
-    Also the processor time that they took, those that they have waited for included.
+    It also has the processor time of these processes. This includes the ended children that they waited for.
     """
 
     def __init__(self, process_id: int | None = None) -> None:
@@ -44,7 +44,7 @@ class ResidentPeak:
     def _watch(self) -> None:
         while True:
             self.peak_mb = max(self.peak_mb, sum(self._resident_bytes()) / MEGABYTE)
-            # A child that nobody waits for, as Spark's Java, takes its time with it when it ends.
+            # If no process waits for a child, its time is lost at its end. Java under Spark is such a child.
             self.processor_s = max(self.processor_s, sum(self._seconds()))
             if self._ended.wait(_PERIOD_S):
                 return
@@ -53,14 +53,15 @@ class ResidentPeak:
         with suppress(psutil.Error):
             yield self._process.memory_info().rss
             for process in self._process.children(recursive=True):
-                with suppress(psutil.Error):  # it ended in between
+                with suppress(psutil.Error):  # the child ended in between
                     # A JVM forks to call small programs, and until then the child shows the JVM's own memory.
                     if time.time() - process.create_time() > _SETTLED_S:
                         yield process.memory_info().rss
 
     def _seconds(self) -> Iterator[float]:
         with suppress(psutil.Error):
-            yield sum(self._process.cpu_times()[:4])  # its own, and of the children that it has waited for
+            # This is the time of the process, and of the children that it waited for.
+            yield sum(self._process.cpu_times()[:4])
             for process in self._process.children(recursive=True):
                 with suppress(psutil.Error):
                     yield sum(process.cpu_times()[:4])
@@ -68,10 +69,10 @@ class ResidentPeak:
 
 @dataclass(frozen=True, slots=True)
 class SparkUse:
-    """What a piece of work used inside Spark.
+    """The memory and the tasks of a piece of work inside Spark.
 
-    `heap_mb` is the peak, garbage included; `spilled_mb` went to disk; `collected_mb` came to the
-    driver as results of tasks. `longest_task_share` is the part of the time of all tasks that the longest took.
+    `heap_mb` is the peak with garbage. `spilled_mb` is the spill to disk. `collected_mb` is the size of the task
+    results on the driver. `longest_task_share` is the time of the longest task as a part of the time of all tasks.
     """
 
     heap_mb: float
@@ -81,35 +82,35 @@ class SparkUse:
 
 
 class SparkMeter:
-    """Meters one piece of work after the other in one session."""
+    """A meter for consecutive pieces of work in one session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - PySpark has no public way to the JVM
         self._context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001 - the same
         self._pools = self._heap_pools()
-        self._seen_stage = -1
+        self._last_stage_id = -1
 
     def begin(self) -> None:
-        """Forget what was before, the garbage on the heap included."""
+        """Start a measurement without earlier stages, peaks and garbage on the heap."""
         self._gateway.jvm.System.gc()
         for pool in self._pools:
             pool.resetPeakUsage()
-        self._seen_stage = max((int(stage.stageId()) for stage in self._stages()), default=self._seen_stage)
+        self._last_stage_id = max((int(stage.stageId()) for stage in self._stages()), default=self._last_stage_id)
 
     def read(self) -> SparkUse:
-        """What was used since it began."""
-        # An upper bound: each pool had its peak at a moment of its own.
+        """Return the use since `begin`."""
+        # This is an upper bound, because the pools have their peaks at different moments.
         peaks = sum(int(pool.getPeakUsage().getUsed()) for pool in self._pools)
-        heap = min(peaks, int(self._gateway.jvm.java.lang.Runtime.getRuntime().maxMemory()))
+        heap_bytes = min(peaks, int(self._gateway.jvm.java.lang.Runtime.getRuntime().maxMemory()))
         stages = list(self._stages())
-        spilled = sum(int(stage.diskBytesSpilled()) for stage in stages)
-        collected = sum(int(stage.resultSize()) for stage in stages)
-        tasks_ms = [each_ms for stage in stages for each_ms in self._tasks_ms(stage)]
+        spill_bytes = sum(int(stage.diskBytesSpilled()) for stage in stages)
+        result_bytes = sum(int(stage.resultSize()) for stage in stages)
+        tasks_ms = [task_ms for stage in stages for task_ms in self._tasks_ms(stage)]
         share = max(tasks_ms, default=0) / max(1, sum(tasks_ms))
-        return SparkUse(heap / MEGABYTE, spilled / MEGABYTE, collected / MEGABYTE, share)
+        return SparkUse(heap_bytes / MEGABYTE, spill_bytes / MEGABYTE, result_bytes / MEGABYTE, share)
 
     def _tasks_ms(self, stage: Any) -> Iterator[int]:
-        """How long each task of a stage ran."""
+        """Yield the run time of each task of a stage."""
         if not stage.numCompleteTasks():
             return
         tasks = self._context.statusStore().taskList(stage.stageId(), stage.attemptId(), stage.numTasks())
@@ -123,13 +124,13 @@ class SparkMeter:
         return [bean for bean in beans if bean.getType().toString() == "Heap memory"]
 
     def _stages(self) -> Iterator[Any]:
-        """Stages since `begin`, newest first, as Spark's own store lists them."""
+        """Yield the stages since `begin`, the newest first, in the order of Spark's own store."""
         self._context.listenerBus().waitUntilEmpty()
         jvm = self._gateway.jvm
         no_quantiles = self._gateway.new_array(jvm.double, 0)
-        found = self._context.statusStore().stageList(None, False, False, no_quantiles, jvm.java.util.ArrayList())  # noqa: FBT003 - Scala knows no keywords from here
-        for number in range(found.size()):
-            stage = found.apply(number)
-            if int(stage.stageId()) <= self._seen_stage:
+        stages = self._context.statusStore().stageList(None, False, False, no_quantiles, jvm.java.util.ArrayList())  # noqa: FBT003 - Scala knows no keywords from here
+        for number in range(stages.size()):
+            stage = stages.apply(number)
+            if int(stage.stageId()) <= self._last_stage_id:
                 return
             yield stage

@@ -1,8 +1,8 @@
-"""One day of flights in a real Airflow, the demo's: from the request that triggers the run until it is published.
+"""One day of flights in the real Airflow of the demo, from the trigger request to the end of the publication.
 
-Three days with about as many flights are run one after another, in a state folder of their own. Before them, one
-day is run by the command line and one by Airflow. Neither is measured: the first leaves the archive of Java
-classes, the second what Python compiles.
+Three days with about equally many flights run one after another, in a separate state folder. Before them, the
+command line runs one day and Airflow runs another. The benchmark measures neither. The first creates the archive
+of Java classes, and the second the compiled modules of Python.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from benchmarks.results import TaskTimes
 
 DAG_ID = "reprocess_flights"
 DAYS = (date(2013, 2, 3), date(2013, 2, 2), date(2013, 2, 10))
-"""They have 736, 741, and 730 flights."""
+"""The measured days, with 736, 741, and 730 flights."""
 FIRST_DAYS = (date(2013, 2, 11), date(2013, 2, 12))
-"""They are run first, by the command line and by Airflow."""
+"""The first days, run by the command line and by Airflow."""
 TASKS = ("plan", "replay", "audit", "approve", "publish", "report")
 PUBLISHED_S, REPLAY_S = 20.0, 10.0
-"""The most seconds from the trigger to the end of `publish`, and those of the task `replay`."""
+"""The most seconds from the trigger to the end of `publish`, and the most seconds of the task `replay`."""
 
-_POLL_S = 0.5  # each question costs the API server some processor time, which the tasks need
+_POLL_S = 0.5  # each request costs the API server some processor time, which the tasks need
 _ARCHIVE_S = 120.0
 
 Say = Callable[[str], None]
@@ -47,13 +47,13 @@ def task_times(say: Say, folder: Path, rounds: int) -> list[TaskTimes]:
     """Return the times of each task in each round.
 
     Raises:
-        StackError: when Airflow does not start, or a run fails.
+        StackError: if Airflow does not start, or a run fails.
     """
     shutil.rmtree(folder, ignore_errors=True)
     prepare(folder, progress=lambda step: say(f"flights: {step}"))
     _run_by_command(folder, FIRST_DAYS[0])
     _wait_for_archive(say)
-    started_at, found = datetime.now(UTC), list[TaskTimes]()
+    started_at, all_times = datetime.now(UTC), list[TaskTimes]()
     with Stack(folder) as stack:
         api = stack.start()
         stack.wait_until(f"knows the DAG {DAG_ID}", lambda: api.has_dag(DAG_ID, started_at))
@@ -61,52 +61,54 @@ def task_times(say: Say, folder: Path, rounds: int) -> list[TaskTimes]:
         for number in range(1, rounds + 1):
             times = _run_by_airflow(api, stack, DAYS[(number - 1) % len(DAYS)], number)
             say(f"one day in Airflow, round {number} of {rounds}: published after {published_s(times):.1f} s")
-            found.extend(times)
+            all_times.extend(times)
     shutil.rmtree(folder)
-    return found
+    return all_times
 
 
 def published_s(times: Sequence[TaskTimes]) -> float:
     """Return the seconds from the trigger of a round to the end of `publish`."""
-    return next(each.ended_s for each in times if each.task == "publish")
+    return next(task.ended_s for task in times if task.task == "publish")
 
 
 def replay_s(times: Sequence[TaskTimes]) -> float:
     """Return the seconds of the task `replay` of a round, from its start."""
-    return next(each.ended_s - each.started_s for each in times if each.task == "replay")
+    return next(task.ended_s - task.started_s for task in times if task.task == "replay")
 
 
 def by_round(times: Sequence[TaskTimes]) -> list[list[TaskTimes]]:
     """Return the times of each round."""
-    return [[each for each in times if each.round == number] for number in sorted({each.round for each in times})]
+    return [[task for task in times if task.round == number] for number in sorted({task.round for task in times})]
 
 
 def medians(times: Sequence[TaskTimes]) -> list[TaskTimes]:
-    """Return for each task the medians over all rounds, as those of round 0."""
-    return [_median([each for each in times if each.task == task]) for task in TASKS]
+    """Return the medians over all rounds for each task, with the round number 0."""
+    return [_median([entry for entry in times if entry.task == task]) for task in TASKS]
 
 
-def _median(of_task: Sequence[TaskTimes]) -> TaskTimes:
+def _median(times: Sequence[TaskTimes]) -> TaskTimes:
     names = ("queued_s", "started_s", "ended_s", "took_s", "load")
-    middle = {name: statistics.median(getattr(each, name) for each in of_task) for name in names}
-    return TaskTimes(0, of_task[0].task, **middle)
+    middle = {name: statistics.median(getattr(entry, name) for entry in times) for name in names}
+    return TaskTimes(0, times[0].task, **middle)
 
 
 def times_of(
     tasks: Sequence[Mapping[str, Any]], triggered_at: datetime, number: int, load: float
 ) -> list[TaskTimes]:
-    """Return the times of a run's tasks, in their order, in seconds after it was triggered.
+    """Return the times of a run's tasks, in their order, in seconds after the trigger.
 
     Args:
-        tasks: task instances as Airflow's API has them.
-        triggered_at: when the run was asked for.
-        number: of the round.
-        load: how many processes had work in the minute before.
+        tasks: task instances from Airflow's API.
+        triggered_at: the time of the trigger request.
+        number: the number of the round.
+        load: the number of processes with work in the minute before.
     """
-    found = {task["task_id"]: task for task in tasks}
+    instances = {task["task_id"]: task for task in tasks}
 
     def times(name: str) -> TaskTimes:
-        instants = [datetime.fromisoformat(found[name][at]) for at in ("queued_when", "start_date", "end_date")]
+        instants = [
+            datetime.fromisoformat(instances[name][at]) for at in ("queued_when", "start_date", "end_date")
+        ]
         queued_s, started_s, ended_s = ((instant - triggered_at).total_seconds() for instant in instants)
         return TaskTimes(number, name, queued_s, started_s, ended_s, ended_s - started_s, load)
 
@@ -121,7 +123,7 @@ def _run_by_command(home: Path, day: date) -> None:
 
 
 def _wait_for_archive(say: Say) -> None:
-    """Java writes the archive after the command has ended; where it cannot, the runs are measured without."""
+    """Wait for the archive. Java writes it after the end of the command. If Java cannot, continue without it."""
     path, until = java.archive_path(), time.monotonic() + _ARCHIVE_S
     while path and not java.is_archive_complete(path):
         if time.monotonic() > until:
@@ -145,7 +147,9 @@ def _run_by_airflow(api: AirflowApi, stack: Stack, day: date, number: int) -> li
         time.sleep(_POLL_S)
     tasks = api.task_instances(DAG_ID, run_id)
     if state != "success":
-        failed = [task["task_id"] for task in tasks if task["state"] == "failed"]
-        msg = f"the run {run_id} of {DAG_ID} failed in {', '.join(failed)}; its logs are in {stack.place.airflow}"
+        failures = [task["task_id"] for task in tasks if task["state"] == "failed"]
+        msg = (
+            f"the run {run_id} of {DAG_ID} failed in {', '.join(failures)}; its logs are in {stack.place.airflow}"
+        )
         raise StackError(msg)
     return times_of(tasks, triggered_at, number, load)

@@ -1,4 +1,4 @@
-"""All that the benchmark asks of backstream."""
+"""The functions of backstream that the benchmark calls."""
 
 from __future__ import annotations
 
@@ -83,88 +83,94 @@ total = "sum(value)"
 
 
 def recorded(spark: SparkSession, parquet: Path) -> EventFiles:
-    """The stream in a folder of Parquet files."""
+    """Return the stream in a folder of Parquet files."""
     definition = parse_definition(tomllib.loads(_DEFINITION.format(path=parquet, chunk_days=1)), "benchmark")
-    found = inspect_files(list_source_files(definition.source, "benchmark"), definition.source)
-    schema = read_schema(resolve_columns(found.shapes, definition, "benchmark").types)
-    return EventFiles(spark, found.inputs, lambda paths: normalised(spark.read.schema(schema).parquet(*paths)))
+    inspection = inspect_files(list_source_files(definition.source, "benchmark"), definition.source)
+    schema = read_schema(resolve_columns(inspection.shapes, definition, "benchmark").types)
+    return EventFiles(
+        spark, inspection.inputs, lambda paths: normalised(spark.read.schema(schema).parquet(*paths))
+    )
 
 
 def recompute(stream: EventFiles, window: FixedWindow | Session) -> DataFrame:
-    """Per key and window `events` and `total`, by event time alone."""
+    """Return `events` and `total` per key and window, by event time alone."""
     if isinstance(window, Session):
         return session_panes.aggregate_sessions(_sessions(stream.all(), window, is_replay=False))
-    return _grouped(stream, window, aggregation.aggregate_windows)
+    return _aggregate(stream, window, aggregation.aggregate_windows)
 
 
 def replay(stream: EventFiles, window: FixedWindow | Session) -> DataFrame:
-    """What a stream with bounded watermarks, idleness and allowed lateness had made of the same rows.
+    """Compute the result of a stream over the same rows, with bounded watermarks, idleness and allowed lateness.
 
-    Finding the watermarks is part of it, and happens here.
+    This includes the computation of the watermarks.
 
     Returns:
-        Per key and window how many records met which fate, and `events__final` and `total__final` beside the
-        values first and live.
+        The number of records of each fate per key and window, and `events__final` and `total__final` beside the
+        first and the live values.
     """
     if isinstance(window, Session):
-        return session_panes.session_panes(_sessions(_met(stream), window, is_replay=True))
-    judged = thresholds(stream.all(), window, _grid(window), CLOCK, SOURCE_PARTITIONS).as_columns(stream.spark)
-    return _grouped(stream, window, lambda some, grouping: aggregation.aggregate_panes(some, grouping, judged))
+        return session_panes.session_panes(_sessions(_join_watermarks(stream), window, is_replay=True))
+    firing_times = thresholds(stream.all(), window, _grid(window), CLOCK, SOURCE_PARTITIONS).as_columns(
+        stream.spark
+    )
+    return _aggregate(
+        stream, window, lambda part, grouping: aggregation.aggregate_panes(part, grouping, firing_times)
+    )
 
 
 def _grid(window: FixedWindow) -> WindowGrid:
-    """The windows of the day and of the one before it, where the first events and windows began."""
+    """Return the windows of the day and of the day before, in which the first events and windows began."""
     return WindowGrid.from_window(window, Interval(FIRST_DAY_MS - DAY_MS, FIRST_DAY_MS + DAY_MS))
 
 
-def _grouped(
-    stream: EventFiles, window: FixedWindow, grouped: Callable[[DataFrame, AggregationRequest], DataFrame]
+def _aggregate(
+    stream: EventFiles, window: FixedWindow, aggregate: Callable[[DataFrame, AggregationRequest], DataFrame]
 ) -> DataFrame:
-    """A stretch of time per task if the files allow it, else as a sample of the events says."""
+    """Aggregate one time range per task if the files allow it. Otherwise, let a sample of the events decide."""
     grid = _grid(window)
     rows = sum(file.rows for file in stream.files)
     if rows >= aggregation.MANY_EVENTS:
-        found = aggregate_by_time_range(
+        frame = aggregate_by_time_range(
             stream,
             window,
             grid,
-            lambda some, asked: grouped(some, AggregationRequest(window, asked, KEYS, AGGREGATES)),
+            lambda part, grid_columns: aggregate(part, AggregationRequest(window, grid_columns, KEYS, AGGREGATES)),
         )
-        if found is not None:
-            return found
+        if frame is not None:
+            return frame
     events = stream.all()
     shape = profile_events(events, rows, KEYS, slice_width_of(window))
-    return grouped(events, AggregationRequest(window, grid.as_columns(stream.spark), KEYS, AGGREGATES, shape))
+    return aggregate(events, AggregationRequest(window, grid.as_columns(stream.spark), KEYS, AGGREGATES, shape))
 
 
 def thresholds(
     events: DataFrame, window: FixedWindow, grid: WindowGrid, clock: SourceClock, partitions: list[str]
 ) -> FiringTimes:
-    """When each window fired and was gone, from a first pass over the stream."""
+    """Return the times at which each window fired and expired, from a first pass over the stream."""
     buckets = BucketGrid.from_window(window, EMISSION, ALLOWED_LATENESS_MS)
-    of_files = events.withColumn(FILE_SIZE, F.col("_metadata.file_size"))
-    index = ArrivalIndex(bucket_events(of_files, buckets, [FILE_SIZE]).toArrow())
+    events_with_size = events.withColumn(FILE_SIZE, F.col("_metadata.file_size"))
+    index = ArrivalIndex(bucket_events(events_with_size, buckets, [FILE_SIZE]).toArrow())
     return firing_times_from_index.firing_times_from_index(
         index, buckets, grid, EMISSION, clock, ALLOWED_LATENESS_MS, partitions
     )
 
 
-def _met(stream: EventFiles) -> DataFrame:
-    """All events with the watermark that each of them met, which sessions need."""
-    heard = timeline_of_files(stream, EMISSION, CLOCK, SOURCE_PARTITIONS)
-    return stream.all().transform(add_watermarks(stream.spark, heard, CLOCK))
+def _join_watermarks(stream: EventFiles) -> DataFrame:
+    """Return all events, each with the watermark at its arrival. Sessions need it."""
+    timeline = timeline_of_files(stream, EMISSION, CLOCK, SOURCE_PARTITIONS)
+    return stream.all().transform(add_watermarks(stream.spark, timeline, CLOCK))
 
 
 def _sessions(events: DataFrame, window: Session, *, is_replay: bool) -> session_panes.Sessions:
     columns = SessionColumns.from_settings(window.gap_ms, ALLOWED_LATENESS_MS)
-    these = session_panes.find_sessions(events, KEYS, columns, AGGREGATES, is_replay=is_replay)
+    sessions = session_panes.find_sessions(events, KEYS, columns, AGGREGATES, is_replay=is_replay)
     if not is_replay:
-        return these
-    return session_panes.persist_sessions(these, lambda frame: frame.persist(StorageLevel.MEMORY_AND_DISK))
+        return sessions
+    return session_panes.persist_sessions(sessions, lambda frame: frame.persist(StorageLevel.MEMORY_AND_DISK))
 
 
 def planned(parquet: Path, days: int, chunk_days: int, mode: Mode, home: Path) -> Plan:
-    """The real plan of a run over tumbling windows, by the real planner."""
+    """Return the plan of a run over tumbling windows. The real planner creates it."""
     home.mkdir(parents=True, exist_ok=True)
     definition = home / "benchmark.toml"
     definition.write_text(_DEFINITION.format(path=parquet, chunk_days=chunk_days))
@@ -173,12 +179,12 @@ def planned(parquet: Path, days: int, chunk_days: int, mode: Mode, home: Path) -
 
 
 def run_chunks(spark: SparkSession, plan: Plan) -> list[Manifest]:
-    """Every chunk of the plan, in this application."""
+    """Run all chunks of the plan in this Spark application, and return their manifests."""
     return list(replay_chunks(spark, plan, plan.chunks))
 
 
 def normalised(rows: DataFrame) -> DataFrame:
-    """Integer milliseconds, from the same columns that everybody else reads."""
+    """Return the events with times in integer milliseconds, from the same columns that the other engines read."""
     return rows.select(
         F.unix_millis("event_time").alias("event_time_ms"),
         F.unix_millis("arrival_time").alias("arrival_time_ms"),

@@ -1,4 +1,4 @@
-"""Planning and publishing at size: no Spark, tiny files, so that only what grows with their number is measured."""
+"""Plans and publications at size, without Spark. Tiny files isolate the costs that grow with their number."""
 
 from __future__ import annotations
 
@@ -51,48 +51,48 @@ Say = Callable[[str], None]
 
 
 def figures(say: Say, chunks: int = CHUNKS, files: int = FILES, runs: int = RUNS) -> list[Figure]:
-    """All of it, each in a folder that is removed at the end."""
-    found: list[Figure] = []
-    for measure, size in ((_planned, chunks), (_published, files), (_repeated, runs)):
+    """Return all figures. Each measurement runs in a temporary folder."""
+    all_figures: list[Figure] = []
+    for measure, size in ((_measure_plan, chunks), (_measure_publication, files), (_measure_many_runs, runs)):
         with tempfile.TemporaryDirectory(prefix="backstream-benchmark-") as folder:
             for figure in measure(Path(folder), size):
                 say(f"{figure.what}: {figure.value:.2f} {figure.unit}")
-                found.append(figure)
-    return found
+                all_figures.append(figure)
+    return all_figures
 
 
-def _planned(folder: Path, chunks: int) -> Iterator[Figure]:
-    """A file a day, as a stream would have left them; after a first plan, which loads the libraries."""
+def _measure_plan(folder: Path, chunks: int) -> Iterator[Figure]:
+    """Measure a plan over one file per day, as from a stream. A first plan loads the libraries."""
     _inputs(folder, chunks)
     _plan(folder, Interval(FIRST_DAY_MS, FIRST_DAY_MS + DAY_MS), "libraries")
     begin = time.perf_counter()
     plan = _plan(folder, Interval(FIRST_DAY_MS, FIRST_DAY_MS + chunks * DAY_MS), "first")
     seconds = time.perf_counter() - begin
-    assert len(plan.chunks) == chunks  # noqa: S101 - what is measured is what was asked for
+    assert len(plan.chunks) == chunks  # noqa: S101 - the measured plan has the requested size
     yield Figure(f"plan of {chunks:,} daily chunks over {chunks:,} files", seconds, "s", 5.0)
 
 
-def _published(folder: Path, files: int) -> Iterator[Figure]:
-    """A file a day: published into an empty table, then again in place of what is there."""
+def _measure_publication(folder: Path, files: int) -> Iterator[Figure]:
+    """Measure the publication of one file per day into an empty table, and then its restatement."""
     _inputs(folder, 1)
     interval = Interval(FIRST_DAY_MS, FIRST_DAY_MS + files * DAY_MS)
     for reason, what in (("first", "publication"), ("again", "restatement")):
         plan = _plan(folder, interval, reason)
-        manifests = _staged(plan)
+        manifests = _stage(plan)
         yield Figure(f"{what} of {files:,} files", _seconds(plan, manifests), "s", 5.0)
 
 
-def _repeated(folder: Path, runs: int) -> Iterator[Figure]:
-    """All days at once, then a day per run in turn: each run restates a day, and leaves its row in the ledger."""
+def _measure_many_runs(folder: Path, runs: int) -> Iterator[Figure]:
+    """Publish all days at once, then one day per run in turn. Each run restates a day, and adds a ledger row."""
     _inputs(folder, 1)
     seconds = []
     days = min(_DAYS_IN_TURN, runs)
     whole = _plan(folder, Interval(FIRST_DAY_MS, FIRST_DAY_MS + days * DAY_MS), "all")
-    _seconds(whole, _staged(whole))
+    _seconds(whole, _stage(whole))
     for number in range(runs + _ENDS):
         start_ms = FIRST_DAY_MS + number % days * DAY_MS
         plan = _plan(folder, Interval(start_ms, start_ms + DAY_MS), str(number))
-        seconds.append(_seconds(plan, _staged(plan), events=number))
+        seconds.append(_seconds(plan, _stage(plan), events=number))
     first, last = statistics.median(seconds[:_ENDS]), statistics.median(seconds[-_ENDS:])
     yield Figure("publication and ledger, first ten runs (median)", first * 1_000, "ms")
     yield Figure(f"the same after {runs:,} runs", last * 1_000, "ms")
@@ -100,26 +100,31 @@ def _repeated(folder: Path, runs: int) -> Iterator[Figure]:
 
 
 def _seconds(plan: Plan, manifests: Sequence[Manifest], events: int = 1) -> float:
-    """Without the garbage collector, as `timeit` does: this process holds all runs, a real one holds its own."""
+    """Measure a publication without the garbage collector, as `timeit` does.
+
+    This process holds the objects of all runs. A real process only holds those of its own run.
+    """
     gc.collect()
     gc.disable()
     try:
         begin = time.perf_counter()
-        _carried_out(plan, manifests, events)
+        _publish(plan, manifests, events)
         return time.perf_counter() - begin
     finally:
         gc.enable()
 
 
-def _carried_out(plan: Plan, manifests: Sequence[Manifest], events: int) -> None:
-    done = publish_range(plan, manifests)
+def _publish(plan: Plan, manifests: Sequence[Manifest], events: int) -> None:
+    publication = publish_range(plan, manifests)
     span_ms = (FIRST_DAY_MS, FIRST_DAY_MS + events)
-    record_run(Home(Path(plan.home)), run_row(plan, Status.PUBLISHED, span_ms, Verdict.PASS, done.rows, events))
+    record_run(
+        Home(Path(plan.home)), run_row(plan, Status.PUBLISHED, span_ms, Verdict.PASS, publication.rows, events)
+    )
     expire_side_table_snapshots(Home(Path(plan.home)), plan.dataset)
 
 
 def _inputs(folder: Path, files: int) -> None:
-    """Parquet files with one event each, a day apart."""
+    """Write Parquet files with one event each, one day apart."""
     source = folder / "data"
     source.mkdir()
     for number in range(files):
@@ -136,13 +141,13 @@ def _plan(folder: Path, interval: Interval, reason: str) -> Plan:
     )
 
 
-def _staged(plan: Plan) -> list[Manifest]:
-    """What the job would leave: a file of one window per chunk, and one of its metrics."""
-    found = []
+def _stage(plan: Plan) -> list[Manifest]:
+    """Write the files of a job, one of a window and one of metrics per chunk. Return the manifests."""
+    manifests = []
     for number, chunk in enumerate(plan.chunks):
         bounds = {"window_start": utc_datetime(chunk.start_ms), "window_end": utc_datetime(chunk.end_ms)}
         run = {"run_id": plan.run_id}
-        # Another value in each run, so that each restates what it replaces.
+        # The value differs in each run, so that each run restates the replaced rows.
         events = int(plan.reason) if plan.reason.isdigit() else number
         window = bounds | {"key": "a", "events": events, "record_count": 1} | run
         counts = {"source_partition": "", "events": 1, "on_time": 1, "late": 0, "dropped": 0, "expired": 0}
@@ -150,8 +155,8 @@ def _staged(plan: Plan) -> list[Manifest]:
         rows = {WINDOWS: window, METRICS: bounds | counts | arrivals | run}
         files = {suffix: (_file(plan, chunk.chunk_id, suffix, row),) for suffix, row in rows.items()}
         fates = {"": {"on_time": 1}}
-        found.append(Manifest(plan.run_id, chunk.chunk_id, "0", 1, fates, {"quarantine": (), **files}))
-    return found
+        manifests.append(Manifest(plan.run_id, chunk.chunk_id, "0", 1, fates, {"quarantine": (), **files}))
+    return manifests
 
 
 def _file(plan: Plan, chunk_id: str, suffix: str, row: dict[str, object]) -> StagedFile:
@@ -162,5 +167,5 @@ def _file(plan: Plan, chunk_id: str, suffix: str, row: dict[str, object]) -> Sta
     ]
     path = Path(table.location) / "data" / plan.run_id / chunk_id / "part-0.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({each.name: [row[each.name]] for each in fields}, schema=pa.schema(fields)), path)
+    pq.write_table(pa.table({field.name: [row[field.name]] for field in fields}, schema=pa.schema(fields)), path)
     return StagedFile(str(path), path.stat().st_size, 1)

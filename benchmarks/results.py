@@ -1,4 +1,4 @@
-"""What was measured, where: kept as JSON, so that a page can be made from it again."""
+"""Measurements and their machine. A JSON file keeps them, so that a later command can write the page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GIBIBYTE = 1024**3
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One thing measured by itself: `limit` is the most that is asked for, None where nothing is."""
+    """A measurement without a base. `limit` is the largest accepted value, or None."""
 
     what: str
     value: float
@@ -32,13 +32,13 @@ class Figure:
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the limit is kept; None when nothing is asked."""
+        """Return whether the value keeps the limit. Return None if there is no limit."""
         return None if self.limit is None else self.value <= self.limit
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one command took where a table of some shape is published; `rss_mb` is its peak."""
+    """The cost of one command beside a published table of some shape. `rss_mb` is the peak of its memory."""
 
     command: str
     shape: str
@@ -49,9 +49,9 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class TaskTimes:
-    """When a task of a run in Airflow was queued, started, and ended: seconds after the run was triggered.
+    """The times of a task in an Airflow run: queued, started, and ended, in seconds after the trigger of the run.
 
-    `took_s` is from start to end. `load` is the load average of the last minute when the run was triggered.
+    `took_s` is the time from start to end. `load` is the load average of the minute before the trigger.
     """
 
     round: int
@@ -67,10 +67,15 @@ class TaskTimes:
 class Runs:
     """The measured rounds of one job.
 
-    Each round maps a measure to a number: `seconds`, and where it is known `rss_mb` (peak of all processes),
-    `heap_mb` (peak of the JVM), `spilled_mb`, `collected_mb` (sent to the driver), `longest_task_share` (of the
-    time of all tasks), `dropped` (behind a stream's watermark; in Structured Streaming groups), `batches`; of a
-    whole job `processor_s` (of all its processes), `events` that it reads and `rows` that it makes.
+    Each round maps a measure to a number. All rounds have `seconds`. If they are known, a round also has:
+
+    * `rss_mb`, the peak of all processes, and `heap_mb`, the peak of the JVM
+    * `spilled_mb`, and `collected_mb`, the results that tasks send to the driver
+    * `longest_task_share`, as a part of the time of all tasks
+    * `dropped`, the records behind the watermark of a stream, or groups in Structured Streaming
+    * `batches`
+
+    A whole job also has `processor_s` (of all its processes), `events` of its input, and `rows` of its result.
     """
 
     engine: str
@@ -79,25 +84,25 @@ class Runs:
     rounds: list[dict[str, float]] = field(default_factory=list)
 
     def values(self, measure: str) -> list[float]:
-        """One number per round."""
-        return [each[measure] for each in self.rounds]
+        """Return one number per round."""
+        return [entry[measure] for entry in self.rounds]
 
     def median(self, measure: str) -> float | None:
-        """None when the measure is unknown for this job."""
-        if any(measure not in each for each in self.rounds):
+        """Return the median of all rounds, or None if the measure is unknown for this job."""
+        if any(measure not in entry for entry in self.rounds):
             return None
         return statistics.median(self.values(measure))
 
     def peak(self, measure: str) -> float | None:
-        """The greatest of all rounds; None when the measure is unknown for this job."""
-        if any(measure not in each for each in self.rounds):
+        """Return the greatest number of all rounds, or None if the measure is unknown for this job."""
+        if any(measure not in entry for entry in self.rounds):
             return None
         return max(self.values(measure))
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """One run of the benchmark. `failed` maps a peer, or a whole job, to the reason why it was not measured."""
+    """One run of the benchmark. `failed` maps a peer, or a whole job, to the reason for its failure."""
 
     rows: int
     rounds: int
@@ -111,15 +116,15 @@ class Results:
     costs: list[Cost] = field(default_factory=list)
     tasks: list[TaskTimes] = field(default_factory=list)
     jobs: dict[str, Runs] = field(default_factory=dict)
-    """Whole jobs, from the start of a process to its exit; `runs` has what a warm session was measured with."""
+    """Whole jobs, from the start of a process to its exit. `runs` has the measurements of a warm session."""
 
     def write(self, path: Path) -> None:
-        """Write as JSON."""
+        """Write the results as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
 
     def joined(self, other: Self) -> Self:
-        """These and what was measured of other jobs, with the same rows and on the same machine."""
+        """Return these results, joined with those of other jobs. Both have the same rows and the same machine."""
         return replace(
             self,
             runs=self.runs | other.runs,
@@ -133,28 +138,28 @@ class Results:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """What was written.
+        """Return the results in a file.
 
         Raises:
-            FileNotFoundError: when nothing was.
+            FileNotFoundError: if the file is absent.
         """
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        runs = {name: Runs(**each) for name, each in content["runs"].items()}
-        figures = [Figure(**each) for each in content.get("figures", ())]
-        costs = [Cost(**each) for each in content.get("costs", ())]
-        tasks = [TaskTimes(**each) for each in content.get("tasks", ())]
-        jobs = {name: Runs(**each) for name, each in content.get("jobs", {}).items()}
+        runs = {name: Runs(**entry) for name, entry in content["runs"].items()}
+        figures = [Figure(**entry) for entry in content.get("figures", ())]
+        costs = [Cost(**entry) for entry in content.get("costs", ())]
+        tasks = [TaskTimes(**entry) for entry in content.get("tasks", ())]
+        jobs = {name: Runs(**entry) for name, entry in content.get("jobs", {}).items()}
         parts = {"runs": runs, "figures": figures, "costs": costs, "tasks": tasks, "jobs": jobs}
         return cls(**content | parts)
 
 
 def today() -> str:
-    """The date, for readers."""
+    """Return the date in UTC, for readers."""
     return datetime.now(UTC).date().isoformat()
 
 
 def machine(spark: SparkSession) -> dict[str, str]:
-    """What a reader must know of it."""
+    """Return the facts about the machine and its software, for readers."""
     jvm: Any = spark.sparkContext._gateway.jvm  # type: ignore[union-attr]  # noqa: SLF001 - PySpark has no public way to the JVM
     return computer() | {
         "java": str(jvm.System.getProperty("java.version")),
@@ -164,7 +169,7 @@ def machine(spark: SparkSession) -> dict[str, str]:
 
 
 def computer() -> dict[str, str]:
-    """What a reader must know of it where no Spark takes part."""
+    """Return the facts about the machine, for readers of results without Spark."""
     return {
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "memory": f"{psutil.virtual_memory().total / _GIBIBYTE:.0f} GiB",

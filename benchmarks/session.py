@@ -1,4 +1,4 @@
-"""The Spark session that is measured: two threads on any machine, and a heap that is there from the start."""
+"""The Spark session of the benchmark: two threads on any machine, and a heap of full size from the start."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ THREADS = 2
 
 
 def session(heap: str, folder: Path) -> SparkSession:
-    """The session of a benchmark: few threads, and a heap that is there from the start."""
+    """Return the session of a benchmark, with few threads and a heap of full size from the start."""
     folder.mkdir(parents=True, exist_ok=True)
     return local_session("backstream benchmark", settings(heap, folder))
 
 
 def settings(heap: str, folder: Path) -> dict[str, str]:
-    """What is set besides the product's own settings."""
+    """Return the settings that the benchmark adds to those of the product."""
     return {
         "spark.master": f"local[{THREADS}]",
         "spark.driver.memory": heap,

@@ -1,4 +1,4 @@
-"""Shapes of whole jobs: what they read, the definition they run, and the script that one would write instead."""
+"""Shapes of whole jobs: their input, their definition, and the hand-written script for the same result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks import data
 from benchmarks.comparisons import SHUFFLED
 
 ROWS = 25_000_000
-"""Events of the largest shape; `--rows` scales all of them."""
+"""The number of events of the largest shape. `--rows` scales all shapes."""
 
 _DEFINITION = """\
 name = "jobs"
@@ -65,47 +65,47 @@ windows = events.groupBy("key", {window}).agg({first}F.count("*").alias("events"
 rows = windows.select("key", F.col("{start}").alias("window_start"), "events", "total")
 {kept}rows.write.parquet("{out}")
 """
-"""What a data engineer would write. Windows belong to the day in which they start, so those that reach beyond it
-need events of the next one, and those that started on the day before are left out."""
+"""The script of a data engineer. A window belongs to the day in which it starts. Windows that end on the next day
+need events of that day. The script leaves out windows that start on the day before."""
 
 _IN_DAY = "event_time >= '2024-03-01' AND event_time < '2024-03-02'"
 _WINDOWS_OF_DAY = "rows = rows.where(\"window_start >= '2024-03-01' AND window_start < '2024-03-02'\")\n"
 
 
 class Script(NamedTuple):
-    """What the scripts of shapes differ in: the window, the events that are read, the rows that are kept."""
+    """The differences between the scripts of shapes: the window, the filter of events, and the filter of rows."""
 
     window: str
     start: str = "window.start"
     first: str = ""
-    """An aggregate that comes before the others, with its comma."""
+    """An aggregate before the others, with its comma."""
     read: str = _IN_DAY
     kept: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One day of events, and what is made of them. `stream.rows` are those of the whole size."""
+    """One day of events, and the job over them. `stream.rows` is the number of events at full size."""
 
     stream: data.Stream
     window: str
     script: Script
 
     def scaled(self, rows: int) -> Shape:
-        """The same with as many events for each of `ROWS` as are asked for."""
+        """Return the shape with `rows` events instead of each `ROWS`."""
         return replace(self, stream=replace(self.stream, rows=scaled(self.stream.rows, rows)))
 
     def definition(self, path: Path) -> str:
-        """The definition as TOML."""
+        """Return the definition as TOML."""
         return _DEFINITION.format(path=path, window=self.window, chunk="1d")
 
     def by_hand(self, path: Path, out: Path, heap: str) -> str:
-        """The script that writes the same rows as Parquet."""
+        """Return the script that writes the same rows as Parquet."""
         return SCRIPT.format(path=path, out=out, heap=heap, **self.script._asdict())
 
 
 def scaled(size: int, rows: int, least: int = 1) -> int:
-    """A size that belongs to `ROWS` events, for so many."""
+    """Scale a size for `ROWS` events to `rows` events."""
     return max(least, size * rows // ROWS)
 
 
@@ -132,8 +132,8 @@ _IN_ORDER: Mapping[str, Shape] = {
         'kind = "session"\ngap = "30m"',
         Script(
             'F.session_window("event_time", "30 minutes")',
-            # Not `session_window.start`: Spark applies a filter of that to the events, before it merges sessions,
-            # so that sessions over midnight would lose their first part and count as of the day.
+            # The script avoids `session_window.start`. Spark applies a filter of this column to the events, before
+            # it merges sessions. Sessions over midnight would lose their first part, and count as of the day.
             start="first_event",
             first='F.min("event_time").alias("first_event"), ',
             read="event_time >= '2024-02-29' AND event_time < '2024-03-03'",
@@ -149,25 +149,25 @@ SHAPES: Mapping[str, Shape] = {
         (f"{plain}{SHUFFLED}", replace(in_order, stream=replace(in_order.stream, is_shuffled=True))),
     )
 }
-"""Those that have a script beside them, by name."""
+"""The shapes with a hand-written script, by name."""
 
 ONE_MORE_DAY, MANY_CHUNKS = "one-more-day", "many-chunks"
 NAMES = (*SHAPES, ONE_MORE_DAY, MANY_CHUNKS)
 
 PUBLISHED_DAYS, EVENTS_A_DAY, DAY_ROWS = 1_000, 1_000, 2_000_000
-"""Days that are published before, events of each, and of the day after them."""
+"""The number of days published before, the events of each, and the events of the day after them."""
 FIRST_YEAR, END_YEAR = 2013, 2024
 RECORDS, SOURCE_PARTITIONS = 107_914, 55
 
 
 def published_before(rows: int) -> data.Sparse:
-    """The days before the one that is measured."""
+    """Return the stream of the days before the measured day."""
     days = scaled(PUBLISHED_DAYS, rows, least=2)
     return data.Sparse(days * EVENTS_A_DAY, data.FIRST_DAY_MS - days * DAY_MS, days, data.PARTITIONS, days)
 
 
 def years(rows: int) -> data.Sparse:
-    """Eleven years of records, a file each; there are as many years and chunks at any size."""
+    """Return eleven years of records, one file per year. The numbers of years and chunks are fixed."""
     since_ms = instant_ms(f"{FIRST_YEAR}-01-01", "first year")
     days = (instant_ms(f"{END_YEAR}-01-01", "end") - since_ms) // DAY_MS
     records = scaled(RECORDS, rows, least=2 * SOURCE_PARTITIONS)
@@ -175,18 +175,18 @@ def years(rows: int) -> data.Sparse:
 
 
 def one_more_day(rows: int) -> Shape:
-    """The day that is run after those that are published; its files are in arrival order."""
+    """Return the day after the published days. Its files are in arrival order."""
     shape = SHAPES["dense"]
     return replace(shape, stream=data.Stream(scaled(DAY_ROWS, rows)))
 
 
 def many_chunks(path: Path) -> str:
-    """The definition of the years as TOML: a window a day, 30 days a chunk."""
+    """Return the definition of the years as TOML, with one window per day and 30 days per chunk."""
     return _DEFINITION.format(path=path, window=_TUMBLING.format(size="1d"), chunk="30d")
 
 
 def prepare(spark: SparkSession, names: list[str], rows: int, folder: Path) -> None:
-    """Make the data of shapes, where it is not there yet."""
+    """Write the data of shapes if it is absent."""
     for name in names:
         if name == MANY_CHUNKS:
             data.sparse_parquet(years(rows), folder)

@@ -1,4 +1,4 @@
-"""The Spark jobs of a round: what one would write by hand, and the same by backstream."""
+"""The Spark jobs of a round: hand-written jobs, and the same jobs by backstream."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ _BY_HAND = {
 
 @dataclass(frozen=True, slots=True)
 class FrameJob:
-    """A DataFrame, made and thrown away row by row. `sums` names its columns of events and total."""
+    """A job that computes a DataFrame and discards its rows. `sums` names the columns of events and total."""
 
     name: str
     frame: Callable[[], DataFrame]
     sums: tuple[str, str]
 
     def run(self) -> None:
-        """Make it."""
-        _to_nowhere(self.frame())
+        """Compute the DataFrame."""
+        _discard(self.frame())
 
     def checked(self) -> Sums:
-        """Make it, and add up in passing."""
+        """Compute the DataFrame, and return its sums from the same pass."""
         events, total = self.sums
-        watched = Observation()
+        observation = Observation()
         counts = (F.count(F.lit(1)).alias("windows"), F.sum(events).alias("events"), F.sum(total).alias("total"))
-        _to_nowhere(self.frame().observe(watched, *counts))
-        return Sums(**{name: int(value or 0) for name, value in watched.get.items()})
+        _discard(self.frame().observe(observation, *counts))
+        return Sums(**{name: int(value or 0) for name, value in observation.get.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkedJob:
-    """A run over days of recorded events, planned and with its results staged as for the lake."""
+    """A run over days of recorded events. It has a plan, and stages its results for the lake."""
 
     name: str
     spark: SparkSession
@@ -77,33 +77,33 @@ class ChunkedJob:
         self.checked()
 
     def checked(self) -> Sums:
-        """Plan and run every chunk; rows of the published table and fates are what any cut must agree on."""
+        """Plan and run every chunk. Return the published rows and the fates, equal for any chunk size."""
         scratch = self.spark.conf.get("spark.local.dir", None)
         with tempfile.TemporaryDirectory(prefix="backstream-benchmark-", dir=scratch) as home:
             plan = ours.planned(self.parquet, CHUNKED_DAYS, self.chunk_days, Mode.REPLAY, Path(home))
             manifests = ours.run_chunks(self.spark, plan)
         fates = sum_fates(manifests).values()
         windows = sum(file.rows for manifest in manifests for file in manifest.files[""])
-        return Sums(windows, sum(sum(each.values()) for each in fates), 0)
+        return Sums(windows, sum(sum(counts.values()) for counts in fates), 0)
 
 
 def names() -> list[str]:
-    """Of all jobs."""
+    """Return the names of all jobs."""
     return [*(f"{prefix}{name}" for prefix in _STREAMS for name in _frame_job_names()), *_CUTS, *WAYS]
 
 
-def jobs(spark: SparkSession, rows: int, folder: Path, wanted: set[str]) -> list[Job]:
-    """The wanted jobs, their input made where it is not there yet."""
-    found: list[Job] = []
+def jobs(spark: SparkSession, rows: int, folder: Path, selection: set[str]) -> list[Job]:
+    """Return the selected jobs. Write their input if it is absent."""
+    result: list[Job] = []
     for prefix, stream in _STREAMS.items():
-        if wanted & {f"{prefix}{name}" for name in _frame_job_names()}:
+        if selection & {f"{prefix}{name}" for name in _frame_job_names()}:
             path = data.parquet(spark, stream(rows), folder)
-            found += [job for job in _frame_jobs(spark, path, prefix) if job.name in wanted]
-    if (_CUTS.keys() | WAYS.keys()) & wanted:
+            result += [job for job in _frame_jobs(spark, path, prefix) if job.name in selection]
+    if (_CUTS.keys() | WAYS.keys()) & selection:
         path = data.parquet(spark, Stream(rows, CHUNKED_DAYS, 6 * CHUNKED_DAYS), folder)
-        found += [ChunkedJob(name, spark, path, days) for name, days in _CUTS.items() if name in wanted]
-        found += [WatermarkJob(name, spark, path, find) for name, find in WAYS.items() if name in wanted]
-    return found
+        result += [ChunkedJob(name, spark, path, days) for name, days in _CUTS.items() if name in selection]
+        result += [WatermarkJob(name, spark, path, find) for name, find in WAYS.items() if name in selection]
+    return result
 
 
 def _frame_job_names() -> list[str]:
@@ -114,13 +114,13 @@ def _frame_jobs(spark: SparkSession, path: Path, prefix: str) -> Iterator[FrameJ
     for kind, window in WINDOWS.items():
         for name, way, sums in (
             ("by hand", lambda kind=kind: by_hand(spark.read.parquet(str(path)), kind), ("events", "total")),
-            ("recompute", partial(_made, spark, path, ours.recompute, window), ("events", "total")),
-            ("replay", partial(_made, spark, path, ours.replay, window), ("events__final", "total__final")),
+            ("recompute", partial(_build, spark, path, ours.recompute, window), ("events", "total")),
+            ("replay", partial(_build, spark, path, ours.replay, window), ("events__final", "total__final")),
         ):
             yield FrameJob(f"{prefix}{kind}, {name}", way, sums)
 
 
-def _made(
+def _build(
     spark: SparkSession,
     path: Path,
     way: Callable[[EventFiles, FixedWindow | Session], DataFrame],
@@ -130,12 +130,12 @@ def _made(
 
 
 def by_hand(rows: DataFrame, kind: str) -> DataFrame:
-    """What one would write."""
+    """Return the result of the job that a data engineer writes by hand."""
     values = (F.count("*").alias("events"), F.sum("value").alias("total"))
     return rows.groupBy("key", _BY_HAND[kind]()).agg(*values)
 
 
-def _to_nowhere(frame: DataFrame) -> None:
+def _discard(frame: DataFrame) -> None:
     writer: Any = frame.write.format("noop").mode("overwrite")
     writer.save()
-    frame.sparkSession.catalog.clearCache()  # what a job kept for itself is nothing to the next one
+    frame.sparkSession.catalog.clearCache()  # the next job must not use the cache of this one

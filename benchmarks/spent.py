@@ -1,7 +1,7 @@
-"""Run a command as a process of its own, and print what it took: `python -m benchmarks.spent COMMAND ..`.
+"""Run a command in a separate process, and print its time and memory: `python -m benchmarks.spent COMMAND ..`.
 
-A child counts what its parent holds into its peak of memory until it begins its own program, so that the parent
-must be this small one.
+Until a child begins its own program, its peak of memory includes the memory of its parent. Therefore the parent
+must be this small program.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Sequence
 
 
 def main(command: Sequence[str]) -> int:
-    """Print wall and processor seconds and the peak in MB on standard output; the command's output is on error."""
+    """Print wall and processor seconds, and the peak in MB, to stdout. The command prints to stderr."""
     begin = time.perf_counter()
     child = subprocess.Popen(command, stdout=sys.stderr)
-    _, status, used = os.wait4(child.pid, 0)
-    spent = {"wall_s": time.perf_counter() - begin, "cpu_s": used.ru_utime + used.ru_stime}
-    print(json.dumps(spent | {"rss_mb": used.ru_maxrss / 1_024}))
+    _, status, usage = os.wait4(child.pid, 0)
+    facts = {"wall_s": time.perf_counter() - begin, "cpu_s": usage.ru_utime + usage.ru_stime}
+    print(json.dumps(facts | {"rss_mb": usage.ru_maxrss / 1_024}))
     child.returncode = os.waitstatus_to_exitcode(status)
     return child.returncode
 

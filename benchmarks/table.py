@@ -1,4 +1,4 @@
-"""The table, for a terminal and for the page: ratios first, then what each job took."""
+"""The tables for a terminal and for the page: first the ratios, then the time and memory of each job."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ Row = tuple[str, ...]
 
 
 def ratio_rows(results: Results, comparisons: Sequence[Comparison]) -> list[Row]:
-    """One row of text per comparison; one that was not measured says so."""
-    return [_ratio_row(each, ratio(each, results)) for each in comparisons]
+    """Return one row of text per comparison, also for those without a measurement."""
+    return [_ratio_row(comparison, ratio(comparison, results)) for comparison in comparisons]
 
 
-def _ratio_row(comparison: Comparison, found: Ratio | None) -> Row:
-    asked = _asked(comparison)
-    if found is None:
-        return (comparison.what, comparison.against, "not measured", _UNKNOWN, asked, _UNKNOWN)
+def _ratio_row(comparison: Comparison, result: Ratio | None) -> Row:
+    limit = _limit_text(comparison)
+    if result is None:
+        return (comparison.what, comparison.against, "not measured", _UNKNOWN, limit, _UNKNOWN)
     unit = {Asked.FASTER: " x faster", Asked.SECONDS: " s"}.get(comparison.asked, " x")
-    met = {True: "yes", False: "no", None: _UNKNOWN}[is_met(comparison, found)]
-    spread = f"{found.low:.2f} to {found.high:.2f}"
-    return (comparison.what, comparison.against, f"{found.median:.2f}{unit}", spread, asked, met)
+    verdict = {True: "yes", False: "no", None: _UNKNOWN}[is_met(comparison, result)]
+    spread = f"{result.low:.2f} to {result.high:.2f}"
+    return (comparison.what, comparison.against, f"{result.median:.2f}{unit}", spread, limit, verdict)
 
 
-def _asked(comparison: Comparison) -> str:
+def _limit_text(comparison: Comparison) -> str:
     if comparison.asked is Asked.NOTHING:
         return _UNKNOWN
     if comparison.asked is Asked.FASTER:
@@ -65,7 +65,7 @@ def _asked(comparison: Comparison) -> str:
 
 
 def job_rows(results: Results) -> list[Row]:
-    """One row of text per job: medians of time, peaks of memory."""
+    """Return one row of text per job: medians of time, peaks of memory."""
     return [_job_row(name, runs, results.rows) for name, runs in results.runs.items()]
 
 
@@ -79,7 +79,7 @@ def _job_row(name: str, runs: Runs, rows: int) -> Row:
 
 
 def whole_job_rows(results: Results) -> list[Row]:
-    """One row of text per whole job: medians of time, peaks of memory."""
+    """Return one row of text per whole job: medians of time, peaks of memory."""
     return [_whole_job_row(name, runs) for name, runs in results.jobs.items()]
 
 
@@ -87,29 +87,29 @@ def _whole_job_row(name: str, runs: Runs) -> Row:
     seconds, processor_s = runs.values("seconds"), runs.median("processor_s") or 0.0
     events, rows = (f"{runs.peak(measure) or 0:,.0f}" for measure in ("events", "rows"))
     spread = _spread(seconds)
-    took = f"{runs.median('seconds') or 0:.1f}"
-    return (name, events, rows, took, spread, f"{processor_s:.1f} s", _size(runs.peak("rss_mb")))
+    median = f"{runs.median('seconds') or 0:.1f}"
+    return (name, events, rows, median, spread, f"{processor_s:.1f} s", _size(runs.peak("rss_mb")))
 
 
 def figure_rows(results: Results) -> list[Row]:
-    """One row of text per figure of planning and publishing."""
-    met = {True: "yes", False: "no", None: _UNKNOWN}
+    """Return one row of text per figure of plans and publications."""
+    verdicts = {True: "yes", False: "no", None: _UNKNOWN}
     return [
         (
-            each.what,
-            f"{each.value:,.2f} {each.unit}",
-            _UNKNOWN if each.limit is None else f"at most {each.limit:g} {each.unit}",
-            met[each.is_met],
+            figure.what,
+            f"{figure.value:,.2f} {figure.unit}",
+            _UNKNOWN if figure.limit is None else f"at most {figure.limit:g} {figure.unit}",
+            verdicts[figure.is_met],
         )
-        for each in results.figures
+        for figure in results.figures
     ]
 
 
 def engine_rows(results: Results) -> list[Row]:
-    """One row of text per engine and its settings."""
-    measured = [*results.jobs.values(), *results.runs.values()]
-    told = ((runs.engine, runs.reads, runs.settings) for runs in measured)
-    return list(dict.fromkeys(told))
+    """Return one row of text per engine and its settings."""
+    all_runs = [*results.jobs.values(), *results.runs.values()]
+    rows = ((runs.engine, runs.reads, runs.settings) for runs in all_runs)
+    return list(dict.fromkeys(rows))
 
 
 def _size(megabytes: float | None) -> str:
@@ -117,15 +117,15 @@ def _size(megabytes: float | None) -> str:
 
 
 def growth_columns(results: Results) -> Row:
-    """The command, a column per shape, the last of which is compared with the first, and what is asked."""
+    """Return the columns: the command, the shapes, the ratio of the last shape to the first, and the limit."""
     return ("command", *_shapes(results), "against an empty table", "asked", "met")
 
 
 def growth_rows(results: Results) -> list[Row]:
-    """One row of text per command: seconds of processor (of the clock) and peak memory, shape by shape."""
+    """Return one row of text per command: seconds of processor (of the clock) and peak memory, shape by shape."""
     shapes = _shapes(results)
-    found = {(cost.command, cost.shape): cost for cost in results.costs}
-    return [_growth_row([found[command, shape] for shape in shapes]) for command in _commands(results)]
+    costs = {(cost.command, cost.shape): cost for cost in results.costs}
+    return [_growth_row([costs[command, shape] for shape in shapes]) for command in _commands(results)]
 
 
 def _shapes(results: Results) -> Row:
@@ -148,26 +148,28 @@ def day_rows(results: Results) -> list[Row]:
     """Return one row of text per bar of a day in Airflow."""
     rounds = by_round(results.tasks)
     return [
-        _day_row("from the trigger to the end of publish", [published_s(each) for each in rounds], PUBLISHED_S),
-        _day_row("the task replay", [replay_s(each) for each in rounds], REPLAY_S),
+        _day_row("from the trigger to the end of publish", [published_s(times) for times in rounds], PUBLISHED_S),
+        _day_row("the task replay", [replay_s(times) for times in rounds], REPLAY_S),
     ]
 
 
 def _day_row(what: str, seconds: Sequence[float], limit: float) -> Row:
-    median, met = statistics.median(seconds), statistics.median(seconds) <= limit
-    return (what, f"{median:.1f} s", _spread(seconds), f"at most {limit:g} s", "yes" if met else "no")
+    median, is_met = statistics.median(seconds), statistics.median(seconds) <= limit
+    return (what, f"{median:.1f} s", _spread(seconds), f"at most {limit:g} s", "yes" if is_met else "no")
 
 
 def task_rows(results: Results) -> list[Row]:
     """Return one row of text per task: medians of the seconds after the trigger."""
-    took = {task.task: [each.took_s for each in results.tasks if each.task == task.task] for task in results.tasks}
+    durations = {
+        task.task: [entry.took_s for entry in results.tasks if entry.task == task.task] for task in results.tasks
+    }
     return [
         (
-            each.task,
-            *(f"{value:.1f}" for value in (each.queued_s, each.started_s, each.ended_s, each.took_s)),
-            _spread(took[each.task]),
+            entry.task,
+            *(f"{value:.1f}" for value in (entry.queued_s, entry.started_s, entry.ended_s, entry.took_s)),
+            _spread(durations[entry.task]),
         )
-        for each in medians(results.tasks)
+        for entry in medians(results.tasks)
     ]
 
 
@@ -176,7 +178,7 @@ def _spread(seconds: Sequence[float]) -> str:
 
 
 def shown(results: Results, comparisons: Sequence[Comparison], console: Console) -> None:
-    """Print the tables, and what went wrong."""
+    """Print the tables, the differences of results, and the failures."""
     if results.figures:
         console.print(_table("at size, without Spark", FIGURE_COLUMNS, figure_rows(results), left=1))
     if results.costs:
@@ -184,15 +186,15 @@ def shown(results: Results, comparisons: Sequence[Comparison], console: Console)
     if results.tasks:
         console.print(_table(_day_title(results), DAY_COLUMNS, day_rows(results), left=1))
         console.print(_table("seconds after the trigger, median", TASK_COLUMNS, task_rows(results), left=1))
-    jobs, others = _parted(comparisons)
+    jobs, kernels = _split(comparisons)
     if jobs:
         title = f"whole jobs, median of {results.rounds} rounds"
         console.print(_table(title, RATIO_COLUMNS, ratio_rows(results, jobs), left=2))
         title = "per job: median time, peak memory"
         console.print(_table(title, WHOLE_JOB_COLUMNS, whole_job_rows(results), left=1))
-    if results.runs or others:
+    if results.runs or kernels:
         title = f"{results.rows:,} events, median of {results.rounds} rounds"
-        console.print(_table(title, RATIO_COLUMNS, ratio_rows(results, others), left=2))
+        console.print(_table(title, RATIO_COLUMNS, ratio_rows(results, kernels), left=2))
         console.print(_table("per job: median time, peak memory", JOB_COLUMNS, job_rows(results), left=2))
     if results.runs or comparisons:
         console.print(_table("engines", ENGINE_COLUMNS, engine_rows(results), left=3))
@@ -202,10 +204,10 @@ def shown(results: Results, comparisons: Sequence[Comparison], console: Console)
         console.print(f"{name} was not measured: {reason}", markup=False)
 
 
-def _parted(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], list[Comparison]]:
-    """Those of whole jobs, and the others."""
-    return [each for each in comparisons if each.section is Section.JOB], [
-        each for each in comparisons if each.section is not Section.JOB
+def _split(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], list[Comparison]]:
+    """Return the comparisons of whole jobs, and the others."""
+    return [comparison for comparison in comparisons if comparison.section is Section.JOB], [
+        comparison for comparison in comparisons if comparison.section is not Section.JOB
     ]
 
 
@@ -218,21 +220,24 @@ def _table(title: str, columns: Row, rows: Sequence[Row], left: int) -> Table:
     return table
 
 
-def markdown(several: Sequence[Results], comparisons: Sequence[Comparison]) -> str:
-    """All that was measured, for the page."""
-    return "\n\n".join(_markdown(each, [one for one in comparisons if ratio(one, each)]) for each in several)
+def markdown(all_results: Sequence[Results], comparisons: Sequence[Comparison]) -> str:
+    """Return all results as Markdown for the page."""
+    return "\n\n".join(
+        _markdown(results, [comparison for comparison in comparisons if ratio(comparison, results)])
+        for results in all_results
+    )
 
 
 def _markdown(results: Results, comparisons: Sequence[Comparison]) -> str:
     machine = [f"* {name}: {value}" for name, value in results.machine.items()]
-    jobs, others = _parted(comparisons)
-    measured = [
+    jobs, kernels = _split(comparisons)
+    sections = [
         *(_whole_jobs(results, jobs) if results.jobs else ()),
-        *(_kernels(results, others) if results.runs else ()),
+        *(_kernels(results, kernels) if results.runs else ()),
         *(_one_day(results) if results.tasks else ()),
     ]
     parts = [
-        *(measured or [f"Measured on {results.measured_on}."]),
+        *(sections or [f"Measured on {results.measured_on}."]),
         *([_markdown_table(ENGINE_COLUMNS, engines, left=3)] if (engines := engine_rows(results)) else ()),
         *(f"{name} was not measured: {reason}" for name, reason in results.failed.items()),
         *_figures(results),
@@ -259,7 +264,7 @@ def _kernels(results: Results, comparisons: Sequence[Comparison]) -> Iterator[st
 
 
 def _day_title(results: Results) -> str:
-    loads = [each.load for each in results.tasks]
+    loads = [entry.load for entry in results.tasks]
     return f"median of {len(by_round(results.tasks))} rounds, load average before them {_spread(loads)}"
 
 
@@ -290,10 +295,10 @@ def _markdown_table(columns: Row, rows: Sequence[Row], left: int) -> str:
 
 
 def with_figures(page: str, figures: str) -> str:
-    """The page with its figures replaced.
+    """Return the page with new figures.
 
     Raises:
-        ValueError: when it has no place for them.
+        ValueError: if the page has no place for the figures, or more than one.
     """
     if page.count(_BEGIN) != 1 or page.count(_END) != 1:
         msg = f"the page must have {_BEGIN} and {_END} once each"
@@ -302,7 +307,7 @@ def with_figures(page: str, figures: str) -> str:
     return between.sub(lambda _: f"{_BEGIN}\n{figures}\n{_END}", page)
 
 
-def write_page(page: Path, several: Sequence[Results], comparisons: Sequence[Comparison]) -> None:
-    """Put the figures into the page."""
+def write_page(page: Path, all_results: Sequence[Results], comparisons: Sequence[Comparison]) -> None:
+    """Write the figures into the page."""
     text = page.read_text(encoding="utf-8")
-    page.write_text(with_figures(text, markdown(several, comparisons)), encoding="utf-8")
+    page.write_text(with_figures(text, markdown(all_results, comparisons)), encoding="utf-8")

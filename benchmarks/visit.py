@@ -1,8 +1,8 @@
-"""One page of a dataset, or the check for days to restate, in a process of its own.
+"""One page of a dataset, or the check for days to restate, in a separate process.
 
     python -m benchmarks.visit growth "windows page"
 
-It imports what a server or a task would, and nothing else.
+The process imports the same modules as a server or a task, and no others.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ VISITS: Mapping[str, Callable[[str], str]] = {
 
 
 def main(name: str, page: str) -> int:
-    """Make it; the exit status is 1 when it says nothing of the dataset."""
-    shown = VISITS[page](name)
-    print(f"{page}: {len(shown):,} letters")
-    return 0 if name in shown else 1
+    """Create the page. Return the exit status: 1 if the text lacks the name of the dataset."""
+    text = VISITS[page](name)
+    print(f"{page}: {len(text):,} letters")
+    return 0 if name in text else 1
 
 
 if __name__ == "__main__":

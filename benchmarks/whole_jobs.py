@@ -1,7 +1,7 @@
-"""Whole jobs, from the start of the process to its exit: backstream's command beside a script written by hand.
+"""Whole jobs, from the start of the process to its exit: the command of backstream beside a hand-written script.
 
-Both get the same heap and all cores, read the same Parquet files and write Parquet. They take turns, and what they
-write is compared row by row.
+Both get the same heap and all cores, read the same Parquet files and write Parquet. They take turns. The benchmark
+compares their results row by row.
 """
 
 from __future__ import annotations
@@ -34,55 +34,55 @@ from benchmarks.session import session
 
 _INSTANT = pa.timestamp("us", "UTC")
 _DAY = (data.FIRST_DAY_MS, data.FIRST_DAY_MS + DAY_MS)
-_LINES_TOLD = 5
+_ERROR_LINES = 5
 
 
 class JobError(Exception):
-    """A job ended with another status than 0; the message has the end of what it said."""
+    """The error for a job with another exit status than 0. The message has the end of its output."""
 
 
 @dataclass(frozen=True)
 class WholeJob:
-    """A process to be timed; what comes before and after it is not."""
+    """A process that the benchmark times, without its preparation and its check."""
 
     name: str
     events: int
     command: Sequence[str]
     log: Path
     prepare: Callable[[], None]
-    """Takes away what the process has written before."""
+    """A function that removes earlier results of the process."""
     written: Callable[[], list[Path]]
-    """The Parquet files with its result."""
+    """A function that lists the Parquet files of the result."""
     variables: Mapping[str, str] = field(default_factory=dict)
     since_ms: int = 0
-    """Rows of earlier windows are not its own."""
+    """The start of the result. Rows of earlier windows are outside it."""
 
     @property
     def engine(self) -> str:
-        """For readers."""
+        """The name and the version of the engine, for readers."""
         return f"{'Spark SQL' if self.name.endswith('by hand') else 'backstream on Spark'} {pyspark.__version__}"
 
     def run(self) -> dict[str, float]:
-        """Run the process, and return what it took.
+        """Run the process, and return its seconds, processor time and memory.
 
         Raises:
-            JobError: when it fails.
+            JobError: if the process fails.
         """
         self.prepare()
         environment = {name: value for name, value in os.environ.items() if name != CATALOG_VARIABLE}
         with self.log.open("wb") as log:
             begin = time.monotonic()
             process = subprocess.Popen(self.command, env={**environment, **self.variables}, stdout=log, stderr=log)
-            with ResidentPeak(process.pid) as used:
+            with ResidentPeak(process.pid) as meter:
                 status = process.wait()
             seconds = time.monotonic() - begin
         if status:
-            end = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LINES_TOLD:]
+            end = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-_ERROR_LINES:]
             raise JobError("\n  ".join([f"{self.name} ended with status {status}", *end]))
-        return {"seconds": seconds, "processor_s": used.processor_s, "rss_mb": used.peak_mb}
+        return {"seconds": seconds, "processor_s": meter.processor_s, "rss_mb": meter.peak_mb}
 
     def rows(self) -> pa.Table:
-        """What it has written: key, the start of the window, and each aggregate."""
+        """Return the result: the key, the start of the window, and each aggregate."""
         files = dataset.dataset([str(file) for file in self.written()], format="parquet")
         types = {"key": pa.int64(), "window_start": _INSTANT, "events": pa.int64(), "total": pa.int64()}
         table = files.to_table([*types])
@@ -91,17 +91,17 @@ class WholeJob:
 
 
 def measured(setting: Setting, names: Sequence[str], say: Say) -> Results:
-    """Run the jobs of some shapes in turn, so many rounds, and compare what they write in the first."""
-    found = Results(setting.rows, setting.rounds, setting.heap, results.today(), results.computer())
+    """Run the jobs of some shapes in turn, in each round. Compare the rows that they write in the first round."""
+    measurements = Results(setting.rows, setting.rounds, setting.heap, results.today(), results.computer())
     say("making the data, on first use")
     list(in_processes([partial(_prepare, setting, [*names])]))
     for name in names:
         folder = setting.folder / "jobs" / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        _take_turns(_jobs(name, setting, folder), found, say)
+        _take_turns(_jobs(name, setting, folder), measurements, say)
         shutil.rmtree(folder)
-    return found
+    return measurements
 
 
 def _prepare(setting: Setting, names: list[str]) -> None:
@@ -110,63 +110,67 @@ def _prepare(setting: Setting, names: list[str]) -> None:
     spark.stop()
 
 
-def _take_turns(jobs: Sequence[WholeJob], found: Results, say: Say) -> None:
-    left = {job.name: job for job in jobs}
-    for number in range(1, found.rounds + 1):
-        for name in in_turn([*left], [], number):
-            job = left[name]
+def _take_turns(jobs: Sequence[WholeJob], measurements: Results, say: Say) -> None:
+    active_jobs = {job.name: job for job in jobs}
+    for number in range(1, measurements.rounds + 1):
+        for name in in_turn([*active_jobs], [], number):
+            job = active_jobs[name]
             try:
-                took = job.run()
+                use = job.run()
             except JobError as error:
-                del left[name]
-                found.jobs.pop(name, None)
-                found.failed[name] = str(error)
+                del active_jobs[name]
+                measurements.jobs.pop(name, None)
+                measurements.failed[name] = str(error)
                 say(f"{name} is left out: {error}")
                 continue
-            runs = found.jobs.setdefault(name, Runs(job.engine, "Parquet", f"heap {found.heap}, all cores"))
-            runs.rounds.append({**took, "events": float(job.events)})
-            say(f"round {number} of {found.rounds}: {name}, {took['seconds']:.1f} s")
-        _compare([*left.values()], found, is_exact=number == 1)
-    in_order = {job.name: found.jobs.pop(job.name) for job in jobs if job.name in found.jobs}
-    found.jobs.update(in_order)
+            runs = measurements.jobs.setdefault(
+                name, Runs(job.engine, "Parquet", f"heap {measurements.heap}, all cores")
+            )
+            runs.rounds.append({**use, "events": float(job.events)})
+            say(f"round {number} of {measurements.rounds}: {name}, {use['seconds']:.1f} s")
+        _compare([*active_jobs.values()], measurements, is_exact=number == 1)
+    in_order = {job.name: measurements.jobs.pop(job.name) for job in jobs if job.name in measurements.jobs}
+    measurements.jobs.update(in_order)
 
 
-def _compare(jobs: Sequence[WholeJob], found: Results, *, is_exact: bool) -> None:
-    """Note how many rows each job has written in this round, and where they differ from those of the first job."""
-    wanted: pa.Table | None = None
+def _compare(jobs: Sequence[WholeJob], measurements: Results, *, is_exact: bool) -> None:
+    """Record the row counts of this round, and the differences of each job from the first job."""
+    reference: pa.Table | None = None
     for job in jobs:
         rows = job.rows()
-        found.jobs[job.name].rounds[-1]["rows"] = float(rows.num_rows)
+        measurements.jobs[job.name].rounds[-1]["rows"] = float(rows.num_rows)
         rows = in_order(rows) if is_exact else totals(rows)
-        if wanted is None:
-            wanted = rows
-        elif told := difference(rows, wanted):
-            found.disagreements.append(f"{job.name} against {jobs[0].name}: {told}")
+        if reference is None:
+            reference = rows
+        elif details := difference(rows, reference):
+            measurements.disagreements.append(f"{job.name} against {jobs[0].name}: {details}")
 
 
 def in_order(rows: pa.Table) -> pa.Table:
-    """All rows by key and window, so that those of two jobs can be compared one by one."""
+    """Return all rows by key and window, so that you can compare those of two jobs one by one."""
     return rows.sort_by([("key", "ascending"), ("window_start", "ascending")])
 
 
 def totals(rows: pa.Table) -> pa.Table:
-    """What the rows add up to, as one row: enough in the rounds after the first."""
+    """Return the sums of the rows, as one row. They are enough for the rounds after the first."""
     return pa.table(
         {"rows": [rows.num_rows], **{name: [pc.sum(rows[name]).as_py()] for name in ("events", "total")}}
     )
 
 
-def difference(rows: pa.Table, wanted: pa.Table) -> str | None:
-    """Say where two tables with the same columns differ, row by row; None when all rows are equal."""
-    if rows.num_rows != wanted.num_rows:
-        return f"{rows.num_rows:,} rows, not {wanted.num_rows:,}"
+def difference(rows: pa.Table, reference: pa.Table) -> str | None:
+    """Return a text about the differing rows of two tables with the same columns. Return None if all are equal."""
+    if rows.num_rows != reference.num_rows:
+        return f"{rows.num_rows:,} rows, not {reference.num_rows:,}"
     differs = pa.repeat(False, rows.num_rows)  # noqa: FBT003 - a value
     for name in rows.column_names:
-        differs = pc.or_(differs, pc.not_equal(rows[name], wanted[name]))
+        differs = pc.or_(differs, pc.not_equal(rows[name], reference[name]))
     if not (count := pc.sum(differs).as_py()):
         return None
     first = pc.index(differs, True).as_py()
-    return f"{count:,} of {rows.num_rows:,} rows differ, such as {_text(rows, first)}, not {_text(wanted, first)}"
+    return (
+        f"{count:,} of {rows.num_rows:,} rows differ, such as {_text(rows, first)}, not {_text(reference, first)}"
+    )
 
 
 def _text(rows: pa.Table, number: int) -> str:
@@ -174,7 +178,7 @@ def _text(rows: pa.Table, number: int) -> str:
 
 
 def _jobs(name: str, setting: Setting, folder: Path) -> list[WholeJob]:
-    """The jobs of a shape; the others are compared with the first."""
+    """Return the jobs of a shape. The benchmark compares the others with the first."""
     if name == shapes.MANY_CHUNKS:
         return [_many_chunks(setting, folder)]
     if name == shapes.ONE_MORE_DAY:
@@ -193,10 +197,10 @@ def _jobs(name: str, setting: Setting, folder: Path) -> list[WholeJob]:
         written=lambda: sorted(out.glob("*.parquet")),
     )
     home = folder / "home"
-    ours = _Ours(definition, home, setting.heap, lambda: shutil.rmtree(home, ignore_errors=True))
+    setup = _Setup(definition, home, setting.heap, lambda: shutil.rmtree(home, ignore_errors=True))
     return [
         *([by_hand] if setting.has_scripts else []),
-        *(ours.run(f"{name}, {way}", shape.stream.rows, _DAY, way) for way in ("recompute", "replay")),
+        *(setup.run(f"{name}, {way}", shape.stream.rows, _DAY, way) for way in ("recompute", "replay")),
     ]
 
 
@@ -204,44 +208,44 @@ def _many_chunks(setting: Setting, folder: Path) -> WholeJob:
     stream = shapes.years(setting.rows)
     definition, home = folder / "jobs.toml", folder / "home"
     definition.write_text(shapes.many_chunks(setting.folder / stream.name))
-    ours = _Ours(definition, home, setting.heap, lambda: shutil.rmtree(home, ignore_errors=True))
+    setup = _Setup(definition, home, setting.heap, lambda: shutil.rmtree(home, ignore_errors=True))
     span_ms = (stream.since_ms, stream.since_ms + stream.days * DAY_MS)
-    return ours.run(f"{shapes.MANY_CHUNKS}, recompute", stream.rows, span_ms, "recompute")
+    return setup.run(f"{shapes.MANY_CHUNKS}, recompute", stream.rows, span_ms, "recompute")
 
 
 def _one_more_day(setting: Setting, folder: Path) -> Iterator[WholeJob]:
-    """The same day twice, its files as new to the one state folder as to the other."""
+    """Yield two jobs over the same day. Its files are equally new to both state folders."""
     before, day = shapes.published_before(setting.rows), shapes.one_more_day(setting.rows)
     earlier_ms = (before.since_ms, before.since_ms + before.days * DAY_MS)
     source, definition = folder / "source", folder / "jobs.toml"
     definition.write_text(day.definition(source))
     shutil.copytree(setting.folder / before.name, source)
-    prepared = []
+    setups = []
     for name, command in (("empty table", "plan"), ("many days published", "run")):
         home = folder / name.replace(" ", "-")
-        ours = _Ours(definition, home, setting.heap, partial(_restore, home))
-        ours.command(name, 0, earlier_ms, "recompute", command).run()
-        shutil.copytree(home, _kept(home))
-        prepared.append((name, ours))
+        setup = _Setup(definition, home, setting.heap, partial(_restore, home))
+        setup.command(name, 0, earlier_ms, "recompute", command).run()
+        shutil.copytree(home, _backup_of(home))
+        setups.append((name, setup))
     for file in data.parquet_folder(day.stream, setting.folder).glob("*.parquet"):
         shutil.copy2(file, source)
-    for name, ours in prepared:
-        yield ours.run(f"{shapes.ONE_MORE_DAY}, {name}", day.stream.rows, _DAY, "recompute")
+    for name, setup in setups:
+        yield setup.run(f"{shapes.ONE_MORE_DAY}, {name}", day.stream.rows, _DAY, "recompute")
 
 
-def _kept(home: Path) -> Path:
+def _backup_of(home: Path) -> Path:
     return home.with_name(f"{home.name}-prepared")
 
 
 def _restore(home: Path) -> None:
-    """Make the state folder as it was prepared; at the same place, since tables know where their files are."""
-    if _kept(home).exists():
+    """Restore the prepared state folder at the same path, because tables have absolute paths of their files."""
+    if _backup_of(home).exists():
         shutil.rmtree(home)
-        shutil.copytree(_kept(home), home)
+        shutil.copytree(_backup_of(home), home)
 
 
-class _Ours(NamedTuple):
-    """A definition, and the state folder that it is run in."""
+class _Setup(NamedTuple):
+    """A definition, and the state folder of its runs."""
 
     definition: Path
     home: Path
@@ -249,11 +253,11 @@ class _Ours(NamedTuple):
     prepare: Callable[[], None]
 
     def run(self, name: str, events: int, span_ms: tuple[int, int], way: str) -> WholeJob:
-        """The command that does all of a range."""
+        """Return the job of the command `run` over a range."""
         return self.command(name, events, span_ms, way, "run")
 
     def command(self, name: str, events: int, span_ms: tuple[int, int], way: str, verb: str) -> WholeJob:
-        """A command about a range."""
+        """Return the job of a command over a range."""
         since, until = map(instant_text, span_ms)
         return WholeJob(
             name,

@@ -1,1 +1,1 @@
-"""Other engines on the same job. Each runs as a process of its own and leaves one line of JSON."""
+"""Other engines with the same job. Each engine runs in a separate process, and prints one line of JSON."""

@@ -20,7 +20,7 @@ GROUP BY ALL
 
 
 def main() -> None:
-    """Run the job twice, the first time to warm up, and tell of the second."""
+    """Run the job twice, and print the figures of the second run. The first run warms up the engine."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--input", required=True)
     parser.add_argument("--threads", type=int, required=True)

@@ -29,8 +29,8 @@ SELECT key, window_start, window_end, COUNT(*) AS events, SUM(`value`) AS total
 FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(event_time), INTERVAL '1' MINUTE))
 GROUP BY key, window_start, window_end
 """
-_SUMS = f"SELECT COUNT(*), SUM(events), SUM(total) FROM ({_QUERY})"  # noqa: S608 - no one else's words are in it
-# A stream would tell the running sums after every window; this way it does after many.
+_SUMS = f"SELECT COUNT(*), SUM(events), SUM(total) FROM ({_QUERY})"  # noqa: S608 - all parts of the query are constants
+# Without mini-batches, a stream emits the running sums after every window. With them, it emits after many windows.
 _MINI_BATCH = {
     "table.exec.mini-batch.enabled": "true",
     "table.exec.mini-batch.allow-latency": "10 s",
@@ -39,7 +39,7 @@ _MINI_BATCH = {
 
 
 def main() -> None:
-    """Add the result up first, which warms up, then run the job, and tell of it."""
+    """Sum the result to warm up the engine. Then run the job, and print its figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--input", required=True)
     parser.add_argument("--mode", choices=["batch", "streaming"], required=True)
@@ -76,7 +76,7 @@ def _tables(options: argparse.Namespace) -> Any:
 
 
 def _sums(tables: Any) -> tuple[int, int, int]:
-    """The last of the running sums."""
+    """Return the last of the running sums."""
     for key, value in _MINI_BATCH.items():
         tables.get_config().set(key, value)
     windows, events, total = list(tables.execute_sql(_SUMS).collect())[-1]

@@ -13,24 +13,24 @@ from typing import Any
 
 
 def main() -> None:
-    """Run the job twice, the first time to warm up, and tell of the second."""
+    """Run the job twice, and print the figures of the second run. The first run warms up the engine."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--input", required=True)
     parser.add_argument("--threads", type=int, required=True)
     options = parser.parse_args()
-    os.environ["POLARS_MAX_THREADS"] = str(options.threads)  # read once, when Polars is imported
+    os.environ["POLARS_MAX_THREADS"] = str(options.threads)  # Polars reads it once, at import
     import polars as pl
 
     for _ in range(2):
         begin = time.perf_counter()
-        counted = _counted(options.input)
+        windows = _aggregate(options.input)
         seconds = time.perf_counter() - begin
-    facts = {"seconds": seconds, "version": pl.__version__, "windows": counted.height}
-    sums = {name: int(counted[name].sum()) for name in ("events", "total")}
+    facts = {"seconds": seconds, "version": pl.__version__, "windows": windows.height}
+    sums = {name: int(windows[name].sum()) for name in ("events", "total")}
     print(json.dumps(facts | sums))
 
 
-def _counted(folder: str) -> Any:
+def _aggregate(folder: str) -> Any:
     import polars as pl
 
     minute = pl.col("event_time").dt.truncate("1m").alias("window_start")

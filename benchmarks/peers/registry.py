@@ -1,4 +1,4 @@
-"""Which peers there are, how each is called, and what a reader must know to judge it."""
+"""The list of peers, with the command and the settings of each. Readers need the settings to judge a result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HERE = Path(__file__).parent
 
 
 class Place(NamedTuple):
-    """Where and in how much memory a peer runs."""
+    """The folder and the heap of a peer."""
 
     folder: Path
     heap: str
@@ -35,9 +35,10 @@ class Place(NamedTuple):
 class Peer:
     """Another engine.
 
-    `program` and `arguments` follow its Python on the command line; in arguments `{heap}`, `{half_mb}` (half of
-    it), `{scratch}` and `{java}` (options that the Java of our Spark gets too) are filled in. `settings` is for
-    readers. `requirements` None: the project's environment.
+    `program` and `arguments` follow the path of Python on the command line. `arguments` can have four
+    placeholders: `{heap}`, `{half_mb}` (half of the heap), `{scratch}` and `{java}`. The Java of backstream also
+    gets the `{java}` options. `settings` is for readers. If `requirements` is None, the peer uses the
+    environment of the project.
     """
 
     name: str
@@ -49,63 +50,63 @@ class Peer:
     requirements: str | None = None
 
     def prepared(self, spark: SparkSession, stream: Stream, place: Place) -> list[str]:
-        """The command that runs it; its environment and input are made when they are not there yet.
+        """Return the command that runs the peer. Create its environment and its input if they are absent.
 
         Raises:
-            PeerError: when it has no environment.
+            PeerError: if the environment cannot be created.
         """
         python = Path(sys.executable)
         if self.requirements:
             python = environment(_HERE / self.requirements, place.folder / "environments")
         write = data.csv if self.reads == "CSV" else data.parquet
         source = write(spark, stream, place.folder)
-        filled = {
+        values = {
             "heap": place.heap,
             "half_mb": half_in_mb(place.heap),
             "scratch": place.folder / "spark",
             "java": ASK_FOR_HUGE_PAGES if huge_page_options() == ASKED_FOR else "",
         }
-        options = [each.format(**filled) for each in self.arguments]
+        options = [argument.format(**values) for argument in self.arguments]
         return [str(python), *self.program, "--input", str(source), *options]
 
 
 def run(name: str, command: list[str]) -> Mapping[str, Any]:
-    """What the peer says of one run, and `rss_mb`.
+    """Run the peer once. Return its figures and `rss_mb`.
 
     Raises:
-        PeerError: when it fails, with the end of what it said.
+        PeerError: if the peer fails. The message has the end of its output.
     """
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, cwd=CHECKOUT
     )
     try:
         with ResidentPeak(process.pid) as resident:
-            told, complaints = process.communicate()
+            output, errors = process.communicate()
     finally:
-        process.kill()  # has no effect on one that has ended
+        process.kill()  # has no effect on a process that has ended
     if process.returncode:
-        said = "\n".join(f"  {line}" for line in (told + complaints).strip().splitlines()[-5:])
-        msg = f"{name} ended with status {process.returncode}\n{said}"
+        details = "\n".join(f"  {line}" for line in (output + errors).strip().splitlines()[-5:])
+        msg = f"{name} ended with status {process.returncode}\n{details}"
         raise PeerError(msg)
-    facts: dict[str, Any] = json.loads(told.strip().splitlines()[-1])
+    facts: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     return facts | {"rss_mb": resident.peak_mb}
 
 
 def half_in_mb(heap: str) -> int:
-    """Half of a size such as `6g` or `900m`, in MiB."""
-    found = re.fullmatch(r"(\d+)([gm])", heap)
-    if found is None:
+    """Return half of a size such as `6g` or `900m`, in MiB."""
+    size = re.fullmatch(r"(\d+)([gm])", heap)
+    if size is None:
         msg = f"heap must be a whole number with g or m, such as 6g, got {heap!r}"
         raise ValueError(msg)
-    return int(found[1]) * {"g": 1024, "m": 1}[found[2]] // 2
+    return int(size[1]) * {"g": 1024, "m": 1}[size[2]] // 2
 
 
-def _structured_streaming(store: str, said: str) -> Peer:
+def _structured_streaming(store: str, label: str) -> Peer:
     return Peer(
         f"structured-streaming, {store}",
         "Spark Structured Streaming",
         "Parquet",
-        f"local[{THREADS}], AvailableNow, {FILES_PER_BATCH} files a batch, watermark 1 min, {said} state store",
+        f"local[{THREADS}], AvailableNow, {FILES_PER_BATCH} files a batch, watermark 1 min, {label} state store",
         ("-m", "benchmarks.peers.structured_streaming"),
         ("--store", store, "--heap", "{heap}", "--scratch", "{scratch}"),
     )
@@ -139,9 +140,9 @@ PEERS = (
     _in_process("polars", "Polars", "polars_frames.py", f"{THREADS} threads, streaming engine, into a frame"),
 )
 FAMILIES = tuple(dict.fromkeys(peer.name.partition(",")[0] for peer in PEERS))
-"""What peers are chosen by on the command line."""
+"""The names by which you choose peers on the command line."""
 
 
 def of_families(families: set[str]) -> list[Peer]:
-    """The peers of some families."""
+    """Return the peers of some families."""
     return [peer for peer in PEERS if peer.name.partition(",")[0] in families]

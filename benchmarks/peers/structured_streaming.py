@@ -25,7 +25,7 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 
 
 def main() -> None:
-    """Run the query twice, the first time to warm up, and tell of the second."""
+    """Run the query twice, and print the figures of the second run. The first run warms up Spark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--store", choices=["default", "rocksdb"], required=True)
@@ -36,10 +36,10 @@ def main() -> None:
     if options.store == "rocksdb":
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
     meter = SparkMeter(spark)
-    _played(spark, options.input)
+    _run_query(spark, options.input)
     meter.begin()
     begin = time.perf_counter()
-    batches = _played(spark, options.input)
+    batches = _run_query(spark, options.input)
     seconds = time.perf_counter() - begin
     use = meter.read()
     spark.stop()
@@ -49,25 +49,25 @@ def main() -> None:
         "spilled_mb": use.spilled_mb,
         "version": pyspark.__version__,
         "events": sum(int(batch["numInputRows"]) for batch in batches),
-        "dropped": sum(_dropped(batch) for batch in batches),
+        "dropped": sum(_count_drops(batch) for batch in batches),
         "batches": len(batches),
     }
     print(json.dumps(facts))
 
 
-def _played(spark: SparkSession, folder: Path) -> list[Any]:
-    """One progress report per batch."""
+def _run_query(spark: SparkSession, folder: Path) -> list[Any]:
+    """Run the query, and return one progress report per batch."""
     rows = spark.read.parquet(str(folder))
     stream = (
         spark.readStream.schema(rows.schema).option("maxFilesPerTrigger", FILES_PER_BATCH).parquet(str(folder))
     )
-    counted = (
+    windows = (
         stream.withWatermark("event_time", "1 minute")
         .groupBy("key", F.window("event_time", "1 minute"))
         .agg(F.count("*").alias("events"), F.sum("value").alias("total"))
     )
     checkpoint = tempfile.mkdtemp(prefix="backstream-checkpoint-", dir=spark.conf.get("spark.local.dir"))
-    writer = counted.writeStream.format("noop").outputMode("append").option("checkpointLocation", checkpoint)
+    writer = windows.writeStream.format("noop").outputMode("append").option("checkpointLocation", checkpoint)
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     progress = list(query.recentProgress)
@@ -75,8 +75,8 @@ def _played(spark: SparkSession, folder: Path) -> list[Any]:
     return progress
 
 
-def _dropped(batch: Any) -> int:
-    """Groups behind the watermark: Spark drops after it has aggregated within the batch."""
+def _count_drops(batch: Any) -> int:
+    """Return the number of groups behind the watermark. Spark drops them after aggregation within the batch."""
     return sum(int(operator["numRowsDroppedByWatermark"]) for operator in batch["stateOperators"])
 
 
