@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
-ROOTS = ("pipelines", "dags", "plugins", "demo")
+ROOTS = ("pipelines", "dags", "plugins", "demo", "benchmarks")
 OPENINGS = frozenset("What Which Who Whose How Whether Where When Such Those".split())  # noqa: SIM905 - a list of words
 
 
