@@ -126,9 +126,9 @@ class Kubernetes(http.server.BaseHTTPRequestHandler):
 
 EXECUTORS = """\
 import time
-from backstream.spark.session import submitted
+from backstream.spark.session import submitted_session
 
-submitted("executors are asked for")
+submitted_session("executors are asked for")
 time.sleep(60)
 """
 
