@@ -21,9 +21,9 @@ pytestmark = pytest.mark.usefixtures("spark")
 STAGED = "a file staged for table `events{}` breaks its contract"
 GONE, CUT, TWICE, OTHER = (
     "there is no such file",
-    r"has \d+ bytes, the manifest says \d+|cannot be read as Parquet",
+    r"has \d+ bytes, expected \d+ by its manifest|cannot be read as Parquet",
     "is listed more than once",
-    r"has \d+ bytes, the manifest says \d+|is another file than the job wrote",
+    r"has \d+ bytes, expected \d+ by its manifest|is not the file that the job wrote",
 )
 SENTENCES = dict(zip(AFTER, (GONE, CUT, TWICE, OTHER, OTHER, OTHER, OTHER, OTHER), strict=True))
 
