@@ -131,4 +131,4 @@ def test_years_without_a_record_take_no_time_on_both_engines(spark: SparkSession
         assert [outcome.watermarks for outcome in quiet if isinstance(outcome, EngineResult)] == [
             [(MAX_MS, -1)]
         ] * 3
-        assert str(refused).startswith("a time lag moves the watermark at every tick: 8,500,000,000 rises")
+        assert str(refused).startswith("a time lag moves the watermark at every tick: 8,500,000,000 watermarks")

@@ -20,7 +20,7 @@ from backstream.workflow import plan_run
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 DAYS = [SINCE_MS + number * DAY_MS for number in range(3)]
-REST = '\n[lateness]\nallowed = "30m"\n\n[quality]\nsuite = "lenient"\n\n[backfill]\ntogether = 0\n'
+REST = '\n[lateness]\nallowed = "30m"\n\n[quality]\nsuite = "lenient"\n\n[backfill]\nmax_events_per_job = 0\n'
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,7 @@ suite = "lenient"
 """
 KINDS = {
     "events": 'mode = "recompute"',
-    "live": 'mode = "replay"\npublish = "live"\ndeadline = "15s"\ntogether = 0',
+    "live": 'mode = "replay"\npublish = "live"\ndeadline = "15s"\nmax_events_per_job = 0',
     # Longer than the executor takes to tell that its task waits: else Airflow takes that for lost.
     "hasty": 'mode = "recompute"\n\n[approval]\nwhen = "always"\ntimeout = "20s"',
     "nightly": 'mode = "recompute"',

@@ -251,4 +251,4 @@ def test_a_record_is_never_late_by_its_own_watermark(
 def test_an_emission_model_needs_a_maximum_event_time() -> None:
     with pytest.raises(SpecError) as refused:
         Emission(WatermarkStrategy(StrategyKind.TIME_LAG), model=EmissionModel.RECORD)
-    assert str(refused.value) == "emission per record needs monotonous or bounded watermarks, got time_lag"
+    assert str(refused.value) == "emission model on_event needs monotonous or bounded watermarks, got time_lag"

@@ -79,7 +79,7 @@ def test_all_repeated_records_are_counted_and_three_are_listed(tmp_path: Path) -
 
 
 def test_many_positions_are_compared_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated_positions, "_AT_ONCE", 30)
+    monkeypatch.setattr(repeated_positions, "_MAX_NUMBERS", 30)
     for name in "ab":
         write_clicks(tmp_path / f"data/{name}.parquet", clicks("A", *range(100)))
 

@@ -134,7 +134,7 @@ def test_a_file_that_changed_since_it_was_planned_is_not_taken_for_the_old_one(
     actual, _, hint = str(refused.value).partition("\n\n")
     what = f"cannot extend the arrival index: 1 input file of {len(plan.inputs)} cannot be read as planned"
     assert actual.startswith(f"{what}\n  changed: {changed} ")
-    assert hint == "hint: put them back as they were, or plan the range anew"
+    assert hint == "hint: restore the files, or create a new plan for the range"
     assert folder.batches() == []
 
 

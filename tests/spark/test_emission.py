@@ -197,7 +197,7 @@ def test_years_of_a_time_lag_take_no_time() -> None:
 
     assert timeline.at_block(np.array([0, 1, 8_499_999_999])).tolist() == [MIN_MS, 193, 1_699_999_999_793]
     assert timeline.watermark_at_firing_ms(np.array([1_000_000_000])).tolist() == [1_000_000_193]
-    with pytest.raises(SpecError, match="8,500,000,000 rises are too many to list"):
+    with pytest.raises(SpecError, match="8,500,000,000 watermarks are too many to list"):
         timeline.all_rises_ms()
 
 

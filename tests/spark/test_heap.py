@@ -76,7 +76,7 @@ def test_the_variable_sets_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "text"),
+    ("requested", "text"),
     [
         ("much", 'BACKSTREAM_DRIVER_MEMORY must be an amount of memory, e.g., "8g" or "6000m", got \'much\''),
         ("8", "BACKSTREAM_DRIVER_MEMORY must be at least 512m, the minimum of Spark, got '8'"),

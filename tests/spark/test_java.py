@@ -74,7 +74,7 @@ def test_what_is_chosen_for_every_java_holds(name: str, tmp_path: Path, environm
     assert requested() is None
 
 
-@pytest.mark.parametrize("said", ["[always] madvise never\n", "always madvise [never]\n", "what?\n"])
+@pytest.mark.parametrize("message", ["[always] madvise never\n", "always madvise [never]\n", "what?\n"])
 def test_nobody_asks_where_all_or_none_get_them(
     message: str, tmp_path: Path, environment: pytest.MonkeyPatch
 ) -> None:

@@ -392,7 +392,7 @@ def test_where_the_native_engine_fails_spark_computes_and_the_log_says_so(
 
     assert published(manifests) == expected.published()
     (message,) = {record.getMessage().partition(":")[2] for record in caplog.records}
-    assert "reads no file with a column 'file_index'" in message
+    assert "cannot read a file with a column 'file_index'" in message
     assert message.endswith("instead")
 
 

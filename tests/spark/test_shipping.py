@@ -33,7 +33,7 @@ class Late:
         return None if self.greatest_ms is None else self.greatest_ms - MARGIN_MS - 1
 """
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-CUSTOM = CLICKS.replace('"bounded_out_of_orderness"\ndelay = "10m"', '"custom"\ngenerator = "company.late:Late"')
+CUSTOM = CLICKS.replace('"bounded_out_of_orderness"\ndelay = "10m"', '"custom"\nclass = "company.late:Late"')
 ROWS = [
     (at("1 05:00"), at("1 05:01"), "A", 0, "home"),
     (at("1 06:40"), at("1 06:50"), "A", 1, "home"),

@@ -205,7 +205,7 @@ def test_a_table_of_an_older_format_is_refused_with_both_formats(tmp_path: Path,
 
     assert refusal(tmp_path, file) == (
         f"table `clicks` has format 1, and backstream {__version__} reads only format 2\n"
-        f"  it was made by backstream {__version__}\n\n"
+        f"  it was created by backstream {__version__}\n\n"
         "hint: point BACKSTREAM_HOME and BACKSTREAM_CATALOG_URI at another lake, and run its ranges again"
     )
 

@@ -84,7 +84,7 @@ class Emission:
     def __post_init__(self) -> None:
         if self.model is not EmissionModel.TICK and self.strategy.kind not in _MAX_BASED_KINDS:
             kind = self.strategy.kind.value
-            msg = f"emission per {self.model.value} needs monotonous or bounded watermarks, got {kind}"
+            msg = f"emission model {self.model.value} needs monotonous or bounded watermarks, got {kind}"
             raise SpecError(msg)
 
     @property
