@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 from tests.lake import store
 from tests.lake.postgres import Server, binaries, running
 
 from backstream.runs.home import WAREHOUSE_VARIABLE
 from backstream.spark.heap import HEAP_VARIABLE
+
+settings.register_profile("suite", deadline=None)  # other tests use the processor at the same time
+settings.load_profile("suite")
 
 FLINK_CASES = Path(__file__).parent / "conformance" / "flink"
 

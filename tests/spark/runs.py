@@ -56,6 +56,8 @@ def toml_value(value: object) -> str:
         return "{" + ", ".join(f"{key} = {toml_value(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
