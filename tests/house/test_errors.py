@@ -26,7 +26,7 @@ IS_RETRYABLE = {
     "PlanError": False,
     "QualityError": False,
     "RangeError": False,
-    "RefusedError": False,
+    "RejectedError": False,
     "SetupError": True,
     "SpecError": False,
     "StorageError": True,
