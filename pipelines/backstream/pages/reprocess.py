@@ -124,7 +124,7 @@ class Airflow:
         """Return the form of the `reprocess_` DAG of a dataset, or of its `backfill_` DAG if there is no other.
 
         Raises:
-            RefusedError: when neither exists, or the user has no access.
+            RejectedError: when neither exists, or the user has no access.
         """
         for prefix in (REPROCESS, BACKFILL):
             response = await self._request("GET", f"/api/v2/dags/{prefix}{dataset}/details")
@@ -136,7 +136,7 @@ class Airflow:
         """Start a run and return its id.
 
         Raises:
-            RefusedError: when Airflow rejects the run, with its message.
+            RejectedError: when Airflow rejects the run, with its message.
         """
         body = {"logical_date": None, "conf": conf}
         response = await self._request("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)

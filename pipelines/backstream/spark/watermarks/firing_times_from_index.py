@@ -4,7 +4,7 @@ A bounded generator of one source partition reaches a watermark x at the first t
 `x + delay + 1` or later. The merged watermark reaches x at the latest of these ticks over all active partitions.
 The set of active partitions changes only when a partition becomes idle or active, which doesn't depend on event
 times. So time is cut into phases with constant sets, and the first phase in which all active partitions have
-reached x decides. `eventtime.watermark_merging.SplitSource` defines the rules.
+reached x decides. `eventtime.watermark_merging.SplitWatermarkMultiplexer` defines the rules.
 """
 
 from __future__ import annotations
