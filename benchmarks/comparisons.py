@@ -156,6 +156,17 @@ WHOLE_JOBS = (
     *_beside_script("sliding", _SLIDING, "replay", (1.4, 1.7)),
     *_beside_script("session", _SESSION, "recompute", (1.0, 1.2)),
     *_beside_script("session", _SESSION, "replay", (1.4, 1.7)),
+    *(
+        _at_most(
+            limit,
+            Section.JOB,
+            f"{way}, 20,000 keys x 1 h, JSON lines",
+            f"json-lines, {way}",
+            "a script by hand",
+            "json-lines, by hand",
+        )
+        for way, limit in (("recompute", 1.2), ("replay", 1.5))
+    ),
     _at_most(
         1.1,
         Section.JOB,

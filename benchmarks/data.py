@@ -126,6 +126,27 @@ def parquet_folder(stream: Stream, folder: Path) -> Path:
     return folder / stream.name / "parquet"
 
 
+JSON_COLUMNS = {
+    "event_time": "timestamp",
+    "arrival_time": "timestamp",
+    "source_partition": "int",
+    "arrival_seq": "bigint",
+    "key": "bigint",
+    "value": "bigint",
+}
+"""The columns of the JSON lines, with their types in Spark SQL."""
+
+
+def json_lines(spark: SparkSession, stream: Stream, folder: Path) -> Path:
+    """Return the folder of the stream in files of JSON lines. Write it if it is absent."""
+    return _write_once(json_folder(stream, folder), lambda new: events(spark, stream).write.json(str(new)))
+
+
+def json_folder(stream: Stream, folder: Path) -> Path:
+    """Return the folder of the stream that `json_lines` writes."""
+    return folder / stream.name / "json"
+
+
 def csv(spark: SparkSession, stream: Stream, folder: Path) -> Path:
     """Return the folder of the stream in two CSV files in arrival order: key, value, event time in ms.
 

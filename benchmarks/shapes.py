@@ -20,7 +20,7 @@ _DEFINITION = """\
 name = "jobs"
 
 [source]
-path = "{path}"
+{source}path = "{path}"
 event_time = "event_time"
 arrival_time = "arrival_time"
 partition = "source_partition"
@@ -60,7 +60,7 @@ spark = (
     .config("spark.ui.enabled", "false")
     .getOrCreate()
 )
-events = spark.read.parquet("{path}").where("{read}")
+events = spark.read.{load}("{path}").where("{read}")
 windows = events.groupBy("key", {window}).agg({first}F.count("*").alias("events"), F.sum("value").alias("total"))
 rows = windows.select("key", F.col("{start}").alias("window_start"), "events", "total")
 {kept}rows.write.parquet("{out}")
@@ -90,6 +90,7 @@ class Shape:
     stream: data.Stream
     window: str
     script: Script
+    is_json: bool = False
 
     def scaled(self, rows: int) -> Shape:
         """Return the shape with `rows` events instead of each `ROWS`."""
@@ -97,11 +98,22 @@ class Shape:
 
     def definition(self, path: Path) -> str:
         """Return the definition as TOML."""
-        return _DEFINITION.format(path=path, window=self.window, chunk="1d")
+        return _DEFINITION.format(
+            path=path, window=self.window, chunk="1d", source=_JSON_SOURCE if self.is_json else ""
+        )
+
+    def folder(self, folder: Path) -> Path:
+        """Return the folder of the files."""
+        return data.json_folder(self.stream, folder) if self.is_json else data.parquet_folder(self.stream, folder)
+
+    def write(self, spark: SparkSession, folder: Path) -> None:
+        """Write the files if they are absent."""
+        (data.json_lines if self.is_json else data.parquet)(spark, self.stream, folder)
 
     def by_hand(self, path: Path, out: Path, heap: str) -> str:
         """Return the script that writes the same rows as Parquet."""
-        return SCRIPT.format(path=path, out=out, heap=heap, **self.script._asdict())
+        load = f'schema("{_JSON_SCHEMA}").json' if self.is_json else "parquet"
+        return SCRIPT.format(path=path, out=out, heap=heap, load=load, **self.script._asdict())
 
 
 def scaled(size: int, rows: int, least: int = 1) -> int:
@@ -109,6 +121,10 @@ def scaled(size: int, rows: int, least: int = 1) -> int:
     return max(least, size * rows // ROWS)
 
 
+_JSON_SOURCE = 'format = "json"\ncolumns = {{ {} }}\n'.format(
+    ", ".join(f'{name} = "{kind}"' for name, kind in data.JSON_COLUMNS.items())
+)
+_JSON_SCHEMA = ", ".join(f"{name} {kind}" for name, kind in data.JSON_COLUMNS.items())
 _TUMBLING = 'kind = "tumbling"\nsize = "{size}"'
 _DENSE = data.Stream(ROWS)
 _IN_ORDER: Mapping[str, Shape] = {
@@ -148,7 +164,7 @@ SHAPES: Mapping[str, Shape] = {
         (plain, in_order),
         (f"{plain}{SHUFFLED}", replace(in_order, stream=replace(in_order.stream, is_shuffled=True))),
     )
-}
+} | {"json-lines": replace(_IN_ORDER["hourly"], is_json=True)}
 """The shapes with a hand-written script, by name."""
 
 ONE_MORE_DAY, MANY_CHUNKS = "one-more-day", "many-chunks"
@@ -182,7 +198,7 @@ def one_more_day(rows: int) -> Shape:
 
 def many_chunks(path: Path) -> str:
     """Return the definition of the years as TOML, with one window per day and 30 days per chunk."""
-    return _DEFINITION.format(path=path, window=_TUMBLING.format(size="1d"), chunk="30d")
+    return _DEFINITION.format(path=path, window=_TUMBLING.format(size="1d"), chunk="30d", source="")
 
 
 def prepare(spark: SparkSession, names: list[str], rows: int, folder: Path) -> None:
@@ -194,4 +210,4 @@ def prepare(spark: SparkSession, names: list[str], rows: int, folder: Path) -> N
             data.sparse_parquet(published_before(rows), folder)
             data.parquet(spark, one_more_day(rows).stream, folder)
         else:
-            data.parquet(spark, SHAPES[name].scaled(rows).stream, folder)
+            SHAPES[name].scaled(rows).write(spark, folder)

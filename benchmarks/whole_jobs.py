@@ -184,7 +184,7 @@ def _jobs(name: str, setting: Setting, folder: Path) -> list[WholeJob]:
     if name == shapes.ONE_MORE_DAY:
         return [*_one_more_day(setting, folder)]
     shape = shapes.SHAPES[name].scaled(setting.rows)
-    path = data.parquet_folder(shape.stream, setting.folder)
+    path = shape.folder(setting.folder)
     definition, script, out = folder / "jobs.toml", folder / "job.py", folder / "out"
     definition.write_text(shape.definition(path))
     script.write_text(shape.by_hand(path, out, setting.heap))

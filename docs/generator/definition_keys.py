@@ -10,7 +10,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from backstream.definition.loader import OVERRIDABLE, json_schema
-from backstream.definition.model import DURATION_PATTERN, Definition
+from backstream.definition.model import Definition
+from backstream.definition.values import DURATION_PATTERN
 from docs.generator.docstrings import field_docstrings
 from docs.generator.markdown import anchor, code, document, prose, sentence, table
 
@@ -150,6 +151,8 @@ def _classes(owner: type[BaseModel]) -> Iterator[type]:
     yield owner
     for field in owner.model_fields.values():
         for part in _parts(field.annotation):
+            if part is owner:
+                continue
             if _is_model(part):
                 yield from _classes(part)
             elif isinstance(part, type) and issubclass(part, Enum):

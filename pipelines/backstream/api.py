@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING
 from backstream.definition.folder import find_definition
 from backstream.definition.loader import load_definition
 from backstream.errors import SpecError
+from backstream.eventtime.intervals import require_range_of_days
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Publication
 from backstream.text import ReportFormat
-from backstream.workflow.execution import RunObserver, SparkStart, execute_run
+from backstream.workflow.execution import RunObserver, SparkStart, execute_run, prepare_input
 from backstream.workflow.requested_range import RequestedRange, parse_open_range, parse_range
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
     from backstream.lake.rollback import RollbackResult
     from backstream.workflow.history import RunDifference
+
+log = logging.getLogger(__name__)
 
 __all__ = [
     "RunResult",
@@ -106,6 +110,8 @@ def plan(  # noqa: PLR0913 - each is an option
     """
     path, requested = find_definition(str(definition)), _requested(since, until, time_zone)
     options = _Options(reason, allow_unsealed, gate_override)
+    require_range_of_days(requested.interval)
+    prepare_input(path, _home(home), log.info)
     return _create_plan(path, requested, _mode(mode), options, _home(home))
 
 
@@ -150,7 +156,11 @@ def run(  # noqa: PLR0913 - each is an option
     planned = None if is_new else _find_interrupted_plan(path, requested, _mode(mode), place)
     spark = SparkStart(path)  # starts while the run is planned
     options = _Options(reason, allow_unsealed, gate_override)
-    return _execute(planned or _create_plan(path, requested, _mode(mode), options, place), spark)
+    if planned is None:
+        require_range_of_days(requested.interval)
+        prepare_input(path, place, log.info, spark)
+        planned = _create_plan(path, requested, _mode(mode), options, place)
+    return _execute(planned, spark)
 
 
 def execute(plan: Plan) -> RunResult:

@@ -25,6 +25,12 @@ class SpecError(BackstreamError, ValueError):
     is_retryable = False  # the input stays wrong until a person changes it
 
 
+class UserCodeError(BackstreamError, RuntimeError):
+    """The code of the user raised an exception, or returned something else than it must."""
+
+    is_retryable = False  # the same code fails at the same records
+
+
 class PlanError(BackstreamError, ValueError):
     """A request cannot be planned, or a plan cannot be used."""
 

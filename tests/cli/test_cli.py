@@ -208,6 +208,19 @@ def test_a_plan_is_shown_chunk_by_chunk_and_written(tmp_path: Path) -> None:
     )
 
 
+def test_a_plan_lists_the_aggregates_that_need_all_records_of_a_window(tmp_path: Path) -> None:
+    write_clicks(tmp_path / "data/1.parquet", [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
+    aggregates = 'origins = "collect_set(origin)"\nmean = "sum(seq) / count(*)"\nmiddle = "percentile(seq, 0.5)"\n'
+    file = write_definition(tmp_path, CLICKS.replace("[aggregates]\n", f"[aggregates]\n{aggregates}"))
+
+    result = backstream("plan", str(file), "--since", "2024-03-01", "--until", "2024-03-02", "--allow-unsealed")
+
+    assert result.stdout.splitlines()[2:4] == [
+        "engine spark, because aggregates.origins is collect_set(origin)",
+        "computed from all records of each window, on Spark: origins, middle",
+    ]
+
+
 def test_local_days_are_planned_as_the_utc_days_that_hold_them_and_the_plan_remembers(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/1.parquet", [(at("10 05:00"), at("10 05:01"), "A", 0, "home")])
     asked = ["--since", "2024-03-10", "--until", "2024-03-11", "--time-zone", "America/New_York"]

@@ -17,8 +17,8 @@ CASES = Path(__file__).parent / "flink"
 FAMILIES = {path.stem: path for path in sorted(CASES.glob("*.jsonl"))}
 
 
-def test_there_are_635_recordings() -> None:
-    assert len(list(load_cases(list(FAMILIES.values())))) == 635
+def test_there_are_715_recordings() -> None:
+    assert len(list(load_cases(list(FAMILIES.values())))) == 715
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
@@ -35,7 +35,7 @@ def test_spark_agrees_with_flink(spark: SparkSession) -> None:
     tally = find_difference(list(load_cases(list(FAMILIES.values()))), new_engine(spark))
 
     assert (tally.differ, tally.unsupported) == ([], [])
-    assert tally.agree == 635
+    assert tally.agree == 715
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ def test_what_no_retry_heals_fails_for_good_and_everything_else_is_tried_again(s
         "StorageError": "StorageError",
         "HeapError": "HeapError",
         "JobError": "JobError",
+        "UserCodeError": "AirflowFailException",
     }
     messages = {message for _, message in seen["errors"].values()}
     assert messages == {"12 of 744 windows are incomplete\n  first: .."}
@@ -167,7 +168,7 @@ def test_a_job_says_by_its_exit_status_whether_another_attempt_may_help(seen: An
     raised, message = seen["ended"][status]
     assert raised == kind
     first, *_, last = message.splitlines()
-    assert (first, last) == ("replay of flights 0000 failed", f"a job of status {status}")
+    assert (first, last) == ("job flights 0000 failed", f"a job of status {status}")
 
 
 def test_a_job_whose_java_had_no_memory_left_says_how_it_gets_more(seen: Any) -> None:

@@ -7,7 +7,20 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from tests.definition.clicks import SOURCE, aggregating, definition
 
-from backstream.definition.aggregates import key_columns, require_columns, value_columns, with_filter
+from backstream.definition.aggregates import (
+    key_columns,
+    require_columns,
+    spark_type_name,
+    value_columns,
+    with_filter,
+)
+from backstream.definition.spark_functions import (
+    AGGREGATES,
+    GENERATORS,
+    NOT_REPEATABLE,
+    OTHERS,
+    WINDOW_FUNCTIONS,
+)
 from backstream.errors import SpecError
 
 ICEBERG_TYPE = {
@@ -43,6 +56,53 @@ ICEBERG_TYPE = {
     "cast(percentile(hits, 0.5) as double)": "double",
     "try_cast(max(page) as int)": "int",
     "cast(max_by(page, hits) as string)": "string",
+    "avg(price)": "decimal(14,6)",
+    "sum(price * 2)": "decimal(22,2)",
+    "sum(hits * 1.5)": "decimal(23,1)",
+    "max(hits + 1)": "int",
+    "median(hits)": "double",
+    "max_by(page, hits)": "string",
+    "min_by(happened_at, seq)": "timestamptz",
+    "mode(day)": "date",
+    "mode() within group (order by hits)": "int",
+    "percentile(hits, array(0.5, 0.9))": "list<double>",
+    "percentile_cont(0.5) within group (order by hits)": "double",
+    "percentile_disc(0.5) within group (order by hits)": "double",
+    "percentile_approx(price, 0.5)": "decimal(10,2)",
+    "approx_percentile(hits, array(0.5, 0.9), 100)": "list<int>",
+    "bool_or(is_bot)": "boolean",
+    "every(hits > 1)": "boolean",
+    "corr(hits, seconds)": "double",
+    "covar_pop(hits, seconds)": "double",
+    "regr_slope(hits, seconds)": "double",
+    "regr_count(hits, seconds)": "long",
+    "kurtosis(hits)": "double",
+    "bit_or(seq)": "long",
+    "try_sum(price)": "decimal(20,2)",
+    "try_avg(hits)": "double",
+    "collect_set(page)": "list<string>",
+    "sort_array(collect_list(price))": "list<decimal(10,2)>",
+    "listagg(page, ',') within group (order by page)": "string",
+    "sum(hits) / count(*)": "double",
+    "sum(price) / count(*)": "decimal(38,20)",
+    "sum(hits) + count(*)": "long",
+    "max(price) - min(price)": "decimal(11,2)",
+    "sum(price) * 2": "decimal(22,2)",
+    "max(ratio) + max(hits)": "double",
+    "coalesce(sum(price), 0)": "decimal(20,2)",
+    "if(count(*) > 1, 1.5, 2)": "decimal(11,1)",
+    "sum(hits) > 3 and any(is_bot)": "boolean",
+    "case when count(*) > 1 then 'many' else 'few' end": "string",
+    "round(avg(hits), 2)": "double",
+    "upper(max(page))": "string",
+    "size(collect_set(page))": "int",
+    "date_trunc('hour', max(happened_at))": "timestamptz",
+    "to_json(named_struct('total', sum(hits)))": "string",
+    "sum(hits) filter (where is_bot) div 2": "long",
+    "array_max(collect_set(hits))": "int",
+    "count(*) * 100.0 / count(distinct page)": "decimal(38,14)",
+    "max(page) || min(page)": "string",
+    "unix_millis(max(happened_at)) - unix_millis(min(happened_at))": "long",
 }
 
 
@@ -59,24 +119,43 @@ def test_spark_yields_these_types_also_for_some_of_the_rows(spark: SparkSession)
     whole = events.agg(*(F.expr(call).alias(call) for call in ICEBERG_TYPE))
     some = events.agg(*(F.expr(with_filter(call, "timing = 'late'")).alias(call) for call in ICEBERG_TYPE))
 
-    spelled = {"long": "bigint", "timestamptz": "timestamp"}
-    expected = {call: spelled.get(kind, kind) for call, kind in ICEBERG_TYPE.items()}
+    expected = {call: spark_type_name(kind) for call, kind in ICEBERG_TYPE.items()}
     assert {field.name: field.dataType.simpleString() for field in whole.schema} == expected
     assert {field.name: field.dataType.simpleString() for field in some.schema} == expected
 
 
-@pytest.mark.parametrize(
-    "call",
-    ["avg(price)", "sum(price * 2)", "sum(hits * 1.5)", "max(hits + 1)", "median(hits)", "max_by(page, hits)"],
-)
+@pytest.mark.parametrize("call", ["max(map(page, hits))", "max(bit_length(page))", "sum(hits % price)"])
 def test_a_type_that_is_not_certain_must_be_said(call: str) -> None:
     with pytest.raises(SpecError) as refused:
         value_columns(aggregating(call), SOURCE)
 
     assert str(refused.value) == (
         f"cannot determine the type of aggregates.total of clicks: {call!r}\n\n"
-        f"hint: add a cast, e.g., cast({call} as double)"
+        "hint: put a cast to its type around it, e.g., cast(.. as double) or cast(.. as string)"
     )
+
+
+def test_planning_knows_the_functions_that_spark_has(spark: SparkSession) -> None:
+    registry = spark._jsparkSession.sessionState().functionRegistry()  # noqa: SLF001 - the only way to the groups
+    found, functions = {}, registry.listFunction().iterator()
+    while functions.hasNext():
+        function = functions.next()
+        name = str(function.unquotedString()).rpartition(".")[2]
+        info = registry.lookupFunction(function).get()
+        # Other tests register functions in the same session.
+        if name.isidentifier() and info.getSource() == "built-in":
+            found[name] = str(info.getGroup())
+
+    def of_group(group: str) -> set[str]:
+        return {name for name, its_group in found.items() if its_group == group}
+
+    assert of_group("agg_funcs") == AGGREGATES
+    assert of_group("window_funcs") == WINDOW_FUNCTIONS
+    assert of_group("generator_funcs") == GENERATORS
+    only_in_the_parser = {"try_cast", "timestampadd", "timestampdiff", "extract"}
+    known = AGGREGATES | WINDOW_FUNCTIONS | GENERATORS | NOT_REPEATABLE | OTHERS
+    assert known - found.keys() <= only_in_the_parser
+    assert found.keys() - known == set()
 
 
 @pytest.mark.parametrize(
@@ -85,6 +164,13 @@ def test_a_type_that_is_not_certain_must_be_said(call: str) -> None:
         ("sum(page)", "must be over numbers, got 'sum(page)' over a string"),
         ("avg(day)", "must be over numbers, got 'avg(day)' over a date"),
         ("max(body)", "has the type binary, which a result column cannot have"),
+        (
+            "max(struct(hits, seq))",
+            (
+                "has the type struct<hits:int,seq:bigint>, which a result column cannot have"
+                " (to_json(..) makes text of it)"
+            ),
+        ),
         ("cast(max(page) as binary)", "has the type binary, which a result column cannot have"),
     ],
 )

@@ -46,7 +46,10 @@ def test_a_duration_is_within_what_makes_sense(lines: Lines, said: str) -> None:
             {"window.kind": '"hopping"'},
             "window.kind must be tumbling, sliding, session or cumulate, got 'hopping'",
         ),
-        ({"source.format": '"csv"'}, "source.format must be 'parquet', got 'csv'"),
+        (
+            {"source.format": '"xml"'},
+            "source.format must be 'parquet', 'json', 'csv', 'orc', 'avro' or 'iceberg', got 'xml'",
+        ),
         (
             {"backfill.mode": '"stream"'},
             "backfill.mode must be 'recompute' or 'replay', got 'stream'",

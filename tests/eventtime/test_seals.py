@@ -51,6 +51,17 @@ def test_an_idle_partition_does_not_delay_the_seal() -> None:
     assert seals(1, *deliveries, rule=SealRule(0, idle_timeout_ms=DAY_MS + 1)) == [Seal.MISSING]
 
 
+def test_each_source_of_a_union_has_its_own_idle_timeout() -> None:
+    deliveries = [delivery("web/0", 0, 0.5), delivery("shop/0", 0, 0.5), delivery("web/0", 1, 1.5)]
+
+    def rule(web_ms: int, shop_ms: int, **more: int) -> SealRule:
+        return SealRule(0, idle_timeouts_ms={"web": web_ms, "shop": shop_ms, **more})
+
+    assert seals(1, *deliveries, rule=rule(0, DAY_MS)) == [Seal.SEALED]
+    assert seals(1, *deliveries, rule=rule(DAY_MS, 0)) == [Seal.MISSING]
+    assert seals(1, *deliveries, rule=rule(0, DAY_MS, app=1)) == [Seal.MISSING]  # it never delivered
+
+
 def test_an_expected_partition_that_never_delivered_is_missing_and_never_idle() -> None:
     rule = SealRule(0, ("A", "C"), idle_timeout_ms=1)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Mapping
+from typing import Any
 
 from backstream.eventtime.instants import MAX_MS
+from backstream.eventtime.process_functions import Context
 from backstream.eventtime.records import Record, SourceClock
-from backstream.eventtime.timers import KeyTimers, fire_timers
+from backstream.eventtime.timers import run_process
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermarks import Emission, compute_watermarks
 
@@ -17,16 +19,16 @@ class Third:
     def __init__(self) -> None:
         self.records = 0
 
-    def on_record(self, record: Record, timers: KeyTimers) -> None:
+    def process_element(self, record: Mapping[str, Any], context: Context) -> None:
         """Count the record, and register a timer at the third."""
         self.records += 1
         if self.records == 3:
-            timers.register(record.event_time_ms)
+            context.timer_service.register(record["event_time_ms"])
 
-    def on_timer(self, key: Hashable, timestamp_ms: int, timers: KeyTimers) -> None:
+    def on_timer(self, timestamp_ms: int, context: Context) -> None:
         """Register another timer in the past: it fires with the same watermark."""
         if timestamp_ms > 100:
-            timers.register(timestamp_ms - 100)
+            context.timer_service.register(timestamp_ms - 100)
 
 
 def test_state_belongs_to_a_key() -> None:
@@ -35,7 +37,8 @@ def test_state_belongs_to_a_key() -> None:
     records = [Record(at, 0, "ab"[at % 2], 100 + at) for at in range(6)]
     emission = Emission(WatermarkStrategy(StrategyKind.MONOTONOUS, interval_ms=1))
 
-    firings = fire_timers(records, compute_watermarks(records, emission, SourceClock(0, 1, 5), [0]), Third)
+    watermarks = compute_watermarks(records, emission, SourceClock(0, 1, 5), [0])
+    firings = run_process(records, watermarks, Third).firings
 
     assert [(firing.key, firing.timestamp_ms, firing.watermark_ms) for firing in firings] == [
         ("a", 104, MAX_MS),

@@ -27,7 +27,10 @@ from backstream.runs.table_schemas import (
     dropped_table,
     firings_table,
     panes_table,
+    process_rows_table,
     restatements_table,
+    side_outputs_table,
+    skipped_windows_table,
     windows_table,
 )
 
@@ -87,7 +90,8 @@ def _definition_keys() -> Iterator[str]:
 
 def _columns() -> Iterator[str]:
     tables: list[Table] = [METRICS_TABLE, QUARANTINE_TABLE, RUNS_TABLE, CHECKS_TABLE]
-    tables += [dropped_table(()), restatements_table(())]
+    tables += [dropped_table(()), restatements_table(()), skipped_windows_table(()), side_outputs_table(())]
+    tables += [process_rows_table((), ())]
     tables += [make((), ()) for make in (windows_table, panes_table, firings_table)]
     for table in tables:
         for column in table.columns:

@@ -19,6 +19,7 @@ IS_RETRYABLE = {
     "CommitError": True,
     "ConflictError": False,
     "ContractError": False,
+    "DamagedFileError": False,
     "CountError": True,
     "HeapError": True,
     "JobError": True,
@@ -32,6 +33,7 @@ IS_RETRYABLE = {
     "StorageError": True,
     "UnreadableError": False,
     "UnsupportedCaseError": False,
+    "UserCodeError": False,
 }
 
 
@@ -62,7 +64,7 @@ def test_one_place_for_tasks_and_one_for_jobs_read_the_declaration() -> None:
         str(file) for file, text in sources.items() if ".is_retryable:" in text or ".is_retryable else" in text
     }
 
-    assert readers == {"orchestration/tasks.py", "jobs/replay.py"}
+    assert readers == {"orchestration/tasks.py", "jobs/prepare.py", "jobs/replay.py"}
     assert [str(file) for file, text in sources.items() if "raise AirflowFailException" in text] == [
         "orchestration/tasks.py"
     ]

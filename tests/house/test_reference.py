@@ -12,7 +12,7 @@ from docs.generate import find_outdated_pages
 from docs.generator.docstrings import constants, field_docstrings
 from docs.generator.markdown import anchor, prose, table
 
-from backstream.definition.model import Backfill
+from backstream.definition.run_sections import Backfill
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -98,6 +98,9 @@ def test_without_keys_the_window_alone_is_compared() -> None:
         (pa.float64(), 1.5, 1.25, [("UA", "changed", "1.5", "1.25", -0.25)]),
         # These values are equal as doubles, so doubles can neither distinguish nor subtract them.
         (pa.int64(), 2**53, 2**53 + 1, [("UA", "changed", "9007199254740992", "9007199254740993", 1.0)]),
+        # This difference is not a double, and the next one is beyond 64 bits.
+        (pa.int64(), 0, 2**53 + 1, [("UA", "changed", "0", "9007199254740993", 2.0**53)]),
+        (pa.int64(), 2**62, -(2**62) - 1, [("UA", "changed", f"{2**62}", f"{-(2**62) - 1}", -(2.0**63))]),
         (pa.decimal128(10, 2), Decimal("1.10"), Decimal("1.20"), [("UA", "changed", "1.10", "1.20", 0.1)]),
         (pa.string(), "a", "b", [("UA", "changed", "a", "b", None)]),
         (pa.bool_(), True, False, [("UA", "changed", "true", "false", None)]),

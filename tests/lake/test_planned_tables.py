@@ -250,8 +250,8 @@ def test_a_dataset_cannot_take_the_name_of_a_shared_table(lake: Lake) -> None:
 
 def test_a_type_that_the_lake_does_not_know_is_refused(lake: Lake) -> None:
     assert refusal(lake, Table("", (Column("a", "map"),))) == (
-        "column type must be one of string, long, int, double, float, boolean, date, timestamptz"
-        " or decimal(p,s), got 'map'"
+        "column type must be one of string, long, int, double, float, boolean, date, timestamptz,"
+        " decimal(p,s) or list<..>, got 'map'"
     )
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from backstream.definition.model import Limits
+from backstream.definition.run_sections import Limits
 from backstream.eventtime.instants import HOUR_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.report.bar_charts import LateChart, late_chart

@@ -126,6 +126,7 @@ class Expected:
         first_at = {row: position for position, row in reversed(list(enumerate(arrived)))}
         kept = [records[first_at[row]] for row in self.unique]
         met = [timeline.in_force_ms[first_at[row]] for row in self.unique]
+        self.met = met
         self.panes: WindowResults = fire_windows(
             kept, to_watermarks(met), self.window, definition.lateness.allowed
         )

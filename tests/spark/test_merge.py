@@ -11,10 +11,11 @@ import pytest
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Record, SourceClock
+from backstream.eventtime.union import UnionSource
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermarks import Emission, Topology, compute_watermarks
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
-from backstream.source.arrival_index import ArrivalIndex, BucketGrid
+from backstream.source.arrival_index import ArrivalIndex, BucketGrid, is_index_exact
 from backstream.spark.watermarks import firing_times_from_index
 from backstream.spark.watermarks.firing_times import WindowGrid
 from backstream.spark.windows.assignment import FixedWindow
@@ -57,9 +58,12 @@ def random_emission(chance: random.Random) -> Emission:
     topology = chance.choice(list(Topology))
     kind = chance.choice([StrategyKind.BOUNDED, StrategyKind.MONOTONOUS])
     idle_timeout_ms = 0 if topology is Topology.SUBTASKS else chance.choice([0, 7, 25, 100])
-    return Emission(
-        WatermarkStrategy(kind, chance.choice([0, 4, 33]), chance.choice([1, 5, 20]), idle_timeout_ms), topology
-    )
+    strategy = WatermarkStrategy(kind, chance.choice([0, 4, 33]), chance.choice([1, 5, 20]), idle_timeout_ms)
+    if not idle_timeout_ms and topology is not Topology.OPERATOR and chance.random() < 0.5:
+        return Emission.from_sources(
+            [UnionSource("x", strategy, (0, 2)), UnionSource("y", strategy, (1,))], topology
+        )
+    return Emission(strategy, topology)
 
 
 def random_window(chance: random.Random) -> FixedWindow:
@@ -82,6 +86,7 @@ def test_the_index_tells_when_each_window_fires_and_is_gone(seed: int) -> None:
     clock = SourceClock(chance.randint(-60, 60), emission.strategy.interval_ms, last_ms)
     grid = WindowGrid.from_window(window, Interval(-100, max(last_ms, 0) + 100))
     buckets = BucketGrid.from_window(window, emission, lateness_ms)
+    assert is_index_exact(emission)
     timeline = compute_watermarks(records, emission, clock, range(len(PARTITIONS)))
 
     result = firing_times_from_index.firing_times_from_index(

@@ -23,7 +23,7 @@ def random_case(chance: random.Random, number: int) -> dict[str, Any]:
     partitions = chance.randint(1, 4)
     arrivals = sorted(base_ms + chance.randrange(span_ms) for _ in range(chance.randint(1, 40)))
     kind = chance.choice(["monotonous", "bounded", "bounded", "punctuated", "time_lag", "none"])
-    records = [_record(chance, at, partitions, span_ms, is_marker=kind == "punctuated") for at in arrivals]
+    records = [random_record(chance, at, partitions, span_ms, is_marker=kind == "punctuated") for at in arrivals]
     strategy: dict[str, Any] = {
         "kind": kind,
         "interval_ms": interval_ms,
@@ -35,7 +35,7 @@ def random_case(chance: random.Random, number: int) -> dict[str, Any]:
         "name": f"parity/{number}",
         "partitions": partitions,
         "strategy": strategy,
-        "window": _window(chance),
+        "window": random_window(chance),
         "allowed_lateness_ms": chance.choice([0, 0, 1, 40, 1_000]),
         "records": records,
         "topology": chance.choice(["splits", "splits", "splits", "subtasks", "operator"]),
@@ -46,9 +46,10 @@ def random_case(chance: random.Random, number: int) -> dict[str, Any]:
     }
 
 
-def _record(
+def random_record(
     chance: random.Random, at: int, partitions: int, span_ms: int, *, is_marker: bool
 ) -> dict[str, int | str | bool]:
+    """Return a record that arrives at a time, with an event time before it."""
     event_ms = at - chance.choice([0, 0, chance.randrange(40), chance.randrange(span_ms)])
     record: dict[str, int | str | bool] = {
         "arrival_ms": at,
@@ -62,7 +63,8 @@ def _record(
     return record
 
 
-def _window(chance: random.Random) -> dict[str, int | str]:
+def random_window(chance: random.Random) -> dict[str, int | str]:
+    """Return a window of any kind."""
     size_ms = chance.choice([5, 35, 300, 1_000])
     match chance.choice(["tumbling", "sliding", "session", "cumulate"]):
         case "sliding":

@@ -32,6 +32,17 @@ class Late:
     def on_periodic_emit(self, now_ms):
         return None if self.greatest_ms is None else self.greatest_ms - MARGIN_MS - 1
 """
+PROCESS = """\
+from company.margins import MARGIN_MS
+
+
+class Silence:
+    def process_element(self, record, context):
+        context.timer_service.register(context.timestamp_ms + MARGIN_MS)
+
+    def on_timer(self, timestamp_ms, context):
+        context.emit({"alert": context.key})
+"""
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CUSTOM = CLICKS.replace('"bounded_out_of_orderness"\ndelay = "10m"', '"custom"\nclass = "company.late:Late"')
 ROWS = [
@@ -70,6 +81,25 @@ def test_a_generator_of_ones_own_runs_on_executors_that_have_nothing_of_it(
     assert done.returncode == 0, done.stderr[-3000:]
     fates = Manifest.read(plan.folder.manifest("0000")).fates
     assert {name: count for name, count in fates["A"].items() if count} == {"on_time": 2, "dropped": 1}
+
+
+def test_a_process_function_runs_on_executors_that_have_nothing_of_it(
+    tmp_path: Path, bare_python: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in {"__init__": "", "alerts": PROCESS, "margins": "MARGIN_MS = 600_000\n"}.items():
+        (tmp_path / "code/company").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"code/company/{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path / "code")
+    write_clicks(tmp_path / "data/a.parquet", ROWS)
+    section = '[process]\nclass = "company.alerts:Silence"\ncolumns = { alert = "string" }\n'
+    text = CLICKS.replace('[aggregates]\nclicks = "count(*)"\n', section)
+    plan = planned(tmp_path, write_definition(tmp_path, text + LENIENT_ABOUT_GAPS), mode=Mode.REPLAY)
+
+    done = _submitted(tmp_path, ["--plan", str(plan.folder.plan), "--chunk", "0000"], bare_python)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    (file,) = Manifest.read(plan.folder.manifest("0000")).files[""]
+    assert (file.rows, file.records) == (3, 3)
 
 
 def test_sessions_that_lateness_touched_are_played_on_executors_that_have_nothing_of_it(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +18,9 @@ from backstream.conformance.cases import EngineResult, parse_case
 from backstream.conformance.spark_engine import new_engine
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import MAX_MS
+from backstream.eventtime.process_functions import Context
 from backstream.eventtime.records import Record, SourceClock
-from backstream.eventtime.timers import KeyTimers, fire_timers
+from backstream.eventtime.timers import run_process
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermarks import Emission, compute_watermarks
 from backstream.spark import timers as on_spark
@@ -35,29 +36,29 @@ class Inactivity:
     pending_ms: int | None = None
     seen: list[int] = field(default_factory=list)
 
-    def on_record(self, record: Record, timers: KeyTimers) -> None:
+    def process_element(self, record: Mapping[str, Any], context: Context) -> None:
         """Set a timer."""
-        if self.pending_ms is not None and record.value != 3:
-            timers.delete(self.pending_ms)
-        self.seen.append(record.event_time_ms)
+        if self.pending_ms is not None and record["value"] != 3:
+            context.timer_service.delete(self.pending_ms)
+        self.seen.append(context.timestamp_ms)
         self.pending_ms = max(self.seen) + self.silence_ms
-        timers.register(self.pending_ms)
+        context.timer_service.register(self.pending_ms)
 
-    def on_timer(self, key: object, timestamp_ms: int, timers: KeyTimers) -> None:
+    def on_timer(self, timestamp_ms: int, context: Context) -> None:
         """Handle the timer."""
         if len(self.seen) > 2 and len(self.seen) < 6:
             self.seen.append(timestamp_ms)
-            timers.register(timestamp_ms + 7 * len(self.seen))
+            context.timer_service.register(timestamp_ms + 7 * len(self.seen))
 
 
 class Failing:
     """A function that fails at its first timer."""
 
-    def on_record(self, record: Record, timers: KeyTimers) -> None:
+    def process_element(self, record: Mapping[str, Any], context: Context) -> None:
         """Set a timer."""
-        timers.register(record.event_time_ms)
+        context.timer_service.register(context.timestamp_ms)
 
-    def on_timer(self, key: object, timestamp_ms: int, timers: KeyTimers) -> None:
+    def on_timer(self, timestamp_ms: int, context: Context) -> None:
         """React to it."""
         msg = "no such rate"
         raise LookupError(msg)
@@ -114,7 +115,7 @@ def test_a_users_function_fires_as_on_the_reference(spark: SparkSession, seed: i
     in_force_ms = events.transform(add_watermarks(spark, known, clock))
     ours = on_spark.replay_timers(in_force_ms, ["user"], Inactivity, known).collect()
 
-    theirs = fire_timers(records, compute_watermarks(records, EMISSION, clock, [0, 1]), Inactivity)
+    theirs = run_process(records, compute_watermarks(records, EMISSION, clock, [0, 1]), Inactivity).firings
     assert len(theirs) > 20
     assert sorted(tuple(row) for row in ours) == sorted(
         (each.watermark_ms, each.key, each.timestamp_ms, each.by, each.after) for each in theirs
@@ -144,6 +145,6 @@ def test_several_keys_are_given_as_a_tuple_and_a_failure_names_them(spark: Spark
     with pytest.raises(PythonException) as failed:
         on_spark.replay_timers(in_force_ms, ["user", "value"], Failing, known).collect()
     assert (
-        "process function Failing failed at the timer of 5 ms, key ('a', 1): LookupError('no such rate')"
-        in str(failed.value)
+        "process function Failing failed at the timer of 1970-01-01T00:00:00.005Z, key ('a', 1):"
+        " LookupError('no such rate')" in str(failed.value)
     )

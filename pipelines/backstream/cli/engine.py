@@ -16,6 +16,7 @@ from backstream.cli.app import (
     app,
     report_errors,
 )
+from backstream.cli.prepare import prepare_definition
 from backstream.definition.folder import find_definition
 from backstream.errors import SpecError
 from backstream.eventtime.instants import instant_ms
@@ -54,6 +55,7 @@ def advise(
 
     with report_errors():
         since_ms, until_ms = instant_ms(since, "--since"), instant_ms(until, "--until")
+        prepare_definition(definition)
         request = prepare_advice(
             find_definition(definition), since_ms, until_ms, min_kept, Home.from_environment()
         )

@@ -20,6 +20,7 @@ from backstream.cli.app import (
     app,
     report_errors,
 )
+from backstream.cli.prepare import prepare_definition
 from backstream.definition.folder import find_definition
 from backstream.eventtime.instants import (
     DAY_MS,
@@ -202,6 +203,7 @@ def load_staleness(definition: str, since: str | None, until: str | None) -> Sta
 
     since_ms = None if since is None else instant_ms(since, "--since")
     until_ms = None if until is None else instant_ms(until, "--until")
+    prepare_definition(definition)
     return find_stale_days(find_definition(definition), Home.from_environment(), since_ms, until_ms)
 
 

@@ -23,10 +23,11 @@ from backstream.cli.app import (
     report_errors,
 )
 from backstream.cli.inspect import load_staleness
+from backstream.cli.prepare import prepare_definition
 from backstream.definition.folder import find_definition
 from backstream.errors import SpecError
 from backstream.eventtime.instants import duration_text
-from backstream.eventtime.intervals import Interval
+from backstream.eventtime.intervals import Interval, require_range_of_days
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Mode, Plan
@@ -67,6 +68,8 @@ def plan_command(
     """
     with report_errors():
         requested = parse_range(since, until, time_zone, OPTION_NAMES)
+        require_range_of_days(requested.interval)
+        prepare_definition(definition)
         planned = _create_plan(definition, requested, mode, RunOptions(reason, is_unsealed_allowed=allow_unsealed))
         _print_local_days(requested)
         print(_plan_text(planned))
@@ -110,7 +113,10 @@ def run_command(  # noqa: PLR0913, PLR0917 - each is an option
         is_new = replan or bool(run_options.gate_override)
         planned = None if is_new else _find_interrupted_plan(definition, requested.interval, mode)
         spark = SparkStart(find_definition(definition))  # starts while the run is planned
-        planned = planned or _create_plan(definition, requested, mode, run_options)
+        if planned is None:
+            require_range_of_days(requested.interval)
+            prepare_definition(definition, spark)
+            planned = _create_plan(definition, requested, mode, run_options)
         _print_local_days(requested)
         run_plan(planned, spark)
 
@@ -237,14 +243,18 @@ def _create_plan(definition: str, requested: RequestedRange, mode: Mode | None, 
 
 
 def _plan_text(planned: Plan) -> str:
+    from backstream.definition.aggregates import whole_window_aggregates
     from backstream.definition.loader import parse_definition
     from backstream.native.supported import describe_engine
 
-    engine = describe_engine(parse_definition(planned.definition, f"plan {planned.run_id}"), planned.columns)
+    definition = parse_definition(planned.definition, f"plan {planned.run_id}")
+    whole = whole_window_aggregates(definition)
+    cost = ["computed from all records of each window, on Spark: " + ", ".join(whole)] if whole else []
     lines = [
         f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.arrival_order}",
         f"run {planned.run_id}, plan {planned.folder.plan}",
-        f"engine {engine}",
+        f"engine {describe_engine(definition, planned.columns)}",
+        *cost,
         *(f"{label.lower()}: {text}" for label, text in describe_inputs(planned)),
         "",
         f"{'chunk':<8} {'windows start in':<40} {'files':>6} {'events, about':>14}  halo",

@@ -15,6 +15,7 @@ from typing import Any
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.timers import Repeating
+from backstream.eventtime.union import UnionSource
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermarks import Emission, EmissionModel, Topology
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec
@@ -40,6 +41,17 @@ class Case:
     window: WindowSpec
     allowed_lateness_ms: int
     timers: Repeating | None = None
+
+    @property
+    def partition_names(self) -> list[str]:
+        """The names of the partitions, by number; in a union they begin with the name of the source."""
+        sources = {number: source.name for source in self.emission.sources for number in source.partitions}
+        return [f"{sources[number]}/{number}" if sources else str(number) for number in self.partitions]
+
+    def strategy_of(self, partition: int) -> WatermarkStrategy:
+        """Return the watermark strategy of the source that reads a partition."""
+        strategies = (source.strategy for source in self.emission.sources if partition in source.partitions)
+        return next(strategies, self.emission.strategy)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -175,34 +187,48 @@ def parse_case(case: Mapping[str, Any]) -> Case:
         UnsupportedCaseError: when backstream does not support the strategy, topology or window.
     """
     records = tuple(_parse_record(record) for record in case["records"])
-    settings = case["strategy"]
-    strategy = WatermarkStrategy(
-        _strategy_kind(settings["kind"]),
-        delay_ms=_or_default(settings.get("delay_ms"), 0),
-        interval_ms=_or_default(settings.get("interval_ms"), 200),
-        idle_timeout_ms=settings.get("idle_timeout_ms") or 0,
-    )
+    interval_ms = _or_default(case["strategy"].get("interval_ms"), 200)
     partitions = case.get("partitions", 1 + max((record.source_partition for record in records), default=0))
     lateness_ms = _or_default(case.get("allowed_lateness_ms"), 0)
     _require_valid_records(records, partitions, lateness_ms)
     start_ms = _or_default(case.get("start_ms"), records[0].arrival_time_ms if records else 0)
     end_ms = _or_default(case.get("end_ms"), records[-1].arrival_time_ms if records else start_ms)
-    emission = Emission(
-        strategy,
-        _topology(case.get("topology", "splits")),
-        drops_finished_splits=case.get("partition_end") == "release",
-        suppresses_final_when_idle=case.get("end_of_input") == "raw",
-        model=_emission_model(case.get("emission", "periodic")),
-    )
     return Case(
         name=case.get("name", "?"),
         records=records,
         partitions=tuple(range(partitions)),
-        emission=emission,
-        clock=SourceClock(start_ms, strategy.interval_ms, end_ms),
+        emission=_parse_emission(case, interval_ms),
+        clock=SourceClock(start_ms, interval_ms, end_ms),
         window=_parse_window(case["window"]),
         allowed_lateness_ms=lateness_ms,
         timers=_parse_timers(case.get("timers")),
+    )
+
+
+def _parse_emission(case: Mapping[str, Any], interval_ms: int) -> Emission:
+    drops_finished = case.get("partition_end") == "release"
+    if case.get("topology") == "union":
+        # The partitions of a recording have numbers, so the sources have numbers as names.
+        sources = [
+            UnionSource(str(number), _parse_strategy(source["strategy"], interval_ms), tuple(source["partitions"]))
+            for number, source in enumerate(case["sources"])
+        ]
+        return Emission.from_sources(sources, drops_finished_splits=drops_finished)
+    return Emission(
+        _parse_strategy(case["strategy"], interval_ms),
+        _topology(case.get("topology", "splits")),
+        drops_finished,
+        suppresses_final_when_idle=case.get("end_of_input") == "raw",
+        model=_emission_model(case.get("emission", "periodic")),
+    )
+
+
+def _parse_strategy(strategy: Mapping[str, Any], interval_ms: int) -> WatermarkStrategy:
+    return WatermarkStrategy(
+        _strategy_kind(strategy["kind"]),
+        delay_ms=_or_default(strategy.get("delay_ms"), 0),
+        interval_ms=interval_ms,
+        idle_timeout_ms=strategy.get("idle_timeout_ms") or 0,
     )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from backstream.conformance.cases import Case, EngineResult, RecordedFiring
 from backstream.errors import BackstreamError
-from backstream.eventtime.timers import fire_timers
+from backstream.eventtime.timers import run_process
 from backstream.eventtime.watermarks import Watermarks, compute_watermarks
 from backstream.eventtime.window_operator import Pane, fire_windows
 
@@ -42,7 +42,7 @@ def _fire_timers(case: Case, watermarks: Watermarks) -> list[tuple[int, int, str
     if case.timers is None:
         return None
     # The process function counts repetitions, so each key gets its own.
-    firings = fire_timers(case.records, watermarks, partial(replace, case.timers))
+    firings = run_process(case.records, watermarks, partial(replace, case.timers)).firings
     return sorted(
         (timer.by, timer.timestamp_ms, str(timer.key), timer.watermark_ms, timer.after) for timer in firings
     )

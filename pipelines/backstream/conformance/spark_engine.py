@@ -158,9 +158,8 @@ def _compress(events: DataFrame, clock: ClockColumns, cases: Mapping[int, Case])
 
 def _compute_timeline(compressed: pa.Table, number: int, case: Case) -> WatermarkTimeline | BackstreamError:
     stream = compressed.filter(pa.compute.equal(compressed["case"], number))
-    partitions = [str(partition) for partition in case.partitions]
     try:
-        timeline = timeline_of_maxima(stream, case.emission, case.clock, partitions)
+        timeline = timeline_of_maxima(stream, case.emission, case.clock, case.partition_names)
         timeline.all_rises_ms()  # may raise; the firings need all rises
     except BackstreamError as error:
         return error
@@ -182,9 +181,10 @@ def _kind(case: Case) -> str:
 
 
 def _event_row(number: int, case: Case, seq: int, record: Record) -> dict[str, Any]:
-    marker = record.marker if case.emission.strategy.kind is StrategyKind.PUNCTUATED else None
+    strategy = case.strategy_of(record.source_partition)
+    marker = record.marker if strategy.kind is StrategyKind.PUNCTUATED else None
     if marker is True:
-        marker = wrap_int64(record.event_time_ms - case.emission.strategy.delay_ms)
+        marker = wrap_int64(record.event_time_ms - strategy.delay_ms)
     window = case.window
     gap = {"gap_ms": window.gap_ms} if isinstance(window, Session) else {}
     size = {} if isinstance(window, Session) else {"size_ms": window.size_ms, "offset_ms": window.offset_ms}
@@ -193,7 +193,7 @@ def _event_row(number: int, case: Case, seq: int, record: Record) -> dict[str, A
         "case": number,
         "event_time_ms": record.event_time_ms,
         "arrival_time_ms": record.arrival_time_ms,
-        "source_partition": str(record.source_partition),
+        "source_partition": case.partition_names[record.source_partition],
         "arrival_seq": seq,
         "marker_ms": None if marker is False else marker,
         "key": str(record.key),

@@ -1,52 +1,42 @@
-"""Check a definition against the columns of its source, and analyze its aggregates, with sqlglot."""
+"""Check a definition against the columns of its source and of its result, with sqlglot."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
-from sqlglot.optimizer.annotate_types import annotate_types
 
+from backstream.definition.aggregate_calls import aggregate_problem, is_known, record_problem, spark_sql
+from backstream.definition.mergeable import mergeable_aggregate
 from backstream.definition.model import Definition
+from backstream.definition.nested_columns import paths_of
+from backstream.definition.prepared import PREPARED_COLUMNS
+from backstream.definition.result_types import ResultTypes, Types, field_type, spark_type
+from backstream.definition.spark_functions import AGGREGATES
+from backstream.definition.sql_calls import add_condition, find_calls
 from backstream.errors import SpecError, format_problems
-from backstream.runs.table_schemas import WORKING_COLUMNS, Column
+from backstream.runs.table_schemas import JOB_COLUMNS, RECORD_COUNT, WORKING_COLUMNS, Column
 
-_LONG = "long"
-_INTEGRAL = {"TINYINT", "SMALLINT", "INT", "BIGINT"}
-_FLOATING = {"FLOAT", "DOUBLE"}
 _ICEBERG_TYPES = {
-    "TINYINT": "int",
-    "SMALLINT": "int",
-    "INT": "int",
-    "BIGINT": _LONG,
-    "FLOAT": "float",
-    "DOUBLE": "double",
-    "BOOLEAN": "boolean",
-    "DATE": "date",
-    "TEXT": "string",
-    "VARCHAR": "string",
-    "CHAR": "string",
-    "TIMESTAMP": "timestamptz",
-    "TIMESTAMPTZ": "timestamptz",
-    "TIMESTAMPLTZ": "timestamptz",
+    "tinyint": "int",
+    "smallint": "int",
+    "int": "int",
+    "bigint": "long",
+    "float": "float",
+    "double": "double",
+    "boolean": "boolean",
+    "date": "date",
+    "string": "string",
+    "timestamp": "timestamptz",
 }
-_MAX_PRECISION = 38
-_DEFAULT_DECIMAL = (10, 0)
-"""Precision and scale of `decimal` without numbers in Spark."""
-_ORDER_DEPENDENT = (
-    exp.First,
-    exp.FirstValue,
-    exp.Last,
-    exp.LastValue,
-    exp.AnyValue,
-    exp.ArrayAgg,
-    exp.ArrayUniqueAgg,
-    exp.GroupConcat,
-)
-_MEANS = (exp.Avg, exp.Stddev, exp.StddevSamp, exp.StddevPop, exp.Variance)
+_SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp"}
+_LENGTH = re.compile(r"(var)?char(\(\d+\))?")
+_DECIMAL = re.compile(r"decimal\(\d+,\d+\)")
+_ARRAY = re.compile(r"array<(.+)>")
+_NUMBERS = {"tinyint", "smallint", "int", "bigint", "float", "double", "decimal"}
 _NO_COLUMN = "which is not a column"
 _MAX_COLUMNS_SHOWN = 20
 
@@ -62,21 +52,52 @@ def key_columns(definition: Definition, source: Mapping[str, str]) -> tuple[Colu
         SpecError: when a result column cannot have the type of a key.
     """
     return tuple(
-        Column(name, _key_type(f"source.key {name!r} of {definition.name}", source[name]))
+        Column(name, _primitive_type(source[name], source[name], f"source.key {name!r} of {definition.name}"))
         for name in definition.source.key
     )
 
 
 def value_columns(definition: Definition, source: Mapping[str, str]) -> tuple[Column, ...]:
-    """Return a column per aggregate, with the result type for the columns of the source.
+    """Return a column per aggregate and derived column, with the result type for the columns of the source.
+
+    User code declares its columns with their types.
 
     Raises:
         SpecError: when the type cannot be determined.
     """
-    return tuple(
-        Column(name, _aggregate_type(f"aggregates.{name} of {definition.name}", call, source))
+    if definition.code_columns is not None:
+        return declared_columns(definition)
+    returns = {name: function.returns for name, function in definition.functions.items()}
+    aggregates = [
+        Column(name, _aggregate_type(f"aggregates.{name} of {definition.name}", call, source, returns))
         for name, call in definition.aggregates.items()
+    ]
+    known = {column.name: spark_type_name(column.type) for column in aggregates}
+    known |= {name: source[name] for name in definition.source.key}
+    known |= {"window_start": "timestamp", "window_end": "timestamp"}
+    derived = (
+        Column(name, _aggregate_type(f"derive_after.{name} of {definition.name}", text, known, returns))
+        for name, text in definition.derive_after.items()
     )
+    return (*aggregates, *derived)
+
+
+def declared_columns(definition: Definition) -> tuple[Column, ...]:
+    """Return the columns that a job or a process function declares, with their Iceberg types.
+
+    Raises:
+        SpecError: when a type is unknown, or a result column cannot have it.
+    """
+    section, columns = "job" if definition.job else "process", []
+    for name, text in (definition.code_columns or {}).items():
+        key = f"{section}.columns.{name} of {definition.name}"
+        try:
+            kind = exp.DataType.build(text, dialect="spark")
+        except (SqlglotError, ValueError):
+            msg = f"{key} must be a type of Spark SQL such as bigint or string, got {text!r}"
+            raise SpecError(msg) from None
+        columns.append(Column(name, _iceberg_type(spark_type(kind), key)))
+    return tuple(columns)
 
 
 def require_columns(definition: Definition, source: Mapping[str, str], where: str) -> None:
@@ -86,40 +107,67 @@ def require_columns(definition: Definition, source: Mapping[str, str], where: st
         SpecError: with the key and the value of each error, and the columns of the source.
     """
     problems = [*_missing_columns(definition, source), *_invalid_aggregates(definition, source)]
-    problems = problems or _reserved_columns(definition)
+    problems += [*_invalid_result_expressions(definition), *_invalid_functions(definition)]
+    problems = problems or _reserved_columns(definition, source)
     if problems:
         has_missing_column = any(_NO_COLUMN in problem for problem in problems)
         hint = f"\n\nhint: the source has {_listed(source)}" if has_missing_column else ""
         raise SpecError(format_problems("problems", problems, where) + hint)
 
 
-def payload_columns(definition: Definition) -> list[str]:
-    """Return the source columns of keys, deduplication, and aggregates."""
+def payload_columns(definition: Definition, source: Iterable[str] = ()) -> list[str]:
+    """Return the source columns of keys, deduplication, and aggregates or user code.
+
+    Args:
+        definition: the definition.
+        source: all columns of the source, for user code that reads them all.
+    """
     named = {*definition.source.key, *definition.source.deduplicate_on}
+    if definition.reads_all_columns:
+        named |= set(source).difference(PREPARED_COLUMNS)
+    named |= set(definition.code_reads)
     for call in definition.aggregates.values():
         named |= _names(_parse(call))
     return sorted(named)
 
 
-def source_columns(definition: Definition) -> list[str]:
-    """Return all source columns of a definition, with those of times, partition, and sequence."""
+def source_columns(definition: Definition, source: Iterable[str] = ()) -> list[str]:
+    """Return all source columns of a definition, with those of times, partition, and sequence.
+
+    Args:
+        definition: the definition.
+        source: all columns of the source, for user code that reads them all.
+    """
     spec = definition.source
-    named = {*payload_columns(definition), *(name for name in (spec.partition, spec.sequence) if name)}
+    named = {*payload_columns(definition, source), *(name for name in (spec.partition, spec.sequence) if name)}
     for expression in _expressions(definition).values():
         named |= _names(_parse(expression))
     return sorted(named)
 
 
 def with_filter(call: str, condition: str) -> str:
-    """Return the aggregate call with a filter, as SQL; a cast around the call stays around it."""
-    parsed = _parse(call)
-    inner = _without_cast(parsed)
-    where = exp.Where(this=sqlglot.parse_one(condition, dialect="spark"))
-    filtered = exp.Filter(this=inner.copy(), expression=where)
-    if isinstance(parsed, exp.Cast):
-        parsed.set("this", filtered)  # keeps try_cast
-        return parsed.sql(dialect="spark")
-    return filtered.sql(dialect="spark")
+    """Return an expression with a condition on the records of each of its aggregates, as SQL."""
+    return add_condition(call, AGGREGATES, condition)
+
+
+def is_window_function(text: str) -> bool:
+    """Return whether Spark can compute an expression over a frame of rows: one aggregate call without clauses."""
+    calls = find_calls(text)
+    if not calls or calls[0].whole.of(text) != text.strip() or not all(is_known(call.name) for call in calls):
+        return False
+    call = calls[0]
+    return call.name in AGGREGATES and not (call.is_distinct or call.order or call.condition)
+
+
+def spark_aggregates(definition: Definition) -> dict[str, str]:
+    """Return the aggregates as Spark computes them, with values that don't depend on the order of records."""
+    return {name: spark_sql(text, definition.functions) for name, text in definition.aggregates.items()}
+
+
+def whole_window_aggregates(definition: Definition) -> tuple[str, ...]:
+    """Return the names of the aggregates that need all records of a window at once."""
+    calls = spark_aggregates(definition)
+    return tuple(name for name, text in calls.items() if mergeable_aggregate(text) is None)
 
 
 def _missing_columns(definition: Definition, source: Mapping[str, str]) -> list[str]:
@@ -127,9 +175,12 @@ def _missing_columns(definition: Definition, source: Mapping[str, str]) -> list[
     named = [("partition", spec.partition), ("sequence", spec.sequence)]
     named += [("key", column) for column in spec.key]
     named += [("deduplicate_on", column) for column in spec.deduplicate_on]
+    code = [("job", definition.job), ("process", definition.process)]
+    reads = [(f"{name}.reads", column) for name, section in code if section for column in section.reads or ()]
     problems = [
         f"source.{key} names {column!r}, {_NO_COLUMN}" for key, column in named if column and column not in source
     ]
+    problems += [f"{key} names {column!r}, {_NO_COLUMN}" for key, column in reads if column not in source]
     for key, expression in _expressions(definition).items():
         problems += _unknown_columns(key, expression, source)
     return problems
@@ -141,19 +192,21 @@ def _expressions(definition: Definition) -> dict[str, str]:
     expressions = {
         "source.event_time": spec.event_time,
         "source.arrival_time": spec.arrival_time,
-        "watermark.marker": definition.watermark.marker,
+        "watermark.marker": definition.marker,
     }
     return {key: expression for key, expression in expressions.items() if expression}
 
 
-def _reserved_columns(definition: Definition) -> list[str]:
+def _reserved_columns(definition: Definition, source: Mapping[str, str]) -> list[str]:
     """Return problems of columns with reserved names; the partition and the sequence can have their own names."""
     spec = definition.source
     own = {"source_partition": spec.partition, "arrival_seq": spec.sequence}
+    reserved = WORKING_COLUMNS | (JOB_COLUMNS if definition.job else frozenset())
+    hint = ", unless job.reads or process.reads leaves it out" if definition.reads_all_columns else ""
     return [
-        f"column {name!r} cannot be used, because backstream reserves this name"
-        for name in payload_columns(definition)
-        if name.lower() in WORKING_COLUMNS and own.get(name) != name
+        f"column {name!r} cannot be used, because backstream reserves this name{hint}"
+        for name in payload_columns(definition, source)
+        if name.lower() in reserved and own.get(name) != name
     ]
 
 
@@ -162,37 +215,62 @@ def _invalid_aggregates(definition: Definition, source: Mapping[str, str]) -> li
     for name, call in definition.aggregates.items():
         key = f"aggregates.{name}"
         unknown = _unknown_columns(key, call, source)
-        problem = None if unknown else _aggregate_problem(_parse(call), definition)
+        problem = None if unknown else aggregate_problem(call, definition.functions, definition.source.key)
         problems += [f"{key} {problem}, got {call!r}"] if problem else unknown
     return problems
 
 
-def _aggregate_problem(parsed: exp.Expr, definition: Definition) -> str | None:
-    """Return the reason why a run cannot compute an expression as an aggregate; None if it can."""
-    inner = _without_cast(parsed)
-    if not isinstance(inner, exp.AggFunc) or inner.this is None:
-        return "must be one aggregate call such as count(*) or avg(x)"
-    if inner.find(exp.Window, exp.Select):
-        return "must not use OVER or a sub-query"
-    if any(call is not inner for call in inner.find_all(exp.AggFunc)):
-        return "must not hold an aggregate within another"
-    if isinstance(inner, _ORDER_DEPENDENT):
-        return "depends on the order of rows, which a recomputation does not keep"
-    if definition.backfill.keep_firings and inner.find(exp.Distinct):
-        return "cannot be distinct with backfill.keep_firings = true"
-    return None
+def _invalid_functions(definition: Definition) -> Iterator[str]:
+    """Yield the problems of custom functions: a name that Spark has, and a type that it doesn't have."""
+    for name, function in definition.functions.items():
+        if is_known(name):
+            yield f"functions.{name} has the name of a function of Spark"
+        try:
+            exp.DataType.build(function.returns, dialect="spark")
+        except SqlglotError:
+            yield f"functions.{name}.returns must be a type of Spark SQL such as double, got {function.returns!r}"
+
+
+def _invalid_result_expressions(definition: Definition) -> Iterator[str]:
+    """Yield the problems of the expressions over the columns of the result."""
+    names = {*definition.source.key, *definition.aggregates, "window_start", "window_end"}
+    texts = [(f"derive_after.{name}", text, names) for name, text in definition.derive_after.items()]
+    if definition.having:
+        names = {*names, *definition.derive_after, RECORD_COUNT}
+        texts.append(("having.condition", definition.having.condition, names))
+    for key, text, allowed in texts:
+        try:
+            unknown = sorted(_names(_parse(text)) - allowed)
+        except SpecError as error:
+            yield f"{key} {error}"
+            continue
+        if unknown:
+            yield f"{key} names {unknown[0]!r}, which the result does not have, in {text!r}"
+        elif problem := record_problem(text, definition.functions):
+            yield f"{key} {problem}, got {text!r}"
 
 
 def _unknown_columns(key: str, text: str, source: Mapping[str, str]) -> list[str]:
     try:
-        names = _names(_parse(text))
+        _parse(text)
     except SpecError as error:
         return [f"{key} {error}"]
-    return [f"{key} names {name!r}, {_NO_COLUMN}, in {text!r}" for name in sorted(names - set(source))]
+    missing = [".".join(path) for path in sorted(paths_of(text)) if not _has_path(path, source)]
+    return [f"{key} names {name!r}, {_NO_COLUMN}, in {text!r}" for name in missing]
+
+
+def _has_path(path: tuple[str, ...], source: Mapping[str, str]) -> bool:
+    """Return whether the source has a column, and the fields behind it."""
+    kind = source.get(path[0])
+    for field in path[1:]:
+        kind = field_type(kind, field) if kind else None
+    return kind is not None
 
 
 def _names(parsed: exp.Expr) -> set[str]:
-    return {column.name for column in parsed.find_all(exp.Column) if not isinstance(column.this, exp.Star)}
+    """Return the names of the columns in an expression, without the fields behind them."""
+    columns = parsed.find_all(exp.Column)
+    return {column.parts[0].name for column in columns if not isinstance(column.this, exp.Star)}
 
 
 def _listed(source: Mapping[str, str]) -> str:
@@ -216,132 +294,48 @@ def _parse_problem(error: SqlglotError) -> str:
     return str(error.errors[0]["description"]).partition(" for <class")[0] if error.errors else "it is empty"
 
 
-def _aggregate_type(key: str, call: str, source: Mapping[str, str]) -> str:
-    """Return Spark's result type of a common aggregate; other aggregates need a cast."""
-    parsed = _parse(call)
-    if isinstance(parsed, exp.Cast):
-        return _iceberg_type(parsed.to, key)
-    if isinstance(parsed, exp.Count | exp.CountIf | exp.ApproxDistinct):
-        return _LONG
-    argument = _argument_type(parsed.this, source)
-    if argument and isinstance(parsed, exp.Min | exp.Max) and isinstance(parsed.this, exp.Column | exp.Cast):
-        return _iceberg_type(argument, key)
-    if argument and isinstance(parsed, (exp.Sum, *_MEANS)):
-        _require_number(key, call, argument)
-        result = _sum_type(argument) if isinstance(parsed, exp.Sum) else _mean_type(argument)
-        if result:
-            return result
-    msg = f"cannot determine the type of {key}: {call!r}\n\nhint: add a cast, e.g., cast({call} as double)"
+def _aggregate_type(key: str, call: str, source: Types, functions: Types) -> str:
+    """Return the type of an expression in Iceberg's spelling."""
+    parsed, types = _parse(call), ResultTypes(source, functions)
+    kind = types.of(parsed)
+    if kind is None:
+        _require_numbers(key, call, parsed, types)
+        msg = (
+            f"cannot determine the type of {key}: {call!r}\n\n"
+            "hint: put a cast to its type around it, e.g., cast(.. as double) or cast(.. as string)"
+        )
+        raise SpecError(msg)
+    return _iceberg_type(kind, key)
+
+
+def _require_numbers(key: str, call: str, parsed: exp.Expr, types: ResultTypes) -> None:
+    for node in parsed.find_all(exp.Sum, exp.Avg):
+        kind = types.of(node.this)
+        if kind is not None and kind.partition("(")[0] not in _NUMBERS:
+            msg = f"{key} must be over numbers, got {call!r} over a {kind}"
+            raise SpecError(msg)
+
+
+def _iceberg_type(kind: str, key: str) -> str:
+    if array := _ARRAY.fullmatch(kind):
+        return f"list<{_primitive_type(array[1], kind, key)}>"
+    return _primitive_type(kind, kind, key)
+
+
+def _primitive_type(kind: str, whole: str, key: str) -> str:
+    if _DECIMAL.fullmatch(kind):
+        return kind
+    if _LENGTH.fullmatch(kind):
+        return "string"
+    if kind in _ICEBERG_TYPES:
+        return _ICEBERG_TYPES[kind]
+    nested = " (to_json(..) makes text of it)" if "<" in kind else ""
+    msg = f"{key} has the type {whole}, which a result column cannot have{nested}"
     raise SpecError(msg)
 
 
-def _argument_type(argument: exp.Expr, source: Mapping[str, str]) -> exp.DataType | None:
-    """Return the type of the argument of an aggregate; None if Spark's type is not certain."""
-    # With a cast of each column, the annotator needs no schema to qualify names against.
-    with_casts = argument.copy().transform(
-        lambda node: exp.cast(node, source[node.name], dialect="spark") if isinstance(node, exp.Column) else node
-    )
-    if isinstance(with_casts, exp.Cast):
-        target: exp.DataType = with_casts.to
-        return target
-    kind: exp.DataType | None = annotate_types(with_casts, dialect="spark").type
-    # In Spark, 1.5 is a decimal, and the precision of decimals has rules of its own.
-    has_decimal = any(node.is_number and not node.is_int for node in with_casts.find_all(exp.Literal))
-    if kind is None or has_decimal or kind.this.value in ("UNKNOWN", "NULL", "DECIMAL"):
-        return None
-    return kind
-
-
-def _require_number(key: str, call: str, argument: exp.DataType) -> None:
-    if argument.this.value not in {*_INTEGRAL, *_FLOATING, "DECIMAL"}:
-        kind = argument.sql(dialect="spark").lower()
-        msg = f"{key} must be over numbers, got {call!r} over a {kind}"
-        raise SpecError(msg)
-
-
-def _sum_type(argument: exp.DataType) -> str:
-    if argument.this.value == "DECIMAL":
-        precision, scale = _precision(argument)
-        return f"decimal({min(_MAX_PRECISION, precision + 10)},{scale})"
-    return _LONG if argument.this.value in _INTEGRAL else "double"
-
-
-def _mean_type(argument: exp.DataType) -> str | None:
-    return None if argument.this.value == "DECIMAL" else "double"
-
-
-def _key_type(key: str, kind: str) -> str:
-    return _iceberg_type(exp.DataType.build(kind, dialect="spark"), key)
-
-
-def _precision(kind: exp.DataType) -> tuple[int, int]:
-    precision, scale = ([int(part.name) for part in kind.expressions] + [*_DEFAULT_DECIMAL])[:2]
-    return precision, scale
-
-
-def _iceberg_type(kind: exp.DataType, key: str) -> str:
-    if kind.this.value == "DECIMAL":
-        precision, scale = _precision(kind)
-        return f"decimal({precision},{scale})"
-    try:
-        return _ICEBERG_TYPES[kind.this.value]
-    except KeyError:
-        msg = f"{key} has the type {kind.sql(dialect='spark').lower()}, which a result column cannot have"
-        raise SpecError(msg) from None
-
-
-_MERGED_BY: Mapping[type[exp.Expr], str] = {
-    exp.Count: "sum",
-    exp.CountIf: "sum",
-    exp.Sum: "sum",
-    exp.Min: "min",
-    exp.Max: "max",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class MergeableAggregate:
-    """Aggregate in steps, as SQL: partial aggregates over rows, merged ones, and the final value.
-
-    `call` is the aggregate without a cast. `merged_by` has a merging aggregate for each one in `partial`.
-    """
-
-    call: str
-    partial: tuple[str, ...]
-    merged_by: tuple[str, ...]
-
-    def value(self, merged: Sequence[str]) -> str:
-        """Return the SQL of the value of `call` from the columns of the merged aggregates."""
-        if len(merged) > 1:
-            total, count = merged
-            return f"{total} / nullif({count}, 0)"
-        is_count = self.call.startswith("COUNT")
-        return f"coalesce({merged[0]}, 0)" if is_count else merged[0]
-
-
-def mergeable_aggregate(call: str) -> MergeableAggregate | None:
-    """Return the steps of an aggregate; None if the aggregate needs all its rows at once."""
-    inner = _without_cast(_parse(call))
-    if inner.find(exp.Distinct):
-        return None
-    sql = inner.sql(dialect="spark")
-    if type(inner) is exp.Avg:
-        argument = inner.this.sql(dialect="spark")
-        # Spark's avg adds doubles for all types of numbers.
-        return MergeableAggregate(sql, (f"sum(cast({argument} as double))", f"count({argument})"), ("sum", "sum"))
-    merged_by = _MERGED_BY.get(type(inner))
-    return MergeableAggregate(sql, (sql,), (merged_by,)) if merged_by else None
-
-
-def with_cast_of(call: str, value: str) -> str:
-    """Return the value with the cast of the aggregate call around it, if the call has one."""
-    parsed = _parse(call)
-    if not isinstance(parsed, exp.Cast):
-        return value
-    parsed.set("this", _parse(value))  # keeps try_cast
-    return parsed.sql(dialect="spark")
-
-
-def _without_cast(parsed: exp.Expr) -> exp.Expr:
-    inner: exp.Expr = parsed.this if isinstance(parsed, exp.Cast) else parsed
-    return inner
+def spark_type_name(kind: str) -> str:
+    """Return the name of an Iceberg type of a result column in Spark SQL."""
+    if kind.startswith("list<"):
+        return f"array<{spark_type_name(kind[len('list<') : -1])}>"
+    return _SPARK_TYPES.get(kind, kind)

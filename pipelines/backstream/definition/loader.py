@@ -14,7 +14,11 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from backstream.definition.folder import find_definition
-from backstream.definition.model import DURATION_PATTERN, Definition
+from backstream.definition.model import Definition
+from backstream.definition.prepared import as_copied, as_prepared, is_copied, is_in_store, is_prepared
+from backstream.definition.source_section import Source
+from backstream.definition.union import with_united_source
+from backstream.definition.values import DURATION_PATTERN
 from backstream.errors import PlanError, SpecError, format_problems
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.watermark_generators import StrategyKind
@@ -54,7 +58,7 @@ def parse_definition(content: Mapping[str, Any], where: str) -> Definition:
         SpecError: with the key and the value of each error, and the location `where`.
     """
     try:
-        return Definition.model_validate(content)
+        return Definition.model_validate(with_united_source(content))
     except ValidationError as error:
         raise SpecError(
             format_problems("problems", [_error_text(details) for details in error.errors()], where)
@@ -62,6 +66,17 @@ def parse_definition(content: Mapping[str, Any], where: str) -> Definition:
 
 
 def resolve_paths(definition: Definition, home: Home) -> Definition:
+    """Return the definition with absolute paths, and with its prepared files as the source if it has some.
+
+    See `resolve_raw_paths`.
+    """
+    resolved = resolve_raw_paths(definition, home)
+    if is_copied(resolved, home):
+        return as_copied(resolved, home)
+    return as_prepared(resolved, home) if is_prepared(resolved, home) else resolved
+
+
+def resolve_raw_paths(definition: Definition, home: Home) -> Definition:
     """Return the definition with absolute paths, and with `${NAME}` in paths replaced by environment variables.
 
     `${BACKSTREAM_HOME}` is the path of `home`. Paths must be absolute, because jobs run in other working folders.
@@ -71,17 +86,25 @@ def resolve_paths(definition: Definition, home: Home) -> Definition:
     """
     values = os.environ | {HOME_VARIABLE: str(home.path)}
 
-    def resolve(path: str, key: str) -> str:
+    def resolve(path: str, key: str, *, is_table: bool = False) -> str:
         try:
-            return str(Path(Template(path).substitute(values)).resolve())
+            filled = Template(path).substitute(values)
         except KeyError as error:
             msg = f"{key} has a variable that is not set: {error} in {path!r} ({definition.name})"
             raise SpecError(msg) from None
         except ValueError:
             msg = f"{key} has a $ without {{NAME}}: {path!r} ({definition.name})\n\nhint: write $$ for a $"
             raise SpecError(msg) from None
+        is_local = not is_in_store(filled) and not is_table
+        return str(Path(filled.removeprefix("file://")).resolve()) if is_local else filled
 
-    source = definition.source.model_copy(update={"path": resolve(definition.source.path, "source.path")})
+    def resolve_source(source: Source, key: str) -> Source:
+        paths = tuple(resolve(path, f"{key}.path", is_table=source.format == "iceberg") for path in source.paths)
+        path = paths[0] if isinstance(source.path, str) else paths
+        parts = tuple(resolve_source(part, f"{key}.{number}") for number, part in enumerate(source.parts))
+        return source.model_copy(update={"path": path, "parts": parts})
+
+    source = resolve_source(definition.source, "source")
     quality = definition.quality
     if quality.expected:
         expected_path = resolve(quality.expected.path, "quality.expected.path")
@@ -97,6 +120,9 @@ def json_schema() -> str:
         for key in section.get("properties", {}).values():
             if key.get("pattern") == DURATION_PATTERN and "default" in key:
                 key["default"] = duration_text(key["default"])
+    source = schema["properties"]["source"]
+    one = {"$ref": source.pop("$ref")}
+    source["anyOf"] = [one, {"type": "array", "items": one, "minItems": 1}]
     return json.dumps(schema, indent=2)
 
 
@@ -117,7 +143,7 @@ _RULES = {
     "float_parsing": "be a number",
     "string_pattern_mismatch": "be lower-case words, joined by single underscores",
 }
-_NO_KEYS = {"tumbling", "sliding", "session", "cumulate", "[key]"}
+_NO_KEYS = {"tumbling", "sliding", "session", "cumulate", "[key]", "parts"}
 """Parts of pydantic's error locations that are not keys: the kind of a window, and `[key]` for an invalid key."""
 
 
@@ -181,6 +207,8 @@ def _override_problem(definition: Definition, key: str, mode: Mode) -> str | Non
     strategy = definition.watermark.strategy
     if key == "watermark.delay" and strategy not in DELAYED:
         return f"has no meaning with strategy = {strategy.value!r}"
+    if key.startswith("watermark.") and definition.source.parts:
+        return "cannot be overridden with several sources: change the definition"
     return None
 
 
@@ -214,3 +242,21 @@ def require_unchanged_definition(plan: Plan) -> None:
             "\n\nhint: create a new plan for the range, or undo the change"
         )
         raise PlanError(msg)
+
+
+def require_unchanged_code(plan: Plan) -> None:
+    """Check that the code of the user has not changed since planning.
+
+    Raises:
+        PlanError: with the class or function whose package changed.
+        SpecError: when its package is gone.
+    """
+    for code in parse_definition(plan.definition, f"plan {plan.run_id}").user_code:
+        planned = plan.code.get(code.target)
+        if planned is not None and (current := code.source_hash()) != planned:
+            msg = (
+                f"cannot run {plan.run_id}: the code of the {code} changed since it was planned\n"
+                f"  hash of package {code.package}: {planned} -> {current}\n\n"
+                "hint: create a new plan for the range, or undo the change"
+            )
+            raise PlanError(msg)

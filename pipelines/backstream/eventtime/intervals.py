@@ -93,6 +93,16 @@ def require_whole_days(value_ms: int, name: str) -> None:
     require_aligned(value_ms, name, DAY_MS, 0, "UTC days, the unit in which ranges are replaced")
 
 
+def require_range_of_days(interval: Interval) -> None:
+    """Check that a range consists of whole UTC days.
+
+    Raises:
+        PlanError: naming the end of the range and the two midnights around it.
+    """
+    require_whole_days(interval.start_ms, "since")
+    require_whole_days(interval.end_ms, "until")
+
+
 @dataclass(frozen=True, slots=True)
 class LocalDays:
     """The days `since` to `until` (excluded, ISO 8601 dates) of an IANA time zone."""

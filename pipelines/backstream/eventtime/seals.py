@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from backstream.eventtime.instants import DAY_MS, instant_text
+from backstream.eventtime.union import complete_partitions, source_name
 
 
 class Seal(StrEnum):
@@ -51,12 +52,18 @@ class SealRule:
     """The conditions for a seal: maximum arrival delay, expected partitions, and idle timeout.
 
     `horizon_ms` is the maximum time from the event to its arrival. `partitions` None: those that were observed.
-    `idle_timeout_ms` 0: a partition without records never becomes idle.
+    `idle_timeout_ms` 0: a partition without records never becomes idle. In a union, `idle_timeouts_ms` has the
+    timeout by name of the source.
     """
 
     horizon_ms: int
     partitions: tuple[str, ...] | None = None
     idle_timeout_ms: int = 0
+    idle_timeouts_ms: Mapping[str, int] = field(default_factory=dict)
+
+    def idle_timeout_of(self, partition: str) -> int:
+        """Return the idle timeout of a partition."""
+        return self.idle_timeouts_ms.get(source_name(partition), self.idle_timeout_ms)
 
 
 def seal_days(days: Sequence[int], deliveries: Iterable[Delivery], rule: SealRule) -> list[DaySeal]:
@@ -68,7 +75,7 @@ def seal_days(days: Sequence[int], deliveries: Iterable[Delivery], rule: SealRul
             delivery.last_arrival_ms, last_ms.get(delivery.partition, delivery.last_arrival_ms)
         )
         days_with_events |= {delivery.day_ms} if delivery.events else set()
-    expected = sorted(last_ms) if rule.partitions is None else rule.partitions
+    expected = complete_partitions(rule.idle_timeouts_ms, last_ms) if rule.partitions is None else rule.partitions
     return [_seal_day(day_ms, last_ms, expected, rule, has_events=day_ms in days_with_events) for day_ms in days]
 
 
@@ -77,7 +84,11 @@ def _seal_day(
 ) -> DaySeal:
     bound_ms = day_ms + DAY_MS + rule.horizon_ms
     newest_ms = max(last_ms.values(), default=None)
-    missing = [name for name in expected if not _has_passed(last_ms.get(name), newest_ms, bound_ms, rule)]
+    missing = [
+        name
+        for name in expected
+        if not _has_passed(last_ms.get(name), newest_ms, bound_ms, rule.idle_timeout_of(name))
+    ]
     if newest_ms is not None and not missing:
         return DaySeal(day_ms, Seal.SEALED if has_events else Seal.EMPTY)
     of_partitions = f" of {', '.join(missing)}" if missing else ""
@@ -85,9 +96,9 @@ def _seal_day(
     return DaySeal(day_ms, seal, f"no arrival{of_partitions} after {instant_text(bound_ms)}")
 
 
-def _has_passed(last_ms: int | None, newest_ms: int | None, bound_ms: int, rule: SealRule) -> bool:
+def _has_passed(last_ms: int | None, newest_ms: int | None, bound_ms: int, idle_timeout_ms: int) -> bool:
     """Return whether a partition delivered after the bound, or is idle while others delivered after it."""
     if last_ms is None or newest_ms is None:
         return False
-    is_idle = 0 < rule.idle_timeout_ms <= newest_ms - last_ms
+    is_idle = 0 < idle_timeout_ms <= newest_ms - last_ms
     return last_ms > bound_ms or (is_idle and newest_ms > bound_ms)

@@ -7,12 +7,13 @@ whatever its value. Timers that `on_timer` registers within reach of the current
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, NamedTuple
 
 from backstream.eventtime.instants import wrap_int64
+from backstream.eventtime.process_functions import Context, Emitted, ProcessFunction
 from backstream.eventtime.records import Record
 from backstream.eventtime.watermarks import Watermarks
 
@@ -28,68 +29,68 @@ class TimerFiring:
     after: int
 
 
-@dataclass(slots=True)
-class KeyTimers:
-    """The pending timers of one key; a process function may change them."""
+class ProcessResults(NamedTuple):
+    """The firings in order of watermark, then timestamp, and the emitted rows of each key in their order.
 
-    pending: set[int] = field(default_factory=set)
-
-    def register(self, timestamp_ms: int) -> None:
-        """Register a timer; a pending one is unchanged."""
-        self.pending.add(timestamp_ms)
-
-    def delete(self, timestamp_ms: int) -> None:
-        """Delete a timer if it is pending."""
-        self.pending.discard(timestamp_ms)
-
-
-class ProcessFunction(Protocol):
-    """A user-defined function that is called per record and per firing timer.
-
-    Each key has its own instance, so its attributes are state of that key.
+    The order of firings with equal timestamps of different keys is undefined.
     """
 
-    def on_record(self, record: Record, timers: KeyTimers) -> None:
-        """Process a record of the key."""
-
-    def on_timer(self, key: Hashable, timestamp_ms: int, timers: KeyTimers) -> None:
-        """Process a firing timer of the key."""
+    firings: list[TimerFiring]
+    emitted: dict[Hashable, list[Emitted]]
 
 
-def fire_timers(
-    records: Sequence[Record], watermarks: Watermarks, new_function: Callable[[], ProcessFunction]
-) -> list[TimerFiring]:
+def record_fields(record: Record) -> dict[str, Any]:
+    """Return a record as a process function gets it."""
+    return {
+        "event_time_ms": record.event_time_ms,
+        "value": record.value,
+        "delete_timers_ms": record.delete_timers_ms,
+    }
+
+
+def run_process(
+    records: Sequence[Record],
+    watermarks: Watermarks,
+    new_function: Callable[[], ProcessFunction],
+    fields: Callable[[Record], Mapping[str, Any]] = record_fields,
+) -> ProcessResults:
     """Run records and watermarks through one process function per key.
 
-    Returns:
-        Firings in order of watermark, then timestamp. The order of equal timestamps of different keys is
-        undefined.
+    Args:
+        records: the records in arrival order.
+        watermarks: the watermarks of the stream.
+        new_function: creates the function of a key.
+        fields: returns a record as the function gets it.
     """
-    functions: dict[Hashable, ProcessFunction] = defaultdict(new_function)
-    timers: dict[Hashable, KeyTimers] = defaultdict(KeyTimers)
+    functions: dict[Hashable, ProcessFunction] = {}
+    contexts: dict[Hashable, Context] = {}
     firings: list[TimerFiring] = []
     events = deque(enumerate(watermarks.events))
     for number in range(-1, len(records)):
         if number >= 0:
             record = records[number]
-            functions[record.key].on_record(record, timers[record.key])
+            if record.key not in functions:
+                functions[record.key], contexts[record.key] = new_function(), Context(record.key)
+            context = contexts[record.key]
+            context.timestamp_ms = record.event_time_ms
+            context.timer_service.current_watermark_ms = watermarks.in_force_ms[number]
+            functions[record.key].process_element(fields(record), context)
         while events and events[0][1].after == number:
             by, event = events.popleft()
-            while due := _next_due(timers, event.watermark_ms):
-                timestamp_ms, key = due
-                timers[key].delete(timestamp_ms)
-                firings.append(TimerFiring(key, timestamp_ms, event.watermark_ms, by, number))
-                functions[key].on_timer(key, timestamp_ms, timers[key])
-    return firings
+            while due := _next_due(contexts, event.watermark_ms):
+                timestamp_ms, context = due
+                context.timer_service.delete(timestamp_ms)
+                context.timestamp_ms = timestamp_ms
+                context.timer_service.current_watermark_ms = event.watermark_ms
+                firings.append(TimerFiring(context.key, timestamp_ms, event.watermark_ms, by, number))
+                functions[context.key].on_timer(timestamp_ms, context)
+    return ProcessResults(firings, {key: context.emitted for key, context in contexts.items()})
 
 
-def _next_due(timers: dict[Hashable, KeyTimers], watermark_ms: int) -> tuple[int, Hashable] | None:
-    """Return the earliest pending timer that the watermark reaches."""
-    due = [
-        (min(key_timers.pending), key)
-        for key, key_timers in timers.items()
-        if key_timers.pending and min(key_timers.pending) <= watermark_ms
-    ]
+def _next_due(contexts: Mapping[Hashable, Context], watermark_ms: int) -> tuple[int, Context] | None:
+    """Return the earliest pending timer that the watermark reaches, with the context of its key."""
+    earliest = ((context.timer_service.earliest_ms(), context) for context in contexts.values())
+    due = [(at_ms, context) for at_ms, context in earliest if at_ms is not None and at_ms <= watermark_ms]
     return min(due, key=lambda timer: timer[0], default=None)
 
 
@@ -102,15 +103,15 @@ class Repeating:
     most_repeats: int = 0
     _repeats: int = field(default=0, init=False)
 
-    def on_record(self, record: Record, timers: KeyTimers) -> None:
+    def process_element(self, record: Mapping[str, Any], context: Context) -> None:
         """Register a timer at each delay after the event, and delete those that the record lists."""
         for delay_ms in self.delays_ms:
-            timers.register(wrap_int64(record.event_time_ms + delay_ms))
-        for timestamp_ms in record.delete_timers_ms:
-            timers.delete(timestamp_ms)
+            context.timer_service.register(wrap_int64(record["event_time_ms"] + delay_ms))
+        for timestamp_ms in record["delete_timers_ms"]:
+            context.timer_service.delete(timestamp_ms)
 
-    def on_timer(self, key: Hashable, timestamp_ms: int, timers: KeyTimers) -> None:
+    def on_timer(self, timestamp_ms: int, context: Context) -> None:
         """Register the timer again one period later, up to the maximum number of repeats."""
         if self.period_ms and self._repeats < self.most_repeats:
             self._repeats += 1
-            timers.register(wrap_int64(timestamp_ms + self.period_ms))
+            context.timer_service.register(wrap_int64(timestamp_ms + self.period_ms))

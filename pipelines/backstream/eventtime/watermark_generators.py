@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from importlib import import_module
 from typing import Any, Protocol
 
 from backstream.errors import SpecError
 from backstream.eventtime.instants import MAX_MS, MIN_MS, instant_text, wrap_int64
 from backstream.eventtime.records import Record
+from backstream.user_code import UserCode
 
 
 class StrategyKind(StrEnum):
@@ -23,6 +22,7 @@ class StrategyKind(StrEnum):
     PUNCTUATED = "punctuated"
     TIME_LAG = "time_lag"
     CUSTOM = "custom"
+    PER_SOURCE = "per_source"  # not in definitions: the sources of a union have their own rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,11 @@ class WatermarkStrategy:
             if value_ms < 0:
                 msg = f"watermark {name.removesuffix('_ms')} must not be negative, got {value_ms} ms"
                 raise SpecError(msg)
+
+    @property
+    def bound_ms(self) -> int:
+        """Distance of the watermark from the maximum event time, or from the clock."""
+        return 0 if self.kind is StrategyKind.MONOTONOUS else self.delay_ms
 
 
 class WatermarkGenerator(Protocol):
@@ -188,34 +193,9 @@ class CustomWatermarks:
         Raises:
             SpecError: when the class cannot be imported, lacks a method, or does not take the options.
         """
-        generator_class = self._load_class()
-        try:
-            inspect.signature(generator_class).bind(**self.options)
-        except TypeError as error:
-            msg = f"watermark generator {self.target} does not take the options {dict(self.options)}: {error}"
-            raise SpecError(msg) from None
-        try:
-            generator: WatermarkGenerator = generator_class(**self.options)
-        except Exception as error:
-            msg = f"watermark generator {self.target} rejected the options {dict(self.options)}: {error!r}"
-            raise SpecError(msg) from error
+        code = UserCode("watermark generator", self.target)
+        generator: WatermarkGenerator = code.create(("on_event", "on_periodic_emit"), self.options)
         return generator
-
-    def _load_class(self) -> type:
-        module, _, name = self.target.partition(":")
-        try:
-            loaded = getattr(import_module(module), name, None)
-        except Exception as error:
-            msg = f"watermark generator {self.target} cannot be imported: {error!r}"
-            raise SpecError(msg) from error
-        if not isinstance(loaded, type):
-            msg = f"watermark generator {self.target} cannot be imported: {module} has no class {name!r}"
-            raise SpecError(msg)
-        for method in ("on_event", "on_periodic_emit"):
-            if not callable(getattr(loaded, method, None)):
-                msg = f"watermark generator {self.target} must have the method {method}"
-                raise SpecError(msg)
-        return loaded
 
 
 @dataclass(slots=True)

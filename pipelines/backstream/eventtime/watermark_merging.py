@@ -182,9 +182,13 @@ class OperatorWatermarks:
 
 @dataclass(slots=True)
 class _Channel:
-    """An input of the gate; only aligned channels take part in the minimum."""
+    """An input of the gate; only aligned channels take part in the minimum.
+
+    `follows_clock`: the source of the channel emits a time lag at each tick while it is active.
+    """
 
     gate: StatusWatermarkValve
+    follows_clock: bool = False
     watermark_ms: int = MIN_MS
     is_idle: bool = False
     is_aligned: bool = True
@@ -210,11 +214,24 @@ class StatusWatermarkValve:
     channels: list[_Channel] = field(default_factory=list)
     _merged_ms: int = MIN_MS
 
-    def new_channel(self) -> WatermarkOutput:
+    def new_channel(self, *, follows_clock: bool = False) -> WatermarkOutput:
         """Add and return an input."""
-        channel = _Channel(self)
+        channel = _Channel(self, follows_clock)
         self.channels.append(channel)
         return channel
+
+    @property
+    def follows_clock(self) -> bool:
+        """Return whether the source of an input emits a time lag."""
+        return any(channel.follows_clock for channel in self.channels)
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether only new data or idleness can raise the minimum."""
+        return any(
+            channel.is_aligned and not channel.follows_clock and channel.watermark_ms == self._merged_ms
+            for channel in self.channels
+        )
 
     def on_rise(self, channel: _Channel, watermark_ms: int) -> None:
         """Raise the watermark of a channel; nothing else ends its idleness."""

@@ -12,6 +12,7 @@ from itertools import chain, groupby, pairwise
 from backstream.errors import SpecError
 from backstream.eventtime.instants import MAX_MS, MIN_MS, wrap_int64
 from backstream.eventtime.records import Record, SourceClock
+from backstream.eventtime.union import UnionSource, assign_partitions, common_strategy
 from backstream.eventtime.watermark_generators import (
     CheckedGenerator,
     MicroBatchWatermarks,
@@ -26,6 +27,7 @@ from backstream.eventtime.watermark_merging import (
     OperatorWatermarks,
     SplitWatermarkMultiplexer,
     StatusWatermarkValve,
+    WatermarkOutput,
 )
 
 
@@ -73,6 +75,8 @@ class Emission:
     `drops_finished_splits`: a partition leaves the merge after its last record, as in a bounded source.
     `suppresses_final_when_idle`: a source that is idle at the end of its input never sends +inf, as in Flink 2.3.0
     (FLINK-40499).
+    `sources`: the sources of a union in the order in which they tick. Each has its own strategy, and the topology.
+    An input gate merges their watermarks.
     """
 
     strategy: WatermarkStrategy
@@ -80,6 +84,7 @@ class Emission:
     drops_finished_splits: bool = False
     suppresses_final_when_idle: bool = False
     model: EmissionModel = EmissionModel.TICK
+    sources: tuple[UnionSource, ...] = ()
 
     def __post_init__(self) -> None:
         if self.model is not EmissionModel.TICK and self.strategy.kind not in _MAX_BASED_KINDS:
@@ -87,10 +92,58 @@ class Emission:
             msg = f"emission model {self.model.value} needs monotonous or bounded watermarks, got {kind}"
             raise SpecError(msg)
 
+    @classmethod
+    def from_sources(
+        cls,
+        sources: Sequence[UnionSource],
+        topology: Topology = Topology.SPLITS,
+        *,
+        drops_finished_splits: bool = False,
+    ) -> Emission:
+        """Return the emission of a union.
+
+        Raises:
+            SpecError: when the sources have different intervals, or their finished partitions leave the merge.
+        """
+        if drops_finished_splits:
+            # Flink's gate has another rule for a source that has ended, and no recording of Flink shows it.
+            msg = "finished partitions of several sources must hold the watermark, got `release`"
+            raise SpecError(msg)
+        return cls(common_strategy(sources), topology, sources=tuple(sources))
+
+    def with_partitions(self, partitions: Sequence[str]) -> Emission:
+        """Return the same emission, with the numbers of the partitions of each source of a union.
+
+        Raises:
+            SpecError: when a partition belongs to no source.
+        """
+        return replace(self, sources=assign_partitions(self.sources, partitions)) if self.sources else self
+
+    @property
+    def is_minimum(self) -> bool:
+        """Return whether the watermark is the minimum over all partitions, each a maximum less a delay.
+
+        Without idleness, each input of a gate takes part in its minimum at all times, and so does each partition
+        in the minimum of its source. The minimum of minima is the minimum over all partitions.
+        """
+        return self.topology is not Topology.OPERATOR and all(
+            strategy.kind in _MAX_BASED_KINDS and not strategy.idle_timeout_ms for strategy in self.strategies
+        )
+
+    @property
+    def source_names(self) -> list[str]:
+        """The names of the sources of a union."""
+        return [source.name for source in self.sources]
+
+    @property
+    def strategies(self) -> tuple[WatermarkStrategy, ...]:
+        """The strategies of all sources."""
+        return tuple(source.strategy for source in self.sources) or (self.strategy,)
+
     @property
     def delay_ms(self) -> int:
         """Distance of the watermark from the maximum event time, or from the clock."""
-        return 0 if self.strategy.kind is StrategyKind.MONOTONOUS else self.strategy.delay_ms
+        return self.strategy.bound_ms
 
     def with_custom_generator(self) -> Emission:
         """Return the same emission with the kind of a custom generator."""
@@ -213,8 +266,7 @@ def compute_watermarks(
         emission = emission.with_custom_generator()
         quiet_ticks = idle_emit_ticks(CheckedGenerator(new()), clock, emission)
         return run_source(records, emission, clock, partitions, lambda _: CheckedGenerator(new()), quiet_ticks)
-    new = new_builtin_generator(emission)
-    return run_source(records, emission, clock, partitions, lambda _: new())
+    return run_source(records, emission, clock, partitions)
 
 
 def idle_emit_ticks(generator: CheckedGenerator, clock: SourceClock, emission: Emission) -> QuietTicks:
@@ -238,13 +290,14 @@ def _no_quiet_ticks(*_: int) -> Iterable[int]:
     return ()
 
 
-def new_builtin_generator(emission: Emission) -> Callable[[], WatermarkGenerator]:
+def _new_builtin_generator(emission: Emission) -> NewGenerator:
     """Return the factory for generators of a built-in strategy under its emission model."""
+    new: Callable[[], WatermarkGenerator] = generator_factory(emission.strategy)
     if emission.model is EmissionModel.RECORD:
-        return partial(OnEventWatermarks, emission.delay_ms)
+        new = partial(OnEventWatermarks, emission.delay_ms)
     if emission.model is EmissionModel.MICRO_BATCH:
-        return partial(MicroBatchWatermarks, emission.delay_ms)
-    return generator_factory(emission.strategy)
+        new = partial(MicroBatchWatermarks, emission.delay_ms)
+    return lambda _: new()
 
 
 def run_source(
@@ -252,20 +305,26 @@ def run_source(
     emission: Emission,
     clock: SourceClock,
     partitions: Sequence[int],
-    new_generator: NewGenerator,
+    new_generator: NewGenerator | None = None,
     quiet_ticks: QuietTicks = _no_quiet_ticks,
     heard: Watermarks | None = None,
 ) -> Watermarks:
-    """Run records through a source with any generators and return its output.
+    """Run records through a source, or through the sources of a union, and return the output.
 
     `compute_watermarks` and its Spark twin share this function. `heard` receives the output if given.
+    `new_generator` replaces the generators of the strategy.
     """
     output = Watermarks() if heard is None else heard
     if emission.strategy.kind is StrategyKind.NONE:
         output.in_force_ms = [MIN_MS] * len(records)
     else:
-        source_by_partition = _new_sources(emission, partitions, output, new_generator)
-        _SourceLoop(emission, clock, source_by_partition, output, quiet_ticks).run(records)
+        gate = StatusWatermarkValve(output) if emission.sources else None
+        sources = (
+            _new_union_sources(emission, gate)
+            if gate
+            else _new_sources(emission, partitions, output, new_generator or _new_builtin_generator(emission))
+        )
+        _SourceLoop(emission, clock, sources, output, quiet_ticks, gate).run(records)
     if not (emission.suppresses_final_when_idle and output.is_idle and emission.topology is Topology.SPLITS):
         output.at(len(records) - 1, clock.end_ms)
         output.emit(MAX_MS)
@@ -273,26 +332,45 @@ def run_source(
     return output
 
 
+_Sources = Sequence[tuple[Source, Sequence[int]]]
+"""The sources in the order in which they tick, each with its partitions."""
+
+
+def _new_union_sources(emission: Emission, gate: StatusWatermarkValve) -> _Sources:
+    """Return the sources of a union in front of their gate."""
+    sources = []
+    for source in emission.sources:
+        alone = Emission(source.strategy, emission.topology)
+        follows_clock = source.strategy.kind is StrategyKind.TIME_LAG
+        for partitions in _partitions_by_subtask(emission.topology, source.partitions):
+            channel = gate.new_channel(follows_clock=follows_clock)
+            sources.append(_new_source(alone, partitions, channel, _new_builtin_generator(alone)))
+    return sources
+
+
+def _partitions_by_subtask(topology: Topology, partitions: Sequence[int]) -> Sequence[Sequence[int]]:
+    """Return the partitions of each subtask; a source without partitions has one subtask."""
+    return [[number] for number in partitions] or [()] if topology is Topology.SUBTASKS else [partitions]
+
+
 def _new_sources(
     emission: Emission, partitions: Sequence[int], output: Watermarks, new_generator: NewGenerator
-) -> dict[int, Source]:
-    """Return the source that reads each partition."""
+) -> _Sources:
+    if emission.topology is Topology.SUBTASKS and emission.model is not EmissionModel.MICRO_BATCH:
+        gate = StatusWatermarkValve(output)
+        return [_new_source(emission, [number], gate.new_channel(), new_generator) for number in partitions]
+    return [_new_source(emission, partitions, output, new_generator)]
+
+
+def _new_source(
+    emission: Emission, partitions: Sequence[int], output: WatermarkOutput, new_generator: NewGenerator
+) -> tuple[Source, Sequence[int]]:
     strategy = emission.strategy
     if emission.model is EmissionModel.MICRO_BATCH:
-        batches = OperatorWatermarks(replace(strategy, idle_timeout_ms=0), new_generator, output)
-        return dict.fromkeys(partitions, batches)
-    if emission.topology is Topology.SUBTASKS:
-        gate = StatusWatermarkValve(output)
-        return {
-            partition: SplitWatermarkMultiplexer(strategy, [partition], new_generator, gate.new_channel())
-            for partition in partitions
-        }
-    source: Source = (
-        SplitWatermarkMultiplexer(strategy, partitions, new_generator, output)
-        if emission.topology is Topology.SPLITS
-        else OperatorWatermarks(strategy, new_generator, output)
-    )
-    return dict.fromkeys(partitions, source)
+        return OperatorWatermarks(replace(strategy, idle_timeout_ms=0), new_generator, output), partitions
+    if emission.topology is Topology.OPERATOR:
+        return OperatorWatermarks(strategy, new_generator, output), partitions
+    return SplitWatermarkMultiplexer(strategy, partitions, new_generator, output), partitions
 
 
 @dataclass(slots=True)
@@ -301,15 +379,17 @@ class _SourceLoop:
 
     emission: Emission
     clock: SourceClock
-    source_by_partition: dict[int, Source]
+    sources: _Sources
     output: Watermarks
     quiet_ticks: QuietTicks
+    gate: StatusWatermarkValve | None = None
+    """The gate behind the sources of a union."""
     last_tick: int = 0
     has_new_data: bool = False
-    sources: list[Source] = field(init=False)
+    source_by_partition: dict[int, Source] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sources = list({id(source): source for source in self.source_by_partition.values()}.values())
+        self.source_by_partition = {number: source for source, numbers in self.sources for number in numbers}
 
     def run(self, records: Sequence[Record]) -> None:
         last_record = {record.source_partition: number for number, record in enumerate(records)}
@@ -340,13 +420,18 @@ class _SourceLoop:
         if until <= self.last_tick:
             return
         for tick, next_tick in pairwise(chain(self._effective_ticks(until), [until + 1])):
-            now_ms = self.clock.tick_ms(tick)
-            self.output.at(after, now_ms)
-            for source in self.sources:
-                source.on_tick(tick, now_ms)
+            self._run_tick(tick, after)
             if self.emission.strategy.kind is StrategyKind.TIME_LAG:
                 self._follow_clock(range(tick + 1, next_tick))
+            if self.gate and self.gate.follows_clock:
+                self._run_time_lags(range(tick + 1, next_tick), after, self.gate)
         self.last_tick, self.has_new_data = until, False
+
+    def _run_tick(self, tick: int, after: int) -> None:
+        now_ms = self.clock.tick_ms(tick)
+        self.output.at(after, now_ms)
+        for source, _ in self.sources:
+            source.on_tick(tick, now_ms)
 
     def _follow_clock(self, ticks: range) -> None:
         """Advance a time lag through ticks without events.
@@ -358,6 +443,22 @@ class _SourceLoop:
         if ticks and self.output.current_ms == wrap_int64(before_ms - delay_ms):
             self.output.climb(ticks, self.clock, delay_ms)
 
+    def _run_time_lags(self, ticks: range, after: int, gate: StatusWatermarkValve) -> None:
+        """Run quiet ticks, at which only the time lags of a union emit.
+
+        While another source holds the watermark, the ticks have no effect. The last one updates the time lags.
+
+        Raises:
+            SpecError: when the list of watermarks would be too long.
+        """
+        for tick in ticks:
+            if gate.is_held:
+                self._run_tick(ticks[-1], after)
+                return
+            self._run_tick(tick, after)
+            if len(self.output.events) > MOST_EVENTS:
+                raise too_many_watermarks_error(len(self.output.events))
+
     def _effective_ticks(self, until: int) -> Iterable[int]:
         """Return the ticks in `(last_tick, until]` that can have an effect; years of quiet ticks are skipped.
 
@@ -366,7 +467,7 @@ class _SourceLoop:
         """
         first = self.last_tick + 1
         ticks = {first, first + 1} if self.has_new_data or not self.last_tick else set()
-        onsets = set().union(*(source.idle_onset_ticks() for source in self.sources))
+        onsets = set().union(*(source.idle_onset_ticks() for source, _ in self.sources))
         for onset in onsets:
             ticks |= {onset, onset + 1}
         # Once all are idle, no generator is called.

@@ -10,21 +10,17 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
-import socket
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 from backstream import __version__
-from backstream.definition.loader import require_unchanged_definition
+from backstream.definition.loader import require_unchanged_code, require_unchanged_definition
 from backstream.errors import NO_RETRY_STATUS, BackstreamError
-from backstream.runs.home import TASK_VARIABLE
+from backstream.jobs.parent_task import end_with_task
 from backstream.runs.manifest import Manifest, list_unfinished_chunks, require_unchanged_inputs, version_warning
 from backstream.runs.plan import Plan
 from backstream.runs.progress import load_progress
@@ -111,53 +107,10 @@ def _require_unchanged(plan: Plan, chunk_ids: Sequence[str]) -> None:
     if set(chunk_ids).isdisjoint(list_unfinished_chunks(plan)):
         return
     require_unchanged_definition(plan)
+    require_unchanged_code(plan)
     require_unchanged_inputs(plan)
     if warning := version_warning(plan, __version__):
         print(f"warning: {warning}", file=sys.stderr)  # noqa: T201 - people read the log
-
-
-GONE_STATUS = 143
-_POLL_S = 1.0
-
-
-def end_with_task(environment: Mapping[str, str] = os.environ) -> threading.Thread | None:
-    """Watch the parent task, and end this process and its Spark application when the task process has ended.
-
-    A task that is asked to stop ends its job itself, but a killed task cannot.
-
-    Returns:
-        The watching thread; None without a parent task on this machine, as for a driver in a cluster.
-    """
-    host, _, pid = environment.get(TASK_VARIABLE, "").partition("/")
-    if host != socket.gethostname() or not pid.isdigit() or _start_ticks(os.getpid()) is None:
-        return None
-    start_ticks = _start_ticks(int(pid))
-    if start_ticks is None:
-        _end(int(pid))
-    thread = threading.Thread(target=_watch, args=(int(pid), start_ticks), name="watch the task", daemon=True)
-    thread.start()
-    return thread
-
-
-def _watch(pid: int, start_ticks: str | None) -> None:
-    while _start_ticks(pid) == start_ticks:
-        time.sleep(_POLL_S)
-    _end(pid)
-
-
-def _end(pid: int) -> NoReturn:
-    line = f"parent task (process {pid}) no longer exists; stopping the Spark job"
-    print(line, file=sys.stderr, flush=True)  # noqa: T201 - people read the log
-    os._exit(GONE_STATUS)
-
-
-def _start_ticks(pid: int) -> str | None:
-    """Return the start of a process in clock ticks since boot; None if it has ended or `/proc` does not exist."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" else fields[19]
 
 
 if __name__ == "__main__":

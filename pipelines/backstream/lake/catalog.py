@@ -20,8 +20,9 @@ from sqlalchemy.pool import NullPool
 from backstream import __version__
 from backstream.errors import CatalogError, LedgerError, PlanError, SetupError, StorageError, storage_error
 from backstream.lake.metadata_pointers import CATALOG_NAME, NAMESPACE
-from backstream.lake.storage import Warehouse, create_folder, describe_store_error, is_from_store
+from backstream.lake.storage import Warehouse, create_folder
 from backstream.runs.home import Home
+from backstream.source.object_stores import describe_store_error, is_from_store
 
 __all__ = ["NAMESPACE", "load_table", "mask_password", "open_catalog", "open_catalog_for_writing"]
 

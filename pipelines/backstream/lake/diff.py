@@ -23,6 +23,7 @@ from pyiceberg.table.snapshots import Operation
 from backstream.lake import snapshots
 from backstream.lake.catalog import NAMESPACE, load_table
 from backstream.lake.commit import commit_snapshot, note_attempt, to_data_files, with_retries
+from backstream.lake.list_columns import plain_column
 from backstream.lake.scans import pair_files_by_day, scan_files
 from backstream.lake.storage import plain_path
 from backstream.lake.tables import create_or_evolve_table, type_text
@@ -89,8 +90,9 @@ def _column_codes(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _without_nullability(rows: pa.Table) -> pa.Table:
-    """Return the rows with nullable columns, because an unmatched row is paired with nulls, and one text type."""
-    columns = (_text(column) if pa.types.is_large_string(column.type) else column for column in rows.columns)
+    """Return the rows with nullable columns, because an unmatched row is paired with nulls, and lists as text."""
+    columns = (plain_column(column) for column in rows.columns)
+    columns = (_text(column) if pa.types.is_large_string(column.type) else column for column in columns)
     return pa.table(dict(zip(rows.column_names, columns, strict=True)))
 
 
@@ -132,10 +134,19 @@ def _are_different(before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.Chunke
 def _difference(before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = before.type
     if pa.types.is_integer(kind):  # subtract before the cast: doubles are inexact beyond 2**53
-        return pc.cast(pc.subtract(after, before), pa.float64())
+        exact, rounded = pc.subtract(after, before), pc.subtract(_double(after), _double(before))
+        return pc.if_else(pc.less(pc.abs(rounded), _WRAPPING), _double(exact), rounded)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return pc.subtract(pc.cast(after, pa.float64()), pc.cast(before, pa.float64()))
+        return pc.subtract(_double(after), _double(before))
     return pa.chunked_array([pa.nulls(len(before), pa.float64())])
+
+
+_WRAPPING = 2.0**62
+"""Below this absolute value, a difference of 64-bit integers does not wrap around."""
+
+
+def _double(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.cast(values, pa.float64(), safe=False)
 
 
 def _text(values: pa.ChunkedArray) -> pa.ChunkedArray:

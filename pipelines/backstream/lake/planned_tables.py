@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.types import ListType
 
 from backstream.errors import ContractError, PlanError
 from backstream.lake.catalog import NAMESPACE, load_table
@@ -26,6 +27,8 @@ from backstream.lake.tables import (
     find_missing_columns,
     find_table,
     iceberg_type,
+    is_list,
+    new_element_ids,
     require_compatible,
     type_text,
 )
@@ -51,6 +54,25 @@ def plan_tables(
     planned = {wanted.suffix: _plan_table(catalog, dataset, wanted, existing[wanted.suffix]) for wanted in tables}
     bases = {suffix: table.metadata.current_snapshot_id if table else None for suffix, table in existing.items()}
     return planned, bases
+
+
+def plan_element_ids(catalog: Catalog, dataset: str, tables: Sequence[Table]) -> dict[str, dict[str, int]]:
+    """Return the field ids of list elements by suffix and column; tables without lists are left out."""
+    with_lists = [wanted for wanted in tables if any(map(is_list, wanted.columns))]
+    return {
+        wanted.suffix: _element_ids(find_table(catalog, wanted.name(dataset)), wanted) for wanted in with_lists
+    }
+
+
+def _element_ids(table: IcebergTable | None, wanted: Table) -> dict[str, int]:
+    if table is None:
+        return new_element_ids(wanted.columns)
+    fields, ids = _future_fields(table, wanted.columns), dict[str, int]()
+    existing = {field.name: field.field_type for field in table.schema().fields}
+    for column in filter(is_list, wanted.columns):
+        kind = existing.get(column.name)
+        ids[column.name] = kind.element_id if isinstance(kind, ListType) else fields[column.name][1] + 1
+    return ids
 
 
 def create_tables(catalog: Catalog, plan: Plan) -> dict[str, IcebergTable]:
@@ -145,9 +167,12 @@ def _future_fields(table: IcebergTable | None, columns: Sequence[Column]) -> dic
     added, last_id = (
         (find_missing_columns(table, columns), table.metadata.last_column_id) if table else (columns, 0)
     )
-    new_fields = {
-        column.name: (type_text(column.type), field_id) for field_id, column in enumerate(added, last_id + 1)
-    }
+    new_fields: dict[str, tuple[str, int]] = {}
+    for column in added:
+        last_id += 1
+        new_fields[column.name] = (type_text(column.type), last_id)
+        # An added column has the id before that of its elements; in a new table, elements come after all columns.
+        last_id += 1 if table and is_list(column) else 0
     return (_fields(table) if table else {}) | new_fields
 
 

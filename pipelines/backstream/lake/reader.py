@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 from backstream.errors import ContractError, LedgerError
 from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import NAMESPACE, load_table, open_catalog_for_writing
+from backstream.lake.list_columns import plain_column, sort_keys
 from backstream.lake.published_runs import list_published_run_ids
 from backstream.lake.scans import in_interval
 from backstream.runs.home import Home
@@ -66,7 +67,8 @@ def content_hash(table: pa.Table) -> str:
     """Return a hash of the rows that depends neither on their order nor on their run ids."""
     content = table.select([name for name in table.column_names if name != _RUN_COLUMN])
     sink = pa.BufferOutputStream()
-    pyarrow.csv.write_csv(_sorted(content), sink)
+    plain = pa.table({name: plain_column(content[name]) for name in content.column_names})
+    pyarrow.csv.write_csv(_sorted(plain), sink)
     return hashlib.sha256(sink.getvalue()).hexdigest()
 
 
@@ -86,4 +88,4 @@ def _require_snapshot(table: Table, table_name: str, snapshot_id: int | None) ->
 
 
 def _sorted(table: pa.Table) -> pa.Table:
-    return table.sort_by([(name, "ascending") for name in table.column_names])
+    return table.sort_by(sort_keys(table))

@@ -29,6 +29,7 @@ from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
 from backstream.lake.first_rows import first_rows
+from backstream.lake.list_columns import sort_keys
 from backstream.runs.home import Home
 
 DAY_COLUMN = "window_start"
@@ -92,7 +93,7 @@ def scan_rows_by_day(
             rows = None if limit is None else first_rows(table, tasks, DAY_COLUMN, part, limit)
             if rows is None:
                 scanned = ArrowScan(table.metadata, table.io, table.schema(), row_filter).to_table(tasks)
-                rows = scanned.sort_by([(name, "ascending") for name in scanned.column_names]).slice(0, limit)
+                rows = scanned.sort_by(sort_keys(scanned)).slice(0, limit)
             if rows.num_rows:
                 yield rows
 

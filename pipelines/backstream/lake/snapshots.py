@@ -55,8 +55,8 @@ def summary_properties(plan: Plan, rows: int, replaced_rows: int, files: int) ->
 
 
 def key_columns_of_plan(plan: Plan) -> list[str]:
-    """Return the key columns of a plan's definition."""
-    return list(plan.definition.get("source", {}).get("key", ()))
+    """Return the columns that identify a row of a plan within its window."""
+    return list(plan.row_key)
 
 
 def key_columns_of_snapshot(snapshot: Snapshot) -> list[str]:

@@ -206,6 +206,8 @@ def _field_id(field: pa.Field) -> int | None:
 def _type_text(kind: pa.DataType) -> str:
     if pa.types.is_decimal128(kind):
         return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        return f"list<{_type_text(kind.value_type)}>"
     return _TYPES.get(kind, str(kind))
 
 

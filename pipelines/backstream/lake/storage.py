@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from pyarrow.fs import FileSelector, FileType
 from pyiceberg.io import FileIO, load_file_io
@@ -20,18 +20,12 @@ from pyiceberg.table import Table
 from backstream.errors import SetupError, StorageError, storage_error
 from backstream.eventtime.instants import SECOND_MS
 from backstream.runs.home import WAREHOUSE_VARIABLE, Home
+from backstream.source.object_stores import STORE_OPTIONS, address_keys, describe_store_error, store_options
 
 _DATA_FOLDER = "data"
 _REMOVED_SUFFIX = "vacuumed"
 _SCHEME = "s3"
-_DEFAULT_REGION = "us-east-1"
-"""The region for stores with an endpoint: they ignore it, but without one PyArrow asks Amazon, which fails."""
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]+")
-_OPTIONS = {"region": "s3.region", "endpoint": "s3.endpoint", "session_token": "s3.session-token"}
-_VARIABLES = {
-    "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
-    "endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
-}
 _INVALID_ADDRESS = (
     f"the address of the warehouse must be a folder or s3://bucket/prefix ({WAREHOUSE_VARIABLE})\n\n"
     f"hint: {WAREHOUSE_VARIABLE}='s3://bucket/prefix?region=eu-central-1'"
@@ -139,45 +133,21 @@ def filesystem_of(io: FileIO, location: str) -> tuple[Any, str]:
     return pyarrow_io.fs_by_scheme(scheme, netloc), path
 
 
-def is_from_store(error: OSError) -> bool:
-    """Return whether an error is from an object store and not from a disk."""
-    return "AWS Error" in str(error)
-
-
-def describe_store_error(error: OSError) -> str:
-    """Return the message of an object store without the id of the request."""
-    message = re.sub(r"\s*\(Request ID: [^)]*\)", "", str(error))
-    return message.removesuffix(".").removesuffix(": No response body")
-
-
 def _warehouse_in_store(parts: SplitResult) -> Warehouse:
     keys, _, bucket = parts.netloc.rpartition("@")
     prefix = parts.path.strip("/")
     if parts.scheme != _SCHEME or not _BUCKET.fullmatch(bucket) or "@" in prefix or parts.fragment:
         raise SetupError(_INVALID_ADDRESS)
-    properties = {_OPTIONS[name]: value for name, value in _options(parts.query).items()}
-    user, _, secret = keys.partition(":")
-    if keys:
-        properties |= {"s3.access-key-id": unquote(user), "s3.secret-access-key": unquote(secret)}
-    return Warehouse(f"{_SCHEME}://{bucket}/{prefix}".rstrip("/"), properties)
+    return Warehouse(f"{_SCHEME}://{bucket}/{prefix}".rstrip("/"), _options(parts.query) | address_keys(keys))
 
 
 def _options(query: str) -> dict[str, str]:
     given = dict(parse_qsl(query, keep_blank_values=True))
-    if unknown := sorted(given.keys() - _OPTIONS.keys()):
-        rule = f"options of the warehouse address must be {', '.join(_OPTIONS)}"
+    if unknown := sorted(given.keys() - STORE_OPTIONS.keys()):
+        rule = f"options of the warehouse address must be {', '.join(STORE_OPTIONS)}"
         msg = f"{rule}, got {', '.join(unknown)} ({WAREHOUSE_VARIABLE})"
         raise SetupError(msg)
-    options = {name: value for name in _OPTIONS if (value := given.get(name) or _from_environment(name))}
-    if "endpoint" in options:
-        options.setdefault("region", _DEFAULT_REGION)
-    return options
-
-
-def _from_environment(option: str) -> str | None:
-    """Return an option from the environment; PyArrow reads the keys from there, but not region or endpoint."""
-    values = (os.environ.get(name) for name in _VARIABLES.get(option, ()))
-    return next((value for value in values if value), None)
+    return store_options(given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ from pyiceberg.types import (
     DecimalType,
     DoubleType,
     FloatType,
+    IcebergType,
     IntegerType,
+    ListType,
     LongType,
     NestedField,
     PrimitiveType,
@@ -45,6 +47,7 @@ _TYPES: dict[str, PrimitiveType] = {
     "timestamptz": TimestamptzType(),
 }
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_LIST = re.compile(r"list<(.+)>")
 _FIRST_PARTITION_FIELD = 1000  # the Iceberg specification starts the ids of partition fields here
 _PROPERTIES = {
     FORMAT: str(FORMAT_VERSION),
@@ -163,16 +166,22 @@ def describe_wanted_partitioning(day_column: str | None) -> str:
     return f"day({day_column})" if day_column else "nothing"
 
 
-def iceberg_type(text: str) -> PrimitiveType:
+def iceberg_type(text: str, element_id: int = 0) -> IcebergType:
     """Return the Iceberg type of a type name of `runs.table_schemas`.
+
+    Args:
+        text: the name.
+        element_id: the field id of the elements of a list; Iceberg assigns another when it adds the column.
 
     Raises:
         PlanError: if there is no such type.
     """
+    if elements := _LIST.fullmatch(text):
+        return ListType(element_id, iceberg_type(elements[1]), element_required=False)
     if decimal := _DECIMAL.fullmatch(text):
         return DecimalType(int(decimal[1]), int(decimal[2]))
     if text not in _TYPES:
-        msg = f"column type must be one of {', '.join(_TYPES)} or decimal(p,s), got {text!r}"
+        msg = f"column type must be one of {', '.join(_TYPES)}, decimal(p,s) or list<..>, got {text!r}"
         raise PlanError(msg)
     return _TYPES[text]
 
@@ -212,12 +221,29 @@ def _misfit(field: NestedField, column: Column | None) -> str | None:
 
 
 def _schema(wanted: Table) -> Schema:
+    element_ids = new_element_ids(wanted.columns)
     return Schema(
         *(
-            NestedField(field_id, column.name, iceberg_type(column.type), required=column.required)
+            NestedField(
+                field_id,
+                column.name,
+                iceberg_type(column.type, element_ids.get(column.name, 0)),
+                required=column.required,
+            )
             for field_id, column in enumerate(wanted.columns, start=1)
         )
     )
+
+
+def is_list(column: Column) -> bool:
+    """Return whether the values of a column are lists."""
+    return _LIST.fullmatch(column.type) is not None
+
+
+def new_element_ids(columns: Sequence[Column]) -> dict[str, int]:
+    """Return the field ids of list elements in a new table: Iceberg numbers them after all columns."""
+    lists = [column.name for column in columns if is_list(column)]
+    return {name: element_id for element_id, name in enumerate(lists, start=len(columns) + 1)}
 
 
 def _partition_spec(wanted: Table, schema: Schema) -> PartitionSpec:

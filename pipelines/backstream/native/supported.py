@@ -102,6 +102,10 @@ def reason_not_readable(definition: Definition, columns: Mapping[str, str]) -> s
 
 
 def _list_reasons(definition: Definition, columns: Mapping[str, str]) -> Iterator[str]:
+    if definition.code_columns is not None:
+        reads_all = definition.process is not None and definition.process.state_reach is None
+        code = f"[{'job' if definition.job else 'process'}] is your own code"
+        yield f"{code} without a state_reach: it reads the whole source" if reads_all else code
     window = definition.window.spec()
     if isinstance(window, Session):
         yield from _list_session_reasons(definition, window)
@@ -120,8 +124,10 @@ def _list_reasons(definition: Definition, columns: Mapping[str, str]) -> Iterato
 
 
 def _list_session_reasons(definition: Definition, window: Session) -> Iterator[str]:
-    emission = definition.watermark.spec()
-    if emission.model is EmissionModel.RECORD or emission.strategy.kind in _STRATEGIES_BETWEEN_TICKS:
+    emission = definition.emission
+    if emission.model is EmissionModel.RECORD or any(
+        strategy.kind in _STRATEGIES_BETWEEN_TICKS for strategy in emission.strategies
+    ):
         yield "windows are sessions, and watermarks may move between two ticks"
     latest_ms = max(map(abs, definition.source.event_time_range))
     if latest_ms + window.gap_ms + definition.lateness.allowed > _MAX_TIME_MS:

@@ -18,11 +18,19 @@ from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from backstream.definition.loader import load_definition
 from backstream.definition.model import Definition
+from backstream.definition.prepared import reason_to_prepare
 from backstream.errors import SpecError
 from backstream.eventtime.instants import duration_text, utc_datetime
 from backstream.orchestration import notifications, params, tasks
 from backstream.orchestration.notifications import VerdictNotifier
-from backstream.orchestration.operators import POOL, WAITING, ApproveOperator, ReplayOperator, RestateOperator
+from backstream.orchestration.operators import (
+    POOL,
+    WAITING,
+    ApproveOperator,
+    PrepareOperator,
+    ReplayOperator,
+    RestateOperator,
+)
 from backstream.orchestration.run_range import load_timetable
 from backstream.runs.home import definitions_folder
 
@@ -135,7 +143,7 @@ def restate_dag(definition: Definition, path: Path) -> DAG:
     """Return the DAG that reprocesses stale and missing days; with one active run, no range is found twice."""
     options = _ON_DEMAND | {"params": params.restate_params(), "max_active_runs": 1}
     with _dag("restate", _RESTATE_DOC, definition, path, **options) as dag:
-        add_restate_tasks(path, f"reprocess_{definition.name}")
+        add_restate_tasks(definition, path, f"reprocess_{definition.name}")
     return dag
 
 
@@ -244,6 +252,7 @@ def add_run_tasks(definition: Definition, definition_path: Path) -> None:
         return tasks.execute_report(plan_path)
 
     jobs: Any = plan()
+    add_prepare_task(definition, definition_path, jobs)
     replay = ReplayOperator.partial(
         task_id="replay",
         pool=POOL,
@@ -260,6 +269,20 @@ def add_run_tasks(definition: Definition, definition_path: Path) -> None:
     replay >> audit(plan_path) >> approve >> publish(plan_path) >> report(plan_path)
 
 
+def add_prepare_task(definition: Definition, definition_path: Path, before: Any) -> None:
+    """Add the task that prepares new files before another task, if the source needs it."""
+    if reason_to_prepare(definition) is None:
+        return
+    prepare = PrepareOperator(
+        task_id="prepare",
+        name=f"prepare {definition.name}",
+        pool=POOL,
+        application_args=["--definition", str(definition_path)],
+        doc_md="Read the new files of the source, and write their records to Parquet files with plain columns.",
+    )
+    prepare >> before
+
+
 def add_restate_trigger(restate_dag_id: str) -> None:
     """Add the task that triggers the restatement of days before the data interval of a scheduled run."""
     RestateOperator(
@@ -270,7 +293,7 @@ def add_restate_trigger(restate_dag_id: str) -> None:
     )
 
 
-def add_restate_tasks(definition_path: Path, reprocess_dag_id: str) -> None:
+def add_restate_tasks(definition: Definition, definition_path: Path, reprocess_dag_id: str) -> None:
     """Add the tasks that find stale and missing ranges, and reprocess one range after another."""
 
     @task
@@ -278,6 +301,8 @@ def add_restate_tasks(definition_path: Path, reprocess_dag_id: str) -> None:
         """Compare published days with the current input files, and find days that no run covers."""
         return tasks.execute_find_intervals(definition_path, get_current_context())
 
+    intervals = find_intervals()
+    add_prepare_task(definition, definition_path, intervals)
     TriggerDagRunOperator.partial(
         task_id="reprocess",
         trigger_dag_id=reprocess_dag_id,
@@ -286,4 +311,4 @@ def add_restate_tasks(definition_path: Path, reprocess_dag_id: str) -> None:
         map_index_template="{{ task.conf['since'] }} to {{ task.conf['until'] }}",
         doc_md="Trigger a run of the other DAG for one range, and wait for its end.",
         **WAITING,
-    ).expand_kwargs(find_intervals())
+    ).expand_kwargs(intervals)

@@ -31,23 +31,24 @@ from backstream.spark.java import set_java_options, settings_beside_class_path
 
 CONNECTION_ID = "backstream_spark"
 POOL = "spark"
-JOB_MODULE = "backstream.jobs.replay"
 
 
-class ReplayOperator(SparkSubmitOperator):
-    """Operator that submits the replay job for a batch of chunks, and checks that each chunk has a manifest.
+class _JobOperator(SparkSubmitOperator):
+    """Operator that submits a job of backstream.
 
     The operator passes the paths of Spark, Python, and the job, so the search path and the working folder of a
     worker don't matter. It requires the Airflow connection, because its base class would silently use YARN without
     one.
     """
 
+    job_module = ""
+
     def __init__(self, **kwargs: Any) -> None:
-        """Set the arguments that are the same for each batch."""
+        """Set the arguments that are the same for each job."""
         spark_home = _spark_home()
         defaults: dict[str, Any] = {
             "conn_id": CONNECTION_ID,
-            "application": str(_find_module_file(JOB_MODULE)),
+            "application": str(_find_module_file(self.job_module)),
             "spark_binary": str(spark_home / "bin" / "spark-submit"),
             "env_vars": {
                 "SPARK_HOME": str(spark_home),
@@ -60,36 +61,41 @@ class ReplayOperator(SparkSubmitOperator):
         super().__init__(**(defaults | kwargs))
 
     def execute(self, context: Any) -> None:
-        """Run the job, and check that it wrote a manifest for each chunk.
+        """Run the job, and check its result.
 
         Raises:
             AirflowFailException: when the connection to Spark does not exist, or a retry cannot fix the error.
             JobError: when Spark failed in another way.
-            LedgerError: when a manifest is missing.
+            LedgerError: when a result is missing.
         """
         with fail_without_retry():
             self._require_connection()
             provide_lake()  # the job inherits these environment variables
             self._run_job(context)
+            self._check_result()
 
     def _run_job(self, context: Any) -> None:
         set_java_options(self._input_bytes())  # sets environment variables, which the driver inherits
         if self._is_local:
             self._use_class_archive()
-        self.log.info("replaying %s", self.name)
+        self.log.info("starting the job %s", self.name)
         # The job inherits the variable on every cluster, and ends itself after this task process was killed.
         os.environ[TASK_VARIABLE] = f"{socket.gethostname()}/{os.getpid()}"
         try:
             super().execute(context)
         except (AirflowException, RuntimeError, OSError) as error:
-            msg = f"replay of {self.name} failed\n{error}"
+            msg = f"job {self.name} failed\n{error}"
             status = self._exit_status()
             if status == OUT_OF_MEMORY_STATUS:
                 msg += f"\n\nhint: Spark's Java ran out of memory; increase {SETTING} in spark-defaults.conf"
             raise JobError(msg, status) from None
-        plan, manifests = self._load_manifests()
-        self.log.info("replayed %s: %s", self.name, _count_text(manifests))
-        self.log.info("%s %s: %s", plan.dataset, plan.range, load_progress(plan))
+
+    def _check_result(self) -> None:
+        """Check the result of the job, and log it."""
+
+    def _input_bytes(self) -> int | None:
+        """Return the size of the files that the job reads; None if it is unknown."""
+        return None
 
     @property
     def _is_local(self) -> bool:
@@ -135,6 +141,23 @@ class ReplayOperator(SparkSubmitOperator):
                 'hint: its extra should be {"deploy-mode": "client"}'
             )
             raise SpecError(msg)
+
+
+class PrepareOperator(_JobOperator):
+    """Operator that submits the job that prepares the new files of a source."""
+
+    job_module = "backstream.jobs.prepare"
+
+
+class ReplayOperator(_JobOperator):
+    """Operator that submits the replay job for a batch of chunks, and checks that each chunk has a manifest."""
+
+    job_module = "backstream.jobs.replay"
+
+    def _check_result(self) -> None:
+        plan, manifests = self._load_manifests()
+        self.log.info("replayed %s: %s", self.name, _count_text(manifests))
+        self.log.info("%s %s: %s", plan.dataset, plan.range, load_progress(plan))
 
     def _input_bytes(self) -> int | None:
         """Return the size of the files that the chunks read; None if the plan is unreadable."""

@@ -199,9 +199,10 @@ def _reason(*, is_required: bool) -> Param:
 def _execution_params(definition: Definition) -> dict[str, Param]:
     watermark = definition.watermark
     form = {"mode": _mode(definition)}
-    if watermark.strategy in DELAYED:
+    has_one_source = not definition.source.parts
+    if has_one_source and watermark.strategy in DELAYED:
         form["delay"] = _override("Delay", f"{duration_text(watermark.delay)}; replay only")
-    if watermark.strategy is not StrategyKind.NONE:
+    if has_one_source and watermark.strategy is not StrategyKind.NONE:
         idle = duration_text(watermark.idle_timeout) if watermark.idle_timeout else "never"
         form["idle_timeout"] = _override("Idle timeout", f"{idle}; replay only")
     form["allowed_lateness"] = _override(

@@ -83,7 +83,7 @@ def execute_plan(definition_path: Path, context: Mapping[str, Any]) -> list[dict
         log.info("dry run: created the plan only\n%s", describe_plan(plan))
         return []
     context["ti"].xcom_push(key=PLAN_KEY, value=str(plan.folder.plan))
-    max_events = parse_definition(plan.definition, str(definition_path)).backfill.max_events_per_job
+    max_events = parse_definition(plan.definition, str(definition_path)).max_events_per_job
     return [
         _job_arguments(plan, batch) for batch in batch_groups(plan.chunks, max_events, run_params.max_spark_jobs)
     ]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from backstream.definition.model import Definition, Expected
+from backstream.definition.model import Definition
+from backstream.definition.run_sections import Expected
 from backstream.errors import ContractError, SpecError
 from backstream.eventtime.instants import utc_datetime
 from backstream.eventtime.intervals import Interval

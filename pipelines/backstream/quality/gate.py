@@ -24,7 +24,7 @@ from backstream.quality.suites import SuiteEntry, load_suite, suite_parameters
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Severity, worst_verdict
-from backstream.runs.table_schemas import RECORD_COUNT
+from backstream.runs.table_schemas import IS_SKIPPED, RECORD_COUNT
 from backstream.text import share_text
 
 MOST_NAMED = 20
@@ -142,14 +142,17 @@ def _lateness_text(windows: pd.DataFrame, definition: Definition) -> str:
 
 @dataclass(slots=True)
 class _RecordCounter:
-    """An iterator over result rows that counts their records."""
+    """An iterator over result rows that counts their records, except those of windows that user code skipped."""
 
     chunks: Iterable[pa.Table]
     count: int = 0
 
     def __iter__(self) -> Iterator[pa.Table]:
         for chunk in self.chunks:
-            self.count += pc.sum(chunk[RECORD_COUNT]).as_py() or 0
+            rows = chunk
+            if IS_SKIPPED in chunk.column_names:
+                rows, chunk = chunk.filter(pc.invert(chunk[IS_SKIPPED])), chunk.drop_columns(IS_SKIPPED)  # noqa: PLW2901
+            self.count += pc.sum(rows[RECORD_COUNT]).as_py() or 0
             yield chunk
 
 
@@ -161,6 +164,7 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
     *,
     results: Iterable[pa.Table],
     panes: Iterable[pa.Table] = (),
+    withheld: Iterable[pa.Table] = (),
     evidence: RunEvidence = NOTHING,
     suites_folder: Path | None = None,
 ) -> tuple[Audit, pd.DataFrame]:
@@ -173,6 +177,7 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
         manifests: the manifests of the finished chunks.
         results: per chunk the keys, `window_start`, `window_end`, and `record_count` of the rows to publish.
         panes: per chunk the windows and the record counts of its panes; none in a recompute.
+        withheld: per chunk the windows with rows that are not published, and the count of these rows and records.
         evidence: further facts about the run.
         suites_folder: the folder of the suites; None: that of the installation.
 
@@ -185,7 +190,7 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
     """
     suite = load_suite(definition.quality.suite, suites_folder)
     windows, counter = audit_frame(plan, definition, metrics), _RecordCounter(results)
-    window_results = results_frame(plan, definition, windows, counter, panes)  # consumes the counter
+    window_results = results_frame(plan, definition, windows, counter, panes, withheld)  # consumes the counter
     frames = {
         "windows": windows,
         "partitions": partitions_frame(windows, manifests, definition),

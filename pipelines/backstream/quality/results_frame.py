@@ -33,8 +33,9 @@ RESULT_COLUMNS = [
 """The columns of the frame with one row per window start that has events or rows; sessions are grouped by hour.
 
 `events`: the events that the published value counts. `rows`: the rows to publish, one per key and window.
-`records`: the records in these rows, by their counts. `unmatched_records`: events that no row counts, or
-(negative) that rows count repeatedly; 0 for sessions, because the sessions of an hour have events of the next one.
+`records`: the records in these rows and in those that `having` withholds, by their counts.
+`unmatched_records`: events that no row counts, or (negative) that rows count repeatedly; 0 for sessions, because
+the sessions of an hour have events of the next one.
 `unmatched_panes`: the same for the first, live, and final panes of a replay, added up.
 `repeated_rows`: rows of a key and window that already has a row. `cut_sessions`: sessions that begin before the
 end of an earlier session of the same key. `is_fired`: whether there is a row, or no event for a row.
@@ -53,6 +54,7 @@ def results_frame(
     windows: pd.DataFrame,
     chunks: Iterable[pa.Table],
     panes: Iterable[pa.Table] = (),
+    withheld: Iterable[pa.Table] = (),
 ) -> pd.DataFrame:
     """Return the rows that the chunks would publish, compared with the events of their windows.
 
@@ -62,19 +64,23 @@ def results_frame(
         windows: the audit frame.
         chunks: per chunk, in their order, the keys, `window_start`, `window_end`, and `record_count` of its rows.
         panes: per chunk the windows and the record counts of its panes; none in a recompute.
+        withheld: per chunk the windows with rows that are not published, and the count of these rows and records.
 
     Returns:
         `RESULT_COLUMNS`, in the order of time, without nulls.
     """
     rows = _count_rows(definition, chunks, is_whole=_has_whole_sessions(plan, definition))
-    frame = _count_events(plan, definition, windows).join(rows, how="outer").fillna(0).astype("int64")
+    frame = _count_events(plan, definition, windows).join(rows, how="outer")
+    frame = frame.join(_count_withheld(definition, withheld), how="outer").fillna(0).astype("int64")
+    frame["records"] += frame["withheld_records"]
     is_session = isinstance(definition.window.spec(), Session)
     frame["unmatched_records"] = 0 if is_session else frame["events"] - frame["records"]
     frame["unmatched_panes"] = 0
-    if plan.mode is Mode.REPLAY and not is_session:
+    if plan.mode is Mode.REPLAY and not is_session and not definition.process:
         frame = _add_unmatched_panes(frame, definition, windows, panes)
     # A session belongs to the hour of its start, but it may have events of later hours.
-    frame["is_fired"] = (frame["rows"] > 0) | (frame["events"] == 0) | is_session
+    is_fired = (frame["rows"] > 0) | (frame["withheld_rows"] > 0)
+    frame["is_fired"] = is_fired | (frame["events"] == 0) | is_session
     frame["window_start"] = pd.to_datetime(frame.index.to_series(), unit="ms", utc=True).dt.as_unit("ms")
     return frame.sort_index().reset_index(drop=True)[RESULT_COLUMNS]
 
@@ -94,6 +100,17 @@ def _add_unmatched_panes(
     unmatched = unmatched[unmatched > 0].rename("unmatched_panes").astype("int64")
     joined = frame.drop(columns="unmatched_panes").join(unmatched, how="outer").fillna(0)
     return pd.DataFrame(joined.astype("int64"))
+
+
+def _count_withheld(definition: Definition, chunks: Iterable[pa.Table]) -> pd.DataFrame:
+    """Return the counts of rows that are not published by `cell_ms`, and of their records."""
+    names = {"rows": "withheld_rows", RECORD_COUNT: "withheld_records"}
+    sums = [_sum_by_cell(chunk, definition, list(names)) for chunk in chunks]
+    if not sums:
+        return pd.DataFrame(
+            columns=list(names.values()), index=pd.Index([], name="cell_ms", dtype="int64"), dtype="int64"
+        )
+    return pd.DataFrame(pd.concat(sums).groupby(level=0).sum().rename(columns=names).rename_axis("cell_ms"))
 
 
 def _sum_by_cell(chunk: pa.Table, definition: Definition, counts: Sequence[str]) -> pd.DataFrame:
@@ -127,7 +144,7 @@ def _cell_starts_ms(starts_ms: Any, definition: Definition) -> Any:
 
 def _count_rows(definition: Definition, chunks: Iterable[pa.Table], *, is_whole: bool) -> pd.DataFrame:
     """Return counts by `cell_ms`; in memory are one chunk and the sessions that may continue into it."""
-    keys = list(definition.source.key)
+    keys = list(definition.row_key)
     is_session = isinstance(definition.window.spec(), Session)
     open_sessions, sums = pd.DataFrame(), []
     for chunk in chunks:

@@ -92,8 +92,8 @@ class Comparison:
 
     def _pair(self, ours: pd.DataFrame, theirs: pd.DataFrame) -> Pairs:
         calls = self.definition.aggregates
-        counting = [name for name in self.shape.aggregates if is_record_count(calls[name])]
-        adding = [name for name in self.shape.aggregates if is_sum(calls[name])]
+        counting = [name for name in self.shape.aggregates if is_record_count(calls.get(name))]
+        adding = [name for name in self.shape.aggregates if is_sum(calls.get(name))]
         rows = join_sides(self._in_interval(ours, 0), self._in_interval(theirs, 0), self.shape)
         return Pairs(rows, self.shape, counting, adding)
 

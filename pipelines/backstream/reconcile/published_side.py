@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue
 
 from backstream.definition.model import Definition
-from backstream.errors import BackstreamError, LedgerError
+from backstream.errors import BackstreamError, LedgerError, SpecError
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
@@ -72,11 +72,17 @@ def load_shape(home: Home, definition: Definition) -> TableShape:
 
     Raises:
         LedgerError: when the table doesn't exist.
+        SpecError: when the rows are those of a process function.
     """
+    if definition.process:
+        msg = f"cannot reconcile {definition.name}: the rows of a process function are not one per key and window"
+        raise SpecError(msg)
     with open_catalog_for_writing(home) as catalog:
         schema = load_table(catalog, definition.name).schema().as_arrow()
     keys = [name for name in definition.source.key if name in schema.names]
-    aggregates = [name for name in definition.aggregates if name in schema.names]
+    # Lists are not compared; the notes of a reconciliation name them.
+    plain = {field.name for field in schema if not pa.types.is_nested(field.type)}
+    aggregates = [name for name in definition.value_names if name in plain]
     types = {name: schema.field(name).type for name in (*keys, *aggregates)}
     spec = definition.window.spec()
     return TableShape(

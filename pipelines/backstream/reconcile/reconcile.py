@@ -9,7 +9,8 @@ import pandas as pd
 
 from backstream.definition.aggregate_kinds import is_record_count
 from backstream.definition.loader import load_definition, resolve_paths
-from backstream.definition.model import Definition, SessionWindow
+from backstream.definition.model import Definition
+from backstream.definition.window_sections import SessionWindow
 from backstream.errors import SpecError
 from backstream.eventtime.instants import instant_text
 from backstream.eventtime.intervals import Interval
@@ -108,8 +109,8 @@ def _bound_text(value_ms: int | None) -> str:
 
 
 def _notes(shape: TableShape, definition: Definition) -> list[str]:
-    excluded = [name for name in definition.aggregates if name not in shape.aggregates]
+    excluded = [name for name in definition.value_names if name not in shape.aggregates]
     notes = [f"not compared: {', '.join(excluded)}"] if excluded else []
-    if not any(is_record_count(definition.aggregates[name]) for name in shape.aggregates):
+    if not any(is_record_count(definition.aggregates.get(name)) for name in shape.aggregates):
         notes.append("no compared aggregate is count(*): rules that need record counts are not applied")
     return notes

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from backstream.definition.model import Limits
+from backstream.definition.run_sections import Limits
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, epoch_ms, utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.report.formatting import (

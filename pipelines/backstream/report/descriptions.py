@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from backstream.definition.model import Definition, Quality, WatermarkSection
+from backstream.definition.model import Definition
+from backstream.definition.run_sections import Quality
+from backstream.definition.watermark_sections import WatermarkSection
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermarks import EmissionModel
 from backstream.report.formatting import count_of, duration_words, limit_text
@@ -37,7 +39,7 @@ def describe_settings(plan: Plan, definition: Definition) -> tuple[tuple[str, st
     ]
     if plan.mode is Mode.REPLAY:
         rows[1:1] = [
-            ("Watermark", watermark_text(definition.watermark)),
+            *_watermarks(definition),
             ("Allowed lateness", _lateness_text(definition)),
         ]
     if plan.local_days:
@@ -71,6 +73,16 @@ def limits_text(quality: Quality) -> str:
         f"{name} {limit_text(limits.warn)} (soft), {limit_text(limits.fail)} (hard)"
         for name, limits in shares.items()
     )
+
+
+def _watermarks(definition: Definition) -> Iterator[tuple[str, str]]:
+    """Yield the watermarks of the stream; with several sources, those of each."""
+    if not definition.source.parts:
+        yield "Watermark", watermark_text(definition.watermark)
+        return
+    for part in definition.source.parts:
+        yield f"Watermark of {part.name}", watermark_text(definition.watermark_of(part))
+    yield "Watermark of the stream", "minimum over all sources"
 
 
 def watermark_text(section: WatermarkSection) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from backstream.definition.model import CumulateWindow, Definition, SessionWindow, SlidingWindow
+from backstream.definition.model import Definition
+from backstream.definition.window_sections import CumulateWindow, SessionWindow, SlidingWindow
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
@@ -15,7 +16,7 @@ from backstream.report.formatting import count_of, count_text, duration_words, m
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Publication
-from backstream.runs.table_schemas import WINDOWS
+from backstream.runs.table_schemas import SKIPPED, WINDOWS, WITHHELD
 
 FATES = tuple(fate for fate in Fate if fate is not Fate.HALO)
 """Fates of the records that a chunk owns. A record with the fate `halo` belongs to another chunk."""
@@ -76,8 +77,13 @@ class RecordAccounting:
     result_rows: int
     result_records: int
     """Sum of the record counts of the result rows; a record in three windows counts three times."""
+    withheld_records: int
+    """Sum of the record counts of the rows that `having` withholds."""
     is_repeated: bool
     """True when a record can be in several windows."""
+    skipped_windows: int = 0
+    """Number of keys and windows for which user code returned no row."""
+    skipped_records: int = 0
 
     @property
     def read(self) -> int:
@@ -141,6 +147,7 @@ def account_records(
     )
     outside = sum(_count_outside(manifest) for manifest in manifests)
     files = [file for manifest in manifests for file in manifest.files.get(WINDOWS, ())]
+    skipped = [file for manifest in manifests for file in manifest.files.get(SKIPPED, ())]
     is_repeated = isinstance(definition.window.spec(), Sliding | Cumulate)
     return RecordAccounting(
         rows=rows,
@@ -149,7 +156,10 @@ def account_records(
         outside=outside,
         result_rows=sum(file.rows for file in files),
         result_records=sum(file.records for file in files),
+        withheld_records=sum(file.records for manifest in manifests for file in manifest.files.get(WITHHELD, ())),
         is_repeated=is_repeated,
+        skipped_windows=sum(file.rows for file in skipped),
+        skipped_records=sum(file.records for file in skipped),
     )
 
 
@@ -236,8 +246,16 @@ def snapshot_texts(publication: Publication | None) -> tuple[str, ...]:
 
 
 def aggregate_texts(definition: Definition) -> tuple[str, ...]:
-    """Return the aggregates as texts: `departures = count(*)`."""
-    return tuple(f"{name} = {call}" for name, call in definition.aggregates.items())
+    """Return the columns of the result as texts: `departures = count(*)`, and the condition of published rows.
+
+    For user code, these are its columns and its name.
+    """
+    if definition.code_columns is not None:
+        code = definition.user_code[-1]
+        return tuple(f"{name} = {kind} of {code}" for name, kind in definition.code_columns.items())
+    columns = {**definition.aggregates, **definition.derive_after}
+    condition = [f"having {definition.having.condition}"] if definition.having else []
+    return (*(f"{name} = {call}" for name, call in columns.items()), *condition)
 
 
 def window_text(definition: Definition) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from backstream.runs.input_files import SHOWN
 from backstream.runs.plan import Plan
@@ -15,7 +15,17 @@ GONE_HINT = (
 
 def describe_inputs(plan: Plan) -> list[tuple[str, str]]:
     """Return a label and a sentence for each note; empty for a source without problems."""
-    return [*_describe_unread(plan), *_describe_changes(plan)]
+    return [
+        *_describe_snapshots(plan),
+        *_describe_unread(plan),
+        *_describe_preparation(plan.prepared),
+        *_describe_changes(plan),
+    ]
+
+
+def _describe_snapshots(plan: Plan) -> Iterator[tuple[str, str]]:
+    for table, snapshot_id in plan.source_snapshots.items():
+        yield "Iceberg", f"snapshot {snapshot_id} of table {table}"
 
 
 def _describe_unread(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -29,6 +39,17 @@ def _describe_unread(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "Damaged, not needed", f"{damaged.path}: it has no event of this range, according to an earlier run"
     if len(plan.damaged) > SHOWN:
         yield "Damaged, not needed", f"and {len(plan.damaged) - SHOWN:,} more files"
+
+
+def _describe_preparation(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Describe records that the settings of a prepared source added or removed, over all its files."""
+    if counts and counts["read"] != counts["returned"]:
+        yield (
+            "Transformed",
+            f"source.transform read {counts['read']:,} records and returned {counts['returned']:,}",
+        )
+    if counts and counts["left_out"]:
+        yield "Left out", f"{counts['left_out']:,} of {counts['returned']:,} records do not meet source.where"
 
 
 def _describe_changes(plan: Plan) -> Iterator[tuple[str, str]]:

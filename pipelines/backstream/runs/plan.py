@@ -27,6 +27,7 @@ from backstream.runs.packing import (
     to_ranges,
 )
 from backstream.runs.plan_summary import PlanSummary
+from backstream.runs.table_schemas import ROW_POSITION
 
 PLAN_VERSION = 3
 _HASH_LENGTH = 12
@@ -37,9 +38,13 @@ _OMITTED_IF_EMPTY = (
     "columns",
     "absent",
     "ignored",
+    "prepared",
     "skipped",
     "damaged",
     "gone",
+    "element_ids",
+    "code",
+    "source_snapshots",
 )
 
 
@@ -133,7 +138,10 @@ class Plan:
     files. `absent` lists the files without one of them, by column; the column is null there. `ignored` files are
     not data, by reason. `skipped` files are damaged and left out. `damaged` files are damaged but not needed by
     this range, according to the bounds in an earlier plan. `gone` are missing files that published runs of this
-    range read.
+    range read. `prepared` has the numbers of all records of a prepared source by `BatchCounts`. `code` maps each
+    class or function of the user to the hash of its source. `element_ids` are the field ids of list elements, by
+    the suffix of a table and the column. `source_snapshots` are the snapshots of Iceberg tables that the run
+    reads.
     """
 
     dataset: str
@@ -164,6 +172,10 @@ class Plan:
     skipped: tuple[SkippedFile, ...] = ()
     damaged: tuple[InputFile, ...] = ()
     gone: FileList = field(default_factory=FileList)
+    prepared: Mapping[str, int] = field(default_factory=dict)
+    element_ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
+    source_snapshots: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def plan_hash(self) -> str:
@@ -189,6 +201,12 @@ class Plan:
     def range(self) -> Interval:
         """The backfill range."""
         return Interval(self.since_ms, self.until_ms)
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The columns that identify a published row within its window."""
+        keys = tuple(self.definition.get("source", {}).get("key", ()))
+        return (*keys, *ROW_POSITION) if self.definition.get("process") else keys
 
     @property
     def folder(self) -> RunFolder:
@@ -278,6 +296,7 @@ def _from_json_types(content: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "absent": _file_lists(content.get("absent", {})),
         "ignored": _file_lists(content.get("ignored", {})),
+        "prepared": content.get("prepared", {}),
         "skipped": tuple(SkippedFile(**file) for file in content.get("skipped", ())),
         "damaged": tuple(InputFile(**file) for file in content.get("damaged", ())),
         "gone": _file_lists({"gone": content.get("gone", {})})["gone"],

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Column:
     """One column with its type in the spelling of Iceberg.
 
-    One of string, long, int, double, float, boolean, date, timestamptz, decimal(p,s).
+    One of string, long, int, double, float, boolean, date, timestamptz, decimal(p,s), or a list<..>.
     """
 
     name: str
@@ -34,8 +34,10 @@ class Table:
 
 WINDOWS, METRICS, PANES, FIRINGS = "", "metrics", "panes", "firings"
 DROPPED, QUARANTINE = "dropped", "quarantine"
+WITHHELD = "withheld"
+SKIPPED, OUTPUTS = "skipped_windows", "side_outputs"
 RESTATEMENTS = "restatements"
-TABLES = (WINDOWS, METRICS, QUARANTINE, PANES, DROPPED, FIRINGS)
+TABLES = (WINDOWS, METRICS, QUARANTINE, PANES, DROPPED, FIRINGS, WITHHELD, SKIPPED, OUTPUTS)
 """Tables that the job of a chunk writes; the publication writes `RESTATEMENTS`."""
 
 _WINDOW = (
@@ -45,6 +47,8 @@ _WINDOW = (
 _RUN = (Column("run_id", "string", required=True),)
 RECORD_COUNT = "record_count"
 """Column with the number of records behind a result row, so that the loss of a row changes a sum."""
+IS_SKIPPED = "is_skipped"
+"""Column of result rows in the audit: true for a window for which user code returned no row."""
 _ARRIVAL = (
     Column("event_time", "timestamptz", required=True),
     Column("arrival_time", "timestamptz", required=True),
@@ -87,11 +91,55 @@ QUARANTINE_TABLE = Table(
     ),
 )
 
+WITHHELD_TABLE = Table(
+    WITHHELD,
+    (
+        *_WINDOW,
+        Column("rows", "long", required=True),
+        Column(RECORD_COUNT, "long", required=True),
+        *_RUN,
+    ),
+)
+"""Rows per window that are not published, because they do not meet `having`, and the number of their records."""
+
+
+ROW_POSITION = ("event_time", "row_index")
+"""Columns that identify a row of a process function among the rows of its key and window."""
+_ROW_POSITION_COLUMNS = (
+    Column("event_time", "timestamptz", required=True),
+    Column("row_index", "long", required=True),
+)
+
 
 def windows_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
     """Return the table of windows: window, key columns, a column per aggregate, and the number of records."""
     count = Column(RECORD_COUNT, "long", required=True)
     return Table(WINDOWS, (*_WINDOW, *keys, *values, count, *_RUN), day_column="window_start")
+
+
+def process_rows_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
+    """Return the table of the rows that a process function emitted, in the window of their time.
+
+    `event_time` is the time of the record or timer of the row. `row_index` counts the rows of a key at the same
+    time, from 0. `record_count` is the number of records of the key in the window, in its first row; 0 in others.
+    """
+    return windows_table((*keys, *_ROW_POSITION_COLUMNS), values)
+
+
+def side_outputs_table(keys: Sequence[Column]) -> Table:
+    """Return the table of the side outputs of a process function; `row` is the row as JSON."""
+    output = (Column("tag", "string", required=True), Column("row", "string", required=True))
+    return Table(OUTPUTS, (*keys, *_ROW_POSITION_COLUMNS, *output, *_RUN))
+
+
+def skipped_windows_table(keys: Sequence[Column]) -> Table:
+    """Return the table of windows with records for which user code returned no row.
+
+    The counts are the records of each pane without a row; 0 if the pane has a row or does not exist. Outside of a
+    replay, only the final pane exists.
+    """
+    counts = (Column(pane_count_column(pane), "long", required=True) for pane in PANES_KEPT)
+    return Table(SKIPPED, (*_WINDOW, *keys, *counts, *_RUN))
 
 
 def panes_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
@@ -162,6 +210,16 @@ RESULT_COLUMNS = frozenset(
     for column in table.columns
 )
 """Columns of result tables besides those of a definition: no key or aggregate may have their names."""
+
+USER_CODE_COLUMNS = frozenset(
+    column.name
+    for table in (process_rows_table((), ()), side_outputs_table(()), skipped_windows_table(()))
+    for column in table.columns
+)
+"""Columns of result tables besides those of a definition with a job or a process function."""
+
+JOB_COLUMNS = frozenset(("window_start", "window_end", "fate", "pane_index", "pane_timing", "watermark_ms"))
+"""Columns that a job gets besides those of the source."""
 
 WORKING_COLUMNS = frozenset(
     (

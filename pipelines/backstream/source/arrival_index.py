@@ -74,13 +74,21 @@ def window_end_step_ms(window: FixedWindow) -> int:
 
 
 def index_delay_ms(emission: Emission) -> int:
-    """Return the distance of the watermark from the maximum event time, without its one millisecond."""
-    return emission.strategy.delay_ms if emission.strategy.kind is StrategyKind.BOUNDED else 0
+    """Return the distance of the watermark from the maximum event time, without its one millisecond.
+
+    If the index is exact for a union, all its sources have this distance.
+    """
+    strategy = emission.strategies[0]
+    return strategy.delay_ms if strategy.kind is StrategyKind.BOUNDED else 0
 
 
 def is_index_exact(emission: Emission) -> bool:
     """Return whether the index contains all data that these watermarks depend on."""
     strategy = emission.strategy
+    if emission.sources:
+        # Event buckets are cut for one delay. With the same delay in all sources, the union is one minimum.
+        delays_ms = {source.strategy.bound_ms for source in emission.sources}
+        return emission.is_minimum and len(delays_ms) == 1 and strategy.interval_ms > 0
     is_plain = (
         not emission.drops_finished_splits and emission.model is EmissionModel.TICK and strategy.interval_ms > 0
     )

@@ -40,7 +40,7 @@ def resolve_columns(shapes: Iterable[SchemaGroup], definition: Definition, where
     type_names = {field.name: type_name(field.type) for shape in ordered for field in shape.schema}
     require_columns(definition, type_names, where)
     types, absent = {}, {}
-    for name in source_columns(definition):
+    for name in source_columns(definition, type_names):
         having = [shape for shape in ordered if name in shape.schema.names]
         having_rows = [shape for shape in having if shape.has_rows]
         types[name] = _common_type_of_files(name, having_rows or having)

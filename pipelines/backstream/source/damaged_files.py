@@ -50,7 +50,7 @@ class ReadRequest:
     @property
     def is_every_file_needed(self) -> bool:
         """Return whether files without events of the range also affect the result."""
-        return self.mode is Mode.REPLAY and self.definition.watermark.strategy is not StrategyKind.NONE
+        return self.mode is Mode.REPLAY and self.definition.emission.strategy.kind is not StrategyKind.NONE
 
     @property
     def is_skipping(self) -> bool:
@@ -153,7 +153,8 @@ def _find_broken_pages(inputs: Sequence[InputFile], request: ReadRequest, home: 
     unverified = [
         file for file in inputs if file.rows and request.needs_file(file) and _identity(file) not in verified
     ]
-    broken = [damage for file in unverified if (damage := _find_damage(file, columns))]
+    read = None if request.definition.reads_all_columns else columns
+    broken = [damage for file in unverified if (damage := _find_damage(file, read))]
     broken_paths = {file.path for file in broken}
     if sound := {_identity(file) for file in unverified if file.path not in broken_paths}:
         # Of two concurrent plans, one may overwrite the entries of the other. Those files are then verified again.
@@ -161,11 +162,11 @@ def _find_broken_pages(inputs: Sequence[InputFile], request: ReadRequest, home: 
     return broken
 
 
-def _find_damage(file: InputFile, columns: Iterable[str]) -> SkippedFile | None:
-    """Read these columns of a file and return its damage; None: the file is sound."""
+def _find_damage(file: InputFile, columns: Iterable[str] | None) -> SkippedFile | None:
+    """Read these columns of a file, by default all, and return its damage; None: the file is sound."""
     try:
         parquet = pq.ParquetFile(file.path, page_checksum_verification=True)
-        names = [name for name in columns if name in parquet.schema_arrow.names]
+        names = None if columns is None else [name for name in columns if name in parquet.schema_arrow.names]
         for number in range(parquet.num_row_groups):
             parquet.read_row_group(number, columns=names)
     except (pa.ArrowException, OSError) as error:

@@ -40,7 +40,7 @@ def find_day_seals(
     if horizon_ms is None or definition.source.arrival_time is None:
         return []
     partitions = None if quality.expected_partitions == "observed" else tuple(quality.expected_partitions)
-    rule = SealRule(horizon_ms, partitions, definition.watermark.idle_timeout)
+    rule = SealRule(horizon_ms, partitions, definition.watermark.idle_timeout, definition.idle_timeouts)
     files = [file for file in inputs if file.rows]
     deliveries = _load_deliveries(files, definition, home)
     return seal_days(range(interval.start_ms, interval.end_ms, DAY_MS), deliveries, rule)

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backstream.definition.model import Definition, Source
+from backstream.definition.model import Definition
+from backstream.definition.source_section import Source
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.records import ONLY_PARTITION
 from backstream.source.reader import scan_row_groups

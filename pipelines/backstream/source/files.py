@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backstream.definition.loader import load_definition
-from backstream.definition.model import Source
+from backstream.definition.prepared import reads_copies, reads_prepared_files
+from backstream.definition.source_section import Source
 from backstream.errors import BackstreamError, PlanError
 from backstream.eventtime.instants import epoch_ms
 from backstream.runs.input_files import HIDDEN, FileList, reason_ignored
 from backstream.runs.plan import InputFile
+from backstream.source.raw_files import expand_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,26 +36,31 @@ def list_source_files(source: Source, where: str) -> SourceFiles:
     Raises:
         PlanError: when the path does not exist, or contains no data.
     """
-    root = Path(source.path)
-    if not root.exists():
-        msg = f"no file or folder at {root} ({where}, source.path)"
+    is_prepared = reads_prepared_files(source) or reads_copies(source)
+    if is_prepared and not all(Path(path).is_dir() for path in source.paths):
+        msg = (
+            f"the source has no prepared files yet ({where})\n\nhint: run `backstream prepare` for the definition"
+        )
         raise PlanError(msg)
-    if root.is_file():
-        _require_visible(root, where)
-        return SourceFiles((root,), {})
-    data, ignored = [], defaultdict[str, list[Path]](list)
-    for path in sorted(path for path in root.rglob("*") if path.is_file()):
-        reason = reason_ignored(path.relative_to(root).parts)
-        if reason:
-            ignored[reason].append(path)
-        else:
-            data.append(path)
+    data, ignored = set[Path](), defaultdict[str, set[Path]](set)
+    for root in [root for path in source.paths for root in expand_path(path, where)]:
+        if root.is_file():
+            _require_visible(root, where)
+            data.add(root)
+            continue
+        for path in (path for path in root.rglob("*") if path.is_file()):
+            reason = reason_ignored(path.relative_to(root).parts)
+            if reason:
+                ignored[reason].add(path)
+            else:
+                data.add(path)
     by_reason = {reason: FileList.from_paths(paths) for reason, paths in sorted(ignored.items())}
     if not data:
         others = "".join(f"\n  {files.counted} with {reason}: {files}" for reason, files in by_reason.items())
-        msg = f"no Parquet files under {root} ({where}, source.path){others}"
+        msg = f"no Parquet files under {', '.join(source.paths)} ({where}, source.path){others}"
         raise PlanError(msg)
-    return SourceFiles(tuple(data), by_reason)
+    # The other files beside prepared ones are those of backstream itself.
+    return SourceFiles(tuple(sorted(data)), {} if is_prepared else by_reason)
 
 
 def sum_source_bytes(definition: Path) -> int | None:

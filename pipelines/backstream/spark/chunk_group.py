@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from backstream.definition import prepared
 from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.eventtime.intervals import Interval
@@ -123,7 +124,7 @@ class ChunkGroup:
     @property
     def emission(self) -> Emission:
         """The emission model of the stream's watermarks."""
-        return self.definition.watermark.spec()
+        return self.definition.emission
 
     @property
     def clock(self) -> SourceClock:
@@ -214,13 +215,14 @@ def load_quarantine(group: ChunkGroup) -> DataFrame:
     """Return the unreadable records with all their columns, the reason, and `CHUNK`."""
     no_events = Interval(group.interval.start_ms, group.interval.start_ms)
     frames = [_load_whole_records(group, columns, paths) for columns, paths in group_by_schema(group.paths)]
-    events = reduce(DataFrame.unionByName, frames)
+    events = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
+    is_prepared = prepared.FILE in events.columns
     return events.where(source.is_in_chunk(group.spark, no_events, group.owned_files)).withColumns(
         {
             "reason": F.col(source.REASON),
             "event_time": F.col(source.WRITTEN_EVENT_TIME),
             "arrival_time": F.col(source.WRITTEN_ARRIVAL_TIME),
-            "file": F.col(source.FILE),
+            "file": F.coalesce(F.col(prepared.FILE), F.col(source.FILE)) if is_prepared else F.col(source.FILE),
             CHUNK: _chunk_of_file(group),
         }
     )

@@ -33,10 +33,13 @@ from backstream.runs.table_schemas import (
     DROPPED,
     FIRINGS,
     METRICS,
+    OUTPUTS,
     PANES,
     QUARANTINE,
     RECORD_COUNT,
+    SKIPPED,
     WINDOWS,
+    WITHHELD,
     pane_count_column,
 )
 from backstream.spark.chunk_group import CHUNK, SCANNED, ChunkGroup, load_quarantine, read_count_name
@@ -44,17 +47,33 @@ from backstream.spark.native import sessions as native_sessions
 from backstream.spark.native import windows as native_windows
 from backstream.spark.native.engine import can_fall_back, is_native, task_error_text
 from backstream.spark.native.outputs import make_scratch, remove_scratch, stage_metrics
+from backstream.spark.process_functions import ProcessResult, compute_process
 from backstream.spark.sessions.session_windows import SessionWindows
 from backstream.spark.shared_folder import require_shared_folder
 from backstream.spark.staging import Attempt, Staged, explain_write_errors, load_staged_rows, write_staged_files
+from backstream.spark.user_functions import explain_function_errors, register_functions
+from backstream.spark.user_jobs import JobCall, JobResult
 from backstream.spark.watermarks.cache import WatermarkCache
-from backstream.spark.watermarks.resolve import resolve_lateness
+from backstream.spark.watermarks.resolve import resolve_lateness, resolve_process_lateness
 from backstream.spark.windows.fate_counts import FateCounts
 from backstream.spark.windows.fixed_windows import FixedWindows
+from backstream.spark.windows.result_rows import add_derived, add_derived_to_panes, count_withheld, published_rows
 
 log = logging.getLogger(__name__)
 
-STAGES = ("watermarks", "fates", PANES, "windows", METRICS, QUARANTINE, DROPPED, FIRINGS)
+STAGES = (
+    "watermarks",
+    "fates",
+    PANES,
+    "windows",
+    WITHHELD,
+    SKIPPED,
+    OUTPUTS,
+    METRICS,
+    QUARANTINE,
+    DROPPED,
+    FIRINGS,
+)
 """The stages of a chunk, in order; a recompute skips some."""
 
 
@@ -108,7 +127,8 @@ def replay_chunks(
         require_shared_folder(spark, plan.staging(WINDOWS))
     # All groups of this job are copies of one group, so they share its watermarks.
     group = replace(ChunkGroup.from_plan(spark, plan, unfinished), watermarks=WatermarkCache())
-    groups = group_chunks(unfinished, group.definition.backfill.max_events_per_job)
+    register_functions(spark, group.definition)
+    groups = group_chunks(unfinished, group.definition.max_events_per_job)
     running = set[Future[list[Manifest]]]()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
@@ -142,7 +162,10 @@ def _run_group(group: ChunkGroup, tell: Callable[[Chunk, str], None]) -> list[Ma
             tell(chunk, stage)
 
     attempt, watch = _new_attempt(group), _Stopwatch(report_stage)
-    with explain_write_errors(group.spark, attempt):
+    with (
+        explain_write_errors(group.spark, attempt),
+        explain_function_errors(group.definition, f"in {attempt}"),
+    ):
         if any(chunk.files for chunk in chunks):
             outputs = _compute_outputs(group, attempt, watch)
         else:
@@ -237,17 +260,41 @@ def _run_in_spark(
         counting = beside.submit(count_fates)
 
         def staged_panes() -> DataFrame | None:
-            return load_staged_rows(group.spark, group.plan, PANES, files[PANES])
+            return load_staged_rows(group.spark, attempt, PANES, files[PANES])
 
+        code = compute_user_rows(group, attempt, results, records, keep)
+        values = results.values(records) if code is None else code.values
+        if group.definition.having and not group.is_replay:
+            values = keep(values)  # two tables need them
         frames = TableFrames(
-            records, counts, results.values(records), staged_panes, lambda: _existing_fates(counting.result())
+            records,
+            counts,
+            values,
+            staged_panes,
+            lambda: _existing_fates(counting.result()),
+            skipped=None if code is None else code.skipped,
+            outputs=code.outputs if isinstance(code, ProcessResult) else None,
         )
         for suffix, rows in table_frames(group, results, frames):
             with watch.stage(suffix or "windows"):
                 files[suffix] = _stage(rows, suffix, attempt)
-        _require_all_records(attempt, results.records_in_windows(counts), files, group.definition.backfill.publish)
+        expected = results.records_in_windows(counts) - (0 if code is None else code.skipped_records)
+        _require_all_records(attempt, expected, files, group.definition.backfill.publish)
         events_read = {number: metric.get[read_count_name(number)] for number in range(len(group.chunks))}
         return _ChunkOutputs(attempt, events_read, counting.result(), files)
+
+
+def compute_user_rows(
+    group: ChunkGroup, attempt: Attempt, results: Results, records: DataFrame, keep: Keep
+) -> JobResult | ProcessResult | None:
+    """Return the rows of the job or the process function of the definition; None with aggregates. Runs jobs."""
+    definition = group.definition
+    if definition.process:
+        return compute_process(group, definition.process, attempt, keep)
+    if definition.job is None:
+        return None
+    call = JobCall.from_attempt(definition, definition.job, attempt, is_replay=group.is_replay)
+    return call.compute(results.members(records), keep)
 
 
 def _run_natively(group: ChunkGroup, attempt: Attempt, watch: _Stopwatch, results: Results) -> _ChunkOutputs:
@@ -255,11 +302,15 @@ def _run_natively(group: ChunkGroup, attempt: Attempt, watch: _Stopwatch, result
     make_scratch(attempt)
     try:
         with watch.stage(PANES if group.is_replay else "windows"):
+            is_unfinished = bool(group.definition.derive_after or group.definition.having)
+            target = replace(attempt, is_unfinished=is_unfinished)
             if isinstance(results, SessionWindows):
-                computed = native_sessions.compute_sessions(group, results, attempt)
+                computed = native_sessions.compute_sessions(group, results, target)
             else:
-                computed = native_windows.compute_windows(group, results, attempt)
+                computed = native_windows.compute_windows(group, results, target)
         counts, files = computed.counts, dict(computed.files)
+        if is_unfinished:
+            files |= _finish_rows(group, target, files, watch)
         with watch.stage("fates"):
             fates = counts.fates()
             _require_all_read(attempt, computed.rows_by_footer, computed.scanned)
@@ -272,6 +323,31 @@ def _run_natively(group: ChunkGroup, attempt: Attempt, watch: _Stopwatch, result
         return _ChunkOutputs(attempt, counts.read(), fates, files)
     finally:
         remove_scratch(attempt)
+
+
+def _finish_rows(
+    group: ChunkGroup, unfinished: Attempt, computed: Mapping[str, Staged], watch: _Stopwatch
+) -> dict[str, Staged]:
+    """Stage the rows of native tasks with their derived columns, and without those that are not published."""
+    attempt, definition = replace(unfinished, is_unfinished=False), group.definition
+    files: dict[str, Staged] = {suffix: {} for suffix in computed if suffix in (WINDOWS, PANES)}
+    suffix = PANES if group.is_replay else WINDOWS
+    rows = load_staged_rows(group.spark, unfinished, suffix, computed.get(suffix, {}))
+    if rows is None:
+        return files
+    if group.is_replay:
+        with watch.stage(PANES):
+            panes = rows.transform(add_derived_to_panes(definition))
+            numbered = panes.withColumn(CHUNK, group.chunk_number_at(F.col("window_start_ms")))
+            files[PANES] = _stage(numbered, PANES, attempt)
+        staged = load_staged_rows(group.spark, attempt, PANES, files[PANES])
+        rows = None if staged is None else _published(group, staged)
+    else:
+        rows = rows.transform(add_derived(definition))
+    for table, frame in _window_frames(group, rows) if rows is not None else ():
+        with watch.stage(table or "windows"):
+            files[table] = _stage(frame, table, attempt)
+    return files
 
 
 def _stage(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
@@ -300,7 +376,8 @@ def _require_all_records(attempt: Attempt, expected: int, files: Mapping[str, St
         CountError: naming both numbers.
     """
     suffix = PANES if PANES in attempt.plan.tables else WINDOWS
-    counted = sum(file.records for file in _staged_files(files, suffix))
+    suffixes = (PANES,) if suffix == PANES else (WINDOWS, WITHHELD)
+    counted = sum(file.records for each in suffixes for file in _staged_files(files, each))
     if counted != expected:
         name = attempt.plan.tables[suffix].name
         msg = (
@@ -326,7 +403,12 @@ def _require_all_published(attempt: Attempt, pane: str, files: Mapping[str, Stag
     counts = [pq.read_table(file.path, columns=[pane_count_column(pane)], partitioning=None)[0] for file in panes]
     fired = [column.filter(pc.greater(column, 0)) for column in counts]
     expected = sum(map(len, fired)), sum(pc.sum(column).as_py() or 0 for column in fired)
-    staged = sum(file.rows for file in windows), sum(file.records for file in windows)
+    withheld = _staged_files(files, WITHHELD)
+    rows = [pq.read_table(file.path, columns=["rows"], partitioning=None)[0] for file in withheld]
+    staged = (
+        sum(file.rows for file in windows) + sum(pc.sum(column).as_py() or 0 for column in rows),
+        sum(file.records for file in (*windows, *withheld)),
+    )
     if expected != staged:
         tables = attempt.plan.tables
         msg = (
@@ -342,6 +424,8 @@ def window_results(group: ChunkGroup, keep: Keep) -> Results:
     window = group.definition.window.spec()
     if isinstance(window, Session):
         return SessionWindows.from_group(group, window, keep)
+    if group.definition.process and group.is_replay:
+        return FixedWindows(group, window, resolve_process_lateness(group, window))
     return FixedWindows(group, window, resolve_lateness(group, window))
 
 
@@ -358,6 +442,10 @@ class TableFrames(NamedTuple):
     staged_panes: Callable[[], DataFrame | None]
     fates: Callable[[], set[str]]
     """Waits for the counts, and returns the fates with at least one record."""
+    skipped: DataFrame | None = None
+    """The windows for which user code returned no row; None without user code."""
+    outputs: DataFrame | None = None
+    """The side outputs; None without a process function."""
 
 
 @contextmanager
@@ -385,14 +473,28 @@ def table_frames(group: ChunkGroup, results: Results, frames: TableFrames) -> It
     def by_window(rows: DataFrame) -> DataFrame:
         return rows.withColumn(CHUNK, group.chunk_number_at(F.col("window_start_ms")))
 
-    if not group.is_replay:
-        yield WINDOWS, by_window(frames.values)
+    definition, rows = group.definition, frames.values
+    if not group.is_replay or definition.process:
+        yield from _window_frames(group, rows.transform(add_derived(definition)))
     else:
-        yield PANES, by_window(frames.values)
+        yield PANES, by_window(rows.transform(add_derived_to_panes(definition)))
         if (panes := frames.staged_panes()) is not None:
-            yield WINDOWS, by_window(_published(group, panes))
+            yield from _window_frames(group, _published(group, panes))
+    if frames.skipped is not None:
+        yield SKIPPED, by_window(frames.skipped)
+    if frames.outputs is not None:
+        number = group.chunk_number_at(F.col("event_time_ms"))
+        yield OUTPUTS, frames.outputs.withColumn(CHUNK, number)
     yield METRICS, by_window(frames.counts.metrics())
     yield from _record_frames(group, results, frames.fates(), frames.known)
+
+
+def _window_frames(group: ChunkGroup, rows: DataFrame) -> Iterator[tuple[str, DataFrame]]:
+    """Yield the rows of the table of windows, and the count of rows that don't meet the condition."""
+    number = group.chunk_number_at(F.col("window_start_ms"))
+    yield WINDOWS, published_rows(rows, group.definition).withColumn(CHUNK, number)
+    if WITHHELD in group.plan.tables:
+        yield WITHHELD, count_withheld(rows, group.definition).withColumn(CHUNK, number)
 
 
 def _record_frames(
@@ -414,6 +516,7 @@ def _record_frames(
         yield DROPPED, results.dropped(records or results.records().columns)
     if FIRINGS in group.plan.tables:
         firings = results.firings(records or results.records().columns)
+        firings = firings.transform(add_derived(group.definition))
         yield FIRINGS, firings.withColumn(CHUNK, group.chunk_number_at(F.col("window_start_ms")))
 
 
@@ -422,7 +525,7 @@ def _published(group: ChunkGroup, panes: DataFrame) -> DataFrame:
     pane = group.definition.backfill.publish
     count = F.col(pane_count_column(pane))
     existing = panes.where(count > F.lit(0)).withColumn(RECORD_COUNT, count)
-    return existing.withColumns({name: F.col(f"{name}__{pane}") for name in group.definition.aggregates})
+    return existing.withColumns({name: F.col(f"{name}__{pane}") for name in group.definition.value_names})
 
 
 def _with_timestamps(rows: DataFrame) -> DataFrame:

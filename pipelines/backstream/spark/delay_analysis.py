@@ -127,10 +127,16 @@ def _undelayed_timeline(spark: SparkSession, recorded: AnalysisRange) -> Waterma
 
 
 def without_delay(definition: Definition) -> Emission:
-    """Return the emission of the definition's source, with bounded generators and a delay of 0."""
-    section = definition.watermark
-    strategy = WatermarkStrategy(StrategyKind.BOUNDED, 0, section.emit_interval, section.idle_timeout)
-    return replace(section.spec(), strategy=strategy)
+    """Return the emission of the definition, with bounded generators and a delay of 0 in all its sources."""
+    emission = definition.emission
+    if not emission.sources:
+        return replace(emission, strategy=_undelayed(emission.strategy))
+    sources = [replace(source, strategy=_undelayed(source.strategy)) for source in emission.sources]
+    return Emission.from_sources(sources, emission.topology)
+
+
+def _undelayed(strategy: WatermarkStrategy) -> WatermarkStrategy:
+    return WatermarkStrategy(StrategyKind.BOUNDED, 0, strategy.interval_ms, strategy.idle_timeout_ms)
 
 
 def _load_records(spark: SparkSession, recorded: AnalysisRange) -> DataFrame:

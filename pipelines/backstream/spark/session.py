@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from backstream.spark.heap import SETTING, driver_heap, heap_mb, machine_memory_bytes
 from backstream.spark.java import require_java, tune_java
+from backstream.user_code import UserCode, read_sources
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -117,43 +118,40 @@ _shipped: dict[tuple[str, str], TemporaryDirectory[str]] = {}
 _lock = Lock()
 
 
-def ship_package(context: SparkContext, generator: str | None = None) -> None:
+def ship_package(context: SparkContext, *targets: str) -> None:
     """Send this package to the executors of an application, once.
 
-    The package of a custom generator, `package.module:Class`, is sent too. Executors of a local master run in this
-    process and import the same modules.
+    The packages of user code, `package.module:name`, are sent too. Python workers of a local master get only the
+    packages that they can't import otherwise.
     """
     master = context.master or ""
+    packages = [_PACKAGE, *(UserCode("code", target).package for target in targets)]
     if master == "local" or master.startswith("local["):
-        return
-    others = [generator.partition(":")[0].partition(".")[0]] if generator else []
+        packages = [package for package in packages if not _is_found_by_workers(package)]
     with _lock:  # chunks run in several threads
-        for package in dict.fromkeys((_PACKAGE, *others)):
+        for package in dict.fromkeys(packages):
             if (context.applicationId, package) not in _shipped:
                 _shipped[context.applicationId, package] = _send_archive(context, package)
+
+
+def _is_found_by_workers(package: str) -> bool:
+    """Return whether Python workers on this machine find a package: it is installed, or in PYTHONPATH."""
+    spec = find_spec(package)
+    folders = [] if spec is None else [*(spec.submodule_search_locations or []), spec.origin or ""]
+    known = [sys.prefix, sys.base_prefix, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return package == _PACKAGE or any(Path(folder).is_relative_to(root) for folder in folders for root in known)
 
 
 def _send_archive(context: SparkContext, package: str) -> TemporaryDirectory[str]:
     folder, path = TemporaryDirectory(prefix="backstream-"), list(sys.path)
     archive = Path(folder.name) / f"{package}.zip"
     with ZipFile(archive, "w") as file:
-        for source, name in _list_sources(package):
-            file.write(source, name)
+        for name, content in read_sources(package):
+            file.writestr(name, content)
     context.addPyFile(str(archive))
     # The driver keeps its own modules, since the archive has Python files only.
     sys.path[:] = path
     return folder
-
-
-def _list_sources(package: str) -> list[tuple[Path, str]]:
-    """Return the Python files of an importable package or module, and their names in an archive."""
-    spec = importlib.util.find_spec(package)
-    if spec is None:
-        return []
-    if spec.submodule_search_locations is None:
-        return [(Path(spec.origin), f"{package}.py")] if spec.origin else []
-    roots = [Path(location) for location in spec.submodule_search_locations]
-    return [(file, f"{package}/{file.relative_to(root)}") for root in roots for file in sorted(root.rglob("*.py"))]
 
 
 _MIN_TASK_MB, _MAX_TASK_MB = 256, 16_384

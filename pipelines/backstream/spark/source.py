@@ -18,8 +18,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from backstream.definition import prepared
 from backstream.definition.aggregates import payload_columns
-from backstream.definition.model import Definition, Source
+from backstream.definition.model import Definition
+from backstream.definition.source_section import Source
 from backstream.definition.time_columns import reason_not_a_time
 from backstream.errors import ContractError
 from backstream.eventtime.intervals import Interval
@@ -75,8 +77,12 @@ def file_uri(path: str) -> str:
 
 def add_record(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Add `record`, these columns as JSON; for quarantine only, since it reads every column of a file."""
-    record = F.struct(*(F.col(quote_column(name)).alias(name) for name in columns))
-    return rows.withColumn(RECORD, F.to_json(record, {"ignoreNullFields": "false"}))
+    own = [name for name in columns if name not in prepared.PREPARED_COLUMNS]
+    record = F.to_json(
+        F.struct(*(F.col(quote_column(name)).alias(name) for name in own)), {"ignoreNullFields": "false"}
+    )
+    is_prepared = prepared.RECORD in columns
+    return rows.withColumn(RECORD, F.coalesce(F.col(prepared.RECORD), record) if is_prepared else record)
 
 
 def normalize_events(definition: Definition) -> Step:
@@ -85,10 +91,10 @@ def normalize_events(definition: Definition) -> Step:
     Raises:
         ContractError: when the type of a time column isn't a time.
     """
-    source, marker = definition.timed_source, definition.watermark.marker
-    kept = [name for name in payload_columns(definition) if name not in EVENT]
+    source, marker = definition.timed_source, definition.marker
 
     def step(rows: DataFrame) -> DataFrame:
+        kept = [name for name in payload_columns(definition, rows.columns) if name not in EVENT]
         event, arrival = _times(rows, source)
         columns = {
             "event_time_ms": F.unix_millis(event),
@@ -97,20 +103,26 @@ def normalize_events(definition: Definition) -> Step:
             if source.partition
             else F.lit(ONLY_PARTITION),
             "arrival_seq": F.col(source.sequence).try_cast("long") if source.sequence else F.lit(0).cast("long"),
-            WRITTEN_EVENT_TIME: _as_text(source.event_time),
-            WRITTEN_ARRIVAL_TIME: _as_text(source.arrival_time),
-            **({MARKER: _marker_ms(rows, marker, event, definition.watermark.delay)} if marker else {}),
+            WRITTEN_EVENT_TIME: _first_of(rows, prepared.EVENT_TEXT, _as_text(source.event_time)),
+            WRITTEN_ARRIVAL_TIME: _first_of(rows, prepared.ARRIVAL_TEXT, _as_text(source.arrival_time)),
+            **({MARKER: marker_ms_column(rows, marker, event, definition.watermark.delay)} if marker else {}),
         }
         if source.partition and isinstance(_type_of(rows, F.col(source.partition)), IntegralType):
             columns[PARTITION_NUMBER] = F.col(source.partition)
-        kept_columns = [F.col(name) for name in (*kept, RECORD) if name in rows.columns]
-        columns[REASON] = _reason(source, columns)
+        names = [name for name in dict.fromkeys((*kept, RECORD, prepared.FILE)) if name in rows.columns]
+        kept_columns = [F.col(quote_column(name)) for name in names]
+        columns[REASON] = _first_of(rows, prepared.REASON, _reason(source, columns))
         return rows.select(*(column.alias(name) for name, column in columns.items()), *kept_columns)
 
     return step
 
 
-def _marker_ms(rows: DataFrame, marker: str, event: Column, delay_ms: int) -> Column:
+def _first_of(rows: DataFrame, name: str, column: Column) -> Column:
+    """Return the value that the preparation of the source left for a record; another column without one."""
+    return F.coalesce(F.col(name), column) if name in rows.columns else column
+
+
+def marker_ms_column(rows: DataFrame, marker: str, event: Column, delay_ms: int) -> Column:
     """Return the watermark of a record: the time in the marker, or the event time less the delay if it is true."""
     if isinstance(_type_of(rows, F.expr(marker)), BooleanType):
         return F.when(F.expr(marker), F.unix_millis(event) - F.lit(delay_ms))

@@ -6,10 +6,10 @@ Each attempt writes into its own folder, so files of a failed attempt are never 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -18,27 +18,50 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, IntegerType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    IntegerType,
+    ShortType,
+    StructField,
+    StructType,
+)
 
+from backstream.definition.aggregates import spark_type_name
 from backstream.errors import CountError, StorageError
 from backstream.eventtime.instants import DAY_MS, utc_datetime
+from backstream.native.element_ids import add_element_ids
 from backstream.native.small_files import SMALL_BYTES, load_columns, split_files
 from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
 from backstream.runs.manifest import StagedFile
 from backstream.runs.parquet_footer import Footer
 from backstream.runs.plan import Chunk, Plan, PlannedTable
-from backstream.runs.table_schemas import METRICS, PANES, RECORD_COUNT, WINDOWS, pane_count_column
+from backstream.runs.table_schemas import (
+    METRICS,
+    PANES,
+    RECORD_COUNT,
+    SKIPPED,
+    WINDOWS,
+    WITHHELD,
+    pane_count_column,
+)
 from backstream.spark.chunk_group import CHUNK
 from backstream.spark.counted_writes import TaskWrite, require_visible, write_parquet
 from backstream.spark.failures import REFUSALS, unreadable_file_error
-from backstream.spark.schemas import conform
+from backstream.spark.schemas import Step, conform
+from backstream.spark.session import ship_package
 from backstream.spark.source import load_files
 
-_SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp"}
 _DAY, _CHUNK = STAGING_DAY, STAGING_CHUNK
-_COUNTED = {WINDOWS: RECORD_COUNT, PANES: pane_count_column("final")}
+_COUNTED = {
+    WINDOWS: RECORD_COUNT,
+    WITHHELD: RECORD_COUNT,
+    PANES: pane_count_column("final"),
+    SKIPPED: pane_count_column("final"),
+}
 """The column of a table with the number of records of a row."""
-_GROUPED = (WINDOWS, METRICS, PANES)
+_GROUPED = (WINDOWS, METRICS, PANES, WITHHELD)
 """The tables with aggregated rows; the other tables have a few rows of input files."""
 _FEW_EVENTS = 100_000
 """Up to this number of events, one task groups them, since Spark coalesces small tasks."""
@@ -55,10 +78,29 @@ class Attempt:
     plan: Plan
     chunks: Sequence[Chunk]
     attempt: str
+    is_unfinished: bool = False
+    """True if rows of windows and panes have no derived columns yet, so that their files are not staged."""
 
     def folder(self, suffix: str) -> Path:
         """Return the folder for the files of a table; its name has the first chunk."""
+        if self.is_unfinished and suffix in (WINDOWS, PANES):
+            return self.scratch / "unfinished" / (suffix or "windows")
+        return self._staging(suffix)
+
+    @property
+    def scratch(self) -> Path:
+        """The folder of files that the driver and the tasks exchange."""
+        return self._staging(WINDOWS).with_suffix(".scratch")
+
+    def _staging(self, suffix: str) -> Path:
         return self.plan.staging(suffix) / f"{self.chunks[0].chunk_id}-{self.attempt}"
+
+    def columns(self, suffix: str) -> Sequence[tuple[str, str, int, bool]]:
+        """Return name, type, field id, and necessity of the columns that a table has now."""
+        derived = self.plan.definition.get("derive_after", {}) if self.is_unfinished else {}
+        return [
+            column for column in self.plan.tables[suffix].columns if column[0].partition("__")[0] not in derived
+        ]
 
     def only_folder(self, suffix: str) -> Path | None:
         """Return the only subfolder for the rows of a table; None if they are split by chunk or day."""
@@ -97,7 +139,7 @@ def write_staged_files(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged
     table, folder = attempt.plan.tables[suffix], attempt.folder(suffix)
     with_run = rows.withColumn("run_id", F.lit(attempt.plan.run_id))
     contract = {name: kind for name, kind, _, _ in _columns(table)} | {CHUNK: IntegerType()}
-    checked = with_run.transform(conform(table.name, contract))
+    checked = with_run.transform(_fit_types(contract)).transform(conform(table.name, contract))
     columns = [F.col(name).alias(name, metadata=meta) for name, _, meta, _ in _columns(table)]
     spark, only_folder = rows.sparkSession, attempt.only_folder(suffix)
     if only_folder is not None:
@@ -106,7 +148,7 @@ def write_staged_files(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged
         has_good_size = suffix in _GROUPED and _has_good_file_size(spark, attempt)
         writer = (result if has_good_size else result.hint("rebalance")).write
         written = write_parquet(spark, writer.option("compression", "zstd"), only_folder)
-        return _list_staged_files(suffix, attempt, sorted(folder.rglob("*.parquet")), written)
+        return _list_staged_files(suffix, attempt, _add_element_ids(spark, suffix, attempt), written)
     names = [_CHUNK, _DAY] if table.day_column else [_CHUNK]
     split_columns = [F.col(CHUNK).cast("int").alias(_CHUNK)]
     if table.day_column:
@@ -120,7 +162,45 @@ def write_staged_files(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged
     if is_small:
         with _explain_read_errors(folder):
             split_files(folder, names)
-    return _list_staged_files(suffix, attempt, sorted(folder.rglob("*.parquet")), written)
+    return _list_staged_files(suffix, attempt, _add_element_ids(spark, suffix, attempt), written)
+
+
+def _add_element_ids(spark: SparkSession, suffix: str, attempt: Attempt) -> list[Path]:
+    """Return the files of an attempt, after their list columns have the field ids of elements. Runs a job."""
+    paths, ids = sorted(attempt.folder(suffix).rglob("*.parquet")), attempt.plan.element_ids.get(suffix)
+    if ids and paths:
+        ship_package(spark.sparkContext)
+        tasks = min(len(paths), spark.sparkContext.defaultParallelism)
+        spark.sparkContext.parallelize(list(map(str, paths)), tasks).foreach(
+            partial(add_element_ids, ids=dict(ids))
+        )
+    return paths
+
+
+_NARROW = (ByteType(), ShortType())
+
+
+def _fit_types(contract: Mapping[str, DataType]) -> Step:
+    """Widen integers that Iceberg doesn't have, and let the elements of lists be null, as Iceberg's may be."""
+
+    def step(rows: DataFrame) -> DataFrame:
+        types = {field.name: field.dataType for field in rows.schema.fields}
+        casts = {
+            name: F.col(name).cast(kind)
+            for name, kind in contract.items()
+            if name in types and _differs_in_width(types[name], kind)
+        }
+        return rows.withColumns(casts) if casts else rows
+
+    return step
+
+
+def _differs_in_width(actual: DataType, wanted: DataType) -> bool:
+    if isinstance(actual, ArrayType) and isinstance(wanted, ArrayType) and actual != wanted:
+        return actual.elementType == wanted.elementType or _differs_in_width(
+            actual.elementType, wanted.elementType
+        )
+    return actual in _NARROW and wanted == IntegerType()
 
 
 def collect_task_files(suffix: str, attempt: Attempt, paths: Sequence[Path], written: list[TaskWrite]) -> Staged:
@@ -146,12 +226,13 @@ def _has_good_file_size(spark: SparkSession, attempt: Attempt) -> bool:
     return events < _FEW_EVENTS or events >= _MANY_EVENTS * spark.sparkContext.defaultParallelism
 
 
-def load_staged_rows(spark: SparkSession, plan: Plan, suffix: str, files: Staged) -> DataFrame | None:
-    """Return the staged rows of a table, with the times of their windows in ms; None if there are no rows."""
+def load_staged_rows(spark: SparkSession, attempt: Attempt, suffix: str, files: Staged) -> DataFrame | None:
+    """Return the rows that an attempt wrote for a table, with their windows in ms; None if there are no rows."""
     paths = [file.path for of_chunk in files.values() for file in of_chunk]
     if not paths:
         return None
-    schema = StructType([StructField(name, kind) for name, kind, _, _ in _columns(plan.tables[suffix])])
+    columns = attempt.columns(suffix)
+    schema = StructType([StructField(name, spark_type_of_name(kind)) for name, kind, _, _ in columns])
     rows = load_files(spark, paths, schema)
     return rows.withColumns({f"{name}_ms": F.unix_millis(name) for name in ("window_start", "window_end")})
 
@@ -192,8 +273,7 @@ def _columns(table: PlannedTable) -> Sequence[tuple[str, DataType, dict[str, int
 
 def spark_type_of_name(kind: str) -> DataType:
     """Return the Spark type for the name of an Iceberg type."""
-    plain = re.sub(r"\s", "", kind)
-    ddl = f"c {_SPARK_TYPES.get(plain, plain)}"
+    ddl = f"c {spark_type_name(kind.replace(' ', ''))}"
     return cast("StructType", StructType.fromDDL(ddl)).fields[0].dataType
 
 

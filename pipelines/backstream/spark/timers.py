@@ -7,19 +7,17 @@ timers.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from backstream.errors import SpecError
-from backstream.eventtime.records import Record
-from backstream.eventtime.timers import KeyTimers, ProcessFunction
+from backstream.errors import UserCodeError
+from backstream.eventtime.process_functions import Context, ProcessFunction
+from backstream.spark.key_runs import KeyRun, TimerQueue
 from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
 from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline
 
@@ -76,8 +74,7 @@ def replay_timers_of_streams(
         number, *key = (scalar.as_py() for scalar in group)
         stream_input = streams[number]
         key_value = key[0] if len(key) == 1 else tuple(key)
-        run = _KeyRun(stream_input.rises_ms, stream_input.new_function(), key_value)
-        firings = list(run.fire_timers(table))
+        firings = list(_fire_timers(stream_input, key_value, table))
         group_columns = {name: pa.repeat(scalar, len(firings)) for name, scalar in zip(by, group, strict=True)}
         values = zip(*firings, strict=True) if firings else ([],) * len(_FIRING)
         firing_columns = {name: pa.array(value, pa.int64()) for name, value in zip(_FIRING, values, strict=True)}
@@ -108,71 +105,21 @@ def _arrival_positions(events: DataFrame, stream: str, streams: Mapping[int, Tim
     return summed.select(stream, "watermark_ms", before.alias("after"))
 
 
-@dataclass(slots=True)
-class _Queue(KeyTimers):
-    """Pending timers with fast access to the earliest; deleted timers stay in the heap until they are its top."""
-
-    heap: list[int] = field(default_factory=list)
-
-    def register(self, timestamp_ms: int) -> None:
-        if timestamp_ms not in self.pending:
-            self.pending.add(timestamp_ms)
-            heappush(self.heap, timestamp_ms)
-
-    def earliest_ms(self) -> int | None:
-        while self.heap and self.heap[0] not in self.pending:
-            heappop(self.heap)
-        return self.heap[0] if self.heap else None
-
-
-@dataclass(slots=True)
-class _KeyRun:
-    """One key: its function, its timers, and the number of rises it has passed."""
-
-    rises_ms: Longs
-    function: ProcessFunction
-    key: Hashable
-    timers: _Queue = field(default_factory=_Queue)
-    passed: int = 0
-
-    def fire_timers(self, table: pa.Table) -> Iterator[tuple[int, int, int]]:
-        """Yield timestamp, watermark, and number of the rise for each timer that fires."""
-        ordered = table.sort_by([(name, "ascending") for name in ARRIVAL_ORDER])
+def _fire_timers(stream_input: TimerInput, key: Hashable, table: pa.Table) -> Iterator[tuple[int, int, int]]:
+    """Return timestamp, watermark, and number of the rise for each timer of a key that fires."""
+    firings: list[tuple[int, int, int]] = []
+    context = Context(key, TimerQueue())
+    run = KeyRun(
+        stream_input.rises_ms, stream_input.new_function(), context, lambda *firing: firings.append(firing)
+    )
+    ordered = table.sort_by([(name, "ascending") for name in ARRIVAL_ORDER])
+    try:
         for row in ordered.to_pylist():
-            yield from self._pass_rises(bisect_right(self.rises_ms, row["watermark_ms"]))
-            record = Record(
-                row["arrival_time_ms"],
-                0,
-                self.key,
-                row["event_time_ms"],
-                row.get("value", 1),
-                delete_timers_ms=tuple(row.get("delete_timers_ms") or ()),
-            )
-            self._call_hook(f"the record of arrival {record.arrival_time_ms} ms", "on_record", record)
-        yield from self._pass_rises(len(self.rises_ms))
-
-    def _pass_rises(self, end: int) -> Iterator[tuple[int, int, int]]:
-        """Pass the rises before this number, and fire the timers that they reach."""
-        while (earliest_ms := self.timers.earliest_ms()) is not None:
-            rise = max(self.passed, bisect_left(self.rises_ms, earliest_ms))
-            if rise >= end:
-                break
-            self.passed = rise
-            yield from self._fire_at(rise)
-            self.passed = rise + 1
-        self.passed = max(self.passed, end)
-
-    def _fire_at(self, rise: int) -> Iterator[tuple[int, int, int]]:
-        watermark_ms = int(self.rises_ms[rise])
-        while (due_ms := self.timers.earliest_ms()) is not None and due_ms <= watermark_ms:
-            self.timers.delete(due_ms)
-            yield due_ms, watermark_ms, rise
-            self._call_hook(f"the timer of {due_ms} ms", "on_timer", self.key, due_ms)
-
-    def _call_hook(self, place: str, hook: str, *arguments: object) -> None:
-        try:
-            getattr(self.function, hook)(*arguments, self.timers)
-        except Exception as error:
-            name = type(self.function).__qualname__
-            msg = f"process function {name} failed at {place}, key {self.key!r}: {error!r}"
-            raise SpecError(msg) from error
+            record = {"value": 1, **row, "delete_timers_ms": row.get("delete_timers_ms") or ()}
+            run.process_element(record, row["event_time_ms"], row["watermark_ms"])
+        run.finish()
+    except Exception as error:
+        name = type(run.function).__qualname__
+        msg = f"process function {name} failed {run.place()}: {error!r}"
+        raise UserCodeError(msg) from error
+    return iter(firings)

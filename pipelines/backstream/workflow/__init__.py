@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from backstream.workflow.audit import approval_text, audit_run, record_approval, request_approval
     from backstream.workflow.dataset_state import refresh_after_run
     from backstream.workflow.planning import plan_run
+    from backstream.workflow.prepare import prepare_source
     from backstream.workflow.publish import create_run_tables, publication_text, publish_run, record_failure
     from backstream.workflow.report import report_run, report_text
     from backstream.workflow.restate import find_restatements
@@ -23,6 +24,7 @@ __all__ = [
     "find_restatements",
     "find_unfinished_plan",
     "plan_run",
+    "prepare_source",
     "publication_text",
     "publish_run",
     "record_approval",
@@ -42,6 +44,7 @@ _MODULES = {
     "find_restatements": "restate",
     "find_unfinished_plan": "resume",
     "plan_run": "planning",
+    "prepare_source": "prepare",
     "publication_text": "publish",
     "publish_run": "publish",
     "record_approval": "audit",

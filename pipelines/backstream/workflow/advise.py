@@ -136,10 +136,15 @@ def recommend_delay(
 
 
 def _current_delay_ms(definition: Definition) -> int | None:
-    """Return the delay of the definition; None if its watermark strategy has no delay of this kind."""
-    section = definition.watermark
-    delays_ms = {StrategyKind.BOUNDED: section.delay, StrategyKind.MONOTONOUS: 0}
-    return delays_ms.get(section.strategy)
+    """Return the delay of the definition; None if its watermarks have no delay of this kind, or several."""
+    strategies = definition.emission.strategies
+    delays_ms = {strategy.bound_ms for strategy in strategies}
+    kinds = {strategy.kind for strategy in strategies}
+    return (
+        delays_ms.pop()
+        if kinds <= {StrategyKind.BOUNDED, StrategyKind.MONOTONOUS} and len(delays_ms) == 1
+        else None
+    )
 
 
 def advice_text(request: AdviceRequest, advice: DelayAdvice) -> str:
@@ -150,7 +155,8 @@ def advice_text(request: AdviceRequest, advice: DelayAdvice) -> str:
 
 def _head(request: AdviceRequest, advice: DelayAdvice) -> str:
     definition, section = request.definition, request.definition.watermark
-    idle = f"idle after {duration_text(section.idle_timeout)}" if section.idle_timeout else "never idle"
+    timeouts_ms = sorted({strategy.idle_timeout_ms for strategy in definition.emission.strategies})
+    idle = " or ".join(f"idle after {duration_text(ms)}" if ms else "never idle" for ms in timeouts_ms)
     lateness, interval = duration_text(definition.lateness.allowed), duration_text(section.emit_interval)
     windows = f"{len(advice.firings.ends_ms):,} {definition.window.kind} windows"
     return (

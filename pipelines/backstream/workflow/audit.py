@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pandas import DataFrame
 
 from backstream.definition.loader import parse_definition
@@ -26,17 +27,20 @@ from backstream.quality.gate import evaluate_suite
 from backstream.runs.home import replace_file, write_text
 from backstream.runs.input_notes import GONE_HINT
 from backstream.runs.manifest import Manifest, StagedFile, home_of, load_manifests
-from backstream.runs.plan import Plan
+from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Verdict
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import (
+    IS_SKIPPED,
     METRICS,
     METRICS_TABLE,
     PANES,
     PANES_KEPT,
     QUARANTINE,
     RECORD_COUNT,
+    SKIPPED,
     WINDOWS,
+    WITHHELD,
     pane_count_column,
 )
 from backstream.workflow.history import RunDifference, describe_difference, diff_run
@@ -84,8 +88,9 @@ def _evaluate(plan: Plan) -> Audit:
         definition,
         load_staged_metrics(manifests),
         manifests,
-        results=load_staged_results(definition, manifests),
-        panes=_scan_staged(manifests, PANES, [*_WINDOW, *map(pane_count_column, PANES_KEPT)]),
+        results=load_staged_results(definition, manifests, plan.mode),
+        panes=_load_staged_panes(definition, manifests),
+        withheld=_scan_staged(manifests, WITHHELD, [*_WINDOW, "rows", RECORD_COUNT]),
         evidence=_load_evidence(plan, definition, manifests),
     )
     audit = replace(audit, overridden=plan.gate_override)
@@ -125,9 +130,36 @@ def _refuse(plan: Plan, audit: Audit) -> None:
     raise QualityError(msg)
 
 
-def load_staged_results(definition: Definition, manifests: Sequence[Manifest]) -> Iterator[pa.Table]:
-    """Yield the keys, window and record count of the rows that each chunk staged for publication."""
-    return _scan_staged(manifests, WINDOWS, [*definition.source.key, *_WINDOW, RECORD_COUNT])
+def load_staged_results(
+    definition: Definition, manifests: Sequence[Manifest], mode: Mode = Mode.RECOMPUTE
+) -> Iterator[pa.Table]:
+    """Yield the keys, window and record count of the rows that each chunk staged for publication.
+
+    With user code, the windows that it skipped are rows, too, with `is_skipped`.
+    """
+    columns = [*definition.row_key, *_WINDOW, RECORD_COUNT]
+    if definition.code_columns is None:
+        yield from _scan_staged(manifests, WINDOWS, columns)
+        return
+    count = pane_count_column("final" if mode is Mode.RECOMPUTE else definition.backfill.publish)
+    for manifest in manifests:
+        rows = [
+            table.append_column(IS_SKIPPED, pa.repeat(pa.scalar(value=False), table.num_rows))
+            for table in _scan_staged([manifest], WINDOWS, columns)
+        ]
+        for table in _scan_staged([manifest], SKIPPED, [*definition.source.key, *_WINDOW, count]):
+            skipped = table.filter(pc.greater(table[count], 0)).rename_columns({count: RECORD_COUNT})
+            rows.append(skipped.append_column(IS_SKIPPED, pa.repeat(pa.scalar(value=True), skipped.num_rows)))
+        if rows:
+            yield pa.concat_tables(rows, promote_options="default")
+
+
+def _load_staged_panes(definition: Definition, manifests: Sequence[Manifest]) -> Iterator[pa.Table]:
+    """Yield the window and the record counts of the panes of staged panes, with those that a job skipped."""
+    counts = [*map(pane_count_column, PANES_KEPT)]
+    yield from _scan_staged(manifests, PANES, [*_WINDOW, *counts])
+    if definition.job:
+        yield from _scan_staged(manifests, SKIPPED, [*_WINDOW, *counts])
 
 
 def _scan_staged(manifests: Sequence[Manifest], suffix: str, columns: Sequence[str]) -> Iterator[pa.Table]:

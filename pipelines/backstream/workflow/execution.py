@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from backstream import workflow
 from backstream.errors import QualityError
+from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Chunk, Plan
 
@@ -62,6 +63,32 @@ def _has_active_session() -> bool:
     """Return whether this process has a Spark session; without PySpark's modules it has none."""
     pyspark = sys.modules.get("pyspark.sql")
     return pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
+
+
+def prepare_input(
+    definition: Path, home: Home, note: Callable[[str], None], spark: SparkStart | None = None
+) -> bool:
+    """Prepare the new files of a source, and return whether there were any.
+
+    Args:
+        definition: the TOML file.
+        home: the folder that holds all state.
+        note: receives lines about the work.
+        spark: a session that starts; without it, one starts if it is needed, and stops at the end.
+    """
+    started: list[SparkStart] = []
+
+    def session() -> SparkSession:
+        if spark is not None:
+            return spark.session()
+        started.append(SparkStart(definition))
+        return started[-1].session()
+
+    try:
+        return workflow.prepare_source(definition, home, session, note) is not None
+    finally:
+        for start in started:
+            start.stop()
 
 
 class RunObserver:

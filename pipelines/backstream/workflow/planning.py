@@ -13,15 +13,16 @@ import numpy as np
 from backstream import __version__
 from backstream.definition.aggregates import key_columns, value_columns
 from backstream.definition.loader import apply_overrides, load_definition, resolve_paths
-from backstream.definition.model import Definition, Source
+from backstream.definition.model import Definition
+from backstream.definition.source_section import Source
 from backstream.errors import PlanError
 from backstream.eventtime.instants import MAX_MS, MIN_MS, duration_text
-from backstream.eventtime.intervals import Interval, LocalDays, backfill_range, require_whole_days
+from backstream.eventtime.intervals import Interval, LocalDays, backfill_range, require_range_of_days
 from backstream.eventtime.seals import DaySeal
 from backstream.eventtime.windows import Session
 from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.ownership import TableOwner, list_former_tables, require_ownable
-from backstream.lake.planned_tables import plan_tables
+from backstream.lake.planned_tables import plan_element_ids, plan_tables
 from backstream.native.supported import require_engine
 from backstream.quality.suites import require_valid_suite
 from backstream.runs.home import Home
@@ -29,10 +30,14 @@ from backstream.runs.plan import ArrivalOrder, Chunk, InputFile, Mode, Plan, Pla
 from backstream.runs.table_schemas import (
     METRICS_TABLE,
     QUARANTINE_TABLE,
+    WITHHELD_TABLE,
     Table,
     dropped_table,
     firings_table,
     panes_table,
+    process_rows_table,
+    side_outputs_table,
+    skipped_windows_table,
     windows_table,
 )
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_index_exact
@@ -43,6 +48,7 @@ from backstream.source.files import SourceFiles, find_arrival_bounds, list_sourc
 from backstream.source.footers import load_footers
 from backstream.source.time_columns import Longs
 from backstream.workflow.allowed_ranges import find_event_span, read_interval, require_range
+from backstream.workflow.prepare import find_source_snapshots, summarize_preparation
 from backstream.workflow.removed_files import find_removed_files, write_files_read
 
 log = logging.getLogger(__name__)
@@ -120,8 +126,7 @@ def plan_run(  # noqa: PLR0913 - keyword arguments, each an option of the comman
         ContractError: when the type of a time column is not an instant.
     """
     interval = backfill_range(since_ms, until_ms)
-    for value_ms, name in ((since_ms, "since"), (until_ms, "until")):
-        require_whole_days(value_ms, name)
+    require_range_of_days(interval)
     written = load_definition(definition_path)
     mode = mode or written.backfill.mode
     definition = resolve_paths(apply_overrides(written, overrides or {}, mode), home)
@@ -131,8 +136,9 @@ def plan_run(  # noqa: PLR0913 - keyword arguments, each an option of the comman
     _require_plannable_range(scope, source)
     days = _find_seals(scope, source.inputs, is_unsealed_allowed=is_unsealed_allowed)
     clock_start_ms, clock_end_ms = _find_clock(scope, source.inputs)
+    prepared = summarize_preparation(definition.source)
     owner = TableOwner(definition.name, definition_path.absolute(), definition.source.key)
-    tables, base_snapshots = _plan_tables(scope, owner, source.columns.types)
+    tables = _plan_tables(scope, owner, source.columns.types)
     plan = Plan(
         dataset=definition.name,
         definition=definition.model_dump(mode="json"),
@@ -148,8 +154,9 @@ def plan_run(  # noqa: PLR0913 - keyword arguments, each an option of the comman
         home=str(home.path),
         inputs=source.inputs,
         chunks=_cut_chunks(scope, source),
-        tables=tables,
-        base_snapshots=base_snapshots,
+        tables=tables.planned,
+        base_snapshots=tables.base_snapshots,
+        element_ids=tables.element_ids,
         triggered_by=trigger,
         reason=reason_with_unsealed(reason, days),
         overrides=dict(overrides or {}),
@@ -158,9 +165,12 @@ def plan_run(  # noqa: PLR0913 - keyword arguments, each an option of the comman
         columns=source.columns.types,
         absent=source.columns.absent,
         ignored=source.listed.ignored,
-        skipped=source.files.skipped,
+        skipped=(*source.files.skipped, *prepared.skipped),
+        prepared=prepared.counts,
         damaged=source.files.damaged,
-        gone=find_removed_files(home, definition.name, definition.source.path, source.listed.paths, interval),
+        code={code.target: code.source_hash() for code in definition.user_code},
+        gone=find_removed_files(home, definition.name, definition.source, source.listed.paths, interval),
+        source_snapshots=find_source_snapshots(definition.source),
     )
     plan.write()
     write_files_read(plan)
@@ -182,7 +192,7 @@ def _load_source(scope: _RunScope) -> _RunSource:
 def _load_index(scope: _RunScope, inputs: Sequence[InputFile]) -> ArrivalIndex:
     """Return the index that earlier runs wrote; empty before the first run, and if the definition has no index."""
     definition = scope.definition
-    window, emission = definition.window.spec(), definition.watermark.spec()
+    window, emission = definition.window.spec(), definition.emission
     if isinstance(window, Session) or scope.mode is Mode.RECOMPUTE or not is_index_exact(emission):
         return ArrivalIndex.empty()
     buckets = BucketGrid.from_window(window, emission, definition.lateness.allowed)
@@ -260,10 +270,16 @@ def _find_clock(scope: _RunScope, inputs: Sequence[InputFile]) -> tuple[int, int
     return (first_ms if start_ms is None else start_ms), last_ms
 
 
-def _plan_tables(
-    scope: _RunScope, owner: TableOwner, types: Mapping[str, str]
-) -> tuple[dict[str, PlannedTable], dict[str, int | None]]:
-    """Return the tables that the run writes and their current snapshots, by suffix; nothing is created.
+class _RunTables(NamedTuple):
+    """The tables that a run writes, their current snapshots, and the field ids of list elements, by suffix."""
+
+    planned: dict[str, PlannedTable]
+    base_snapshots: dict[str, int | None]
+    element_ids: dict[str, dict[str, int]]
+
+
+def _plan_tables(scope: _RunScope, owner: TableOwner, types: Mapping[str, str]) -> _RunTables:
+    """Return the tables that the run writes; nothing is created.
 
     Raises:
         PlanError: when a table does not fit or belongs to another definition.
@@ -273,12 +289,18 @@ def _plan_tables(
         require_ownable(catalog, owner)
         for former in list_former_tables(catalog, owner):
             log.warning(_RENAMED, scope.place, name, former, name)
-        return plan_tables(catalog, name, _list_tables(scope.definition, types, scope.mode))
+        wanted = _list_tables(scope.definition, types, scope.mode)
+        return _RunTables(*plan_tables(catalog, name, wanted), plan_element_ids(catalog, name, wanted))
 
 
 def _list_tables(definition: Definition, types: Mapping[str, str], mode: Mode) -> list[Table]:
     keys, values = key_columns(definition, types), value_columns(definition, types)
+    if definition.process:
+        rows = [process_rows_table(keys, values), side_outputs_table(keys), skipped_windows_table(keys)]
+        return [*rows, METRICS_TABLE, QUARANTINE_TABLE]
     tables = [windows_table(keys, values), METRICS_TABLE, QUARANTINE_TABLE]
+    tables += [WITHHELD_TABLE] if definition.having else []
+    tables += [skipped_windows_table(keys)] if definition.job else []
     if mode is Mode.REPLAY:
         tables += [panes_table(keys, values), dropped_table(keys)]
         tables += [firings_table(keys, values)] if definition.backfill.keep_firings else []

@@ -19,6 +19,7 @@ from backstream.runs.manifest import Manifest, home_of, load_manifests, sum_fate
 from backstream.runs.plan import Plan
 from backstream.runs.results import ApprovalDecision, Audit, Publication
 from backstream.runs.status import RunStatus
+from backstream.runs.table_schemas import SKIPPED
 from backstream.workflow.report import report_run
 
 
@@ -119,6 +120,9 @@ def publication_text(plan: Plan) -> str:
         audit = Audit.read(folder.audit_result)
         lines.append(f"verdict    {audit.verdict}: {audit.summary}")
     lines.append(f"published  {_published_rows_text(plan)}")
+    if skipped := [file for manifest in manifests for file in manifest.files.get(SKIPPED, ())]:
+        windows, records = sum(file.rows for file in skipped), sum(file.records for file in skipped)
+        lines.append(f"skipped    {windows:,} windows with {records:,} records, see {plan.tables[SKIPPED].name}")
     if folder.report.exists():
         lines.append(f"report     {folder.report}")
     return "\n".join(lines)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from backstream.definition.loader import parse_definition
+from backstream.definition.prepared import reads_prepared_files
+from backstream.definition.source_section import Source
 from backstream.errors import LedgerError
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
@@ -13,6 +16,8 @@ from backstream.runs.home import Home, RunFolder, load_json, write_json
 from backstream.runs.input_files import FileList
 from backstream.runs.plan import Plan
 from backstream.runs.results import Publication
+from backstream.source.prepared import PreparedSource
+from backstream.source.raw_files import root_of_paths
 
 
 def write_files_read(plan: Plan) -> None:
@@ -20,13 +25,13 @@ def write_files_read(plan: Plan) -> None:
 
     Paths are relative to the source, so a moved source has the same files.
     """
-    root = plan.definition["source"]["path"]
+    names = _names_of_files(parse_definition(plan.definition, f"plan {plan.run_id}").source)
     content = {
         "chunks": [
             [
                 chunk.start_ms,
                 chunk.end_ms,
-                [_relative_path(plan.inputs[number].path, root) for number in chunk.files],
+                sorted({name for number in chunk.files for name in names(plan.inputs[number].path)}),
             ]
             for chunk in plan.chunks
             if chunk.files
@@ -36,24 +41,38 @@ def write_files_read(plan: Plan) -> None:
 
 
 def find_removed_files(
-    home: Home, dataset: str, source: str, paths: Sequence[Path], interval: Interval
+    home: Home, dataset: str, source: Source, paths: Sequence[Path], interval: Interval
 ) -> FileList:
     """Return the files that the newest published run of each day read and that the source no longer has.
 
     Args:
         home: the folder that holds all state.
         dataset: the dataset of the runs.
-        source: the path of its source.
+        source: its source.
         paths: the current files of the source.
         interval: the range.
     """
-    present = {_relative_path(str(path), source) for path in paths}
+    names = _names_of_files(source)
+    present = {name for path in paths for name in names(str(path))}
     missing: set[str] = set()
     for folder, days in _find_newest_runs(home.path / "runs" / dataset, interval):
         for start_ms, end_ms, names in _load_files_read(folder):
             if any(start_ms < day_ms + DAY_MS and end_ms > day_ms for day_ms in days):
                 missing.update(name for name in names if name not in present)
-    return FileList.from_paths(Path(source) / name for name in missing)
+    return FileList.from_paths(Path(root_of_paths(source.paths)) / name for name in missing)
+
+
+def _names_of_files(source: Source) -> Callable[[str], Sequence[str]]:
+    """Return a function from an input file to the names by which a later run recognizes its content.
+
+    A prepared file is recognized by its raw files, because a batch may be prepared again.
+    """
+    if not reads_prepared_files(source):
+        root = root_of_paths(source.paths)
+        return lambda path: [_relative_path(path, root)]
+    batches = [batch for folder in source.paths for batch in PreparedSource(Path(folder)).batches()]
+    raw_paths = {str(batch.folder): [file.path for file in batch.files] for batch in batches}
+    return lambda path: raw_paths.get(str(Path(path).parent), ())
 
 
 def _relative_path(path: str, root: str) -> str:

@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backstream import __version__
-from backstream.definition.loader import load_definition, require_unchanged_definition, resolve_paths
+from backstream.definition.loader import (
+    load_definition,
+    require_unchanged_code,
+    require_unchanged_definition,
+    resolve_paths,
+)
 from backstream.errors import BackstreamError, ConflictError, PlanError
 from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import open_catalog_for_reading
@@ -77,6 +82,7 @@ def require_resumable(
         return
     try:
         require_unchanged_definition(plan)
+        require_unchanged_code(plan)
         require_unchanged_inputs(plan)
     except PlanError as error:
         facts, _, _ = str(error).partition("\n\nhint: ")

@@ -232,6 +232,9 @@ def _find_run_changes(dataset: _Dataset, run_id: str, days: set[int]) -> _RunCha
     files = _ChangedFiles.from_inputs(dataset.inputs, added, removed, reach)
     if not files.added and not files.removed:
         return _RunChanges(days, plan.mode, files=files.changes)
+    if definition.process:
+        reason = f"the state of the process function would change: {min(files.changes)}"
+        return _RunChanges(days, plan.mode, reasons=_whole_days(days, reason), files=files.changes)
     records = _list_changed_records(definition, files, KeyIndex.from_definition(definition, dataset.home), reach)
     return _RunChanges(
         days,
@@ -363,10 +366,14 @@ def _positions(mask: Mask) -> list[int]:
 
 
 def _reach(definition: Definition, days: set[int]) -> Interval | None:
-    """Return the event times that windows of these days can hold; None for sessions, which have no bounds."""
+    """Return the event times that rows of these days depend on; None for sessions, which have no bounds."""
+    interval = Interval(min(days), max(days) + DAY_MS)
+    if process := definition.process:
+        reach_ms = process.state_reach
+        return None if reach_ms is None else Interval(interval.start_ms - reach_ms, interval.end_ms + reach_ms)
     if isinstance(definition.window.spec(), Session):
         return None
-    return read_interval(Interval(min(days), max(days) + DAY_MS), definition)
+    return read_interval(interval, definition)
 
 
 def _list_changed_records(

@@ -33,6 +33,13 @@ WINDOWS: Mapping[str, str] = {
     **dict.fromkeys(("session__in_first", "session__in_live", "session__in_final"), "boolean"),
     "session__late_firings": "long",
 }
+PANES: Mapping[str, str] = {
+    **dict.fromkeys(IN_WINDOW, "long"),
+    "session__fate": "string",
+    "session__pane_index": "long",
+    "session__pane_timing": "string",
+    "session__in_final": "boolean",
+}
 FIRINGS: Mapping[str, str] = {
     **dict.fromkeys(IN_WINDOW, "long"),
     "session__pane_index": "long",
@@ -137,6 +144,36 @@ def _list_windows(island: Island) -> Iterator[_Rows]:
         yield live + not_fired, [start_ms, end_ms, in_first, in_live, in_final, late_firings]
 
 
+def _list_panes(island: Island) -> Iterator[_Rows]:
+    """Yield the rows of each fired window, and of the session of all units, with the first pane of each unit."""
+    final, fates = island.window(), island.fold.fates
+    fired: dict[tuple[int, int], list[SessionFiring]] = {final: []}
+    if island.fold.refusal:
+        raise PlanError(island.fold.refusal)
+    for firing in island.fold.firings:
+        fired.setdefault(firing[:2], []).append(firing)
+    for window, firings in fired.items():
+        index_by_unit: dict[int, int | None] = {}
+        for index, firing in enumerate(firings):
+            for unit in firing.members[: firing.size]:
+                index_by_unit.setdefault(unit, index)
+        if window == final:
+            for unit in range(len(island.spans_ms)):
+                index_by_unit.setdefault(unit, None)
+        first_index = 0 if firings and firings[0].by is None else -1
+        units, indexes = list(index_by_unit), list(index_by_unit.values())
+        timings = [_timing(index, first_index) for index in indexes]
+        constants = [[value] * len(units) for value in window]
+        in_final = [window == final] * len(units)
+        yield units, [*constants, [fates[unit] for unit in units], indexes, timings, in_final]
+
+
+def _timing(index: int | None, first_index: int) -> str | None:
+    if index is None:
+        return None
+    return PaneTiming.ON_TIME.value if index == first_index else PaneTiming.LATE.value
+
+
 def _list_firings(island: Island) -> Iterator[_Rows]:
     firing_counts: dict[tuple[int, int], int] = {}
     for firing in island.fold.firings:
@@ -154,6 +191,8 @@ fated = ReplayColumns(FATES, _list_fates)
 """The fate of each unit behind the watermark; null from the unit at which the stream failed, with a `refusal`."""
 in_windows = ReplayColumns(WINDOWS, _list_windows)
 """A row per unit and window that contains it, with the panes that count it; it fails if the stream failed."""
+in_panes = ReplayColumns(PANES, _list_panes)
+"""A row per unit and window that contains it, with its fate and its first pane; it fails if the stream failed."""
 in_firings = ReplayColumns(FIRINGS, _list_firings)
 """A row per unit and firing that contains it, up to a failure of the stream."""
 

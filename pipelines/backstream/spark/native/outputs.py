@@ -18,7 +18,7 @@ from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
 from backstream.native.task import ChunkGrid, ReadSpec, RestTask, TaskOutput, TaskResult, task_file_path
 from backstream.native.task_cuts import TASK_ROWS, group_files_by_rows
 from backstream.native.task_runner import Task, run_native_task
-from backstream.runs.plan import InputFile, Plan
+from backstream.runs.plan import InputFile
 from backstream.runs.table_schemas import DROPPED, METRICS, PANES, WINDOWS
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.counted_writes import TaskWrite
@@ -67,7 +67,7 @@ def stage_metrics(group: ChunkGroup, counts: NativeCounts, attempt: Attempt) -> 
         CountError: when a file that was just written can't be read.
     """
     split_by = (STAGING_CHUNK,)
-    output = _output_of(group.plan, METRICS, task_file_path(attempt.folder(METRICS), 0, attempt.attempt), split_by)
+    output = _output_of(attempt, METRICS, task_file_path(attempt.folder(METRICS), 0, attempt.attempt), split_by)
     written = counts.write_metrics(output, chunk_grid(group))
     if written is None:
         return {}
@@ -93,16 +93,16 @@ def task_output(
     has_days = plan.tables[suffix].day_column is not None
     if day_ms is None:
         split_by = (STAGING_CHUNK, STAGING_DAY) if has_days else (STAGING_CHUNK,)
-        return _output_of(plan, suffix, task_file_path(folder, number, attempt.attempt), split_by)
+        return _output_of(attempt, suffix, task_file_path(folder, number, attempt.attempt), split_by)
     folder /= f"{STAGING_CHUNK}={chunk}"
     if has_days:
         folder /= f"{STAGING_DAY}={utc_datetime(day_ms).date()}"
-    return _output_of(plan, suffix, task_file_path(folder, number, attempt.attempt))
+    return _output_of(attempt, suffix, task_file_path(folder, number, attempt.attempt))
 
 
-def _output_of(plan: Plan, suffix: str, path: str, split_by: Sequence[str] = ()) -> TaskOutput:
-    columns = [(name, kind, field_id) for name, kind, field_id, _ in plan.tables[suffix].columns]
-    return TaskOutput(path, columns, plan.run_id, split_by)
+def _output_of(attempt: Attempt, suffix: str, path: str, split_by: Sequence[str] = ()) -> TaskOutput:
+    columns = [(name, kind, field_id) for name, kind, field_id, _ in attempt.columns(suffix)]
+    return TaskOutput(path, columns, attempt.plan.run_id, split_by)
 
 
 def chunk_grid(group: ChunkGroup) -> ChunkGrid:
@@ -165,7 +165,7 @@ def remove_scratch(attempt: Attempt) -> None:
 
 def scratch_folder(attempt: Attempt) -> Path:
     """Return the folder of files that the driver and the tasks exchange."""
-    return attempt.folder(WINDOWS).with_suffix(".scratch")
+    return attempt.scratch
 
 
 def task_counts_path(attempt: Attempt, number: int) -> str:

@@ -33,6 +33,7 @@ from backstream.native.sessions.arrow_replay import (
     ReplayColumns,
     fated,
     in_firings,
+    in_panes,
     in_windows,
 )
 from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count_column
@@ -50,6 +51,7 @@ from backstream.spark.sessions.islands import (
     island_end_ms,
     to_unit,
 )
+from backstream.spark.user_jobs import IN_FINAL
 from backstream.spark.windows.aggregation import WINDOW
 from backstream.spark.windows.partial_aggregates import PartialAggregates, split_aggregates
 
@@ -152,6 +154,13 @@ def aggregate_sessions(sessions: Sessions, tally: Observation | None = None) -> 
     )
 
 
+def count_unowned(sessions: Sessions) -> int:
+    """Return the number of records of the sessions of a recompute that other chunks own. Runs a job."""
+    others = _clean_windows(sessions).where(~owns_start(sessions.owned, F.col(WINDOW[0])))
+    ((count,),) = others.agg(F.coalesce(F.sum(EVENTS), F.lit(0))).collect()
+    return int(count)
+
+
 def session_panes(sessions: Sessions) -> DataFrame:
     """Return the first, live, and final value of each aggregate per key and window.
 
@@ -176,6 +185,38 @@ def session_panes(sessions: Sessions) -> DataFrame:
     if not sessions.is_replay:
         return clean.select(*columns)
     return clean.select(*columns).unionByName(_dirty_panes(sessions).select(*columns))
+
+
+def session_members(sessions: Sessions) -> DataFrame:
+    """Return every record once per window, with the columns that a job gets, and `IN_FINAL`.
+
+    A record has a row for each window that fired with it, and for the session of all events.
+    """
+    events = sessions.events
+    clean = sessions.islands.where(IS_CLEAN)
+    ends = clean.select(*sessions.keys, START, island_end_ms().alias(WINDOW[1]))
+    in_clean = add_islands(events, clean, sessions.keys, sessions.window, how="inner").drop(IS_CLEAN)
+    names = {name: f"session__clean_{number}" for number, name in enumerate((*sessions.keys, START))}
+    renamed = ends.select(*(F.col(name).alias(other) for name, other in names.items()), WINDOW[1])
+    is_same = reduce(and_, [F.col(name).eqNullSafe(F.col(other)) for name, other in names.items()])
+    on_time = {
+        WINDOW[0]: F.col(START),
+        "fate": F.lit(Fate.ON_TIME),
+        "pane_index": int64_literal(0),
+        "pane_timing": F.lit(Fate.ON_TIME),
+        IN_FINAL: F.expr("true"),
+    }
+    columns = [*events.columns, *WINDOW, "fate", "pane_index", "pane_timing", IN_FINAL]
+    members = in_clean.join(renamed, is_same, how="inner").withColumns(on_time).select(*columns)
+    if sessions.is_replay:
+        replayed = _replay(_dirty_events(sessions), sessions, in_panes)
+        added = {
+            **dict(zip(WINDOW, map(F.col, IN_WINDOW), strict=True)),
+            **{name: F.col(f"session__{name}") for name in ("fate", "pane_index", "pane_timing")},
+            IN_FINAL: F.col("session__in_final"),
+        }
+        members = members.unionByName(replayed.withColumns(added).select(*columns))
+    return members.where(owns_start(sessions.owned, F.col(WINDOW[0])))
 
 
 def session_records(sessions: Sessions) -> DataFrame:

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from backstream.definition.aggregates import spark_aggregates
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
@@ -16,7 +17,7 @@ from backstream.eventtime.windows import Session
 from backstream.native.sessions.arrow_replay import LAST
 from backstream.spark import chunk_group as reading
 from backstream.spark.chunk_group import ChunkGroup, ChunkRecords
-from backstream.spark.schemas import plan_literals
+from backstream.spark.schemas import int64_literal, plan_literals
 from backstream.spark.sessions import session_panes
 from backstream.spark.sessions.islands import START, SessionColumns, build_islands, build_units
 from backstream.spark.sessions.session_panes import Sessions
@@ -104,7 +105,11 @@ class SessionWindows:
         if self.work.is_replay:
             in_sessions = in_sessions.where(IS_OWNED)
         ((count,),) = in_sessions.agg(F.coalesce(F.sum("events"), F.lit(0))).collect()
-        return int(count) if self.work.is_replay else int(count) - int(self.recomputed.get[session_panes.UNOWNED])
+        if self.work.is_replay:
+            return int(count)
+        if self.work.definition.job:  # the aggregates, which would count them, were not computed
+            return int(count) - session_panes.count_unowned(self._sessions)
+        return int(count) - int(self.recomputed.get[session_panes.UNOWNED])
 
     @property
     def _added_columns(self) -> tuple[str, ...]:
@@ -116,6 +121,13 @@ class SessionWindows:
         if self.work.is_replay:
             return session_panes.session_panes(self._sessions)
         return session_panes.aggregate_sessions(self._sessions, self.recomputed)
+
+    def members(self, _: DataFrame) -> DataFrame:
+        """Return the records as a job gets them: one row per record and owned session."""
+        members = session_panes.session_members(self._sessions)
+        if not self.work.is_replay:
+            members = members.withColumn("watermark_ms", int64_literal(MIN_MS))
+        return members.drop(REASON, "is_duplicate", reading.CHUNK)
 
     def firings(self, _: DataFrame) -> DataFrame:
         """Return every pane that each session fired, in order; the time of the firing is unknown."""
@@ -138,7 +150,7 @@ class SessionWindows:
             self._usable,
             definition.source.key,
             SessionColumns.from_settings(self.window.gap_ms, definition.lateness.allowed),
-            definition.aggregates,
+            spark_aggregates(definition),
             is_replay=self.work.is_replay,
             owned=self.work.interval,
             is_skewed=self._is_skewed(),

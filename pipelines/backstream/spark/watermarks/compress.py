@@ -26,7 +26,6 @@ from backstream.eventtime.watermarks import (
     Topology,
     WatermarkEvent,
     Watermarks,
-    new_builtin_generator,
     run_source,
 )
 from backstream.spark.schemas import int64_literal, integer_quotient, partition_to_group_by, with_partition_as_text
@@ -138,6 +137,8 @@ def timeline_of_maxima(
 
 def is_numpy_mergeable(emission: Emission) -> bool:
     """Return whether numpy can compute the watermarks from the greatest event time per partition and tick."""
+    if emission.sources:
+        return emission.is_minimum and emission.topology is Topology.SPLITS
     is_plain = not (emission.drops_finished_splits or emission.suppresses_final_when_idle)
     is_ticked = emission.model is EmissionModel.TICK and emission.topology is Topology.SPLITS
     return is_plain and is_ticked and emission.strategy.kind in _PERIODIC_MAXIMA
@@ -178,8 +179,8 @@ def _replay_cells(
     """Return the watermarks of any other strategy or topology, by running the reference over the cells."""
     rows, records = rows_in_arrival_order(cells, partitions)
     watermarks = _Climbing()
-    new_generator = new_builtin_generator(emission)
-    run_source(records, emission, clock, range(len(partitions)), lambda _: new_generator(), heard=watermarks)
+    emission = emission.with_partitions(partitions)
+    run_source(records, emission, clock, range(len(partitions)), heard=watermarks)
     return to_timeline(watermarks, rows, clock, blocks, watermarks.climbs)
 
 

@@ -61,8 +61,9 @@ def timeline_of_files(
         return timeline_of_events(recorded.all(), emission, clock, expected)
     if sum(file.rows for file in recorded.files) <= max_driver_rows(recorded.spark):
         cells = compress_files(recorded, emission, clock)
-        return timeline_of_maxima(cells, emission, clock, list_partitions(expected, cells))
-    return timeline_by_tick_range(recorded, emission, clock, list_partitions(expected, _load_partitions(recorded)))
+        return timeline_of_maxima(cells, emission, clock, list_partitions(expected, cells, emission))
+    partitions = list_partitions(expected, _load_partitions(recorded), emission)
+    return timeline_by_tick_range(recorded, emission, clock, partitions)
 
 
 def timeline_by_tick_range(

@@ -17,7 +17,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from backstream.definition.model import Definition
+from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.intervals import Interval
+from backstream.eventtime.union import complete_partitions
 from backstream.eventtime.windows import Sliding
 from backstream.runs.plan import Plan
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_index_exact
@@ -65,11 +67,19 @@ def resolve_lateness(group: ChunkGroup, window: FixedWindow) -> ReplayLateness |
     return ReplayLateness(firing_times.as_columns(group.spark), timeline)
 
 
+def resolve_process_lateness(group: ChunkGroup, window: FixedWindow) -> ReplayLateness:
+    """Return firing times by which no record is dropped, since a process function gets all records."""
+    grid = WindowGrid.from_window(window, Interval(group.interval.start_ms, group.halo_end_ms))
+    timeline = load_full_timeline(group)
+    firing_times = FiringTimes.from_timeline(timeline, grid, group.clock, MAX_MS)
+    return ReplayLateness(firing_times.as_columns(group.spark), timeline)
+
+
 def _firing_times_from_index(group: ChunkGroup, window: FixedWindow, grid: WindowGrid) -> FiringTimes:
     allowed_lateness_ms = group.definition.lateness.allowed
     buckets = BucketGrid.from_window(window, group.emission, allowed_lateness_ms)
     index = _load_index(group, buckets)
-    partitions = sorted(list_expected_partitions(group.definition) | index.partitions())
+    partitions = _list_partitions(group, index)
     return firing_times_from_index(
         index, buckets, grid, group.emission, group.clock, allowed_lateness_ms, partitions
     )
@@ -98,7 +108,7 @@ def load_timeline(group: ChunkGroup, interval: Interval) -> WatermarkTimeline:
     buckets = BucketGrid.from_window(definition.metric_windows, group.emission, definition.lateness.allowed)
     index = _load_index(group, buckets)
     part = StreamSlice.from_index(index, interval, buckets, group.emission, group.clock)
-    partitions = sorted(list_expected_partitions(definition) | index.partitions())
+    partitions = _list_partitions(group, index)
     files = [file for file in group.plan.inputs if file.path in part.paths] or group.plan.inputs[:1]
     keep_buckets = _keep_buckets(group.spark, part, buckets)
     events = EventFiles(
@@ -129,6 +139,12 @@ def list_expected_partitions(definition: Definition) -> set[str]:
     """Return the source partitions that must deliver; the watermark does not advance until they do."""
     expected = definition.quality.expected_partitions
     return set() if expected == "observed" else set(expected)
+
+
+def _list_partitions(group: ChunkGroup, index: ArrivalIndex) -> list[str]:
+    """Return all partitions that the stream reads, sorted."""
+    expected = list_expected_partitions(group.definition)
+    return complete_partitions(group.emission.source_names, expected | index.partitions())
 
 
 def _load_index(group: ChunkGroup, buckets: BucketGrid) -> ArrivalIndex:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.records import SourceClock
-from backstream.eventtime.watermark_generators import StrategyKind
+from backstream.eventtime.union import source_name
 from backstream.eventtime.watermarks import Emission
 from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline, to_int64
 
@@ -38,8 +38,11 @@ class TickMerger:
     with data. Both can change only at ticks with data and when an idle timeout expires. So the merge is evaluated
     at these ticks only. It can fall when a partition resumes, therefore the result is its running maximum.
 
+    The sources of a union tick one after the other, and the gate emits a minimum after each. So a tick of a union
+    can have several rises.
+
     Args:
-        emission: a monotonous or bounded strategy that emits at ticks.
+        emission: a monotonous or bounded strategy that emits at ticks, or a union of them that `is_minimum`.
         clock: the clock of the source.
         partitions: all partitions that the source reads, including those without records so far.
     """
@@ -49,6 +52,8 @@ class TickMerger:
     partitions: Sequence[str]
     _last_tick: int = 0
     _watermark_ms: int = MIN_MS
+    _source_watermarks_ms: list[int] = field(default_factory=list)
+    """The watermark of each source at the last tick."""
     _last_maxima: dict[str, _LastMaximum] = field(default_factory=dict)
 
     def advance_to(self, last_tick: int, cells: pa.Table) -> tuple[Longs, Longs]:
@@ -68,11 +73,28 @@ class TickMerger:
         if not len(ticks):
             return to_int64([]), to_int64([])
         starts = range(0, len(ticks), _TICKS_PER_BATCH)
-        merged_ms = [_merge_at(ticks[start : start + _TICKS_PER_BATCH], maxima, idle_after) for start in starts]
+        merged_ms = [self._merge_at(ticks[start : start + _TICKS_PER_BATCH], maxima) for start in starts]
         running_ms = np.maximum.accumulate(np.concatenate([to_int64([self._watermark_ms]), *merged_ms]))
         self._watermark_ms = int(running_ms[-1])
         is_rise = running_ms[1:] > running_ms[:-1]
-        return running_ms[1:][is_rise], ticks[is_rise]
+        return running_ms[1:][is_rise], np.repeat(ticks, len(self.emission.strategies))[is_rise]
+
+    def _merge_at(self, ticks: Longs, maxima: Sequence[_PartitionMaxima]) -> Longs:
+        """Return the merged watermark at each tick after each source, which is not yet a running maximum."""
+        if not self.emission.sources:
+            return _merge_at(ticks, maxima, _idle_after(self.emission, self.clock))
+        sources = self.emission.with_partitions(self.partitions).sources
+        before_ms = to_int64(self._source_watermarks_ms or [MIN_MS] * len(sources))
+        at_tick_ms = np.stack(
+            [_merge_at(ticks, [maxima[number] for number in source.partitions], None) for source in sources]
+        )
+        self._source_watermarks_ms = at_tick_ms[:, -1].tolist()
+        before_tick_ms = np.concatenate([before_ms[:, np.newaxis], at_tick_ms[:, :-1]], axis=1)
+        # Sources up to a position have ticked; those after it have the watermark of the tick before.
+        ticked_ms = np.minimum.accumulate(at_tick_ms, axis=0)
+        waiting_ms = np.minimum.accumulate(before_tick_ms[::-1], axis=0)[::-1]
+        merged_ms = np.minimum(ticked_ms, np.concatenate([waiting_ms[1:], np.full((1, len(ticks)), MAX_MS)]))
+        return np.asarray(merged_ms.T.ravel())
 
     def _add_maxima(self, partition: str, ticks: Longs, greatest_ms: Longs) -> _PartitionMaxima:
         """Return the maxima of a partition from its last earlier maximum on, and store the new last one."""
@@ -81,9 +103,12 @@ class TickMerger:
         maxima_ms = np.maximum.accumulate(greatest_ms)
         if len(ticks):
             self._last_maxima[partition] = _LastMaximum(int(ticks[-1]), int(maxima_ms[-1]))
-        strategy = self.emission.strategy
-        delay_ms = strategy.delay_ms if strategy.kind is StrategyKind.BOUNDED else 0
-        return _PartitionMaxima.from_maxima(ticks, maxima_ms, delay_ms)
+        return _PartitionMaxima.from_maxima(ticks, maxima_ms, self._delay_ms(partition))
+
+    def _delay_ms(self, partition: str) -> int:
+        """Return the delay of the source of a partition."""
+        by_source = {source.name: source.strategy for source in self.emission.sources}
+        return by_source.get(source_name(partition), self.emission.strategy).bound_ms
 
 
 class _LastMaximum(NamedTuple):

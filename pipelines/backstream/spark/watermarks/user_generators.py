@@ -24,6 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from backstream.errors import BackstreamError, PlanError, SpecError
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.records import Record, SourceClock
+from backstream.eventtime.union import complete_partitions
 from backstream.eventtime.watermark_generators import (
     CheckedGenerator,
     StrategyKind,
@@ -83,20 +84,21 @@ def timeline_of_events(
     if new_generator is None and emission.strategy.kind is StrategyKind.CUSTOM:
         new_generator = generator_factory(emission.strategy)
         ship_package(events.sparkSession.sparkContext, emission.strategy.generator)
-    if emission.strategy.kind is StrategyKind.PUNCTUATED and "marker_ms" not in events.columns:
+    is_punctuated = any(strategy.kind is StrategyKind.PUNCTUATED for strategy in emission.strategies)
+    if is_punctuated and "marker_ms" not in events.columns:
         msg = "punctuated watermarks need the column `marker_ms`"
         raise PlanError(msg)
     if new_generator is None:
         cells = compress_events(events, ClockColumns.from_clock(clock), (), emission).toArrow()
-        return timeline_of_maxima(cells, emission, clock, list_partitions(expected, cells))
+        return timeline_of_maxima(cells, emission, clock, list_partitions(expected, cells, emission))
     emission = emission.with_custom_generator()
     outputs = _run_generators(events, emission, clock, new_generator)
-    return _merge(outputs, emission, clock, list_partitions(expected, outputs), new_generator)
+    return _merge(outputs, emission, clock, list_partitions(expected, outputs, emission), new_generator)
 
 
-def list_partitions(expected: Iterable[str], cells: pa.Table) -> list[str]:
-    """Return all partitions that a source reads, sorted: expected ones, and those with records."""
-    return sorted({*expected, *cells["source_partition"].unique().to_pylist()})
+def list_partitions(expected: Iterable[str], cells: pa.Table, emission: Emission) -> list[str]:
+    """Return all partitions that a stream reads, sorted: expected ones, and those with records."""
+    return complete_partitions(emission.source_names, [*expected, *cells["source_partition"].unique().to_pylist()])
 
 
 def _run_generators(

@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from backstream.definition.aggregates import with_filter
+from backstream.definition.aggregates import is_window_function, with_filter
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Cumulate, Tumbling
 from backstream.runs.table_schemas import PANES_KEPT, pane_count_column
@@ -253,9 +253,37 @@ def aggregate_late(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[st
     so_far = of_window.orderBy(is_late, *ARRIVAL_ORDER).rowsBetween(Window.unboundedPreceding, 0)
     accepted = timed.where(F.col("timing") != F.lit(EXPIRED))
     with_late = accepted.withColumn("has_late", F.max(is_late).over(of_window)).where("has_late")
-    values = {name: F.expr(aggregate).over(so_far) for name, aggregate in aggregates.items()}
     late_before = F.sum(is_late.cast("long")).over(so_far)
     had_on_time = F.max((~is_late).cast("long")).over(of_window)
-    firings = with_late.withColumns({**values, "pane_index": had_on_time + late_before - F.lit(1)})
+    index = {"pane_index": had_on_time + late_before - F.lit(1)}
     kept = [name for name in ("watermark_ms",) if name in timed.columns]
-    return firings.where(is_late).select(*keys, *WINDOW, "pane_index", *kept, *ARRIVAL_ORDER, *aggregates)
+    columns = [*keys, *WINDOW, "pane_index", *kept, *ARRIVAL_ORDER, *aggregates]
+    if all(map(is_window_function, aggregates.values())):
+        values = {name: F.expr(aggregate).over(so_far) for name, aggregate in aggregates.items()}
+        return with_late.withColumns({**values, **index}).where(is_late).select(*columns)
+    counted = with_late.withColumns({**index, _LATE: late_before, _LATE_COUNT: F.max(late_before).over(of_window)})
+    return _aggregate_per_firing(counted, is_late, [*keys, *WINDOW], aggregates, kept).select(*columns)
+
+
+_LATE, _LATE_COUNT, _FIRING = "late__number", "late__count", "late__firing"
+
+
+def _aggregate_per_firing(
+    counted: DataFrame, is_late: Column, by: Sequence[str], aggregates: Mapping[str, str], kept: Sequence[str]
+) -> DataFrame:
+    """Return the firings of aggregates that Spark can't compute over a frame of rows: a row per record and firing.
+
+    Args:
+        counted: the records of windows with a late record, with the number of late records so far and in all.
+        is_late: whether a record is late.
+        by: the columns that name a key and a window.
+        aggregates: name to SQL aggregate call.
+        kept: further columns of the late record.
+    """
+    numbers = F.sequence(F.greatest(F.col(_LATE), int64_literal(1)), F.col(_LATE_COUNT))
+    members = counted.withColumn(_FIRING, F.explode(numbers))
+    # The late record that causes a firing is its only member with this number.
+    is_cause = is_late & (F.col(_LATE) == F.col(_FIRING))
+    causes = [F.max(F.when(is_cause, F.col(name))).alias(name) for name in ("pane_index", *kept, *ARRIVAL_ORDER)]
+    values = [F.expr(aggregate).alias(name) for name, aggregate in aggregates.items()]
+    return members.groupBy(*by, _FIRING).agg(*causes, *values)

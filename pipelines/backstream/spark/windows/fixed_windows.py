@@ -8,18 +8,20 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from backstream.definition.aggregates import payload_columns
+from backstream.definition.aggregates import payload_columns, spark_aggregates
+from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
 from backstream.runs.table_schemas import RECORD_COUNT
 from backstream.spark import chunk_group as reading
 from backstream.spark.chunk_group import ChunkGroup, ChunkRecords
-from backstream.spark.schemas import EVENT, int64_literal
+from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, int64_literal
 from backstream.spark.shuffle_free import aggregate_by_time_range
 from backstream.spark.source import REASON
+from backstream.spark.user_jobs import IN_FINAL, add_pane_index
 from backstream.spark.watermarks.firing_times import FiringTimeColumns, WindowGrid
 from backstream.spark.watermarks.join import add_watermarks
-from backstream.spark.watermarks.resolve import ReplayLateness, has_gaps
+from backstream.spark.watermarks.resolve import ReplayLateness, has_gaps, load_timeline
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.aggregation import WINDOW, AggregationRequest, DataProfile
 from backstream.spark.windows.assignment import FixedWindow, WindowColumns, assign_windows, latest_window_start
@@ -62,7 +64,7 @@ class FixedWindows:
     def values(self, records: DataFrame) -> DataFrame:
         """Return the value to publish per key and window; in a replay the first, live, and final value."""
         definition = self.work.definition
-        keys, aggregates = definition.source.key, dict(definition.aggregates)
+        keys, aggregates = definition.source.key, spark_aggregates(definition)
         if self.lateness is None:
             aggregates[RECORD_COUNT] = "count(*)"  # panes have their own counts
         grid = WindowGrid.from_window(self.window, self.work.interval)
@@ -93,10 +95,28 @@ class FixedWindows:
             return aggregation.aggregate_windows(events, request)
         return aggregation.aggregate_panes(events, request, self.lateness.firing_times)
 
+    def members(self, records: DataFrame) -> DataFrame:
+        """Return the records as a job gets them: one row per record and owned window. Runs jobs."""
+        work = self.work
+        if self.lateness is not None and "watermark_ms" not in records.columns:
+            reach = Interval(work.interval.start_ms, work.halo_end_ms)
+            timeline = self.lateness.timeline or load_timeline(work, reach)
+            records = records.transform(add_watermarks(work.spark, timeline, work.clock))
+        elif self.lateness is None:
+            records = records.withColumn("watermark_ms", int64_literal(MIN_MS))
+        payload = payload_columns(work.definition, work.schema.names)
+        in_windows = self._timed(records, [*payload, "fate", "watermark_ms"])
+        timing = F.when(F.col("timing") != F.lit(EXPIRED), F.col("timing"))
+        timed = in_windows.withColumns({"pane_timing": timing, IN_FINAL: F.expr("true")}).drop("timing")
+        is_late = self.lateness is not None and bool(
+            timed.where(F.col("pane_timing") == F.lit(Fate.LATE)).limit(1).count()
+        )
+        return add_pane_index(timed, work.definition.source.key, ARRIVAL_ORDER, is_late=is_late)
+
     def firings(self, records: DataFrame) -> DataFrame:
         """Return every pane that each window fired, in order."""
         definition, firing_times = self.work.definition, self._firing_times()
-        keys, aggregates = definition.source.key, definition.aggregates
+        keys, aggregates = definition.source.key, spark_aggregates(definition)
         in_windows = self._timed(records, payload_columns(definition))
         first = aggregation.aggregate_on_time(in_windows, keys, aggregates).withColumns(
             {
@@ -166,6 +186,8 @@ class FixedWindows:
         """Return one row per record and owned window, with `timing`."""
         in_windows = self._usable(records, columns).transform(assign_windows(self._columns))
         owned = in_windows.where(self.work.owned.hold(F.col("window_start_ms")))
+        if self.lateness is None:
+            return owned.withColumn("timing", F.lit(Fate.ON_TIME))
         firing_times = self._firing_times()
         number = firing_times.grid.number(F.col("window_end_ms"))
         is_fired, is_cleaned_up = firing_times.is_fired(number), firing_times.is_cleaned_up(number)

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType
 
-from backstream.definition.aggregates import MergeableAggregate, mergeable_aggregate, with_cast_of
+from backstream.definition.mergeable import MergeableCall, mergeable_aggregate
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,33 +86,51 @@ def split_aggregates(records: DataFrame, aggregates: Mapping[str, str]) -> Parti
     return PartialAggregates(steps) if len(steps) == len(splits) else None
 
 
-def _split_aggregate(records: DataFrame, name: str, call: str) -> PartialAggregate | None:
-    step = mergeable_aggregate(call)
-    if step is None:
+def _split_aggregate(records: DataFrame, name: str, text: str) -> PartialAggregate | None:
+    aggregate = mergeable_aggregate(text)
+    if aggregate is None:
         return None
-    columns = _column_names(name, step)
-    direct = records.agg(F.expr(step.call).alias("value"))
-    first = [F.expr(sql).alias(column) for column, sql in zip(columns, step.partial, strict=True)]
-    second = [F.expr(f"{by}({column})").alias(column) for column, by in zip(columns, step.merged_by, strict=True)]
-    stepwise = records.agg(*first).agg(*second).select(F.expr(step.value(columns)).alias("value"))
+    columns = _column_names(name, aggregate.calls)
+    casts = [_cast_of(records, call, names) for call, names in zip(aggregate.calls, columns, strict=True)]
+    if None in casts:
+        return None
+
+    def value(merged: Sequence[str]) -> str:
+        remaining, values = iter(merged), []
+        for call, cast in zip(aggregate.calls, casts, strict=True):
+            part = call.value([next(remaining) for _ in call.partial])
+            values.append(f"cast({part} as {cast})" if cast else part)
+        return aggregate.value(values)
+
+    return PartialAggregate(
+        name,
+        tuple(column for names in columns for column in names),
+        tuple(sql for call in aggregate.calls for sql in call.partial),
+        tuple(sql for call in aggregate.calls for sql in call.merged_by),
+        value,
+    )
+
+
+def _cast_of(records: DataFrame, call: MergeableCall, columns: Sequence[str]) -> str | None:
+    """Return the type to which the value of merged columns must be cast; empty for none, None if no cast helps."""
+    direct = records.agg(F.expr(call.call).alias("value"))
+    first = [F.expr(sql).alias(column) for column, sql in zip(columns, call.partial, strict=True)]
+    second = [F.expr(f"{by}({column})").alias(column) for column, by in zip(columns, call.merged_by, strict=True)]
+    stepwise = records.agg(*first).agg(*second).select(F.expr(call.value(columns)).alias("value"))
     expected, actual = _type(direct), _type(stepwise)
+    if expected == actual:
+        return ""
     # A sum of sums has a type with more digits. A decimal average rounds its parts, so it can't be merged.
     is_wider = (
         isinstance(expected, DecimalType) and isinstance(actual, DecimalType) and expected.scale == actual.scale
     )
-    if expected != actual and not is_wider:
-        return None
-    cast = "" if expected == actual else expected.simpleString()
-
-    def value(merged: Sequence[str]) -> str:
-        return with_cast_of(call, f"cast({step.value(merged)} as {cast})" if cast else step.value(merged))
-
-    return PartialAggregate(name, tuple(columns), step.partial, step.merged_by, value)
+    return expected.simpleString() if is_wider else None
 
 
-def _column_names(name: str, step: MergeableAggregate) -> list[str]:
+def _column_names(name: str, calls: Sequence[MergeableCall]) -> list[list[str]]:
     """Return column names that no aggregate has: names in a definition never have two underscores in a row."""
-    return [f"part__{name}__{number}" for number in range(len(step.partial))]
+    numbers = iter(range(sum(len(call.partial) for call in calls)))
+    return [[f"part__{name}__{next(numbers)}" for _ in call.partial] for call in calls]
 
 
 def _type(frame: DataFrame) -> DataType:

@@ -1,0 +1,102 @@
+"""Define the command `check`, which checks a definition, and shows what a run would read of its source."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backstream.cli.app import DefinitionArgument, app, report_errors
+from backstream.definition.folder import find_definition
+from backstream.runs.home import Home
+from backstream.text import RowFormat, share_text
+
+if TYPE_CHECKING:
+    from backstream.workflow.check_sample import CheckedSample
+
+_RECORDS_SHOWN = 5
+_QUARANTINED_SHOWN = 5
+_ROWS_SHOWN = 10
+_MAX_RECORD_LENGTH = 100
+
+
+@app.command("check")
+def check_command(
+    definition: DefinitionArgument,
+    sample: Annotated[
+        int | None,
+        typer.Option(min=1, help="Also read this number of records, from up to three files, e.g., 1000"),
+    ] = None,
+) -> None:
+    """Check a definition: its keys, the columns and types of its source, the suite, and the engine.
+
+    With --sample, backstream also reads a few records as a run reads them. It prints the parsed records, the
+    records that would be quarantined with the reason, and two windows of result. Nothing is written to the lake.
+    Exit status 0: no problem was found; 1: each problem is an error on standard error.
+
+    Example: `backstream check flights --sample 1000`
+    """
+    from backstream.workflow.check_definition import check_definition
+
+    with report_errors():
+        path, home = find_definition(definition), Home.from_environment()
+        checked = check_definition(path, home)
+        print("\n".join(checked.lines))
+        for problem in checked.problems:
+            print(f"error: {problem}", file=sys.stderr)
+        if checked.problems:
+            raise typer.Exit(1)
+        if sample:
+            _print_sample(path, sample, home)
+
+
+def _print_sample(path: Path, limit: int, home: Home) -> None:
+    """Read the sample with Spark on this machine, and print it."""
+    from backstream.cli.output import print_rows
+    from backstream.spark.failures import silence_java_traces
+    from backstream.workflow.check_sample import check_sample
+    from backstream.workflow.execution import SparkStart
+
+    starting = SparkStart(path)
+    spark = starting.session()
+    silence_java_traces(spark)
+    found = check_sample(spark, path, limit, home)
+    print(f"\nrecords: {min(_RECORDS_SHOWN, found.records.num_rows)} of {found.read:,} in the sample")
+    print_rows([found.records.slice(0, _RECORDS_SHOWN)], RowFormat.TABLE, _RECORDS_SHOWN)
+    print("\n".join(_quarantine_lines(found)))
+    print("\n".join(_window_lines(found)))
+    print_rows([found.rows], RowFormat.TABLE, _ROWS_SHOWN)
+    starting.stop()
+
+
+def _quarantine_lines(found: CheckedSample) -> Iterator[str]:
+    yield ""
+    rows = found.quarantined.to_pylist()
+    if not rows:
+        yield "quarantine: no record of the sample"
+        return
+    limit = share_text(found.max_quarantined)
+    is_too_many = len(rows) > found.max_quarantined * found.read
+    gate = f"; above {limit}, nothing is published (quality.quarantined_ratio)" if is_too_many else ""
+    yield f"quarantine: {len(rows):,} of {found.read:,} records ({share_text(len(rows), found.read)}){gate}"
+    for row in rows[:_QUARANTINED_SHOWN]:
+        reason, file, record = row.values()
+        text = record if len(record) <= _MAX_RECORD_LENGTH else f"{record[:_MAX_RECORD_LENGTH]}..."
+        yield f"  {reason}: {text}"
+        yield f"    in {file}"
+
+
+def _window_lines(found: CheckedSample) -> Iterator[str]:
+    yield ""
+    if found.duplicates:
+        yield f"duplicates: {found.duplicates:,} records of the sample"
+    if found.fates:
+        fates = ", ".join(f"{count:,} {fate.replace('_', ' ')}" for fate, count in found.fates.items())
+        yield f"replay: {fates}, as if the sample were the whole stream"
+    if found.note:
+        yield found.note
+    shown = min(2, found.windows)
+    yield f"windows: {shown} of {found.windows:,}, those with the most records of the sample"

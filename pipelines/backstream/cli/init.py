@@ -1,0 +1,125 @@
+"""Define the command `init`, which writes a definition from what lies in an archive."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backstream.cli.app import app, report_errors
+from backstream.errors import SpecError
+from backstream.source.archive.preset_names import Preset
+
+if TYPE_CHECKING:
+    from backstream.source.archive.definition_text import Settings
+    from backstream.source.archive.evidence import Evidence
+    from backstream.source.archive.roles import Choice
+
+_QUESTIONS = {
+    "event_time": "Which column has the time at which the event happened?",
+    "arrival_time": "Which column has the time at which the record arrived?",
+    "partition": "Which column has the partition of the stream's source?",
+    "sequence": "Which column has the order within a partition?",
+    "key": "Which column is the key of the result?",
+}
+_REQUIRED = ("event_time",)
+_NONE = "none"
+
+
+@app.command()
+def init(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new dataset, e.g., `orders`")],
+    location: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="PATH",
+            help="Folder, file, path with wildcards, or S3 URI of the events, e.g., `data/orders`",
+        ),
+    ],
+    preset: Annotated[
+        Preset | None,
+        typer.Option(help="Kind of archive whose columns are known. Default: detected by the columns"),
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="File to write, e.g., `orders.toml`. Default: NAME.toml")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Take the best guess instead of asking")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file")] = False,
+) -> None:
+    """Write a definition from the events that lie at a path.
+
+    backstream reads a sample without Spark: Parquet, JSON lines, CSV, ORC, Avro, or access logs, also compressed.
+    It guesses the times, the source partition, the order, and the key, and shows the evidence. It asks for guesses
+    that are not certain, unless --yes is given or there is no terminal.
+
+    Example: `backstream init orders --from data/orders`
+    """
+    from backstream.source.archive.definition_text import write_definition_text
+    from backstream.source.archive.evidence import evidence_lines, examine_archive
+
+    file = to or Path(f"{name}.toml")
+    with report_errors():
+        _require_new(file, is_forced=force)
+        evidence = examine_archive(location, preset)
+        is_asking = not yes and sys.stdin.isatty()
+        if is_asking:
+            print("\n".join(evidence_lines(evidence)), end="\n\n")
+        evidence, settings = _ask(evidence, name, is_asking=is_asking)
+        text = write_definition_text(evidence, settings)
+        if not is_asking:
+            print("\n".join(evidence_lines(evidence)), end="\n\n")
+        file.write_text(text, encoding="utf-8")
+        print("\n".join(_next_lines(evidence, file)))
+
+
+def _require_new(file: Path, *, is_forced: bool) -> None:
+    if file.exists() and not is_forced:
+        msg = f"{file} exists already\n\nhint: write another file with --to, or replace this one with --force"
+        raise SpecError(msg)
+
+
+def _ask(evidence: Evidence, name: str, *, is_asking: bool) -> tuple[Evidence, Settings]:
+    """Return the evidence and the settings with the answers of the user."""
+    from backstream.source.archive.definition_text import Settings
+
+    if not is_asking:
+        return evidence, Settings(name)
+    for role in _QUESTIONS:
+        choice = getattr(evidence.roles, role)
+        if not choice.is_certain and choice.candidates:
+            evidence = evidence.with_choice(role, _ask_column(role, choice))
+    times = [time for time in (evidence.event_time, evidence.arrival_time) if time]
+    is_zoned = all(time.has_zone for time in times)
+    zone = "UTC" if is_zoned else typer.prompt("Which time zone have the times without a zone?", default="UTC")
+    return evidence, Settings(name, typer.prompt("Which size has a window?", default="1h"), zone)
+
+
+def _ask_column(role: str, choice: Choice) -> str | None:
+    candidates = [*choice.candidates, *([] if role in _REQUIRED else [_NONE])]
+    print(_QUESTIONS[role])
+    for number, candidate in enumerate(candidates, 1):
+        print(f"  {number}  {candidate}")
+    default = candidates.index(choice.value or _NONE) + 1
+    number = 0
+    while not 1 <= number <= len(candidates):
+        number = typer.prompt("Number", default=default, type=int)
+    answer = candidates[number - 1]
+    return None if answer == _NONE else answer
+
+
+def _next_lines(evidence: Evidence, file: Path) -> list[str]:
+    from backstream.source.archive.definition_text import suggested_range
+
+    since, until = suggested_range(evidence)
+    days = f"--since {since} --until {until}"
+    return [
+        f"Wrote {file}.",
+        "",
+        "next:",
+        f"  backstream check {file} --sample 1000",
+        f"  backstream plan {file} {days}",
+        f"  backstream run {file} {days}",
+    ]

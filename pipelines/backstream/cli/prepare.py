@@ -1,0 +1,38 @@
+"""Define the command `prepare`, and prepare sources for the other commands."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from backstream.cli.app import DefinitionArgument, app, report_errors
+from backstream.definition.folder import find_definition
+from backstream.runs.home import Home
+
+if TYPE_CHECKING:
+    from backstream.workflow.execution import SparkStart
+
+
+@app.command("prepare")
+def prepare_command(definition: DefinitionArgument) -> None:
+    """Read the new files of a source that the engines cannot read where they are.
+
+    The other commands do this first, so this command only saves them time. Files that the engines read where they
+    are need no preparation.
+
+    Example: `backstream prepare orders`
+    """
+    with report_errors():
+        if not prepare_definition(definition):
+            print("no new files to prepare")
+
+
+def prepare_definition(definition: str, spark: SparkStart | None = None) -> bool:
+    """Prepare the new files of a definition's source, and return whether there were any."""
+    from backstream.workflow.execution import prepare_input
+
+    return prepare_input(find_definition(definition), Home.from_environment(), _print_note, spark)
+
+
+def _print_note(line: str) -> None:
+    print(line, file=sys.stderr)

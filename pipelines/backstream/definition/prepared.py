@@ -1,0 +1,205 @@
+"""Decide which sources are prepared, and describe a prepared source as a definition that both engines can read.
+
+Both engines read Parquet files with plain columns and timestamps. Any other source is prepared: each new file is
+read once, and its records are written to Parquet files with columns of that shape (decision 0023).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from backstream.definition.model import Definition
+from backstream.definition.source_section import PREPARED_MARKER, Source
+from backstream.runs.home import Home
+from backstream.user_code import UserCode
+
+EVENT_TIME, ARRIVAL_TIME = "prepared_event_time", "prepared_arrival_time"
+"""Columns with the times of a record as instants; null if the record cannot be read."""
+EVENT_TEXT, ARRIVAL_TEXT = "prepared_event_text", "prepared_arrival_text"
+"""Columns with the times of an unreadable record as text; null for a readable record."""
+REASON, RECORD, FILE = "prepared_reason", "prepared_record", "prepared_file"
+"""Columns with the reason why a record is unreadable, its content as JSON or text, and its raw file."""
+PARTITION, SEQUENCE, MARKER = "prepared_partition", "prepared_sequence", PREPARED_MARKER
+"""Columns of a union: the name of the source with its partition, the sequence, and the watermark of a record."""
+PREPARED_COLUMNS = (
+    *(EVENT_TIME, ARRIVAL_TIME, EVENT_TEXT, ARRIVAL_TEXT, REASON, RECORD, FILE),
+    *(PARTITION, SEQUENCE, MARKER),
+)
+
+_COPIES = "-copies"
+_FORMAT_VERSION = 1
+"""Format of prepared files; increase it when their columns or the meaning of columns change."""
+_POSSIBLE_PATH = re.compile(r"[\w`]\.[^\W\d]")
+_READING_KEYS = (
+    *("columns", "event_time_unit", "event_time_pattern", "arrival_time_unit", "arrival_time_pattern"),
+    *("time_zone", "where", "derive", "transform", "options", "prepare"),
+)
+"""Keys of `[source]` that only the preparation of files understands."""
+
+
+def prepared_folder(definition: Definition, home: Home) -> Path:
+    """Return the folder of the prepared files of a definition's source, before its paths are rewritten.
+
+    Its name is a digest of everything that the files depend on.
+    """
+    source = definition.source.model_dump(mode="json", exclude={"corrupt_files", "event_time_range", "watermark"})
+    change = transformation(definition.source)
+    # Any function may be in `where` or `derive`, and prepared files of other code are not used.
+    used_code = [*([change] if change else []), *(definition.user_code if definition.functions else ())]
+    hashes = [[str(code), code.source_hash()] for code in used_code]
+    marker: list[str | int | None] = [definition.watermark.marker]
+    if definition.source.name and definition.watermark.marker:
+        marker.append(definition.watermark.delay)  # the files of a union have the watermark of a marked record
+    paths = [*sorted(list_paths(definition)), *(["*"] if definition.reads_all_columns else [])]
+    content = [_FORMAT_VERSION, source, *marker, paths, hashes]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+    return home.path / "prepared" / definition.name / digest
+
+
+def copies_folder(definition: Definition, home: Home) -> Path:
+    """Return the folder of the local copies of a source's files, if they need no other preparation."""
+    folder = prepared_folder(definition, home)
+    return folder.with_name(f"{folder.name}{_COPIES}")
+
+
+def is_in_store(path: str) -> bool:
+    """Return whether a path is an address in an object store, such as `s3://bucket/prefix`."""
+    return "://" in path and not path.startswith("file://")
+
+
+def reason_to_copy(source: Source) -> str | None:
+    """Return why the files of a source are copied to the home folder; None if they are local files."""
+    if source.format == "iceberg":
+        return "source.format is iceberg"
+    return "source.path is in an object store" if any(map(is_in_store, source.paths)) else None
+
+
+def is_copied(definition: Definition, home: Home) -> bool:
+    """Return whether local copies of the files are all the preparation that a source needs."""
+    if reason_to_copy(definition.source) is None or reason_to_convert(definition) is not None:
+        return False
+    return not prepared_folder(definition, home).is_dir()
+
+
+def as_copied(definition: Definition, home: Home) -> Definition:
+    """Return the definition with the local copies of its files as its source."""
+    copies = {"path": str(copies_folder(definition, home)), "format": "parquet"}
+    return definition.model_copy(update={"source": definition.source.model_copy(update=copies)})
+
+
+def is_prepared(definition: Definition, home: Home) -> bool:
+    """Return whether the source is read from prepared files: its settings need it, or its files needed it."""
+    if reason_to_convert(definition) is not None:
+        return True
+    has_prepared_files = (home.path / "prepared" / definition.name).is_dir()
+    return has_prepared_files and prepared_folder(definition, home).is_dir()
+
+
+def reason_to_prepare(definition: Definition) -> str | None:
+    """Return the setting because of which no engine can read the source in place; None if there is none."""
+    return reason_to_convert(definition) or reason_to_copy(definition.source)
+
+
+def reason_to_convert(definition: Definition) -> str | None:
+    """Return the setting that an engine cannot read from Parquet files; None if there is none."""
+    source = definition.source
+    if source.parts:
+        return "there are several sources"
+    if source.format not in {"parquet", "iceberg"}:
+        return f"source.format is {source.format}"
+    if given := [key for key in _READING_KEYS if getattr(source, key)]:
+        return f"source.{given[0]} is set"
+    texts = (*_column_names(source), *definition.code_reads, *_expressions(definition))
+    if not any(map(_POSSIBLE_PATH.search, texts)):  # the parser takes long to import
+        return None
+    nested = [path for path in list_paths(definition) if "." in path]
+    return f"{nested[0]} is a field of a column" if nested else None
+
+
+def as_prepared(definition: Definition, home: Home) -> Definition:
+    """Return the definition with the prepared files as its source."""
+    source = definition.source
+    folders = tuple(str(prepared_folder(single, home)) for single in list_single_sources(definition))
+    prepared = Source(
+        path=folders if source.parts else folders[0],
+        event_time=EVENT_TIME,
+        arrival_time=ARRIVAL_TIME if source.arrival_time else None,
+        partition=source.partition and column_of_path(source.partition),
+        sequence=source.sequence and column_of_path(source.sequence),
+        key=tuple(map(column_of_path, source.key)),
+        deduplicate_on=tuple(map(column_of_path, source.deduplicate_on)),
+        parts=source.parts,
+    ).model_copy(update={"event_time_range": source.event_time_range, "corrupt_files": source.corrupt_files})
+    marker = definition.watermark.marker
+    watermark = definition.watermark.model_copy(update={"marker": marker and flatten_paths(marker)})
+    aggregates = {name: flatten_paths(call) for name, call in definition.aggregates.items()}
+    update = {"source": prepared, "watermark": watermark, "aggregates": aggregates}
+    for name, section in (("job", definition.job), ("process", definition.process)):
+        if section and section.reads is not None:
+            update[name] = section.model_copy(update={"reads": tuple(map(column_of_path, section.reads))})
+    return definition.model_copy(update=update)
+
+
+def list_single_sources(definition: Definition) -> list[Definition]:
+    """Return one definition per source of a union, with the watermarks of that source; a single one as it is."""
+    return [
+        definition.model_copy(update={"source": part, "watermark": definition.watermark_of(part)})
+        for part in definition.source.parts
+    ] or [definition]
+
+
+def transformation(source: Source) -> UserCode | None:
+    """Return the function that changes the records of a source; None without one."""
+    return UserCode("transformation", source.transform) if source.transform else None
+
+
+def reads_prepared_files(source: Source) -> bool:
+    """Return whether a source was rewritten by `as_prepared`."""
+    return source.event_time == EVENT_TIME
+
+
+def reads_copies(source: Source) -> bool:
+    """Return whether a source was rewritten by `as_copied`."""
+    return source.paths[0].endswith(_COPIES)
+
+
+def list_paths(definition: Definition) -> list[str]:
+    """Return the columns, or dotted paths into columns, that a result needs besides the times."""
+    names = (*_column_names(definition.source), *definition.code_reads)
+    return list(dict.fromkeys([*names, *_paths_of(_expressions(definition))]))
+
+
+def _column_names(source: Source) -> list[str]:
+    return [name for name in (source.partition, source.sequence, *source.key, *source.deduplicate_on) if name]
+
+
+def _expressions(definition: Definition) -> list[str]:
+    return [text for text in (definition.watermark.marker, *definition.aggregates.values()) if text]
+
+
+def column_of_path(path: str) -> str:
+    """Return the name of the plain column that holds a dotted path, e.g., `payload_user_id`."""
+    return path.replace(".", "_")
+
+
+def flatten_paths(expression: str) -> str:
+    """Return a SQL expression with plain columns in place of dotted paths; the rest of its text is unchanged."""
+    from backstream.definition.nested_columns import replace_paths
+
+    paths = [path for path in _paths_of([expression]) if "." in path]
+    return replace_paths(expression, {path: column_of_path(path) for path in paths}) if paths else expression
+
+
+def _paths_of(expressions: Iterable[str]) -> Iterator[str]:
+    from sqlglot.errors import SqlglotError
+
+    from backstream.definition.nested_columns import paths_of
+
+    for expression in expressions:
+        with suppress(SqlglotError):  # another check reports it with its key
+            yield from sorted(".".join(path) for path in paths_of(expression))

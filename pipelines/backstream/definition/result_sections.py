@@ -1,0 +1,73 @@
+"""Define the sections of a definition that compute results with the code of users, and `[having]`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import (
+    Field,
+    model_validator,
+)
+
+from backstream.definition.values import Name, PositiveDuration, Section, UserCodeName
+
+
+class Job(Section):
+    """Job: your own PySpark function that computes the rows to publish, in place of `[aggregates]`."""
+
+    function: UserCodeName
+    """The function: `package.module:function`. It gets a DataFrame, and returns one."""
+    kwargs: dict[str, Any] = {}
+    """Keyword arguments of the function."""
+    columns: dict[Name, str] = Field(min_length=1)
+    """The columns besides key and window that the function returns: names and types of Spark SQL, e.g.,
+    `score = "double"`."""
+    reads: tuple[str, ...] | None = None
+    """The columns of the source that the function gets; by default all."""
+
+
+class Process(Section):
+    """Process function: a Python class with state per key and timers, as Flink's `KeyedProcessFunction`."""
+
+    process_class: UserCodeName = Field(alias="class")
+    """The class: `package.module:Class`. Each key has its own instance."""
+    kwargs: dict[str, Any] = {}
+    """Keyword arguments of the class."""
+    columns: dict[Name, str] = Field(min_length=1)
+    """The columns of an emitted row: a name and a type of Spark SQL, e.g., `alert = "string"`."""
+    reads: tuple[str, ...] | None = None
+    """The columns of the source that a record has; by default all."""
+    state_reach: PositiveDuration | None = None
+    """Reach of the state and the timers of a key: records that are further from a chunk have no effect on its
+    rows. By default there is no limit, and each run reads the whole source."""
+
+
+class Having(Section):
+    """Condition for publication: windows of keys that don't meet it are computed, but not published."""
+
+    condition: str
+    """The condition in Spark SQL over the columns of the result, e.g., `orders >= 10`."""
+
+
+class UserFunction(Section):
+    """Custom function for SQL: a Python function, or a class on Spark's class path."""
+
+    function: UserCodeName | None = None
+    """A Python function: `package.module:function`."""
+    java_class: str | None = None
+    """A class that implements a function of Spark's `org.apache.spark.sql.api.java`, e.g., `UDF1`."""
+    returns: str
+    """The type of the result in Spark SQL, e.g., `double`."""
+    kind: Literal["record", "pandas", "aggregate"] = "record"
+    """The arguments of a Python function. `record`: the values of one record; `pandas`: a series of the values of
+    several records per argument; `aggregate`: a series of the values of all records of a window per argument."""
+
+    @model_validator(mode="after")
+    def _check_one_language(self) -> UserFunction:
+        if (self.function is None) == (self.java_class is None):
+            msg = "needs either function or java_class"
+            raise ValueError(msg)
+        if self.java_class and self.kind != "record":
+            msg = f"kind = {self.kind!r} needs a Python function"
+            raise ValueError(msg)
+        return self

@@ -1,0 +1,122 @@
+"""Define the section `[source]` of a definition."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
+
+from backstream.definition.values import (
+    Instant,
+    Name,
+    Section,
+    TimeUnit,
+    UserCodeName,
+    require_order,
+    require_time_zone,
+)
+from backstream.definition.watermark_sections import SourceWatermark
+from backstream.eventtime.instants import instant_ms
+
+PREPARED_MARKER = "prepared_marker"
+"""Column of prepared files with the watermark that a record of a union carries."""
+
+
+class Source(Section):
+    """Location of the recorded events, and the columns with their times, source partition, and sequence."""
+
+    format: Literal["parquet", "json", "csv", "orc", "avro", "iceberg"] = "parquet"
+    """The format of the files. `json` has one record per line. Files that are not Parquet are prepared: each new
+    file is read once, and its records are written to Parquet files in the home folder. `iceberg` reads the current
+    snapshot of a table."""
+    path: str | Annotated[tuple[str, ...], Field(min_length=1)]
+    """The folder of the files, a path with wildcards, or a list of them. `${NAME}` is replaced by an environment
+    variable. A path may be in an object store, e.g., `"s3://bucket/orders/"`. For `iceberg`, the name of the
+    table: `"catalog.namespace.table"`."""
+    columns: dict[str, str] = {}
+    """The columns of JSON and CSV files: a name and a type of Spark SQL, e.g., `"struct<id: bigint>"`. Other
+    columns of the files are ignored."""
+    options: dict[str, str] = {}
+    """Options of Spark's reader for the format, e.g., `header = "true"`."""
+    event_time: str
+    """The event time of a record: a column, a field such as `payload.at`, or SQL over the columns."""
+    event_time_unit: TimeUnit | None = None
+    """The unit of event times that are numbers since 1970."""
+    event_time_pattern: str | None = None
+    """The pattern of event times that are text, in Spark's notation, e.g., `"dd/MM/yyyy HH:mm:ss"`; by default
+    ISO 8601."""
+    arrival_time: str | None = None
+    """The arrival time of a record: a column, a field, or SQL over the columns. A replay needs it."""
+    arrival_time_unit: TimeUnit | None = None
+    """The unit of arrival times that are numbers since 1970."""
+    arrival_time_pattern: str | None = None
+    """The pattern of arrival times that are text."""
+    time_zone: Annotated[str, AfterValidator(require_time_zone)] | None = None
+    """The time zone of times that are written without one, e.g., `"America/New_York"`."""
+    derive: dict[Name, str] = {}
+    """Additional columns: a name and SQL over the columns of the files and over earlier derived ones."""
+    where: str | None = None
+    """SQL condition: other records are left out, and counted."""
+    transform: UserCodeName | None = None
+    """Python function, `package.module:function`, that changes the records before anything else reads them. It
+    takes and returns a Spark DataFrame."""
+    prepare: bool = False
+    """`true`: prepare the files although both engines could read them where they are."""
+    partition: str | None = None
+    """The column of the source partition, e.g., the Kafka partition; by default there is one partition."""
+    sequence: str | None = None
+    """The column of the order within a source partition, e.g., the Kafka offset; by default the arrival time."""
+    key: tuple[str, ...] = ()
+    """The columns of the key: the result has one row per key and window."""
+    deduplicate_on: tuple[str, ...] = ()
+    """The columns that identify a record: later records with the same values are duplicates, and are removed."""
+    event_time_range: Annotated[tuple[Instant, Instant], AfterValidator(require_order)] = Field(
+        default=(0, instant_ms("2100-01-01", "end")),
+        json_schema_extra={"default": ["1970-01-01T00:00Z", "2100-01-01T00:00Z"]},
+    )
+    """Half-open range of valid event times; other records are quarantined."""
+    corrupt_files: Literal["fail", "skip"] = "fail"
+    """`skip`: damaged files are skipped, and the plan, the report, and the quality gate list them.
+    `fail`: planning fails if the range needs a damaged file."""
+    name: Name | None = None
+    """The name of the source if there are several; the names of its partitions are `<name>/<partition>`."""
+    watermark: SourceWatermark | None = None
+    """The watermarks of the source if there are several; by default those of `[watermark]`."""
+    parts: SkipJsonSchema[tuple[Source, ...]] = ()
+    """The sources of a union; this source then describes their prepared files."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return `path` as a list."""
+        return (self.path,) if isinstance(self.path, str) else self.path
+
+    @model_validator(mode="after")
+    def _check_format(self) -> Source:
+        if self.format in _FORMATS_WITHOUT_SCHEMA and not self.columns:
+            msg = f'columns is missing with format = "{self.format}": name the columns and their Spark SQL types'
+            raise ValueError(msg)
+        if self.format == "iceberg" and not (isinstance(self.path, str) and _TABLE.fullmatch(self.path)):
+            msg = f'path must be catalog.namespace.table with format = "iceberg", got {self.path!r}'
+            raise ValueError(msg)
+        for key in ("event_time", "arrival_time"):
+            unit, pattern = getattr(self, f"{key}_unit"), getattr(self, f"{key}_pattern")
+            if unit and pattern:
+                msg = f"{key}_unit is for numbers and {key}_pattern for text: only one can be set"
+                raise ValueError(msg)
+        return self
+
+
+_FORMATS_WITHOUT_SCHEMA = ("json", "csv")
+
+
+_TABLE = re.compile(r"[^./\s]+(\.[^./\s]+){2,}")
+
+
+SHARED_KEYS = ("key", "deduplicate_on", "event_time_range", "corrupt_files")
+"""Keys that all sources of a union have in common."""

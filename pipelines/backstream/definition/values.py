@@ -1,0 +1,132 @@
+"""Define the types of values in definitions: durations, instants, names, and the base class of sections."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+)
+
+from backstream.errors import SpecError
+from backstream.eventtime.instants import DAY_MS, duration_ms, duration_text, instant_ms, instant_text
+from backstream.user_code import USER_CODE_PATTERN
+
+MAX_DURATION_MS = 36_500 * DAY_MS
+"""Maximum of all durations: a century, so that sums of instants and durations stay far within 64 bits."""
+
+
+def _parse_duration(value: object) -> int:
+    if not isinstance(value, str):
+        msg = f'must be a duration such as "1h", "30m" or "200ms", got {value!r}'
+        raise ValueError(msg)  # noqa: TRY004 - pydantic reports ValueError, not TypeError
+    value_ms = duration_ms(value)
+    if abs(value_ms) > MAX_DURATION_MS:
+        msg = f"must be at most {duration_text(MAX_DURATION_MS)}, got {value}"
+        raise ValueError(msg)
+    return value_ms
+
+
+def _require_positive(value_ms: int) -> int:
+    if value_ms <= 0:
+        msg = f"must be positive, got {value_ms} ms"
+        raise ValueError(msg)
+    return value_ms
+
+
+def _require_not_negative(value_ms: int) -> int:
+    if value_ms < 0:
+        msg = f"must not be negative, got {value_ms} ms"
+        raise ValueError(msg)
+    return value_ms
+
+
+def _parse_instant(value: object) -> int:
+    try:
+        return instant_ms(str(value), "")  # pydantic adds the key
+    except SpecError as error:
+        raise ValueError(str(error).lstrip()) from None
+
+
+def require_order(span_ms: tuple[int, int]) -> tuple[int, int]:
+    """Return a range in epoch milliseconds, which must begin before it ends."""
+    if span_ms[0] >= span_ms[1]:
+        msg = f"must begin before it ends, got {instant_text(span_ms[0])} to {instant_text(span_ms[1])}"
+        raise ValueError(msg)
+    return span_ms
+
+
+def require_time_zone(name: str) -> str:
+    """Return the name of a time zone, which must exist on this machine."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        msg = f"must be a time zone such as America/New_York, got {name!r}"
+        raise ValueError(msg) from None
+    return name
+
+
+def require_partitions(value: object) -> object:
+    """Return `observed`, or a list of source partitions."""
+    if value == "observed" or (isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)):
+        return value
+    msg = f'must be "observed" or a list of source partitions, got {value!r}'
+    raise ValueError(msg)
+
+
+DURATION_PATTERN = r"^-?(\d+(ms|s|m|h|d))+$"
+
+
+_AS_DURATION = WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN}, mode="validation")
+
+
+_AS_TEXT = WithJsonSchema({"type": "string"}, mode="validation")
+
+
+Duration = Annotated[
+    int, BeforeValidator(_parse_duration), PlainSerializer(duration_text, when_used="json"), _AS_DURATION
+]
+"""Duration in milliseconds, written as text, e.g., `1h`."""
+
+
+PositiveDuration = Annotated[Duration, AfterValidator(_require_positive)]
+
+
+NonNegativeDuration = Annotated[Duration, AfterValidator(_require_not_negative)]
+
+
+Instant = Annotated[
+    int, BeforeValidator(_parse_instant), PlainSerializer(instant_text, when_used="json"), _AS_TEXT
+]
+"""Instant in epoch milliseconds, written as ISO 8601 text."""
+
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length=100)]
+"""Name in snake case; two underscores in a row are reserved for the side tables of a dataset."""
+
+
+UserCodeName = Annotated[str, Field(pattern=USER_CODE_PATTERN)]
+"""Name of a class or function: `package.module:name`."""
+
+
+class TimeUnit(StrEnum):
+    """Unit of a time that is a number since 1970."""
+
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+    NANOSECONDS = "ns"
+
+
+class Section(BaseModel):
+    """Base class of all sections of a definition: unknown keys are errors, and values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True)

@@ -1,0 +1,126 @@
+"""Define the sections `[watermark]`, `[source.watermark]`, and `[lateness]` of a definition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
+
+from backstream.definition.values import Instant, NonNegativeDuration, Section, UserCodeName
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
+from backstream.eventtime.watermarks import Emission, EmissionModel, Topology
+
+_GENERATORS = [kind.value for kind in StrategyKind if kind is not StrategyKind.PER_SOURCE]
+
+
+def _require_generator(value: object) -> object:
+    if value not in _GENERATORS:
+        choice = f"{', '.join(map(repr, _GENERATORS[:-1]))} or {_GENERATORS[-1]!r}"
+        msg = f"must be {choice}, got {value!r}"
+        raise ValueError(msg)
+    return value
+
+
+Strategy = Annotated[
+    StrategyKind, BeforeValidator(_require_generator), WithJsonSchema({"enum": _GENERATORS, "type": "string"})
+]
+"""Watermark generator in a definition."""
+
+
+class SourceWatermark(Section):
+    """Watermarks of one of several sources. A source without this section has those of `[watermark]`."""
+
+    strategy: Strategy
+    """The watermark generator; `custom` is not possible."""
+    delay: NonNegativeDuration = 0
+    """The time that the watermark is behind the largest event time."""
+    idle_timeout: NonNegativeDuration = 0
+    """Time without records after which a partition of the source is idle; 0: never."""
+    marker: str | None = None
+    """SQL over the columns of the source, for punctuated watermarks, as `watermark.marker`."""
+
+    @model_validator(mode="after")
+    def _check_combinations(self) -> SourceWatermark:
+        if self.strategy is StrategyKind.CUSTOM:
+            msg = "strategy must not be 'custom' for one of several sources"
+            raise ValueError(msg)
+        _require_keys_of_strategy(self.strategy, {"marker": self.marker})
+        return self
+
+
+class WatermarkSection(Section):
+    """Watermarks: how the stream derived them, and when it emitted them."""
+
+    strategy: Strategy = StrategyKind.NONE
+    """The watermark generator."""
+    delay: NonNegativeDuration = 0
+    """The time that the watermark is behind the largest event time."""
+    emit_interval: NonNegativeDuration = 200
+    """Interval at which watermarks are emitted, or at which a micro-batch begins."""
+    emit: EmissionModel = EmissionModel.TICK
+    """The moments at which the source emits watermarks."""
+    idle_timeout: NonNegativeDuration = 0
+    """Time without records after which a partition is idle; 0: never."""
+    topology: Topology = Topology.SPLITS
+    """The place of the watermark generators."""
+    finished_partitions: Literal["hold", "release"] = "hold"
+    """`release`: a finished partition no longer holds the watermark back, as in a bounded source."""
+    marker: str | None = None
+    """SQL over the columns of the source, for punctuated watermarks and optionally for custom ones. The value is
+    true if the event time of the record minus the delay is a watermark, or it is the watermark itself."""
+    generator_class: UserCodeName | None = Field(default=None, alias="class")
+    """Class of a custom generator: `package.module:Class`."""
+    kwargs: dict[str, Any] = {}
+    """Keyword arguments of the class."""
+    clock_start: Instant | None = None
+    """Instant at which the clock of the source starts; by default the first arrival."""
+
+    def spec(self) -> Emission:
+        """Return the emission for the engines."""
+        generator = (self.generator_class or "", self.kwargs)
+        strategy = WatermarkStrategy(self.strategy, self.delay, self.emit_interval, self.idle_timeout, *generator)
+        return Emission(strategy, self.topology, self.finished_partitions == "release", model=self.emit)
+
+    @model_validator(mode="after")
+    def _check_combinations(self) -> WatermarkSection:
+        _require_keys_of_strategy(self.strategy, {"marker": self.marker, "class": self.generator_class})
+        if self.kwargs and self.strategy is not StrategyKind.CUSTOM:
+            msg = f"kwargs have no meaning with strategy = {self.strategy.value!r}"
+            raise ValueError(msg)
+        if self.emit is not EmissionModel.TICK and self.strategy not in _MAX_BASED:
+            msg = f"emit = {self.emit.value!r} needs monotonous or bounded_out_of_orderness watermarks"
+            raise ValueError(msg)
+        return self
+
+
+def _require_keys_of_strategy(strategy: StrategyKind, values: Mapping[str, str | None]) -> None:
+    """Check that the keys of a strategy are given, and no keys of other strategies."""
+    for key, required_by, optional_for in _STRATEGY_KEYS:
+        is_given = values.get(key) is not None
+        if is_given != (strategy is required_by) and not (is_given and strategy is optional_for):
+            problem = "has no meaning" if is_given else "is missing"
+            msg = f"{key} {problem} with strategy = {strategy.value!r}"
+            raise ValueError(msg)
+
+
+_STRATEGY_KEYS = (
+    ("marker", StrategyKind.PUNCTUATED, StrategyKind.CUSTOM),
+    ("class", StrategyKind.CUSTOM, StrategyKind.CUSTOM),
+)
+"""Key, the strategy that requires it, and the strategy for which it is optional."""
+
+
+_MAX_BASED = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
+
+
+class LatenessSection(Section):
+    """Allowed lateness: how long the state of a fired window is kept for late events."""
+
+    allowed: NonNegativeDuration = 0
+    """The time that the state of a fired window is kept for late events."""

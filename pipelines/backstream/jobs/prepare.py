@@ -1,0 +1,50 @@
+"""Define the Spark job that prepares the new files of a source.
+
+spark-submit pipelines/backstream/jobs/prepare.py --definition DEFINITION.toml
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from backstream.errors import NO_RETRY_STATUS, BackstreamError
+from backstream.jobs.parent_task import end_with_task
+from backstream.runs.home import Home
+from backstream.spark.session import submitted_session
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prepare the source of a definition.
+
+    Returns:
+        The exit status: 0 when all files are prepared, 3 after an error that a retry cannot fix, else 1.
+    """
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--definition", type=Path, required=True, help="TOML file of the definition")
+    options = parser.parse_args(arguments)
+    end_with_task()
+    try:
+        _prepare(options.definition)
+    except BackstreamError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - people read the log
+        return 1 if error.is_retryable else NO_RETRY_STATUS
+    return 0
+
+
+def _prepare(definition: Path) -> None:
+    from backstream.workflow import prepare_source
+
+    name = f"backstream prepare {definition.stem}"
+    if prepare_source(definition, Home.from_environment(), lambda: submitted_session(name), _print_line) is None:
+        _print_line("no new files to prepare")
+
+
+def _print_line(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - people read the log
+
+
+if __name__ == "__main__":
+    sys.exit(main())

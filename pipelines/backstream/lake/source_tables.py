@@ -1,0 +1,327 @@
+"""Read the data files of an Iceberg table that is a source, and follow its changes from snapshot to snapshot.
+
+A compaction replaces files by others with the same records. Copies of the replaced files stay valid, so neither
+they nor the published days become stale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntryStatus
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.utils.config import Config
+
+from backstream.definition.source_section import Source
+from backstream.errors import CatalogError, LedgerError, PlanError, SpecError
+from backstream.lake.catalog import open_catalog_for_reading
+from backstream.lake.metadata_pointers import CATALOG_NAME
+from backstream.lake.necessary_filter import necessary_filter
+from backstream.runs.home import Home, load_json, write_json
+from backstream.source.raw_files import RawFile
+from backstream.source.table_files import TableFile
+
+_STATE = "_snapshot.json"
+_CONFIGURATION_HINT = (
+    "hint: configure it in ~/.pyiceberg.yaml or by variables such as PYICEBERG_CATALOG__{name}__URI;"
+    f" the catalog of backstream is {CATALOG_NAME!r}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """Files with the same records: those with copies, and those that replaced them in the table."""
+
+    copied: tuple[RawFile, ...]
+    current: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTableState:
+    """The files of a snapshot; `groups` are those that a compaction wrote, with the files that they replaced."""
+
+    table: str
+    table_uuid: str
+    snapshot_id: int
+    committed_ms: int
+    files: tuple[RawFile, ...]
+    groups: tuple[FileGroup, ...] = ()
+
+    @classmethod
+    def load(cls, folder: Path) -> Self | None:
+        """Return the state that was last written into a folder; None if there is none."""
+        try:
+            content = load_json(folder / _STATE, "state of a table")
+        except LedgerError:
+            return None
+        files = tuple(RawFile(*values) for values in content.pop("files"))
+        groups = tuple(
+            FileGroup(tuple(RawFile(*values) for values in copied), tuple(current))
+            for copied, current in content.pop("groups")
+        )
+        return cls(**content, files=files, groups=groups)
+
+    def write(self, folder: Path) -> None:
+        """Write the state into a folder."""
+        content = asdict(self)
+        content["files"] = [list(asdict(file).values()) for file in self.files]
+        content["groups"] = [
+            [[list(asdict(file).values()) for file in group.copied], group.current] for group in self.groups
+        ]
+        write_json(folder / _STATE, content)
+
+    def source_files(self) -> list[RawFile]:
+        """Return the files that hold the records of the snapshot: a compacted file counts as those it replaced."""
+        replaced = {path for group in self.groups for path in group.current}
+        copied = [file for group in self.groups for file in group.copied]
+        return sorted([*copied, *(file for file in self.files if file.path not in replaced)])
+
+    def without(self, files: Collection[RawFile]) -> Self:
+        """Return the state without the groups of these files; their current files are read instead."""
+        kept = tuple(group for group in self.groups if not set(group.copied).intersection(files))
+        return replace(self, groups=kept)
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """The files of the current snapshot of a table, with what PyIceberg needs to read each."""
+
+    state: SourceTableState
+    table: Table
+    scans: Mapping[RawFile, FileScanTask]
+
+    def table_file(self, file: RawFile) -> TableFile:
+        """Return the description of a file for tasks; the metadata is that of the table without its history."""
+        history: dict[str, Any] = {
+            "snapshots": [],
+            "snapshot_log": [],
+            "metadata_log": [],
+            "refs": {},
+            "current_snapshot_id": None,
+        }
+        return TableFile(self.scans[file], self.table.metadata.model_copy(update=history), self.table.io)
+
+    def find_unreadable(self, files: Iterable[RawFile]) -> list[RawFile]:
+        """Return the files that are not in the snapshot, and that no longer exist in older ones."""
+        former = set(files).difference(self.state.files)
+        return [
+            file for file in former if file not in self.scans or not self.table.io.new_input(file.path).exists()
+        ]
+
+    def missing_file_error(self, path: str) -> PlanError:
+        """Return the error for a file that was removed after the snapshot was loaded."""
+        return PlanError(
+            f"cannot read snapshot {self.state.snapshot_id} of table {self.state.table}: a data file is missing\n"
+            f"  {path}\n\n"
+            "hint: the snapshot may have expired meanwhile; run the command again, which reads the current one"
+        )
+
+
+@contextmanager
+def open_source_table(name: str, home: Home, where: str) -> Iterator[Table]:
+    """Open the table of a source by its name, `catalog.namespace.table`.
+
+    Raises:
+        SpecError: when PyIceberg has no configuration of the catalog, or there is no such table.
+        CatalogError: when the catalog cannot be reached.
+    """
+    catalog_name, _, identifier = name.partition(".")
+    if catalog_name == CATALOG_NAME:
+        with open_catalog_for_reading(home) as own_catalog:
+            yield _load(own_catalog, identifier, name, where)
+        return
+    catalog = _configured_catalog(catalog_name, where)
+    try:
+        table = _load(catalog, identifier, name, where)
+    except SpecError:
+        raise
+    except Exception as error:  # each kind of catalog raises errors of its own
+        msg = f"cannot read table {name} from its catalog: {_first_line(error)} ({where}, source.path)"
+        raise CatalogError(msg) from error
+    try:
+        yield table
+    finally:
+        catalog.close()
+
+
+def _configured_catalog(name: str, where: str) -> Catalog:
+    properties = Config().get_catalog_config(name)  # PyIceberg itself reads it only once
+    if not properties:
+        hint = _CONFIGURATION_HINT.format(name=name.upper())
+        msg = f"PyIceberg has no configuration of the catalog {name!r} ({where}, source.path)\n\n{hint}"
+        raise SpecError(msg)
+    try:
+        return load_catalog(name, **{key: str(value) for key, value in properties.items()})
+    except Exception as error:
+        msg = f"cannot open the catalog {name!r}: {_first_line(error)} ({where}, source.path)"
+        raise CatalogError(msg) from error
+
+
+def _load(catalog: Catalog, identifier: str, name: str, where: str) -> Table:
+    try:
+        return catalog.load_table(identifier)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        msg = f"no table {name} in its catalog ({where}, source.path)"
+        raise SpecError(msg) from None
+
+
+def list_table_files(table: Table, source: Source, last: SourceTableState | None, where: str) -> TableFiles:
+    """Return the files of the current snapshot of a table that may have records of a source.
+
+    Args:
+        table: the table.
+        source: the source; partitions and files that cannot meet its condition are left out.
+        last: the state of which copies exist; None: there are none.
+        where: the definition, for messages.
+
+    Raises:
+        PlanError: when the table has no snapshot, or deletes rows in a way that PyIceberg cannot read.
+    """
+    snapshot, name = table.current_snapshot(), str(source.path)
+    if snapshot is None:
+        msg = f"table {name} has no snapshot, and so no records ({where}, source.path)"
+        raise PlanError(msg)
+    scans = _plan_files(table, snapshot, source, where)
+    uuid = str(table.metadata.table_uuid)
+    state = SourceTableState(name, uuid, snapshot.snapshot_id, snapshot.timestamp_ms, tuple(sorted(scans)))
+    if last is None or last.table_uuid != uuid:
+        return TableFiles(state, table, scans)
+    history = _History.from_state(last)
+    history.follow(table, snapshot)
+    groups = tuple(group for group in history.groups() if _is_intact(group, state.files))
+    return TableFiles(replace(state, groups=groups), table, {**history.scans, **scans})
+
+
+def _is_intact(group: FileGroup, files: Sequence[RawFile]) -> bool:
+    """Return whether all current files of a group are in the snapshot, without row-level deletes."""
+    whole = {file.path for file in files if not file.identity}
+    return whole.issuperset(group.current)
+
+
+def _plan_files(table: Table, snapshot: Snapshot, source: Source, where: str) -> dict[RawFile, FileScanTask]:
+    try:
+        row_filter = necessary_filter(source, table.schema())
+        tasks = list(table.scan(row_filter, snapshot_id=snapshot.snapshot_id).plan_files())
+    except (ValueError, NotImplementedError) as error:
+        if "equality deletes" not in str(error):
+            raise
+        msg = (
+            f"table {source.path} has equality deletes, which PyIceberg cannot read ({where}, source.path)\n"
+            f"  snapshot {snapshot.snapshot_id}\n\n"
+            "hint: compact the table, for example with Spark's procedure rewrite_data_files"
+        )
+        raise PlanError(msg) from error
+    return {_describe(task.file, task.delete_files): task for task in tasks}
+
+
+def _describe(file: DataFile, deletes: Iterable[DataFile] = ()) -> RawFile:
+    """Return a data file as a raw file; its content never changes, but rows may be deleted from it."""
+    paths = sorted(f"{delete.file_path} {delete.file_size_in_bytes}" for delete in deletes)
+    identity = hashlib.sha256("\n".join(paths).encode()).hexdigest()[:16] if paths else ""
+    return RawFile(file.file_path, file.file_size_in_bytes, 0, identity)
+
+
+@dataclass(slots=True)
+class _History:
+    """The groups of files between two snapshots; `known` are all files by path."""
+
+    last: SourceTableState
+    known: dict[str, RawFile]
+    group_by_path: dict[str, FileGroup]
+    scans: dict[RawFile, FileScanTask] = field(default_factory=dict)
+
+    @classmethod
+    def from_state(cls, last: SourceTableState) -> Self:
+        groups = {path: group for group in last.groups for path in group.current}
+        return cls(last, {file.path: file for file in last.files}, groups)
+
+    def groups(self) -> list[FileGroup]:
+        """Return each group once."""
+        return list(dict.fromkeys(self.group_by_path.values()))
+
+    def follow(self, table: Table, current: Snapshot) -> None:
+        """Apply the snapshots since the last one; none if the last one is no ancestor, or a snapshot expired."""
+        newer: list[Snapshot] = []
+        for snapshot in ancestors_of(current, table.metadata):
+            if snapshot.snapshot_id == self.last.snapshot_id:
+                break
+            newer.append(snapshot)
+        else:
+            return
+        for snapshot in reversed(newer):
+            changes = _Changes.from_snapshot(table, snapshot)
+            if changes.has_new_deletes:
+                return  # the files of a later compaction may lack rows of the files that they replace
+            self._apply(changes)
+
+    def _apply(self, changes: _Changes) -> None:
+        for file in changes.added:
+            described = _describe(file)
+            self.known.setdefault(file.file_path, described)
+            self.scans[described] = FileScanTask(file)
+        if changes.is_replacement and changes.added:
+            self._merge(changes)
+            return
+        for path in changes.removed:
+            self._dissolve(path)
+
+    def _merge(self, changes: _Changes) -> None:
+        """Merge the groups of the removed files. Unknown files have no record that meets the condition."""
+        groups = list(dict.fromkeys(self._group(path) for path in changes.removed if path in self.known))
+        if not groups:
+            return
+        current = {path for group in groups for path in group.current} - set(changes.removed)
+        paths = tuple(sorted(current | {file.file_path for file in changes.added}))
+        copied = tuple(sorted({file for group in groups for file in group.copied}))
+        for path in changes.removed:
+            self.group_by_path.pop(path, None)
+        self.group_by_path |= dict.fromkeys(paths, FileGroup(copied, paths))
+
+    def _group(self, path: str) -> FileGroup:
+        return self.group_by_path.get(path) or FileGroup((self.known[path],), (path,))
+
+    def _dissolve(self, path: str) -> None:
+        """Forget a group of which a file was removed, because it is unknown which records the file had."""
+        if group := self.group_by_path.get(path):
+            for member in group.current:
+                del self.group_by_path[member]
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """The data files that a snapshot added and removed, and whether it added row-level deletes."""
+
+    is_replacement: bool
+    added: tuple[DataFile, ...]
+    removed: tuple[str, ...]
+    has_new_deletes: bool
+
+    @classmethod
+    def from_snapshot(cls, table: Table, snapshot: Snapshot) -> Self:
+        entries = [
+            entry
+            for manifest in snapshot.manifests(table.io)
+            if manifest.added_snapshot_id == snapshot.snapshot_id
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+            if entry.snapshot_id == snapshot.snapshot_id and entry.status != ManifestEntryStatus.EXISTING
+        ]
+        added = [entry.data_file for entry in entries if entry.status == ManifestEntryStatus.ADDED]
+        removed = [entry.data_file for entry in entries if entry.status == ManifestEntryStatus.DELETED]
+        return cls(
+            snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE,
+            tuple(file for file in added if file.content == DataFileContent.DATA),
+            tuple(file.file_path for file in removed if file.content == DataFileContent.DATA),
+            any(file.content != DataFileContent.DATA for file in added),
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

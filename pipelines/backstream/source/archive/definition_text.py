@@ -1,0 +1,183 @@
+"""Write the definition of an examined archive, as TOML with a comment for each guess."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from backstream.definition.loader import parse_definition
+from backstream.definition.run_sections import Quality
+from backstream.eventtime.instants import DAY_MS, duration_ms, duration_text, instant_text
+from backstream.runs.table_schemas import RESULT_COLUMNS
+from backstream.source.archive.columns import ColumnProfile, reader_columns
+from backstream.source.archive.evidence import Evidence, rounded_duration
+from backstream.source.archive.files import ACCESS_LOG
+from backstream.source.archive.roles import QUANTILES, suggest_delay_ms
+from backstream.source.archive.sample import ACCESS_LOG_COLUMNS, COMMON_FIELDS
+from backstream.source.archive.times import SampledTime
+from backstream.text import share_text
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_COMMENT_COLUMN = 44
+_MAX_DAYS = 31
+_FIRST_DAYS = 7
+_WITH_COLUMNS = ("json", "csv", ACCESS_LOG)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of a new definition that the sample cannot show."""
+
+    name: str
+    window: str = "1h"
+    time_zone: str = "UTC"
+
+
+def write_definition_text(evidence: Evidence, settings: Settings) -> str:
+    """Return the definition as TOML.
+
+    Raises:
+        SpecError: when the result is not a valid definition, e.g., because of its name or its window.
+    """
+    text = "\n".join(_lines(evidence, settings)) + "\n"
+    parse_definition(tomllib.loads(text), f"{settings.name}.toml")
+    return text
+
+
+def _lines(evidence: Evidence, settings: Settings) -> Iterator[str]:
+    sample = evidence.sample
+    yield f"# Events of {evidence.archive.location}"
+    yield f"# `backstream init` guessed these settings from {len(sample.records):,} records."
+    yield "# You can change each line."
+    yield f"name = {_text(settings.name)}"
+    yield ""
+    yield "[source]"
+    yield from _source_lines(evidence, settings)
+    for section, values in _tables(evidence).items():
+        if values:
+            yield ""
+            yield f"[source.{section}]"
+            yield from (f"{_key(name)} = {_text(value)}" for name, value in values.items())
+    yield ""
+    yield "[window]"
+    yield 'kind = "tumbling"  # or sliding, session, cumulate'
+    yield f"size = {_text(settings.window)}"
+    yield from _watermark_lines(evidence)
+    yield ""
+    yield "[aggregates]"
+    yield from (f"{name} = {_text(call)}" for name, call in _aggregates(evidence).items())
+    missing = evidence.share_without_events(duration_ms(settings.window))
+    if missing is not None and missing > Quality().missing_ratio.fail:
+        comment = f"{share_text(missing)} of the windows in these days have no event"
+        yield ""
+        yield "[quality]"
+        yield _with_comment("missing_ratio = { warn = 0.0, fail = 1.0 }", comment)
+
+
+def _source_lines(evidence: Evidence, settings: Settings) -> Iterator[str]:
+    roles, archive = evidence.roles, evidence.archive
+    times = [evidence.event_time, *([evidence.arrival_time] if evidence.arrival_time else [])]
+    yield f"format = {_text('csv' if archive.format == ACCESS_LOG else archive.format)}"
+    yield f"path = {_value(archive.source_path())}"
+    yield from _time_lines("event_time", evidence.event_time)
+    if evidence.arrival_time:
+        yield from _time_lines("arrival_time", evidence.arrival_time)
+    if not all(time.has_zone for time in times):
+        yield _with_comment(f"time_zone = {_text(settings.time_zone)}", "of times that are written without a zone")
+    for key, choice in (("partition", roles.partition), ("sequence", roles.sequence)):
+        if choice.value:
+            yield _with_comment(f"{key} = {_text(choice.value)}", _distinct(evidence, choice.value))
+    if roles.key.value:
+        comment = f"one row per key and window; {_distinct(evidence, roles.key.value)}"
+        yield _with_comment(f"key = [{_text(roles.key.value)}]", comment)
+    elif roles.key.candidates:
+        yield f"# key = [{_text(roles.key.candidates[0])}]"
+    if roles.deduplicate_on:
+        names = ", ".join(map(_text, roles.deduplicate_on))
+        yield _with_comment(f"deduplicate_on = [{names}]", "records with the same values are duplicates")
+
+
+def _time_lines(key: str, time: SampledTime) -> Iterator[str]:
+    values = time.present_ms
+    comment = f"{time.form}; {instant_text(min(values))} to {instant_text(max(values))}"
+    yield _with_comment(f"{key} = {_text(time.column.path if time.column.derived else time.column.sql)}", comment)
+    if time.unit:
+        yield f"{key}_unit = {_text(time.unit)}"
+    if time.pattern:
+        rivals = f"this fits as well: {', '.join(time.rivals)}" if time.rivals else ""
+        yield _with_comment(f"{key}_pattern = {_text(time.pattern)}", rivals)
+
+
+def _tables(evidence: Evidence) -> Mapping[str, Mapping[str, str]]:
+    """Return the sub-tables of the source: columns, derived columns, and options of the reader."""
+    archive, columns = evidence.archive, evidence.columns
+    declared = reader_columns(columns) if archive.format in _WITH_COLUMNS else {}
+    if archive.format in ("csv", ACCESS_LOG):  # Spark assigns the columns of CSV by their position
+        names = ACCESS_LOG_COLUMNS if len(evidence.sample.columns) > COMMON_FIELDS else evidence.sample.columns
+        declared = {name: declared.get(name, "string") for name in names}
+    derived = {column.path: column.derived for column in columns if column.derived and _is_used(evidence, column)}
+    options = evidence.sample.options
+    if options.get("sep") == ",":
+        options = {key: value for key, value in options.items() if key != "sep"}
+    return {"columns": declared, "derive": derived, "options": options}
+
+
+def _is_used(evidence: Evidence, column: ColumnProfile) -> bool:
+    """Return whether a derived column is used; the others stay a suggestion in the evidence."""
+    roles = evidence.roles
+    choices = (roles.event_time, roles.arrival_time, roles.partition, roles.sequence, roles.key)
+    names = {choice.value for choice in choices} | set(roles.deduplicate_on)
+    pattern = re.compile(rf"\b{re.escape(column.path)}\b")
+    return column.path in names or any(pattern.search(call) for call in roles.aggregates.values())
+
+
+def _watermark_lines(evidence: Evidence) -> Iterator[str]:
+    lateness = evidence.lateness
+    if lateness is None:
+        return
+    behind = rounded_duration(lateness.behind_ms[QUANTILES.index(0.99)])
+    delay = f"delay = {_text(duration_text(suggest_delay_ms(lateness)))}"
+    yield ""
+    yield _with_comment("[watermark]", "used by --mode replay only")
+    yield 'strategy = "bounded_out_of_orderness"'
+    yield _with_comment(delay, f"99% of the sample are at most {behind} out of order; see `backstream advise`")
+
+
+def _aggregates(evidence: Evidence) -> dict[str, str]:
+    """Return the aggregates under names that no key and no other result column has."""
+    taken = {*RESULT_COLUMNS, (evidence.roles.key.value or "").replace(".", "_")}
+    return {f"{name}_total" if name in taken else name: call for name, call in evidence.roles.aggregates.items()}
+
+
+def _distinct(evidence: Evidence, path: str) -> str:
+    column = evidence.column(path)
+    count = column.distinct if column else 0
+    return f"{count:,} distinct value{'' if count == 1 else 's'}"
+
+
+def suggested_range(evidence: Evidence) -> tuple[str, str]:
+    """Return the days of the sample for a first run; of a long archive the first week."""
+    since_ms, until_ms = evidence.event_days
+    if until_ms - since_ms > _MAX_DAYS * DAY_MS:
+        until_ms = since_ms + _FIRST_DAYS * DAY_MS
+    since, until = (instant_text(value_ms)[: len("2026-01-01")] for value_ms in (since_ms, until_ms))
+    return since, until
+
+
+def _with_comment(line: str, comment: str) -> str:
+    return f"{line.ljust(_COMMENT_COLUMN)}  # {comment}" if comment else line
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _text(name)
+
+
+def _value(value: str | Sequence[str]) -> str:
+    return _text(value) if isinstance(value, str) else f"[{', '.join(map(_text, value))}]"
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,271 @@
+"""Examine an archive, and describe what was found as a small table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+from backstream.errors import PlanError
+from backstream.eventtime.instants import DAY_MS, SECOND_MS, duration_text, instant_text
+from backstream.source.archive.columns import ColumnProfile, profile_columns
+from backstream.source.archive.files import ACCESS_LOG, Archive, list_archive
+from backstream.source.archive.preset_names import Preset
+from backstream.source.archive.presets import apply_preset, detect_preset
+from backstream.source.archive.roles import (
+    QUANTILES,
+    Choice,
+    Lateness,
+    Roles,
+    guess_arrival,
+    guess_roles,
+    measure_lateness,
+    share_not_before,
+    share_rising,
+    share_unique,
+)
+from backstream.source.archive.sample import Sample, read_sample
+from backstream.source.archive.times import SampledTime, find_times
+from backstream.text import share_text
+
+_MAX_ROWS = 40
+_MAX_CELL = 28
+_KILO = 1_024
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """An archive with a sample of its records, its columns, and the guesses of their roles."""
+
+    archive: Archive
+    sample: Sample
+    columns: Sequence[ColumnProfile]
+    roles: Roles
+    preset: Preset | None
+
+    @cached_property
+    def times(self) -> dict[str, SampledTime]:
+        """Return the columns with times by path."""
+        return {time.column.path: time for time in find_times(self.columns)}
+
+    @property
+    def event_time(self) -> SampledTime:
+        """Return the column of the event time."""
+        return self.times[self.roles.event_time.value or ""]
+
+    @property
+    def arrival_time(self) -> SampledTime | None:
+        """Return the column of the arrival time; None if the records have none."""
+        return self.times.get(self.roles.arrival_time.value or "")
+
+    @property
+    def lateness(self) -> Lateness | None:
+        """Return how late the records of the sample are; None without an arrival time."""
+        if self.arrival_time is None:
+            return None
+        partition, sequence = (self.column(choice.value) for choice in (self.roles.partition, self.roles.sequence))
+        return measure_lateness(self.event_time, self.arrival_time, partition, sequence)
+
+    def column(self, path: str | None) -> ColumnProfile | None:
+        """Return the column with a path; None for no path."""
+        return next((column for column in self.columns if column.path == path), None)
+
+    def with_choice(self, role: str, value: str | None) -> Evidence:
+        """Return the evidence with the answer of the user for one role."""
+        choice = replace(getattr(self.roles, role), value=value, is_certain=True)
+        roles = replace(self.roles, **{role: choice})
+        if role == "event_time" and value != self.roles.event_time.value:
+            roles = replace(roles, arrival_time=guess_arrival(self.times[value or ""], list(self.times.values())))
+        return replace(self, roles=roles)
+
+    @property
+    def event_days(self) -> tuple[int, int]:
+        """Return the first day of the events and the day after their last one, in epoch milliseconds."""
+        values = self.event_time.present_ms
+        first_ms, last_ms = min(values), max(values)
+        return first_ms - first_ms % DAY_MS, last_ms - last_ms % DAY_MS + DAY_MS
+
+    def share_without_events(self, size_ms: int) -> float | None:
+        """Return the share of the windows, per partition, without events; None if the sample is not complete."""
+        if not self.sample.is_complete or size_ms <= 0:
+            return None
+        column = self.column(self.roles.partition.value)
+        partitions = column.values if column else [None] * len(self.sample.records)
+        pairs = zip(partitions, self.event_time.times_ms, strict=True)
+        filled = {(partition, at_ms // size_ms) for partition, at_ms in pairs if at_ms is not None}
+        since_ms, until_ms = self.event_days
+        windows = max(1, (until_ms - since_ms) // size_ms) * len({partition for partition, _ in filled})
+        return max(0.0, 1 - len(filled) / windows)
+
+
+def examine_archive(location: str, preset: Preset | None) -> Evidence:
+    """Return what lies at a location, with the guesses of a preset, or of the one that fits.
+
+    Raises:
+        PlanError: when there are no files, no records, or no times.
+        SpecError: when a requested preset does not fit.
+    """
+    archive = list_archive(location)
+    sample = read_sample(archive)
+    columns: Sequence[ColumnProfile] = profile_columns(sample, archive.folder_columns)
+    if preset is None and archive.format == ACCESS_LOG:
+        preset = Preset.WEB_LOGS
+    preset = preset or detect_preset(columns)
+    if preset:
+        columns, roles = apply_preset(preset, columns)
+    else:
+        roles = guess_roles(columns, find_times(columns))
+    if roles.event_time.value is None:
+        names = ", ".join(column.path for column in columns[:20])
+        msg = (
+            f"no column of {location} holds times: timestamps, ISO 8601, a known pattern, or seconds since 1970"
+            f" (--from)\n  the columns are {names}"
+        )
+        raise PlanError(msg)
+    return Evidence(archive, sample, columns, roles, preset)
+
+
+def evidence_lines(evidence: Evidence) -> Iterator[str]:
+    """Yield lines that show the files, the columns with their evidence, and the lateness of the records."""
+    archive, sample = evidence.archive, evidence.sample
+    others = f", {_counted(len(archive.others), 'other file')} ignored" if archive.others else ""
+    yield (
+        f"{archive.location}: {_counted(len(archive.files), archive.format + ' file')},"
+        f" {_size(archive.size_bytes)}{others};"
+        f" read {_counted(len(sample.records), 'record')} of {_counted(sample.files_read, 'file')}"
+    )
+    yield f"preset: {evidence.preset.value if evidence.preset else 'none'}"
+    yield ""
+    yield from _table(evidence)
+    yield ""
+    yield from _lateness_lines(evidence)
+    if sample.unreadable:
+        path, text = sample.unreadable[0]
+        yield f"unreadable: {_counted(len(sample.unreadable), 'line')}, e.g., {text[:60]!r} in {path}"
+
+
+def _table(evidence: Evidence) -> Iterator[str]:
+    head = ("column", "type", "nulls", "distinct", "from", "to", "evidence")
+    shown = sorted(evidence.columns, key=lambda column: not _roles_of(evidence, column))[:_MAX_ROWS]
+    rows = [head, *(_row(evidence, column) for column in shown)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(head) - 1)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if name in ("nulls", "distinct") else cell.ljust(width)
+            for cell, width, name in zip(row, widths, head, strict=False)
+        )
+        yield "  ".join([*cells, row[-1]]).rstrip()
+    if len(evidence.columns) > len(shown):
+        yield f"and {len(evidence.columns) - len(shown)} more columns"
+
+
+def _row(evidence: Evidence, column: ColumnProfile) -> tuple[str, ...]:
+    low, high = _bounds(evidence, column)
+    nulls = share_text(column.nulls, len(column.values))
+    remarks = "; ".join(
+        chain(_roles_of(evidence, column), _remarks(evidence, column), _preset_note(evidence, column))
+    )
+    kind = column.kind if len(column.kind) <= _MAX_CELL else f"{column.kind[: _MAX_CELL - 1]}…"
+    return column.path, kind, nulls, f"{column.distinct:,}", low, high, remarks
+
+
+def _roles_of(evidence: Evidence, column: ColumnProfile) -> list[str]:
+    roles = evidence.roles
+    by_role: dict[str, Choice] = {
+        "event time": roles.event_time,
+        "arrival time": roles.arrival_time,
+        "partition": roles.partition,
+        "sequence": roles.sequence,
+        "key": roles.key,
+    }
+    found = [name for name, choice in by_role.items() if choice.value == column.path]
+    return [*found, *(["identity"] if column.path in roles.deduplicate_on else [])]
+
+
+def _preset_note(evidence: Evidence, column: ColumnProfile) -> list[str]:
+    note = evidence.roles.notes.get(column.path)
+    return [note] if note else []
+
+
+def _remarks(evidence: Evidence, column: ColumnProfile) -> Iterator[str]:
+    """Yield what the values show: the form of times, the order, and repeated values."""
+    roles, time = evidence.roles, evidence.times.get(column.path)
+    groups = evidence.column(roles.partition.value)
+    if time is not None:
+        yield time.form
+        if time.unread:
+            yield f"{_counted(time.unread, 'value')} cannot be read"
+        if column.path == roles.arrival_time.value:
+            yield f"not before the event time in {_share(share_not_before(evidence.event_time, time))}"
+        is_time = column.path in (roles.arrival_time.value, roles.event_time.value)
+        if is_time and len(time.present_ms) > 1:
+            yield f"not falling in {_share(share_rising(time, groups.values if groups else None))}"
+    if column.path == roles.sequence.value:
+        within = " within a partition" if groups else ""
+        yield f"distinct in {_share(share_unique(column, groups.values if groups else None))}{within}"
+    elif len(roles.deduplicate_on) == 1 and column.path in roles.deduplicate_on:
+        repeated = len(column.present) - column.distinct
+        yield f"{_counted(repeated, 'repeated value')}" if repeated else "no repeated values"
+    if column.is_folder:
+        yield "from the names of folders"
+    if column.derived:
+        yield f"from {column.derived}"
+
+
+def _bounds(evidence: Evidence, column: ColumnProfile) -> tuple[str, str]:
+    time = evidence.times.get(column.path)
+    if time is not None:
+        return instant_text(min(time.present_ms)), instant_text(max(time.present_ms))
+    values = [value for value in column.present if isinstance(value, str | int | float | date | datetime)]
+    try:
+        return (_cell(min(values)), _cell(max(values))) if values else ("", "")
+    except TypeError:  # values of several types have no order
+        return "", ""
+
+
+def _cell(value: Any) -> str:
+    text = "".join(character if character.isprintable() else "?" for character in str(value))
+    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
+
+
+def _lateness_lines(evidence: Evidence) -> Iterator[str]:
+    lateness = evidence.lateness
+    if lateness is None:
+        yield "no arrival time: a run can recompute, but not replay what the live stream did"
+        return
+    yield f"arrival delay: {_quantile_text(lateness.delay_ms)}"
+    yield f"out of order:  {_quantile_text(lateness.behind_ms)}"
+    if lateness.before:
+        yield f"{_counted(lateness.before, 'record')} of {lateness.records:,} arrive before their event time"
+
+
+def _quantile_text(values_ms: Sequence[int]) -> str:
+    named = zip(QUANTILES, values_ms, strict=True)
+    return ", ".join(
+        f"{'maximum' if share == 1 else f'{share * 100:g}%'} {rounded_duration(value_ms)}"
+        for share, value_ms in named
+    )
+
+
+def rounded_duration(value_ms: int) -> str:
+    """Return a duration in seconds from a minute on."""
+    return duration_text(value_ms if abs(value_ms) < 60 * SECOND_MS else value_ms - value_ms % SECOND_MS)
+
+
+def _share(share: float) -> str:
+    return share_text(share)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _size(size_bytes: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if size_bytes < _KILO:
+            return f"{size_bytes:,.0f} {unit}"
+        size_bytes /= _KILO
+    return f"{size_bytes:,.1f} TB"

@@ -1,0 +1,151 @@
+"""Keep the prepared files of a source: batches of raw files that were read together, each in a folder of its own.
+
+A batch appears by one rename, with the list of its raw files in it. So readers see whole batches only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
+
+from backstream.runs.home import load_json, write_json
+from backstream.runs.input_files import SkippedFile
+from backstream.source.raw_files import RawFile
+
+MANIFEST = "_raw_files.json"
+"""File in the folder of a batch: its raw files and its counts. Readers of Parquet ignore its name."""
+_MAX_BATCH_BYTES = 256 * 2**20
+"""Maximum size of the raw files of a batch. If one of them changes, all are read again."""
+_MAX_BATCH_FILES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCounts:
+    """Records of a batch: read from raw files, left out by `source.where`, and unreadable ones.
+
+    `returned` is the number of records after `source.transform`; without a transformation it equals `read`.
+    """
+
+    read: int
+    returned: int
+    left_out: int
+    unreadable: int
+
+    @classmethod
+    def sum(cls, batches: Iterable[BatchCounts]) -> BatchCounts:
+        """Return the counts of all batches together."""
+        return cls(*map(sum, zip((0, 0, 0, 0), *map(astuple, batches), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedBatch:
+    """A folder of prepared files."""
+
+    folder: Path
+    files: tuple[RawFile, ...]
+    counts: BatchCounts
+    skipped: tuple[SkippedFile, ...] = ()
+    """Damaged files, which `source.corrupt_files = "skip"` leaves out; they are among `files`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSource:
+    """The folder of the prepared files of one source."""
+
+    folder: Path
+
+    def batches(self) -> list[PreparedBatch]:
+        """Return all complete batches, sorted by name."""
+        return [_load_batch(manifest) for manifest in sorted(self.folder.glob(f"batch-*/{MANIFEST}"))]
+
+    def find_changes(self, files: Sequence[RawFile]) -> PreparedChanges:
+        """Return the raw files that must be read, and the batches with a raw file that changed or was removed."""
+        current, outdated, kept = set(files), [], set[RawFile]()
+        for batch in self.batches():
+            if current.issuperset(batch.files):
+                kept.update(batch.files)
+            else:
+                outdated.append(batch.folder)
+        return PreparedChanges(tuple(file for file in files if file not in kept), tuple(outdated))
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Lock the folder, so that two processes do not prepare the same files."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def new_batch(self) -> Iterator[Path]:
+        """Yield the path of a draft folder, which does not exist; it is removed unless `add_batch` moved it."""
+        draft = self.folder / f".draft-{uuid.uuid4().hex[:12]}"
+        try:
+            yield draft
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def add_batch(
+        self, draft: Path, files: Sequence[RawFile], counts: BatchCounts, skipped: Sequence[SkippedFile] = ()
+    ) -> None:
+        """Make a draft visible as a batch."""
+        content = {
+            "files": [asdict(file) for file in files],
+            "counts": asdict(counts),
+            "skipped": [asdict(file) for file in skipped],
+        }
+        write_json(draft / MANIFEST, content)
+        draft.rename(self.folder / f"batch-{uuid.uuid4().hex[:12]}")
+
+    def remove_batches(self, folders: Iterable[Path]) -> None:
+        """Remove batches; each disappears by one rename."""
+        for folder in folders:
+            trash = self.folder / f".removed-{uuid.uuid4().hex[:12]}"
+            folder.rename(trash)
+            shutil.rmtree(trash, ignore_errors=True)
+
+    def remove_drafts(self) -> None:
+        """Remove the drafts of killed processes. The caller holds the lock."""
+        for pattern in (".draft-*", ".removed-*"):
+            for folder in self.folder.glob(pattern):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedChanges:
+    """The difference between the raw files and the prepared ones."""
+
+    new_files: tuple[RawFile, ...]
+    outdated: tuple[Path, ...]
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything to do."""
+        return bool(self.new_files or self.outdated)
+
+
+def split_into_batches(files: Sequence[RawFile]) -> list[list[RawFile]]:
+    """Return files in batches of a limited size, in their order; a larger file is a batch of its own."""
+    batches: list[list[RawFile]] = []
+    size_bytes = 0
+    for file in files:
+        is_full = size_bytes + file.size_bytes > _MAX_BATCH_BYTES or (
+            batches and len(batches[-1]) >= _MAX_BATCH_FILES
+        )
+        if not batches or is_full:
+            batches.append([])
+            size_bytes = 0
+        batches[-1].append(file)
+        size_bytes += file.size_bytes
+    return batches
+
+
+def _load_batch(manifest: Path) -> PreparedBatch:
+    content = load_json(manifest, "list of raw files")
+    files = tuple(RawFile(**file) for file in content["files"])
+    skipped = tuple(SkippedFile(**file) for file in content["skipped"])
+    return PreparedBatch(manifest.parent, files, BatchCounts(**content["counts"]), skipped)

@@ -1,0 +1,138 @@
+"""List the raw files of a source: those that lie under its path, before any of them is prepared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from backstream.definition.prepared import is_in_store
+from backstream.definition.source_section import Source
+from backstream.errors import PlanError
+from backstream.runs.input_files import SUFFIXES
+
+_SUFFIXES_BY_FORMAT = {
+    "parquet": SUFFIXES,
+    "json": (".json", ".jsonl", ".ndjson", ".log", ".txt", ""),
+    "csv": (".csv", ".tsv", ".txt", ""),
+    "orc": (".orc", ""),
+    "avro": (".avro", ""),
+}
+"""Suffixes of the files of a format. Flink's file sink writes names without a suffix."""
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
+_WILDCARDS = "*?["
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RawFile:
+    """A raw file, with the values by which a changed file is recognized."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+    identity: str = ""
+    """Version or entity tag of an object; empty for a local file."""
+
+
+def list_raw_files(source: Source, where: str) -> list[RawFile]:
+    """Return the data files under the paths of a source, sorted; hidden ones and other formats are left out.
+
+    Raises:
+        PlanError: when a path does not exist, or no path has a data file.
+    """
+    files = [file for path in source.paths for file in _list_path(path, source.format, where)]
+    if not files:
+        msg = f"no {source.format} files under {', '.join(source.paths)} ({where}, source.path)"
+        raise PlanError(msg)
+    return sorted({file.path: file for file in files}.values(), key=lambda file: file.path)
+
+
+def root_of_paths(paths: Sequence[str]) -> str:
+    """Return the deepest folder, or the file, that all paths of a source have in common."""
+    return os.path.commonpath([root_of_path(path) for path in paths]) if len(paths) > 1 else root_of_path(paths[0])
+
+
+def root_of_path(path: str) -> str:
+    """Return the folder of a path before its first wildcard; folders below may name the columns of a partition."""
+    if not has_wildcard(path):
+        return path
+    if is_in_store(path):
+        scheme, _, rest = path.partition("://")
+        return f"{scheme}://{root_of_path(rest)}"
+    parts = Path(path).parts
+    plain = [part for number, part in enumerate(parts) if not has_wildcard("/".join(parts[: number + 1]))]
+    return str(Path(*plain))
+
+
+def _list_path(path: str, format_name: str, where: str) -> Iterator[RawFile]:
+    if is_in_store(path):
+        from backstream.source.stored_files import list_stored_files
+
+        yield from list_stored_files(path, format_name, where)
+        return
+    for root in expand_path(path, where):
+        yield from _list_root(root, format_name)
+
+
+def expand_path(path: str, where: str) -> list[Path]:
+    """Return the files and folders that a path names, sorted; without a wildcard it is one, which must exist.
+
+    Raises:
+        PlanError: when the path does not exist, or is the folder of an Iceberg table.
+    """
+    if has_wildcard(path):
+        root = Path(root_of_path(path))
+        return sorted(root.glob(str(Path(path).relative_to(root))))
+    if not Path(path).exists():
+        msg = f"no file or folder at {path} ({where}, source.path)"
+        raise PlanError(msg)
+    _require_no_table(Path(path), where)
+    return [Path(path)]
+
+
+def _require_no_table(folder: Path, where: str) -> None:
+    """Refuse the folder of an Iceberg table, which also has files with removed rows.
+
+    Raises:
+        PlanError: with the way to read the table.
+    """
+    for root in (folder, folder.parent):
+        if next((root / "metadata").glob("*.metadata.json"), None) is not None:
+            msg = (
+                f"{root} is the folder of an Iceberg table, which also has files with removed records"
+                f" ({where}, source.path)\n\n"
+                'hint: set source.format = "iceberg", and source.path to the name of the table, e.g.,'
+                ' "catalog.namespace.table"'
+            )
+            raise PlanError(msg)
+
+
+def _list_root(root: Path, format_name: str) -> Iterator[RawFile]:
+    """Yield one file whatever its suffix, or the data files of a folder."""
+    if root.is_file():
+        yield _describe(root)
+        return
+    for path in root.rglob("*"):
+        if path.is_file() and is_data_file(path.relative_to(root).parts, format_name):
+            yield _describe(path)
+
+
+def is_data_file(parts: Sequence[str], format_name: str) -> bool:
+    """Return whether a file below a folder is data of a format, by the parts of its path below the folder."""
+    if any(part.startswith(("_", ".")) for part in parts):
+        return False
+    path = Path(parts[-1])
+    while path.suffix.lower() in _COMPRESSED:
+        path = path.with_suffix("")
+    return path.suffix.lower() in _SUFFIXES_BY_FORMAT[format_name]
+
+
+def _describe(path: Path) -> RawFile:
+    status = path.stat()
+    return RawFile(str(path), status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def has_wildcard(path: str) -> bool:
+    """Return whether a path names several files by a pattern; the name of an existing folder is no pattern."""
+    return any(character in path for character in _WILDCARDS) and not Path(path).exists()

@@ -1,0 +1,85 @@
+"""Find the types of the columns of raw files without Spark, as far as they are known before the files are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sqlglot import exp
+
+from backstream.definition.model import Definition
+from backstream.definition.prepared import column_of_path, list_paths
+from backstream.definition.source_section import Source
+from backstream.source.archive.columns import profile_columns
+from backstream.source.archive.files import list_archive
+from backstream.source.archive.sample import read_sample
+from backstream.source.column_types import spark_type_of_arrow
+
+_SAMPLED = 200
+_FOLDER_COLUMN = "string"
+"""Assumed type of a column in the names of folders; Spark derives it from the values."""
+
+
+def load_raw_types(source: Source, path: str) -> dict[str, str]:
+    """Return the Spark SQL types of the columns of a raw file: declared ones, or those in the file.
+
+    Args:
+        source: the source with the format of the file.
+        path: the file.
+    """
+    folders = dict.fromkeys(_folder_columns(path), _FOLDER_COLUMN)
+    return folders | (dict(source.columns) or _types_of_file(source.format, path))
+
+
+def _folder_columns(path: str) -> Iterator[str]:
+    for part in Path(path).parts[:-1]:
+        name, is_column, _ = part.partition("=")
+        if is_column and name:
+            yield name
+
+
+def _types_of_file(format_name: str, path: str) -> dict[str, str]:
+    if format_name == "avro":
+        sample = read_sample(list_archive(path), _SAMPLED)
+        return {column.path: column.kind for column in profile_columns(sample, ())}
+    return {
+        field.name: spark_type_of_arrow(field.type) or str(field.type)
+        for field in _arrow_schema(format_name, path)
+    }
+
+
+def _arrow_schema(format_name: str, path: str) -> Any:
+    if format_name == "orc":
+        from pyarrow import orc
+
+        return orc.ORCFile(path).schema
+    import pyarrow.parquet as pq
+
+    return pq.read_schema(path)
+
+
+def list_missing_paths(definition: Definition, raw: Mapping[str, str]) -> list[str]:
+    """Return the columns, or fields of columns, that a definition needs and the files do not have."""
+    known = {*raw, *definition.source.derive}
+    return [path for path in list_paths(definition) if path not in known and find_type(path, raw) is None]
+
+
+def plain_types(definition: Definition, raw: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the types of the prepared columns of a definition; None if only Spark knows one of them."""
+    types = {column_of_path(path): find_type(path, raw) for path in list_paths(definition)}
+    known = {name: kind for name, kind in types.items() if kind is not None}
+    is_derived = any(column_of_path(name) in types for name in definition.source.derive)
+    return None if is_derived or len(known) < len(types) else known
+
+
+def find_type(path: str, raw: Mapping[str, str]) -> str | None:
+    """Return the type of a column or of a field with a dotted path; None if there is none."""
+    if path in raw:
+        return raw[path]
+    name, _, rest = path.partition(".")
+    kind = exp.DataType.build(raw[name], dialect="spark") if name in raw else None
+    for part in rest.split(".") if kind is not None else ():
+        fields = {each.name: each.args.get("kind") for each in (kind.expressions if kind is not None else ())}
+        kind = fields.get(part)
+    return None if kind is None else kind.sql(dialect="spark").lower()

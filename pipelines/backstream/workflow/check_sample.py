@@ -1,0 +1,257 @@
+"""Read a sample of a source as a run reads it: its records, its unreadable records, and two windows of result."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backstream.definition import prepared
+from backstream.definition.loader import load_definition, resolve_raw_paths
+from backstream.definition.model import Definition
+from backstream.errors import BackstreamError
+from backstream.eventtime.instants import MAX_MS
+from backstream.eventtime.records import Record, SourceClock
+from backstream.eventtime.union import complete_partitions
+from backstream.eventtime.watermarks import WatermarkEvent, Watermarks, compute_watermarks
+from backstream.eventtime.window_operator import Pane, WindowResults, fire_windows
+from backstream.eventtime.windows import TimeWindow
+from backstream.native.supported import require_engine
+from backstream.runs.home import Home
+from backstream.source.column_types import group_by_schema
+from backstream.source.columns import resolve_columns
+from backstream.source.files import inspect_files, list_source_files
+from backstream.spark.prepare import Preparation, prepare_files
+from backstream.spark.sample import aggregate_sample, load_sample
+from backstream.spark.schemas import PARTITION_NUMBER
+from backstream.spark.source import FILE, MARKER, REASON, RECORD, WRITTEN_ARRIVAL_TIME, WRITTEN_EVENT_TIME
+from backstream.spark.user_functions import register_functions
+from backstream.workflow.prepare import list_parquet_to_prepare
+from backstream.workflow.raw_source import RawSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+_MAX_FILES = 3
+_WINDOWS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSample:
+    """The readable records of a sample, the unreadable ones with reason and file, and rows of two windows.
+
+    `fates` counts the records by their fate in a replay of the sample; empty without arrival times.
+    `max_quarantined` is the share of unreadable records above which a run is not published.
+    """
+
+    types: Mapping[str, str]
+    read: int
+    records: pa.Table
+    quarantined: pa.Table
+    duplicates: int
+    windows: int
+    rows: pa.Table
+    fates: Mapping[str, int]
+    max_quarantined: float
+    note: str = ""
+
+
+def check_sample(spark: SparkSession, path: Path, limit: int, home: Home) -> CheckedSample:
+    """Return the sample of a definition's source.
+
+    Args:
+        spark: the session.
+        path: the TOML file.
+        limit: the maximum number of records, from up to three files.
+        home: the folder that holds all state.
+
+    Raises:
+        SpecError: when the definition does not fit the source.
+        PlanError: when the source cannot be read.
+    """
+    place = str(path)
+    definition = resolve_raw_paths(load_definition(path), home)
+    if not _must_prepare(definition, place):
+        files = _spread([str(path) for path in list_source_files(definition.source, place).paths])
+        return _check_files(spark, definition, place, files, max(1, limit // len(files)))
+    with TemporaryDirectory(prefix="backstream-") as folder:
+        batches = []
+        for number, single in enumerate(prepared.list_single_sources(definition)):
+            with RawSource.open(single, home, place) as listed:
+                batches.append(_prepare_sample(spark, listed, limit, Path(folder) / str(number)))
+        shaped = prepared.as_prepared(definition, home)
+        source = shaped.source.model_copy(update={"path": tuple(map(str, batches))})
+        files = [str(path) for batch in batches for path in sorted(batch.glob("*.parquet"))]
+        return _check_files(spark, shaped.model_copy(update={"source": source}), place, files, limit)
+
+
+def _must_prepare(definition: Definition, place: str) -> bool:
+    is_certain = prepared.reason_to_prepare(definition) is not None
+    return is_certain or len(list_parquet_to_prepare(definition, place)) > 0
+
+
+def _prepare_sample(spark: SparkSession, listed: RawSource, limit: int, folder: Path) -> Path:
+    """Prepare the first records of some raw files, wherever they are, and return the folder with the result."""
+    source = listed.settle(lambda files: files)
+    files = _spread(source.files)
+    code = prepared.transformation(source.definition.source)
+    with source.local_files(files, folder, lambda: spark) as local:
+        preparation = Preparation(
+            local.definition, source.where, code, fetched=local.folder, addresses=local.addresses
+        )
+        paths = sorted(local.paths[file] for file in files)
+        prepare_files(spark, preparation, paths, folder, max(1, limit // len(files)))
+    return folder
+
+
+def _check_files(
+    spark: SparkSession, definition: Definition, place: str, files: Sequence[str], limit: int
+) -> CheckedSample:
+    """Return the sample of Parquet files that an engine can read where they are, up to a limit of each file."""
+    listed = list_source_files(definition.source, place)
+    types = resolve_columns(inspect_files(listed, definition.source).shapes, definition, place).types
+    require_engine(definition, types, place)
+    register_functions(spark, definition)
+    groups = [({**columns, **types}, paths) for columns, paths in group_by_schema(files)]
+    return _examine(spark, definition, types, load_sample(spark, definition, groups, limit))
+
+
+def _spread(files: Sequence[T]) -> list[T]:
+    """Return the first file, the last one, and one between them."""
+    if len(files) <= _MAX_FILES:
+        return list(files)
+    return [files[number * (len(files) - 1) // (_MAX_FILES - 1)] for number in range(_MAX_FILES)]
+
+
+def _examine(
+    spark: SparkSession, definition: Definition, types: Mapping[str, str], table: pa.Table
+) -> CheckedSample:
+    reasons = table[REASON].to_pylist()
+    unreadable = table.filter(pa.array([reason is not None for reason in reasons]))
+    readable = table.filter(pa.array([reason is None for reason in reasons]))
+    events = _in_arrival_order(readable)
+    unique = _without_duplicates(events, definition)
+    records = _records(unique, definition)
+    results, fates, note = _fire(records, _list_partitions(unique, definition), definition)
+    panes = _last_panes(results)
+    chosen = _largest_windows(panes)
+    rows = _window_rows(spark, definition, unique, [pane for pane in panes if pane.window in chosen])
+    return CheckedSample(
+        types,
+        table.num_rows,
+        _record_table(readable, definition),
+        _quarantined_table(unreadable),
+        events.num_rows - unique.num_rows,
+        len({pane.window for pane in panes}),
+        rows,
+        fates,
+        definition.quality.quarantined_ratio.fail,
+        note,
+    )
+
+
+def _in_arrival_order(events: pa.Table) -> pa.Table:
+    order = [(name, "ascending") for name in ("arrival_time_ms", "arrival_seq", "source_partition")]
+    return events.take(pc.sort_indices(events, sort_keys=order)) if events.num_rows else events
+
+
+def _without_duplicates(events: pa.Table, definition: Definition) -> pa.Table:
+    """Return the first record of each identity, as a run does."""
+    names = definition.source.deduplicate_on
+    if not names:
+        return events
+    rows = zip(*(events[name].to_pylist() for name in ("event_time_ms", *names)), strict=True)
+    first: dict[Any, int] = {}
+    for position, row in enumerate(rows):
+        first.setdefault(row, position)
+    return events.take(pa.array(first.values(), pa.int64()))
+
+
+def _records(events: pa.Table, definition: Definition) -> list[Record]:
+    """Return the records for the reference engine, in arrival order."""
+    partitions = events["source_partition"].to_pylist()
+    numbers = {name: number for number, name in enumerate(_list_partitions(events, definition))}
+    key = [events[name].to_pylist() for name in definition.source.key]
+    keys: Sequence[tuple[Any, ...]] = list(zip(*key, strict=True)) if key else [()] * events.num_rows
+    markers = events[MARKER].to_pylist() if MARKER in events.column_names else [None] * events.num_rows
+    times = zip(events["arrival_time_ms"].to_pylist(), events["event_time_ms"].to_pylist(), strict=True)
+    return [
+        Record(arrival_ms, numbers[partition], of_key, event_ms, marker=marker)
+        for (arrival_ms, event_ms), partition, of_key, marker in zip(times, partitions, keys, markers, strict=True)
+    ]
+
+
+def _list_partitions(events: pa.Table, definition: Definition) -> list[str]:
+    """Return the partitions of the sample, sorted; a source without records has one."""
+    return complete_partitions(definition.emission.source_names, events["source_partition"].to_pylist())
+
+
+def _fire(
+    records: Sequence[Record], partitions: Sequence[str], definition: Definition
+) -> tuple[WindowResults, Mapping[str, int], str]:
+    """Return the complete windows of the sample, and the fates of its records in a replay of the sample."""
+    window, allowed_ms = definition.window.spec(), definition.lateness.allowed
+    complete = Watermarks([WatermarkEvent(MAX_MS, len(records) - 1, 0)]) if records else Watermarks()
+    results = fire_windows(records, complete, window, allowed_ms)
+    if definition.source.arrival_time is None or not records:
+        return results, {}, ""
+    interval_ms = definition.watermark.emit_interval
+    clock = SourceClock(records[0].arrival_time_ms, interval_ms, records[-1].arrival_time_ms)
+    emission = definition.emission.with_partitions(partitions)
+    try:
+        watermarks = compute_watermarks(records, emission, clock, range(len(partitions)))
+        fates = Counter(fate.value for fate in fire_windows(records, watermarks, window, allowed_ms).fates)
+    except BackstreamError as error:
+        return results, {}, f"the sample cannot be replayed: {error}"
+    return results, fates, ""
+
+
+def _last_panes(results: WindowResults) -> list[Pane]:
+    return list({(pane.key, pane.window): pane for pane in results.panes}.values())
+
+
+def _largest_windows(panes: Sequence[Pane]) -> set[TimeWindow]:
+    """Return the windows with the most records, the earlier ones first."""
+    sizes: dict[TimeWindow, int] = defaultdict(int)
+    for pane in panes:
+        sizes[pane.window] += len(pane.records)
+    return set(sorted(sizes, key=lambda window: (-sizes[window], window))[:_WINDOWS])
+
+
+def _window_rows(spark: SparkSession, definition: Definition, events: pa.Table, panes: Sequence[Pane]) -> pa.Table:
+    """Return the rows that a run would publish for some windows of the sample."""
+    ordered = sorted(panes, key=lambda pane: (pane.window, str(pane.key)))
+    return aggregate_sample(spark, definition, events, [(pane.window, pane.records) for pane in ordered])
+
+
+def _quarantined_table(unreadable: pa.Table) -> pa.Table:
+    """Return the reason, the raw file, and the content of unreadable records."""
+    file = prepared.FILE if prepared.FILE in unreadable.column_names else FILE
+    return unreadable.select([REASON, file, RECORD])
+
+
+def _record_table(table: pa.Table, definition: Definition) -> pa.Table:
+    """Return the records with times as instants, without the working columns of a run."""
+    source = definition.source
+    keys = {
+        "arrival_time_ms": source.arrival_time,
+        "source_partition": source.partition,
+        "arrival_seq": source.sequence,
+    }
+    unset = [name for name, key in keys.items() if key is None]
+    working = (REASON, RECORD, FILE, prepared.FILE, WRITTEN_EVENT_TIME, WRITTEN_ARRIVAL_TIME, PARTITION_NUMBER)
+    hidden = (*working, *unset)
+    kept = table.drop_columns([name for name in hidden if name in table.column_names])
+    names = [name.replace("_time_ms", "_time") for name in kept.column_names]
+    columns = [
+        column.cast(pa.timestamp("ms", "UTC")) if name.endswith("_time_ms") else column
+        for name, column in zip(kept.column_names, kept.columns, strict=True)
+    ]
+    return pa.table(columns, names=names)

@@ -1,0 +1,214 @@
+"""List the raw files of a source, wherever they are, and copy those that are not local."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from backstream.definition.aggregates import source_columns
+from backstream.definition.model import Definition
+from backstream.definition.prepared import copies_folder, list_paths, prepared_folder, reason_to_copy
+from backstream.errors import PlanError, StorageError
+from backstream.runs.home import Home
+from backstream.source.copies import CopyFolder
+from backstream.source.fetch import FetchResult, FetchTask
+from backstream.source.object_stores import StoreAccess
+from backstream.source.prepared import PreparedSource
+from backstream.source.raw_files import RawFile, list_raw_files, root_of_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backstream.lake.source_tables import SourceTableState, TableFiles
+
+
+@dataclass(frozen=True, slots=True)
+class RawSource:
+    """The raw files of a source; `table` describes them if they are those of an Iceberg table."""
+
+    definition: Definition
+    where: str
+    files: Sequence[RawFile]
+    table: TableFiles | None = None
+
+    @classmethod
+    @contextmanager
+    def open(cls, definition: Definition, home: Home, where: str) -> Iterator[Self]:
+        """List the files; a catalog is open during the block.
+
+        Raises:
+            SpecError: when the table or its catalog does not exist.
+            PlanError: when the source has no files.
+            StorageError: when an object store cannot be read.
+        """
+        if definition.source.format != "iceberg":
+            yield cls(definition, where, list_raw_files(definition.source, where))
+            return
+        from backstream.lake.source_tables import list_table_files, open_source_table
+
+        name = str(definition.source.path)
+        with open_source_table(name, home, where) as table:
+            listed = list_table_files(table, definition.source, load_table_state(definition, home), where)
+            yield cls(definition, where, listed.state.source_files(), listed)
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether Spark reads the files where they are."""
+        return reason_to_copy(self.definition.source) is None
+
+    def settle(self, find_missing: Callable[[Sequence[RawFile]], Iterable[RawFile]]) -> Self:
+        """Return the source with the current files of a compaction, if the files that it replaced cannot be read.
+
+        Args:
+            find_missing: returns the files that must be read.
+        """
+        source = self
+        while source.table is not None:
+            state = source.table.state.without(source.table.find_unreadable(find_missing(source.files)))
+            if state == source.table.state:
+                break
+            table = replace(source.table, state=state)
+            source = replace(source, table=table, files=table.state.source_files())
+        return source
+
+    def write_state(self, folder: Path) -> None:
+        """Write the state of the table, of which copies exist now."""
+        if self.table is not None:
+            self.table.state.write(folder)
+
+    def fetch(
+        self,
+        files: Sequence[RawFile],
+        target_of: Callable[[RawFile], Path],
+        columns: Sequence[str] | None,
+        spark: Callable[[], SparkSession],
+    ) -> None:
+        """Copy raw files to local paths: those of a table by hard links if possible, others in Spark tasks.
+
+        Raises:
+            PlanError: when a file was removed.
+            StorageError: when a file cannot be copied.
+        """
+        needed = None if columns is None else tuple(columns)
+        for folder in {target_of(file).parent for file in files}:
+            folder.mkdir(parents=True, exist_ok=True)
+        access = StoreAccess.from_environment()
+        tasks = [
+            FetchTask(
+                file, str(target_of(file)), access, needed, self.table.table_file(file) if self.table else None
+            )
+            for file in files
+        ]
+        if remaining := [task for task in tasks if not _link(task)]:
+            from backstream.spark.fetch import fetch_files
+
+            self._require_fetched(fetch_files(spark(), remaining))
+
+    def _require_fetched(self, results: Iterable[FetchResult]) -> None:
+        for result in results:
+            if result.is_missing and self.table is not None:
+                raise self.table.missing_file_error(result.path)
+            if result.error:
+                msg = f"cannot copy input file {result.path}: {result.error} ({self.where}, source.path)"
+                raise (PlanError if result.is_missing else StorageError)(msg)
+
+    @contextmanager
+    def local_files(
+        self, files: Sequence[RawFile], folder: Path, spark: Callable[[], SparkSession]
+    ) -> Iterator[LocalFiles]:
+        """Yield files that Spark can read during the block; copies are removed at its end."""
+        if self.is_local:
+            yield LocalFiles(self.definition, {file: file.path for file in files})
+            return
+        scratch = folder.with_name(f"{folder.name}-fetched-{uuid.uuid4().hex[:12]}")
+        try:
+            self.fetch(files, lambda file: scratch / _local_name(file.path), None, spark)
+            roots = tuple(str(scratch / _local_name(root_of_path(path))) for path in self.definition.source.paths)
+            source = self.definition.source.model_copy(update={"path": roots})
+            paths = {file: str(scratch / _local_name(file.path)) for file in files}
+            yield LocalFiles(self.definition.model_copy(update={"source": source}), paths, scratch)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def remove_scratch(self, folder: Path) -> None:
+        """Remove the copies of killed processes. The caller holds the lock of the folder."""
+        for scratch in folder.parent.glob(f"{folder.name}-fetched-*"):
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """Raw files on the disk: the definition with their folder as its source, and the path of each."""
+
+    definition: Definition
+    paths: Mapping[RawFile, str]
+    folder: Path | None = None
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """The addresses of the raw files by their paths."""
+        return {path: file.path for file, path in self.paths.items()}
+
+
+def copy_source(
+    definition: Definition, home: Home, where: str, spark: Callable[[], SparkSession], note: Callable[[str], None]
+) -> int | None:
+    """Copy the new files of a source that both engines can read once they are local.
+
+    Returns:
+        The number of new copies; None if nothing changed.
+    """
+    copies = CopyFolder(copies_folder(definition, home))
+    with PreparedSource(copies.folder).lock(), RawSource.open(definition, home, where) as listed:
+        source = listed.settle(copies.find_missing)
+        missing, others = copies.find_missing(source.files), copies.find_others(source.files)
+        if missing:
+            size_mb = sum(file.size_bytes for file in missing) / 1e6
+            number = "1 new file" if len(missing) == 1 else f"{len(missing):,} new files"
+            note(f"copying {number} of {definition.name}, {size_mb:,.1f} MB")
+            source.fetch(missing, copies.path_of, source_columns(definition), spark)
+        copies.remove(others)
+        source.write_state(copies.folder)
+    return len(missing) if missing or others else None
+
+
+def must_convert(definition: Definition, home: Home, where: str) -> bool:
+    """Return whether Parquet files in an object store need more than a copy; the first file decides."""
+    if definition.source.format != "parquet" or copies_folder(definition, home).is_dir():
+        return False
+    from backstream.source.in_place import is_readable_in_place
+
+    first = list_raw_files(definition.source, where)[0]
+    filesystem, path = StoreAccess.from_environment().open(first.path)
+    with filesystem.open_input_file(path) as stream:
+        return not is_readable_in_place(first.path, definition.source, list_paths(definition), stream)
+
+
+def load_table_state(definition: Definition, home: Home) -> SourceTableState | None:
+    """Return the snapshot of which a source has copies or prepared files; None for other sources."""
+    if definition.source.format != "iceberg":
+        return None
+    from backstream.definition.prepared import is_copied
+    from backstream.lake.source_tables import SourceTableState
+
+    folder = copies_folder if is_copied(definition, home) else prepared_folder
+    return SourceTableState.load(folder(definition, home))
+
+
+def _link(task: FetchTask) -> bool:
+    if task.table_file is None:
+        return False
+    from backstream.source.table_files import link_table_file
+
+    return link_table_file(task.table_file, task.columns, Path(task.target))
+
+
+def _local_name(address: str) -> str:
+    """Return the path of an address below a folder: its scheme, and the rest."""
+    scheme, separator, rest = address.partition("://")
+    return f"{scheme}/{rest.lstrip('/')}" if separator else f"file/{address.lstrip('/')}"

@@ -1,0 +1,49 @@
+"""Definitions of orders, and what their runs published."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import backstream
+from backstream.runs.home import Home
+
+_ORDERS = """
+name = "orders"
+[source]
+{source}
+[window]
+kind = "tumbling"
+size = "1h"
+[watermark]
+strategy = "bounded_out_of_orderness"
+delay = "30m"
+[aggregates]
+orders = "count(*)"
+revenue = "sum({amount})"
+[quality]
+late_ratio = {{ warn = 1.0, fail = 1.0 }}
+dropped_ratio = {{ warn = 1.0, fail = 1.0 }}
+missing_ratio = {{ warn = 1.0, fail = 1.0 }}
+quarantined_ratio = {{ warn = 1.0, fail = 1.0 }}
+rows_ratio = 0.0
+"""
+PLAIN = 'event_time = "at"\narrival_time = "received"\npartition = "partition"\nsequence = "offset"\n'
+"""The columns of a source in which all are plain."""
+RANGE = ("2024-03-01", "2024-03-03")
+
+
+def write_orders(folder: Path, source: str, amount: str = "amount") -> Path:
+    path = folder / "orders.toml"
+    path.write_text(_ORDERS.format(source=source, amount=amount))
+    return path
+
+
+def run_orders(definition: Path, home: Home, mode: str = "recompute") -> backstream.RunResult:
+    return backstream.run(definition, *RANGE, mode=mode, home=home.path, allow_unsealed=True)
+
+
+def published_orders(home: Home, key: str = "user") -> dict[tuple[str, datetime], tuple[int, int]]:
+    rows = backstream.read("orders", home=home.path).to_pylist()
+    assert len({(row[key], row["window_start"]) for row in rows}) == len(rows)
+    return {(row[key], row["window_start"]): (row["orders"], row["revenue"]) for row in rows}
