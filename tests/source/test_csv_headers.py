@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from backstream.definition.loader import load_definition, resolve_raw_paths
 from backstream.runs.home import Home
-from backstream.spark.prepare import Preparation, prepare_files
+from backstream.spark.preparation.prepare import prepare_files
+from backstream.spark.preparation.settings import Preparation
 
 DEFINITION = """
 name = "orders"

@@ -28,7 +28,8 @@ from backstream.runs.home import Home
 from backstream.source.column_types import group_by_schema
 from backstream.source.columns import resolve_columns
 from backstream.source.files import inspect_files, list_source_files
-from backstream.spark.prepare import Preparation, prepare_files
+from backstream.spark.preparation.prepare import prepare_files
+from backstream.spark.preparation.settings import Preparation
 from backstream.spark.sample import aggregate_sample, load_sample
 from backstream.spark.schemas import PARTITION_NUMBER
 from backstream.spark.source import FILE, MARKER, REASON, RECORD, WRITTEN_ARRIVAL_TIME, WRITTEN_EVENT_TIME

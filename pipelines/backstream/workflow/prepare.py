@@ -32,7 +32,7 @@ from backstream.workflow.raw_source import LocalFiles, RawSource, copy_source, m
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backstream.spark.prepare import DamagedFileError
+    from backstream.spark.preparation.damaged_files import DamagedFileError
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +155,9 @@ def _prepare_batch(
     code: UserCode | None,
     spark: SparkSession,
 ) -> BatchCounts:
-    from backstream.spark.prepare import DamagedFileError, Preparation, prepare_files
+    from backstream.spark.preparation.damaged_files import DamagedFileError
+    from backstream.spark.preparation.prepare import prepare_files
+    from backstream.spark.preparation.settings import Preparation
 
     preparation = Preparation(local.definition, where, code, fetched=local.folder, addresses=local.addresses)
     skipped: list[SkippedFile] = []

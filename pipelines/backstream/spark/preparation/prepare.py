@@ -1,0 +1,61 @@
+"""Read raw files, and write their records as prepared files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import Observation, SparkSession
+from pyspark.sql import functions as F
+
+from backstream.definition.prepared import REASON
+from backstream.source.prepared import BatchCounts
+from backstream.spark.preparation.damaged_files import explain_damaged_files
+from backstream.spark.preparation.prepared_columns import IS_KEPT, add_derived, prepared_columns
+from backstream.spark.preparation.raw_records import load_records
+from backstream.spark.preparation.settings import Preparation
+from backstream.spark.preparation.transformation import explain_transformation, transform_records
+from backstream.spark.user_functions import register_functions
+
+
+def prepare_files(
+    spark: SparkSession, preparation: Preparation, paths: Sequence[str], folder: Path, limit: int | None = None
+) -> BatchCounts:
+    """Read raw files, write prepared files into a new folder, and return the numbers of records.
+
+    Args:
+        spark: the session.
+        preparation: the settings.
+        paths: raw files of the source.
+        folder: the folder to write; it must not exist.
+        limit: the maximum number of records of each file, for a sample; None: all records.
+
+    Raises:
+        SpecError: when an expression of the definition has an error, or a column does not exist.
+        DamagedFileError: when a file cannot be read.
+        UserCodeError: when the transformation fails.
+    """
+    if not paths:
+        folder.mkdir(parents=True)
+        return BatchCounts(0, 0, 0, 0)
+    register_functions(spark, preparation.definition)
+    scanned, kept = Observation(), Observation()
+    source = preparation.source
+    with explain_damaged_files(preparation):
+        raw = load_records(spark, preparation, paths, limit)
+    raw = raw.observe(scanned, F.count(F.lit(1)).alias("rows"))
+    with explain_transformation(preparation, paths):
+        records = add_derived(transform_records(raw, preparation), preparation)
+    prepared = records.select(*prepared_columns(records, preparation))
+    is_unreadable = F.count_if(F.col(REASON).isNotNull()).alias("unreadable")
+    returned = F.count(F.lit(1)).alias("rows")
+    if source.where:
+        is_kept = F.col(IS_KEPT)
+        left_out = F.count_if(~is_kept).alias("left_out")
+        observed = prepared.observe(kept, returned, is_unreadable, left_out).where(is_kept).drop(IS_KEPT)
+    else:
+        observed = prepared.observe(kept, returned, is_unreadable, F.lit(0).alias("left_out"))
+    with explain_transformation(preparation, paths), explain_damaged_files(preparation):
+        observed.write.option("compression", "zstd").parquet(str(folder))
+    counts = kept.get
+    return BatchCounts(scanned.get["rows"], counts["rows"], counts["left_out"], counts["unreadable"])

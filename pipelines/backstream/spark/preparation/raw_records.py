@@ -1,0 +1,98 @@
+"""Load the records of raw files in any format, each with its file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial, reduce
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
+
+from backstream.definition.prepared import FILE
+from backstream.definition.source_section import Source
+from backstream.definition.values import TimeUnit
+from backstream.source.column_types import quote_column
+from backstream.source.csv_headers import group_by_header, has_header
+from backstream.source.raw_files import root_of_path
+from backstream.spark.preparation.settings import MALFORMED, Preparation
+from backstream.spark.preparation.times import instant_of_number
+from backstream.spark.source import file_uri
+
+_FORMATS = {"avro": "org.apache.spark.sql.avro.AvroFileFormat", "iceberg": "parquet"}
+"""Formats of raw files with another name in Spark. The name of Avro is not registered in PySpark's package."""
+_WITH_TEXT = ("json", "csv")
+_OPEN_COST_BYTES = 65_536
+"""Assumed cost of opening a file, so that many small files share a task."""
+
+
+def load_records(
+    spark: SparkSession, preparation: Preparation, paths: Sequence[str], limit: int | None
+) -> DataFrame:
+    """Return the records of raw files with their file; CSV files have the columns of their own headers."""
+    source = preparation.source
+    groups = [(source, list(paths))]
+    if has_header(source):
+        by_header = group_by_header(source, paths)
+        groups = [(source.model_copy(update={"columns": columns}), files) for columns, files in by_header]
+    if limit is not None:
+        groups = [(own, [path]) for own, files in groups for path in files]
+    frames = [_add_file(_load_format(spark, own, files), preparation) for own, files in groups]
+    limited = frames if limit is None else [frame.limit(limit) for frame in frames]
+    rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), limited)
+    present = {name.lower() for name in rows.columns}
+    absent = {name: kind for name, kind in source.columns.items() if name.lower() not in present}
+    return rows.withColumns({name: F.lit(None).cast(kind) for name, kind in absent.items()})
+
+
+def _load_format(spark: SparkSession, source: Source, paths: Sequence[str]) -> DataFrame:
+    """Return the records of raw files, with `MALFORMED` for the formats whose records can be malformed."""
+    spark.conf.set("spark.sql.files.openCostInBytes", _OPEN_COST_BYTES)
+    reader = _reader(spark, source)
+    roots = [root for root in map(root_of_path, source.paths) if Path(root).is_dir()]
+    if len(roots) == len(source.paths) == 1:
+        reader = reader.option("basePath", roots[0])  # folders below it may name the columns of a partition
+    if source.format in {"parquet", "iceberg"}:
+        # Spark has no type for nanoseconds; as numbers, they can be rounded down here.
+        spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    rows = reader.load([_literal_path(path) for path in paths])
+    if source.format in {"parquet", "iceberg"}:
+        rows = _round_nanoseconds(rows, paths)
+    return rows if source.format in _WITH_TEXT else rows.withColumn(MALFORMED, F.lit(None).cast("string"))
+
+
+def _reader(spark: SparkSession, source: Source) -> DataFrameReader:
+    reader = spark.read.format(_FORMATS.get(source.format, source.format))
+    if source.format in _WITH_TEXT:
+        columns = {**source.columns, MALFORMED: "string"}
+        ddl = ", ".join(f"{quote_column(name)} {kind}" for name, kind in columns.items())
+        reader = reader.schema(ddl).option("columnNameOfCorruptRecord", MALFORMED)
+    if source.format in {"parquet", "iceberg"}:
+        reader = reader.option("mergeSchema", "true")
+    return reader.options(**source.options)
+
+
+def _round_nanoseconds(rows: DataFrame, paths: Sequence[str]) -> DataFrame:
+    """Replace columns of nanoseconds, which are numbers here, by timestamps in microseconds, rounded down."""
+    kinds = {field.name: field.type for path in paths for field in pq.read_schema(path)}
+    for name, kind in kinds.items():
+        if pa.types.is_timestamp(kind) and kind.unit == "ns" and isinstance(rows.schema[name].dataType, LongType):
+            instant = instant_of_number(F.col(quote_column(name)), LongType(), TimeUnit.NANOSECONDS)
+            rows = rows.withColumn(name, instant if kind.tz else instant.cast("timestamp_ntz"))
+    return rows
+
+
+def _literal_path(path: str) -> str:
+    return "".join(f"\\{character}" if character in "{}[]*?\\" else character for character in path)
+
+
+def _add_file(rows: DataFrame, preparation: Preparation) -> DataFrame:
+    file = F.col("_metadata.file_path")
+    if preparation.fetched is None:
+        return rows.withColumn(FILE, file)
+    folder = re.escape(file_uri(str(preparation.fetched)).removeprefix("file:/"))
+    return rows.withColumn(FILE, F.regexp_replace(file, f"^file:/+{folder}/([a-z0-9]+)/", "$1://"))

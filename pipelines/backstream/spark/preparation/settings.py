@@ -1,0 +1,39 @@
+"""Define the settings by which raw records are prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backstream.definition.model import Definition
+from backstream.definition.source_section import Source
+from backstream.user_code import UserCode
+
+MALFORMED = "prepared_malformed"
+"""Column with the text of a record that Spark's reader cannot parse; null for any other record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """The settings by which raw records are prepared; `where` is the file of the definition, for messages.
+
+    `fetched` is the folder with copies of raw files that are not local, each at `<scheme>/<rest of its address>`;
+    `addresses` are the addresses of the raw files by the paths of their copies.
+    """
+
+    definition: Definition
+    where: str
+    transformation: UserCode | None = None
+    fetched: Path | None = None
+    addresses: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def source(self) -> Source:
+        """The source with the time of the windows as its event time."""
+        source = self.definition.timed_source
+        if source is self.definition.source:
+            return source
+        return source.model_copy(
+            update={"event_time_unit": source.arrival_time_unit, "event_time_pattern": source.arrival_time_pattern}
+        )
