@@ -11,6 +11,7 @@ from backstream.definition.prepared import is_in_store
 from backstream.definition.source_section import Source
 from backstream.errors import PlanError
 from backstream.runs.input_files import SUFFIXES
+from backstream.source.wildcards import has_wildcard, is_hidden, split_pattern
 
 _SUFFIXES_BY_FORMAT = {
     "parquet": SUFFIXES,
@@ -21,7 +22,6 @@ _SUFFIXES_BY_FORMAT = {
 }
 """Suffixes of the files of a format. Flink's file sink writes names without a suffix."""
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
-_WILDCARDS = "*?["
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,19 +50,8 @@ def list_raw_files(source: Source, where: str) -> list[RawFile]:
 
 def root_of_paths(paths: Sequence[str]) -> str:
     """Return the deepest folder, or the file, that all paths of a source have in common."""
-    return os.path.commonpath([root_of_path(path) for path in paths]) if len(paths) > 1 else root_of_path(paths[0])
-
-
-def root_of_path(path: str) -> str:
-    """Return the folder of a path before its first wildcard; folders below may name the columns of a partition."""
-    if not has_wildcard(path):
-        return path
-    if is_in_store(path):
-        scheme, _, rest = path.partition("://")
-        return f"{scheme}://{root_of_path(rest)}"
-    parts = Path(path).parts
-    plain = [part for number, part in enumerate(parts) if not has_wildcard("/".join(parts[: number + 1]))]
-    return str(Path(*plain))
+    roots = [split_pattern(path)[0] for path in paths]
+    return os.path.commonpath(roots) if len(roots) > 1 else roots[0]
 
 
 def _list_path(path: str, format_name: str, where: str) -> Iterator[RawFile]:
@@ -76,14 +65,15 @@ def _list_path(path: str, format_name: str, where: str) -> Iterator[RawFile]:
 
 
 def expand_path(path: str, where: str) -> list[Path]:
-    """Return the files and folders that a path names, sorted; without a wildcard it is one, which must exist.
+    """Return the visible files and folders that a path names, sorted; without a wildcard, one that must exist.
 
     Raises:
         PlanError: when the path does not exist, or is the folder of an Iceberg table.
     """
     if has_wildcard(path):
-        root = Path(root_of_path(path))
-        return sorted(root.glob(str(Path(path).relative_to(root))))
+        root, pattern = split_pattern(path)
+        found = Path(root).glob(pattern)
+        return sorted(path for path in found if not is_hidden(path.relative_to(root).parts))
     if not Path(path).exists():
         msg = f"no file or folder at {path} ({where}, source.path)"
         raise PlanError(msg)
@@ -120,7 +110,7 @@ def _list_root(root: Path, format_name: str) -> Iterator[RawFile]:
 
 def is_data_file(parts: Sequence[str], format_name: str) -> bool:
     """Return whether a file below a folder is data of a format, by the parts of its path below the folder."""
-    if any(part.startswith(("_", ".")) for part in parts):
+    if is_hidden(parts):
         return False
     path = Path(parts[-1])
     while path.suffix.lower() in _COMPRESSED:
@@ -131,8 +121,3 @@ def is_data_file(parts: Sequence[str], format_name: str) -> bool:
 def _describe(path: Path) -> RawFile:
     status = path.stat()
     return RawFile(str(path), status.st_size, status.st_mtime_ns // 1_000_000)
-
-
-def has_wildcard(path: str) -> bool:
-    """Return whether a path names several files by a pattern; the name of an existing folder is no pattern."""
-    return any(character in path for character in _WILDCARDS) and not Path(path).exists()

@@ -19,7 +19,8 @@ from backstream.source.copies import CopyFolder
 from backstream.source.fetch import FetchResult, FetchTask
 from backstream.source.object_stores import StoreAccess
 from backstream.source.prepared import PreparedSource
-from backstream.source.raw_files import RawFile, list_raw_files, root_of_path
+from backstream.source.raw_files import RawFile, list_raw_files
+from backstream.source.wildcards import split_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,7 +129,9 @@ class RawSource:
         scratch = folder.with_name(f"{folder.name}-fetched-{uuid.uuid4().hex[:12]}")
         try:
             self.fetch(files, lambda file: scratch / _local_name(file.path), None, spark)
-            roots = tuple(str(scratch / _local_name(root_of_path(path))) for path in self.definition.source.paths)
+            roots = tuple(
+                str(scratch / _local_name(split_pattern(path)[0])) for path in self.definition.source.paths
+            )
             source = self.definition.source.model_copy(update={"path": roots})
             paths = {file: str(scratch / _local_name(file.path)) for file in files}
             yield LocalFiles(self.definition.model_copy(update={"source": source}), paths, scratch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from backstream.errors import PlanError
 from backstream.runs.input_files import FileList
 from backstream.source.raw_files import is_data_file
+from backstream.source.wildcards import has_wildcard, is_hidden, parts_below, split_pattern
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -32,7 +32,6 @@ _MAGIC = ((b"PAR1", "parquet"), (b"ORC", "orc"), (b"Obj\x01", "avro"))
 _COMPRESSION_MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bz2"))
 _NOT_DATA = {".md", ".toml", ".py", ".sh", ".crc", ".yaml", ".yml", ".sql", ".html", ".zip", ".tar"}
 _ACCESS_LINE = re.compile(rb'^\S+ \S+ \S+ \[\d{2}/\w{3}/\d{4}:\d{2}:\d{2}:\d{2} [+-]\d{4}\] "')
-_WILDCARDS = "*?["
 _HEAD_BYTES = 8_192
 
 
@@ -86,15 +85,13 @@ class Archive:
 
     def source_path(self) -> str | list[str]:
         """Return the value of `source.path` that names exactly these files."""
-        if _has_wildcard(self.location) or self.root == self.files[0].path:
+        if has_wildcard(self.location) or self.root == self.files[0].path:
             return self.location
         listed = [path for path in self._all_paths if self._is_listed(path)]
         if set(listed) == {file.path for file in self.files}:
             return self.location
         for patterns in self._patterns():
-            matched = {
-                path for path in self._all_paths for each in patterns if _matches(path, f"{self.root}/{each}")
-            }
+            matched = {path for path in self._all_paths for each in patterns if _is_matched(path, self.root, each)}
             if matched == {file.path for file in self.files}:
                 found = [f"{self.location.rstrip('/')}/{each}" for each in patterns]
                 return found[0] if len(found) == 1 else found
@@ -150,25 +147,16 @@ def list_archive(location: str) -> Archive:
     return Archive(location, filesystem, root, format_name, chosen, others)
 
 
-def _resolve_location(location: str) -> tuple[FileSystem, str, str | None]:
-    """Return the file system, the folder or file to list, and the pattern of the paths."""
+def _resolve_location(location: str) -> tuple[FileSystem, str, str]:
+    """Return the file system, the folder or file to list, and the pattern of the paths below it."""
     from pyarrow.fs import FileSystem, LocalFileSystem
 
     if "://" not in location:
         path = os.path.abspath(location)  # noqa: PTH100 - `resolve` would follow links
-        return LocalFileSystem(), *_split_pattern(path)
-    plain, pattern = _split_pattern(location)
+        return LocalFileSystem(), *split_pattern(path)
+    plain, pattern = split_pattern(location)
     filesystem, root = FileSystem.from_uri(_with_endpoint(plain))
-    return filesystem, root, pattern and root + pattern.removeprefix(plain)
-
-
-def _split_pattern(path: str) -> tuple[str, str | None]:
-    """Return the folder before the first wildcard, and the whole path as a pattern if it has a wildcard."""
-    if not _has_wildcard(path):
-        return path, None
-    parts = path.split("/")
-    count = next(number for number, part in enumerate(parts) if _has_wildcard(part))
-    return "/".join(parts[:count]), path
+    return filesystem, root, pattern
 
 
 def _with_endpoint(uri: str) -> str:
@@ -197,27 +185,20 @@ def _list_infos(filesystem: FileSystem, root: str, location: str) -> Iterable[An
     return sorted((each for each in infos if each.type == FileType.File), key=lambda each: str(each.path))
 
 
-def _is_wanted(path: str, root: str, pattern: str | None) -> bool:
-    if pattern is not None and not _matches(path, pattern):
-        return False
+def _is_wanted(path: str, root: str, pattern: str) -> bool:
     if path == root:
         return True
-    parts = PurePosixPath(os.path.relpath(path, root)).parts
-    return not any(part.startswith(("_", ".")) for part in parts) and Path(path).suffix.lower() not in _NOT_DATA
+    if pattern and not _is_matched(path, root, pattern):
+        return False
+    return not is_hidden(_parts(path, root)) and Path(path).suffix.lower() not in _NOT_DATA
 
 
-def _matches(path: str, pattern: str) -> bool:
-    """Return whether a path, or a folder above it, matches a pattern; `**` stands for any number of folders."""
-    names, patterns = path.split("/"), pattern.split("/")
-    return any(_match_parts(names[:count], patterns) for count in range(1, len(names) + 1))
+def _is_matched(path: str, root: str, pattern: str) -> bool:
+    return parts_below(_parts(path, root), pattern) is not None
 
 
-def _match_parts(names: Sequence[str], patterns: Sequence[str]) -> bool:
-    if not patterns:
-        return not names
-    if patterns[0] == "**":
-        return any(_match_parts(names[count:], patterns[1:]) for count in range(len(names) + 1))
-    return bool(names) and fnmatch.fnmatchcase(names[0], patterns[0]) and _match_parts(names[1:], patterns[1:])
+def _parts(path: str, root: str) -> tuple[str, ...]:
+    return PurePosixPath(os.path.relpath(path, root)).parts
 
 
 def _describe(filesystem: FileSystem, info: Any) -> ArchiveFile | None:
@@ -290,7 +271,3 @@ def _common_start(names: Sequence[str]) -> str:
         (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first)
     )
     return first[:count]
-
-
-def _has_wildcard(path: str) -> bool:
-    return any(character in path for character in _WILDCARDS)

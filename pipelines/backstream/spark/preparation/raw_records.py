@@ -18,7 +18,7 @@ from backstream.definition.source_section import Source
 from backstream.definition.values import TimeUnit
 from backstream.source.column_types import quote_column
 from backstream.source.csv_headers import group_by_header, has_header
-from backstream.source.raw_files import root_of_path
+from backstream.source.wildcards import split_pattern
 from backstream.spark.preparation.settings import MALFORMED, Preparation
 from backstream.spark.preparation.times import instant_of_number
 from backstream.spark.source import file_uri
@@ -53,7 +53,7 @@ def _load_format(spark: SparkSession, source: Source, paths: Sequence[str]) -> D
     """Return the records of raw files, with `MALFORMED` for the formats whose records can be malformed."""
     spark.conf.set("spark.sql.files.openCostInBytes", _OPEN_COST_BYTES)
     reader = _reader(spark, source)
-    roots = [root for root in map(root_of_path, source.paths) if Path(root).is_dir()]
+    roots = [root for root, _ in map(split_pattern, source.paths) if Path(root).is_dir()]
     if len(roots) == len(source.paths) == 1:
         reader = reader.option("basePath", roots[0])  # folders below it may name the columns of a partition
     if source.format in {"parquet", "iceberg"}:
