@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from backstream.definition.folder import find_definition
 from backstream.definition.model import Definition
 from backstream.definition.prepared import as_copied, as_prepared, is_copied, is_in_store, is_prepared
-from backstream.definition.source_section import Source
+from backstream.definition.source_section import SideInput, Source
 from backstream.definition.union import with_united_source
 from backstream.definition.values import DURATION_PATTERN
 from backstream.errors import PlanError, SpecError, format_problems
@@ -104,13 +104,18 @@ def resolve_raw_paths(definition: Definition, home: Home) -> Definition:
         parts = tuple(resolve_source(part, f"{key}.{number}") for number, part in enumerate(source.parts))
         return source.model_copy(update={"path": path, "parts": parts})
 
+    def resolve_side(side: SideInput, key: str) -> SideInput:
+        paths = tuple(resolve(path, f"{key}.path", is_table=side.format == "iceberg") for path in side.paths)
+        return side.model_copy(update={"path": paths[0] if isinstance(side.path, str) else paths})
+
     source = resolve_source(definition.source, "source")
+    sides = {name: resolve_side(side, f"inputs.{name}") for name, side in definition.inputs.items()}
     quality = definition.quality
     if quality.expected:
         expected_path = resolve(quality.expected.path, "quality.expected.path")
         expected = quality.expected.model_copy(update={"path": expected_path})
         quality = quality.model_copy(update={"expected": expected})
-    return definition.model_copy(update={"source": source, "quality": quality})
+    return definition.model_copy(update={"source": source, "quality": quality, "inputs": sides})
 
 
 def json_schema() -> str:

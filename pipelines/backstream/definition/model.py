@@ -16,7 +16,7 @@ from pydantic import (
 
 from backstream.definition.result_sections import Having, Job, Process, UserFunction
 from backstream.definition.run_sections import Approval, Backfill, Quality
-from backstream.definition.source_section import PREPARED_MARKER, SHARED_KEYS, Source
+from backstream.definition.source_section import PREPARED_MARKER, SHARED_KEYS, SideInput, Source
 from backstream.definition.values import Name, Section
 from backstream.definition.watermark_sections import LatenessSection, WatermarkSection
 from backstream.definition.window_sections import CumulateWindow, SessionWindow, SlidingWindow, TumblingWindow
@@ -40,7 +40,7 @@ class TimeKind(StrEnum):
     """Time at which the record arrived; windows fire by the same clock, so no record is late."""
 
 
-_OPTIONAL_SECTIONS = ("job", "process", "derive_after", "having", "functions")
+_OPTIONAL_SECTIONS = ("job", "process", "derive_after", "having", "functions", "inputs")
 
 
 class Definition(Section):
@@ -52,6 +52,8 @@ class Definition(Section):
     """A text for the pages in Airflow."""
     source: Source
     """The input; `[[source]]` more than once unites several sources into one stream."""
+    inputs: dict[Name, SideInput] = {}
+    """Further inputs of `source.transform`, by the name of its argument."""
     window: Annotated[TumblingWindow | SlidingWindow | SessionWindow | CumulateWindow, Field(discriminator="kind")]
     """The windows."""
     time: TimeKind = TimeKind.EVENT
@@ -217,7 +219,13 @@ class Definition(Section):
             )
         if self.time is not TimeKind.EVENT and self.source.arrival_time is None:
             problems.append(f"source.arrival_time is missing, but time = {self.time.value!r} needs it")
+        problems += self._side_input_problems()
         return problems + self._result_problems() + self._name_problems() + list(self._union_problems())
+
+    def _side_input_problems(self) -> list[str]:
+        if any(part.transform for part in self.source.parts or (self.source,)):
+            return []
+        return [f"inputs.{name} has no meaning without source.transform, which gets it" for name in self.inputs]
 
     def _result_problems(self) -> list[str]:
         """Return problems of the section that computes the rows: there must be exactly one."""

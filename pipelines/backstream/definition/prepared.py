@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from backstream.definition.model import Definition
-from backstream.definition.source_section import PREPARED_MARKER, Source
+from backstream.definition.source_section import PREPARED_MARKER, SideInput, Source, StoredRecords
 from backstream.runs.home import Home
 from backstream.user_code import UserCode
 
@@ -56,7 +56,8 @@ def prepared_folder(definition: Definition, home: Home) -> Path:
     if definition.source.name and definition.watermark.marker:
         marker.append(definition.watermark.delay)  # the files of a union have the watermark of a marked record
     paths = [*sorted(list_paths(definition)), *(["*"] if definition.reads_all_columns else [])]
-    content = [_FORMAT_VERSION, source, *marker, paths, hashes]
+    sides = {name: side.model_dump(mode="json") for name, side in definition.inputs.items()}
+    content = [_FORMAT_VERSION, source, *marker, paths, hashes, *([sides] if sides else [])]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
     return home.path / "prepared" / definition.name / digest
 
@@ -138,11 +139,17 @@ def as_prepared(definition: Definition, home: Home) -> Definition:
     marker = definition.watermark.marker
     watermark = definition.watermark.model_copy(update={"marker": marker and flatten_paths(marker)})
     aggregates = {name: flatten_paths(call) for name, call in definition.aggregates.items()}
-    update = {"source": prepared, "watermark": watermark, "aggregates": aggregates}
+    update = {"source": prepared, "watermark": watermark, "aggregates": aggregates, "inputs": {}}
     for name, section in (("job", definition.job), ("process", definition.process)):
         if section and section.reads is not None:
             update[name] = section.model_copy(update={"reads": tuple(map(column_of_path, section.reads))})
     return definition.model_copy(update=update)
+
+
+def as_source_of(side: SideInput, definition: Definition) -> Definition:
+    """Return the definition with a side input as its source, so that its files can be listed and copied."""
+    fields = {name: getattr(side, name) for name in StoredRecords.model_fields}
+    return definition.model_copy(update={"source": Source(**fields, event_time="null"), "inputs": {}})
 
 
 def list_single_sources(definition: Definition) -> list[Definition]:

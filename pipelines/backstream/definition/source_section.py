@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -28,8 +28,8 @@ PREPARED_MARKER = "prepared_marker"
 """Column of prepared files with the watermark that a record of a union carries."""
 
 
-class Source(Section):
-    """Location of the recorded events, and the columns with their times, source partition, and sequence."""
+class StoredRecords(Section):
+    """Location and format of files with records."""
 
     format: Literal["parquet", "json", "csv", "orc", "avro", "iceberg"] = "parquet"
     """The format of the files. `json` has one record per line. Files that are not Parquet are prepared: each new
@@ -44,6 +44,40 @@ class Source(Section):
     columns of the files are ignored."""
     options: dict[str, str] = {}
     """Options of Spark's reader for the format, e.g., `header = "true"`."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return `path` as a list."""
+        return (self.path,) if isinstance(self.path, str) else self.path
+
+    @model_validator(mode="after")
+    def _check_format(self) -> Self:
+        if self.format in _FORMATS_WITHOUT_SCHEMA and not self.columns:
+            msg = f'columns is missing with format = "{self.format}": name the columns and their Spark SQL types'
+            raise ValueError(msg)
+        if self.format == "iceberg" and not (isinstance(self.path, str) and _TABLE.fullmatch(self.path)):
+            msg = f'path must be catalog.namespace.table with format = "iceberg", got {self.path!r}'
+            raise ValueError(msg)
+        return self
+
+
+_FORMATS_WITHOUT_SCHEMA = ("json", "csv")
+_TABLE = re.compile(r"[^./\s]+(\.[^./\s]+){2,}")
+
+
+class SideInput(StoredRecords):
+    """Further input of `source.transform`, such as a table of customers; it gets it under this name."""
+
+    key: tuple[str, ...] = ()
+    """The columns that identify a row; rows with the same values are an error."""
+    as_of: str | None = None
+    """The column of the time from which on a row is valid. The function also gets the column `valid_until`: the
+    time from which on the next row with the same key is valid, or null."""
+
+
+class Source(StoredRecords):
+    """Location of the recorded events, and the columns with their times, source partition, and sequence."""
+
     event_time: str
     """The event time of a record: a column, a field such as `payload.at`, or SQL over the columns."""
     event_time_unit: TimeUnit | None = None
@@ -91,31 +125,14 @@ class Source(Section):
     parts: SkipJsonSchema[tuple[Source, ...]] = ()
     """The sources of a union; this source then describes their prepared files."""
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Return `path` as a list."""
-        return (self.path,) if isinstance(self.path, str) else self.path
-
     @model_validator(mode="after")
-    def _check_format(self) -> Source:
-        if self.format in _FORMATS_WITHOUT_SCHEMA and not self.columns:
-            msg = f'columns is missing with format = "{self.format}": name the columns and their Spark SQL types'
-            raise ValueError(msg)
-        if self.format == "iceberg" and not (isinstance(self.path, str) and _TABLE.fullmatch(self.path)):
-            msg = f'path must be catalog.namespace.table with format = "iceberg", got {self.path!r}'
-            raise ValueError(msg)
+    def _check_times(self) -> Self:
         for key in ("event_time", "arrival_time"):
             unit, pattern = getattr(self, f"{key}_unit"), getattr(self, f"{key}_pattern")
             if unit and pattern:
                 msg = f"{key}_unit is for numbers and {key}_pattern for text: only one can be set"
                 raise ValueError(msg)
         return self
-
-
-_FORMATS_WITHOUT_SCHEMA = ("json", "csv")
-
-
-_TABLE = re.compile(r"[^./\s]+(\.[^./\s]+){2,}")
 
 
 SHARED_KEYS = ("key", "deduplicate_on", "event_time_range", "corrupt_files")

@@ -109,6 +109,10 @@ def _require_unchanged(plan: Plan, chunk_ids: Sequence[str]) -> None:
     require_unchanged_definition(plan)
     require_unchanged_code(plan)
     require_unchanged_inputs(plan)
+    if plan.side_inputs:
+        from backstream.workflow.side_inputs import require_unchanged_side_inputs
+
+        require_unchanged_side_inputs(plan)
     if warning := version_warning(plan, __version__):
         print(f"warning: {warning}", file=sys.stderr)  # noqa: T201 - people read the log
 

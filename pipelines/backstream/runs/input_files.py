@@ -53,6 +53,25 @@ class FileList:
 
 
 @dataclass(frozen=True, slots=True)
+class PinnedInput:
+    """The version of a side input: its files, with a digest of their names, sizes, and modification times.
+
+    `snapshot_id` is the snapshot of an Iceberg table.
+    """
+
+    files: int
+    size_bytes: int
+    digest: str
+    snapshot_id: int | None = None
+
+    def __str__(self) -> str:
+        """Return the version as text, such as `3 files, 1,204 bytes (5c3e0a8b7d21)`."""
+        count = "1 file" if self.files == 1 else f"{self.files:,} files"
+        snapshot = f"snapshot {self.snapshot_id}, " if self.snapshot_id is not None else ""
+        return f"{snapshot}{count}, {self.size_bytes:,} bytes ({self.digest})"
+
+
+@dataclass(frozen=True, slots=True)
 class SkippedFile:
     """A damaged file that a run skips because of its definition (`source.corrupt_files`).
 

@@ -17,6 +17,7 @@ def describe_inputs(plan: Plan) -> list[tuple[str, str]]:
     """Return a label and a sentence for each note; empty for a source without problems."""
     return [
         *_describe_snapshots(plan),
+        *(("Input", f"{name}: {pinned}") for name, pinned in plan.side_inputs.items()),
         *_describe_unread(plan),
         *_describe_preparation(plan.prepared),
         *_describe_changes(plan),

@@ -16,7 +16,7 @@ from typing import Any, Self
 from backstream.errors import PlanError
 from backstream.eventtime.intervals import Interval, LocalDays
 from backstream.runs.home import Home, RunFolder, load_json, write_text
-from backstream.runs.input_files import FileList, SkippedFile
+from backstream.runs.input_files import FileList, PinnedInput, SkippedFile
 from backstream.runs.packing import (
     expand_ranges,
     expand_run_lengths,
@@ -45,6 +45,7 @@ _OMITTED_IF_EMPTY = (
     "element_ids",
     "code",
     "source_snapshots",
+    "side_inputs",
 )
 
 
@@ -141,7 +142,7 @@ class Plan:
     range read. `prepared` has the numbers of all records of a prepared source by `BatchCounts`. `code` maps each
     class or function of the user to the hash of its source. `element_ids` are the field ids of list elements, by
     the suffix of a table and the column. `source_snapshots` are the snapshots of Iceberg tables that the run
-    reads.
+    reads. `side_inputs` are the versions of the inputs that a transformation joined with the records.
     """
 
     dataset: str
@@ -176,6 +177,7 @@ class Plan:
     element_ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
     source_snapshots: Mapping[str, int] = field(default_factory=dict)
+    side_inputs: Mapping[str, PinnedInput] = field(default_factory=dict)
 
     @cached_property
     def plan_hash(self) -> str:
@@ -300,6 +302,7 @@ def _from_json_types(content: Mapping[str, Any]) -> dict[str, Any]:
         "skipped": tuple(SkippedFile(**file) for file in content.get("skipped", ())),
         "damaged": tuple(InputFile(**file) for file in content.get("damaged", ())),
         "gone": _file_lists({"gone": content.get("gone", {})})["gone"],
+        "side_inputs": {name: PinnedInput(**pin) for name, pin in content.get("side_inputs", {}).items()},
         "local_days": LocalDays(**local_days) if local_days else None,
         "mode": Mode(content["mode"]),
         "arrival_order": ArrivalOrder(content["arrival_order"]),

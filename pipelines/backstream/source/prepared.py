@@ -8,13 +8,14 @@ from __future__ import annotations
 import fcntl
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from backstream.runs.home import load_json, write_json
-from backstream.runs.input_files import SkippedFile
+from backstream.runs.input_files import PinnedInput, SkippedFile
 from backstream.source.raw_files import RawFile
 
 MANIFEST = "_raw_files.json"
@@ -51,6 +52,8 @@ class PreparedBatch:
     counts: BatchCounts
     skipped: tuple[SkippedFile, ...] = ()
     """Damaged files, which `source.corrupt_files = "skip"` leaves out; they are among `files`."""
+    side_inputs: Mapping[str, PinnedInput] = field(default_factory=dict)
+    """The versions of the side inputs that the transformation got."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +66,16 @@ class PreparedSource:
         """Return all complete batches, sorted by name."""
         return [_load_batch(manifest) for manifest in sorted(self.folder.glob(f"batch-*/{MANIFEST}"))]
 
-    def find_changes(self, files: Sequence[RawFile]) -> PreparedChanges:
-        """Return the raw files that must be read, and the batches with a raw file that changed or was removed."""
+    def find_changes(
+        self, files: Sequence[RawFile], side_inputs: Mapping[str, PinnedInput] = MappingProxyType({})
+    ) -> PreparedChanges:
+        """Return the raw files that must be read, and the outdated batches.
+
+        A batch is outdated if one of its raw files was changed or removed, or a side input has another version.
+        """
         current, outdated, kept = set(files), [], set[RawFile]()
         for batch in self.batches():
-            if current.issuperset(batch.files):
+            if current.issuperset(batch.files) and batch.side_inputs == side_inputs:
                 kept.update(batch.files)
             else:
                 outdated.append(batch.folder)
@@ -90,17 +98,16 @@ class PreparedSource:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
 
-    def add_batch(
-        self, draft: Path, files: Sequence[RawFile], counts: BatchCounts, skipped: Sequence[SkippedFile] = ()
-    ) -> None:
-        """Make a draft visible as a batch."""
+    def add_batch(self, batch: PreparedBatch) -> None:
+        """Make a draft visible as a batch; `batch.folder` is the draft."""
         content = {
-            "files": [asdict(file) for file in files],
-            "counts": asdict(counts),
-            "skipped": [asdict(file) for file in skipped],
+            "files": [asdict(file) for file in batch.files],
+            "counts": asdict(batch.counts),
+            "skipped": [asdict(file) for file in batch.skipped],
+            "side_inputs": {name: asdict(pinned) for name, pinned in batch.side_inputs.items()},
         }
-        write_json(draft / MANIFEST, content)
-        draft.rename(self.folder / f"batch-{uuid.uuid4().hex[:12]}")
+        write_json(batch.folder / MANIFEST, content)
+        batch.folder.rename(self.folder / f"batch-{uuid.uuid4().hex[:12]}")
 
     def remove_batches(self, folders: Iterable[Path]) -> None:
         """Remove batches; each disappears by one rename."""
@@ -148,4 +155,5 @@ def _load_batch(manifest: Path) -> PreparedBatch:
     content = load_json(manifest, "list of raw files")
     files = tuple(RawFile(**file) for file in content["files"])
     skipped = tuple(SkippedFile(**file) for file in content["skipped"])
-    return PreparedBatch(manifest.parent, files, BatchCounts(**content["counts"]), skipped)
+    side_inputs = {name: PinnedInput(**pinned) for name, pinned in content["side_inputs"].items()}
+    return PreparedBatch(manifest.parent, files, BatchCounts(**content["counts"]), skipped, side_inputs)

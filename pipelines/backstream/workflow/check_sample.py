@@ -36,6 +36,7 @@ from backstream.spark.source import FILE, MARKER, REASON, RECORD, WRITTEN_ARRIVA
 from backstream.spark.user_functions import register_functions
 from backstream.workflow.prepare import list_parquet_to_prepare
 from backstream.workflow.raw_source import RawSource
+from backstream.workflow.side_inputs import load_side_inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,7 +88,7 @@ def check_sample(spark: SparkSession, path: Path, limit: int, home: Home) -> Che
         batches = []
         for number, single in enumerate(prepared.list_single_sources(definition)):
             with RawSource.open(single, home, place) as listed:
-                batches.append(_prepare_sample(spark, listed, limit, Path(folder) / str(number)))
+                batches.append(_prepare_sample(spark, listed, limit, Path(folder) / str(number), home))
         shaped = prepared.as_prepared(definition, home)
         source = shaped.source.model_copy(update={"path": tuple(map(str, batches))})
         files = [str(path) for batch in batches for path in sorted(batch.glob("*.parquet"))]
@@ -99,14 +100,22 @@ def _must_prepare(definition: Definition, place: str) -> bool:
     return is_certain or len(list_parquet_to_prepare(definition, place)) > 0
 
 
-def _prepare_sample(spark: SparkSession, listed: RawSource, limit: int, folder: Path) -> Path:
+def _prepare_sample(spark: SparkSession, listed: RawSource, limit: int, folder: Path, home: Home) -> Path:
     """Prepare the first records of some raw files, wherever they are, and return the folder with the result."""
     source = listed.settle(lambda files: files)
     files = _spread(source.files)
     code = prepared.transformation(source.definition.source)
-    with source.local_files(files, folder, lambda: spark) as local:
+    with (
+        source.local_files(files, folder, lambda: spark) as local,
+        load_side_inputs(source.definition, home, source.where, lambda: spark, folder) as sides,
+    ):
         preparation = Preparation(
-            local.definition, source.where, code, fetched=local.folder, addresses=local.addresses
+            local.definition,
+            source.where,
+            code,
+            fetched=local.folder,
+            addresses=local.addresses,
+            side_inputs=sides.rows,
         )
         paths = sorted(local.paths[file] for file in files)
         prepare_files(spark, preparation, paths, folder, max(1, limit // len(files)))

@@ -171,6 +171,7 @@ def plan_run(  # noqa: PLR0913 - keyword arguments, each an option of the comman
         code={code.target: code.source_hash() for code in definition.user_code},
         gone=find_removed_files(home, definition.name, definition.source, source.listed.paths, interval),
         source_snapshots=find_source_snapshots(definition.source),
+        side_inputs=prepared.side_inputs,
     )
     plan.write()
     write_files_read(plan)

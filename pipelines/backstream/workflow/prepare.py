@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,16 +24,17 @@ from backstream.definition.prepared import (
 )
 from backstream.definition.source_section import Source
 from backstream.runs.home import Home
-from backstream.runs.input_files import SkippedFile
-from backstream.source.prepared import BatchCounts, PreparedSource, split_into_batches
+from backstream.runs.input_files import PinnedInput, SkippedFile
+from backstream.source.prepared import BatchCounts, PreparedBatch, PreparedSource, split_into_batches
 from backstream.source.raw_files import RawFile, list_raw_files
-from backstream.user_code import UserCode
-from backstream.workflow.raw_source import LocalFiles, RawSource, copy_source, must_convert
+from backstream.workflow.raw_source import RawSource, copy_source, must_convert
+from backstream.workflow.side_inputs import LoadedInputs, load_side_inputs, pin_side_inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from backstream.spark.preparation.damaged_files import DamagedFileError
+    from backstream.spark.preparation.settings import Preparation
 
 log = logging.getLogger(__name__)
 
@@ -113,8 +115,9 @@ def _prepare_single_source(
     if not (is_needed or prepared.folder.is_dir()) and not list_parquet_to_prepare(definition, where):
         return None
     with prepared.lock(), RawSource.open(definition, home, where) as listed:
-        source = listed.settle(lambda files: prepared.find_changes(files).new_files)
-        changes = prepared.find_changes(source.files)
+        pinned = pin_side_inputs(definition, home, where)
+        source = listed.settle(lambda files: prepared.find_changes(files, pinned).new_files)
+        changes = prepared.find_changes(source.files, pinned)
         prepared.remove_drafts()
         source.remove_scratch(prepared.folder)
         if not changes:
@@ -122,7 +125,8 @@ def _prepare_single_source(
             return None
         size_mb = sum(file.size_bytes for file in changes.new_files) / 1e6
         note(f"preparing {len(changes.new_files):,} new files of {name}, {size_mb:,.1f} MB")
-        counts = _prepare_batches(prepared, changes.new_files, source, spark())
+        with load_side_inputs(definition, home, where, spark, prepared.folder) as sides:
+            counts = _prepare_batches(prepared, changes.new_files, source, sides, spark())
         prepared.remove_batches(changes.outdated)
         source.write_state(prepared.folder)
     result = PreparedFiles(len(changes.new_files), counts)
@@ -131,8 +135,13 @@ def _prepare_single_source(
 
 
 def _prepare_batches(
-    prepared: PreparedSource, files: Sequence[RawFile], source: RawSource, spark: SparkSession
+    prepared: PreparedSource,
+    files: Sequence[RawFile],
+    source: RawSource,
+    sides: LoadedInputs,
+    spark: SparkSession,
 ) -> BatchCounts:
+    from backstream.spark.preparation.settings import Preparation
     from backstream.spark.session import ship_package
 
     code = transformation(source.definition.source)
@@ -140,62 +149,80 @@ def _prepare_batches(
         ship_package(spark.sparkContext, code.target)
 
     def prepare_batch(batch: Sequence[RawFile]) -> BatchCounts:
-        with source.local_files(batch, prepared.folder, lambda: spark) as local:
-            return _prepare_batch(prepared, batch, local, source.where, code, spark)
+        with (
+            source.local_files(batch, prepared.folder, lambda: spark) as local,
+            prepared.new_batch() as draft,
+        ):
+            preparation = Preparation(
+                local.definition,
+                source.where,
+                code,
+                fetched=local.folder,
+                addresses=local.addresses,
+                side_inputs=sides.rows,
+            )
+            counts, skipped = _prepare_batch(
+                spark, preparation, {file: local.paths[file] for file in batch}, draft
+            )
+            prepared.add_batch(PreparedBatch(draft, tuple(batch), counts, tuple(skipped), sides.pinned))
+            return counts
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return BatchCounts.sum(pool.map(prepare_batch, split_into_batches(files)))
 
 
 def _prepare_batch(
-    prepared: PreparedSource,
-    batch: Sequence[RawFile],
-    local: LocalFiles,
-    where: str,
-    code: UserCode | None,
-    spark: SparkSession,
-) -> BatchCounts:
+    spark: SparkSession, preparation: Preparation, paths: Mapping[RawFile, str], draft: Path
+) -> tuple[BatchCounts, list[SkippedFile]]:
+    """Prepare raw files, given with their local paths; return the counts, and the damaged files that are left out.
+
+    Raises:
+        DamagedFileError: when a file is damaged, and the definition does not skip it.
+    """
     from backstream.spark.preparation.damaged_files import DamagedFileError
     from backstream.spark.preparation.prepare import prepare_files
-    from backstream.spark.preparation.settings import Preparation
 
-    preparation = Preparation(local.definition, where, code, fetched=local.folder, addresses=local.addresses)
     skipped: list[SkippedFile] = []
     while True:
         left_out = {file.path for file in skipped}
-        paths = {local.paths[file] for file in batch if file.path not in left_out}
-        with prepared.new_batch() as draft:
-            try:
-                counts = prepare_files(spark, preparation, sorted(paths), draft)
-            except DamagedFileError as error:
-                if local.definition.source.corrupt_files == "fail":
-                    raise
-                skipped.append(_skipped_file(batch, error))
-                continue
-            prepared.add_batch(draft, batch, counts, skipped)
-            return counts
+        readable = sorted({path for file, path in paths.items() if file.path not in left_out})
+        try:
+            return prepare_files(spark, preparation, readable, draft), skipped
+        except DamagedFileError as error:
+            if preparation.definition.source.corrupt_files == "fail":
+                raise
+            skipped.append(_skipped_file(paths, error))
+            shutil.rmtree(draft, ignore_errors=True)
 
 
-def _skipped_file(batch: Sequence[RawFile], error: DamagedFileError) -> SkippedFile:
+def _skipped_file(batch: Iterable[RawFile], error: DamagedFileError) -> SkippedFile:
     (file,) = (file for file in batch if file.path == error.path)
     return SkippedFile(file.path, file.size_bytes, file.modified_ms, error.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class PreparationSummary:
-    """The numbers of records of all prepared files of a source, and the damaged raw files that were left out."""
+    """The numbers of records of all prepared files of a source, and the damaged raw files that were left out.
 
-    counts: Mapping[str, int]
-    skipped: tuple[SkippedFile, ...]
+    `side_inputs` are the versions of the inputs that its transformation got.
+    """
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    skipped: tuple[SkippedFile, ...] = ()
+    side_inputs: Mapping[str, PinnedInput] = field(default_factory=dict)
 
 
 def summarize_preparation(source: Source) -> PreparationSummary:
     """Return the summary of a source; empty if it is read in place."""
     if not reads_prepared_files(source):
-        return PreparationSummary({}, ())
+        return PreparationSummary()
     batches = [batch for folder in source.paths for batch in PreparedSource(Path(folder)).batches()]
     counts = BatchCounts.sum(batch.counts for batch in batches)
-    return PreparationSummary(asdict(counts), tuple(file for batch in batches for file in batch.skipped))
+    return PreparationSummary(
+        asdict(counts),
+        tuple(file for batch in batches for file in batch.skipped),
+        {name: pinned for batch in batches for name, pinned in batch.side_inputs.items()},
+    )
 
 
 def find_source_snapshots(source: Source) -> dict[str, int]:

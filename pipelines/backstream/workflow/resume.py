@@ -23,6 +23,7 @@ from backstream.runs.plan import Mode, Plan, slug
 from backstream.runs.status import RunStatus, derive_status, read_facts
 from backstream.runs.table_schemas import WINDOWS
 from backstream.source.files import list_source_files
+from backstream.workflow.side_inputs import require_unchanged_side_inputs
 
 _DIRECT_TRIGGERS = ("cli", "python")
 """Triggers of runs without Airflow: the CLI and the Python API resume the runs of each other."""
@@ -84,6 +85,7 @@ def require_resumable(
         require_unchanged_definition(plan)
         require_unchanged_code(plan)
         require_unchanged_inputs(plan)
+        require_unchanged_side_inputs(plan)
     except PlanError as error:
         facts, _, _ = str(error).partition("\n\nhint: ")
         msg = f"{facts}\n  {_finished_text(plan)}\n\nhint: {hint}"

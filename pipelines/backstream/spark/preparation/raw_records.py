@@ -35,13 +35,10 @@ def load_records(
 ) -> DataFrame:
     """Return the records of raw files with their file; CSV files have the columns of their own headers."""
     source = preparation.source
-    groups = [(source, list(paths))]
-    if has_header(source):
-        by_header = group_by_header(source, paths)
-        groups = [(source.model_copy(update={"columns": columns}), files) for columns, files in by_header]
+    groups = group_by_columns(source, paths)
     if limit is not None:
         groups = [(own, [path]) for own, files in groups for path in files]
-    frames = [_add_file(_load_format(spark, own, files), preparation) for own, files in groups]
+    frames = [_add_file(load_files_of_format(spark, own, files), preparation) for own, files in groups]
     limited = frames if limit is None else [frame.limit(limit) for frame in frames]
     rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), limited)
     present = {name.lower() for name in rows.columns}
@@ -49,7 +46,15 @@ def load_records(
     return rows.withColumns({name: F.lit(None).cast(kind) for name, kind in absent.items()})
 
 
-def _load_format(spark: SparkSession, source: Source, paths: Sequence[str]) -> DataFrame:
+def group_by_columns(source: Source, paths: Sequence[str]) -> list[tuple[Source, list[str]]]:
+    """Return groups of files with their source; CSV files with a header may differ in their columns."""
+    if not has_header(source):
+        return [(source, list(paths))]
+    by_header = group_by_header(source, paths)
+    return [(source.model_copy(update={"columns": columns}), files) for columns, files in by_header]
+
+
+def load_files_of_format(spark: SparkSession, source: Source, paths: Sequence[str]) -> DataFrame:
     """Return the records of raw files, with `MALFORMED` for the formats whose records can be malformed."""
     spark.conf.set("spark.sql.files.openCostInBytes", _OPEN_COST_BYTES)
     reader = _reader(spark, source)

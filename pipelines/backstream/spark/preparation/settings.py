@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from backstream.definition.model import Definition
 from backstream.definition.source_section import Source
 from backstream.user_code import UserCode
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 MALFORMED = "prepared_malformed"
 """Column with the text of a record that Spark's reader cannot parse; null for any other record."""
@@ -19,7 +23,8 @@ class Preparation:
     """The settings by which raw records are prepared; `where` is the file of the definition, for messages.
 
     `fetched` is the folder with copies of raw files that are not local, each at `<scheme>/<rest of its address>`;
-    `addresses` are the addresses of the raw files by the paths of their copies.
+    `addresses` are the addresses of the raw files by the paths of their copies. `side_inputs` are the rows of the
+    side inputs, by the name of the argument of the transformation.
     """
 
     definition: Definition
@@ -27,6 +32,7 @@ class Preparation:
     transformation: UserCode | None = None
     fetched: Path | None = None
     addresses: Mapping[str, str] = field(default_factory=dict)
+    side_inputs: Mapping[str, DataFrame] = field(default_factory=dict)
 
     @property
     def source(self) -> Source:

@@ -19,7 +19,9 @@ def transform_records(rows: DataFrame, preparation: Preparation) -> DataFrame:
     """
     if preparation.transformation is None:
         return rows
-    transformed = preparation.transformation.load_function(1)(rows)
+    sides = preparation.side_inputs
+    function = preparation.transformation.load_function(1, dict.fromkeys(sides, "a DataFrame"))
+    transformed = function(rows, **sides)
     if not isinstance(transformed, DataFrame):
         kind = type(transformed).__name__
         msg = f"{preparation.transformation} must return a DataFrame, got {kind} ({preparation.where})"
