@@ -54,17 +54,22 @@ def own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def write_inputs(folder: Path, rate: int = 7) -> Path:
     """Write records, users a and b of two countries, and their rates, one of which changes on March 2."""
-    (folder / "rates").mkdir(exist_ok=True)
     (folder / "customers.csv").write_text("country,id\nSE,a\nNO,b\n")  # not in the order of `columns`
+    write_rates(folder, rate)
+    source = 'transform = "enriching:enrich"\n' + ORDERS
+    path = write_definition(folder, source, "cents")
+    path.write_text(path.read_text() + INPUTS.format(folder=folder))
+    return path
+
+
+def write_rates(folder: Path, rate: int) -> None:
+    """Write the rates; `rate` is valid from March 2 on."""
+    (folder / "rates").mkdir(exist_ok=True)
     (folder / "rates/rates.jsonl").write_text(
         '{"country": "SE", "since": "2020-01-01T00:00:00Z", "rate": 2}\n'
         f'{{"country": "SE", "since": "2024-03-02T00:00:00Z", "rate": {rate}}}\n'
         '{"country": "NO", "since": "2020-01-01T00:00:00Z", "rate": 3}\n'
     )
-    source = 'transform = "enriching:enrich"\n' + ORDERS
-    path = write_definition(folder, source, "cents")
-    path.write_text(path.read_text() + INPUTS.format(folder=folder))
-    return path
 
 
 def with_rates(events: list[Event], rate: int) -> list[Event]:
@@ -96,7 +101,7 @@ def test_a_changed_input_is_refused_by_its_plan_and_changes_the_next_run(tmp_pat
     assert [text for label, text in describe_inputs(plan) if label == "Input"] == [
         f"{name}: {pinned}" for name, pinned in plan.side_inputs.items()
     ]
-    write_inputs(tmp_path, rate=11)
+    write_rates(tmp_path, rate=11)
     changed = (
         f"^cannot run {plan.run_id}: the input 'rates' changed since it was planned"
         rf" \({definition}, inputs.rates\)\n  1 file, 187 bytes \(\w+\) -> 1 file, 188 bytes \(\w+\)\n"
