@@ -43,9 +43,10 @@ def test_a_stale_day_is_counted_and_keeps_its_verdict() -> None:
 
 
 def test_open_days_are_counted_and_days_of_no_run_yet_are_as_intended() -> None:
-    still_open = DayIssue(day(8), "open", "no arrival")
-    found = dataset(ONE_DAY, state=seen(end=9, unsealed=(still_open,)))
+    still_open = DayIssue(day(3), "open", "no arrival")
+    found = dataset(ONE_DAY, state=seen(end=4, unsealed=(still_open,)))
     assert (found.verdict, issues(found)) == ("pass", [("open", 1)])
+    assert issues(dataset(ONE_DAY, state=seen(end=9))) == []
 
 
 def test_without_published_days_there_is_no_verdict() -> None:

@@ -56,7 +56,7 @@ def figures(number: int, flagged: int) -> DayTotals:
 
 
 def seen(*notes: DayIssue, end: int = 0, unsealed: tuple[DayIssue, ...] = ()) -> DatasetState:
-    return DatasetState("flights", 0, FIRST_MS, day(end), unsealed, notes)
+    return DatasetState("flights", 0, FIRST_MS, day(end), unsealed or None, notes)
 
 
 def statuses(*newest_first: RunRow, flagged: dict[str, list[int]] | None = None, **told: object) -> list[str]:
@@ -76,10 +76,12 @@ def test_days_between_published_ones_are_missing() -> None:
     assert statuses(row("b", 3, 4), row("a", 0, 2)) == ["pass", "pass", "missing", "pass"]
 
 
-def test_days_with_events_beyond_the_published_ones_are_not_published_yet_or_open() -> None:
+def test_days_with_events_beyond_the_published_ones_are_not_published_yet_and_missing_once_sealed() -> None:
     still_open = DayIssue(day(3), "open", "no arrival")
-    found = statuses(row("a", 1, 2), seen=seen(end=4, unsealed=(still_open,)))
-    assert found == ["unpublished", "pass", "unpublished", "open"]
+    told = seen(end=4, unsealed=(still_open,))
+    assert statuses(row("a", 1, 2), seen=told) == ["unpublished", "pass", "missing", "open"]
+    found = statuses(row("a", 1, 2), seen=replace(told, unsealed=None))
+    assert found == ["unpublished", "pass", "unpublished", "unpublished"]
 
 
 def test_a_warning_marks_the_days_it_is_about() -> None:

@@ -140,7 +140,7 @@ def load_dataset(records: PageStore, name: str) -> Dataset:
     runs = records.runs(name)
     unended = tuple(list_unfinished_runs(records.home, name, {row.run_id for row in runs}, now_ms))
     seen = records.observation(name)
-    busy = [run.interval for run in unended if run.state.is_active]
+    busy = [run.interval for run in unended if run.state.is_active and run.interval]
     days = calendar_days(runs, lambda run_id: records.figures(name, run_id), seen, busy)
     return Dataset(name, find_definition_entry(name), runs, unended, tuple(days), seen, now_ms)
 

@@ -39,7 +39,7 @@ class DayStatus(StrEnum):
     OPEN = "open"
     """Not published; more events can arrive."""
     MISSING = "missing"
-    """Not published; the day is between the first and the last published day."""
+    """Not published; the day is between published days, or after the last one and sealed."""
     UNPUBLISHED = "unpublished"
     """Not published; the day has events, and is before the first or after the last published day."""
 
@@ -92,7 +92,7 @@ def calendar_days(
     busy = {day_ms for interval in running for day_ms in _days(interval)}
     history = {*published, *_days_of_events(seen, published)}
     failed = {day_ms for day_ms, row in failures.items() if day_ms in history or _is_newer(row, seen)}
-    issues, gaps = _issues_by_day(seen), Interval(min(published, default=0), max(published, default=0))
+    issues, gaps = _issues_by_day(seen), _gaps(seen, published)
     publishers = {row.run_id: row for row in published.values()}
     totals = {run_id: figures(run_id) for run_id in publishers}
     problems = {run_id: _problem_days(row, totals[run_id]) for run_id, row in publishers.items()}
@@ -177,8 +177,21 @@ def _verdict(day_ms: int, row: RunRow, problems: Mapping[str, set[int] | None]) 
     return DayStatus.WARN if row.verdict is Verdict.WARN else DayStatus.FAIL
 
 
+def _gaps(seen: DatasetState | None, published: Collection[int]) -> Interval:
+    """Return the time in which an unpublished day is missing: between the first and the last published day.
+
+    If the definition uses seals, it lasts to the last day with events: a sealed day there is due.
+    """
+    if not published:
+        return Interval(0, 0)
+    last_ms = max(published)
+    if seen and seen.unsealed is not None and seen.end_day_ms is not None:
+        last_ms = max(last_ms, seen.end_day_ms)
+    return Interval(min(published), last_ms)
+
+
 def _unpublished_status(day_ms: int, gaps: Interval, issue: DayIssue | None, *, is_failed: bool) -> DayStatus:
-    """Return the status of a day without published rows; `gaps` is the time between published days."""
+    """Return the status of a day without published rows; `gaps` is the time in which such a day is missing."""
     if is_failed:
         return DayStatus.FAILED
     if issue and issue.kind == "open":
