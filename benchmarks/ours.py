@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backstream.definition.loader import parse_definition
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import DAY_MS, MINUTE_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission
 from backstream.eventtime.windows import Session
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest

@@ -22,6 +22,11 @@ def share_text(part: float, whole: float = 1) -> str:
     return f"{share * 100:,.1f}".removesuffix(".0") + " %"
 
 
+def count_of(count: int, one: str, many: str | None = None) -> str:
+    """Return a count with its noun: `1 file`, `1,484 files`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def describe_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return a line per key with different values, sorted by key, such as `window.size: "1h" -> "2h"`.
 

@@ -176,7 +176,7 @@ def lost_row(suffix: str) -> Iterator[None]:
             rows = rows.exceptAll(rows.where(F.col(count) > 0).limit(1))
         return write(rows, table, attempt)
 
-    with patch("backstream.spark.chunk_job.write_staged_files", broken):
+    with patch("backstream.spark.chunk_outputs.write_staged_files", broken):
         yield
 
 

@@ -19,11 +19,13 @@ from backstream.eventtime.delay_analysis import (
     NormalDistribution,
     require_share,
 )
+from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.instants import HOUR_MS, MAX_MS, MIN_MS, MINUTE_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission, EmissionModel, Topology, Watermarks, compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
+from backstream.eventtime.watermarks import Watermarks
 
 
 def delays(*critical_ms: int, records: int | None = None) -> CriticalDelays:

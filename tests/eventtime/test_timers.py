@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.process_functions import Context
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.timers import run_process
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission, compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
 
 
 class Third:

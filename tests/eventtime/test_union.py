@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backstream.errors import SpecError
+from backstream.eventtime.emission import Emission, Topology
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.union import UnionSource, complete_partitions
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy, generator_factory
 from backstream.eventtime.watermark_merging import SplitWatermarkMultiplexer, StatusWatermarkValve
-from backstream.eventtime.watermarks import Emission, Topology, Watermarks, compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
+from backstream.eventtime.watermarks import Watermarks
 
 KINDS = [kind for kind in StrategyKind if kind not in (StrategyKind.CUSTOM, StrategyKind.PER_SOURCE)]
 INTERVALS_MS = [0, 1, 7, 50]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backstream.errors import SpecError
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.watermark_generators import (
     CustomWatermarks,
@@ -12,7 +13,7 @@ from backstream.eventtime.watermark_generators import (
     WatermarkStrategy,
     generator_factory,
 )
-from backstream.eventtime.watermarks import Emission, compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.examples.generators import Heartbeat, SmoothedLag
 
 MODULE = "backstream.examples.generators"

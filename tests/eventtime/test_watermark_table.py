@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.records import Fate, Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission, compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.window_operator import fire_windows
 from backstream.eventtime.windows import Tumbling
 

@@ -10,17 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstream.errors import SpecError
+from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.records import Fate, Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy, generator_factory
-from backstream.eventtime.watermarks import (
-    Emission,
-    EmissionModel,
-    Topology,
-    Watermarks,
-    compute_watermarks,
-    run_source,
-)
+from backstream.eventtime.watermark_sources import compute_watermarks, run_source
+from backstream.eventtime.watermarks import Watermarks
 from backstream.eventtime.window_operator import fire_windows
 from backstream.eventtime.windows import Tumbling
 

@@ -17,10 +17,11 @@ from tests.sources import tables
 
 import backstream
 from backstream.definition.loader import load_definition
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS
 from backstream.eventtime.records import Fate, Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind
-from backstream.eventtime.watermarks import Emission, compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.window_operator import Pane, PaneTiming, WindowResults, fire_windows
 from backstream.lake.catalog import open_catalog
 from backstream.runs.home import Home

@@ -148,9 +148,14 @@ def judge_rows(
 
 
 def failing(audit: Audit) -> dict[str, list[str]]:
-    """Return the failed checks, with the first rows that each one lists."""
+    """Return the failed checks, with the first rows of their frames; a check of the run has no such row."""
     return {
-        check.name: [" ".join(str(value) for value in row.values()) for row in check.failing[:2]]
+        check.name: [_row_text(row, check.column) for row in check.failing if check.column in row][:2]
         for check in audit.checks
         if check.outcome is not CheckOutcome.PASS
     }
+
+
+def _row_text(row: Mapping[str, Any], column: str | None) -> str:
+    names = ("source_partition", "window_start", str(column))
+    return " ".join(str(row[name]) for name in names if name in row)

@@ -23,7 +23,7 @@ from tests.quality.example_run import (
 )
 
 from backstream.eventtime.instants import HOUR_MS
-from backstream.quality.evidence import RepeatedPositions, RunEvidence
+from backstream.quality.evidence import RepeatedPosition, RepeatedPositions, RunEvidence
 from backstream.quality.gate import evaluate_suite
 from backstream.runs.input_files import FileList, SkippedFile
 from backstream.runs.manifest import Manifest
@@ -448,12 +448,14 @@ MUTATIONS: dict[str, Mutation] = {
     "two positions of the source came twice": Mutation(
         {"every position of the source came once": []},
         Verdict.FAIL,
-        evidence=RunEvidence(repeated=RepeatedPositions(2, ("a 17 2 times", "a 18 2 times"))),
+        evidence=RunEvidence(
+            repeated=RepeatedPositions(2, [RepeatedPosition("a", 17, 2), RepeatedPosition("a", 18, 2)])
+        ),
     ),
     "24 rows that would replace 100": Mutation(
         {"the run writes enough rows for those that it replaces": []},
         Verdict.FAIL,
-        evidence=RunEvidence(replaced_rows=100),
+        evidence=RunEvidence(replaced_by_day={SINCE_MS: 100}),
     ),
     "a run of more than twice the usual records": Mutation(
         {"records per day are near those of past runs (median and MAD)": []},

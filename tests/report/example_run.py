@@ -111,10 +111,20 @@ MISSING = Check(
     limit="every window",
     unexpected_count=30,
     element_count=192,
-    failing=(
-        {"source_partition": "north", "window_start": "2026-03-01T06:00Z", "is_present": False},
-        {"source_partition": "south", "window_start": "2026-03-02T06:00Z", "is_present": False},
-        {"source_partition": "south", "window_start": "2026-03-02T07:00Z", "is_present": False},
+    failing=tuple(
+        {
+            "source_partition": partition,
+            "window_start": start,
+            "is_present": False,
+            "expected": "50 events",
+            "found": "no event",
+            "command": f"backstream explain clicks --window {start} --partition {partition}",
+        }
+        for partition, start in (
+            ("north", "2026-03-01T06:00Z"),
+            ("south", "2026-03-02T06:00Z"),
+            ("south", "2026-03-02T07:00Z"),
+        )
     ),
 )
 PASSED = Check("counted once", "expect", Severity.CRITICAL, CheckOutcome.PASS, "all 192 windows do")
@@ -124,7 +134,16 @@ LATE = Check(
     severity=Severity.CRITICAL,
     outcome=CheckOutcome.FAIL,
     column="late_ratio",
-    failing=({"source_partition": "north", "window_start": "2026-03-01T05:00Z", "late_ratio": 0.25},),
+    failing=(
+        {
+            "source_partition": "north",
+            "window_start": "2026-03-01T05:00Z",
+            "late_ratio": 0.25,
+            "expected": "at most 5 %",
+            "found": "5 of 20 events (25 %)",
+            "command": "backstream explain clicks --window 2026-03-01T05:00Z --partition north",
+        },
+    ),
 )
 BROKEN = Check("watermark", "expect", Severity.INFO, CheckOutcome.ERROR, "could not run: no such column")
 

@@ -44,10 +44,14 @@ def test_markdown_has_the_checks_that_did_not_pass_with_their_windows() -> None:
         "### ❌ clicks, 1 Mar 2026 to 4 Mar 2026\n\n3 of 192 windows have no event.\n\n**Nothing"
     )
     assert "1 of 3 checks of suite window\\_audit passed." in text
-    assert "| ❌ | late share of windows |  | north 2026-03-01 05:00: 25 % |" in text
     assert (
-        "| ⚠️ | expected windows have events | 3 of 192 windows do not | north 2026-03-01 06:00; "
-        "south 2026-03-02 06:00 to 2026-03-02 08:00: 2 windows; ... |"
+        "| ❌ | late share of windows |  | "
+        "north 2026-03-01 05:00: expected at most 5 %, found 5 of 20 events (25 %) |"
+    ) in text
+    assert (
+        "| ⚠️ | expected windows have events | 3 of 192 windows do not | "
+        "north 2026-03-01 06:00: expected 50 events, found no event; "
+        "south 2026-03-02 06:00 to 2026-03-02 08:00, 2 windows: expected 50 events, found no event; ... |"
     ) in text
     assert "counted once" not in text
     assert "| south | 1,887 | 1,880 | 0 | 0 | 7 |" in text

@@ -80,14 +80,15 @@ def test_checks_are_sorted_by_gravity_and_the_passed_ones_are_folded_away() -> N
 def test_failing_windows_are_named_by_source_partition_and_joined_where_they_follow_each_other() -> None:
     seen = text(warned())
 
-    assert "3 of 30 failing rows (window start, UTC)" in seen
-    assert "north 2026-03-01 06:00 south 2026-03-02 06:00 to 2026-03-02 08:00: 2 windows" in seen
+    assert "Failing rows: 3 of 30" in seen
+    assert "north 2026-03-01 06:00 50 events no event backstream explain clicks" in seen
+    assert "south 2026-03-02 06:00 to 2026-03-02 08:00, 2 windows 50 events no event" in seen
 
 
 def test_a_failing_window_is_named_with_its_measure() -> None:
     html = render_report(PLAN, [], audit(Verdict.FAIL, LATE), None, None, DEFINITION)
 
-    assert "<span>2026-03-01 05:00: 25 %</span>" in html
+    assert "<td>at most 5 %</td><td>5 of 20 events (25 %)</td>" in html
 
 
 def test_a_missing_window_has_its_own_cell_and_its_gap_a_row() -> None:

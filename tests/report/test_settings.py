@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from backstream.definition.watermark_sections import WatermarkSection
+from backstream.eventtime.emission import EmissionModel
 from backstream.eventtime.watermark_generators import StrategyKind
-from backstream.eventtime.watermarks import EmissionModel
 from backstream.report.descriptions import watermark_text
 
 SLOWEST = "minimum over all source partitions"

@@ -11,7 +11,7 @@ import pytest
 from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
 from backstream.definition.loader import parse_definition
-from backstream.quality.evidence import RepeatedPositions
+from backstream.quality.evidence import RepeatedPosition, RepeatedPositions
 from backstream.workflow import repeated_positions
 from backstream.workflow.repeated_positions import find_repeated_positions
 
@@ -56,25 +56,20 @@ def test_a_repeated_record_is_reported_within_a_file_and_across_files(tmp_path: 
     assert repeated == RepeatedPositions(
         3,
         (
-            "A 2 2 times",
-            "A 3 2 times",
-            "B 7 2 times",
+            RepeatedPosition("A", 2, 2),
+            RepeatedPosition("A", 3, 2),
+            RepeatedPosition("B", 7, 2),
         ),
     )
     assert str(repeated) == "3 positions occur more than once (A 2 2 times, A 3 2 times, B 7 2 times)"
 
 
-def test_all_repeated_records_are_counted_and_three_are_listed(tmp_path: Path) -> None:
+def test_all_repeated_records_are_counted_and_ten_are_listed(tmp_path: Path) -> None:
     for name in "ab":
         write_clicks(tmp_path / f"data/{name}.parquet", clicks("A", *range(100)))
 
     assert find_repeated(tmp_path) == RepeatedPositions(
-        100,
-        (
-            "A 0 2 times",
-            "A 1 2 times",
-            "A 2 2 times",
-        ),
+        100, tuple(RepeatedPosition("A", number, 2) for number in range(10))
     )
 
 
@@ -84,12 +79,7 @@ def test_many_positions_are_compared_in_parts(tmp_path: Path, monkeypatch: pytes
         write_clicks(tmp_path / f"data/{name}.parquet", clicks("A", *range(100)))
 
     assert find_repeated(tmp_path) == RepeatedPositions(
-        100,
-        (
-            "A 0 2 times",
-            "A 1 2 times",
-            "A 2 2 times",
-        ),
+        100, tuple(RepeatedPosition("A", number, 2) for number in range(10))
     )
 
 
@@ -104,7 +94,7 @@ def test_a_repetition_outside_the_range_is_not_reported(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", [*clicks("A", 0), *twice, *twice])
 
     assert find_repeated(tmp_path) == RepeatedPositions()
-    assert find_repeated(tmp_path, until="2024-03-03") == RepeatedPositions(1, ("A 1 2 times",))
+    assert find_repeated(tmp_path, until="2024-03-03") == RepeatedPositions(1, (RepeatedPosition("A", 1, 2),))
 
 
 def test_with_deduplication_no_positions_are_compared(tmp_path: Path) -> None:
@@ -121,4 +111,4 @@ def test_numbers_may_be_text_and_invalid_ones_are_left_to_quarantine(tmp_path: P
     same = [rows[0], (rows[0][0], *rows[1][1:]), *rows[2:]]
     write_clicks(tmp_path / "data/a.parquet", same, {**COLUMNS, "seq": pa.string()})
 
-    assert find_repeated(tmp_path) == RepeatedPositions(1, ("A 7 2 times",))
+    assert find_repeated(tmp_path) == RepeatedPositions(1, (RepeatedPosition("A", 7, 2),))

@@ -16,7 +16,7 @@ from backstream.definition.model import Definition
 from backstream.eventtime.instants import DAY_MS, MIN_MS, epoch_ms, utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate, Record, SourceClock
-from backstream.eventtime.watermarks import compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.window_operator import PaneTiming, WindowResults, fire_windows
 from backstream.eventtime.windows import Sliding, window_start_ms
 from backstream.native.sessions.window_replay import to_watermarks

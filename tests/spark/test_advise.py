@@ -17,7 +17,7 @@ from backstream.definition.model import Definition
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
 from backstream.eventtime.records import Fate, Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.window_operator import fire_windows
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, window_start_ms
 from backstream.runs.home import Home

@@ -13,10 +13,10 @@ from tests.spark.histories import Expected, definition_of, random_history, write
 from tests.spark.runs import WINDOWS, fates, panes, planned
 
 from backstream.definition.loader import parse_definition
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission
 from backstream.runs.plan import Mode
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid
 from backstream.spark.chunk_job import replay_chunks

@@ -30,7 +30,8 @@ from backstream.runs.manifest import sum_fates
 from backstream.runs.plan import Mode
 from backstream.runs.table_schemas import WORKING_COLUMNS
 from backstream.spark.chunk_group import ChunkGroup
-from backstream.spark.chunk_job import TableFrames, replay_chunk, replay_chunks, table_frames, window_results
+from backstream.spark.chunk_job import replay_chunk, replay_chunks
+from backstream.spark.table_frames import TableFrames, table_frames, window_results
 from backstream.spark.watermarks.resolve import resolve_lateness
 from backstream.spark.windows.fixed_windows import FixedWindows
 

@@ -20,10 +20,11 @@ from backstream.conformance import reference_engine
 from backstream.conformance.cases import EngineResult, parse_case
 from backstream.conformance.spark_engine import new_engine
 from backstream.errors import PlanError, SpecError
+from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.records import Fate, Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission, EmissionModel, Topology, compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.window_operator import fire_windows
 from backstream.eventtime.windows import Tumbling
 from backstream.spark.watermarks import compress as on_spark

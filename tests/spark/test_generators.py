@@ -12,10 +12,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from backstream.errors import SpecError
+from backstream.eventtime.emission import Emission, Topology
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.watermark_generators import CustomWatermarks, StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission, Topology, compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.examples.generators import SmoothedLag
 from backstream.spark.watermarks import user_generators
 from backstream.spark.watermarks.join import add_watermarks

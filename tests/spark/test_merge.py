@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
+from backstream.eventtime.emission import Emission, Topology
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.union import UnionSource
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission, Topology, compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, is_index_exact
 from backstream.spark.watermarks import firing_times_from_index

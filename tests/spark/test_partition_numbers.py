@@ -20,7 +20,8 @@ from backstream.runs.plan import Mode
 from backstream.source.arrival_index import BucketGrid, IndexFolder
 from backstream.spark.arrival_index import bucket_events, extend_index
 from backstream.spark.chunk_group import ChunkGroup
-from backstream.spark.chunk_job import replay_chunks, window_results
+from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.table_frames import window_results
 from backstream.spark.watermarks.compress import ClockColumns, compress_events
 
 NAMES = {"A": "10", "B": "2", "C": "-1"}

@@ -15,10 +15,10 @@ from tests.spark.histories import Expected, definition_of, random_history, write
 from tests.spark.runs import STREAMS, WINDOWS, fates, panes, physical_plan, planned
 
 from backstream.definition.loader import parse_definition
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MIN_MS
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission
 from backstream.runs.plan import InputFile, Mode
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.chunk_job import replay_chunks

@@ -20,7 +20,8 @@ from backstream.eventtime.instants import HOUR_MS, MAX_MS, MIN_MS
 from backstream.eventtime.process_functions import Context
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.timers import run_process
-from backstream.eventtime.watermarks import WatermarkEvent, Watermarks, compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
+from backstream.eventtime.watermarks import WatermarkEvent, Watermarks
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk, replay_chunks

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import definition_of, random_history, write_history
 from tests.spark.runs import STREAMS, physical_plan, planned
 
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MAX_MS
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission
 from backstream.runs.plan import InputFile, Mode
 from backstream.spark import shuffle_free
 from backstream.spark import shuffle_free as module

@@ -18,8 +18,9 @@ from backstream.runs.plan import InputFile, Mode
 from backstream.spark import shuffle_free
 from backstream.spark import shuffle_free as module
 from backstream.spark.chunk_group import ChunkGroup
-from backstream.spark.chunk_job import replay_chunk, window_results
+from backstream.spark.chunk_job import replay_chunk
 from backstream.spark.shuffle_free import cut_time_ranges
+from backstream.spark.table_frames import window_results
 from backstream.spark.watermarks.firing_times import WindowGrid
 from backstream.spark.windows import aggregation
 

@@ -17,12 +17,13 @@ from backstream.conformance import reference_engine
 from backstream.conformance.cases import EngineResult, parse_case
 from backstream.conformance.spark_engine import new_engine
 from backstream.errors import BackstreamError
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.process_functions import Context
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.timers import run_process
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission, compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.spark import timers as on_spark
 from backstream.spark.watermarks.compress import ClockColumns, compress_events, timeline_of_maxima
 from backstream.spark.watermarks.join import add_watermarks

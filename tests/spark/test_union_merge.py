@@ -9,10 +9,11 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.union import UnionSource
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission, compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.source.arrival_index import is_index_exact
 from backstream.spark.watermarks.compress import is_numpy_mergeable
 from backstream.spark.watermarks.tick_maxima import TickMerger

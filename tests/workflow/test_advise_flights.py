@@ -20,10 +20,11 @@ from pyspark.sql import SparkSession
 from backstream.definition.loader import load_definition
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.delay_analysis import DelayAdvice
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, instant_ms
 from backstream.eventtime.records import Fate, Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission, compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.window_operator import fire_windows
 from backstream.runs.home import HOME_VARIABLE, Home
 from backstream.spark.session import SMALL_DATA_SETTINGS

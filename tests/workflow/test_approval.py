@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,25 @@ def test_an_audit_with_an_error_cannot_be_overridden(tmp_path: Path) -> None:
     plan = audited(staged(tmp_path, "never", gate_override="known outage"), Verdict.ERROR, CheckOutcome.ERROR)
     with pytest.raises(QualityError, match="the verdict is error"):
         publish_run(plan)
+
+
+def test_an_approver_sees_the_rows_of_each_failed_check_with_both_values_and_a_command(tmp_path: Path) -> None:
+    plan = staged(tmp_path, "warn")
+    row = {
+        "source_partition": "A`",
+        "window_start": "2024-03-01T06:00Z",
+        "expected": "3 events",
+        "found": "no event",
+    }
+    command = "backstream explain clicks --window 2024-03-01T06:00Z --partition A"
+    check = Check("no window is empty", "expect_it", Severity.WARNING, CheckOutcome.WARN, "1 of 24")
+    found = replace(check, failing=(row | {"command": command},))
+    Audit(plan.run_id, "suite", Verdict.WARN, "1 of 24 windows is empty", (found,)).write(plan.folder.audit_result)
+
+    text = approval_text(plan)
+
+    assert text is not None
+    assert text.splitlines()[1:3] == [
+        "- warn: no window is empty: 1 of 24",
+        f"    - `A' 2024-03-01 06:00: expected 3 events, found no event`, `{command}`",
+    ]

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from backstream.errors import BackstreamError, SpecError
+from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.timers import Repeating
 from backstream.eventtime.union import UnionSource
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission, EmissionModel, Topology
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec
 
 _KINDS = {

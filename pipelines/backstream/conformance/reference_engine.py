@@ -9,7 +9,8 @@ from functools import partial
 from backstream.conformance.cases import Case, EngineResult, RecordedFiring
 from backstream.errors import BackstreamError
 from backstream.eventtime.timers import run_process
-from backstream.eventtime.watermarks import Watermarks, compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
+from backstream.eventtime.watermarks import Watermarks
 from backstream.eventtime.window_operator import Pane, fire_windows
 
 

@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 from backstream.conformance.cases import Case, Engine, EngineResult, RecordedFiring, UnsupportedCaseError
 from backstream.conformance.extreme_sessions import extreme_sessions
 from backstream.errors import BackstreamError, PlanError
+from backstream.eventtime.emission import EmissionModel
 from backstream.eventtime.instants import MIN_MS, wrap_int64
 from backstream.eventtime.records import Fate, Record
 from backstream.eventtime.watermark_generators import StrategyKind
-from backstream.eventtime.watermarks import EmissionModel
 from backstream.eventtime.window_operator import PaneTiming
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling
 from backstream.spark.schemas import int64_literal

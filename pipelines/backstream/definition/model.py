@@ -20,10 +20,10 @@ from backstream.definition.source_section import PREPARED_MARKER, SHARED_KEYS, S
 from backstream.definition.values import Name, Section
 from backstream.definition.watermark_sections import LatenessSection, WatermarkSection
 from backstream.definition.window_sections import CumulateWindow, SessionWindow, SlidingWindow, TumblingWindow
+from backstream.eventtime.emission import Emission, EmissionModel
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, duration_text
 from backstream.eventtime.union import SEPARATOR, UnionSource, source_name
 from backstream.eventtime.watermark_generators import StrategyKind
-from backstream.eventtime.watermarks import Emission, EmissionModel
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling
 from backstream.runs.table_schemas import RESULT_COLUMNS, ROW_POSITION, USER_CODE_COLUMNS
 from backstream.user_code import UserCode

@@ -13,8 +13,8 @@ from pydantic import (
 )
 
 from backstream.definition.values import Instant, NonNegativeDuration, Section, UserCodeName
+from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission, EmissionModel, Topology
 
 _GENERATORS = [kind.value for kind in StrategyKind if kind is not StrategyKind.PER_SOURCE]
 

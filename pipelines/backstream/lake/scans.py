@@ -59,7 +59,12 @@ def list_files(table: Table, interval: Interval, snapshot_id: int | None = None)
 
 
 def count_rows(home: Home, dataset: str, interval: Interval) -> int:
-    """Return the number of published rows of a dataset whose windows start in a range of whole days.
+    """Return the number of published rows of a dataset whose windows start in a range of whole days."""
+    return sum(count_rows_by_day(home, dataset, interval).values())
+
+
+def count_rows_by_day(home: Home, dataset: str, interval: Interval) -> dict[int, int]:
+    """Return the number of published rows by UTC day (in ms), of windows that start in a range of whole days.
 
     The counts are read from manifests; no data file is opened.
     """
@@ -67,8 +72,9 @@ def count_rows(home: Home, dataset: str, interval: Interval) -> int:
         try:
             table = catalog.load_table((NAMESPACE, dataset))
         except NoSuchTableError:
-            return 0
-        return sum(file.record_count for file in list_files(table, interval))
+            return {}
+        days = group_files_by_day(list_files(table, interval))
+    return {day * DAY_MS: sum(file.record_count for file in files) for day, files in days.items()}
 
 
 def scan_rows_by_day(

@@ -15,10 +15,10 @@ from sqlglot.errors import SqlglotError
 
 from backstream.definition.model import Definition
 from backstream.errors import SpecError
+from backstream.eventtime.emission import EmissionModel
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.watermark_generators import StrategyKind
-from backstream.eventtime.watermarks import EmissionModel
 from backstream.eventtime.windows import Session, Sliding
 from backstream.native.task import DECIMAL, FLOATING, GROUPED, INTEGERS, TIMES, Aggregate, ReadSpec
 

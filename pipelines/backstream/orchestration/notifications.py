@@ -39,7 +39,8 @@ class VerdictNotifier(BaseNotifier):
     """Notifier that calls another notifier if the verdict of the run is below pass.
 
     The context of the other notifier has `backstream` with `verdict`, `sentence` (a summary of the run), `link`
-    (the report tab), and `text` (both). Without another notifier, the text is logged as a warning and posted.
+    (the report tab), `failing` (the failed checks with up to ten rows each), and `text` (all of these). Without
+    another notifier, the text is logged as a warning and posted.
     """
 
     def __init__(self, notifier: Callable[[Any], None] | None = None) -> None:
@@ -71,11 +72,14 @@ def verdict_message(context: Context | MutableMapping[str, Any]) -> dict[str, st
     if summary.verdict == _PASSED:
         return None
     link = report_link(ti)
+    failing = import_module("backstream.report.failing_rows")
+    lines = [*failing.failing_lines(summary.audit, summary.definition.unit_ms)]
     return {
         "verdict": summary.verdict,
         "sentence": summary.sentence,
         "link": link,
-        "text": f"{summary.sentence}\n{link}",
+        "failing": "\n".join(lines),
+        "text": "\n".join([summary.sentence, link, *lines]),
     }
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import PurePosixPath
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-_MAX_EXAMPLES = 3
+MOST_EXAMPLES = 10
+"""The maximum number of records that are named."""
+_MAX_IN_SENTENCE = 3
 _MAX_LENGTH = 60
 """The maximum number of characters of a value in a sentence."""
 READ_OF_QUARANTINE = ["reason", "event_time", "arrival_time", "record", "file"]
@@ -17,44 +21,78 @@ READ_OF_QUARANTINE = ["reason", "event_time", "arrival_time", "record", "file"]
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadableRecord:
+    """A quarantined record: the reason, the unreadable value (else the record), and its file."""
+
+    reason: str
+    value: str
+    file: str
+
+    def __str__(self) -> str:
+        """Return, e.g., `'noon' in a.parquet`."""
+        return f"{self.value!r} in {self.file}"
+
+
+@dataclass(frozen=True, slots=True)
 class UnreadableRecords:
-    """The quarantined records: their number by reason, and one example for each of the first reasons."""
+    """The quarantined records: their number by reason, and some of them, the first of each reason first."""
 
     reasons: Mapping[str, int] = field(default_factory=dict)
-    examples: Sequence[str] = ()
+    examples: Sequence[UnreadableRecord] = ()
 
     def __str__(self) -> str:
         """Return, e.g., `null_event_time 3, unparsable_event_time 2; for example 'noon' in a.parquet`."""
         counted = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.items())
-        return f"{counted}; for example {', '.join(self.examples)}" if self.examples else counted
+        first = {example.reason: example for example in reversed(self.examples)}
+        shown = [str(first[reason]) for reason in self.reasons if reason in first][:_MAX_IN_SENTENCE]
+        return f"{counted}; for example {', '.join(shown)}" if shown else counted
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedPosition:
+    """A source partition and sequence that more than one record has."""
+
+    source_partition: str
+    sequence: int
+    records: int
+
+    def __str__(self) -> str:
+        """Return, e.g., `A 17 2 times`."""
+        return f"{self.source_partition} {self.sequence} {self.records} times"
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedPositions:
-    """Positions (source partition and sequence) with several records, and the first of them as text."""
+    """The number of positions with several records, and the first of them."""
 
     positions: int = 0
-    examples: Sequence[str] = ()
+    examples: Sequence[RepeatedPosition] = ()
 
     def __str__(self) -> str:
-        """Return, e.g., `2 positions occur more than once (A 17 twice, A 18 twice)`."""
+        """Return, e.g., `2 positions occur more than once (A 17 2 times, A 18 2 times)`."""
         one = "1 position" if self.positions == 1 else f"{self.positions:,} positions"
         verb = "occurs" if self.positions == 1 else "occur"
-        return f"{one} {verb} more than once ({', '.join(self.examples)})"
+        shown = ", ".join(map(str, self.examples[:_MAX_IN_SENTENCE]))
+        return f"{one} {verb} more than once ({shown})"
 
 
 @dataclass(frozen=True, slots=True)
 class RunEvidence:
     """The facts of an audit besides metrics and manifests.
 
-    `past` are the records per day that past runs read; few of them are ignored. `replaced_rows` is the number of
-    published rows that the run would replace.
+    `past` are the records per day that past runs read; few of them are ignored. `replaced_by_day` is the number of
+    published rows that the run would replace, by UTC day in epoch milliseconds.
     """
 
     past: Sequence[float] = ()
-    replaced_rows: int = 0
+    replaced_by_day: Mapping[int, int] = field(default_factory=dict)
     unreadable: UnreadableRecords = UnreadableRecords()
     repeated: RepeatedPositions = RepeatedPositions()
+
+    @property
+    def replaced_rows(self) -> int:
+        """Return the number of published rows that the run would replace."""
+        return sum(self.replaced_by_day.values())
 
 
 def count_unreadable(quarantine: Iterable[pa.Table]) -> UnreadableRecords:
@@ -63,22 +101,23 @@ def count_unreadable(quarantine: Iterable[pa.Table]) -> UnreadableRecords:
     Args:
         quarantine: their tables, with the columns of `READ_OF_QUARANTINE`.
     """
-    counts, examples = Counter[str](), dict[str, str]()
+    counts, examples = Counter[str](), dict[str, list[UnreadableRecord]]()
     for rows in quarantine:
         for entry in rows["reason"].value_counts().to_pylist():
             counts[entry["values"]] += entry["counts"]
-        reasons = rows["reason"].combine_chunks()
-        for reason in [name for name in counts if name not in examples]:
-            position = reasons.index(reason).as_py()
-            if position >= 0:
-                examples[reason] = _example(reason, rows.slice(position, 1).to_pylist()[0])
-    reasons = dict(counts.most_common())
-    return UnreadableRecords(reasons, [examples[reason] for reason in reasons][:_MAX_EXAMPLES])
+        for reason in counts:
+            named = examples.setdefault(reason, [])
+            if len(named) < MOST_EXAMPLES:
+                of_reason = rows.filter(pc.equal(rows["reason"], reason)).slice(0, MOST_EXAMPLES - len(named))
+                named += [_example(reason, row) for row in of_reason.to_pylist()]
+    by_reason = [examples[reason] for reason, _ in counts.most_common()]
+    ordered = [named[:1] for named in by_reason] + [named[1:] for named in by_reason]
+    return UnreadableRecords(dict(counts.most_common()), list(chain.from_iterable(ordered))[:MOST_EXAMPLES])
 
 
-def _example(reason: str, row: Mapping[str, str | None]) -> str:
+def _example(reason: str, row: Mapping[str, str | None]) -> UnreadableRecord:
     """Return the unreadable value and its file; the whole record if the value is missing."""
     column = next((name for name in ("event_time", "arrival_time") if reason.endswith(name)), "record")
     value = row[column] or row["record"] or ""
     shown = value if len(value) <= _MAX_LENGTH else f"{value[:_MAX_LENGTH]}.."
-    return f"{shown!r} in {PurePosixPath(row['file'] or '').name}"
+    return UnreadableRecord(reason, shown, PurePosixPath(row["file"] or "").name)

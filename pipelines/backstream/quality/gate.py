@@ -11,15 +11,16 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from backstream.definition.model import Definition
-from backstream.eventtime.instants import duration_text, epoch_ms, instant_text
+from backstream.eventtime.instants import duration_text
 from backstream.quality.audit_frame import NOTHING, audit_frame, partitions_frame, run_frame
 from backstream.quality.audit_text import cell_text, days_text, expectation_text, rows_text
 from backstream.quality.evidence import RunEvidence
+from backstream.quality.failing_rows import is_measured, name_failing_rows, sort_by_deviation, to_json
 from backstream.quality.gx_adapter import ExpectationFrames, ExpectationResult, validate_expectation
 from backstream.quality.results_frame import results_frame
+from backstream.quality.run_parts import RunParts
 from backstream.quality.suites import SuiteEntry, load_suite, suite_parameters
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode, Plan
@@ -27,14 +28,6 @@ from backstream.runs.results import Audit, Check, CheckOutcome, Severity, worst_
 from backstream.runs.table_schemas import IS_SKIPPED, RECORD_COUNT
 from backstream.text import share_text
 
-MOST_NAMED = 20
-"""The maximum number of failing rows that a check lists."""
-_NAME_COLUMNS = {
-    "windows": ["source_partition", "window_start"],
-    "partitions": ["source_partition"],
-    "results": ["window_start"],
-    "run": [],
-}
 _OUTCOMES_OF_FAILURE = {
     Severity.CRITICAL: CheckOutcome.FAIL,
     Severity.WARNING: CheckOutcome.WARN,
@@ -103,10 +96,10 @@ def _most_severe_text(checks: Sequence[Check]) -> list[str]:
 
 
 def _first_row_text(check: Check) -> str:
-    if not check.failing:
-        return ""
-    row = check.failing[0]
-    return f" ({' '.join(str(row[key]) for key in ('source_partition', 'window_start') if key in row)})"
+    """Return the names of the first failing row in parentheses; empty if it has none."""
+    row = check.failing[0] if check.failing else {}
+    names = [str(row[key]) for key in ("source_partition", "window_start") if key in row]
+    return f" ({' '.join(names)})" if names else ""
 
 
 def _windows_text(windows: pd.DataFrame) -> str:
@@ -198,15 +191,16 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
         "results": window_results,
     }
     gx_frames, parameters = ExpectationFrames(frames), suite_parameters(definition)
-    checks = tuple(_evaluate_entry(entry, frames[entry.frame], gx_frames, parameters) for entry in suite.entries)
+    parts = RunParts(plan, frames, manifests, evidence)
+    checks = tuple(_evaluate_entry(entry, parts, gx_frames, parameters) for entry in suite.entries)
     summary = summarize_audit(checks, frames, plan, definition, evidence)
     return Audit(plan.run_id, suite.name, worst_verdict(checks), summary, checks), windows
 
 
 def _evaluate_entry(
-    entry: SuiteEntry, frame: pd.DataFrame, gx_frames: ExpectationFrames, parameters: Mapping[str, float]
+    entry: SuiteEntry, parts: RunParts, gx_frames: ExpectationFrames, parameters: Mapping[str, float]
 ) -> Check:
-    kwargs = entry.with_parameters(parameters)
+    kwargs, frame = entry.with_parameters(parameters), parts.frames[entry.frame]
     result = validate_expectation(gx_frames.batch(entry.frame, entry.type, kwargs), entry.type, kwargs, frame)
     return Check(
         name=entry.description,
@@ -218,7 +212,7 @@ def _evaluate_entry(
         limit=expectation_text(kwargs, entry.frame),
         unexpected_count=result.unexpected,
         element_count=result.elements,
-        failing=_name_rows(result, entry),
+        failing=name_failing_rows(result, entry, kwargs, parts),
     )
 
 
@@ -234,48 +228,11 @@ def _observed_text(result: ExpectationResult, entry: SuiteEntry, frame: pd.DataF
     if result.error:
         return f"could not run: {result.error}"
     if result.observed is not None:
-        return cell_text(_to_json(result.observed), column)
+        return cell_text(to_json(result.observed), column)
     if entry.frame == "run" and column:
-        return f"{column.replace('_', ' ')}: {cell_text(_to_json(frame[column].iloc[0]), column)}"
+        return f"{column.replace('_', ' ')}: {cell_text(to_json(frame[column].iloc[0]), column)}"
     counted = rows_text(result.unexpected, result.elements, entry.frame)
-    first_row = _sort_by_deviation(result, column).head(1)
-    if column and _is_measured(first_row, column):
-        return f"{counted}, the worst {cell_text(_to_json(first_row[column].iloc[0]), column)}"
+    first_row = sort_by_deviation(result, column).head(1)
+    if column and is_measured(first_row, column):
+        return f"{counted}, the worst {cell_text(to_json(first_row[column].iloc[0]), column)}"
     return counted
-
-
-def _name_rows(result: ExpectationResult, entry: SuiteEntry) -> tuple[Mapping[str, Any], ...]:
-    """Return the first failing rows by name and value, sorted by deviation or else by time."""
-    column = entry.kwargs.get("column")
-    names = [*_NAME_COLUMNS[entry.frame], *([column] if column else [])]
-    if not _NAME_COLUMNS[entry.frame]:
-        return ()
-    rows = _sort_by_deviation(result, column).head(MOST_NAMED)
-    columns = list(dict.fromkeys(name for name in names if name in rows.columns))
-    records = rows[columns].to_dict("records")
-    return tuple({str(name): _to_json(value) for name, value in row.items()} for row in records)
-
-
-def _sort_by_deviation(result: ExpectationResult, column: str | None) -> pd.DataFrame:
-    """Return the failing rows, with the largest deviation first if the column is a number."""
-    rows = result.failing
-    if not column or not _is_measured(rows, column):
-        return rows
-    return rows.sort_values(column, key=abs, ascending=column == "completeness", kind="stable")
-
-
-def _is_measured(rows: pd.DataFrame, column: str) -> bool:
-    """Return whether the values of failing rows are numbers and not booleans."""
-    return (
-        not rows.empty
-        and column in rows.columns
-        and is_numeric_dtype(rows[column])
-        and not is_bool_dtype(rows[column])
-    )
-
-
-def _to_json(value: Any) -> Any:
-    """Return a cell as a JSON value, with instants as text."""
-    if isinstance(value, pd.Timestamp):
-        return instant_text(epoch_ms(value.to_pydatetime()))
-    return value.item() if hasattr(value, "item") else value

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from backstream.definition.model import Definition
 from backstream.definition.run_sections import Quality
 from backstream.definition.watermark_sections import WatermarkSection
+from backstream.eventtime.emission import EmissionModel
 from backstream.eventtime.watermark_generators import StrategyKind
-from backstream.eventtime.watermarks import EmissionModel
 from backstream.report.formatting import count_of, duration_words, limit_text
 from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import ArrivalOrder, Mode, Plan

@@ -1,82 +1,99 @@
-"""Group the failing rows of a check by source partition, and join adjacent windows to ranges."""
+"""List the failing rows of a check, with adjacent windows of equal values joined to ranges."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from backstream.errors import SpecError
 from backstream.eventtime.instants import instant_ms
-from backstream.report.formatting import count_text, minute_text, share_text
-from backstream.runs.results import Check
+from backstream.report.formatting import minute_text
+from backstream.runs.results import Audit, Check, CheckOutcome
+
+MOST_ROWS = 10
+"""The maximum number of failing rows of a check that people see."""
+_TEXTS = ("expected", "found", "command")
 
 
 @dataclass(frozen=True, slots=True)
-class FailingGroup:
-    """Failing rows of one source partition as texts."""
+class FailingRow:
+    """A failing window, day, chunk, record, or file, or a range of adjacent windows with equal values.
 
-    source_partition: str
-    rows: tuple[str, ...]
+    `command` shows the records of the row, for a range those of its first window; empty for a file.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class _FailingRange:
-    """One failing window, or a range of adjacent ones with the same value."""
-
+    names: str
     since_ms: int | None
     until_ms: int | None
-    value: str
+    expected: str
+    found: str
+    command: str
     windows: int = 1
 
-    def is_followed_by(self, other: _FailingRange) -> bool:
-        return self.until_ms is not None and self.until_ms == other.since_ms and self.value == other.value
-
-    def joined_with(self, other: _FailingRange) -> _FailingRange:
-        return _FailingRange(self.since_ms, other.until_ms, self.value, self.windows + other.windows)
-
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
+        """Return the names and the range in UTC, e.g., `JFK 2013-02-08 20:00 to 2013-02-08 22:00, 2 windows`."""
         if self.since_ms is None or self.until_ms is None:
-            return self.value
+            return self.names
         span = minute_text(self.since_ms)
         if self.windows > 1:
-            span = f"{span} to {minute_text(self.until_ms)}"
-        parts = [f"{self.windows} windows"] * (self.windows > 1) + [self.value] * bool(self.value)
-        return f"{span}: {', '.join(parts)}" if parts else span
+            span = f"{span} to {minute_text(self.until_ms)}, {self.windows} windows"
+        return f"{self.names} {span}".strip()
+
+    def is_followed_by(self, other: FailingRow) -> bool:
+        """Return whether another row is the next window with equal values."""
+        is_same = (self.names, self.expected, self.found) == (other.names, other.expected, other.found)
+        return is_same and self.until_ms is not None and self.until_ms == other.since_ms
+
+    def __str__(self) -> str:
+        """Return one line: the place, and both values."""
+        values = f"expected {self.expected}, found {self.found}" if self.expected or self.found else ""
+        return ": ".join(part for part in (self.place, values) if part)
 
 
-def group_failing_rows(check: Check, unit_ms: int) -> tuple[FailingGroup, ...]:
-    """Return the failing rows of a check by source partition; adjacent windows become one range.
+def list_failing_rows(check: Check, unit_ms: int) -> tuple[FailingRow, ...]:
+    """Return the first failing rows of a check; adjacent windows with equal values become one row.
 
     Args:
-        check: check whose failing rows are windows or source partitions.
-        unit_ms: distance of two window starts.
+        check: a check.
+        unit_ms: the distance of two window starts.
     """
-    groups: dict[str, list[_FailingRange]] = {}
-    for row in check.failing:
-        failing = _failing_range(row, check.column, unit_ms)
-        rows = groups.setdefault(str(row.get("source_partition", "")), [])
-        if rows and rows[-1].is_followed_by(failing):
-            rows[-1] = rows[-1].joined_with(failing)
-        else:
-            rows.append(failing)
-    return tuple(
-        FailingGroup(name, tuple(text for text in map(str, rows) if text)) for name, rows in groups.items()
-    )
+    rows: list[FailingRow] = []
+    last: dict[str, int] = {}
+    for values in check.failing:
+        row = _failing_row(values, check.column, unit_ms)
+        at = last.get(row.names)
+        if at is not None and rows[at].is_followed_by(row):
+            rows[at] = replace(rows[at], until_ms=row.until_ms, windows=rows[at].windows + 1)
+            continue
+        last[row.names] = len(rows)
+        rows.append(row)
+    return tuple(rows[:MOST_ROWS])
 
 
-def _failing_range(row: Mapping[str, Any], column: str | None, unit_ms: int) -> _FailingRange:
-    value = row.get(column) if column else None
-    text = "" if value is None or isinstance(value, bool) else _value_text(value)
-    since_ms = _start_ms(row)
-    return _FailingRange(since_ms, None if since_ms is None else since_ms + unit_ms, text)
+def failing_lines(audit: Audit, unit_ms: int) -> Iterator[str]:
+    """Yield a line per failed check, and an indented line with its command per failing row, for short messages."""
+    for check in audit.checks:
+        if check.outcome in (CheckOutcome.PASS, CheckOutcome.INFO):
+            continue
+        yield f"{check.outcome}: {check.name}: {check.observed}"
+        for row in list_failing_rows(check, unit_ms):
+            yield f"  {row}" + (f"  ({row.command})" if row.command else "")
 
 
-def _value_text(value: Any) -> str:
-    """Return a share in percent, a count with separators, any other value as `str`."""
-    if isinstance(value, float):
-        return share_text(value, 1)
-    return count_text(value) if isinstance(value, int) else str(value)
+def _failing_row(values: Mapping[str, Any], column: str | None, unit_ms: int) -> FailingRow:
+    since_ms = _start_ms(values)
+    hidden = {column, *_TEXTS} | ({"window_start"} if since_ms is not None else set())
+    names = " ".join(_name_text(name, value) for name, value in values.items() if name not in hidden)
+    until_ms = None if since_ms is None else since_ms + unit_ms
+    expected, found, command = (str(values.get(name, "")) for name in _TEXTS)
+    return FailingRow(names, since_ms, until_ms, expected, found, command)
+
+
+def _name_text(name: str, value: Any) -> str:
+    """Return a value, with its name if the value alone is not clear."""
+    return f"{name} {value}" if name in ("chunk", "since", "until", "sequence", "record") else str(value)
 
 
 def _start_ms(row: Mapping[str, Any]) -> int | None:

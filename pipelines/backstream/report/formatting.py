@@ -12,7 +12,7 @@ from backstream.eventtime.instants import (
     instant_text,
     utc_datetime,
 )
-from backstream.text import share_text
+from backstream.text import count_of, share_text
 
 __all__ = [
     "ago_text",
@@ -49,11 +49,6 @@ _SPELLED = ("year", "day")
 def count_text(count: int) -> str:
     """Return a count with separators: `1,484`."""
     return f"{count:,}"
-
-
-def count_of(count: int, one: str, many: str | None = None) -> str:
-    """Return a count with its noun: `1 file`, `1,484 files`."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def limit_text(share: float) -> str:

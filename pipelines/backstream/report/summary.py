@@ -11,7 +11,7 @@ from backstream.definition.model import Definition
 from backstream.eventtime.instants import instant_text
 from backstream.report.completeness_map import range_words
 from backstream.report.descriptions import describe_publication, reason_not_published
-from backstream.report.failing_rows import group_failing_rows
+from backstream.report.failing_rows import list_failing_rows
 from backstream.report.figures import FATE_WORDS, FATES, sort_by_severity
 from backstream.report.formatting import change_text, count_of, count_text, sentence
 from backstream.report.run_context import ChangeSummary, RunContext, largest_changes
@@ -20,7 +20,7 @@ from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Publication
 
 _MARKS = {"pass": "✅", "info": "📝", "warn": "⚠️", "fail": "❌", "error": "❓", "none": "⏸️"}
-_MAX_WINDOWS, _MAX_CHANGES = 5, 3
+_MAX_CHANGES = 3
 _NO_VERDICT = "no verdict"
 
 
@@ -84,13 +84,9 @@ class RunSummary:
             yield "\n".join(["| | check | result | failing rows |", "|---|---|---|---|", *rows])
 
     def _check_row(self, check: Check) -> str:
-        rows = [
-            f"{group.source_partition} {row}".strip()
-            for group in group_failing_rows(check, self.definition.unit_ms)
-            for row in group.rows or ("",)
-        ]
-        is_more = check.unexpected_count > len(check.failing) or len(rows) > _MAX_WINDOWS
-        where = _escaped("; ".join(rows[:_MAX_WINDOWS])) + ("; ..." if rows and is_more else "")
+        rows = [str(row) for row in list_failing_rows(check, self.definition.unit_ms)]
+        is_more = check.unexpected_count > len(check.failing)
+        where = _escaped("; ".join(rows)) + ("; ..." if rows and is_more else "")
         return f"| {_MARKS[check.outcome]} | {_escaped(check.name)} | {_escaped(check.observed)} | {where} |"
 
     def as_json(self) -> dict[str, Any]:

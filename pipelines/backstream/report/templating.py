@@ -38,7 +38,7 @@ def template_environment() -> jinja2.Environment:
         "ms": parse_instant,
         "second": formatting.second_text,
         "value": formatting.value_text,
-        "groups": failing_rows.group_failing_rows,
+        "failing_rows": failing_rows.list_failing_rows,
     }
     environment.globals |= {
         "counted": formatting.count_of,

@@ -52,9 +52,10 @@ class Verdict(StrEnum):
 class Check:
     """One expectation with its result.
 
-    `observed` is a sentence or number for people. `failing` lists the first failing rows of the audit frame as
-    `{"source_partition": .., "window_start": ISO text}`. `unexpected_count` counts all failing rows among the
-    `element_count` checked ones.
+    `observed` is a sentence or number for people. `failing` lists the first failing rows as
+    `{"source_partition": .., "window_start": ISO text, "expected": .., "found": .., "command": ..}`. For a
+    check of the whole run, these are the windows, days, chunks, records, or files that disagree.
+    `unexpected_count` counts all failing rows among the `element_count` checked ones.
     """
 
     name: str

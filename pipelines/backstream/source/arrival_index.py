@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.instants import HOUR_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.watermark_generators import StrategyKind
-from backstream.eventtime.watermarks import Emission, EmissionModel, Topology
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
 from backstream.runs.home import replace_file
 from backstream.runs.plan import InputFile

@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 from backstream.definition import prepared
 from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
-from backstream.eventtime.watermarks import Emission
 from backstream.runs.plan import Chunk, Mode, Plan
 from backstream.source.column_types import group_by_schema
 from backstream.spark import source

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from backstream.definition.model import Definition
 from backstream.eventtime.delay_analysis import CriticalDelays, FiringDelays
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.watermarks import Emission
 from backstream.runs.plan import InputFile
 from backstream.spark import source
 from backstream.spark.schemas import IntervalColumns, Step, int64_literal

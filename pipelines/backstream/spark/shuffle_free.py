@@ -16,9 +16,9 @@ from typing import TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
-from backstream.eventtime.watermarks import Emission
 from backstream.eventtime.windows import Tumbling
 from backstream.runs.plan import InputFile
 from backstream.spark.source import EventFiles

@@ -19,11 +19,12 @@ from backstream.errors import BackstreamError, QualityError
 from backstream.eventtime.instants import DAY_MS
 from backstream.lake.diff import ADDED
 from backstream.lake.ledger import list_runs, record_checks, record_run
-from backstream.lake.scans import count_rows
+from backstream.lake.scans import count_rows_by_day
 from backstream.lake.staged_files import check_staged_files, require_complete_staging
 from backstream.native.small_files import SMALL_BYTES, columns_by_group, load_columns
 from backstream.quality.evidence import READ_OF_QUARANTINE, RunEvidence, count_unreadable
 from backstream.quality.gate import evaluate_suite
+from backstream.report.failing_rows import FailingRow, list_failing_rows
 from backstream.runs.home import replace_file, write_text
 from backstream.runs.input_notes import GONE_HINT
 from backstream.runs.manifest import Manifest, StagedFile, home_of, load_manifests
@@ -103,7 +104,7 @@ def _evaluate(plan: Plan) -> Audit:
 def _load_evidence(plan: Plan, definition: Definition, manifests: Sequence[Manifest]) -> RunEvidence:
     return RunEvidence(
         past=_list_past_rates(plan),
-        replaced_rows=count_rows(home_of(plan), plan.dataset, plan.range),
+        replaced_by_day=count_rows_by_day(home_of(plan), plan.dataset, plan.range),
         unreadable=count_unreadable(_scan_staged(manifests, QUARANTINE, READ_OF_QUARANTINE)),
         repeated=find_repeated_positions(plan, definition),
     )
@@ -204,7 +205,8 @@ def approval_text(plan: Plan) -> str | None:
     Raises:
         LedgerError: when the run was not audited.
     """
-    when = parse_definition(plan.definition, f"plan {plan.run_id}").approval.when
+    definition = parse_definition(plan.definition, f"plan {plan.run_id}")
+    when = definition.approval.when
     audit = Audit.read(plan.folder.audit_result)
     if when == "never" or (when == "warn" and audit.verdict is Verdict.PASS):
         return None
@@ -212,7 +214,7 @@ def approval_text(plan: Plan) -> str | None:
     if when == "restatement" and not _replaces_rows(difference):
         return None
     changes = f"```text\n{describe_difference(difference)}\n```"
-    return "\n\n".join([_verdict_text(audit), changes, *_request_notes(plan)])
+    return "\n\n".join([_verdict_text(audit, definition.unit_ms), changes, *_request_notes(plan)])
 
 
 def request_approval(plan: Plan) -> str | None:
@@ -242,13 +244,22 @@ def _replaces_rows(difference: RunDifference) -> bool:
     return any(count for change, count in difference.changes.windows.items() if change != ADDED)
 
 
-def _verdict_text(audit: Audit) -> str:
+def _verdict_text(audit: Audit, unit_ms: int) -> str:
+    """Return the verdict, and the failed checks with their failing rows, as Markdown."""
     failed = [check for check in audit.checks if check.outcome not in (CheckOutcome.PASS, CheckOutcome.INFO)]
     lines = [f"**Verdict {audit.verdict}**: {audit.summary}"]
-    lines += [f"- {check.outcome}: {check.name}: {check.observed}" for check in failed[:_MAX_CHECKS]]
+    for check in failed[:_MAX_CHECKS]:
+        lines.append(f"- {check.outcome}: {check.name}: {check.observed}")
+        lines += [f"    - {_row_text(row)}" for row in list_failing_rows(check, unit_ms)]
     if audit.overridden and not audit.verdict.may_publish:
         lines.append(f"\nPublished despite this verdict, reason: {audit.overridden}")
     return "\n".join(lines)
+
+
+def _row_text(row: FailingRow) -> str:
+    """Return a failing row as Markdown; as code, because its names come from data."""
+    parts = [str(row), *([row.command] if row.command else [])]
+    return ", ".join(f"`{part.replace('`', chr(39))}`" for part in parts)
 
 
 def _request_notes(plan: Plan) -> list[str]:

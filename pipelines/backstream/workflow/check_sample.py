@@ -19,7 +19,8 @@ from backstream.errors import BackstreamError
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.union import complete_partitions
-from backstream.eventtime.watermarks import WatermarkEvent, Watermarks, compute_watermarks
+from backstream.eventtime.watermark_sources import compute_watermarks
+from backstream.eventtime.watermarks import WatermarkEvent, Watermarks
 from backstream.eventtime.window_operator import Pane, WindowResults, fire_windows
 from backstream.eventtime.windows import TimeWindow
 from backstream.native.supported import require_engine

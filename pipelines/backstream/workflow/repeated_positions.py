@@ -26,7 +26,7 @@ from backstream.definition.model import Definition
 from backstream.errors import PlanError
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
-from backstream.quality.evidence import RepeatedPositions
+from backstream.quality.evidence import MOST_EXAMPLES, RepeatedPosition, RepeatedPositions
 from backstream.runs.plan import InputFile, Plan
 from backstream.source.reader import READERS
 from backstream.source.time_columns import Longs, TimeColumn
@@ -35,7 +35,6 @@ Bools = npt.NDArray[np.bool_]
 
 _MAX_NUMBERS = 30_000_000
 """The numbers that are sorted in memory at once, 16 bytes each."""
-_MAX_EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +206,10 @@ def _compare_records(
         repeated = rows.filter(pc.greater(rows["count"], 1))
         count += repeated.num_rows
         by = [("partition", "ascending"), ("sequence", "ascending"), ("event_ms", "ascending")]
-        first = repeated.sort_by(by).slice(0, _MAX_EXAMPLES).to_pylist()
+        first = repeated.sort_by(by).slice(0, MOST_EXAMPLES).to_pylist()
         examples += [(row["partition"], row["sequence"], row["count"]) for row in first]
-    shown = sorted(examples)[:_MAX_EXAMPLES]
-    return RepeatedPositions(
-        count, tuple(f"{partition} {number} {times} times" for partition, number, times in shown)
-    )
+    shown = sorted(examples)[:MOST_EXAMPLES]
+    return RepeatedPositions(count, tuple(RepeatedPosition(*position) for position in shown))
 
 
 def _count_positions(reader: _Reader, files: Sequence[InputFile], numbers: Mapping[str, Longs]) -> pa.Table:

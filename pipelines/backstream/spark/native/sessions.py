@@ -111,7 +111,7 @@ def _unit_tasks(
 
 def _write_watermarks(results: SessionWindows, folder: Path) -> str | None:
     """Write the watermarks of blocks for the tasks, and return the file; None in a recompute."""
-    timeline = results.heard
+    timeline = results.timeline
     if timeline is None:
         return None
     if any(timeline.marker_positions):

@@ -44,7 +44,7 @@ class SessionWindows:
     window: Session
     span: Interval
     """The interval of event time that is read."""
-    heard: WatermarkTimeline | None
+    timeline: WatermarkTimeline | None
     """The watermarks in that interval; None in a recompute."""
     keep: Callable[[DataFrame], DataFrame]
     """A function that persists a frame until the group is done."""
@@ -70,8 +70,8 @@ class SessionWindows:
         # Sessions are computed before records are counted, so all jobs read the counted frame.
         records = reading.load_records(self.work, self.span)
         events, group = records.with_metric, self.work
-        if self.heard is not None:
-            events = events.transform(add_watermarks(group.spark, self.heard, group.clock))
+        if self.timeline is not None:
+            events = events.transform(add_watermarks(group.spark, self.timeline, group.clock))
         # All results need sessions rows, and the search for duplicates compares all records.
         persisted = self.keep(events) if group.definition.source.deduplicate_on else events
         return records._replace(columns=persisted, with_metric=persisted)

@@ -16,18 +16,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from backstream.errors import PlanError
+from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.instants import MAX_MS, MIN_MS, wrap_int64
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind
-from backstream.eventtime.watermarks import (
-    MOST_EVENTS,
-    Emission,
-    EmissionModel,
-    Topology,
-    WatermarkEvent,
-    Watermarks,
-    run_source,
-)
+from backstream.eventtime.watermark_sources import run_source
+from backstream.eventtime.watermarks import MOST_EVENTS, WatermarkEvent, Watermarks
 from backstream.spark.schemas import int64_literal, integer_quotient, partition_to_group_by, with_partition_as_text
 from backstream.spark.watermarks.tick_maxima import merge_maxima, merge_micro_batches, sorted_unique
 from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline, to_int64
@@ -180,7 +174,7 @@ def _replay_cells(
     rows, records = rows_in_arrival_order(cells, partitions)
     watermarks = _Climbing()
     emission = emission.with_partitions(partitions)
-    run_source(records, emission, clock, range(len(partitions)), heard=watermarks)
+    run_source(records, emission, clock, range(len(partitions)), output=watermarks)
     return to_timeline(watermarks, rows, clock, blocks, watermarks.climbs)
 
 

@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backstream.eventtime.emission import Emission, Topology
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.records import SourceClock
-from backstream.eventtime.watermarks import Emission, Topology
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, index_delay_ms, int64_array
 from backstream.spark.watermarks.firing_times import ArrivalPositions, FiringTimes, WindowGrid
 

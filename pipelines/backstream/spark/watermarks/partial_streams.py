@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
-from backstream.eventtime.watermarks import Emission
 from backstream.runs.plan import InputFile
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, int64_array, is_index_exact
 from backstream.spark.schemas import partition_to_group_by, plan_literals, with_partition_as_text

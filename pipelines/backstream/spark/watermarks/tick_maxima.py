@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.union import source_name
-from backstream.eventtime.watermarks import Emission
 from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline, to_int64
 
 _TICKS_PER_BATCH = 32_768

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from backstream.errors import BackstreamError, PlanError, SpecError
+from backstream.eventtime.emission import Emission, Topology
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.union import complete_partitions
@@ -31,7 +32,7 @@ from backstream.eventtime.watermark_generators import (
     WatermarkGenerator,
     generator_factory,
 )
-from backstream.eventtime.watermarks import Emission, Topology, idle_emit_ticks, run_source
+from backstream.eventtime.watermark_sources import idle_emit_ticks, run_source
 from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
 from backstream.spark.session import ship_package
 from backstream.spark.watermarks.compress import (

@@ -1,0 +1,129 @@
+"""Define where and when a source emits watermarks: the strategy, the topology, and the emission model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from backstream.errors import SpecError
+from backstream.eventtime.union import UnionSource, assign_partitions, common_strategy
+from backstream.eventtime.watermark_generators import (
+    StrategyKind,
+    WatermarkStrategy,
+)
+
+
+class Topology(StrEnum):
+    """The place where the watermarks of partitions are merged."""
+
+    SPLITS = "splits"
+    """One source reads all partitions, with one generator each."""
+    SUBTASKS = "subtasks"
+    """Each partition has its own source; an input gate merges the watermarks of the sources."""
+    OPERATOR = "operator"
+    """One generator behind the source serves all partitions together."""
+
+
+class EmissionModel(StrEnum):
+    """The moments at which watermarks advance."""
+
+    TICK = "periodic"
+    """At each tick of the source's clock, as in Flink."""
+    RECORD = "on_event"
+    """After each record, so a record is never late by its own watermark. Idleness is still detected at ticks."""
+    MICRO_BATCH = "micro_batch"
+    """Between batches of arrivals, as in Spark Structured Streaming.
+
+    A tick of the clock ends a batch. All partitions share one maximum; topology and idleness have no effect. Late
+    events of a batch are classified by the maximum of the batches before the last one. The reason: Spark 4.3 fires
+    windows by the watermark of the last batch, but classifies by the watermark with which that batch began.
+    Structured Streaming differs in two points. Its first watermark is 1970-01-01, and it never sends +inf, so
+    windows that are open at the end do not fire. Batches of `Trigger.AvailableNow` follow each other without the
+    empty batches that a clock produces.
+    """
+
+
+_MAX_BASED_KINDS = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """A watermark strategy with the place and the moments of its emission.
+
+    `drops_finished_splits`: a partition leaves the merge after its last record, as in a bounded source.
+    `suppresses_final_when_idle`: a source that is idle at the end of its input never sends +inf, as in Flink 2.3.0
+    (FLINK-40499).
+    `sources`: the sources of a union in the order in which they tick. Each has its own strategy, and the topology.
+    An input gate merges their watermarks.
+    """
+
+    strategy: WatermarkStrategy
+    topology: Topology = Topology.SPLITS
+    drops_finished_splits: bool = False
+    suppresses_final_when_idle: bool = False
+    model: EmissionModel = EmissionModel.TICK
+    sources: tuple[UnionSource, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.model is not EmissionModel.TICK and self.strategy.kind not in _MAX_BASED_KINDS:
+            kind = self.strategy.kind.value
+            msg = f"emission model {self.model.value} needs monotonous or bounded watermarks, got {kind}"
+            raise SpecError(msg)
+
+    @classmethod
+    def from_sources(
+        cls,
+        sources: Sequence[UnionSource],
+        topology: Topology = Topology.SPLITS,
+        *,
+        drops_finished_splits: bool = False,
+    ) -> Emission:
+        """Return the emission of a union.
+
+        Raises:
+            SpecError: when the sources have different intervals, or their finished partitions leave the merge.
+        """
+        if drops_finished_splits:
+            # Flink's gate has another rule for a source that has ended, and no recording of Flink shows it.
+            msg = "finished partitions of several sources must hold the watermark, got `release`"
+            raise SpecError(msg)
+        return cls(common_strategy(sources), topology, sources=tuple(sources))
+
+    def with_partitions(self, partitions: Sequence[str]) -> Emission:
+        """Return the same emission, with the numbers of the partitions of each source of a union.
+
+        Raises:
+            SpecError: when a partition belongs to no source.
+        """
+        return replace(self, sources=assign_partitions(self.sources, partitions)) if self.sources else self
+
+    @property
+    def is_minimum(self) -> bool:
+        """Return whether the watermark is the minimum over all partitions, each a maximum less a delay.
+
+        Without idleness, each input of a gate takes part in its minimum at all times, and so does each partition
+        in the minimum of its source. The minimum of minima is the minimum over all partitions.
+        """
+        return self.topology is not Topology.OPERATOR and all(
+            strategy.kind in _MAX_BASED_KINDS and not strategy.idle_timeout_ms for strategy in self.strategies
+        )
+
+    @property
+    def source_names(self) -> list[str]:
+        """The names of the sources of a union."""
+        return [source.name for source in self.sources]
+
+    @property
+    def strategies(self) -> tuple[WatermarkStrategy, ...]:
+        """The strategies of all sources."""
+        return tuple(source.strategy for source in self.sources) or (self.strategy,)
+
+    @property
+    def delay_ms(self) -> int:
+        """Distance of the watermark from the maximum event time, or from the clock."""
+        return self.strategy.bound_ms
+
+    def with_custom_generator(self) -> Emission:
+        """Return the same emission with the kind of a custom generator."""
+        return replace(self, strategy=replace(self.strategy, kind=StrategyKind.CUSTOM))

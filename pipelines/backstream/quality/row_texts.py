@@ -1,0 +1,113 @@
+"""Describe one row of an audit frame: the value that a check expected, and the value that it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from backstream.eventtime.instants import instant_text
+from backstream.quality.audit_text import cell_text, expectation_text
+from backstream.text import count_of, share_text
+
+Row = Mapping[str, Any]
+_Texts = Callable[[Row, str], tuple[str, str]]
+"""A function from a row and the limit of its check to the expected and the found value."""
+
+
+def expected_and_found(row: Row, column: str, kwargs: Mapping[str, Any], frame: str) -> tuple[str, str]:
+    """Return the expected and the found value of a failing row, e.g., `at most 5 %` and `12 of 50 events`.
+
+    Args:
+        row: the row of the frame, with all columns.
+        column: the column that the check reads.
+        kwargs: the arguments of the expectation.
+        frame: `windows`, `partitions`, `run`, or `results`.
+    """
+    limit = expectation_text({name: value for name, value in kwargs.items() if name != "mostly"}, frame)
+    describe = _TEXTS.get((frame, column)) or _TEXTS.get(("", column))
+    if describe:
+        return describe(row, limit)
+    allowed = kwargs.get("value_set")
+    expected = " or ".join(cell_text(value, column) for value in allowed) if allowed else limit
+    return expected or "a value that meets the check", cell_text(_plain(row[column]), column)
+
+
+def _missing_window(row: Row, _: str) -> tuple[str, str]:
+    known = row["is_count_known"]
+    return count_of(int(row["expected_events"]), "event") if known else "at least 1 event", "no event"
+
+
+def _share_of(*fates: str) -> _Texts:
+    def describe(row: Row, limit: str) -> tuple[str, str]:
+        count, events = sum(int(row[fate]) for fate in fates), int(row["events"])
+        return limit, f"{count:,} of {count_of(events, 'event')} ({share_text(count, events)})"
+
+    return describe
+
+
+def _events_with_fate(row: Row, _: str) -> tuple[str, str]:
+    events = int(row["events"])
+    return f"{count_of(events, 'event')} with a fate", f"{events - int(row['unaccounted']):,} with a fate"
+
+
+def _on_grid(row: Row, _: str) -> tuple[str, str]:
+    return "a full window on the grid", f"{_instant(row['window_start'])} to {_instant(row['window_end'])}"
+
+
+def _completeness(row: Row, limit: str) -> tuple[str, str]:
+    return limit, f"{int(row['events']):,} of {count_of(int(row['expected_events']), 'expected event')}"
+
+
+def _unfired(row: Row, _: str) -> tuple[str, str]:
+    return "a row", f"no row for {count_of(int(row['events']), 'event')}"
+
+
+def _records_in_rows(row: Row, _: str) -> tuple[str, str]:
+    return f"{count_of(int(row['events']), 'record')} in rows", f"{int(row['records']):,} in rows"
+
+
+def _instant(value: Any) -> str:
+    return instant_text(int(value.timestamp() * 1_000))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+_TEXTS: Mapping[tuple[str, str], _Texts] = {
+    ("windows", "is_present"): _missing_window,
+    ("", "late_ratio"): _share_of("late", "dropped"),
+    ("", "dropped_ratio"): _share_of("dropped"),
+    ("windows", "unaccounted"): _events_with_fate,
+    ("windows", "is_aligned"): _on_grid,
+    ("windows", "in_range"): lambda row, _: ("a window of the range", _instant(row["window_start"])),
+    ("windows", "is_expected"): lambda row, _: ("no event", count_of(int(row["events"]), "event")),
+    ("windows", "copies"): lambda row, _: ("1 row", count_of(int(row["copies"]), "row")),
+    ("windows", "surplus"): lambda row, _: (
+        f"at most {count_of(int(row['expected_events']), 'event')}",
+        count_of(int(row["events"]), "event"),
+    ),
+    ("windows", "completeness"): _completeness,
+    ("partitions", "is_delivered"): lambda row, _: (
+        f"events in {count_of(int(row['windows_expected']), 'window')}",
+        "no event",
+    ),
+    ("partitions", "unmatched"): lambda row, _: (
+        f"{count_of(int(row['records']), 'record')} in windows",
+        f"{int(row['events']):,} in windows",
+    ),
+    ("results", "is_fired"): _unfired,
+    ("results", "unmatched_records"): _records_in_rows,
+    ("results", "unmatched_panes"): lambda row, _: (
+        "the records of its panes",
+        f"{count_of(int(row['unmatched_panes']), 'record')} more or less",
+    ),
+    ("results", "repeated_rows"): lambda row, _: (
+        "1 row per key",
+        f"{count_of(int(row['repeated_rows']), 'repeated row')}",
+    ),
+    ("results", "cut_sessions"): lambda row, _: (
+        "whole sessions",
+        f"{count_of(int(row['cut_sessions']), 'cut session')}",
+    ),
+}

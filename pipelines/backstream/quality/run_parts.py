@@ -1,0 +1,207 @@
+"""Find the windows, days, chunks, records, or files behind a failed check of a whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from backstream.eventtime.instants import DAY_MS, instant_text
+from backstream.eventtime.records import Fate
+from backstream.quality.evidence import RunEvidence
+from backstream.quality.row_texts import expected_and_found
+from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Chunk, Plan
+from backstream.runs.table_schemas import DROPPED, QUARANTINE, WINDOWS
+from backstream.text import count_of, share_text
+
+Row = dict[str, Any]
+"""The names of a failing row, and its texts `expected` and `found`."""
+
+_FATE_OF_TABLE = {QUARANTINE: Fate.QUARANTINED, DROPPED: Fate.DROPPED}
+
+
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """The frames, plan, manifests, and evidence in which the causes of a failed check of a run are searched."""
+
+    plan: Plan
+    frames: Mapping[str, pd.DataFrame]
+    manifests: Sequence[Manifest]
+    evidence: RunEvidence
+
+    def rows(self, column: str, kwargs: Mapping[str, Any]) -> Iterator[Row]:
+        """Yield the parts that disagree with a check on a column of the run, the largest deviation first."""
+        search = _SEARCHES.get(column)
+        if search:
+            yield from search(self, kwargs)
+
+    def chunks(self) -> Iterator[tuple[Chunk, Manifest]]:
+        """Yield the finished chunks with their manifests."""
+        by_id = {manifest.chunk_id: manifest for manifest in self.manifests}
+        for chunk in self.plan.chunks:
+            if chunk.chunk_id in by_id:
+                yield chunk, by_id[chunk.chunk_id]
+
+    def rows_by_day(self, frame: str, column: str) -> Mapping[int, int]:
+        """Return the sums of a column by UTC day (in ms)."""
+        rows = self.frames[frame]
+        day_ms = rows["window_start"].dt.as_unit("ms").astype("int64") // DAY_MS * DAY_MS
+        return {int(day): int(total) for day, total in rows[column].groupby(day_ms).sum().items()}  # type: ignore[call-overload]
+
+
+def _windows_over(*fates: str) -> Callable[[RunParts, Mapping[str, Any]], Iterator[Row]]:
+    """Return a search for the windows that have the most events beyond a share."""
+
+    def search(parts: RunParts, kwargs: Mapping[str, Any]) -> Iterator[Row]:
+        windows, limit = parts.frames["windows"], kwargs.get("max_value", 0.0)
+        excess = windows[list(fates)].sum(axis=1) - limit * windows["events"]
+        column = "late_ratio" if "late" in fates else "dropped_ratio"
+        for at in excess[excess > 0].sort_values(ascending=False, kind="stable").index:
+            row = windows.loc[at]
+            expected, found = expected_and_found(row, column, kwargs, "windows")
+            yield _window(row) | {"expected": expected, "found": found}
+
+    return search
+
+
+def _missing_windows(parts: RunParts, kwargs: Mapping[str, Any]) -> Iterator[Row]:
+    windows = parts.frames["windows"]
+    for row in windows[windows["is_expected"] & ~windows["is_present"]].to_dict("records"):
+        expected, found = expected_and_found(row, "is_present", kwargs, "windows")  # type: ignore[arg-type]
+        yield _window(row) | {"expected": expected, "found": found}
+
+
+def _unfinished_chunks(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+    finished = {manifest.chunk_id for manifest in parts.manifests}
+    for chunk in parts.plan.chunks:
+        if chunk.chunk_id not in finished:
+            expected = count_of(chunk.expected_events, "event")
+            yield _chunk(chunk) | {"expected": f"a manifest with {expected}", "found": "no manifest"}
+
+
+def _records_without_fate(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+    for chunk, manifest in parts.chunks():
+        counted = sum(sum(fates.values()) for fates in manifest.fates.values())
+        if counted != manifest.events_read:
+            read = f"one fate for each of {count_of(manifest.events_read, 'record')}"
+            yield _chunk(chunk) | {"expected": read, "found": count_of(counted, "fate")}
+
+
+def _unreadable_records(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+    examples = parts.evidence.unreadable.examples
+    for example in examples:
+        names = {"file": example.file, "record": example.value}
+        yield names | {"expected": "a readable record", "found": example.reason}
+    if not examples:
+        yield from _chunks_by_fate(parts, Fate.QUARANTINED, "quarantined")
+
+
+def _duplicates(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+    yield from _chunks_by_fate(parts, Fate.DUPLICATE, "duplicate")
+
+
+def _chunks_by_fate(parts: RunParts, fate: Fate, word: str) -> Iterator[Row]:
+    """Yield source partitions of chunks with records of a fate, those with most records first."""
+    counts = [
+        (fates.get(fate, 0), sum(fates.values()) - fates.get(Fate.HALO, 0), chunk, partition)
+        for chunk, manifest in parts.chunks()
+        for partition, fates in manifest.fates.items()
+        if fates.get(fate)
+    ]
+    for count, records, chunk, partition in sorted(counts, key=lambda entry: -entry[0]):
+        found = f"{count:,} of {count_of(records, 'record')} {word} ({share_text(count, records)})"
+        yield {"source_partition": partition} | _chunk(chunk) | {"expected": f"no {word} record", "found": found}
+
+
+def _repeated_positions(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+    for position in parts.evidence.repeated.examples:
+        names = {"source_partition": position.source_partition, "sequence": position.sequence}
+        yield names | {"expected": "1 record", "found": count_of(position.records, "record")}
+
+
+def _unmatched_rows(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield the tables of chunks that lack records, then the windows whose rows lack records."""
+    for chunk, manifest in parts.chunks():
+        for suffix, fate in _FATE_OF_TABLE.items():
+            staged = sum(file.rows for file in manifest.files.get(suffix, ()))
+            records = sum(fates.get(fate, 0) for fates in manifest.fates.values())
+            if suffix in parts.plan.tables and staged != records:
+                expected = f"{count_of(records, 'row')} in table {suffix}"
+                yield _chunk(chunk) | {"expected": expected, "found": f"{staged:,}"}
+    results = parts.frames["results"]
+    for row in results[results["unmatched_records"] != 0].to_dict("records"):
+        expected, found = expected_and_found(row, "unmatched_records", {}, "results")  # type: ignore[arg-type]
+        yield _window(row) | {"expected": expected, "found": found}
+    counted = sum(file.records for manifest in parts.manifests for file in manifest.files.get(WINDOWS, ()))
+    in_rows = int(results["records"].sum())
+    if counted != in_rows:
+        yield {"expected": f"{count_of(counted, 'record')} in all rows", "found": f"{in_rows:,}"}
+
+
+def _days_with_few_rows(parts: RunParts, kwargs: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield the days with fewer rows than a share of the rows that they replace, those that lack most first."""
+    limit, rows = kwargs.get("min_value") or 0.0, parts.rows_by_day("results", "rows")
+    lacking = {
+        day_ms: limit * replaced - rows.get(day_ms, 0)
+        for day_ms, replaced in parts.evidence.replaced_by_day.items()
+        if rows.get(day_ms, 0) < limit * replaced
+    }
+    for day_ms in sorted(lacking, key=lambda day_ms: -lacking[day_ms]):
+        replaced = count_of(parts.evidence.replaced_by_day[day_ms], "row")
+        expected = f"at least {share_text(limit)} of {replaced}"
+        yield _day(day_ms) | {"expected": expected, "found": count_of(rows.get(day_ms, 0), "row")}
+
+
+def _unusual_days(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield the days by the distance of their events from the records per day of past runs."""
+    usual, events = median(parts.evidence.past), parts.rows_by_day("windows", "events")
+    for day_ms in sorted(events, key=lambda day_ms: -abs(events[day_ms] - usual)):
+        expected = f"about {count_of(round(usual), 'record')}"
+        yield _day(day_ms) | {"expected": expected, "found": count_of(events[day_ms], "event")}
+
+
+def _skipped_files(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+    for file in parts.plan.skipped:
+        yield {"file": file.path, "expected": "a file without damage", "found": file.reason}
+
+
+def _gone_files(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+    for path in parts.plan.gone.first:
+        yield {"file": path, "expected": "a file that earlier runs read", "found": "no file"}
+
+
+def _window(row: Any) -> Row:
+    names = [name for name in ("source_partition",) if name in row]
+    start_ms = int(row["window_start"].timestamp() * 1_000)
+    return {name: row[name] for name in names} | {"window_start": instant_text(start_ms)}
+
+
+def _chunk(chunk: Chunk) -> Row:
+    return {"chunk": chunk.chunk_id, "since": instant_text(chunk.start_ms), "until": instant_text(chunk.end_ms)}
+
+
+def _day(day_ms: int) -> Row:
+    return {"since": instant_text(day_ms), "until": instant_text(day_ms + DAY_MS)}
+
+
+_SEARCHES: Mapping[str, Callable[[RunParts, Mapping[str, Any]], Iterator[Row]]] = {
+    "late_ratio": _windows_over("late", "dropped"),
+    "dropped_ratio": _windows_over("dropped"),
+    "missing_ratio": _missing_windows,
+    "windows_missing": _missing_windows,
+    "chunks_missing": _unfinished_chunks,
+    "unaccounted": _records_without_fate,
+    "is_any_readable": _unreadable_records,
+    "quarantined_ratio": _unreadable_records,
+    "duplicate_ratio": _duplicates,
+    "repeated_positions": _repeated_positions,
+    "unmatched_rows": _unmatched_rows,
+    "rows_ratio": _days_with_few_rows,
+    "volume_score": _unusual_days,
+    "files_skipped": _skipped_files,
+    "files_gone": _gone_files,
+}

@@ -1,0 +1,144 @@
+"""Compute the rows of each table of a chunk group from the results of its windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from backstream.eventtime.records import Fate
+from backstream.eventtime.windows import Session
+from backstream.runs.table_schemas import (
+    DROPPED,
+    FIRINGS,
+    METRICS,
+    OUTPUTS,
+    PANES,
+    QUARANTINE,
+    RECORD_COUNT,
+    SKIPPED,
+    WINDOWS,
+    WITHHELD,
+    pane_count_column,
+)
+from backstream.spark.chunk_group import CHUNK, ChunkGroup, load_quarantine
+from backstream.spark.sessions.session_windows import SessionWindows
+from backstream.spark.watermarks.resolve import resolve_lateness, resolve_process_lateness
+from backstream.spark.windows.fate_counts import FateCounts
+from backstream.spark.windows.fixed_windows import FixedWindows
+from backstream.spark.windows.result_rows import add_derived, add_derived_to_panes, count_withheld, published_rows
+
+Fates = dict[int, dict[str, dict[str, int]]]
+"""Numbers of records by chunk number, source partition, and fate."""
+
+
+Keep = Callable[[DataFrame], DataFrame]
+"""A function that persists a frame until the group is done."""
+
+Results = FixedWindows | SessionWindows
+
+
+def window_results(group: ChunkGroup, keep: Keep) -> Results:
+    """Return the results of a chunk group by the kind of its windows. Only watermarks run jobs."""
+    window = group.definition.window.spec()
+    if isinstance(window, Session):
+        return SessionWindows.from_group(group, window, keep)
+    if group.definition.process and group.is_replay:
+        return FixedWindows(group, window, resolve_process_lateness(group, window))
+    return FixedWindows(group, window, resolve_lateness(group, window))
+
+
+class TableFrames(NamedTuple):
+    """The frames that tables are computed from.
+
+    `values` are computed for one table only. In a replay that is the table of panes; `staged_panes` reads its
+    files for the other tables, which is cheaper than to persist `values` and takes no memory.
+    """
+
+    known: DataFrame
+    counts: FateCounts
+    values: DataFrame
+    staged_panes: Callable[[], DataFrame | None]
+    fates: Callable[[], set[str]]
+    """Waits for the counts, and returns the fates with at least one record."""
+    skipped: DataFrame | None = None
+    """The windows for which user code returned no row; None without user code."""
+    outputs: DataFrame | None = None
+    """The side outputs; None without a process function."""
+
+
+def table_frames(group: ChunkGroup, results: Results, frames: TableFrames) -> Iterator[tuple[str, DataFrame]]:
+    """Yield the rows of each table of the plan, with `CHUNK`; tables without rows are left out.
+
+    Stage one frame before you ask for the next.
+    """
+
+    def by_window(rows: DataFrame) -> DataFrame:
+        return rows.withColumn(CHUNK, group.chunk_number_at(F.col("window_start_ms")))
+
+    definition, rows = group.definition, frames.values
+    if not group.is_replay or definition.process:
+        yield from window_frames(group, rows.transform(add_derived(definition)))
+    else:
+        yield PANES, by_window(rows.transform(add_derived_to_panes(definition)))
+        if (panes := frames.staged_panes()) is not None:
+            yield from window_frames(group, published_panes(group, panes))
+    if frames.skipped is not None:
+        yield SKIPPED, by_window(frames.skipped)
+    if frames.outputs is not None:
+        number = group.chunk_number_at(F.col("event_time_ms"))
+        yield OUTPUTS, frames.outputs.withColumn(CHUNK, number)
+    yield METRICS, by_window(frames.counts.metrics())
+    yield from record_frames(group, results, frames.fates(), frames.known)
+
+
+def window_frames(group: ChunkGroup, rows: DataFrame) -> Iterator[tuple[str, DataFrame]]:
+    """Yield the rows of the table of windows, and the count of rows that don't meet the condition."""
+    number = group.chunk_number_at(F.col("window_start_ms"))
+    yield WINDOWS, published_rows(rows, group.definition).withColumn(CHUNK, number)
+    if WITHHELD in group.plan.tables:
+        yield WITHHELD, count_withheld(rows, group.definition).withColumn(CHUNK, number)
+
+
+def record_frames(
+    group: ChunkGroup, results: Results, fates: set[str], records: DataFrame | None = None
+) -> Iterator[tuple[str, DataFrame]]:
+    """Yield the rows of tables of single records, and of firings.
+
+    Args:
+        group: the chunks.
+        results: their results.
+        fates: the fates with at least one record.
+        records: all records with their fate; None to read them from the files.
+    """
+    if Fate.QUARANTINED in fates:
+        yield QUARANTINE, load_quarantine(group)
+    if not group.is_replay:
+        return
+    if Fate.DROPPED in fates:
+        yield DROPPED, results.dropped(records or results.records().columns)
+    if FIRINGS in group.plan.tables:
+        firings = results.firings(records or results.records().columns)
+        firings = firings.transform(add_derived(group.definition))
+        yield FIRINGS, firings.withColumn(CHUNK, group.chunk_number_at(F.col("window_start_ms")))
+
+
+def published_panes(group: ChunkGroup, panes: DataFrame) -> DataFrame:
+    """Return the rows of the published table: the pane kind of `backfill.publish`."""
+    pane = group.definition.backfill.publish
+    count = F.col(pane_count_column(pane))
+    existing = panes.where(count > F.lit(0)).withColumn(RECORD_COUNT, count)
+    return existing.withColumns({name: F.col(f"{name}__{pane}") for name in group.definition.value_names})
+
+
+def existing_fates(fates: Fates) -> set[str]:
+    """Return the fates with at least one record."""
+    return {
+        fate
+        for partitions in fates.values()
+        for counts in partitions.values()
+        for fate, count in counts.items()
+        if count
+    }
