@@ -111,11 +111,10 @@ def test_without_scripts_every_day_is_a_link_and_the_form_still_works(opened: Op
 def test_what_needs_somebody_is_listed_with_a_way_to_act(opened: Opened) -> None:
     page = shown(opened, "windows")
     assert page.get_by_text("The run over 1 Jan 2016 was interrupted").is_visible()
-    assert page.get_by_text("Running: 9 Mar to 10 Mar 2024, 0 of 1 chunk done").is_visible()
+    assert page.get_by_text("Running: 9 Mar to 10 Mar 2024, replay, 0 of 1 chunks").is_visible()
     items = [" ".join(each.split()) for each in page.locator(".ranges li").all_inner_texts()]
     assert items == [
         "11 Mar to 12 Mar 2024 2 days: missing Reprocess 11 Mar to 12 Mar 2024",
-        "28 Feb to 29 Feb 2024 2 days: last run published nothing Reprocess 28 Feb to 29 Feb 2024",
         "22 Feb to 23 Feb 2024 2 days: stale (1 input file changed: late.parquet) Reprocess 22 Feb to 23 Feb 2024",
     ]
 
@@ -153,6 +152,20 @@ def test_no_page_is_wider_than_the_window(opened: Opened, width: int) -> None:
     for path in PAGES.values():
         page.goto(f"/backstream/{path}")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_on_a_phone_each_run_shows_all_of_its_values_with_their_names(opened: Opened) -> None:
+    page = shown(opened, "runs", width=390)
+    rows = page.locator(".run-list tbody tr")
+    cells = rows.first.locator("[data-label]")
+    names = [cell.get_attribute("data-label") for cell in cells.all()]
+    assert names == ["Status", "Verdict", "Started", "Range", "Mode", "Rows", "Requested by", "Run"]
+    for cell in page.locator(".run-list [data-label]").all():
+        box = cell.bounding_box()
+        assert box
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+    assert rows.count() == 6
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -185,8 +185,19 @@ def plans(definition: str, home: str, late: str) -> dict[str, list[Any]]:
         ),
         "reported": _reported(told["first"][1], home),
         "half a day": _planned(definition, "three", whole | {"since": "2024-03-01T12:00:00Z"}),
+        "no range": _planned(definition, "four", {"since": "soon", "until": "later", "reason": "why"}),
     }
-    return told
+    return told | {"requests": _requests(home)}
+
+
+def _requests(home: str) -> Any:
+    """The requests that the runs left, by trigger."""
+    from dataclasses import asdict
+
+    from backstream.runs.home import Home
+    from backstream.runs.requests import load_requests
+
+    return {request.triggered_by: asdict(request) for request in load_requests(Home(Path(home)), "clicks")}
 
 
 def _found(
@@ -283,6 +294,7 @@ def _planned(definition: str, run_id: str, form: dict[str, Any]) -> list[Any]:
         "params": dag.params.dump() | form,
         "dag": dag,
         "run_id": run_id,
+        "dag_run": SimpleNamespace(triggering_user_name="ada"),
         "ti": SimpleNamespace(xcom_push=lambda key, value: pushed.update({key: value})),
     }
     heard = io.StringIO()

@@ -48,6 +48,29 @@ def test_a_dry_run_says_what_would_be_done_and_gives_no_job(told: dict[str, Any]
     )
 
 
+def test_a_dry_run_leaves_its_result_for_the_pages(told: dict[str, Any]) -> None:
+    request = told["requests"]["zero"]
+    assert (request["by"], request["reason"], request["is_dry_run"], request["error"]) == ("ada", "why", True, "")
+    impact = request["impact"]
+    assert (impact["days"], impact["events"], impact["rows_replaced"]) == (4, 3, 2)
+    assert [(each["triggered_by"], each["days"]) for each in impact["publishers"]] == [("test", 2)]
+
+
+def test_a_run_that_died_in_its_plan_leaves_its_error_in_one_sentence(told: dict[str, Any]) -> None:
+    request = told["requests"]["three"]
+    assert (request["by"], request["run_id"]) == ("ada", "")
+    assert request["error"] == told["half a day"][1].partition("\n")[0]
+    unclear = told["requests"]["four"]
+    assert (unclear["since_ms"], unclear["until_ms"]) == (None, None)
+    assert unclear["error"] == told["no range"][1].partition("\n")[0]
+
+
+def test_a_planned_run_names_its_plan(told: dict[str, Any]) -> None:
+    request = told["requests"]["one"]
+    assert (request["error"], request["impact"]) == ("", None)
+    assert Path(told["asked otherwise"][1]).parent.name == request["run_id"]
+
+
 def test_a_report_is_written_even_where_the_pages_cannot_be_told(told: dict[str, Any]) -> None:
     report, log = told["reported"]
     assert Path(report).read_text().startswith("<!doctype html>")

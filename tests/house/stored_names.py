@@ -19,6 +19,7 @@ from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Chunk, InputFile, Plan, PlannedTable
 from backstream.runs.plan_summary import PlanSummary
+from backstream.runs.requests import RunRequest
 from backstream.runs.results import ApprovalDecision, Audit, Check, Publication
 from backstream.runs.table_schemas import (
     METRICS_TABLE,
@@ -40,6 +41,7 @@ _JSON: dict[str, type[Any]] = {
     "plan.chunks": Chunk,
     "plan.inputs": InputFile,
     "plan.tables": PlannedTable,
+    "request": RunRequest,
     "run": PlanSummary,
     "manifest": Manifest,
     "manifest.files": StagedFile,

@@ -56,7 +56,7 @@ def figures(number: int, flagged: int) -> DayTotals:
 
 
 def seen(*notes: DayIssue, end: int = 0, unsealed: tuple[DayIssue, ...] = ()) -> DatasetState:
-    return DatasetState("flights", 0, FIRST_MS, day(end), unsealed, notes)
+    return DatasetState("flights", 0, FIRST_MS, day(end), unsealed or None, notes)
 
 
 def statuses(*newest_first: RunRow, flagged: dict[str, list[int]] | None = None, **told: object) -> list[str]:
@@ -76,10 +76,12 @@ def test_days_between_published_ones_are_missing() -> None:
     assert statuses(row("b", 3, 4), row("a", 0, 2)) == ["pass", "pass", "missing", "pass"]
 
 
-def test_days_with_events_that_no_run_covers_are_missing_or_open() -> None:
+def test_days_with_events_beyond_the_published_ones_are_not_published_yet_and_missing_once_sealed() -> None:
     still_open = DayIssue(day(3), "open", "no arrival")
-    found = statuses(row("a", 0, 2), seen=seen(end=4, unsealed=(still_open,)))
-    assert found == ["pass", "pass", "missing", "open"]
+    told = seen(end=4, unsealed=(still_open,))
+    assert statuses(row("a", 1, 2), seen=told) == ["unpublished", "pass", "missing", "open"]
+    found = statuses(row("a", 1, 2), seen=replace(told, unsealed=None))
+    assert found == ["unpublished", "pass", "unpublished", "unpublished"]
 
 
 def test_a_warning_marks_the_days_it_is_about() -> None:
@@ -94,10 +96,22 @@ def test_what_was_published_in_spite_of_a_fail_is_marked_as_such() -> None:
     assert statuses(row("a", 0, 1, verdict="fail"), flagged={"a": [0]}) == ["fail"]
 
 
-def test_a_refused_run_shows_until_a_later_one_publishes() -> None:
+def test_a_refused_run_shows_on_the_days_that_nobody_published_until_a_later_one_publishes() -> None:
     refused = row("b", 1, 3, Status.REFUSED, "fail")
-    assert statuses(refused, row("a", 0, 2)) == ["pass", "failed", "failed"]
+    assert statuses(refused, row("a", 0, 2)) == ["pass", "pass", "failed"]
     assert statuses(row("c", 1, 3), refused, row("a", 0, 2)) == ["pass", "pass", "pass"]
+
+
+def test_the_loser_of_two_overlapping_runs_leaves_the_days_of_the_winner_as_they_are() -> None:
+    loser, winner = row("loser", 1, 3, Status.REFUSED), row("winner", 0, 3, verdict="warn")
+    days = calendar_days([loser, winner], lambda _: {day(2): figures(2, 1)}, None)
+    assert [(each.status.value, each.run_id) for each in days] == [
+        ("pass", "winner"),
+        ("pass", "winner"),
+        ("warn", "winner"),
+    ]
+    assert describe_day(days[1]) == "published, pass, a newer run published nothing"
+    assert [each.rejected for each in days] == [None, "loser", "loser"]
 
 
 def test_a_run_that_was_rolled_back_counts_no_more() -> None:
@@ -113,8 +127,8 @@ def test_stale_wins_over_the_verdict_and_running_over_all() -> None:
 
 
 def test_days_of_one_status_that_follow_one_another_are_one_stretch_the_newest_first() -> None:
-    refused = row("b", 5, 7, Status.REFUSED, "fail")
-    days = calendar_days([refused, row("a", 0, 2)], lambda _: {}, seen(end=7))
+    refused = replace(row("b", 5, 7, Status.REFUSED, "fail"), finished_at_ms=2)
+    days = calendar_days([refused, row("c", 7, 8), row("a", 0, 2)], lambda _: {}, seen(end=8))
     found = consecutive_days(days, [DayStatus.MISSING, DayStatus.FAILED])
     assert [(each.status.value, each.days) for each in found] == [("failed", 2), ("missing", 3)]
     assert found[1].interval == Interval(day(2), day(5))
@@ -132,7 +146,7 @@ def test_a_run_that_published_nothing_makes_no_day_missing() -> None:
     #  refused              7 8        the source has nothing there, and nobody had known
     tried, published = row("b", 7, 9, Status.REFUSED, "fail"), row("a", 0, 1)
     assert statuses(tried, published) == ["pass", "failed", "failed"]
-    assert statuses(tried, published, seen=replace(seen(end=2), at_ms=1)) == ["pass", "missing"]
+    assert statuses(tried, published, seen=replace(seen(end=2), at_ms=1)) == ["pass", "unpublished"]
 
 
 def test_a_run_that_failed_since_the_newest_look_shows_on_its_days() -> None:

@@ -1,58 +1,123 @@
+"""Test the list of runs, from folders, ledger rows, and requests."""
+
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.pages.test_days import day, row
 
-from backstream.eventtime.intervals import Interval
-from backstream.pages.runs import RunEntry, find_report, list_newest_runs
+from backstream.lake.ledger import Status
+from backstream.pages.render import impact_text
+from backstream.pages.runs import find_report, list_newest_runs
+from backstream.pages.store import PageStore
+from backstream.pages.views import runs_page
 from backstream.runs.home import Home
+from backstream.runs.requests import RunRequest
 
 FEB_1, MAR_1 = 1359676800000, 1362096000000
 RUN_ID = "backfill__2013-03-01T00:00:00+00:00"
+IMPACT = {"days": 2, "events": 1484, "rows_replaced": 44, "publishers": [], "other_publishers": 0, "seconds": None}
 
 
 def leave_run(home: Path, folder: str, *, dataset: str = "flights", planned_at_s: int = 0, **left: object) -> None:
     """Write the summary of a plan with the trigger `RUN_ID`, and the other given files of a run."""
     path = home / "runs" / dataset / folder
     path.mkdir(parents=True)
-    plan = {"dataset": dataset, "triggered_by": RUN_ID, "mode": "replay", "plan_hash": folder.rpartition(".")[2]}
+    plan: dict[str, Any] = {"dataset": dataset, "triggered_by": RUN_ID, "mode": "replay", "run_id": folder}
+    plan |= {"plan_hash": folder.rpartition(".")[2], "reason": "", "expected_events": {"0000": 5}, "staging": []}
     (path / "run.json").write_text(json.dumps(plan | {"since_ms": FEB_1, "until_ms": MAR_1}))
     (path / "plan.json").write_text("no page reads it, for it may be large")
-    os.utime(path / "plan.json", (planned_at_s, planned_at_s))
     for name, content in left.items():
         if name == "report":
             (path / "report.html").write_text(str(content))
         else:
             (path / f"{name}.json").write_text(json.dumps(content))
+    for file in path.iterdir():
+        os.utime(file, (planned_at_s, planned_at_s))
 
 
-def test_a_run_is_listed_with_its_verdict_and_what_it_published(tmp_path: Path) -> None:
-    leave_run(tmp_path, "r.aaa", audit_result={"verdict": "warn"}, publication={"rows": 4499}, report="<p>")
-    assert list_newest_runs(Home(tmp_path), {"backfill_flights"}) == [
-        RunEntry("flights", RUN_ID, "aaa", "replay", Interval(FEB_1, MAR_1), 0.0, "warn", 4499, has_report=True)
-    ]
+def request(trigger: str, **told: Any) -> RunRequest:
+    return RunRequest("flights", "reprocess_flights", trigger, day(0), **told)
 
 
-def test_a_run_that_has_only_been_planned_is_listed_too(tmp_path: Path) -> None:
+def test_a_run_that_died_in_its_plan_is_listed_with_who_why_and_its_error(tmp_path: Path) -> None:
+    told = {
+        "by": "ada",
+        "reason": "late files",
+        "error": "no event in range",
+        "since_ms": day(0),
+        "until_ms": day(1),
+    }
+    request("manual__1", **told).write(Home(tmp_path))
+    (run,) = list_newest_runs(Home(tmp_path), ["backfill_flights"], [])
+    assert (run.state.value, run.by, run.reason, run.error, run.dag_id) == (
+        "failed",
+        "ada",
+        "late files",
+        "no event in range",
+        "reprocess_flights",
+    )
+
+
+def test_a_dry_run_is_no_running_run_and_shows_its_result(tmp_path: Path) -> None:
     leave_run(tmp_path, "r.aaa")
-    (run,) = list_newest_runs(Home(tmp_path), {"backfill_flights"})
-    assert (run.verdict, run.rows, run.has_report) == ("", None, False)
+    leave_run(tmp_path, "r.bbb", dataset="clicks", planned_at_s=1)
+    request(RUN_ID, is_dry_run=True, run_id="r.aaa", impact=IMPACT).write(Home(tmp_path))
+    planned, dry = list_newest_runs(Home(tmp_path), ["backfill_flights", "backfill_clicks"], [])
+    assert (planned.state.value, planned.phase) == ("planned", "replay, 0 of 1 chunks")
+    assert (dry.state.value, dry.phase, dry.impact) == ("dry_run", "", IMPACT)
+
+
+def test_a_request_under_way_says_that_it_is_being_planned(tmp_path: Path) -> None:
+    request("manual__1").write(Home(tmp_path))
+    (run,) = list_newest_runs(Home(tmp_path), ["backfill_flights"], [])
+    assert (run.state.value, run.phase, run.interval) == ("requested", "plan", None)
+
+
+def test_the_page_shows_status_person_reason_and_error_and_escapes_them(tmp_path: Path) -> None:
+    told = {"by": "ada <b>", "reason": "<i>late", "error": "no event in range <script>"}
+    request("manual__1", **told).write(Home(tmp_path))
+    leave_run(tmp_path, "r.aaa")
+    request(RUN_ID, is_dry_run=True, run_id="r.aaa", impact=IMPACT).write(Home(tmp_path))
+    html = runs_page(PageStore(Home(tmp_path), ""), ["backfill_flights", "reprocess_flights"], None).html
+    assert html.count(">failed</strong>") == html.count(">dry run</strong>") == 1
+    assert "ada &lt;b&gt;" in html
+    assert "&lt;i&gt;late" in html
+    assert "no event in range &lt;script&gt;" in html
+    assert "2 days, about 1,484 events; would replace 44 rows" in html
+
+
+def test_a_dry_run_without_published_rows_would_replace_nothing() -> None:
+    assert (
+        impact_text(IMPACT | {"days": 1, "rows_replaced": 0}) == "1 day, about 1,484 events; would replace nothing"
+    )
+
+
+def test_an_ended_run_is_that_of_the_ledger(tmp_path: Path) -> None:
+    leave_run(tmp_path, "r.aaa", report="<p>")
+    ended = [row("r.aaa", 0, 2, verdict="warn"), row("r.gone", 0, 2, Status.REFUSED, "fail")]
+    runs = list_newest_runs(Home(tmp_path), ["backfill_flights"], ended)
+    assert {(run.run_id, run.state.value, run.verdict, run.rows) for run in runs} == {
+        ("r.aaa", "published", "warn", 1),
+        ("r.gone", "refused", "fail", 1),
+    }
 
 
 def test_the_newest_run_comes_first_and_only_the_newest_are_listed(tmp_path: Path) -> None:
     for number in range(4):
         leave_run(tmp_path, f"r.{number}", planned_at_s=number)
-    runs = list_newest_runs(Home(tmp_path), {"backfill_flights"}, limit=2)
+    runs = list_newest_runs(Home(tmp_path), ["backfill_flights"], [], limit=2)
     assert [run.plan_hash for run in runs] == ["3", "2"]
 
 
 def test_runs_of_dags_that_a_user_may_not_read_are_not_listed(tmp_path: Path) -> None:
     leave_run(tmp_path, "r.aaa", dataset="flights")
     leave_run(tmp_path, "r.bbb", dataset="salaries")
-    runs = list_newest_runs(Home(tmp_path), {"backfill_flights", "salaries"})
+    runs = list_newest_runs(Home(tmp_path), ["backfill_flights", "salaries"], [])
     assert [run.dataset for run in runs] == ["flights"]
 
 
@@ -60,7 +125,10 @@ def test_a_folder_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -
     leave_run(tmp_path, "r.aaa", planned_at_s=1)
     leave_run(tmp_path, "r.bbb", planned_at_s=2)
     (tmp_path / "runs" / "flights" / "r.bbb" / "run.json").write_text("{")
-    assert [run.plan_hash for run in list_newest_runs(Home(tmp_path), {"backfill_flights"})] == ["aaa"]
+    (tmp_path / "requests" / "flights").mkdir(parents=True)
+    (tmp_path / "requests" / "flights" / "x.json").write_text("{}")
+    runs = list_newest_runs(Home(tmp_path), ["backfill_flights"], [])
+    assert [run.plan_hash for run in runs] == ["aaa"]
 
 
 def test_the_report_of_a_dag_run_is_that_of_its_newest_plan(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_the_worst_window_comes_first_and_at_most_twenty_are_named(timetable: Pa
         "late_ratio": 0.8,
         "expected": "at most 25 %",
         "found": "40 of 50 events (80 %)",
-        "command": f"backstream explain clicks --window 2026-03-01T06:00Z --partition b --run {PLAN.run_id}",
+        "command": "backstream show clicks --since 2026-03-01 --until 2026-03-02",
     }
     assert (len(check.failing), check.unexpected_count, check.element_count) == (20, 48, 48)
     assert (check.observed, check.limit) == ("48 of 48 windows fail, the worst 80 %", "at most 25 %")

@@ -4,14 +4,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.quality.example_run import PLAN, failing
+from tests.quality.example_run import failing
 from tests.quality.mutations import MUTATIONS, table
 
 from backstream.quality.suites import load_suite
 from backstream.runs.results import Audit, CheckOutcome, Severity
 
 PAGE = Path(__file__).parents[2] / "docs" / "quality.md"
-DAY = "2026-03-01T00:00Z/2026-03-02T00:00Z"
 
 
 @cache  # Great Expectations takes a second for each mutation
@@ -67,14 +66,14 @@ NAMED = {
         "is_present": False,
         "expected": "50 events",
         "found": "no event",
-        "command": f"backstream explain clicks --window 2026-03-01T06:00Z --partition b --run {PLAN.run_id}",
+        "command": "backstream show clicks --since 2026-03-01 --until 2026-03-02",
     },
     "the run 6 % late": {
         "source_partition": "a",
         "window_start": "2026-03-01T00:00Z",
         "expected": "at most 5 %",
         "found": "3 of 50 events (6 %)",
-        "command": f"backstream explain clicks --window 2026-03-01T00:00Z --partition a --run {PLAN.run_id}",
+        "command": "backstream show clicks --since 2026-03-01 --until 2026-03-02",
     },
     "one chunk without manifest": {
         "chunk": "0000",
@@ -82,7 +81,7 @@ NAMED = {
         "until": "2026-03-02T00:00Z",
         "expected": "a manifest with 2,400 events",
         "found": "no manifest",
-        "command": f"backstream explain clicks --window {DAY} --run {PLAN.run_id}",
+        "command": "backstream show clicks --since 2026-03-01 --until 2026-03-02",
     },
     "10 % of the records are duplicates": {
         "source_partition": "a",
@@ -91,21 +90,21 @@ NAMED = {
         "until": "2026-03-02T00:00Z",
         "expected": "no duplicate record",
         "found": "267 of 1,467 records duplicate (18.2 %)",
-        "command": f"backstream explain clicks --window {DAY} --partition a --run {PLAN.run_id}",
+        "command": "backstream show clicks --since 2026-03-01 --until 2026-03-02",
     },
     "two positions of the source came twice": {
         "source_partition": "a",
         "sequence": 17,
         "expected": "1 record",
         "found": "2 records",
-        "command": f"backstream explain clicks --window {DAY} --partition a --run {PLAN.run_id}",
+        "command": "backstream show clicks --since 2026-03-01 --until 2026-03-02",
     },
     "24 rows that would replace 100": {
         "since": "2026-03-01T00:00Z",
         "until": "2026-03-02T00:00Z",
         "expected": "at least 50 % of 100 rows",
         "found": "24 rows",
-        "command": f"backstream explain clicks --window {DAY} --run {PLAN.run_id}",
+        "command": "backstream show clicks --since 2026-03-01 --until 2026-03-02",
     },
     "one damaged input file left out": {
         "file": "/data/a.parquet",

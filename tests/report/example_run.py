@@ -118,7 +118,7 @@ MISSING = Check(
             "is_present": False,
             "expected": "50 events",
             "found": "no event",
-            "command": f"backstream explain clicks --window {start} --partition {partition}",
+            "command": "backstream show clicks",
         }
         for partition, start in (
             ("north", "2026-03-01T06:00Z"),
@@ -141,7 +141,7 @@ LATE = Check(
             "late_ratio": 0.25,
             "expected": "at most 5 %",
             "found": "5 of 20 events (25 %)",
-            "command": "backstream explain clicks --window 2026-03-01T05:00Z --partition north",
+            "command": "backstream show clicks",
         },
     ),
 )

@@ -19,7 +19,7 @@ def rows_of(column: str, *rows: dict[str, Any]) -> list[str]:
 
 def missing(partition: str, hour: int) -> dict[str, Any]:
     names = {"source_partition": partition, "window_start": f"2026-03-01T{hour:02d}:00Z", "is_present": False}
-    command = f"backstream explain clicks --window {names['window_start']} --partition {partition}"
+    command = "backstream show clicks"
     return names | {"expected": "50 events", "found": "no event", "command": command}
 
 
@@ -66,7 +66,7 @@ def test_short_messages_have_the_failed_checks_with_their_rows_and_commands() ->
     noted = Check("noted", "expect", Severity.INFO, CheckOutcome.INFO, failing=(missing("a", 1),))
 
     place = "a 2026-03-01 04:00: expected 50 events, found no event"
-    command = "backstream explain clicks --window 2026-03-01T04:00Z --partition a"
+    command = "backstream show clicks"
     lines = failing_lines(audit(Verdict.WARN, noted, check_of("is_present", missing("a", 4))), HOUR_MS)
 
     assert [*lines] == ["warn: late share: 2 of 9", f"  {place}  ({command})"]

@@ -81,7 +81,7 @@ def test_failing_windows_are_named_by_source_partition_and_joined_where_they_fol
     seen = text(warned())
 
     assert "Failing rows: 3 of 30" in seen
-    assert "north 2026-03-01 06:00 50 events no event backstream explain clicks" in seen
+    assert "north 2026-03-01 06:00 50 events no event backstream show clicks" in seen
     assert "south 2026-03-02 06:00 to 2026-03-02 08:00, 2 windows 50 events no event" in seen
 
 

@@ -10,16 +10,20 @@ import pytest
 
 from backstream.runs.home import RunFolder
 from backstream.runs.results import ApprovalDecision, Audit, Verdict
-from backstream.runs.status import TRANSITIONS, RunFacts, RunStatus, derive_status, read_facts
+from backstream.runs.status import TRANSITIONS, RunFacts, RunStatus, derive_status, describe_phase, read_facts
 
 PLANNED, RUNNING, INTERRUPTED = RunStatus.PLANNED, RunStatus.RUNNING, RunStatus.INTERRUPTED
 AUDITED, AWAITING, PUBLISHED = RunStatus.AUDITED, RunStatus.AWAITING_APPROVAL, RunStatus.PUBLISHED
 REFUSED, FAILED = RunStatus.REFUSED, RunStatus.FAILED
+REQUESTED, DRY_RUN = RunStatus.REQUESTED, RunStatus.DRY_RUN
 
 
 def next_facts(facts: RunFacts) -> Iterator[RunFacts]:
     """Yield the facts after each event that can happen to a run."""
-    if facts.is_published:
+    if facts.is_published or facts.is_dry_run:
+        return
+    if not facts.is_planned:
+        yield from planning(facts)
         return
     written = replace(facts, is_begun=True, is_quiet=False)
     is_failed = facts.recorded is FAILED and not facts.has_continued
@@ -31,8 +35,24 @@ def next_facts(facts: RunFacts) -> Iterator[RunFacts]:
         yield replace(written, is_published=True)
 
 
+def planning(facts: RunFacts) -> Iterator[RunFacts]:
+    """Yield the facts after each event that can happen to a run without a plan."""
+    if facts.recorded is FAILED or facts.has_ended:
+        yield replace(facts, recorded=None, has_ended=False)
+        return
+    yield replace(facts, is_planned=True)
+    yield replace(facts, is_planned=True, is_dry_run=True)
+    yield replace(facts, recorded=FAILED)
+    yield replace(facts, has_ended=True)
+
+
 def progress(facts: RunFacts, written: RunFacts) -> Iterator[RunFacts]:
     """Yield the facts after each event that can happen to a run without an outcome."""
+    if facts.has_ended:
+        yield replace(facts, has_ended=False)  # a user cleared the Dag run
+        return
+    if facts.may_publish is not False:
+        yield replace(facts, has_ended=True)
     if facts.may_publish is not False:
         yield written
         yield replace(facts, recorded=FAILED, has_continued=False)
@@ -47,9 +67,9 @@ def progress(facts: RunFacts, written: RunFacts) -> Iterator[RunFacts]:
 
 
 def reachable_transitions() -> dict[RunStatus, set[RunStatus]]:
-    """Return the next statuses of each status, by all sequences of events that begin with a plan."""
-    transitions: dict[RunStatus, set[RunStatus]] = {PLANNED: set()}
-    open_facts, known = [RunFacts()], {RunFacts()}
+    """Return the next statuses of each status, by all sequences of events that begin with a request."""
+    transitions: dict[RunStatus, set[RunStatus]] = {REQUESTED: set()}
+    open_facts, known = [RunFacts(is_planned=False)], {RunFacts(is_planned=False)}
     while open_facts:
         facts = open_facts.pop()
         status = derive_status(facts)
@@ -67,10 +87,10 @@ def test_events_lead_to_the_allowed_transitions_and_to_all_of_them() -> None:
     assert reachable_transitions() == allowed
 
 
-def test_every_status_has_transitions_and_only_a_published_run_has_no_next_status() -> None:
+def test_every_status_has_transitions_and_only_a_published_or_dry_run_has_no_next_status() -> None:
     assert set(TRANSITIONS) == set(RunStatus)
     assert {status for status, targets in TRANSITIONS.items() if not targets} == {
-        status for status in RunStatus if status.is_published
+        status for status in RunStatus if status.is_published or status is DRY_RUN
     }
 
 
@@ -99,10 +119,35 @@ def test_the_ledger_keeps_its_words() -> None:
         (RunFacts(is_begun=True, recorded=FAILED, has_continued=True), RUNNING),
         (RunFacts(is_begun=True, may_publish=True, recorded=REFUSED, is_published=True), PUBLISHED),
         (RunFacts(recorded=RunStatus.ALREADY_PUBLISHED), PUBLISHED),
+        (RunFacts(is_planned=False), REQUESTED),
+        (RunFacts(is_planned=False, has_ended=True), FAILED),
+        (RunFacts(is_planned=False, recorded=FAILED), FAILED),
+        (RunFacts(is_dry_run=True, has_ended=True), DRY_RUN),
+        (RunFacts(has_ended=True), INTERRUPTED),
+        (RunFacts(is_begun=True, has_ended=True), INTERRUPTED),
+        (RunFacts(is_begun=True, may_publish=True, is_approval_pending=True, has_ended=True), INTERRUPTED),
+        (RunFacts(is_begun=True, may_publish=True, is_published=True, has_ended=True), PUBLISHED),
     ],
 )
 def test_the_status_follows_from_the_facts(facts: RunFacts, status: RunStatus) -> None:
     assert derive_status(facts) is status
+
+
+@pytest.mark.parametrize(
+    ("status", "done", "phase"),
+    [
+        (REQUESTED, None, "plan"),
+        (PLANNED, 0, "replay, 0 of 8 chunks"),
+        (RUNNING, 3, "replay, 3 of 8 chunks"),
+        (RUNNING, 8, "audit"),
+        (AWAITING, 8, "wait for approval"),
+        (AUDITED, 8, "publish"),
+        (PUBLISHED, 8, ""),
+        (FAILED, 3, ""),
+    ],
+)
+def test_the_phase_names_what_works_now(status: RunStatus, done: int | None, phase: str) -> None:
+    assert describe_phase(status, done, None if done is None else 8) == phase
 
 
 def test_a_run_folder_shows_how_far_its_run_has_come(tmp_path: Path) -> None:

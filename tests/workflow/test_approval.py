@@ -181,7 +181,7 @@ def test_an_approver_sees_the_rows_of_each_failed_check_with_both_values_and_a_c
         "expected": "3 events",
         "found": "no event",
     }
-    command = "backstream explain clicks --window 2024-03-01T06:00Z --partition A"
+    command = "backstream show clicks"
     check = Check("no window is empty", "expect_it", Severity.WARNING, CheckOutcome.WARN, "1 of 24")
     found = replace(check, failing=(row | {"command": command},))
     Audit(plan.run_id, "suite", Verdict.WARN, "1 of 24 windows is empty", (found,)).write(plan.folder.audit_result)

@@ -87,8 +87,8 @@ def _run_lines(runs: list[RunState], now_ms: int) -> Iterator[str]:
 def _cells(run: RunState, now_ms: int) -> tuple[str, ...]:
     return (
         run.dataset,
-        f"{_day(run.interval.start_ms)} to {_day(run.interval.end_ms)}",
-        run.mode,
+        f"{_day(run.interval.start_ms)} to {_day(run.interval.end_ms)}" if run.interval else _NO_VALUE,
+        run.mode or _NO_VALUE,
         run.state.value,
         run.verdict or _NO_VALUE,
         _NO_VALUE if run.rows is None else f"{run.rows:,}",

@@ -20,6 +20,7 @@ from backstream.eventtime.instants import duration_text, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.orchestration.connections import provide_lake
 from backstream.orchestration.params import AS_DEFINED, RunParams, require_known_params
+from backstream.orchestration.requests import record_request
 from backstream.orchestration.run_range import (
     data_interval,
     resolve_limits,
@@ -73,12 +74,19 @@ def execute_plan(definition_path: Path, context: Mapping[str, Any]) -> list[dict
     Returns:
         The arguments of each Spark job, one job per batch of chunks; an empty list for a dry run.
     """
-    with fail_without_retry():
+    dataset = context["dag"].dag_id.partition("_")[2]
+    with fail_without_retry(), record_request(context, dataset) as request:
         run_params = RunParams.from_params(context["params"], list(context["dag"].params), context["dag"].dag_id)
         interval = resolve_range(context["params"], data_interval(context))
         is_new = run_params.is_replan or run_params.is_dry_run
         resumed = None if is_new else _find_resumable_plan(definition_path, interval, run_params, context)
         plan = resumed or _create_plan(definition_path, interval, run_params, context)
+        request.add_plan(plan)
+        if run_params.is_dry_run:
+            impact = load_workflow().estimate_impact(
+                definition_path, plan.range, Home.from_environment(), plan.expected_events
+            )
+            request.add(impact=impact.as_json())
     if run_params.is_dry_run:
         log.info("dry run: created the plan only\n%s", describe_plan(plan))
         return []
@@ -105,10 +113,9 @@ def _create_plan(
         local_days=resolve_local_days(context["params"]),
         home=Home.from_environment(),
     )
-    expected = sum(chunk.expected_events for chunk in plan.chunks)
     log.info(
         "%s %s: %s in %d chunks, about %s events (plan %s)%s",
-        *(plan.dataset, plan.range, plan.mode, len(plan.chunks), f"{expected:,}"),
+        *(plan.dataset, plan.range, plan.mode, len(plan.chunks), f"{plan.expected_events:,}"),
         plan.plan_hash,
         f"; {plan.reason}" if plan.reason else "",
     )

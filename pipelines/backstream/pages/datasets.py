@@ -25,6 +25,10 @@ from backstream.workflow.status import RunState, list_unfinished_runs
 
 _RECENT_DAYS = 90
 _ATTENTION = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)
+_STANDING = (DayStatus.FAIL, DayStatus.WARN, DayStatus.PASS)
+"""Verdicts of published days, the worst first."""
+_NAMED = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.WARN, DayStatus.MISSING, DayStatus.OPEN)
+"""Statuses that the badge of a dataset counts, the most severe first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,17 @@ class Dataset:
         """Ranges of days that need attention, newest first."""
         return consecutive_days(self.days, _ATTENTION)
 
+    @cached_property
+    def verdict(self) -> str:
+        """Worst verdict of the published days, whichever run ended last; `none` without published days."""
+        standing = {day.verdict for day in self.days}
+        return next((verdict.value for verdict in _STANDING if verdict in standing), "none")
+
+    @cached_property
+    def issues(self) -> list[tuple[DayStatus, int]]:
+        """Number of days by status, without those that are as intended."""
+        return [(status, count) for status in _NAMED if (count := self.count(status))]
+
     def count(self, status: DayStatus) -> int:
         """Return the number of days with a status."""
         return sum(day.status is status for day in self.days)
@@ -125,7 +140,7 @@ def load_dataset(records: PageStore, name: str) -> Dataset:
     runs = records.runs(name)
     unended = tuple(list_unfinished_runs(records.home, name, {row.run_id for row in runs}, now_ms))
     seen = records.observation(name)
-    busy = [run.interval for run in unended if run.state.is_active]
+    busy = [run.interval for run in unended if run.state.is_active and run.interval]
     days = calendar_days(runs, lambda run_id: records.figures(name, run_id), seen, busy)
     return Dataset(name, find_definition_entry(name), runs, unended, tuple(days), seen, now_ms)
 

@@ -29,7 +29,7 @@ class DayStatus(StrEnum):
 
     RUNNING = "running"
     FAILED = "failed"
-    """The newest run of the day published nothing."""
+    """No run has published the day, and the newest one published nothing."""
     STALE = "stale"
     """Input files changed after publication."""
     FAIL = "fail"
@@ -39,18 +39,25 @@ class DayStatus(StrEnum):
     OPEN = "open"
     """Not published; more events can arrive."""
     MISSING = "missing"
-    """Not published; the day is between the first and the last event."""
+    """Not published; the day is between published days, or after the last one and sealed."""
+    UNPUBLISHED = "unpublished"
+    """Not published; the day has events, and is before the first or after the last published day."""
 
 
 @dataclass(frozen=True, slots=True)
 class CalendarDay:
-    """One day; `run_id` is the run that published its current rows."""
+    """One day; `run_id` is the run that published its current rows, and `verdict` is that of these rows.
+
+    `rejected` is a newer run that published nothing; the day keeps the status of its published rows.
+    """
 
     day_ms: int
     status: DayStatus
     run_id: str | None
     figures: DayTotals | None
     note: DayIssue | None
+    rejected: str | None = None
+    verdict: DayStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +92,28 @@ def calendar_days(
     busy = {day_ms for interval in running for day_ms in _days(interval)}
     history = {*published, *_days_of_events(seen, published)}
     failed = {day_ms for day_ms, row in failures.items() if day_ms in history or _is_newer(row, seen)}
-    issues = _issues_by_day(seen)
+    issues, gaps = _issues_by_day(seen), _gaps(seen, published)
     publishers = {row.run_id: row for row in published.values()}
     totals = {run_id: figures(run_id) for run_id in publishers}
     problems = {run_id: _problem_days(row, totals[run_id]) for run_id, row in publishers.items()}
     days = []
     for day_ms in sorted({*history, *failed, *busy}):
-        row, issue = published.get(day_ms), issues.get(day_ms)
-        status = _status(day_ms, row, problems, is_failed=day_ms in failed, is_busy=day_ms in busy, issue=issue)
-        run_id = row.run_id if row else None
-        day_totals = totals[row.run_id].get(day_ms) if row else None
-        days.append(CalendarDay(day_ms, status, run_id, day_totals, issue))
+        row, issue, failure = published.get(day_ms), issues.get(day_ms), failures.get(day_ms)
+        verdict = _verdict(day_ms, row, problems) if row else None
+        status = verdict or _unpublished_status(day_ms, gaps, issue, is_failed=day_ms in failed)
+        if verdict and issue and issue.kind == "stale":
+            status = DayStatus.STALE
+        days.append(
+            CalendarDay(
+                day_ms,
+                DayStatus.RUNNING if day_ms in busy else status,
+                row.run_id if row else None,
+                totals[row.run_id].get(day_ms) if row else None,
+                issue,
+                failure.run_id if row and failure else None,
+                verdict,
+            )
+        )
     return days
 
 
@@ -151,27 +169,34 @@ def _problem_days(row: RunRow, totals: Mapping[int, DayTotals]) -> set[int] | No
     return {day_ms for day_ms, day in totals.items() if day.problem_windows} or None
 
 
-def _status(
-    day_ms: int,
-    row: RunRow | None,
-    problems: Mapping[str, set[int] | None],
-    *,
-    is_failed: bool,
-    is_busy: bool,
-    issue: DayIssue | None,
-) -> DayStatus:
-    if is_busy:
-        return DayStatus.RUNNING
-    if is_failed:
-        return DayStatus.FAILED
-    if row is None:
-        return DayStatus.OPEN if issue and issue.kind == "open" else DayStatus.MISSING
-    if issue and issue.kind == "stale":
-        return DayStatus.STALE
+def _verdict(day_ms: int, row: RunRow, problems: Mapping[str, set[int] | None]) -> DayStatus:
+    """Return the verdict of the published rows of a day: that of their run, if the day is a reason for it."""
     days = problems[row.run_id]
     if days is not None and day_ms not in days:
         return DayStatus.PASS
     return DayStatus.WARN if row.verdict is Verdict.WARN else DayStatus.FAIL
+
+
+def _gaps(seen: DatasetState | None, published: Collection[int]) -> Interval:
+    """Return the time in which an unpublished day is missing: between the first and the last published day.
+
+    If the definition uses seals, it lasts to the last day with events: a sealed day there is due.
+    """
+    if not published:
+        return Interval(0, 0)
+    last_ms = max(published)
+    if seen and seen.unsealed is not None and seen.end_day_ms is not None:
+        last_ms = max(last_ms, seen.end_day_ms)
+    return Interval(min(published), last_ms)
+
+
+def _unpublished_status(day_ms: int, gaps: Interval, issue: DayIssue | None, *, is_failed: bool) -> DayStatus:
+    """Return the status of a day without published rows; `gaps` is the time in which such a day is missing."""
+    if is_failed:
+        return DayStatus.FAILED
+    if issue and issue.kind == "open":
+        return DayStatus.OPEN
+    return DayStatus.MISSING if gaps.start_ms < day_ms < gaps.end_ms else DayStatus.UNPUBLISHED
 
 
 def _issues_by_day(seen: DatasetState | None) -> dict[int, DayIssue]:
@@ -198,13 +223,14 @@ def _days(interval: Interval) -> Iterator[int]:
 
 STATUS_WORDS = {
     DayStatus.RUNNING: "running",
-    DayStatus.FAILED: "last run published nothing",
+    DayStatus.FAILED: "not published, last run failed",
     DayStatus.STALE: "stale",
     DayStatus.FAIL: "published with override",
     DayStatus.WARN: "published, warning",
     DayStatus.PASS: "published, pass",
     DayStatus.OPEN: "open",
     DayStatus.MISSING: "missing",
+    DayStatus.UNPUBLISHED: "not published yet",
 }
 _LINK = Markup('<td><a class="day s-{}" href="{}&amp;day={}" title="{}"></a></td>')
 _NO_DAY = Markup("<td></td>")
@@ -254,6 +280,8 @@ def describe_day(day: CalendarDay) -> str:
             )
     if day.note and day.note.windows:
         parts.append(f"{count_of(day.note.windows, 'window')} stale")
+    if day.rejected:
+        parts.append("a newer run published nothing")
     return ", ".join(parts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -129,6 +129,7 @@ def _environment() -> jinja2.Environment:
         "iso_day": _iso_day,
         "sentence": formatting.sentence,
         "status": days.STATUS_WORDS.__getitem__,
+        "words": lambda text: text.replace("_", " "),
     }
     environment.globals |= {
         "style": Markup(_style()),  # noqa: S704 - our own file
@@ -138,6 +139,7 @@ def _environment() -> jinja2.Environment:
         "day_ms": DAY_MS,
         "day_words": days.describe_day,
         "days_text": days.day_span,
+        "impact_text": impact_text,
         "is_published": is_published_run,
         "links": dataset_links,
         "query": query,
@@ -145,6 +147,14 @@ def _environment() -> jinja2.Environment:
         "trend": completeness_trend,
     }
     return environment
+
+
+def impact_text(impact: Mapping[str, Any]) -> str:
+    """Return the result of a dry run: `2 days, about 1,484 events; would replace 44 rows`."""
+    days, events = formatting.count_of(impact["days"], "day"), formatting.count_of(impact["events"], "event")
+    rows = impact["rows_replaced"]
+    replaced = f"would replace {formatting.count_of(rows, 'row')}" if rows else "would replace nothing"
+    return f"{days}, about {events}; {replaced}"
 
 
 def time_left_text(seconds_left: Sequence[float] | None) -> str:

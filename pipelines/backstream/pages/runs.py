@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import time
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from backstream.errors import LedgerError
-from backstream.eventtime.intervals import Interval
+from backstream.eventtime.instants import SECOND_MS
+from backstream.lake.ledger import RunRow
 from backstream.pages.store import cached_by_mtime
 from backstream.runs.home import Home, RunFolder, load_json
+from backstream.runs.requests import load_requests
+from backstream.runs.status import RunStatus
+from backstream.workflow.status import RunState, load_run_state, state_of_request, state_of_row
 
 BACKFILL, REPROCESS = "backfill_", "reprocess_"
 _PREFIXES = (BACKFILL, REPROCESS, "restate_")
 _DAG_ID = re.compile(rf"(?:{'|'.join(_PREFIXES)})([a-z][a-z0-9_]*)")
-
-
-@dataclass(frozen=True, slots=True)
-class RunEntry:
-    """One planned run; `verdict` is empty before the audit, `rows` is None without a publication."""
-
-    dataset: str
-    triggered_by: str
-    plan_hash: str
-    mode: str
-    interval: Interval
-    planned_at_s: float
-    verdict: str
-    rows: int | None
-    has_report: bool
-
-    @property
-    def dag_id(self) -> str:
-        """DAG of the run."""
-        return BACKFILL + self.dataset
 
 
 def find_report(home: Home, dag_id: str, trigger: str, plan_hash: str | None = None) -> Path | None:
@@ -49,15 +34,36 @@ def find_report(home: Home, dag_id: str, trigger: str, plan_hash: str | None = N
     return None
 
 
-def list_newest_runs(home: Home, dag_ids: set[str], limit: int = 200) -> list[RunEntry]:
-    """Return the runs of these DAGs, newest first."""
-    runs = [
-        run
-        for dag_id in dag_ids
-        for folder in _list_folders(home, dag_id)[:limit]
-        if (run := _load_run(folder)) is not None
-    ]
-    return sorted(runs, key=lambda run: run.planned_at_s, reverse=True)[:limit]
+def list_newest_runs(
+    home: Home, dag_ids: Collection[str], rows: Sequence[RunRow], limit: int = 200
+) -> list[RunState]:
+    """Return the runs of the datasets of these DAGs, newest first: planned ones, and requests without a plan.
+
+    Args:
+        home: the folder with the runs.
+        dag_ids: one DAG per dataset.
+        rows: the ledger, newest first. The files of a run that it lists as published or refused are not read.
+        limit: maximum number of runs.
+    """
+    now_ms = int(time.time() * SECOND_MS)
+    runs = [run for dag_id in dag_ids for run in _list_runs(home, dag_id, rows, limit, now_ms)]
+    return sorted(runs, key=lambda run: run.started_ms, reverse=True)[:limit]
+
+
+def _list_runs(home: Home, dag_id: str, rows: Sequence[RunRow], limit: int, now_ms: int) -> Iterator[RunState]:
+    name = dataset_of_dag(dag_id)
+    if name is None:
+        return
+    recorded = {row.run_id: row for row in reversed(rows) if row.dataset == name}  # the newest row of each run
+    requests = {(name, request.triggered_by): request for request in load_requests(home, name)}
+    for folder in _list_folders(home, dag_id)[:limit]:
+        row = recorded.pop(folder.path.name, None)
+        if row and row.status is not RunStatus.FAILED:
+            yield state_of_row(row, requests)
+        elif run := load_run_state(folder, row, requests, now_ms):
+            yield run
+    yield from (state_of_row(row, requests) for row in recorded.values())
+    yield from (state_of_request(request) for request in requests.values() if not request.run_id)
 
 
 def dataset_of_dag(dag_id: str) -> str | None:
@@ -77,26 +83,7 @@ def _list_folders(home: Home, dag_id: str) -> list[RunFolder]:
     return sorted(planned, key=lambda folder: folder.plan.stat().st_mtime, reverse=True)
 
 
-def _load_run(folder: RunFolder) -> RunEntry | None:
-    """Return the run in a folder; None if its summary is not readable. The plan itself is not read."""
-    plan = _load_summary(folder.summary)
-    try:
-        interval = Interval(int(plan["since_ms"]), int(plan["until_ms"]))
-        names = {name: str(plan[name]) for name in ("dataset", "triggered_by", "plan_hash", "mode")}
-    except (KeyError, ValueError):
-        return None
-    publication = _load_content(folder.publication, "publication")
-    return RunEntry(
-        **names,
-        interval=interval,
-        planned_at_s=folder.plan.stat().st_mtime,
-        verdict=str(_load_content(folder.audit_result, "verdict").get("verdict", "")),
-        rows=int(publication["rows"]) if "rows" in publication else None,
-        has_report=folder.report.is_file(),
-    )
-
-
-_SUMMARY_KEYS = ("dataset", "triggered_by", "plan_hash", "mode", "since_ms", "until_ms")
+_SUMMARY_KEYS = ("triggered_by", "plan_hash")
 
 
 @cached_by_mtime

@@ -63,6 +63,10 @@ class PageStore:
         """Return the ledger rows of a dataset, newest first."""
         return tuple(row for row in _runs(self.home, self.version) if row.dataset == dataset)
 
+    def all_runs(self) -> tuple[RunRow, ...]:
+        """Return the ledger rows of all datasets, newest first."""
+        return _runs(self.home, self.version)
+
     def datasets(self) -> set[str]:
         """Return the names of the datasets with recorded runs."""
         return {row.dataset for row in _runs(self.home, self.version)}

@@ -14,7 +14,7 @@ from backstream.pages import datasets, days
 from backstream.pages.days import DayStatus, runs_covering
 from backstream.pages.render import Page, note_page, page, time_left_text
 from backstream.pages.reprocess import Airflow, RejectedError, next_day, requested_days
-from backstream.pages.runs import dataset_of_dag, list_newest_runs
+from backstream.pages.runs import BACKFILL, dataset_of_dag, list_newest_runs
 from backstream.pages.store import PageStore
 from backstream.pages.watermark import draw_curve, load_curve, parse_delay_ms
 from backstream.pages.windows import count_changes_by_run, day_windows, find_newest_audited
@@ -133,17 +133,24 @@ def runs_page(records: PageStore, dag_ids: Collection[str], dag_id: str | None) 
     found = datasets.find_dataset(records, dag_id) if dag_id else None
     if dag_id and found is None:
         return _unknown(dag_id)
-    listed = list_newest_runs(records.home, {found.dag_id} if found else set(dag_ids))
+    shown = [found.dag_id] if found else sorted(_one_dag_per_dataset(dag_ids))
+    listed = list_newest_runs(records.home, shown, records.all_runs())
     return page(
         "runs.html",
         title=f"{found.name}: runs" if found else "Runs",
         dataset=found,
         tab="runs",
         runs=listed,
+        has_report=lambda run: records.folder(run.dataset, run.run_id).report.is_file(),
         under_way=found.running if found else [],
         left=time_left_text,
         reload=bool(found and found.running),
     )
+
+
+def _one_dag_per_dataset(dag_ids: Collection[str]) -> set[str]:
+    """Return the `backfill_` DAGs, which decide who may see a dataset."""
+    return {dag_id for dag_id in dag_ids if dag_id.startswith(BACKFILL)}
 
 
 def refuse_run_page(dag_id: str) -> Page:

@@ -1,19 +1,15 @@
-"""Name the failing rows of a check: the window or record, the expected and the found value, and a command.
-
-The command shows the records behind the row. It works before the publication, because it reads the run's input.
-"""
+"""Name the failing rows of a check: the window or record, the expected and the found value, and a command."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from shlex import quote
 from typing import Any
 
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-from backstream.eventtime.instants import epoch_ms, instant_text
+from backstream.eventtime.instants import DAY_MS, epoch_ms, instant_ms, instant_text
 from backstream.quality.gx_adapter import ExpectationResult
 from backstream.quality.row_texts import expected_and_found
 from backstream.quality.run_parts import Row, RunParts
@@ -56,17 +52,18 @@ def _rows(result: ExpectationResult, entry: SuiteEntry, kwargs: Mapping[str, Any
 
 
 def command_for(row: Mapping[str, Any], plan: Plan) -> str:
-    """Return the command that shows the records of a failing row; empty if only a file is named."""
+    """Return the command that shows the published rows of a failing row's days; empty for a file or a record."""
     if "window_start" in row:
-        span = row["window_start"]
+        since_ms = instant_ms(row["window_start"], "window_start") // DAY_MS * DAY_MS
+        until_ms = since_ms + DAY_MS
     elif "since" in row:
-        span = f"{row['since']}/{row['until']}"
+        since_ms, until_ms = (instant_ms(row[name], name) for name in ("since", "until"))
     elif "source_partition" in row:
-        span = f"{instant_text(plan.since_ms)}/{instant_text(plan.until_ms)}"
+        since_ms, until_ms = plan.since_ms, plan.until_ms
     else:
         return ""
-    partition = f" --partition {quote(str(row['source_partition']))}" if "source_partition" in row else ""
-    return f"backstream explain {plan.dataset} --window {span}{partition} --run {plan.run_id}"
+    since, until = (instant_text(at_ms).removesuffix("T00:00Z") for at_ms in (since_ms, until_ms))
+    return f"backstream show {plan.dataset} --since {since} --until {until}"
 
 
 def sort_by_deviation(result: ExpectationResult, column: str | None) -> pd.DataFrame:

@@ -20,7 +20,7 @@ _TEXTS = ("expected", "found", "command")
 class FailingRow:
     """A failing window, day, chunk, record, or file, or a range of adjacent windows with equal values.
 
-    `command` shows the records of the row, for a range those of its first window; empty for a file.
+    `command` shows the published rows of the day, for a range that of its first window; empty for a file.
     """
 
     names: str

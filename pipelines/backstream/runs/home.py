@@ -85,6 +85,10 @@ class Home:
         """Return the file of the latest advice on a dataset's delay, with the whole curve, JSON."""
         return self.path / "advice" / f"{dataset}.json"
 
+    def requests(self, dataset: str) -> Path:
+        """Return the folder of the requests for runs of a dataset, one JSON file each."""
+        return self.path / "requests" / dataset
+
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:

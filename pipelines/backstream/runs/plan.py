@@ -205,6 +205,11 @@ class Plan:
         return Interval(self.since_ms, self.until_ms)
 
     @property
+    def expected_events(self) -> int:
+        """The number of expected events of all chunks."""
+        return sum(chunk.expected_events for chunk in self.chunks)
+
+    @property
     def row_key(self) -> tuple[str, ...]:
         """The columns that identify a published row within its window."""
         keys = tuple(self.definition.get("source", {}).get("key", ()))

@@ -11,16 +11,22 @@ from backstream.runs.results import Audit
 
 
 class RunStatus(StrEnum):
-    """The status of a run; the ledger stores only statuses in which a run has ended or failed.
+    """The status of a run, from its request to its publication.
+
+    The ledger stores only statuses in which a run has ended or failed.
 
     A rollback is a run of its own: the run that it undoes remains published in the ledger.
     """
 
+    REQUESTED = "requested"
+    """The run was requested, and has no plan yet."""
+    DRY_RUN = "dry_run"
+    """The plan was made to show what a run would do; nothing follows."""
     PLANNED = "planned"
     """The plan exists, and the run has written no other file."""
     RUNNING = "running"
     INTERRUPTED = "interrupted"
-    """The run has stopped writing files: it was killed or canceled, or it lost its catalog. It can be resumed."""
+    """The run has stopped: it was killed or canceled, or it lost its catalog. It can be resumed."""
     AUDITED = "audited"
     """The quality gate allows the publication, which has not happened yet."""
     AWAITING_APPROVAL = "awaiting_approval"
@@ -45,22 +51,17 @@ class RunStatus(StrEnum):
 
 
 _RESUMED = {RunStatus.RUNNING, RunStatus.AUDITED, RunStatus.AWAITING_APPROVAL, RunStatus.PUBLISHED}
+_STOPPED = {RunStatus.REFUSED, RunStatus.FAILED, RunStatus.INTERRUPTED}
 
 TRANSITIONS: Mapping[RunStatus, frozenset[RunStatus]] = {
-    RunStatus.PLANNED: frozenset({RunStatus.RUNNING, RunStatus.FAILED}),
-    RunStatus.RUNNING: frozenset({RunStatus.AUDITED, RunStatus.REFUSED, RunStatus.FAILED, RunStatus.INTERRUPTED}),
-    RunStatus.INTERRUPTED: frozenset({*_RESUMED, RunStatus.REFUSED, RunStatus.FAILED}),
-    RunStatus.AUDITED: frozenset(
-        {
-            RunStatus.AWAITING_APPROVAL,
-            RunStatus.PUBLISHED,
-            RunStatus.REFUSED,
-            RunStatus.FAILED,
-            RunStatus.INTERRUPTED,
-        }
-    ),
-    RunStatus.AWAITING_APPROVAL: frozenset({RunStatus.AUDITED, RunStatus.REFUSED, RunStatus.FAILED}),
-    RunStatus.FAILED: frozenset(_RESUMED),
+    RunStatus.REQUESTED: frozenset({RunStatus.PLANNED, RunStatus.DRY_RUN, RunStatus.FAILED}),
+    RunStatus.DRY_RUN: frozenset(),
+    RunStatus.PLANNED: frozenset({RunStatus.RUNNING, RunStatus.FAILED, RunStatus.INTERRUPTED}),
+    RunStatus.RUNNING: frozenset({RunStatus.AUDITED, *_STOPPED}),
+    RunStatus.INTERRUPTED: frozenset({RunStatus.PLANNED, *_RESUMED, RunStatus.REFUSED, RunStatus.FAILED}),
+    RunStatus.AUDITED: frozenset({RunStatus.AWAITING_APPROVAL, RunStatus.PUBLISHED, *_STOPPED}),
+    RunStatus.AWAITING_APPROVAL: frozenset({RunStatus.AUDITED, *_STOPPED}),
+    RunStatus.FAILED: frozenset({RunStatus.REQUESTED, *_RESUMED}),
     RunStatus.REFUSED: frozenset({RunStatus.PUBLISHED}),
     RunStatus.PUBLISHED: frozenset(),
     RunStatus.ALREADY_PUBLISHED: frozenset(),
@@ -77,8 +78,11 @@ class RunFacts:
 
     `may_publish` is the result of the audit, None before it. `recorded` is the status in the newest ledger row.
     `has_continued`: the run has written files since it failed. `is_quiet`: it has written no file for a long time.
+    `has_ended`: Airflow has ended its Dag run, so no program works on it.
     """
 
+    is_planned: bool = True
+    is_dry_run: bool = False
     is_begun: bool = False
     may_publish: bool | None = None
     is_approval_pending: bool = False
@@ -86,6 +90,7 @@ class RunFacts:
     recorded: RunStatus | None = None
     has_continued: bool = False
     is_quiet: bool = False
+    has_ended: bool = False
 
 
 def read_facts(folder: RunFolder) -> RunFacts:
@@ -116,10 +121,28 @@ def _outcome(facts: RunFacts) -> RunStatus | None:
 
 
 def _progress(facts: RunFacts) -> RunStatus:
-    if facts.may_publish and facts.is_approval_pending:
-        return RunStatus.AWAITING_APPROVAL
-    if not facts.is_begun:
-        return RunStatus.PLANNED
-    if facts.is_quiet:
-        return RunStatus.INTERRUPTED
-    return RunStatus.AUDITED if facts.may_publish else RunStatus.RUNNING
+    """Return the first status whose condition holds."""
+    conditions = (
+        (not facts.is_planned and facts.has_ended, RunStatus.FAILED),
+        (not facts.is_planned, RunStatus.REQUESTED),
+        (facts.is_dry_run, RunStatus.DRY_RUN),
+        (facts.has_ended, RunStatus.INTERRUPTED),
+        (facts.may_publish and facts.is_approval_pending, RunStatus.AWAITING_APPROVAL),
+        (not facts.is_begun, RunStatus.PLANNED),
+        (facts.is_quiet, RunStatus.INTERRUPTED),
+        (facts.may_publish, RunStatus.AUDITED),
+    )
+    return next((status for holds, status in conditions if holds), RunStatus.RUNNING)
+
+
+def describe_phase(status: RunStatus, chunks_done: int | None, chunks: int | None) -> str:
+    """Return what an unfinished run does now, such as `replay, 3 of 8 chunks`; empty for a run that has ended."""
+    if status is RunStatus.REQUESTED:
+        return "plan"
+    if status is RunStatus.AWAITING_APPROVAL:
+        return "wait for approval"
+    if status is RunStatus.AUDITED:
+        return "publish"
+    if status not in (RunStatus.PLANNED, RunStatus.RUNNING) or chunks is None:
+        return ""
+    return "audit" if chunks and chunks_done == chunks else f"replay, {chunks_done or 0:,} of {chunks:,} chunks"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from backstream.workflow.audit import approval_text, audit_run, record_approval, request_approval
     from backstream.workflow.dataset_state import refresh_after_run
+    from backstream.workflow.impact import estimate_impact
     from backstream.workflow.planning import plan_run
     from backstream.workflow.prepare import prepare_source
     from backstream.workflow.publish import create_run_tables, publication_text, publish_run, record_failure
@@ -20,6 +21,7 @@ __all__ = [
     "approval_text",
     "audit_run",
     "create_run_tables",
+    "estimate_impact",
     "find_interrupted_run",
     "find_restatements",
     "find_unfinished_plan",
@@ -40,6 +42,7 @@ _MODULES = {
     "approval_text": "audit",
     "audit_run": "audit",
     "create_run_tables": "publish",
+    "estimate_impact": "impact",
     "find_interrupted_run": "resume",
     "find_restatements": "restate",
     "find_unfinished_plan": "resume",

@@ -329,7 +329,7 @@ def _cut_chunks(scope: _RunScope, source: _RunSource) -> tuple[Chunk, ...]:
         indexed = [positions[path] for path in counted if path in positions]
         files = tuple(sorted([*bounds.overlapping(reach), *indexed]))
         expected = sum(
-            _estimate_events(file, interval) if file.path in by_footer else counted[file.path]
+            estimate_events(file, interval) if file.path in by_footer else counted[file.path]
             for file in (inputs[position] for position in files)
         )
         return Chunk(f"{number:0{width}}", interval.start_ms, interval.end_ms, reach.end_ms, files, expected)
@@ -362,7 +362,7 @@ class _FileBounds(NamedTuple):
         return [int(position) for position in self.positions[is_near]]
 
 
-def _estimate_events(file: InputFile, interval: Interval) -> int:
+def estimate_events(file: InputFile, interval: Interval) -> int:
     """Return the number of a file's rows in an interval, as if they were spread evenly over its event times."""
     if file.min_event_ms is None or file.max_event_ms is None:
         return file.rows

@@ -21,8 +21,9 @@ from backstream.runs.home import Home, RunFolder
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan_summary import PlanSummary
 from backstream.runs.progress import ChunkTiming, estimate_seconds_left, is_alive, load_timings
+from backstream.runs.requests import RunRequest, load_requests
 from backstream.runs.results import Audit, Publication
-from backstream.runs.status import RunFacts, RunStatus, derive_status, read_facts
+from backstream.runs.status import RunFacts, RunStatus, derive_status, describe_phase, read_facts
 from backstream.source.deliveries import find_day_seals
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
@@ -37,11 +38,15 @@ _REPORT_MS = 10 * SECOND_MS
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """One run with its status and progress; None: unknown or not reached yet. Times are in epoch milliseconds."""
+    """One run with its status and progress; None: unknown or not reached yet. Times are in epoch milliseconds.
+
+    A run without a plan has the key of its request as id. `phase` is empty for a run that has ended. `impact` is
+    the result of a dry run.
+    """
 
     run_id: str
     dataset: str
-    interval: Interval
+    interval: Interval | None
     mode: str
     state: RunStatus
     verdict: str | None
@@ -55,34 +60,84 @@ class RunState:
     chunks: int | None = None
     seconds_left: tuple[float, float] | None = None
     error: str | None = None
+    plan_hash: str = ""
+    dag_id: str = ""
+    by: str = ""
+    phase: str = ""
+    impact: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return all fields for programs, instants as ISO 8601."""
         content = asdict(self)
         del content["interval"]
         instants = {
-            "since": self.interval.start_ms,
-            "until": self.interval.end_ms,
+            "since": self.interval.start_ms if self.interval else None,
+            "until": self.interval.end_ms if self.interval else None,
             "started_at": content.pop("started_ms"),
             "last_sign_of_life": content.pop("last_sign_ms"),
         }
-        return content | {name: instant_text(value_ms) for name, value_ms in instants.items()}
+        texts = {name: None if value_ms is None else instant_text(value_ms) for name, value_ms in instants.items()}
+        return content | texts
 
 
 def list_run_states(
     home: Home, dataset: str | None = None, limit: int = 20, now_ms: int | None = None
 ) -> list[RunState]:
-    """Return the newest runs of one or all datasets, newest first; the ledger adds runs without a folder."""
+    """Return the newest runs of one or all datasets, newest first.
+
+    The ledger adds runs without a folder, and the requests add runs without a plan.
+    """
     now_ms = int(time.time() * SECOND_MS) if now_ms is None else now_ms
     recorded = {row.run_id: row for row in reversed(list_runs(home, dataset))}  # the newest row of each run
+    requests = _load_requests(home, dataset)
     runs = [
         run
         for folder in _list_folders(home, dataset)[:limit]
-        if (run := _from_folder(folder, recorded.get(folder.path.name), now_ms))
+        if (run := load_run_state(folder, recorded.get(folder.path.name), requests, now_ms))
     ]
     run_ids = {run.run_id for run in runs}
-    runs += [_from_row(row) for row in recorded.values() if row.run_id not in run_ids]
+    runs += [state_of_row(row, requests) for row in recorded.values() if row.run_id not in run_ids]
+    runs += [state_of_request(request) for request in requests.values() if not request.run_id]
     return sorted(runs, key=lambda run: run.started_ms, reverse=True)[:limit]
+
+
+Requests = Mapping[tuple[str, str], RunRequest]
+"""Requests for runs by dataset and trigger."""
+
+
+def _load_requests(home: Home, dataset: str | None) -> Requests:
+    folder = home.requests("")
+    names = [dataset] if dataset else [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return {(name, found.triggered_by): found for name in names for found in load_requests(home, name)}
+
+
+def state_of_request(request: RunRequest) -> RunState:
+    """Return a run that has no plan, or whose files were deleted."""
+    facts = RunFacts(
+        is_planned=bool(request.run_id),
+        is_dry_run=request.is_dry_run,
+        recorded=RunStatus.FAILED if request.error else None,
+    )
+    status = derive_status(facts)
+    return RunState(
+        run_id=request.run_id or request.key,
+        dataset=request.dataset,
+        interval=request.interval,
+        mode=request.mode,
+        state=status,
+        verdict=None,
+        rows=None,
+        started_ms=request.requested_at_ms,
+        last_sign_ms=request.requested_at_ms,
+        seconds=0.0,
+        triggered_by=request.triggered_by,
+        reason=request.reason,
+        error=request.error or None,
+        dag_id=request.dag_id,
+        by=request.by,
+        phase=describe_phase(status, None, None),
+        impact=request.impact,
+    )
 
 
 def list_unfinished_runs(
@@ -95,8 +150,9 @@ def list_unfinished_runs(
         for folder in _list_folders(home, dataset)
         if folder.path.name not in recorded and not folder.publication.exists()
     ]
-    runs = (_from_folder(folder, None, now_ms) for folder in folders[:_MAX_UNENDED])
-    return [run for run in runs if run]
+    requests = _load_requests(home, dataset)
+    runs = (load_run_state(folder, None, requests, now_ms) for folder in folders[:_MAX_UNENDED])
+    return [run for run in runs if run and run.state is not RunStatus.DRY_RUN]
 
 
 def _list_folders(home: Home, dataset: str | None) -> list[RunFolder]:
@@ -104,12 +160,23 @@ def _list_folders(home: Home, dataset: str | None) -> list[RunFolder]:
     return sorted(folders, key=lambda folder: folder.plan.stat().st_mtime_ns, reverse=True)
 
 
-def _from_folder(folder: RunFolder, row: RunRow | None, now_ms: int) -> RunState | None:
-    """Return a run from its folder; None if another version wrote its plan. The plan itself is not read."""
+def load_run_state(
+    folder: RunFolder, row: RunRow | None, requests: Requests, now_ms: int, *, has_ended: bool = False
+) -> RunState | None:
+    """Return a run from its folder; None if another version wrote its plan. The plan itself is not read.
+
+    Args:
+        folder: the files of the run.
+        row: its newest row in the ledger, if any.
+        requests: the requests of the dataset.
+        now_ms: the current time.
+        has_ended: whether Airflow has ended its Dag run.
+    """
     try:
         planned = PlanSummary.read(folder.summary)
     except BackstreamError:
         return None
+    request = requests.get((planned.dataset, planned.triggered_by))
     finished = _find_finished_chunks(folder, planned)
     started_ms, last_sign_ms = _modified_ms(folder.plan), max(_scan_times_ms(folder, planned))
     facts = replace(
@@ -117,6 +184,8 @@ def _from_folder(folder: RunFolder, row: RunRow | None, now_ms: int) -> RunState
         is_begun=last_sign_ms > started_ms or bool(finished),
         recorded=row.status if row else None,
         has_continued=_has_continued(row, last_sign_ms),
+        is_dry_run=bool(request and request.is_dry_run),
+        has_ended=has_ended,
     )
     status, timings = derive_status(facts), list[ChunkTiming]()
     if status.is_active:
@@ -140,8 +209,13 @@ def _from_folder(folder: RunFolder, row: RunRow | None, now_ms: int) -> RunState
         reason=planned.reason,
         chunks_done=len(finished),
         chunks=len(planned.expected_events),
-        seconds_left=estimate_seconds_left(timings, left) if status.is_active else None,
+        seconds_left=estimate_seconds_left(timings, left) if status.is_active and left else None,
         error=row.error if row and status is RunStatus.FAILED else None,
+        plan_hash=planned.plan_hash,
+        dag_id=request.dag_id if request else "",
+        by=request.by if request else "",
+        phase=describe_phase(status, len(finished), len(planned.expected_events)),
+        impact=request.impact if request else None,
     )
 
 
@@ -152,7 +226,9 @@ def _has_continued(row: RunRow | None, last_sign_ms: int) -> bool:
     return last_sign_ms > row.finished_at_ms + _REPORT_MS
 
 
-def _from_row(row: RunRow) -> RunState:
+def state_of_row(row: RunRow, requests: Requests) -> RunState:
+    """Return a run from its row in the ledger."""
+    request = requests.get((row.dataset, row.triggered_by))
     return RunState(
         run_id=row.run_id,
         dataset=row.dataset,
@@ -167,6 +243,9 @@ def _from_row(row: RunRow) -> RunState:
         triggered_by=row.triggered_by,
         reason=row.reason,
         error=row.error,
+        plan_hash=row.plan_hash,
+        dag_id=request.dag_id if request else "",
+        by=request.by if request else "",
     )
 
 

@@ -1,0 +1,73 @@
+"""Record the request for a run before it is planned, so that a run without a plan is listed with its error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from backstream.errors import BackstreamError
+from backstream.eventtime.instants import SECOND_MS
+from backstream.orchestration.params import AS_DEFINED
+from backstream.orchestration.run_range import data_interval, resolve_range
+from backstream.runs.home import Home
+from backstream.runs.plan import Plan
+from backstream.runs.requests import RunRequest
+
+
+@dataclass(slots=True)
+class RecordedRequest:
+    """The request of the current run, which is written again with each new fact."""
+
+    home: Home
+    request: RunRequest
+
+    def add(self, **facts: Any) -> None:
+        """Add facts to the request, and write it."""
+        self.request = replace(self.request, **facts)
+        self.request.write(self.home)
+
+    def add_plan(self, plan: Plan) -> None:
+        """Add the plan that the request led to."""
+        self.add(run_id=plan.run_id, mode=plan.mode.value, since_ms=plan.since_ms, until_ms=plan.until_ms)
+
+
+@contextmanager
+def record_request(context: Mapping[str, Any], dataset: str) -> Iterator[RecordedRequest]:
+    """Write the request of a run, and its error in one sentence if the block fails.
+
+    A request that cannot be written, e.g., on a full disk, does not stop the run before its plan.
+
+    Args:
+        context: context of the task `plan`.
+        dataset: name of the dataset.
+    """
+    recorded = RecordedRequest(Home.from_environment(), _request_of(context, dataset))
+    with suppress(BackstreamError, OSError):
+        recorded.add()
+    try:
+        yield recorded
+    except Exception as error:
+        with suppress(BackstreamError, OSError):
+            recorded.add(error=str(error).partition("\n")[0] or type(error).__name__)
+        raise
+
+
+def _request_of(context: Mapping[str, Any], dataset: str) -> RunRequest:
+    params, run = context["params"], context.get("dag_run")
+    request = RunRequest(
+        dataset=dataset,
+        dag_id=context["dag"].dag_id,
+        triggered_by=context["run_id"],
+        requested_at_ms=int(time.time() * SECOND_MS),
+        by=str(getattr(run, "triggering_user_name", None) or ""),
+        reason=str(params.get("reason") or "").strip(),
+        mode="" if params.get("mode") in (None, AS_DEFINED) else str(params["mode"]),
+        is_dry_run=bool(params.get("dry_run")),
+    )
+    with suppress(BackstreamError, ValueError):  # the task `plan` reports an invalid range
+        interval = resolve_range(params, data_interval(context))
+        return replace(request, since_ms=interval.start_ms, until_ms=interval.end_ms)
+    return request

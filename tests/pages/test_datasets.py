@@ -1,0 +1,53 @@
+"""Test the state of a dataset: that of its published days, never that of its last run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.pages.test_days import day, figures, row, seen
+
+from backstream.lake.ledger import RunRow
+from backstream.pages.datasets import Dataset, DefinitionEntry
+from backstream.pages.days import calendar_days
+from backstream.runs.dataset_state import DatasetState, DayIssue
+
+WARNED = row("february", 0, 4, verdict="warn")
+ONE_DAY = row("one day", 2, 3)
+TOTALS = {"february": {day(number): figures(number, int(number in (1, 2))) for number in range(4)}}
+
+
+def dataset(*newest_first: RunRow, state: DatasetState | None = None) -> Dataset:
+    days = calendar_days(newest_first, lambda run_id: TOTALS.get(run_id, {}), state)
+    entry = DefinitionEntry("flights", None, "", Path("flights.toml"))
+    return Dataset("flights", entry, newest_first, (), tuple(days), state, 0)
+
+
+def issues(found: Dataset) -> list[tuple[str, int]]:
+    return [(status.value, count) for status, count in found.issues]
+
+
+def test_a_pass_of_one_day_leaves_the_warnings_of_the_others_standing() -> None:
+    found = dataset(ONE_DAY, WARNED)
+    assert found.newest
+    assert (found.newest.verdict, found.verdict, issues(found)) == ("pass", "warn", [("warn", 1)])
+
+
+def test_the_warning_is_gone_when_every_day_it_is_about_passes() -> None:
+    assert dataset(row("again", 1, 3), WARNED).verdict == "pass"
+
+
+def test_a_stale_day_is_counted_and_keeps_its_verdict() -> None:
+    stale = DayIssue(day(1), "stale", "late.parquet", 2)
+    found = dataset(ONE_DAY, WARNED, state=seen(stale, end=4))
+    assert (found.verdict, issues(found)) == ("warn", [("stale", 1)])
+
+
+def test_open_days_are_counted_and_days_of_no_run_yet_are_as_intended() -> None:
+    still_open = DayIssue(day(3), "open", "no arrival")
+    found = dataset(ONE_DAY, state=seen(end=4, unsealed=(still_open,)))
+    assert (found.verdict, issues(found)) == ("pass", [("open", 1)])
+    assert issues(dataset(ONE_DAY, state=seen(end=9))) == []
+
+
+def test_without_published_days_there_is_no_verdict() -> None:
+    assert dataset().verdict == "none"
