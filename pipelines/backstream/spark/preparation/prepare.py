@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from backstream.definition.prepared import REASON
 from backstream.source.prepared import BatchCounts
 from backstream.spark.preparation.damaged_files import explain_damaged_files
-from backstream.spark.preparation.prepared_columns import IS_KEPT, add_derived, prepared_columns
-from backstream.spark.preparation.raw_records import load_records
+from backstream.spark.preparation.prepared_columns import IS_KEPT, add_derived_columns, prepared_columns
+from backstream.spark.preparation.raw_records import load_raw_records
 from backstream.spark.preparation.settings import Preparation
 from backstream.spark.preparation.transformation import explain_transformation, transform_records
 from backstream.spark.user_functions import register_functions
@@ -42,10 +42,10 @@ def prepare_files(
     scanned, kept = Observation(), Observation()
     source = preparation.source
     with explain_damaged_files(preparation):
-        raw = load_records(spark, preparation, paths, limit)
+        raw = load_raw_records(spark, preparation, paths, limit)
     raw = raw.observe(scanned, F.count(F.lit(1)).alias("rows"))
     with explain_transformation(preparation, paths):
-        records = add_derived(transform_records(raw, preparation), preparation)
+        records = add_derived_columns(transform_records(raw, preparation), preparation)
     prepared = records.select(*prepared_columns(records, preparation))
     is_unreadable = F.count_if(F.col(REASON).isNotNull()).alias("unreadable")
     returned = F.count(F.lit(1)).alias("rows")

@@ -33,7 +33,7 @@ IS_KEPT = "prepared_is_kept"
 """Column with whether a record meets `source.where`, if there is one."""
 
 
-def add_derived(rows: DataFrame, preparation: Preparation) -> DataFrame:
+def add_derived_columns(rows: DataFrame, preparation: Preparation) -> DataFrame:
     """Add the columns of `[source.derive]`, each over the columns of the files and the earlier ones."""
     source = preparation.source
     for name, expression in source.derive.items():

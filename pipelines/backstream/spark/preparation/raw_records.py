@@ -30,7 +30,7 @@ _OPEN_COST_BYTES = 65_536
 """Assumed cost of opening a file, so that many small files share a task."""
 
 
-def load_records(
+def load_raw_records(
     spark: SparkSession, preparation: Preparation, paths: Sequence[str], limit: int | None
 ) -> DataFrame:
     """Return the records of raw files with their file; CSV files have the columns of their own headers."""
