@@ -32,7 +32,7 @@ PREPARED_COLUMNS = (
 )
 
 _COPIES = "-copies"
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 """Format of prepared files; increase it when their columns or the meaning of columns change."""
 _POSSIBLE_PATH = re.compile(r"[\w`]\.[^\W\d]")
 _READING_KEYS = (
