@@ -104,7 +104,7 @@ def test_a_changed_input_is_refused_by_its_plan_and_changes_the_next_run(tmp_pat
     write_rates(tmp_path, rate=11)
     changed = (
         f"^cannot run {plan.run_id}: the input 'rates' changed since it was planned"
-        rf" \({definition}, inputs.rates\)\n  1 file, 187 bytes \(\w+\) -> 1 file, 188 bytes \(\w+\)\n"
+        rf" \({definition}, inputs.rates\)\n  1 file, 186 bytes \(\w+\) -> 1 file, 187 bytes \(\w+\)\n"
     )
     with pytest.raises(PlanError, match=changed):
         backstream.execute(plan)
