@@ -122,6 +122,77 @@ def parse_s(folder: str, *definitions: str) -> list[float]:
     return found
 
 
+def own_dags(folder: str, home: str) -> dict[str, Any]:
+    """What a DAG file of a team gets: options on DAGs and tasks, a group between its tasks, and what is off."""
+    from airflow.sdk import DAG
+
+    from backstream.airflow import BackfillTaskGroup, backfill_dags
+    from backstream.orchestration.airflow_versions import list_switched_off
+
+    options = {"owner": "sales", "queue": "big", "priority_weight": 7, "executor": "LocalExecutor"}
+    made = backfill_dags(
+        folder,
+        kinds=["backfill"],
+        pool="sales",
+        spark_connection="sales_spark",
+        default_args=options,
+        tags=["sales"],
+        max_active_runs=2,
+    )
+    dag = made["backfill_orders"]
+    path = str(Path(folder) / "eu" / "orders.toml")
+    with DAG("weekly", schedule=None) as weekly:
+        BackfillTaskGroup(
+            "orders",
+            path,
+            since="{{ ds }}T00:00:00Z",
+            until="{{ macros.ds_add(ds, 7) }}T00:00:00Z",
+            run_params={"reason": "weekly"},
+            pool="sales",
+        )
+    context = {"data_interval_start": None, "data_interval_end": None, "dag": weekly, "run_id": "one"}
+    request = vars(weekly.get_task("orders.plan"))["op_args"][0]
+    filled = request | {"since": "2024-03-01T00:00:00Z", "until": "2024-03-08T00:00:00Z"}
+    os.environ["BACKSTREAM_HOME"] = home
+    return {
+        "ids": sorted(made),
+        "dag": [sorted(dag.tags), dag.max_active_runs],
+        "tasks": {task.task_id: [getattr(task, name) for name in options] for task in dag.tasks},
+        "replay": [dag.get_task("replay").pool, vars(dag.get_task("replay"))["partial_kwargs"]["conn_id"]],
+        "group": sorted(weekly.task_ids),
+        "range": [request["since"], request["until"], request["reason"]],
+        "planned": _planned_in_group(path, filled, context),
+        "unknown": _raised(lambda: backfill_dags(package="no.such_package")),
+        "switched off": list_switched_off((3, 1)),
+        "here": list_switched_off((3, 3)),
+    }
+
+
+def _planned_in_group(path: str, request: dict[str, Any], context: dict[str, Any]) -> list[str]:
+    """Who triggered the plan of a run in a task group, and its range."""
+    from backstream.orchestration import tasks as ours
+    from backstream.runs.plan import Plan
+
+    pushed: dict[str, str] = {}
+    ti = SimpleNamespace(
+        dag_id="weekly", task_id="orders.plan", xcom_push=lambda key, value: pushed.update({key: value})
+    )
+    ours.execute_plan(Path(path), context | {"ti": ti}, request)
+    plan = Plan.read(Path(pushed["plan"]))
+    return [plan.triggered_by, str(plan.range), plan.reason]
+
+
+def many(folder: str) -> dict[str, Any]:
+    """Seconds of a core that 200 definitions take in one process after the imports of Airflow, and the imports."""
+    from time import process_time
+
+    from backstream.airflow import backfill_dags
+
+    begin = process_time()
+    count = sum(len(backfill_dags(folder, kinds=[kind])) for kind in ("backfill", "reprocess", "restate"))
+    return {"dags": count, "seconds": process_time() - begin, "heavy": _heavy()}
+
+
 def tasks() -> dict[str, Any]:
     """What a task makes of errors, of choices in the form, of a missing connection, and how it calls Spark."""
     return {
@@ -246,9 +317,9 @@ def _beside(run_type: str, *, is_paused: bool = False) -> Any:
 
     from backstream.definition.loader import load_definition
     from backstream.orchestration.dags import backfill_dag
-    from backstream.runs.home import definitions_folder
+    from backstream.runs.bundled_files import bundled_folder
 
-    path = definitions_folder() / "flights.toml"
+    path = bundled_folder("definitions") / "flights.toml"
     task: Any = backfill_dag(load_definition(path), path).get_task("restate")
     start, end = datetime(2013, 2, 1, tzinfo=UTC), datetime(2013, 3, 1, tzinfo=UTC)
     context = {
@@ -312,7 +383,7 @@ def _reported(plan: str, home: str) -> list[str]:
     handler = logging.StreamHandler(heard)
     ours.log.addHandler(handler)
     try:
-        return [ours.execute_report(plan), heard.getvalue()]
+        return [ours.execute_report(Path(plan), plan), heard.getvalue()]
     finally:
         ours.log.removeHandler(handler)
         in_its_way.rmdir()
@@ -361,9 +432,9 @@ def _check(form: dict[str, Any]) -> None:
 
     from backstream.definition.loader import load_definition
     from backstream.orchestration.dags import reprocess_dag
-    from backstream.runs.home import definitions_folder
+    from backstream.runs.bundled_files import bundled_folder
 
-    path = definitions_folder() / "flights.toml"
+    path = bundled_folder("definitions") / "flights.toml"
     dag = reprocess_dag(load_definition(path), path)
     process_params(dag, dag.get_task("plan"), SOUND_FORM | form, suppress_exception=False)
 
@@ -455,7 +526,9 @@ def _operator(**options: Any) -> Any:
     from backstream.orchestration.operators import ReplayOperator
 
     arguments = ["--plan", "/nowhere/plan.json", "--chunk", "0000"]
-    return ReplayOperator(task_id="replay", name="flights 0000", application_args=arguments, **options)
+    file = "/nowhere/flights.toml"
+    name = "flights 0000"
+    return ReplayOperator(task_id="replay", name=name, definition_path=file, application_args=arguments, **options)
 
 
 def _ended_with(status: int) -> None:
