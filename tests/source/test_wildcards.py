@@ -29,6 +29,7 @@ FILES = (
     [
         ("*.json", ["top.json"]),
         ("dt=*", ["dt=1/a.json", "dt=1/b.jsonl", "dt=1/deep/c.json", "dt=2/a.json", "dt=[x]/e.json"]),
+        ("dt=1*/", ["dt=1/a.json", "dt=1/b.jsonl", "dt=1/deep/c.json"]),
         ("dt=*/*.json", ["dt=1/a.json", "dt=2/a.json", "dt=[x]/e.json"]),
         ("**/a.json", ["dt=1/a.json", "dt=2/a.json"]),
         ("dt=?/?.json*", ["dt=1/a.json", "dt=1/b.jsonl", "dt=2/a.json"]),

@@ -27,7 +27,7 @@ def split_pattern(path: str) -> tuple[str, str]:
     if not has_wildcard(path):
         return path, ""
     scheme, separator, address = path.rpartition("://")
-    parts = address.split("/")
+    parts = address.rstrip("/").split("/")
     count = next(number for number in range(len(parts)) if has_wildcard("/".join(parts[: number + 1])))
     root = "/".join(parts[:count]) or ("/" if address.startswith("/") else "")
     return f"{scheme}{separator}{root}", "/".join(parts[count:])
