@@ -54,7 +54,7 @@ def test_every_page_answers_although_no_plan_can_be_read(seen: Any, page: str) -
 
 
 def test_a_run_of_thousands_of_chunks_is_shown_by_what_it_has_left(seen: Any) -> None:
-    assert "3000 of 3,001 chunks" in text_of(seen, "dataset?dag_id=backfill_flights")
+    assert "replay, 3,000 of 3,001 chunks" in text_of(seen, "dataset?dag_id=backfill_flights")
 
 
 def test_all_runs_that_were_planned_here_are_listed(seen: Any) -> None:
