@@ -23,7 +23,7 @@ def next_facts(facts: RunFacts) -> Iterator[RunFacts]:
     if facts.is_published or facts.is_dry_run:
         return
     if not facts.is_planned:
-        yield from planning(facts)
+        yield from next_planning_facts(facts)
         return
     written = replace(facts, is_begun=True, is_quiet=False)
     is_failed = facts.recorded is FAILED and not facts.has_continued
@@ -35,7 +35,7 @@ def next_facts(facts: RunFacts) -> Iterator[RunFacts]:
         yield replace(written, is_published=True)
 
 
-def planning(facts: RunFacts) -> Iterator[RunFacts]:
+def next_planning_facts(facts: RunFacts) -> Iterator[RunFacts]:
     """Yield the facts after each event that can happen to a run without a plan."""
     if facts.recorded is FAILED or facts.has_ended:
         yield replace(facts, recorded=None, has_ended=False)

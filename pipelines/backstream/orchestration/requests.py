@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,10 +17,15 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.runs.requests import RunRequest
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(slots=True)
 class RecordedRequest:
-    """The request of the current run, which is written again with each new fact."""
+    """The request of the current run, which is written again with each new fact.
+
+    A request only informs. If it cannot be written, e.g., on a full disk, the run goes on with a warning.
+    """
 
     home: Home
     request: RunRequest
@@ -27,7 +33,10 @@ class RecordedRequest:
     def add(self, **facts: Any) -> None:
         """Add facts to the request, and write it."""
         self.request = replace(self.request, **facts)
-        self.request.write(self.home)
+        try:
+            self.request.write(self.home)
+        except (BackstreamError, OSError) as error:
+            log.warning("cannot write the request of this run, so its list entry is incomplete: %s", error)
 
     def add_plan(self, plan: Plan) -> None:
         """Add the plan that the request led to."""
@@ -38,20 +47,16 @@ class RecordedRequest:
 def record_request(context: Mapping[str, Any], dataset: str) -> Iterator[RecordedRequest]:
     """Write the request of a run, and its error in one sentence if the block fails.
 
-    A request that cannot be written, e.g., on a full disk, does not stop the run before its plan.
-
     Args:
         context: context of the task `plan`.
         dataset: name of the dataset.
     """
     recorded = RecordedRequest(Home.from_environment(), _request_of(context, dataset))
-    with suppress(BackstreamError, OSError):
-        recorded.add()
+    recorded.add()
     try:
         yield recorded
     except Exception as error:
-        with suppress(BackstreamError, OSError):
-            recorded.add(error=str(error).partition("\n")[0] or type(error).__name__)
+        recorded.add(error=str(error).partition("\n")[0] or type(error).__name__)
         raise
 
 

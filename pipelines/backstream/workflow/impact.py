@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import quantiles
-from typing import Any, Self
+from typing import Any
 
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.eventtime.instants import DAY_MS
@@ -53,16 +53,6 @@ class Impact:
     def as_json(self) -> dict[str, Any]:
         """Return all fields for a file."""
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Self:
-        """Return the impact in a file."""
-        seconds = content["seconds"]
-        return cls(
-            **content
-            | {"publishers": tuple(Publisher(**fields) for fields in content["publishers"])}
-            | {"seconds": (seconds[0], seconds[1]) if seconds else None}
-        )
 
 
 def estimate_impact(definition_path: Path, interval: Interval, home: Home, events: int | None = None) -> Impact:
