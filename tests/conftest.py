@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,13 @@ def small_heap() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(HEAP_VARIABLE, "1g")
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_airflow() -> Iterator[None]:
+    """Check that no test imports Airflow, which would change the logging of all tests after it."""
+    yield
+    assert "airflow" not in sys.modules, "a test imported Airflow"
 
 
 @pytest.fixture(scope="session")

@@ -26,20 +26,20 @@ def page() -> str:
     )
     with TemporaryDirectory() as folder:
         os.environ.setdefault("AIRFLOW_HOME", folder)  # Airflow writes its settings when it is imported
-        from backstream.orchestration import params
+        from backstream.orchestration import form
 
         blocks: list[str] = []
-        for name, function in inspect.getmembers(params, inspect.isfunction):
+        for name, function in inspect.getmembers(form, inspect.isfunction):
             if name.endswith(_SUFFIX) and "Param]" in str(function.__annotations__.get("return")):
                 arguments = [definition] * len(inspect.signature(function).parameters)
                 blocks += _form(name.removesuffix(_SUFFIX), inspect.getdoc(function), function(*arguments))
     return document("DAG parameters", introduction, *blocks)
 
 
-def _form(dag: str, text: str | None, form: Mapping[str, Any]) -> Iterator[str]:
+def _form(dag: str, text: str | None, fields: Mapping[str, Any]) -> Iterator[str]:
     yield f"## `{dag}_<name>`"
     yield prose(text)
-    yield table(["parameter", "label", "type", "default", "description"], (_row(*item) for item in form.items()))
+    yield table(["parameter", "label", "type", "default", "description"], (_row(*item) for item in fields.items()))
 
 
 def _row(name: str, parameter: Any) -> tuple[str, str, str, str, str]:

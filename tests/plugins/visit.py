@@ -63,7 +63,7 @@ def _airflow(user: Any) -> Any:
     from fastapi import FastAPI
 
     from backstream.definition.loader import load_definition
-    from backstream.orchestration.params import reprocess_params
+    from backstream.orchestration.form import reprocess_params
     from backstream.ui.app import application
 
     definition = load_definition(Path(os.environ["BACKSTREAM_DEFINITIONS"]) / "flights.toml")

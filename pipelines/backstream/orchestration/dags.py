@@ -21,7 +21,7 @@ from backstream.definition.model import Definition
 from backstream.definition.prepared import reason_to_prepare
 from backstream.errors import SpecError
 from backstream.eventtime.instants import duration_text, utc_datetime
-from backstream.orchestration import notifications, params, tasks
+from backstream.orchestration import form, notifications, tasks
 from backstream.orchestration.notifications import VerdictNotifier
 from backstream.orchestration.operators import (
     POOL,
@@ -124,7 +124,7 @@ def backfill_dag(definition: Definition, path: Path) -> DAG:
     Raises:
         SpecError: when the schedule is not a cron expression.
     """
-    options = _scheduled(definition, path) | {"params": params.backfill_params(definition)}
+    options = _scheduled(definition, path) | {"params": form.backfill_params(definition)}
     with _dag("backfill", _BACKFILL_DOC, definition, path, **options) as dag:
         add_run_tasks(definition, path)
         add_restate_trigger(f"restate_{definition.name}")
@@ -133,7 +133,7 @@ def backfill_dag(definition: Definition, path: Path) -> DAG:
 
 def reprocess_dag(definition: Definition, path: Path) -> DAG:
     """Return the DAG for ranges that a person requests; several runs can be active at the same time."""
-    options = _ON_DEMAND | {"params": params.reprocess_params(definition)}
+    options = _ON_DEMAND | {"params": form.reprocess_params(definition)}
     with _dag("reprocess", _REPROCESS_DOC, definition, path, **options) as dag:
         add_run_tasks(definition, path)
     return dag
@@ -141,7 +141,7 @@ def reprocess_dag(definition: Definition, path: Path) -> DAG:
 
 def restate_dag(definition: Definition, path: Path) -> DAG:
     """Return the DAG that reprocesses stale and missing days; with one active run, no range is found twice."""
-    options = _ON_DEMAND | {"params": params.restate_params(), "max_active_runs": 1}
+    options = _ON_DEMAND | {"params": form.restate_params(), "max_active_runs": 1}
     with _dag("restate", _RESTATE_DOC, definition, path, **options) as dag:
         add_restate_tasks(definition, path, f"reprocess_{definition.name}")
     return dag
