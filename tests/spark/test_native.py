@@ -79,8 +79,9 @@ def test_a_replay_gives_what_the_reference_gives_however_it_is_cut(
 SESSION_STREAMS = sorted(STREAMS.keys() - {"punctuated", "custom", "after each record"})
 
 
-@pytest.mark.parametrize("kind", ["session", "session of days"])
-@pytest.mark.parametrize("stream", SESSION_STREAMS)
+@pytest.mark.parametrize(
+    ("stream", "kind"), list(zip(SESSION_STREAMS, cycle(["session", "session of days"]), strict=False))
+)
 def test_sessions_of_every_kind_of_stream_are_replayed_as_the_reference_plays_them(
     spark: SparkSession, tmp_path: Path, kind: str, stream: str
 ) -> None:
