@@ -38,7 +38,7 @@ def load_raw_records(
     groups = group_by_columns(source, paths)
     if limit is not None:
         groups = [(own, [path]) for own, files in groups for path in files]
-    frames = [_add_file(load_files_of_format(spark, own, files), preparation) for own, files in groups]
+    frames = [add_raw_file(load_files_of_format(spark, own, files), preparation) for own, files in groups]
     limited = frames if limit is None else [frame.limit(limit) for frame in frames]
     rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), limited)
     present = {name.lower() for name in rows.columns}
@@ -64,7 +64,7 @@ def load_files_of_format(spark: SparkSession, source: Source, paths: Sequence[st
     if source.format in {"parquet", "iceberg"}:
         # Spark has no type for nanoseconds; as numbers, they can be rounded down here.
         spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-    rows = reader.load([_literal_path(path) for path in paths])
+    rows = reader.load([literal_path(path) for path in paths])
     if source.format in {"parquet", "iceberg"}:
         rows = _round_nanoseconds(rows, paths)
     return rows if source.format in _WITH_TEXT else rows.withColumn(MALFORMED, F.lit(None).cast("string"))
@@ -91,11 +91,13 @@ def _round_nanoseconds(rows: DataFrame, paths: Sequence[str]) -> DataFrame:
     return rows
 
 
-def _literal_path(path: str) -> str:
+def literal_path(path: str) -> str:
+    """Return the pattern of Spark that names only this path."""
     return "".join(f"\\{character}" if character in "{}[]*?\\" else character for character in path)
 
 
-def _add_file(rows: DataFrame, preparation: Preparation) -> DataFrame:
+def add_raw_file(rows: DataFrame, preparation: Preparation) -> DataFrame:
+    """Add the URI of the raw file of each record; that of a copy is the URI of the original."""
     file = F.col("_metadata.file_path")
     if preparation.fetched is None:
         return rows.withColumn(FILE, file)
