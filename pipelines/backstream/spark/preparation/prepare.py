@@ -34,6 +34,7 @@ def prepare_files(
     Raises:
         SpecError: when an expression of the definition has an error, or a column does not exist.
         DamagedFileError: when a file cannot be read.
+        StorageError: when a file was removed.
         UserCodeError: when the transformation fails.
     """
     if not paths:
@@ -42,7 +43,7 @@ def prepare_files(
     register_functions(spark, preparation.definition)
     scanned, kept = Observation(), Observation()
     source = preparation.source
-    with explain_damaged_files(preparation):
+    with explain_damaged_files(preparation, paths):
         raw = load_raw_records(spark, preparation, paths, limit)
     raw = raw.observe(scanned, F.count(F.lit(1)).alias("rows"))
     with explain_transformation(preparation, paths):
@@ -55,7 +56,7 @@ def prepare_files(
     left_out = F.count_if(~is_kept).alias("left_out")
     observed = prepared.observe(kept, returned, is_unreadable, is_malformed, left_out)
     observed = observed.where(is_kept).drop(IS_KEPT)
-    with explain_transformation(preparation, paths), explain_damaged_files(preparation):
+    with explain_transformation(preparation, paths), explain_damaged_files(preparation, paths):
         observed.write.options(**PARQUET_OPTIONS).parquet(str(folder))
         counts = kept.get
         if counts["malformed"]:

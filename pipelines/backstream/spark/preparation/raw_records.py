@@ -17,7 +17,10 @@ from backstream.definition.prepared import FILE
 from backstream.definition.source_section import Source
 from backstream.definition.values import TimeUnit
 from backstream.source.column_types import quote_column
+from backstream.source.compressions import require_known_compressions
 from backstream.source.csv_headers import group_by_header, has_header
+from backstream.source.files import read_error_text
+from backstream.source.reader import UnreadableError
 from backstream.source.wildcards import split_pattern
 from backstream.spark.preparation.settings import MALFORMED, Preparation
 from backstream.spark.preparation.times import instant_of_number
@@ -50,12 +53,14 @@ def group_by_columns(source: Source, paths: Sequence[str]) -> list[tuple[Source,
     """Return groups of files with their source; CSV files with a header may differ in their columns."""
     if not has_header(source):
         return [(source, list(paths))]
-    by_header = group_by_header(source, paths)
+    require_known_compressions(source, paths)
+    by_header = group_by_header(source, paths) or [(dict(source.columns), list(paths))]
     return [(source.model_copy(update={"columns": columns}), files) for columns, files in by_header]
 
 
 def load_files_of_format(spark: SparkSession, source: Source, paths: Sequence[str]) -> DataFrame:
     """Return the records of raw files, with `MALFORMED` for the formats whose records can be malformed."""
+    require_known_compressions(source, paths)
     spark.conf.set("spark.sql.files.openCostInBytes", _OPEN_COST_BYTES)
     reader = _reader(spark, source)
     roots = [root for root, _ in map(split_pattern, source.paths) if Path(root).is_dir()]
@@ -83,12 +88,21 @@ def _reader(spark: SparkSession, source: Source) -> DataFrameReader:
 
 def _round_nanoseconds(rows: DataFrame, paths: Sequence[str]) -> DataFrame:
     """Replace columns of nanoseconds, which are numbers here, by timestamps in microseconds, rounded down."""
-    kinds = {field.name: field.type for path in paths for field in pq.read_schema(path)}
+    kinds = {field.name: field.type for path in paths for field in _read_schema(path)}
     for name, kind in kinds.items():
         if pa.types.is_timestamp(kind) and kind.unit == "ns" and isinstance(rows.schema[name].dataType, LongType):
             instant = instant_of_number(F.col(quote_column(name)), LongType(), TimeUnit.NANOSECONDS)
             rows = rows.withColumn(name, instant if kind.tz else instant.cast("timestamp_ntz"))
     return rows
+
+
+def _read_schema(path: str) -> pa.Schema:
+    try:
+        return pq.read_schema(path)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableError(path, read_error_text(error)) from None
 
 
 def literal_path(path: str) -> str:
