@@ -14,9 +14,9 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import ListType
 
 from backstream.errors import ContractError, PlanError
-from backstream.lake.catalog import NAMESPACE, load_table
+from backstream.lake.catalog import load_table, new_table_location
 from backstream.lake.commit import with_retries
-from backstream.lake.ownership import TableOwner, record_owner
+from backstream.lake.ownership import TableOwner, record_owner, remember_definition
 from backstream.lake.storage import location_of, plain_path
 from backstream.lake.tables import (
     RESERVED,
@@ -108,13 +108,8 @@ def _plan_table(catalog: Catalog, dataset: str, wanted: Table, table: IcebergTab
     columns = tuple(
         (column.name, column.type, fields[column.name][1], column.required) for column in wanted.columns
     )
-    location = table.location() if table else _new_location(catalog, name)
+    location = table.location() if table else new_table_location(catalog, name)
     return PlannedTable(name, plain_path(location), columns, wanted.day_column)
-
-
-def _new_location(catalog: Catalog, name: str) -> str:
-    """Return the location of a table that does not exist yet."""
-    return f"{catalog.properties['warehouse'].rstrip('/')}/{NAMESPACE}/{name}"
 
 
 def _create_one(catalog: Catalog, plan: Plan, suffix: str) -> IcebergTable:
@@ -122,6 +117,8 @@ def _create_one(catalog: Catalog, plan: Plan, suffix: str) -> IcebergTable:
     owner = TableOwner.from_plan(plan) if suffix == WINDOWS else None
     columns = [Column(name, type_name, required) for name, type_name, _, required in planned.columns]
     wanted = Table(suffix, tuple(columns), planned.day_column)
+    if owner:
+        remember_definition(owner)  # before the table names it
 
     def attempt() -> IcebergTable:
         table = _find_or_create(catalog, plan, wanted, owner)

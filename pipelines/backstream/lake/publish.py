@@ -15,7 +15,8 @@ from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import require_aligned
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
-from backstream.lake.commit import commit_snapshot, note_attempt, to_data_files, with_retries
+from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
+from backstream.lake.data_files import to_data_files
 from backstream.lake.diff import Replacement, append_restatements
 from backstream.lake.file_copies import upload_staged_files
 from backstream.lake.maintenance import touch_staged_files

@@ -14,7 +14,8 @@ from backstream.errors import ConflictError
 from backstream.eventtime.instants import instant_text
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
-from backstream.lake.commit import commit_snapshot, note_attempt, to_data_files, with_retries
+from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
+from backstream.lake.data_files import to_data_files
 from backstream.lake.diff import Replacement, append_restatements
 from backstream.lake.file_copies import copy_data_files
 from backstream.lake.published_runs import PublishedRun, load_published_run

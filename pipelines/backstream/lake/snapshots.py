@@ -8,18 +8,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from backstream import __version__
 from backstream.errors import ConflictError, LedgerError
 from backstream.eventtime.instants import instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import load_table
-from backstream.lake.commit import with_retries
-from backstream.runs.plan import Plan
+from backstream.lake.commit import OWNER_PROPERTIES, with_retries
+from backstream.runs.plan import Plan, definition_id
 
 _PREFIX = "backstream."
 RUN_ID = f"{_PREFIX}run_id"
@@ -28,8 +30,8 @@ UNTIL_MS = f"{_PREFIX}until_ms"
 ROWS = f"{_PREFIX}rows"
 REPLACED_ROWS = f"{_PREFIX}replaced_rows"
 FILES = f"{_PREFIX}files"
-KEYS = f"{_PREFIX}keys"
 PLAN_HASH = f"{_PREFIX}plan_hash"
+DEFINITION, KEYS = OWNER_PROPERTIES
 DEFINITION_HASH = f"{_PREFIX}definition_hash"
 MODE = f"{_PREFIX}mode"
 ROLLED_BACK = f"{_PREFIX}rolled_back"
@@ -48,8 +50,11 @@ def summary_properties(plan: Plan, rows: int, replaced_rows: int, files: int) ->
         FILES: files,
         KEYS: json.dumps(key_columns_of_plan(plan)),
         PLAN_HASH: plan.plan_hash,
+        DEFINITION: definition_id(Path(plan.definition_path)),
         DEFINITION_HASH: plan.definition_hash,
         MODE: plan.mode.value,
+        "engine-name": "backstream",
+        "engine-version": __version__,
     }
     return {key: str(value) for key, value in properties.items()}
 

@@ -29,7 +29,8 @@ from pyiceberg.types import (
 
 from backstream import __version__
 from backstream.errors import PlanError
-from backstream.lake.catalog import FORMAT, FORMAT_VERSION, MADE_BY, NAMESPACE, require_known_format
+from backstream.lake.catalog import FORMAT, FORMAT_VERSION, MADE_BY, new_table_location, require_known_format
+from backstream.lake.catalog_address import table_identifier
 from backstream.lake.commit import with_retries
 from backstream.runs.table_schemas import Column, Table
 
@@ -87,7 +88,7 @@ def find_table(catalog: Catalog, name: str) -> IcebergTable | None:
         PlanError: if a newer version created it.
     """
     try:
-        return require_known_format(catalog.load_table((NAMESPACE, name)))
+        return require_known_format(catalog.load_table(table_identifier(name)))
     except NoSuchTableError:
         return None
 
@@ -105,15 +106,15 @@ def create_table(
         catalog: the catalog of the lake.
         name: the name of the table.
         wanted: the columns and the day column of the partitioning.
-        location: the location of its files; None: the catalog chooses it.
+        location: the location of its files; None: as `new_table_location` says.
         properties: properties in addition to those of every table.
     """
-    identifier, schema = (NAMESPACE, name), _schema(wanted)
+    identifier, schema = table_identifier(name), _schema(wanted)
     try:
         return catalog.create_table(
             identifier,
             schema,
-            location=location,
+            location=location or new_table_location(catalog, name),
             partition_spec=_partition_spec(wanted, schema),
             properties=_properties(wanted) | dict(properties or {}),
         )

@@ -137,7 +137,7 @@ def plan_run(  # noqa: PLR0913 - keyword arguments, each an option of the comman
     days = _find_seals(scope, source.inputs, is_unsealed_allowed=is_unsealed_allowed)
     clock_start_ms, clock_end_ms = _find_clock(scope, source.inputs)
     prepared = summarize_preparation(definition.source)
-    owner = TableOwner(definition.name, definition_path.absolute(), definition.source.key)
+    owner = TableOwner(home, definition.name, definition_path.absolute(), definition.source.key)
     tables = _plan_tables(scope, owner, source.columns.types)
     plan = Plan(
         dataset=definition.name,
