@@ -16,6 +16,7 @@ from backstream.eventtime.intervals import require_aligned
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
+from backstream.lake.conflicts import require_no_conflict
 from backstream.lake.data_files import to_data_files
 from backstream.lake.diff import Replacement, append_restatements
 from backstream.lake.file_copies import upload_staged_files
@@ -58,7 +59,7 @@ def publish_range(plan: Plan, manifests: Sequence[Manifest], home: Home | None =
         staged = {suffix: check_staged_files(plan, suffix, manifests) for suffix in plan.tables}
         table = create_tables(catalog, plan)[WINDOWS]
         # The first check is before any write, so that a refused run leaves no rows. Each attempt checks again.
-        snapshots.require_no_conflict(table, plan)
+        require_no_conflict(table, plan)
         with note_attempt(f"publish {plan.dataset} {plan.range}"):
             added = _import_files(table, plan, WINDOWS, staged[WINDOWS])
         append_side_tables(catalog, plan, staged)
@@ -138,7 +139,7 @@ def _commit_windows(catalog: Catalog, plan: Plan, added: Sequence[DataFile]) -> 
         table = load_table(catalog, name)
         if published := snapshots.find_snapshot_of_run(table, run_id):
             return _publication(catalog, plan, published, already=True)
-        snapshots.require_no_conflict(table, plan)
+        require_no_conflict(table, plan)
         record_owner(table, TableOwner.from_plan(plan))
         replacement = plan_replacement(table, plan, added)
         snapshot = commit_snapshot(

@@ -15,6 +15,7 @@ from backstream.eventtime.instants import instant_text
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
+from backstream.lake.conflicts import changes_range, describe_author
 from backstream.lake.data_files import to_data_files
 from backstream.lake.diff import Replacement, append_restatements
 from backstream.lake.file_copies import copy_data_files
@@ -88,8 +89,8 @@ def _require_latest(table: Table, run: PublishedRun) -> None:
     for later in snapshots.list_ancestors(table):
         if later.snapshot_id == run.snapshot.snapshot_id:
             return
-        if snapshots.overlaps_range(later, run.interval):
-            version, author = snapshots.snapshot_version(later), snapshots.describe_author(later)
+        if changes_range(table, later, run.interval):
+            version, author = snapshots.snapshot_version(later), describe_author(later)
             fact = f"version {version} changed it ({author})"
             raise _refusal(run, "its range was published again", fact)
     fact = "snapshots between the run and the current table have expired"

@@ -16,7 +16,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from backstream import __version__
-from backstream.errors import ConflictError, LedgerError
+from backstream.errors import LedgerError
 from backstream.eventtime.instants import instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import load_table
@@ -165,57 +165,6 @@ def find_parent(table: Table, snapshot: Snapshot) -> Snapshot | None:
         )
         raise LedgerError(msg)
     return parent
-
-
-def overlaps_range(snapshot: Snapshot, interval: Interval) -> bool:
-    """Return whether a snapshot may have changed rows of the interval; one of another program may always have."""
-    replaced = range_of_snapshot(snapshot)
-    return replaced is None or replaced.overlaps(interval)
-
-
-def require_no_conflict(table: Table, plan: Plan) -> None:
-    """Check that no other commit changed the plan's range since the plan was made.
-
-    Raises:
-        ConflictError: with the conflicting run or snapshot, or because the history has expired.
-    """
-    base_id = plan.base_snapshots.get("")
-    oldest = None
-    for snapshot in list_ancestors(table):
-        if snapshot.snapshot_id == base_id:
-            return
-        if overlaps_range(snapshot, plan.range) and summary_property(snapshot, RUN_ID) != plan.run_id:
-            fact = f"{_base_text(table, base_id)}, found version {snapshot.sequence_number}"
-            author = describe_author(snapshot)
-            raise _conflict(plan, "the table changed since it was planned", f"{fact} ({author})")
-        oldest = snapshot
-    is_complete = oldest is None or is_first_snapshot(oldest)
-    if base_id is not None or not is_complete:
-        fact = f"{_base_text(table, base_id)}, and the table's history does not lead back to that"
-        raise _conflict(plan, "the table has another history now", fact)
-
-
-def _base_text(table: Table, base_id: int | None) -> str:
-    if base_id is None:
-        return "planned when the table was empty"
-    base = table.snapshot_by_id(base_id)
-    return f"planned against version {base.sequence_number}" if base else f"planned against snapshot {base_id}"
-
-
-def describe_author(snapshot: Snapshot) -> str:
-    """Return the range and the run that made a snapshot as text, or the operation of another program."""
-    interval = range_of_snapshot(snapshot)
-    if interval is None:
-        operation = snapshot.summary.operation.value if snapshot.summary else "change"
-        return f"{operation}, made by another program"
-    return f"{interval}, published by run {summary_property(snapshot, RUN_ID)}"
-
-
-def _conflict(plan: Plan, reason: str, fact: str) -> ConflictError:
-    return ConflictError(
-        f"refusing to publish {plan.dataset} {plan.range}: {reason}\n  {fact}\n\n"
-        "hint: plan the range again; nothing was published"
-    )
 
 
 def tag_name(run_id: str) -> str:
