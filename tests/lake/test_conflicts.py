@@ -158,7 +158,7 @@ def test_a_commit_that_another_program_overtakes_is_repeated_on_the_new_state(
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 1})
     plan = lake.plan("2013-02-02", "2013-02-03")
     manifests = lake.staged(plan, {"2013-02-02T05:00Z": 2})
-    commit_once = publish.commit_snapshot
+    commit_once = commit.commit_snapshot
 
     def overtaken(table: Table, *arguments: Any) -> Snapshot:
         monkeypatch.setattr(publish, "commit_snapshot", commit_once)

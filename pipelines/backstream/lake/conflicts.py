@@ -6,7 +6,7 @@ windows it changed. A compaction changes no rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntryStatus
@@ -19,6 +19,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.lake import snapshots
 from backstream.lake.scans import DAY_COLUMN
 from backstream.runs.plan import Plan
+from backstream.runs.table_schemas import WINDOWS
 
 _US_PER_MS = 1_000
 
@@ -29,21 +30,48 @@ def require_no_conflict(table: Table, plan: Plan) -> None:
     Raises:
         ConflictError: with the conflicting run or snapshot, or because the history has expired.
     """
-    base_id = plan.base_snapshots.get("")
+
+    def is_own(snapshot: Snapshot) -> bool:
+        return snapshots.summary_property(snapshot, snapshots.RUN_ID) == plan.run_id
+
+    what = f"publish {plan.dataset} {plan.range}"
+    require_unchanged(table, plan.base_snapshots.get(WINDOWS), plan.range, what, is_own)
+
+
+def require_unchanged(
+    table: Table,
+    base_id: int | None,
+    interval: Interval,
+    what: str,
+    is_own: Callable[[Snapshot], bool],
+    column: str = DAY_COLUMN,
+) -> None:
+    """Check that no other commit changed an interval since a base.
+
+    Args:
+        table: a table of windows.
+        base_id: its snapshot at the base; None: it was empty.
+        interval: the interval of window starts.
+        what: the action to refuse, such as `publish flights`.
+        is_own: returns whether a snapshot is of the caller itself.
+        column: the column of the window start, a timestamp.
+
+    Raises:
+        ConflictError: with the conflicting run or snapshot, or because the history has expired.
+    """
     oldest = None
     for snapshot in snapshots.list_ancestors(table):
         if snapshot.snapshot_id == base_id:
             return
-        is_own = snapshots.summary_property(snapshot, snapshots.RUN_ID) == plan.run_id
-        if not is_own and changes_range(table, snapshot, plan.range):
+        if not is_own(snapshot) and changes_range(table, snapshot, interval, column):
             fact = f"{_base_text(table, base_id)}, found version {snapshot.sequence_number}"
             author = describe_author(snapshot)
-            raise _conflict(plan, "the table changed since it was planned", f"{fact} ({author})")
+            raise _conflict(what, "the table changed since it was planned", f"{fact} ({author})")
         oldest = snapshot
     is_complete = oldest is None or snapshots.is_first_snapshot(oldest)
     if base_id is not None or not is_complete:
         fact = f"{_base_text(table, base_id)}, and the table's history does not lead back to that"
-        raise _conflict(plan, "the table has another history now", fact)
+        raise _conflict(what, "the table has another history now", fact)
 
 
 def changes_range(table: Table, snapshot: Snapshot, interval: Interval, column: str = DAY_COLUMN) -> bool:
@@ -90,8 +118,8 @@ def _may_hold(table: Table, file: DataFile, interval: Interval, column: str) -> 
     lower, upper = ((bounds or {}).get(field.field_id) for bounds in (file.lower_bounds, file.upper_bounds))
     if lower is None or upper is None or not isinstance(field.field_type, PrimitiveType):
         return True
-    first_us, last_us = (from_bytes(field.field_type, bound) for bound in (lower, upper))
-    return bool(first_us < interval.end_ms * _US_PER_MS and last_us >= interval.start_ms * _US_PER_MS)
+    first_us, last_us = (int(from_bytes(field.field_type, bound)) for bound in (lower, upper))
+    return first_us < interval.end_ms * _US_PER_MS and last_us >= interval.start_ms * _US_PER_MS
 
 
 def _base_text(table: Table, base_id: int | None) -> str:
@@ -101,8 +129,7 @@ def _base_text(table: Table, base_id: int | None) -> str:
     return f"planned against version {base.sequence_number}" if base else f"planned against snapshot {base_id}"
 
 
-def _conflict(plan: Plan, reason: str, fact: str) -> ConflictError:
+def _conflict(what: str, reason: str, fact: str) -> ConflictError:
     return ConflictError(
-        f"refusing to publish {plan.dataset} {plan.range}: {reason}\n  {fact}\n\n"
-        "hint: plan the range again; nothing was published"
+        f"refusing to {what}: {reason}\n  {fact}\n\nhint: plan the range again; nothing was published"
     )
