@@ -34,6 +34,8 @@ PLAN_HASH = f"{_PREFIX}plan_hash"
 DEFINITION, KEYS = OWNER_PROPERTIES
 DEFINITION_HASH = f"{_PREFIX}definition_hash"
 MODE = f"{_PREFIX}mode"
+TARGET = f"{_PREFIX}target"
+"""The section `[publish]` of the definition, JSON."""
 ROLLED_BACK = f"{_PREFIX}rolled_back"
 _FIRST_VERSION = 1  # if the oldest retained snapshot has a later version, snapshots have expired
 _TAG_PREFIX = "run/"
@@ -56,6 +58,8 @@ def summary_properties(plan: Plan, rows: int, replaced_rows: int, files: int) ->
         "engine-name": "backstream",
         "engine-version": __version__,
     }
+    if target := plan.definition.get("publish"):
+        properties[TARGET] = json.dumps(target)
     return {key: str(value) for key, value in properties.items()}
 
 
