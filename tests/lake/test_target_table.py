@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+import polars as pl
 import pyarrow as pa
 import pytest
 from pyiceberg.expressions import AlwaysTrue
@@ -249,6 +251,19 @@ def test_rows_that_another_program_added_beside_the_range_stay(lake: Lake) -> No
         NEIGHBOURS[1],
         ("2013-02-02T09:00Z", "AA", 1, "by hand"),
     ]
+
+
+@pytest.mark.filterwarnings("ignore:Iceberg scan planning with the polars_iceberg plugin")
+def test_polars_and_duckdb_read_the_table(lake: Lake) -> None:
+    table = make_table(lake, spec((1, BucketTransform(4)), (2, MonthTransform())))
+    publish(lake, {"2013-02-01T05:00Z": 3, "2013-02-01T06:00Z": 4})
+
+    scanned = pl.scan_iceberg(table.refresh())
+    files = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
+    rows = duckdb.read_parquet(files)
+    of_polars = scanned.filter(pl.col("airline") == "UA").select(pl.col("departures").sum()).collect().item()
+    of_duckdb = rows.filter("airline = 'UA'").sum("departures").fetchall()
+    assert (of_polars, of_duckdb, rows.shape[0]) == (7, [(7,)], 4)
 
 
 def test_rows_are_sorted_as_the_table_declares(lake: Lake) -> None:

@@ -10,7 +10,8 @@ from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.transforms import DayTransform
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
+from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import (
     BooleanType,
     DateType,
@@ -99,6 +100,7 @@ def create_table(
     wanted: Table,
     location: str | None = None,
     properties: Mapping[str, str] | None = None,
+    order: Sequence[str] = (),
 ) -> IcebergTable:
     """Create a table; if another process created it first, return that one.
 
@@ -108,6 +110,7 @@ def create_table(
         wanted: the columns and the day column of the partitioning.
         location: the location of its files; None: as `new_table_location` says.
         properties: properties in addition to those of every table.
+        order: the columns of the sort order, for programs that rewrite files; the job doesn't sort its files.
     """
     identifier, schema = table_identifier(name), _schema(wanted)
     try:
@@ -116,6 +119,7 @@ def create_table(
             schema,
             location=location or new_table_location(catalog, name),
             partition_spec=_partition_spec(wanted, schema),
+            sort_order=_sort_order(order, schema),
             properties=_properties(wanted) | dict(properties or {}),
         )
     except TableAlreadyExistsError:
@@ -146,7 +150,7 @@ def add_columns(table: IcebergTable, wanted: Sequence[Column]) -> None:
     if missing := find_missing_columns(table, wanted):
         with table.update_schema() as update:
             for column in missing:
-                update.add_column(column.name, iceberg_type(column.type))
+                update.add_column(column.name, iceberg_type(column.type), doc=column.comment or None)
 
 
 def find_missing_columns(table: IcebergTable, wanted: Sequence[Column]) -> list[Column]:
@@ -230,6 +234,7 @@ def _schema(wanted: Table) -> Schema:
                 column.name,
                 iceberg_type(column.type, element_ids.get(column.name, 0)),
                 required=column.required,
+                doc=column.comment or None,
             )
             for field_id, column in enumerate(wanted.columns, start=1)
         )
@@ -253,3 +258,8 @@ def _partition_spec(wanted: Table, schema: Schema) -> PartitionSpec:
     source_id = schema.find_field(wanted.day_column).field_id
     name = f"{wanted.day_column}_day"
     return PartitionSpec(PartitionField(source_id, _FIRST_PARTITION_FIELD, DayTransform(), name))
+
+
+def _sort_order(columns: Sequence[str], schema: Schema) -> SortOrder:
+    fields = [SortField(schema.find_field(name).field_id, IdentityTransform()) for name in columns]
+    return SortOrder(*fields) if fields else UNSORTED_SORT_ORDER
