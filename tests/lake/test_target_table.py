@@ -219,6 +219,33 @@ def test_a_rollback_restores_the_rows_of_the_run_before(lake: Lake) -> None:
     assert found(lake) == [NEIGHBOURS[0], ("2013-02-01T05:00Z", "UA", 3, None), NEIGHBOURS[1]]
 
 
+def test_a_rollback_of_a_run_that_was_not_copied_leaves_the_table(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(lake)
+    plan = plan_copy(lake)
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3})
+    with monkeypatch.context() as broken:
+        broken.setattr(range_copies, "commit_snapshot", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            publish_range(plan, manifests)
+
+    roll_back_run(lake.home, plan.run_id)
+
+    assert (lake.departures(), len(found(lake)), len(table.refresh().snapshots())) == ({}, len(THEIRS), 1)
+
+
+def test_a_rollback_succeeds_after_the_table_was_dropped(lake: Lake) -> None:
+    make_table(lake)
+    plan = publish(lake, {"2013-02-01T05:00Z": 3})
+    with open_catalog_for_writing(lake.home) as catalog:
+        catalog.drop_table(NAME)
+
+    roll_back_run(lake.home, plan.run_id)
+
+    assert lake.departures() == {}
+
+
 def test_rows_that_another_program_added_to_the_range_are_a_conflict_and_nothing_is_published(lake: Lake) -> None:
     table = make_table(lake)
     plan = plan_copy(lake)

@@ -57,17 +57,18 @@ class RangeCopy:
 
     @classmethod
     def from_rollback(cls, catalog: Catalog, run: PublishedRun) -> Self | None:
-        """Return the copy that the rollback of a run makes; None if the run made none."""
+        """Return the copy that the rollback of a run makes; None if the run made none, or the table is gone."""
         text = snapshots.summary_property(run.snapshot, snapshots.TARGET)
-        if text is None:
+        target = TargetTable.from_text(text) if text else None
+        if target is None or not catalog.table_exists(target.identifier):
             return None
-        target, writer = (
-            TargetTable.from_text(text),
-            snapshots.summary_property(run.snapshot, snapshots.DEFINITION),
-        )
-        copied = snapshots.find_snapshot_of_run(target.load(catalog), run.run_id)
+        table = target.load(catalog)
+        copied = snapshots.find_snapshot_of_run(table, run.run_id)
+        if copied is None and not snapshots.is_history_expired(table):
+            return None
+        writer = snapshots.summary_property(run.snapshot, snapshots.DEFINITION) or ""
         base_id = copied.snapshot_id if copied else None
-        return cls(run.dataset, rollback_id(run.run_id), run.interval, writer or "", target, base_id)
+        return cls(run.dataset, rollback_id(run.run_id), run.interval, writer, target, base_id)
 
     @property
     def text(self) -> str:

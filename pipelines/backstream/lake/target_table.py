@@ -48,6 +48,11 @@ class TargetTable:
         return cls(**json.loads(text))
 
     @property
+    def identifier(self) -> tuple[str, ...]:
+        """The namespace and the name."""
+        return tuple(self.table.split("."))
+
+    @property
     def window_start(self) -> str:
         """The table's column of the window start."""
         return self.name_of(DAY_COLUMN)
@@ -63,7 +68,7 @@ class TargetTable:
             PlanError: if there is no such table.
         """
         try:
-            return catalog.load_table(tuple(self.table.split(".")))
+            return catalog.load_table(self.identifier)
         except NoSuchTableError:
             msg = f"no table `{self.table}` in the catalog (publish.table)\n\nhint: create it, or remove [publish]"
             raise PlanError(msg) from None
