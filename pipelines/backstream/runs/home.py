@@ -21,9 +21,15 @@ DEFINITIONS_VARIABLE = "BACKSTREAM_DEFINITIONS"
 EXPECTATIONS_VARIABLE = "BACKSTREAM_EXPECTATIONS"
 """The folder of expectation suites; by default `expectations` at the top of the checkout."""
 CATALOG_VARIABLE = "BACKSTREAM_CATALOG_URI"
-"""The SQLAlchemy URI of the Iceberg catalog; by default SQLite in the home folder."""
+"""The address of the Iceberg catalog: a database, `https://` (REST), `thrift://` (Hive), or `glue://`; by default
+SQLite in the home folder."""
+CATALOG_NAME_VARIABLE = "BACKSTREAM_CATALOG"
+"""The name of a catalog in PyIceberg's configuration, in place of `BACKSTREAM_CATALOG_URI`."""
+NAMESPACE_VARIABLE = "BACKSTREAM_NAMESPACE"
+"""The namespace of the tables in the catalog, e.g., `sales.hourly`; by default `backstream`."""
 WAREHOUSE_VARIABLE = "BACKSTREAM_WAREHOUSE"
-"""The folder or `s3://bucket/prefix` of the tables; by default a folder in the home folder."""
+"""The folder or `s3://bucket/prefix` (or `gs`, `abfss`, `hdfs`) of the tables; by default that of the catalog, or
+a folder in the home folder."""
 TASK_VARIABLE = "BACKSTREAM_PARENT_TASK"
 """Variable of a Spark job: the task that waits for it, as `host/process`."""
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{32}")
@@ -61,7 +67,7 @@ class Home:
 
     @property
     def catalog_uri(self) -> str:
-        """The SQLAlchemy URI of the Iceberg catalog: `$BACKSTREAM_CATALOG_URI`, by default SQLite in the home."""
+        """The address of the Iceberg catalog: `$BACKSTREAM_CATALOG_URI`, by default SQLite in the home."""
         return os.environ.get(CATALOG_VARIABLE) or f"sqlite:///{self.path / 'catalog.db'}?timeout=60"
 
     def run(self, dataset: str, run_id: str) -> RunFolder:
@@ -80,6 +86,10 @@ class Home:
     def observation(self, dataset: str) -> Path:
         """Return the file of the latest state of a dataset: seals and stale days, JSON."""
         return self.path / "dataset_state" / f"{dataset}.json"
+
+    def definition_path(self, definition_id: str) -> Path:
+        """Return the file with the path of a definition that writes a table, which records only an id of it."""
+        return self.path / "definitions" / f"{definition_id}.txt"
 
     def advice(self, dataset: str) -> Path:
         """Return the file of the latest advice on a dataset's delay, with the whole curve, JSON."""

@@ -16,6 +16,7 @@ class Column:
     name: str
     type: str
     required: bool = False
+    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
