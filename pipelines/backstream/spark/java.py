@@ -23,6 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from backstream.errors import SetupError
+from backstream.runs.home import CLASS_ARCHIVE_VARIABLE
 from backstream.spark.heap import CONF_VARIABLE, SETTINGS_FILE, SUBMIT_ARGUMENTS, conf_folder, heap_mb, spark_home
 
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
@@ -35,8 +36,6 @@ _MAGIC = (0xF00BABA8).to_bytes(4, sys.byteorder)
 """The first bytes of a complete archive: Java writes them last."""
 _ABANDONED_S = 600
 """The number of seconds after which an unfinished write counts as abandoned."""
-VARIABLE = "BACKSTREAM_CLASS_ARCHIVE"
-"""The variable with a folder for archives, in place of the one of the Python environment; empty for no archive."""
 
 
 def archive_read_options() -> str:
@@ -72,9 +71,14 @@ def settings_beside_class_path(home: Path) -> Path | None:
     return file if file.is_file() and [*file.parent.iterdir()] == [file] else None
 
 
+def archive_folder() -> Path:
+    """Return the default folder of class archives, in the Python environment."""
+    return Path(sys.prefix) / "share" / "backstream"
+
+
 def archive_path() -> Path | None:
     """Return the path of the archive for this Spark and Java; None if it is disabled, or there is no Java."""
-    folder = os.environ.get(VARIABLE, str(Path(sys.prefix) / "share" / "backstream"))
+    folder = os.environ.get(CLASS_ARCHIVE_VARIABLE, str(archive_folder()))
     java = _java()
     if not folder or java is None or " " in folder:  # Java options are separated by spaces
         return None

@@ -21,6 +21,7 @@ from backstream.errors import BackstreamError
 from backstream.orchestration.connections import provide_lake
 from backstream.pages.policy import policy
 from backstream.runs.home import Home
+from backstream.runs.settings import provide_settings
 from backstream.ui.security import add_headers, on_bad_request, on_error, on_refusal, require_own_form
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ def _page_store() -> "PageStore":
 @cache
 def _provide_lake() -> None:
     """Read the connection once; a changed connection takes effect after a restart of Airflow's API server."""
+    provide_settings()
     provide_lake()
 
 
