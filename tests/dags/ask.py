@@ -158,6 +158,8 @@ def own_dags(folder: str) -> dict[str, Any]:
         "dag": [sorted(dag.tags), dag.max_active_runs],
         "tasks": {task.task_id: [getattr(task, name) for name in options] for task in dag.tasks},
         "replay": [dag.get_task("replay").pool, _partial(dag.get_task("replay"))["conn_id"]],
+        "copied": [len(task.params) for task in dag.tasks],
+        "form": len(dag.params),
         "group": sorted(weekly.task_ids),
         "range": [request["since"], request["until"], request["reason"]],
         "planned": _planned_in_group(path, filled, context),

@@ -41,6 +41,11 @@ def test_every_task_has_the_owner_queue_priority_and_executor_of_the_team(made: 
     assert {tuple(options) for options in made["tasks"].values()} == {("sales", "big", 7, "LocalExecutor")}
 
 
+def test_no_task_has_a_copy_of_the_form_which_would_cost_most_of_the_parsing(made: dict[str, Any]) -> None:
+    assert made["form"] == 11
+    assert set(made["copied"]) == {0}
+
+
 def test_spark_jobs_use_the_pool_and_the_connection_of_the_team(made: dict[str, Any]) -> None:
     assert made["replay"] == ["sales", "sales_spark"]
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Param
 
 from backstream.definition.model import Definition
 from backstream.errors import SpecError
@@ -107,27 +107,24 @@ def backfill_dag(definition: Definition, path: Path, options: DagOptions = DEFAU
     Raises:
         SpecError: when the schedule is not a cron expression.
     """
-    arguments = _scheduled(definition, path) | {"params": form.backfill_params(definition)}
-    with _dag("backfill", _BACKFILL_DOC, definition, path, options, **arguments) as dag:
+    with _dag("backfill", _BACKFILL_DOC, definition, path, options, **_scheduled(definition, path)) as dag:
         add_run_tasks(definition, path, options)
         add_restate_trigger(f"restate_{definition.name}")
-    return dag
+    return _with_params(dag, form.backfill_params(definition))
 
 
 def reprocess_dag(definition: Definition, path: Path, options: DagOptions = DEFAULTS) -> DAG:
     """Return the DAG for ranges that a person requests; several runs can be active at the same time."""
-    arguments = _ON_DEMAND | {"params": form.reprocess_params(definition)}
-    with _dag("reprocess", _REPROCESS_DOC, definition, path, options, **arguments) as dag:
+    with _dag("reprocess", _REPROCESS_DOC, definition, path, options, **_ON_DEMAND) as dag:
         add_run_tasks(definition, path, options)
-    return dag
+    return _with_params(dag, form.reprocess_params(definition))
 
 
 def restate_dag(definition: Definition, path: Path, options: DagOptions = DEFAULTS) -> DAG:
     """Return the DAG that reprocesses stale and missing days; with one active run, no range is found twice."""
-    arguments = _ON_DEMAND | {"params": form.restate_params(), "max_active_runs": 1}
-    with _dag("restate", _RESTATE_DOC, definition, path, options, **arguments) as dag:
+    with _dag("restate", _RESTATE_DOC, definition, path, options, **_ON_DEMAND, max_active_runs=1) as dag:
         add_restate_tasks(definition, path, options, f"reprocess_{definition.name}")
-    return dag
+    return _with_params(dag, form.restate_params())
 
 
 def _dag(kind: str, doc: str, definition: Definition, path: Path, options: DagOptions, **arguments: Any) -> DAG:
@@ -146,6 +143,16 @@ def _dag(kind: str, doc: str, definition: Definition, path: Path, options: DagOp
         default_args=RETRIES | dict(options.default_args),
         **(defaults | arguments | dict(options.dag_args)),
     )
+
+
+def _with_params(dag: DAG, params: dict[str, Param]) -> DAG:
+    """Return the DAG with its parameters, which its tasks get when they run.
+
+    If a DAG has its parameters before its tasks, Airflow copies all of them for each task. This would take most of
+    the time to parse a DAG file.
+    """
+    dag.params.update(params)
+    return dag
 
 
 def _deadline(definition: Definition) -> Any:
