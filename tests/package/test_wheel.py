@@ -32,7 +32,7 @@ class Installed:
     environment: Path
     project: Path
 
-    def run(self, *command: str | Path) -> str:
+    def run(self, *command: str | Path, status: int = 0) -> str:
         """Return the standard output of a program of the environment."""
         name, *arguments = command
         inherited = {"HOME": str(self.project), "PATH": "/usr/bin:/bin", "BACKSTREAM_DRIVER_MEMORY": "1g"}
@@ -46,7 +46,7 @@ class Installed:
             check=False,
             timeout=300,
         )
-        assert ended.returncode == 0, ended.stderr
+        assert ended.returncode == status, ended.stderr
         return ended.stdout
 
 
@@ -115,3 +115,23 @@ def test_airflow_loads_the_plugin_from_the_package(airflow: dict[str, Any]) -> N
     (plugin,) = [plugin for plugin in airflow["plugins"] if plugin["name"] == "backstream"]
     assert plugin["source"].startswith("backstream==")
     assert [view["name"] for view in plugin["external_views"]] == ["Backfills", "Windows", "Watermark", "Report"]
+
+
+def test_doctor_names_what_airflow_lacks_with_the_commands_that_add_it(
+    installed: Installed, airflow: dict[str, Any]
+) -> None:
+    assert airflow["dags"]
+
+    lines = installed.run("backstream", "doctor", status=1).splitlines()
+
+    assert [line for line in lines if not line.startswith("ok")] == [
+        (
+            "fail  connection   no Airflow connection backstream_spark; "
+            "airflow connections add backstream_spark --conn-type spark --conn-host 'local[*]'"
+        ),
+        (
+            "fail  pool         no Airflow pool spark, so Spark jobs wait forever; "
+            "airflow pools set spark 2 'Spark jobs at the same time'"
+        ),
+    ]
+    assert [line.split()[1] for line in lines[:3]] == ["python", "java", "spark"]

@@ -79,7 +79,7 @@ def archive_folder() -> Path:
 def archive_path() -> Path | None:
     """Return the path of the archive for this Spark and Java; None if it is disabled, or there is no Java."""
     folder = os.environ.get(CLASS_ARCHIVE_VARIABLE, str(archive_folder()))
-    java = _java()
+    java = find_java()
     if not folder or java is None or " " in folder:  # Java options are separated by spaces
         return None
     file = java.resolve()
@@ -107,7 +107,8 @@ def is_archive_complete(path: Path) -> bool:
         return False
 
 
-def _java() -> Path | None:
+def find_java() -> Path | None:
+    """Return the Java program that Spark starts; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     return Path(path) if path and Path(path).exists() else None
@@ -148,7 +149,7 @@ def _remove_old_archives(path: Path) -> None:
 
 
 OLDEST_JAVA = 17
-JAVA_HINT = "run bin/setup, which installs Java or shows how to install it"
+JAVA_HINT = "install a Java 17 runtime, and set JAVA_HOME to its folder"
 OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
 """The variable with options for the driver's Java; options of a session are added after them."""
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
