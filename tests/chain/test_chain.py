@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from allpairspy import AllPairs
 from tests.chain.breaks import AFTER, NAMES, WITHIN, Staged, broken_write, flip_a_fate, flipped_fate, lost_row
 from tests.chain.job import KINDS, plan_of, publish, rows_published, write_definition
 
@@ -75,8 +77,9 @@ def refusal(plan: Plan) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("suffix", NAMES)
-@pytest.mark.parametrize("change", AFTER)
+@pytest.mark.parametrize(
+    ("staged", "change", "suffix"), [tuple(case) for case in AllPairs([KINDS, AFTER, NAMES])], indirect=["staged"]
+)
 def test_a_file_that_is_not_what_the_job_wrote_is_not_published(broken: Staged, change: str, suffix: str) -> None:
     AFTER[change](broken, suffix)
 
@@ -113,7 +116,7 @@ def test_a_run_without_a_fault_is_published(broken: Staged) -> None:
 
 @pytest.fixture(params=KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Return a folder with a history and a definition, for each kind of window."""
+    """Return a folder with a history and a definition; by default, for each kind of window."""
     write_definition(tmp_path, request.param)
     return tmp_path
 
@@ -125,7 +128,7 @@ JOB_ERRORS = {
 }
 
 
-@pytest.mark.parametrize("change", WITHIN)
+@pytest.mark.parametrize(("folder", "change"), list(zip(KINDS, cycle(WITHIN), strict=False)), indirect=["folder"])
 def test_the_job_fails_if_the_driver_does_not_find_the_files_of_its_tasks(
     folder: Path, change: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,7 +153,17 @@ LOST = {
 }
 
 
-@pytest.mark.parametrize(("suffix", "mode"), [("", Mode.RECOMPUTE), ("", Mode.REPLAY), ("panes", Mode.REPLAY)])
+LOST_ROWS = [
+    ("tumbling", "", Mode.RECOMPUTE),
+    ("tumbling", "panes", Mode.REPLAY),
+    ("sliding", "", Mode.REPLAY),
+    ("session", "", Mode.RECOMPUTE),
+    ("session", "panes", Mode.REPLAY),
+    ("cumulate", "", Mode.REPLAY),
+]
+
+
+@pytest.mark.parametrize(("folder", "suffix", "mode"), LOST_ROWS, indirect=["folder"])
 def test_a_row_that_the_job_loses_fails_the_job(
     folder: Path, suffix: str, mode: Mode, capsys: pytest.CaptureFixture[str]
 ) -> None:

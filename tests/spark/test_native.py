@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from itertools import product
+from itertools import cycle, product, repeat
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,19 @@ from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunks
 
 KINDS = ["tumbling", "tumbling with an offset", "sliding", "sliding, size no multiple", "cumulate", "session"]
-CUTS = [*((kind, "1d") for kind in KINDS), *((kind, "3d") for kind in ("sliding", "cumulate", "session"))]
 DAY = datetime(2024, 3, 1, tzinfo=UTC)
 
 
-@pytest.fixture(params=["days together", "days apart", "many tasks"])
+PIECES = [
+    *((kind, "1d", "many tasks") for kind in KINDS),
+    *zip(KINDS, repeat("1d"), cycle(["days together", "days apart"]), strict=False),
+    ("sliding", "3d", "days apart"),
+    ("cumulate", "3d", "many tasks"),
+    ("session", "3d", "days together"),
+]
+
+
+@pytest.fixture
 def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run with different task sizes; the result must be the same."""
     if request.param != "days together":
@@ -51,7 +59,7 @@ def native_definition(folder: Path, chunk: str = "1d", **sections: Any) -> dict[
 
 
 @pytest.mark.usefixtures("pieces")
-@pytest.mark.parametrize(("kind", "chunk"), CUTS)
+@pytest.mark.parametrize(("kind", "chunk", "pieces"), PIECES, indirect=["pieces"])
 def test_a_replay_gives_what_the_reference_gives_however_it_is_cut(
     spark: SparkSession, tmp_path: Path, kind: str, chunk: str
 ) -> None:
@@ -71,8 +79,9 @@ def test_a_replay_gives_what_the_reference_gives_however_it_is_cut(
 SESSION_STREAMS = sorted(STREAMS.keys() - {"punctuated", "custom", "after each record"})
 
 
-@pytest.mark.parametrize("kind", ["session", "session of days"])
-@pytest.mark.parametrize("stream", SESSION_STREAMS)
+@pytest.mark.parametrize(
+    ("stream", "kind"), list(zip(SESSION_STREAMS, cycle(["session", "session of days"]), strict=False))
+)
 def test_sessions_of_every_kind_of_stream_are_replayed_as_the_reference_plays_them(
     spark: SparkSession, tmp_path: Path, kind: str, stream: str
 ) -> None:
