@@ -117,6 +117,18 @@ def test_airflow_loads_the_plugin_from_the_package(airflow: dict[str, Any]) -> N
     assert [view["name"] for view in plugin["external_views"]] == ["Backfills", "Windows", "Watermark", "Report"]
 
 
+LACKING = [
+    (
+        "fail  connection   no Airflow connection backstream_spark; "
+        "airflow connections add backstream_spark --conn-type spark --conn-host 'local[*]'"
+    ),
+    (
+        "fail  pool         no Airflow pool spark, so Spark jobs wait forever; "
+        "airflow pools set spark 2 'Spark jobs at the same time'"
+    ),
+]
+
+
 def test_doctor_names_what_airflow_lacks_with_the_commands_that_add_it(
     installed: Installed, airflow: dict[str, Any]
 ) -> None:
@@ -124,14 +136,28 @@ def test_doctor_names_what_airflow_lacks_with_the_commands_that_add_it(
 
     lines = installed.run("backstream", "doctor", status=1).splitlines()
 
-    assert [line for line in lines if not line.startswith("ok")] == [
-        (
-            "fail  connection   no Airflow connection backstream_spark; "
-            "airflow connections add backstream_spark --conn-type spark --conn-host 'local[*]'"
-        ),
-        (
-            "fail  pool         no Airflow pool spark, so Spark jobs wait forever; "
-            "airflow pools set spark 2 'Spark jobs at the same time'"
-        ),
-    ]
+    assert [line for line in lines if not line.startswith("ok")] == LACKING
     assert [line.split()[1] for line in lines[:3]] == ["python", "java", "spark"]
+
+
+def test_init_airflow_writes_the_dag_file_and_lists_what_is_missing(
+    installed: Installed, airflow: dict[str, Any]
+) -> None:
+    assert airflow["dags"]
+
+    lines = installed.run("backstream", "init", "airflow").splitlines()
+
+    assert lines == [
+        f"Wrote {installed.project}/backfills.py.",
+        "",
+        "missing:",
+        (
+            "  warn  settings     BACKSTREAM_HOME is not set; "
+            "set it to the folder with the state of all runs for all processes of Airflow"
+        ),
+        (
+            "  warn  settings     BACKSTREAM_DEFINITIONS is not set; "
+            "set it to the folder of definitions for all processes of Airflow"
+        ),
+        *(f"  {line}" for line in LACKING),
+    ]

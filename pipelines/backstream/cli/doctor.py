@@ -39,7 +39,16 @@ def _findings() -> Iterator[Finding]:
     from backstream.workflow.check_installation import check_installation
 
     yield from check_installation(Home.from_environment())
+    if find_spec("airflow"):
+        yield from airflow_findings()
+
+
+def airflow_findings() -> Iterator[Finding]:
+    """Yield a finding per part of the Airflow of this environment; one if there is no Airflow."""
     if find_spec("airflow") is None:
+        from backstream.workflow.findings import fail
+
+        yield fail("airflow", "not installed", "pip install 'backstream[airflow]'")
         return
     from backstream.orchestration.check_airflow import check_airflow
 

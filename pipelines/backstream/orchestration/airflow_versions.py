@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-def list_switched_off(installed: tuple[int, int]) -> list[str]:
+def list_switched_off(installed: tuple[int, ...]) -> list[str]:
     """Return a sentence per feature that a version of Airflow lacks."""
     needed = {
         "backfill.deadline sends an alert: needs Airflow 3.2": (3, 2),
