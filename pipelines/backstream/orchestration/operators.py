@@ -25,6 +25,7 @@ from backstream.orchestration.airflow_versions import (
 )
 from backstream.orchestration.connections import provide_environment
 from backstream.orchestration.dag_options import CONNECTION_ID
+from backstream.orchestration.notifications import report_link
 from backstream.orchestration.run_range import data_interval, resolve_range, with_seconds
 from backstream.orchestration.tasks import fail_without_retry, load_workflow
 from backstream.runs.home import TASK_VARIABLE
@@ -235,7 +236,8 @@ class ApproveOperator(ApprovalOperator):
     template_fields = (*ApprovalOperator.template_fields, "plan_path")
 
     def __init__(self, *, plan_path: str, definition_path: str, **kwargs: Any) -> None:
-        super().__init__(subject="Publish?", defaults=ApprovalOperator.REJECT, **kwargs)
+        # Airflow's form highlights a default. Without one, the event of a timeout has an error: a rejection too.
+        super().__init__(subject="Publish?", **kwargs)
         self.plan_path = plan_path
         self.definition_path = definition_path
 
@@ -243,12 +245,13 @@ class ApproveOperator(ApprovalOperator):
         """Request the approval if the run requires one."""
         with fail_without_retry():
             plan = Plan.read(Path(self.plan_path))
-            body = load_workflow(Path(self.definition_path)).request_approval(plan)
-        if body is None:
+            request = load_workflow(Path(self.definition_path)).request_approval(plan, context["ti"].dag_id)
+        if request is None:
             self.log.info("%s %s: no approval required", plan.dataset, plan.range)
             return
         self.subject = f"Publish {plan.dataset}, {plan.range}?"
-        self.body = body
+        link = report_link(context["ti"])
+        self.body = f"{request.text}\n\n[Report of the run, with the changed rows]({link})"
         self.log.info("%s waits for approval, %s at most", plan.run_id, self.response_timeout)
         super().execute(context)
 
