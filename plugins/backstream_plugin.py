@@ -1,4 +1,4 @@
-"""Register the pages with Airflow: all datasets, tabs of each DAG, and the report of each Dag run."""
+"""Register the pages with Airflow: all datasets, tabs of each DAG, and the progress or report of each Dag run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BackstreamPlugin(AirflowPlugin):
         },
         {
             "name": "Report",
-            "href": "backstream/report?dag_id={DAG_ID}&run_id={RUN_ID}",
+            "href": "backstream/run?dag_id={DAG_ID}&run_id={RUN_ID}",
             "destination": "dag_run",
             "url_route": "backstream_report",
         },

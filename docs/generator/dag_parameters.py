@@ -30,7 +30,8 @@ def page() -> str:
 
         blocks: list[str] = []
         for name, function in inspect.getmembers(form, inspect.isfunction):
-            if name.endswith(_SUFFIX) and "Param]" in str(function.__annotations__.get("return")):
+            is_public = not name.startswith("_")
+            if is_public and name.endswith(_SUFFIX) and "Param]" in str(function.__annotations__.get("return")):
                 arguments = [definition] * len(inspect.signature(function).parameters)
                 blocks += _form(name.removesuffix(_SUFFIX), inspect.getdoc(function), function(*arguments))
     return document("DAG parameters", introduction, *blocks)

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from airflow.cli.cli_parser import get_parser
+from airflow.models.dagbag import DBDagBag
+from airflow.models.hitl import HITLDetail
 from airflow.providers.fab.auth_manager.cli_commands.utils import get_application_builder
+from airflow.sdk import timezone
+from airflow.utils.session import create_session
+from airflow.utils.state import DagRunState, TaskInstanceState
+from airflow.utils.types import DagRunTriggeredByType, DagRunType
+from tests.browser.seed import WAITING
 from tests.house.compose import commands
 
+DAG_ID = "reprocess_flights"
 ONLY_FLIGHTS = "OnlyFlights"
 """Role that can read the DAGs of one dataset and start none."""
 RUNS_FLIGHTS = "RunsFlights"
@@ -31,6 +40,25 @@ def run(*arguments: str) -> None:
     parsed.func(parsed)
 
 
+def park(run_id: str, session: Any) -> None:
+    """Create a run of `reprocess_flights` whose task `approve` waits for an answer, as if its tasks had run."""
+    dag: Any = DBDagBag().get_latest_version_of_dag(DAG_ID, session=session)
+    run = dag.create_dagrun(
+        run_id=run_id,
+        run_after=timezone.utcnow(),
+        run_type=DagRunType.MANUAL,
+        triggered_by=DagRunTriggeredByType.TEST,
+        state=DagRunState.RUNNING,
+        conf={"since": "2024-03-16T00:00:00Z", "until": "2024-03-18T00:00:00Z", "reason": "late files"},
+        session=session,
+    )
+    states = {"plan": "success", "audit": "success", "approve": TaskInstanceState.AWAITING_INPUT}
+    for ti in run.get_task_instances(session=session):
+        ti.state = states.get(ti.task_id)
+        if ti.task_id == "approve":
+            session.add(HITLDetail(ti_id=ti.id, options=["Approve", "Reject"], subject="Publish?", multiple=False))
+
+
 def main(password: str) -> None:
     """Create everything that the API server needs."""
     for line in commands("init"):  # word for word what the compose file does once
@@ -46,6 +74,9 @@ def main(password: str) -> None:
         for name, role_name in USERS.items():
             told = {"email": f"{name}@example.org", "role": security.find_role(role_name), "password": password}
             security.add_user(name, name, name, **told)
+    with create_session() as session:
+        for run_id in WAITING:
+            park(run_id, session)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, instant_ms
 from backstream.lake.ledger import Status, record_checks, record_run, run_row
 from backstream.lake.publish import publish_range
 from backstream.quality.audit_frame import WINDOW_COLUMNS
+from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.dataset_state import DatasetState, DayIssue, write_day_totals
 from backstream.runs.home import Home
 from backstream.runs.plan import ArrivalOrder, Chunk, InputFile, Mode, Plan
@@ -31,6 +32,8 @@ END_MS = FIRST_MS + DAYS * DAY_MS
 RAN_MS = instant_ms("2024-03-20T06:00Z", "ran")
 BAD_DAY = "2024-02-08"
 HOSTILE = '"><script>document.title="owned"</script><img src=x onerror=alert(1)>'
+WAITING = tuple(f"manual__2024-03-20T06:0{n}:00+00:00" for n in range(4))
+"""The runs that wait for approval, here and in Airflow; each test answers one of them."""
 PARTITIONS = ("EWR", "JFK", "LGA")
 
 _DEFINITION = """
@@ -228,6 +231,7 @@ def _flights(home: Home) -> None:
     failed = [check("expected windows have events", CheckOutcome.FAIL, "40 of 144 windows do not"), passed[1]]
     leave(home, refused, frame_of(refused.since_ms, refused.until_ms), Status.REFUSED, failed, RAN_MS - DAY_MS)
     _running(home, since_ms + 30 * DAY_MS)
+    _waiting(home)
     stale = tuple(
         DayIssue(since_ms + n * DAY_MS, "stale", "1 input file changed: late.parquet", 5) for n in (14, 15)
     )
@@ -235,6 +239,33 @@ def _flights(home: Home) -> None:
         DayIssue(END_MS - n * DAY_MS, "open", "no arrival after 2024-03-20T00:00Z") for n in range(1, 7)
     )
     DatasetState("flights", RAN_MS, FIRST_MS, END_MS, unsealed, stale).write(home.observation("flights"))
+
+
+def _waiting(home: Home) -> None:
+    """Write runs that wait for approval, with a report that was written before the question."""
+    checks = [check("expected windows have events", CheckOutcome.WARN, "8 of 144 do not", Severity.WARNING)]
+    row = {"window_start": "2024-03-16 05:00", "keys": {"carrier": HOSTILE}, "published": "11", "new": "14"}
+    changed = {"name": "departures", "count": 44, "difference": "+132", "rows": [row | {"difference": "+3"}] * 8}
+    for n, trigger in enumerate(WAITING):
+        since_ms = instant_ms("2024-03-16", "since") + n * DAY_MS
+        plan = plan_of(home, "flights", since_ms, since_ms + DAY_MS, trigger=trigger, reason="late files")
+        plan.write()
+        Audit(plan.run_id, "suite", worst_verdict(checks), "8 of 144 windows are empty", tuple(checks)).write(
+            plan.folder.audit_result
+        )
+        plan.folder.report.write_text("<!doctype html><title>report</title><h1>Before approval</h1>", "utf-8")
+        ApprovalRequest(
+            dag_id="reprocess_flights",
+            asked_at_ms=RAN_MS,
+            until_ms=RAN_MS + DAY_MS,
+            text="text",
+            unit_ms=HOUR_MS,
+            verdict="warn",
+            finding="8 of 144 windows are empty",
+            against="version 3 of 2024-02-18 06:00:00 UTC by run flights-seeded",
+            rows={"added": 0, "removed": 0, "changed": 44},
+            aggregates=(changed,),
+        ).write(plan.folder.approval_request)
 
 
 def _running(home: Home, since_ms: int) -> None:

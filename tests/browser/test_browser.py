@@ -6,9 +6,10 @@ import os
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import pytest
-from tests.browser.seed import DAYS
+from tests.browser.seed import DAYS, WAITING
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 DAG = "dag_id=backfill_flights"
+WAITS = urlencode({"dag_id": "reprocess_flights", "run_id": WAITING[0]})
 PAGES = {
     "overview": "overview",
     "windows": f"dataset?{DAG}",
@@ -24,6 +26,8 @@ PAGES = {
     "checks": f"checks?{DAG}",
     "runs": f"runs?{DAG}",
     "reprocess": f"reprocess?{DAG}&since=2024-02-08",
+    "approval": f"approval?{WAITS}",
+    "run": f"run?{WAITS}",
     "hostile": "dataset?dag_id=backfill_orders",
     "hostile day": "day?dag_id=backfill_orders&day=2016-01-01",
     "hostile checks": "checks?dag_id=backfill_orders",
@@ -165,7 +169,7 @@ def test_on_a_phone_each_run_shows_all_of_its_values_with_their_names(opened: Op
         assert box
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 390
-    assert rows.count() == 6
+    assert rows.count() == 6 + len(WAITING)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -14,6 +14,7 @@ from backstream.cli import app
 from backstream.definition.loader import json_schema
 from backstream.lake import catalog, snapshots
 from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE
+from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
@@ -48,6 +49,7 @@ _JSON: dict[str, type[Any]] = {
     "audit": Audit,
     "audit.checks": Check,
     "approval": ApprovalDecision,
+    "approval_request": ApprovalRequest,
     "publication": Publication,
     "state": DatasetState,
     "state.days": DayIssue,

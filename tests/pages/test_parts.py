@@ -14,10 +14,11 @@ from tests.browser.seed import advice
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, instant_ms
 from backstream.eventtime.intervals import Interval
+from backstream.pages.airflow import Airflow, RejectedError
 from backstream.pages.checks import CheckRow, check_histories
 from backstream.pages.policy import policy
 from backstream.pages.render import note_page
-from backstream.pages.reprocess import Airflow, RejectedError, ReprocessForm, next_day
+from backstream.pages.reprocess import ReprocessForm, next_day
 from backstream.pages.store import cached_by_mtime
 from backstream.pages.watermark import draw_curve, load_curve, parse_delay_ms
 from backstream.report.line_charts import draw_trend

@@ -84,7 +84,7 @@ def test_the_page_shows_status_person_reason_and_error_and_escapes_them(tmp_path
     leave_run(tmp_path, "r.aaa")
     request(RUN_ID, is_dry_run=True, run_id="r.aaa", impact=IMPACT).write(Home(tmp_path))
     html = runs_page(PageStore(Home(tmp_path), ""), ["backfill_flights", "reprocess_flights"], None).html
-    assert html.count(">failed</strong>") == html.count(">dry run</strong>") == 1
+    assert html.count(">Failed</strong>") == html.count(">Dry run</strong>") == 1
     assert "ada &lt;b&gt;" in html
     assert "&lt;i&gt;late" in html
     assert "no event in range &lt;script&gt;" in html

@@ -17,6 +17,8 @@ VISITED = (
     "/checks?dag_id=backfill_flights",
     "/reprocess?dag_id=backfill_flights",
     "/report?dag_id=backfill_flights&run_id=x",
+    "/run?dag_id=backfill_flights&run_id=x",
+    "/approval?dag_id=backfill_flights&run_id=x",
     "/docs",
     "/openapi.json",
     "/redoc",
@@ -56,13 +58,13 @@ def lake() -> str:
     """Return the error of the pages when the catalog server of the connection is not reachable."""
     from backstream.errors import CatalogError
     from backstream.runs.home import Home
-    from backstream.ui.app import _page_store
+    from backstream.ui.request import page_store
 
     closed = {"conn_type": "postgres", "host": "127.0.0.1", "port": 9, "login": "me", "password": "se/cret"}
     os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"] = json.dumps(closed | {"schema": "lake"})
     Home.from_environment().warehouse.mkdir(parents=True)  # something was published
     try:
-        _page_store()
+        page_store()
     except CatalogError as error:
         return str(error).splitlines()[0]
     return ""

@@ -19,6 +19,8 @@ GUARDED = [
     "/checks?dag_id=backfill_flights",
     "/reprocess?dag_id=backfill_flights",
     "/report?dag_id=backfill_flights&run_id=x",
+    "/run?dag_id=backfill_flights&run_id=x",
+    "/approval?dag_id=backfill_flights&run_id=x",
 ]
 
 
@@ -56,7 +58,7 @@ def test_there_is_a_page_in_the_navigation_tabs_on_each_dag_and_one_on_each_run(
         ("Backfills", "nav", "backstream/overview"),
         ("Windows", "dag", "backstream/dataset?dag_id={DAG_ID}"),
         ("Watermark", "dag", "backstream/watermark?dag_id={DAG_ID}"),
-        ("Report", "dag_run", "backstream/report?dag_id={DAG_ID}&run_id={RUN_ID}"),
+        ("Report", "dag_run", "backstream/run?dag_id={DAG_ID}&run_id={RUN_ID}"),
     ]
 
 
@@ -73,12 +75,12 @@ def test_there_is_nothing_beside_the_guarded_routes(seen: Any, path: str) -> Non
 def test_every_route_asks_airflow_for_the_user_and_for_the_dag(seen: Any) -> None:
     # One check for the whole application, one for the DAG; some need the user as well.
     checks = seen["visited"]["checks"]
-    assert set(checks) == {path.partition("?")[0] for path in GUARDED}
+    assert set(checks) == {path.partition("?")[0] for path in GUARDED} | {"/cancel"}
     assert min(checks.values()) == 2
 
 
-def test_only_the_form_may_be_sent(seen: Any) -> None:
-    assert seen["visited"]["methods"]["POST"] == ["/reprocess"]
+def test_only_the_forms_may_be_sent(seen: Any) -> None:
+    assert seen["visited"]["methods"]["POST"] == ["/reprocess", "/cancel", "/approval"]
     assert sorted(seen["visited"]["methods"]) == ["GET", "POST"]
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from backstream.eventtime.instants import DAY_MS
+from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.home import RunFolder
 from backstream.runs.results import ApprovalDecision, Audit, Verdict
 from backstream.runs.status import TRANSITIONS, RunFacts, RunStatus, derive_status, describe_phase, read_facts
@@ -33,6 +35,8 @@ def next_facts(facts: RunFacts) -> Iterator[RunFacts]:
         yield from progress(facts, written)
     if facts.may_publish and not facts.is_approval_pending:
         yield replace(written, is_published=True)
+    if facts.may_publish and facts.recorded is REFUSED:
+        yield replace(facts, is_approval_pending=not facts.is_approval_pending)
 
 
 def next_planning_facts(facts: RunFacts) -> Iterator[RunFacts]:
@@ -63,7 +67,7 @@ def progress(facts: RunFacts, written: RunFacts) -> Iterator[RunFacts]:
         yield replace(written, may_publish=False, has_continued=False)
     if facts.may_publish:
         yield replace(written, is_approval_pending=not facts.is_approval_pending)
-        yield replace(written, recorded=REFUSED, has_continued=False)
+        yield replace(written, recorded=REFUSED, has_continued=False, is_approval_pending=False)
 
 
 def reachable_transitions() -> dict[RunStatus, set[RunStatus]]:
@@ -115,6 +119,7 @@ def test_the_ledger_keeps_its_words() -> None:
         (RunFacts(is_begun=True, may_publish=True, is_approval_pending=True, is_quiet=True), AWAITING),
         (RunFacts(is_begun=True, may_publish=False), REFUSED),
         (RunFacts(is_begun=True, may_publish=True, recorded=REFUSED), REFUSED),
+        (RunFacts(is_begun=True, may_publish=True, recorded=REFUSED, is_approval_pending=True), AWAITING),
         (RunFacts(is_begun=True, recorded=FAILED), FAILED),
         (RunFacts(is_begun=True, recorded=FAILED, has_continued=True), RUNNING),
         (RunFacts(is_begun=True, may_publish=True, recorded=REFUSED, is_published=True), PUBLISHED),
@@ -140,7 +145,7 @@ def test_the_status_follows_from_the_facts(facts: RunFacts, status: RunStatus) -
         (PLANNED, 0, "replay, 0 of 8 chunks"),
         (RUNNING, 3, "replay, 3 of 8 chunks"),
         (RUNNING, 8, "audit"),
-        (AWAITING, 8, "wait for approval"),
+        (AWAITING, 8, "waits for approval"),
         (AUDITED, 8, "publish"),
         (PUBLISHED, 8, ""),
         (FAILED, 3, ""),
@@ -159,7 +164,7 @@ def test_a_run_folder_shows_how_far_its_run_has_come(tmp_path: Path) -> None:
     statuses.append(derive_status(read_facts(folder)))
     Audit("run", "suite", Verdict.WARN, "", ()).write(folder.audit_result)
     statuses.append(derive_status(read_facts(folder)))
-    folder.approval_request.touch()
+    ApprovalRequest("reprocess_clicks", 0, DAY_MS, "").write(folder.approval_request)
     statuses.append(derive_status(read_facts(folder)))
     ApprovalDecision(is_approved=True, by="ada", at="2024-03-09").write(folder.approval)
     statuses.append(derive_status(read_facts(folder)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,12 @@ from tests.workflow.publishing import publish_counts, stage_counts
 from backstream.errors import QualityError
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.lake.ledger import list_runs
+from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.runs.results import ApprovalDecision, Audit, Check, CheckOutcome, Severity, Verdict
-from backstream.runs.status import RunStatus
+from backstream.runs.status import RunStatus, describe_wait
 from backstream.workflow import (
-    approval_text,
     plan_run,
     publish_run,
     record_approval,
@@ -57,6 +58,12 @@ def audited(plan: Plan, verdict: Verdict, outcome: CheckOutcome = CheckOutcome.P
     return plan
 
 
+def text_of(plan: Plan) -> str | None:
+    """Return the text of the approval request; None if the publication needs none."""
+    request = request_approval(plan, "reprocess_clicks")
+    return request.text if request else None
+
+
 def reasons(plan: Plan) -> list[tuple[RunStatus, str]]:
     return [(row.status, row.reason) for row in list_runs(Home(Path(plan.home)), plan.dataset)]
 
@@ -79,7 +86,7 @@ def status_of(plan: Plan) -> RunStatus:
 def test_the_definition_decides_when_an_approver_is_asked(
     tmp_path: Path, when: str, verdict: Verdict, *, is_asked: bool
 ) -> None:
-    request = approval_text(audited(staged(tmp_path, when), verdict))
+    request = text_of(audited(staged(tmp_path, when), verdict))
     assert (request is not None) is is_asked
 
 
@@ -88,18 +95,19 @@ def test_a_restatement_needs_an_approval_only_if_rows_change(tmp_path: Path) -> 
     publish_counts(before, CLICKED)
 
     same = audited(staged(tmp_path, "restatement", "same"), Verdict.PASS)
-    assert approval_text(same) is None
+    assert text_of(same) is None
 
     other = staged(tmp_path, "restatement", "other")
     stage_counts(other, [*CLICKED, (at("1 05:10"), at("1 05:11"), "A", 2, "home")])
-    request = approval_text(audited(other, Verdict.PASS))
+    request = text_of(audited(other, Verdict.PASS))
     assert request is not None
-    assert "rows     0 added, 0 removed, 1 changed" in request
-    assert f"run {before.run_id} had published different values in 1 rows" in request
+    assert "**Published rows would change**: 0 added, 0 removed, 1 changed, compared with version 1 of" in request
+    assert "- clicks: 1 row, total difference +1" in request
+    assert f"- run {before.run_id} had published different values in 1 row" in request
 
 
 def test_an_approval_request_has_verdict_failed_checks_and_reason(tmp_path: Path) -> None:
-    request = approval_text(audited(staged(tmp_path, "always"), Verdict.WARN, CheckOutcome.WARN))
+    request = text_of(audited(staged(tmp_path, "always"), Verdict.WARN, CheckOutcome.WARN))
     assert request is not None
     lines = request.splitlines()
     assert lines[:2] == [
@@ -113,7 +121,7 @@ def test_a_run_awaits_its_approval_until_the_approver_decides(tmp_path: Path) ->
     plan = audited(staged(tmp_path, "always"), Verdict.PASS)
     statuses = [status_of(plan)]
 
-    request = request_approval(plan)
+    request = request_approval(plan, "reprocess_clicks")
     statuses.append(status_of(plan))
     record_approval(plan, APPROVED)
     statuses.append(status_of(plan))
@@ -121,13 +129,74 @@ def test_a_run_awaits_its_approval_until_the_approver_decides(tmp_path: Path) ->
     statuses.append(status_of(plan))
 
     assert statuses == [RunStatus.AUDITED, RunStatus.AWAITING_APPROVAL, RunStatus.AUDITED, RunStatus.PUBLISHED]
-    assert plan.folder.approval_request.read_text() == request
+    assert ApprovalRequest.read(plan.folder.approval_request) == request
+
+
+def test_the_request_has_the_limit_of_the_definition_and_both_values_of_the_changed_rows(tmp_path: Path) -> None:
+    publish_counts(staged(tmp_path, "always"), CLICKED)
+    plan = staged(tmp_path, "always", "other")
+    stage_counts(plan, [*CLICKED, (at("1 05:10"), at("1 05:11"), "A", 2, "home")])
+
+    request = request_approval(audited(plan, Verdict.PASS), "reprocess_clicks")
+
+    assert request is not None
+    assert request.until_ms - request.asked_at_ms == DAY_MS
+    assert request.rows == {"added": 0, "removed": 0, "changed": 1}
+    (changed,) = request.aggregates
+    assert changed == {
+        "name": "clicks",
+        "count": 1,
+        "difference": "+1",
+        "rows": [
+            {
+                "window_start": "2024-03-01 05:00",
+                "keys": {"page": "home"},
+                "published": "1",
+                "new": "2",
+                "difference": "+1",
+            }
+        ],
+    }
+
+
+def test_the_approver_has_a_report_that_shows_the_limit_the_changes_and_the_way_to_answer(tmp_path: Path) -> None:
+    publish_counts(staged(tmp_path, "always"), CLICKED)
+    plan = audited(staged(tmp_path, "always", "manual__1+2"), Verdict.PASS)
+    request = request_approval(plan, "reprocess_clicks")
+    (run, *_) = list_run_states(Home(Path(plan.home)), plan.dataset)
+
+    assert request is not None
+    waits = describe_wait(request)
+    assert re.fullmatch(r"waits for approval since \d{4}-.{11,14}, until \d{4}-.{11,14} UTC", waits)
+    assert (run.phase, run.dag_id) == (waits, "reprocess_clicks")
+    assert (run.approval_requested_ms, run.approval_until_ms) == (request.asked_at_ms, request.until_ms)
+    report = plan.folder.report.read_text()
+    assert f"the run {waits}" in report
+    assert "Preview of changes" in report
+    assert 'href="approval?dag_id=reprocess_clicks&amp;run_id=manual__1%2B2"' in report
+
+    record_approval(plan, REJECTED)
+    assert 'href="approval?' not in plan.folder.report.read_text()
+
+
+def test_a_rejected_run_whose_approver_is_asked_again_waits_again(tmp_path: Path) -> None:
+    plan = audited(staged(tmp_path, "always"), Verdict.PASS)
+    request_approval(plan, "reprocess_clicks")
+    record_approval(plan, REJECTED)
+    statuses = [status_of(plan)]
+
+    request_approval(plan, "reprocess_clicks")
+    statuses.append(status_of(plan))
+
+    assert statuses == [RunStatus.REFUSED, RunStatus.AWAITING_APPROVAL]
+    with pytest.raises(QualityError, match="rejected by ada"):
+        publish_run(plan)
 
 
 def test_a_run_without_approval_writes_no_request(tmp_path: Path) -> None:
     plan = audited(staged(tmp_path, "never"), Verdict.PASS)
 
-    assert request_approval(plan) is None
+    assert request_approval(plan, "reprocess_clicks") is None
     assert not plan.folder.approval_request.exists()
 
 
@@ -186,7 +255,7 @@ def test_an_approver_sees_the_rows_of_each_failed_check_with_both_values_and_a_c
     found = replace(check, failing=(row | {"command": command},))
     Audit(plan.run_id, "suite", Verdict.WARN, "1 of 24 windows is empty", (found,)).write(plan.folder.audit_result)
 
-    text = approval_text(plan)
+    text = text_of(plan)
 
     assert text is not None
     assert text.splitlines()[1:3] == [

@@ -102,7 +102,9 @@ def _progress(run: RunState, now_ms: int) -> str:
     """Return the progress of an unfinished run, the error of a failed one, and empty text for other runs."""
     if run.error:
         return run.error
-    if run.state not in ("running", "audited", "awaiting_approval", "interrupted"):
+    if run.state == "awaiting_approval":
+        return run.phase
+    if run.state not in ("running", "audited", "interrupted"):
         return ""
     quiet = rough_duration((now_ms - run.last_sign_ms) / SECOND_MS)
     progress = f"{run.chunks_done} of {run.chunks} chunks, last heartbeat {quiet} ago"

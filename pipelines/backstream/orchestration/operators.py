@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, A
 
 from backstream.errors import BackstreamError, JobError, QualityError, SetupError, SpecError
 from backstream.orchestration.connections import provide_lake
+from backstream.orchestration.notifications import report_link
 from backstream.orchestration.run_range import data_interval, resolve_range, with_seconds
 from backstream.orchestration.tasks import fail_without_retry, load_workflow
 from backstream.runs.home import TASK_VARIABLE
@@ -231,19 +232,21 @@ class ApproveOperator(ApprovalOperator):
     template_fields = (*ApprovalOperator.template_fields, "plan_path")
 
     def __init__(self, *, plan_path: str, **kwargs: Any) -> None:
-        super().__init__(subject="Publish?", defaults=ApprovalOperator.REJECT, **kwargs)
+        # Airflow's form highlights a default. Without one, the event of a timeout has an error: a rejection too.
+        super().__init__(subject="Publish?", **kwargs)
         self.plan_path = plan_path
 
     def execute(self, context: Any) -> None:
         """Request the approval if the run requires one."""
         with fail_without_retry():
             plan = Plan.read(Path(self.plan_path))
-            body = load_workflow().request_approval(plan)
-        if body is None:
+            request = load_workflow().request_approval(plan, context["ti"].dag_id)
+        if request is None:
             self.log.info("%s %s: no approval required", plan.dataset, plan.range)
             return
         self.subject = f"Publish {plan.dataset}, {plan.range}?"
-        self.body = body
+        link = report_link(context["ti"])
+        self.body = f"{request.text}\n\n[Report of the run, with the changed rows]({link})"
         self.log.info("%s waits for approval, %s at most", plan.run_id, self.response_timeout)
         super().execute(context)
 

@@ -1,22 +1,14 @@
-"""Reprocess a range: build a form from the parameters of the DAG, and start the run through Airflow's API.
-
-The calls go through Airflow's routes with the token of the user. Therefore Airflow checks permissions and
-parameters and writes the audit log, and the form always matches the DAG that it starts.
-"""
+"""Reprocess a range: build a form from the parameters of the DAG, so that it always matches what it starts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from http import HTTPStatus
 from typing import Any
 
-import httpx
-
-from backstream.errors import BackstreamError, SpecError
+from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text, utc_datetime
 from backstream.eventtime.intervals import Interval, LocalDays, backfill_range, require_whole_days
-from backstream.pages.runs import BACKFILL, REPROCESS
 from backstream.runs.allowed_ranges import round_to_days
 
 RANGE = ("since", "until")
@@ -25,16 +17,6 @@ FIRST = (*RANGE, "time_zone", "reason", "mode", "dry_run")
 
 _DAYS = {"since": "First day of the range", "until": "Day after the last day of the range"}
 _KINDS = {"boolean": "checkbox", "integer": "number", "number": "number"}
-
-
-class RejectedError(BackstreamError):
-    """A request that Airflow rejected; `status` is the HTTP status of its response."""
-
-    is_retryable = False  # The user reads the response and changes the request.
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,54 +93,6 @@ class ReprocessForm:
         }
         values |= {"since": _date_time_text(interval.start_ms), "until": _date_time_text(interval.end_ms)}
         return {name: value for name, value in values.items() if value != self.defaults.get(name)}
-
-
-@dataclass(frozen=True, slots=True)
-class Airflow:
-    """Client of Airflow's API in the same process, with the token of the user."""
-
-    application: Any
-    token: str
-
-    async def form(self, dataset: str) -> ReprocessForm:
-        """Return the form of the `reprocess_` DAG of a dataset, or of its `backfill_` DAG if there is no other.
-
-        Raises:
-            RejectedError: when neither exists, or the user has no access.
-        """
-        for prefix in (REPROCESS, BACKFILL):
-            response = await self._request("GET", f"/api/v2/dags/{prefix}{dataset}/details")
-            if response.status_code != HTTPStatus.NOT_FOUND:
-                break
-        return ReprocessForm(f"{prefix}{dataset}", _parse_response(response).get("params") or {})
-
-    async def started(self, dag_id: str, conf: Mapping[str, Any]) -> str:
-        """Start a run and return its id.
-
-        Raises:
-            RejectedError: when Airflow rejects the run, with its message.
-        """
-        body = {"logical_date": None, "conf": conf}
-        response = await self._request("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)
-        return str(_parse_response(response)["dag_run_id"])
-
-    async def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        transport = httpx.ASGITransport(app=self.application, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://airflow") as client:
-            headers = {"Authorization": f"Bearer {self.token}"}
-            return await client.request(method, path, headers=headers, **options)
-
-
-def _parse_response(response: httpx.Response) -> dict[str, Any]:
-    try:
-        content = dict(response.json())
-    except ValueError:
-        content = {}
-    if not response.is_success:
-        detail = str(content.get("detail") or f"Airflow responded with status {response.status_code}")
-        first_line, _, _ = detail.partition("\n")  # The JSON schema of the parameter follows.
-        raise RejectedError(first_line, response.status_code)
-    return content
 
 
 def _field(name: str, param: Mapping[str, Any], typed: str | None) -> FormField:

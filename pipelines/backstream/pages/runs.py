@@ -13,7 +13,7 @@ from backstream.eventtime.instants import SECOND_MS
 from backstream.lake.ledger import RunRow
 from backstream.pages.store import cached_by_mtime
 from backstream.runs.home import Home, RunFolder, load_json
-from backstream.runs.requests import load_requests
+from backstream.runs.requests import RunRequest, load_requests
 from backstream.runs.status import RunStatus
 from backstream.workflow.status import RunState, load_run_state, state_of_request, state_of_row
 
@@ -32,6 +32,36 @@ def find_report(home: Home, dag_id: str, trigger: str, plan_hash: str | None = N
         if plan.get("triggered_by") == trigger and plan_hash in (None, plan.get("plan_hash")):
             return folder.report if folder.report.is_file() else None
     return None
+
+
+def find_run(home: Home, dag_id: str, trigger: str, rows: Sequence[RunRow]) -> RunState | None:
+    """Return the newest run of a Dag run: that of its newest plan, or its request without one; None if unknown.
+
+    Args:
+        home: the folder with the runs.
+        dag_id: any DAG of the dataset.
+        trigger: id of the Dag run.
+        rows: the ledger, newest first.
+    """
+    requests = {(found.dataset, found.triggered_by): found for found in _requests_of(home, dag_id)}
+    if folder := find_folder(home, dag_id, trigger):
+        row = next((row for row in rows if row.run_id == folder.path.name), None)
+        return load_run_state(folder, row, requests, int(time.time() * SECOND_MS))
+    request = requests.get((dataset_of_dag(dag_id) or "", trigger))
+    return state_of_request(request) if request else None
+
+
+def find_folder(home: Home, dag_id: str, trigger: str) -> RunFolder | None:
+    """Return the folder of the newest plan of a Dag run; None before its plan."""
+    folders = _list_folders(home, dag_id)
+    return next(
+        (folder for folder in folders if _load_summary(folder.summary).get("triggered_by") == trigger), None
+    )
+
+
+def _requests_of(home: Home, dag_id: str) -> list[RunRequest]:
+    name = dataset_of_dag(dag_id)
+    return load_requests(home, name) if name else []
 
 
 def list_newest_runs(

@@ -11,14 +11,16 @@ from backstream.errors import BackstreamError, PlanError, RangeError, SpecError
 from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text
 from backstream.pages import checks as histories
 from backstream.pages import datasets, days
+from backstream.pages.airflow import Airflow, DagRun, RejectedError
 from backstream.pages.days import DayStatus, runs_covering
 from backstream.pages.render import Page, note_page, page, time_left_text
-from backstream.pages.reprocess import Airflow, RejectedError, next_day, requested_days
+from backstream.pages.reprocess import next_day, requested_days
 from backstream.pages.runs import BACKFILL, dataset_of_dag, list_newest_runs
 from backstream.pages.store import PageStore
 from backstream.pages.watermark import draw_curve, load_curve, parse_delay_ms
 from backstream.pages.windows import count_changes_by_run, day_windows, find_newest_audited
 from backstream.runs.home import Home
+from backstream.runs.status import RunStatus
 from backstream.workflow.allowed_ranges import find_possible_days, require_possible_range
 
 _SEVERITY_ORDER = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)
@@ -143,6 +145,7 @@ def runs_page(records: PageStore, dag_ids: Collection[str], dag_id: str | None) 
         runs=listed,
         has_report=lambda run: records.folder(run.dataset, run.run_id).report.is_file(),
         under_way=found.running if found else [],
+        awaiting=[run for run in listed if run.state is RunStatus.AWAITING_APPROVAL],
         left=time_left_text,
         reload=bool(found and found.running),
     )
@@ -225,6 +228,7 @@ async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], 
         until=typed["until"],
         run_id=run_id,
         started_dag_id=dag_form.dag_id,
+        run_address=DagRun(dag_form.dag_id, run_id, "").address,
     )
 
 

@@ -13,6 +13,7 @@ from backstream.report.formatting import count_of, duration_words, limit_text
 from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import ArrivalOrder, Mode, Plan
 from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Publication, Verdict
+from backstream.runs.status import describe_wait, find_pending_request
 
 _MODES = {
     Mode.RECOMPUTE: "recompute: uses event time only, so no record is late",
@@ -137,9 +138,15 @@ def reason_not_published(plan: Plan, audit: Audit | None, unfinished: int) -> st
         return f"rejected by the quality gate, failed check: {_first_check(audit, CheckOutcome.FAIL)}"
     if audit.verdict is Verdict.ERROR:
         return f"a check could not run: {_first_check(audit, CheckOutcome.ERROR)}"
-    if (decision := ApprovalDecision.read(plan.folder.approval)) and not decision.is_approved:
-        return f"{decision}; the staged files are kept"
-    return "passed by the quality gate, but not published yet"
+    return _describe_approval(plan) or "passed by the quality gate, but not published yet"
+
+
+def _describe_approval(plan: Plan) -> str:
+    """Return the reason why a run without publication has no approval; empty if it has one or needs none."""
+    if request := find_pending_request(plan.folder):
+        return f"the run {describe_wait(request)}"
+    decision = ApprovalDecision.read(plan.folder.approval)
+    return f"{decision}; the staged files are kept" if decision and not decision.is_approved else ""
 
 
 def _first_check(audit: Audit, outcome: CheckOutcome) -> str:

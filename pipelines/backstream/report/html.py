@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 import pandas as pd
 
@@ -19,6 +20,7 @@ from backstream.report.templating import template_environment
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, CheckOutcome, Publication
+from backstream.runs.status import find_pending_request
 
 _GAPS_SHOWN, _FILES_SHOWN, _PAST_SHOWN = 8, 50, 8
 _NO_VERDICT = "none"
@@ -78,7 +80,14 @@ def _verdict_content(
         "publication": publication,
         "published": descriptions.describe_publication(publication) if publication else "",
         "not_published": reason,
+        "approval_page": _approval_page(plan),
     }
+
+
+def _approval_page(plan: Plan) -> str:
+    """Return the address of the approval page beside the report inside Airflow; empty if the run doesn't wait."""
+    request = find_pending_request(plan.folder)
+    return f"approval?{urlencode({'dag_id': request.dag_id, 'run_id': plan.triggered_by})}" if request else ""
 
 
 def _check_content(audit: Audit | None) -> dict[str, Any]:

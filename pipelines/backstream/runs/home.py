@@ -152,8 +152,8 @@ class RunFolder:
 
     @property
     def approval_request(self) -> Path:
-        """The request to approve the publication, Markdown; absent if no approval is required."""
-        return self.path / "approval_request.md"
+        """The request to approve the publication, JSON; absent if no approval is required."""
+        return self.path / "approval_request.json"
 
     @property
     def approval(self) -> Path:

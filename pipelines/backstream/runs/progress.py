@@ -104,6 +104,13 @@ def estimate_seconds_left(done: Sequence[ChunkTiming], left: Sequence[int]) -> t
     return low * sum(left) / parallelism, high * sum(left) / parallelism
 
 
+def events_per_second(done: Sequence[ChunkTiming]) -> float | None:
+    """Return the expected events per second of the finished chunks; None until a chunk with events is finished."""
+    seconds = sum(chunk.seconds for chunk in done)
+    events = sum(chunk.expected_events for chunk in done)
+    return events / seconds * _mean_parallelism(done) if seconds and events else None
+
+
 def is_alive(now_ms: int, last_sign_ms: int, done: Sequence[ChunkTiming]) -> bool:
     """Return whether an unfinished run wrote a file so recently that it is probably still running."""
     longest_ms = max((chunk.seconds for chunk in done), default=0.0) * SECOND_MS

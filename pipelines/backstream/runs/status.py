@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from backstream.eventtime.instants import SECOND_MS, instant_text
+from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.home import RunFolder
 from backstream.runs.results import Audit
 
@@ -62,7 +64,7 @@ TRANSITIONS: Mapping[RunStatus, frozenset[RunStatus]] = {
     RunStatus.AUDITED: frozenset({RunStatus.AWAITING_APPROVAL, RunStatus.PUBLISHED, *_STOPPED}),
     RunStatus.AWAITING_APPROVAL: frozenset({RunStatus.AUDITED, *_STOPPED}),
     RunStatus.FAILED: frozenset({RunStatus.REQUESTED, *_RESUMED}),
-    RunStatus.REFUSED: frozenset({RunStatus.PUBLISHED}),
+    RunStatus.REFUSED: frozenset({RunStatus.AWAITING_APPROVAL, RunStatus.PUBLISHED}),
     RunStatus.PUBLISHED: frozenset(),
     RunStatus.ALREADY_PUBLISHED: frozenset(),
 }
@@ -99,9 +101,20 @@ def read_facts(folder: RunFolder) -> RunFacts:
     return RunFacts(
         is_begun=any(folder.manifests.glob("*.json")),
         may_publish=may_publish,
-        is_approval_pending=folder.approval_request.exists() and not folder.approval.exists(),
+        is_approval_pending=find_pending_request(folder) is not None,
         is_published=folder.publication.exists(),
     )
+
+
+def find_pending_request(folder: RunFolder) -> ApprovalRequest | None:
+    """Return the approval request without an answer; None if there is none.
+
+    The approver of a rejected run can be asked again, so an older answer does not count.
+    """
+    answer, request = folder.approval, folder.approval_request
+    if answer.exists() and request.exists() and answer.stat().st_mtime_ns >= request.stat().st_mtime_ns:
+        return None
+    return ApprovalRequest.read(request)
 
 
 def derive_status(facts: RunFacts) -> RunStatus:
@@ -110,10 +123,14 @@ def derive_status(facts: RunFacts) -> RunStatus:
 
 
 def _outcome(facts: RunFacts) -> RunStatus | None:
-    """Return the status of a run that has ended; None if it has not, or was resumed after it failed."""
+    """Return the status of a run that has ended; None if it has not, or was resumed after it failed.
+
+    A rejected run whose approver was asked again has not ended.
+    """
     if facts.is_published or (facts.recorded and facts.recorded.is_published):
         return RunStatus.PUBLISHED
-    if facts.has_continued:
+    is_asked_again = facts.recorded is RunStatus.REFUSED and facts.is_approval_pending and facts.may_publish
+    if facts.has_continued or is_asked_again:
         return None
     if facts.recorded:
         return facts.recorded
@@ -135,12 +152,23 @@ def _progress(facts: RunFacts) -> RunStatus:
     return next((status for holds, status in conditions if holds), RunStatus.RUNNING)
 
 
-def describe_phase(status: RunStatus, chunks_done: int | None, chunks: int | None) -> str:
+def describe_wait(request: ApprovalRequest) -> str:
+    """Return since when and until when a run waits: `waits for approval since 2024-03-01 06:00, until .. UTC`."""
+    since, until = (
+        instant_text(value_ms // SECOND_MS * SECOND_MS).removesuffix("Z").replace("T", " ")
+        for value_ms in (request.asked_at_ms, request.until_ms)
+    )
+    return f"waits for approval since {since}, until {until} UTC"
+
+
+def describe_phase(
+    status: RunStatus, chunks_done: int | None, chunks: int | None, request: ApprovalRequest | None = None
+) -> str:
     """Return what an unfinished run does now, such as `replay, 3 of 8 chunks`; empty for a run that has ended."""
     if status is RunStatus.REQUESTED:
         return "plan"
     if status is RunStatus.AWAITING_APPROVAL:
-        return "wait for approval"
+        return describe_wait(request) if request else "waits for approval"
     if status is RunStatus.AUDITED:
         return "publish"
     if status not in (RunStatus.PLANNED, RunStatus.RUNNING) or chunks is None:

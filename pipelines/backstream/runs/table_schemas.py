@@ -88,6 +88,7 @@ QUARANTINE_TABLE = Table(
         Column("arrival_time", "string"),
         Column("record", "string", required=True),
         Column("file", "string", required=True),
+        Column("line", "long"),
         *_RUN,
     ),
 )

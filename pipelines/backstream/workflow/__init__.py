@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from backstream.workflow.audit import approval_text, audit_run, record_approval, request_approval
+    from backstream.workflow.approval import record_approval, request_approval
+    from backstream.workflow.audit import audit_run
     from backstream.workflow.dataset_state import refresh_after_run
     from backstream.workflow.impact import estimate_impact
     from backstream.workflow.planning import plan_run
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from backstream.workflow.resume import find_interrupted_run, find_unfinished_plan, require_resumable
 
 __all__ = [
-    "approval_text",
     "audit_run",
     "create_run_tables",
     "estimate_impact",
@@ -39,7 +39,6 @@ __all__ = [
 ]
 
 _MODULES = {
-    "approval_text": "audit",
     "audit_run": "audit",
     "create_run_tables": "publish",
     "estimate_impact": "impact",
@@ -50,12 +49,12 @@ _MODULES = {
     "prepare_source": "prepare",
     "publication_text": "publish",
     "publish_run": "publish",
-    "record_approval": "audit",
+    "record_approval": "approval",
     "record_failure": "publish",
     "refresh_after_run": "dataset_state",
     "report_run": "report",
     "report_text": "report",
-    "request_approval": "audit",
+    "request_approval": "approval",
     "require_resumable": "resume",
 }
 

@@ -1,4 +1,4 @@
-"""Audit a run: check the counts of all chunks with the quality gate, and handle approvals.
+"""Audit a run: check the counts of all chunks with the quality gate.
 
 The audit result is written before an error is raised.
 """
@@ -17,19 +17,17 @@ from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.errors import BackstreamError, QualityError
 from backstream.eventtime.instants import DAY_MS
-from backstream.lake.diff import ADDED
 from backstream.lake.ledger import list_runs, record_checks, record_run
 from backstream.lake.scans import count_rows_by_day
 from backstream.lake.staged_files import check_staged_files, require_complete_staging
 from backstream.native.small_files import SMALL_BYTES, columns_by_group, load_columns
 from backstream.quality.evidence import READ_OF_QUARANTINE, RunEvidence, count_unreadable
 from backstream.quality.gate import evaluate_suite
-from backstream.report.failing_rows import FailingRow, list_failing_rows
-from backstream.runs.home import replace_file, write_text
+from backstream.runs.home import replace_file
 from backstream.runs.input_notes import GONE_HINT
 from backstream.runs.manifest import Manifest, StagedFile, home_of, load_manifests
 from backstream.runs.plan import Mode, Plan
-from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Verdict
+from backstream.runs.results import Audit, Verdict
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import (
     IS_SKIPPED,
@@ -44,7 +42,6 @@ from backstream.runs.table_schemas import (
     WITHHELD,
     pane_count_column,
 )
-from backstream.workflow.history import RunDifference, describe_difference, diff_run
 from backstream.workflow.publish import ledger_row, record_failure
 from backstream.workflow.repeated_positions import find_repeated_positions
 from backstream.workflow.report import report_run
@@ -52,8 +49,6 @@ from backstream.workflow.report import report_run
 _WINDOW = ("window_start", "window_end")
 _MAX_ROWS_TOGETHER = 1_000_000
 """The rows of small chunks that are read together; one large chunk needs as much memory."""
-_MAX_CHECKS = 10
-"""The number of failed checks that an approval request lists."""
 
 
 class AuditError(BackstreamError):
@@ -197,75 +192,3 @@ def _read(paths: Sequence[str], columns: Sequence[str]) -> pa.Table:
     """Return columns of one or more Parquet files; the files may differ in the nullability of a column."""
     tables = [load_columns(Path(path), columns) for path in paths]
     return pa.concat_tables(tables, promote_options="default")
-
-
-def approval_text(plan: Plan) -> str | None:
-    """Return the approval request as Markdown; None if the publication needs no approval.
-
-    Raises:
-        LedgerError: when the run was not audited.
-    """
-    definition = parse_definition(plan.definition, f"plan {plan.run_id}")
-    when = definition.approval.when
-    audit = Audit.read(plan.folder.audit_result)
-    if when == "never" or (when == "warn" and audit.verdict is Verdict.PASS):
-        return None
-    difference = diff_run(home_of(plan), plan.run_id, limit=0)
-    if when == "restatement" and not _replaces_rows(difference):
-        return None
-    changes = f"```text\n{describe_difference(difference)}\n```"
-    return "\n\n".join([_verdict_text(audit, definition.unit_ms), changes, *_request_notes(plan)])
-
-
-def request_approval(plan: Plan) -> str | None:
-    """Write the approval request to the run folder and return it; None if the publication needs no approval.
-
-    Raises:
-        LedgerError: when the run was not audited.
-    """
-    text = approval_text(plan)
-    if text is not None:
-        write_text(plan.folder.approval_request, text)
-    return text
-
-
-def record_approval(plan: Plan, decision: ApprovalDecision) -> None:
-    """Write the decision to the run folder; a rejected run ends with its report and keeps its staged files."""
-    decision.write(plan.folder.approval)
-    if decision.is_approved:
-        return
-    audit = Audit.read(plan.folder.audit_result)
-    record_run(home_of(plan), ledger_row(plan, RunStatus.REFUSED, audit))
-    report_run(plan)
-
-
-def _replaces_rows(difference: RunDifference) -> bool:
-    """Return whether the run would change or remove published rows."""
-    return any(count for change, count in difference.changes.windows.items() if change != ADDED)
-
-
-def _verdict_text(audit: Audit, unit_ms: int) -> str:
-    """Return the verdict, and the failed checks with their failing rows, as Markdown."""
-    failed = [check for check in audit.checks if check.outcome not in (CheckOutcome.PASS, CheckOutcome.INFO)]
-    lines = [f"**Verdict {audit.verdict}**: {audit.summary}"]
-    for check in failed[:_MAX_CHECKS]:
-        lines.append(f"- {check.outcome}: {check.name}: {check.observed}")
-        lines += [f"    - {_row_text(row)}" for row in list_failing_rows(check, unit_ms)]
-    if audit.overridden and not audit.verdict.may_publish:
-        lines.append(f"\nPublished despite this verdict, reason: {audit.overridden}")
-    return "\n".join(lines)
-
-
-def _row_text(row: FailingRow) -> str:
-    """Return a failing row as Markdown; as code, because its names come from data."""
-    parts = [str(row), *([row.command] if row.command else [])]
-    return ", ".join(f"`{part.replace('`', chr(39))}`" for part in parts)
-
-
-def _request_notes(plan: Plan) -> list[str]:
-    """Return the reason of the run and its overrides."""
-    notes = [f"Reason: {plan.reason}"] if plan.reason else []
-    if plan.overrides:
-        overrides = ", ".join(f"`{key} = {value}`" for key, value in sorted(plan.overrides.items()))
-        notes.append(f"For this run only: {overrides}")
-    return notes

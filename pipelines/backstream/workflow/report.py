@@ -143,10 +143,11 @@ def _compare(plan: Plan, publication: Publication | None) -> tuple[ChangeSummary
         difference = diff_run(home_of(plan), plan.run_id, _MAX_CHANGES)
     except BackstreamError as error:
         return None, str(error).partition("\n")[0]
-    against = _state_text(difference.against) if difference.against else ""
+    against = state_text(difference.against) if difference.against else ""
     return ChangeSummary(difference.is_published, against, difference.changes), ""
 
 
-def _state_text(against: TableState) -> str:
+def state_text(against: TableState) -> str:
+    """Return a state of the published table: `version 2 of 2024-03-20 06:00:07 UTC by run r`."""
     by = f" by run {against.run_id}" if against.run_id else ""
     return f"version {against.version} of {second_text(against.made_at_ms)}{by}"

@@ -16,11 +16,18 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.seals import DaySeal
 from backstream.lake.ledger import RunRow, list_runs
 from backstream.lake.published_windows import load_published_windows
+from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.chunk_groups import MOST_TOGETHER
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan_summary import PlanSummary
-from backstream.runs.progress import ChunkTiming, estimate_seconds_left, is_alive, load_timings
+from backstream.runs.progress import (
+    ChunkTiming,
+    estimate_seconds_left,
+    events_per_second,
+    is_alive,
+    load_timings,
+)
 from backstream.runs.requests import RunRequest, load_requests
 from backstream.runs.results import Audit, Publication
 from backstream.runs.status import RunFacts, RunStatus, derive_status, describe_phase, read_facts
@@ -32,8 +39,12 @@ _MAX_UNENDED = 20
 """The unended runs of a dataset that are listed: the status of each requires a scan of its files."""
 _MAX_MANIFESTS = 2 * MOST_TOGETHER
 """The newest manifests that are read for an estimate: whole groups of chunks."""
+_ENDED = "Airflow ended the run before it had a result; the log of its tasks has the reason"
 _REPORT_MS = 10 * SECOND_MS
 """The time in which a failed run may still write files, such as its report."""
+
+
+_WAITING = (RunStatus.REQUESTED, RunStatus.PLANNED, RunStatus.AWAITING_APPROVAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,14 @@ class RunState:
     by: str = ""
     phase: str = ""
     impact: Mapping[str, Any] | None = None
+    events_per_second: float | None = None
+    approval_requested_ms: int | None = None
+    approval_until_ms: int | None = None
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Return whether the files of the run show that it goes on; Airflow may have ended it."""
+        return self.state.is_active or self.state in _WAITING
 
     def as_json(self) -> dict[str, Any]:
         """Return all fields for programs, instants as ISO 8601."""
@@ -75,6 +94,8 @@ class RunState:
             "until": self.interval.end_ms if self.interval else None,
             "started_at": content.pop("started_ms"),
             "last_sign_of_life": content.pop("last_sign_ms"),
+            "approval_requested_at": content.pop("approval_requested_ms"),
+            "approval_until": content.pop("approval_until_ms"),
         }
         texts = {name: None if value_ms is None else instant_text(value_ms) for name, value_ms in instants.items()}
         return content | texts
@@ -191,6 +212,7 @@ def load_run_state(
     if status.is_active:
         timings = _load_newest_timings(folder, planned, finished)
         status = derive_status(replace(facts, is_quiet=not is_alive(now_ms, last_sign_ms, timings)))
+    asked = ApprovalRequest.read(folder.approval_request) if status is RunStatus.AWAITING_APPROVAL else None
     audit = Audit.read(folder.audit_result) if folder.audit_result.exists() else None
     publication = Publication.read(folder.publication) if folder.publication.exists() else None
     left = [events for chunk_id, events in planned.expected_events.items() if chunk_id not in finished]
@@ -212,10 +234,13 @@ def load_run_state(
         seconds_left=estimate_seconds_left(timings, left) if status.is_active and left else None,
         error=row.error if row and status is RunStatus.FAILED else None,
         plan_hash=planned.plan_hash,
-        dag_id=request.dag_id if request else "",
+        dag_id=asked.dag_id if asked else request.dag_id if request else "",
         by=request.by if request else "",
-        phase=describe_phase(status, len(finished), len(planned.expected_events)),
+        phase=describe_phase(status, len(finished), len(planned.expected_events), asked),
         impact=request.impact if request else None,
+        events_per_second=events_per_second(timings),
+        approval_requested_ms=asked.asked_at_ms if asked else None,
+        approval_until_ms=asked.until_ms if asked else None,
     )
 
 
@@ -224,6 +249,16 @@ def _has_continued(row: RunRow | None, last_sign_ms: int) -> bool:
     if row is None or row.status is not RunStatus.FAILED:
         return False
     return last_sign_ms > row.finished_at_ms + _REPORT_MS
+
+
+def with_end(run: RunState) -> RunState:
+    """Return an unfinished run as one whose Dag run Airflow has ended; any other run unchanged."""
+    if not run.is_unfinished:
+        return run
+    is_planned = run.state is not RunStatus.REQUESTED
+    status = derive_status(RunFacts(is_planned=is_planned, has_ended=True))
+    ended = replace(run, state=status, phase="", seconds_left=None, error=run.error or _ENDED)
+    return replace(ended, approval_requested_ms=None, approval_until_ms=None)
 
 
 def state_of_row(row: RunRow, requests: Requests) -> RunState:

@@ -55,6 +55,13 @@
       select(anchor, index);
     });
   }
+  // Airflow shows these pages in a frame that may not navigate its window; a link of the window itself may.
+  if (window.top !== window) document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-airflow]");
+    if (!link || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    window.top.document.body.appendChild(Object.assign(window.top.document.createElement("a"), { href: link.href })).click();
+  });
   const reloadSeconds = document.body.dataset.reload;
   if (reloadSeconds) setTimeout(() => {
     if (!document.hidden && !document.activeElement.matches("input, textarea, select")) location.reload();

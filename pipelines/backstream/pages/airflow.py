@@ -1,0 +1,164 @@
+"""Call Airflow's API from the pages: forms, runs, tasks, and answers of approvers.
+
+The calls go through Airflow's routes with the token of the user. Therefore Airflow checks permissions and
+parameters, and writes the audit log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from backstream.errors import BackstreamError
+from backstream.pages.reprocess import ReprocessForm
+from backstream.pages.runs import BACKFILL, REPROCESS
+
+APPROVE, REJECT = "Approve", "Reject"
+"""The answers to an approval request, as Airflow names them."""
+APPROVAL_TASK = "approve"
+_ENDED = ("success", "failed")
+
+
+class RejectedError(BackstreamError):
+    """A request that Airflow rejected; `status` is the HTTP status of its response."""
+
+    is_retryable = False  # The user reads the response and changes the request.
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class DagRun:
+    """A Dag run: its state, and its unfinished task with the index of its mapped instance (-1: not mapped)."""
+
+    dag_id: str
+    run_id: str
+    state: str
+    task_id: str = ""
+    map_index: int = -1
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether Airflow has ended the run."""
+        return self.state in _ENDED
+
+    @property
+    def address(self) -> str:
+        """Address of the run in Airflow, relative to the pages."""
+        return f"../dags/{quote(self.dag_id, safe='')}/runs/{quote(self.run_id, safe='')}"
+
+    @property
+    def log_address(self) -> str:
+        """Address of the log of the unfinished task; of the run without one."""
+        if not self.task_id:
+            return self.address
+        task = f"{self.address}/tasks/{quote(self.task_id, safe='')}"
+        return task if self.map_index < 0 else f"{task}/mapped/{self.map_index}"
+
+    @property
+    def form_address(self) -> str:
+        """Address of Airflow's form for the answer of the approver."""
+        return f"{self.address}/tasks/{APPROVAL_TASK}/required_actions"
+
+
+@dataclass(frozen=True, slots=True)
+class Airflow:
+    """Client of Airflow's API in the same process, with the token of the user."""
+
+    application: Any
+    token: str
+
+    async def form(self, dataset: str) -> ReprocessForm:
+        """Return the form of the `reprocess_` DAG of a dataset, or of its `backfill_` DAG if there is no other.
+
+        Raises:
+            RejectedError: when neither exists, or the user has no access.
+        """
+        for prefix in (REPROCESS, BACKFILL):
+            response = await self._request("GET", f"/api/v2/dags/{prefix}{dataset}/details")
+            if response.status_code != HTTPStatus.NOT_FOUND:
+                break
+        return ReprocessForm(f"{prefix}{dataset}", _parse_response(response).get("params") or {})
+
+    async def started(self, dag_id: str, conf: Mapping[str, Any]) -> str:
+        """Start a run and return its id.
+
+        Raises:
+            RejectedError: when Airflow rejects the run, with its message.
+        """
+        body = {"logical_date": None, "conf": conf}
+        response = await self._request("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)
+        return str(_parse_response(response)["dag_run_id"])
+
+    async def dag_run(self, dag_id: str, run_id: str) -> DagRun:
+        """Return a Dag run with its unfinished task.
+
+        Raises:
+            RejectedError: when the run does not exist, or the user has no access.
+        """
+        path = _run_path(dag_id, run_id)
+        state = str(_parse_response(await self._request("GET", path))["state"])
+        tasks = _parse_response(await self._request("GET", f"{path}/taskInstances")).get("task_instances", [])
+        task = _unfinished_task(tasks) or {}
+        return DagRun(dag_id, run_id, state, str(task.get("task_id", "")), int(task.get("map_index", -1)))
+
+    async def has_ended(self, dag_id: str, run_id: str) -> bool:
+        """Return whether Airflow has ended a run; False if it does not show it to the user."""
+        response = await self._request("GET", _run_path(dag_id, run_id))
+        return response.is_success and response.json().get("state") in _ENDED
+
+    async def cancel(self, dag_id: str, run_id: str) -> None:
+        """Mark a run as failed, which ends its tasks.
+
+        Raises:
+            RejectedError: when Airflow rejects it, with its message.
+        """
+        _parse_response(await self._request("PATCH", _run_path(dag_id, run_id), json={"state": "failed"}))
+
+    async def answer(self, dag_id: str, run_id: str, option: str) -> None:
+        """Answer the approval request of a run with one of its options.
+
+        Raises:
+            RejectedError: when Airflow rejects it: the user may not answer, or an answer exists.
+        """
+        path = f"{_run_path(dag_id, run_id)}/taskInstances/{APPROVAL_TASK}/-1/hitlDetails"
+        body = {"chosen_options": [option], "params_input": {}}
+        _parse_response(await self._request("PATCH", path, json=body))
+
+    async def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        transport = httpx.ASGITransport(app=self.application, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://airflow") as client:
+            headers = {"Authorization": f"Bearer {self.token}"}
+            return await client.request(method, path, headers=headers, **options)
+
+
+def _run_path(dag_id: str, run_id: str) -> str:
+    return f"/api/v2/dags/{quote(dag_id, safe='')}/dagRuns/{quote(run_id, safe='')}"
+
+
+def _unfinished_task(tasks: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the task that runs or waits for an answer, or else the first one that failed."""
+    by_state: dict[str, Mapping[str, Any]] = {}
+    for task in tasks:
+        by_state.setdefault(str(task.get("state")), task)
+    states = ("running", "awaiting_input", "queued", "up_for_retry", "failed")
+    return next((by_state[state] for state in states if state in by_state), None)
+
+
+def _parse_response(response: httpx.Response) -> dict[str, Any]:
+    try:
+        content = dict(response.json())
+    except ValueError:
+        content = {}
+    if not response.is_success:
+        detail = str(content.get("detail") or f"Airflow responded with status {response.status_code}")
+        first_line, _, _ = detail.partition("\n")  # The JSON schema of the parameter follows.
+        raise RejectedError(first_line, response.status_code)
+    return content

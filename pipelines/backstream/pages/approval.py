@@ -1,0 +1,86 @@
+"""Show the request to approve a publication, and pass the answer of the user to Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from backstream.pages.airflow import APPROVE, REJECT, Airflow, DagRun, RejectedError
+from backstream.pages.render import Page, note_page, page
+from backstream.pages.runs import dataset_of_dag, find_folder
+from backstream.pages.store import PageStore
+from backstream.runs.approval_request import ApprovalRequest
+from backstream.runs.home import RunFolder
+from backstream.runs.plan_summary import PlanSummary
+from backstream.runs.results import ApprovalDecision, Audit
+from backstream.runs.status import describe_wait, find_pending_request
+
+_BAD_REQUEST, _NOT_FOUND = 400, 404
+_ANSWERS = {
+    APPROVE: ("Approved", "Airflow stored your answer. The run publishes its result within a few seconds."),
+    REJECT: (
+        "Rejected",
+        "Airflow stored your answer. The run ends, publishes nothing, and keeps its staged files.",
+    ),
+}
+
+
+def approval_page(
+    records: PageStore, dag_id: str, run_id: str, *, may_answer: bool, problem: str = "", status: int = 200
+) -> Page:
+    """Return the page of an approval request: the verdict, the changes of the published rows, and both answers."""
+    folder = find_folder(records.home, dag_id, run_id)
+    request = ApprovalRequest.read(folder.approval_request) if folder else None
+    if folder is None or request is None:
+        sentence = f"Run {run_id} of {dag_id} has not requested an approval."
+        return note_page("No approval request", sentence, status=_NOT_FOUND)
+    plan, pending = PlanSummary.read(folder.summary), find_pending_request(folder)
+    return page(
+        "approval.html",
+        status,
+        title=f"{plan.dataset}: approval",
+        dataset={"name": plan.dataset, "dag_id": dag_id},
+        tab="runs",
+        plan=plan,
+        request=request,
+        audit=Audit.read(folder.audit_result),
+        wait=describe_wait(request),
+        outcome="" if pending else _outcome(folder),
+        form_address=DagRun(request.dag_id, run_id, "").form_address,
+        answers=(APPROVE, REJECT),
+        may_answer=may_answer,
+        problem=problem,
+    )
+
+
+async def answer_page(
+    records: PageStore, dag_id: str, run_id: str, typed: Mapping[str, str], airflow: Airflow
+) -> Page:
+    """Send the answer of the user to Airflow; on an error, return the request with Airflow's reason."""
+    folder, option = find_folder(records.home, dag_id, run_id), typed.get("answer", "")
+    request = find_pending_request(folder) if folder else None
+    if option not in _ANSWERS:
+        problem = f"the answer must be {APPROVE} or {REJECT}, got {option!r}"
+        return approval_page(records, dag_id, run_id, may_answer=True, problem=problem, status=_BAD_REQUEST)
+    if request is None:
+        return approval_page(records, dag_id, run_id, may_answer=True)
+    try:
+        await airflow.answer(request.dag_id, run_id, option)
+    except RejectedError as error:
+        problem = f"Airflow did not accept the answer: {error}"
+        return approval_page(records, dag_id, run_id, may_answer=True, problem=problem, status=error.status)
+    title, sentence = _ANSWERS[option]
+    return page(
+        "answered.html",
+        title=title,
+        dataset={"name": dataset_of_dag(dag_id), "dag_id": dag_id},
+        tab="runs",
+        kind="pass" if option == APPROVE else "warn",
+        sentence=sentence,
+        run_dag_id=request.dag_id,
+        run_id=run_id,
+    )
+
+
+def _outcome(folder: RunFolder) -> str:
+    decision = ApprovalDecision.read(folder.approval)
+    return f"{decision}, {decision.at}" if decision else ""

@@ -1,0 +1,143 @@
+"""Request the approval of a publication, and record the decision."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from backstream.definition.loader import parse_definition
+from backstream.eventtime.instants import SECOND_MS, epoch_ms
+from backstream.lake.diff import ADDED, AggregateChange
+from backstream.lake.ledger import record_run
+from backstream.report.failing_rows import FailingRow, list_failing_rows
+from backstream.report.formatting import change_text, count_of, minute_text, value_text
+from backstream.report.run_context import largest_changes
+from backstream.runs.approval_request import ApprovalRequest
+from backstream.runs.manifest import home_of
+from backstream.runs.plan import Plan
+from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Verdict
+from backstream.runs.status import RunStatus
+from backstream.workflow.history import RunDifference, diff_run
+from backstream.workflow.publish import ledger_row
+from backstream.workflow.report import report_run, state_text
+
+_MAX_CHECKS = 10
+"""The number of failed checks that an approval request lists."""
+_MAX_ROWS = 8
+"""The number of changed rows of each aggregate that an approval request lists."""
+_MAX_RUNS = 3
+"""The number of replaced runs that an approval request lists."""
+
+
+def request_approval(plan: Plan, dag_id: str) -> ApprovalRequest | None:
+    """Write the approval request and the report, and return the request; None if no approval is needed.
+
+    Args:
+        plan: the plan of the run.
+        dag_id: DAG of the task that asks.
+
+    Raises:
+        LedgerError: when the run was not audited.
+    """
+    definition = parse_definition(plan.definition, f"plan {plan.run_id}")
+    when, audit = definition.approval.when, Audit.read(plan.folder.audit_result)
+    if when == "never" or (when == "warn" and audit.verdict is Verdict.PASS):
+        return None
+    difference = diff_run(home_of(plan), plan.run_id, _MAX_ROWS)
+    if when == "restatement" and not _replaces_rows(difference):
+        return None
+    asked_at_ms = int(time.time() * SECOND_MS)
+    aggregates = [_aggregate_json(name, change) for name, change in difference.changes.aggregates.items()]
+    request = ApprovalRequest(
+        dag_id=dag_id,
+        asked_at_ms=asked_at_ms,
+        until_ms=asked_at_ms + definition.approval.timeout,
+        text="\n\n".join(_request_parts(plan, audit, difference, definition.unit_ms)),
+        unit_ms=definition.unit_ms,
+        verdict=audit.verdict.value,
+        finding=audit.summary,
+        against=state_text(difference.against) if difference.against else "",
+        rows=dict(difference.changes.windows),
+        aggregates=aggregates,
+    )
+    request.write(plan.folder.approval_request)
+    report_run(plan)
+    return request
+
+
+def record_approval(plan: Plan, decision: ApprovalDecision) -> None:
+    """Write the decision to the run folder; a rejected run ends with its report and keeps its staged files."""
+    decision.write(plan.folder.approval)
+    if decision.is_approved:
+        return
+    audit = Audit.read(plan.folder.audit_result)
+    record_run(home_of(plan), ledger_row(plan, RunStatus.REFUSED, audit))
+    report_run(plan)
+
+
+def _replaces_rows(difference: RunDifference) -> bool:
+    """Return whether the run would change or remove published rows."""
+    return any(count for change, count in difference.changes.windows.items() if change != ADDED)
+
+
+def _aggregate_json(name: str, change: AggregateChange) -> dict[str, Any]:
+    """Return the rows with the largest changes of an aggregate as text."""
+    rows = [
+        {
+            "window_start": minute_text(epoch_ms(row["window_start"])),
+            "keys": {key: str(value) for key, value in row["keys"].items()},
+            "published": _value_text(row["old_value"]),
+            "new": _value_text(row["new_value"]),
+            "difference": "" if row["difference"] is None else change_text(row["difference"]),
+        }
+        for row in largest_changes(change)
+    ]
+    return {"name": name, "count": change.rows, "difference": change_text(change.difference), "rows": rows}
+
+
+def _value_text(value: Any) -> str:
+    return "no row" if value is None else value_text(value)
+
+
+def _request_parts(plan: Plan, audit: Audit, difference: RunDifference, unit_ms: int) -> Iterator[str]:
+    """Yield the paragraphs of the request as Markdown, in lists: Airflow's form cuts off wide tables and code."""
+    yield _verdict_text(audit, unit_ms)
+    yield "\n".join(_change_lines(difference))
+    if plan.reason:
+        yield f"Reason: {plan.reason}"
+    if plan.overrides:
+        overrides = ", ".join(f"`{key} = {value}`" for key, value in sorted(plan.overrides.items()))
+        yield f"For this run only: {overrides}"
+
+
+def _verdict_text(audit: Audit, unit_ms: int) -> str:
+    """Return the verdict, and the failed checks with their failing rows, as Markdown."""
+    failed = [check for check in audit.checks if check.outcome not in (CheckOutcome.PASS, CheckOutcome.INFO)]
+    lines = [f"**Verdict {audit.verdict}**: {audit.summary}"]
+    for check in failed[:_MAX_CHECKS]:
+        lines.append(f"- {check.outcome}: {check.name}: {check.observed}")
+        lines += [f"    - {_row_text(row)}" for row in list_failing_rows(check, unit_ms)]
+    if audit.overridden and not audit.verdict.may_publish:
+        lines.append(f"\nPublished despite this verdict, reason: {audit.overridden}")
+    return "\n".join(lines)
+
+
+def _row_text(row: FailingRow) -> str:
+    """Return a failing row as Markdown; as code, because its names come from data."""
+    parts = [str(row), *([row.command] if row.command else [])]
+    return ", ".join(f"`{part.replace('`', chr(39))}`" for part in parts)
+
+
+def _change_lines(difference: RunDifference) -> Iterator[str]:
+    """Yield the changes of the published table as a list in Markdown."""
+    changes = difference.changes
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in changes.windows.items())
+    against = state_text(difference.against) if difference.against else "the empty table"
+    yield f"**Published rows would change**: {counts}, compared with {against}"
+    for name, change in changes.aggregates.items():
+        yield f"- {name}: {count_of(change.rows, 'row')}, total difference {change_text(change.difference)}"
+    for run_id, count in list(changes.old_runs.items())[:_MAX_RUNS]:
+        yield f"- run {run_id} had published different values in {count_of(count, 'row')}"
+    if len(changes.old_runs) > _MAX_RUNS:
+        yield f"- and {len(changes.old_runs) - _MAX_RUNS} more runs"
