@@ -9,14 +9,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from tests.prepared import events as made
 from tests.prepared.events import Event, make_events, sums_by_hour
 from tests.prepared.test_prepared import ORDERS, published, write_definition
 
 import backstream
-from backstream.errors import PlanError, SpecError
+from backstream.errors import BackstreamError, PlanError, SpecError
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
+from backstream.workflow.prepare import prepare_source
 
 CODE = """
 def enrich(orders, customers, rates):
@@ -135,6 +137,49 @@ def test_an_input_that_cannot_be_joined_is_named(file: str, content: str, messag
     (tmp_path / file).write_text(content)
     with pytest.raises(SpecError, match=f"^{re.escape(message.format(place=definition))}$"):
         backstream.plan(definition, "2024-03-01", "2024-03-03", home=tmp_path / "home", allow_unsealed=True)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("gone.csv", "no file or folder at {folder}/gone.csv ({place}, inputs.customers.path)"),
+        ("data/*.csv", "no csv files under {folder}/data/*.csv ({place}, inputs.customers.path)"),
+        (
+            "ftp://host/customers.csv",
+            "an object store must be one of .*, got 'ftp' ({place}, inputs.customers.path)",
+        ),
+    ],
+)
+def test_a_missing_input_is_named_by_its_own_key(
+    path: str, message: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    made.write_json(tmp_path / "data", "events.json", make_events(5))
+    definition = write_inputs(tmp_path)
+    own = path if "://" in path else f"{tmp_path}/{path}"
+    definition.write_text(definition.read_text().replace(f"{tmp_path}/customers.csv", own))
+    expected = re.escape(message.format(folder=tmp_path, place=definition)).replace(r"\.\*,", ".*,")
+    with pytest.raises(BackstreamError, match=f"^{expected}"):
+        prepare_source(definition, Home(tmp_path / "home"), lambda: spark)
+
+
+def test_a_new_file_is_prepared_alone_and_a_changed_input_prepares_all(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    events, home = make_events(30), Home(tmp_path / "home")
+    made.write_json(tmp_path / "data", "a.json", events[:10])
+    definition = write_inputs(tmp_path)
+
+    def prepared_files() -> int:
+        prepared = prepare_source(definition, home, lambda: spark)
+        return prepared.files if prepared else 0
+
+    assert (prepared_files(), prepared_files()) == (1, 0)
+    made.write_json(tmp_path / "data", "b.json", events[10:20])
+    assert (prepared_files(), prepared_files()) == (1, 0)
+    made.write_json(tmp_path / "data", "b.json", events[10:30])
+    assert (prepared_files(), prepared_files()) == (1, 0)
+    write_rates(tmp_path, rate=11)
+    assert (prepared_files(), prepared_files()) == (2, 0)
 
 
 def test_an_input_without_a_transformation_has_no_meaning(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from backstream.errors import BackstreamError, PlanError
 from backstream.eventtime.instants import epoch_ms
 from backstream.runs.input_files import HIDDEN, FileList, reason_ignored
 from backstream.runs.plan import InputFile
+from backstream.source.folders import walk_files
 from backstream.source.raw_files import expand_path
 
 if TYPE_CHECKING:
@@ -48,19 +49,19 @@ def list_source_files(source: Source, where: str) -> SourceFiles:
             _require_visible(root, where)
             data.add(root)
             continue
-        for path in (path for path in root.rglob("*") if path.is_file()):
-            reason = reason_ignored(path.relative_to(root).parts)
-            if reason:
-                ignored[reason].add(path)
+        for parts, entry in walk_files(root):
+            if reason := reason_ignored(parts):
+                ignored[reason].add(Path(entry.path))
             else:
-                data.add(path)
+                data.add(Path(entry.path))
     by_reason = {reason: FileList.from_paths(paths) for reason, paths in sorted(ignored.items())}
     if not data:
         others = "".join(f"\n  {files.counted} with {reason}: {files}" for reason, files in by_reason.items())
         msg = f"no Parquet files under {', '.join(source.paths)} ({where}, source.path){others}"
         raise PlanError(msg)
     # The other files beside prepared ones are those of backstream itself.
-    return SourceFiles(tuple(sorted(data)), {} if is_prepared else by_reason)
+    in_order = sorted(data, key=lambda path: path.parts)  # faster than the order of `Path`, and the same
+    return SourceFiles(tuple(in_order), {} if is_prepared else by_reason)
 
 
 def sum_source_bytes(definition: Path) -> int | None:

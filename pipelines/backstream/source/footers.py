@@ -6,7 +6,8 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ class SourceFooters:
 
 
 _NO_FILES = FileInspection((), (), ())
+_FIELDS_AFTER_PATH = attrgetter(*(field.name for field in fields(InputFile) if field.name != "path"))
 
 
 def load_footers(files: SourceFiles, definition: Definition, home: Home) -> SourceFooters:
@@ -88,7 +90,7 @@ def _identity(path: Path) -> list[int]:
 
 def _values(file: InputFile) -> list[int | None]:
     """Return the fields of a file after its path."""
-    return list(astuple(file)[1:])
+    return list(_FIELDS_AFTER_PATH(file))  # `astuple` would copy each value
 
 
 def _number_schemas(groups: Iterable[SchemaGroup], schemas: list[str]) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from backstream.definition.prepared import is_in_store
 from backstream.definition.source_section import Source
 from backstream.errors import PlanError
 from backstream.runs.input_files import SUFFIXES
+from backstream.source.folders import walk_files
 from backstream.source.wildcards import has_wildcard, is_hidden, split_pattern
 
 _SUFFIXES_BY_FORMAT = {
@@ -101,11 +103,12 @@ def _require_no_table(folder: Path, where: str) -> None:
 def _list_root(root: Path, format_name: str) -> Iterator[RawFile]:
     """Yield one file whatever its suffix, or the data files of a folder."""
     if root.is_file():
-        yield _describe(root)
+        yield _describe(str(root), root.stat())
         return
-    for path in root.rglob("*"):
-        if path.is_file() and is_data_file(path.relative_to(root).parts, format_name):
-            yield _describe(path)
+    for parts, entry in walk_files(root):
+        if is_data_file(parts, format_name):
+            with suppress(FileNotFoundError):  # it was removed meanwhile
+                yield _describe(entry.path, entry.stat())
 
 
 def is_data_file(parts: Sequence[str], format_name: str) -> bool:
@@ -118,6 +121,5 @@ def is_data_file(parts: Sequence[str], format_name: str) -> bool:
     return path.suffix.lower() in _SUFFIXES_BY_FORMAT[format_name]
 
 
-def _describe(path: Path) -> RawFile:
-    status = path.stat()
-    return RawFile(str(path), status.st_size, status.st_mtime_ns // 1_000_000)
+def _describe(path: str, status: os.stat_result) -> RawFile:
+    return RawFile(path, status.st_size, status.st_mtime_ns // 1_000_000)

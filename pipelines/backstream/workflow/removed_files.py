@@ -69,7 +69,8 @@ def _names_of_files(source: Source) -> Callable[[str], Sequence[str]]:
     """
     if not reads_prepared_files(source):
         root = root_of_paths(source.paths)
-        return lambda path: [_relative_path(path, root)]
+        start = f"{root.rstrip('/')}/"
+        return lambda path: [path.removeprefix(start) if path.startswith(start) else _relative_path(path, root)]
     batches = [batch for folder in source.paths for batch in PreparedSource(Path(folder)).batches()]
     raw_paths = {str(batch.folder): [file.path for file in batch.files] for batch in batches}
     return lambda path: raw_paths.get(str(Path(path).parent), ())

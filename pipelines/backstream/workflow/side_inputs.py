@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from backstream.definition.loader import load_definition, resolve_raw_paths
 from backstream.definition.model import Definition
 from backstream.definition.prepared import as_source_of
-from backstream.errors import PlanError
+from backstream.errors import BackstreamError, PlanError
 from backstream.runs.home import Home
 from backstream.runs.input_files import PinnedInput
 from backstream.runs.plan import Plan
@@ -40,7 +40,7 @@ def pin_side_inputs(definition: Definition, home: Home, where: str) -> dict[str,
     """
     pinned = {}
     for name, side in definition.inputs.items():
-        with RawSource.open(as_source_of(side, definition), home, _place(where, name)) as listed:
+        with _name_keys(name), RawSource.open(as_source_of(side, definition), home, where) as listed:
             pinned[name] = _pin(listed)
     return pinned
 
@@ -70,11 +70,11 @@ def load_side_inputs(
     pinned: dict[str, PinnedInput] = {}
     with ExitStack() as open_inputs:
         for name, side in definition.inputs.items():
-            place = _place(where, name)
-            listed = open_inputs.enter_context(RawSource.open(as_source_of(side, definition), home, place))
-            pinned[name] = _pin(listed)
-            folder = scratch.with_name(f"{scratch.name}-{name}")
-            local = open_inputs.enter_context(listed.local_files(listed.files, folder, spark))
+            with _name_keys(name):
+                listed = open_inputs.enter_context(RawSource.open(as_source_of(side, definition), home, where))
+                pinned[name] = _pin(listed)
+                folder = scratch.with_name(f"{scratch.name}-{name}")
+                local = open_inputs.enter_context(listed.local_files(listed.files, folder, spark))
             paths = sorted(local.paths.values())
             rows[name] = load_side_input(spark(), side, local.definition.source, paths, f"{where}, inputs.{name}")
         yield LoadedInputs(rows, pinned)
@@ -102,8 +102,14 @@ def require_unchanged_side_inputs(plan: Plan) -> None:
             raise PlanError(msg)
 
 
-def _place(where: str, name: str) -> str:
-    return f"{where}, input {name!r}"
+@contextmanager
+def _name_keys(name: str) -> Iterator[None]:
+    """Name the keys of an input in errors about its files, which are listed and copied like those of a source."""
+    try:
+        yield
+    except BackstreamError as error:
+        error.args = (str(error).replace("source.", f"inputs.{name}."),)
+        raise
 
 
 def _pin(listed: RawSource) -> PinnedInput:
