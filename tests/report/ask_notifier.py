@@ -35,6 +35,7 @@ class Chat(BaseNotifier):
 class TaskInstance:
     """The part of a task instance that a callback uses."""
 
+    task_id = "report"
     dag_id, run_id = "backfill_clicks", "manual__2026-03-06T00:00:00+00:00"
     log_url = "https://airflow.example/at/dags/backfill_clicks/runs/manual/tasks/audit?try_number=1"
 
