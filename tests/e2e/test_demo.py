@@ -203,7 +203,7 @@ def test_the_list_of_runs_names_each_with_its_verdict(user: httpx.Client) -> Non
     for row in rows:
         cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)
         said = [" ".join(re.sub(r"<[^>]*>", " ", cell).split()) for cell in cells]
-        assert said[:3] == ["flights", "published", "! Warning"]
+        assert said[:3] == ["flights", "Published", "! Warning"]
         assert said[4:7] == ["1 Feb to 28 Feb 2013", "replay", "4,499"]
 
 
