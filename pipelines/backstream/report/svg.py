@@ -154,7 +154,7 @@ def share_bar(parts: Sequence[tuple[str, float, str]], label: str) -> Markup:
         if width:
             rectangles.append(_rect(style, (left, 0, max(1.0, scaled - 1.5), 22), title))
         left += scaled
-    return _SVG.format("shares", 1_000, 22, label, _joined(rectangles)).replace(
+    return _SVG.format("shares", 1_000, 22, visible_text(label), _joined(rectangles)).replace(
         Markup("<svg "), Markup('<svg preserveAspectRatio="none" ')
     )
 
