@@ -27,8 +27,10 @@ from backstream.eventtime.instants import DAY_MS, MINUTE_MS, instant_ms, instant
 from backstream.eventtime.intervals import Interval
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
-from backstream.lake.commit import OneTransaction, _SingleOverwrite, commit_snapshot, to_data_files
+from backstream.lake.commit import commit_snapshot
+from backstream.lake.data_files import to_data_files
 from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE, Status, run_row
+from backstream.lake.snapshot_producers import OneTransaction, stage_snapshot
 from backstream.lake.snapshots import tag_name
 from backstream.lake.tables import create_or_evolve_table
 from backstream.runs.dataset_state import DayTotals, write_day_totals
@@ -230,17 +232,8 @@ def _add_snapshot(
     tag: str,
 ) -> Snapshot:
     """Add the next snapshot, as a publication does. One commit for all snapshots is fast."""
-    producer = _SingleOverwrite(
-        Operation.OVERWRITE,
-        transaction,
-        transaction._table.io,  # noqa: SLF001
-        snapshot_properties=properties,
-    )
-    for file in old_files:
-        producer.delete_data_file(file)
-    for file in new_files:
-        producer.append_data_file(file)
-    producer.commit()
+    table = transaction._table  # noqa: SLF001
+    producer = stage_snapshot(transaction, table, Operation.OVERWRITE, new_files, old_files, properties)
     ManageSnapshots(transaction).create_tag(producer.snapshot_id, tag).commit()
     snapshot = transaction.table_metadata.snapshot_by_id(producer.snapshot_id)
     assert snapshot is not None  # noqa: S101 - the producer just committed it

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 
-from backstream.runs.home import Home, definitions_folder
+from backstream.definition.folder import find_definition
+from backstream.runs.home import Home
 
 
 def _datasets_page(name: str) -> str:
@@ -30,7 +31,7 @@ def _windows_page(name: str) -> str:
 def _restate_check(name: str) -> str:
     from backstream.workflow import find_restatements
 
-    return find_restatements(definitions_folder() / f"{name}.toml", Home.from_environment()).summary
+    return find_restatements(find_definition(name), Home.from_environment()).summary
 
 
 VISITS: Mapping[str, Callable[[str], str]] = {

@@ -23,8 +23,7 @@ import pyspark
 from pyarrow import dataset
 
 from backstream.eventtime.instants import DAY_MS, instant_text, utc_datetime
-from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE
-from backstream.spark.heap import HEAP_VARIABLE
+from backstream.runs.home import CATALOG_VARIABLE, HEAP_VARIABLE, HOME_VARIABLE
 from benchmarks import data, results, shapes
 from benchmarks.kinds import Setting, in_processes
 from benchmarks.measure import Say, in_turn

@@ -5,6 +5,6 @@ Airflow hides all DAGs of a file with an import error. This file has none, so ot
 
 from __future__ import annotations
 
-from backstream.orchestration.dags import validate_definitions
+from backstream.airflow import require_valid_definitions
 
-validate_definitions()
+require_valid_definitions()

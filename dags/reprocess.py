@@ -5,7 +5,6 @@ An invalid definition has no DAG; `broken_definitions.py` reports its errors.
 
 from __future__ import annotations
 
-from backstream.orchestration.dags import reprocess_dags
+from backstream.airflow import backfill_dags
 
-for dag in reprocess_dags():
-    globals()[dag.dag_id] = dag
+globals().update(backfill_dags(kinds=["reprocess"]))

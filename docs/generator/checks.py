@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from backstream.quality.suites import FRAMES, list_suites, load_suite
-from backstream.runs.home import expectations_folder
+from backstream.runs.bundled_files import bundled_folder
 from docs.generator.markdown import code, document, prose, table
 
 _INTRODUCTION = """\
@@ -26,7 +26,7 @@ def page() -> str:
 
 
 def _suite(name: str) -> Iterator[str]:
-    content = json.loads((expectations_folder() / f"{name}.json").read_text(encoding="utf-8"))
+    content = json.loads((bundled_folder("expectations") / f"{name}.json").read_text(encoding="utf-8"))
     included = content.get("meta", {}).get("includes", ())
     yield f"## `{name}`"
     yield prose(content.get("notes"))

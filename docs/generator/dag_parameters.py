@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from backstream.definition.loader import load_definition
-from backstream.runs.home import definitions_folder
+from backstream.runs.bundled_files import bundled_folder
 from docs.generator.markdown import code, document, prose, sentence, table
 
 _SUFFIX = "_params"
@@ -19,7 +19,7 @@ _HIDDEN = ("title", "description", "description_md", "section", "type", "allOf")
 
 def page() -> str:
     """Return the page, for the first definition in the folder of definitions."""
-    definition = load_definition(min(definitions_folder().glob("*.toml")))
+    definition = load_definition(min(bundled_folder("definitions").glob("*.toml")))
     introduction = (
         "The form of a DAG depends on the definition. This page shows the forms of the definition "
         f"`{definition.name}`; defaults and limits of other definitions differ."

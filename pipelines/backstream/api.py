@@ -18,6 +18,7 @@ from backstream.eventtime.intervals import require_range_of_days
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Publication
+from backstream.runs.settings import provide_settings
 from backstream.text import ReportFormat
 from backstream.workflow.execution import RunObserver, SparkStart, execute_run, prepare_input
 from backstream.workflow.requested_range import RequestedRange, parse_open_range, parse_range
@@ -108,7 +109,7 @@ def plan(  # noqa: PLR0913 - each is an option
         SpecError: when the definition, the range, or an option is wrong.
         PlanError: when the range cannot be planned, e.g., because a day is not sealed.
     """
-    path, requested = find_definition(str(definition)), _requested(since, until, time_zone)
+    path, requested = _find_definition(definition), _requested(since, until, time_zone)
     options = _Options(reason, allow_unsealed, gate_override)
     require_range_of_days(requested.interval)
     prepare_input(path, _home(home), log.info)
@@ -151,7 +152,7 @@ def run(  # noqa: PLR0913 - each is an option
         QualityError: when the quality gate fails; nothing is published.
         ConflictError: when another run published into the range since this one was planned.
     """
-    path, requested, place = find_definition(str(definition)), _requested(since, until, time_zone), _home(home)
+    path, requested, place = _find_definition(definition), _requested(since, until, time_zone), _home(home)
     is_new = replan or bool(gate_override)
     planned = None if is_new else _find_interrupted_plan(path, requested, _mode(mode), place)
     spark = SparkStart(path)  # starts while the run is planned
@@ -344,7 +345,7 @@ def _find_newest_plan(definition: str | Path, home: Home) -> Plan | None:
     from backstream.workflow.history import find_newest_run
 
     try:
-        path = find_definition(str(definition))
+        path = _find_definition(definition)
     except SpecError:
         return None
     return find_newest_run(home, load_definition(path).name)
@@ -366,5 +367,11 @@ def _mode(mode: Mode | str | None) -> Mode | None:
         raise SpecError(msg) from None
 
 
+def _find_definition(definition: str | Path) -> Path:
+    provide_settings()
+    return find_definition(str(definition))
+
+
 def _home(home: str | Path | None) -> Home:
+    provide_settings()
     return Home.from_environment() if home is None else Home(Path(home).resolve())

@@ -9,7 +9,8 @@ from typing import Any
 from tests.spark.histories import days, definition_of, random_history, write_history
 from tests.spark.runs import toml_value
 
-from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
+from backstream.lake.catalog import open_catalog_for_writing
+from backstream.lake.catalog_address import table_identifier
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.workflow import audit_run, plan_run, publish_run
@@ -51,5 +52,5 @@ def publish(plan: Plan) -> None:
 def rows_published(plan: Plan) -> int:
     """Return the number of published rows."""
     with open_catalog_for_writing(Home(Path(plan.home))) as catalog:
-        table = catalog.load_table((NAMESPACE, plan.dataset))
+        table = catalog.load_table(table_identifier(plan.dataset))
         return sum(task.file.record_count for task in table.scan().plan_files())

@@ -139,7 +139,8 @@ def test_an_unknown_definition_is_refused_with_those_there_are(tmp_path: Path) -
     (folder / "clicks.toml").touch()
 
     assert refusal("plan", "fligths", *FEBRUARY) == (
-        f"no definition 'fligths': neither a file, nor a name in {folder}\n  there are: clicks, flights\n"
+        f"no definition 'fligths': neither a file, nor a name in {folder}\n  there are: clicks, flights\n\n"
+        "hint: did you mean flights?\n"
     )
 
 

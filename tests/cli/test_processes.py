@@ -49,7 +49,7 @@ def write_one_click(folder: Path) -> Path:
 NO_JAVA = (
     "error: no Java runtime on PATH, and JAVA_HOME is not set; Spark needs version 17 or newer\n"
     "\n"
-    "hint: run bin/setup, which installs Java or shows how to install it\n"
+    "hint: install a Java 17 runtime, and set JAVA_HOME to its folder\n"
 )
 
 
@@ -76,7 +76,7 @@ def test_a_java_home_without_java_is_named(tmp_path: Path) -> None:
     assert result.stderr == (
         "error: no Java runtime at JAVA_HOME=/no/such/java; Spark needs version 17 or newer\n"
         "\n"
-        "hint: run bin/setup, which installs Java or shows how to install it\n"
+        "hint: install a Java 17 runtime, and set JAVA_HOME to its folder\n"
     )
 
 
@@ -97,7 +97,7 @@ def test_an_old_java_is_named_with_where_it_is(tmp_path: Path, body: str, got: s
     assert result.stderr == (
         f"error: Spark needs Java 17 or newer, got {got} ({java})\n"
         "\n"
-        "hint: run bin/setup, which installs Java or shows how to install it\n"
+        "hint: install a Java 17 runtime, and set JAVA_HOME to its folder\n"
     )
 
 

@@ -19,7 +19,8 @@ from pyspark.sql import functions as F
 from tests.crash.world import Row, hash_rows
 
 from backstream.eventtime.instants import epoch_ms
-from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
+from backstream.lake.catalog import open_catalog_for_writing
+from backstream.lake.catalog_address import table_identifier
 from backstream.runs.home import Home
 from backstream.spark.session import SMALL_DATA_SETTINGS, local_session
 
@@ -35,7 +36,7 @@ def main() -> None:
     while True:
         is_last = Path(stop).exists()
         with open_catalog_for_writing(Home(Path(home))) as catalog:
-            state = hash_rows(read(catalog.load_table((NAMESPACE, dataset))))
+            state = hash_rows(read(catalog.load_table(table_identifier(dataset))))
         if not states or states[-1][1] != state:
             states.append([0, state])
         states[-1][0] = int(states[-1][0]) + 1

@@ -24,7 +24,8 @@ from tests.crash.test_kills import KILLS, SEED
 from tests.crash.world import Forks, Source, World, hash_rows
 
 from backstream.errors import StorageError
-from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
+from backstream.lake.catalog import open_catalog_for_writing
+from backstream.lake.catalog_address import table_identifier
 from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode, Plan
@@ -86,7 +87,7 @@ def run_and_kill(world: World, settings: Path, when: Condition | float, *, with_
 def spark_state(world: World) -> str:
     """Return the hash of the published rows that Spark reads."""
     with open_catalog_for_writing(world.home) as catalog:
-        return hash_rows(by_spark(catalog.load_table((NAMESPACE, "clicks"))))
+        return hash_rows(by_spark(catalog.load_table(table_identifier("clicks"))))
 
 
 def test_a_killed_command_resumes_with_its_finished_chunks(

@@ -12,7 +12,8 @@ from tests.workflow.history import at, write_clicks
 
 from backstream.eventtime.instants import DAY_MS
 from backstream.lake import snapshots
-from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
+from backstream.lake.catalog import open_catalog_for_writing
+from backstream.lake.catalog_address import table_identifier
 from backstream.lake.ledger import Status, list_runs
 from backstream.lake.reader import load_published_rows
 
@@ -55,7 +56,7 @@ def run_together(world: World, days_by_trigger: dict[str, list[int]]) -> dict[st
 def list_committed_runs(world: World) -> list[str]:
     """Return the published runs in the order of their snapshots."""
     with open_catalog_for_writing(world.home) as catalog:
-        table = catalog.load_table((NAMESPACE, "clicks"))
+        table = catalog.load_table(table_identifier("clicks"))
         return [
             snapshots.summary_property(snapshot, snapshots.RUN_ID) or ""
             for snapshot in snapshots.list_ancestors(table)

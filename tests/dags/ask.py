@@ -127,6 +127,79 @@ def parse_s(folder: str, *definitions: str) -> list[float]:
     return found
 
 
+def own_dags(folder: str) -> dict[str, Any]:
+    """What a DAG file of a team gets: options on DAGs and tasks, a group between its tasks, and what is off."""
+    from airflow.sdk import DAG
+
+    from backstream.airflow import BackfillTaskGroup, backfill_dags
+    from backstream.orchestration.airflow_versions import list_switched_off
+
+    options = {"owner": "sales", "queue": "big", "priority_weight": 7, "executor": "LocalExecutor"}
+    made = backfill_dags(
+        folder,
+        kinds=["backfill"],
+        pool="sales",
+        spark_connection="sales_spark",
+        default_args=options,
+        tags=["sales"],
+        max_active_runs=2,
+    )
+    dag = made["backfill_clicks"]
+    path = str(Path(folder) / "eu" / "clicks.toml")
+    with DAG("weekly", schedule=None) as weekly:
+        BackfillTaskGroup(
+            "clicks",
+            path,
+            since="{{ ds }}T00:00:00Z",
+            until="{{ macros.ds_add(ds, 7) }}T00:00:00Z",
+            run_params={"reason": "weekly"},
+            pool="sales",
+        )
+    context: dict[str, Any] = {"dag": weekly, "run_id": "one", "params": {}}
+    request = vars(weekly.get_task("clicks.plan"))["op_args"][0]
+    filled = request | {"since": "2024-03-01T00:00:00Z", "until": "2024-03-08T00:00:00Z"}
+    return {
+        "ids": sorted(made),
+        "dag": [sorted(dag.tags), dag.max_active_runs],
+        "tasks": {task.task_id: [getattr(task, name) for name in options] for task in dag.tasks},
+        "replay": [dag.get_task("replay").pool, _partial(dag.get_task("replay"))["conn_id"]],
+        "copied": [len(task.params) for task in dag.tasks],
+        "form": len(dag.params),
+        "group": sorted(weekly.task_ids),
+        "range": [request["since"], request["until"], request["reason"]],
+        "planned": _planned_in_group(path, filled, context),
+        "refused": [
+            _raised(lambda: backfill_dags(package="no.such_package")),
+            _raised(lambda: backfill_dags(f"{folder}/none")),
+            _raised(lambda: backfill_dags(folder, package="json")),
+            _raised(lambda: backfill_dags(folder, kinds=["reproces"])),
+            _raised(lambda: BackfillTaskGroup("g", path, run_params={"mod": "replay"})),
+        ],
+        "switched off": list_switched_off((3, 1)),
+        "here": list_switched_off((3, 3)),
+    }
+
+
+def _partial(task: Any) -> dict[str, Any]:
+    """The arguments that all tasks of a mapped task have."""
+    arguments: dict[str, Any] = task.partial_kwargs
+    return arguments
+
+
+def _planned_in_group(path: str, request: dict[str, Any], context: dict[str, Any]) -> list[str]:
+    """Who triggered the plan of a run in a task group, its range and reason, and the home of its project."""
+    from backstream.orchestration import tasks as ours
+    from backstream.runs.plan import Plan
+
+    pushed: dict[str, str] = {}
+    ti = SimpleNamespace(
+        dag_id="weekly", task_id="clicks.plan", xcom_push=lambda key, value: pushed.update({key: value})
+    )
+    ours.execute_plan(Path(path), "clicks", context | {"ti": ti}, request)
+    plan = Plan.read(Path(pushed["plan"]))
+    return [plan.triggered_by, str(plan.range), plan.reason, os.environ["BACKSTREAM_HOME"]]
+
+
 def tasks() -> dict[str, Any]:
     """What a task makes of errors, of choices in the form, of a missing connection, and how it calls Spark."""
     return {
@@ -262,9 +335,9 @@ def _beside(run_type: str, *, is_paused: bool = False) -> Any:
 
     from backstream.definition.loader import load_definition
     from backstream.orchestration.dags import backfill_dag
-    from backstream.runs.home import definitions_folder
+    from backstream.runs.bundled_files import bundled_folder
 
-    path = definitions_folder() / "flights.toml"
+    path = bundled_folder("definitions") / "flights.toml"
     task: Any = backfill_dag(load_definition(path), path).get_task("restate")
     start, end = datetime(2013, 2, 1, tzinfo=UTC), datetime(2013, 3, 1, tzinfo=UTC)
     context = {
@@ -307,7 +380,7 @@ def _planned(definition: str, run_id: str, form: dict[str, Any]) -> list[Any]:
     ours.log.addHandler(handler)
     ours.log.setLevel(logging.INFO)
     try:
-        jobs = ours.execute_plan(path, context)
+        jobs = ours.execute_plan(path, "clicks", context)
     except Exception as error:  # noqa: BLE001 - the answer is which one it is
         return [type(error).__name__, str(error)]
     finally:
@@ -329,7 +402,7 @@ def _reported(plan: str, home: str) -> list[str]:
     handler = logging.StreamHandler(heard)
     ours.log.addHandler(handler)
     try:
-        return [ours.execute_report(plan), heard.getvalue()]
+        return [ours.execute_report(Path(plan), plan), heard.getvalue()]
     finally:
         ours.log.removeHandler(handler)
         in_its_way.rmdir()
@@ -378,9 +451,9 @@ def _check(form: dict[str, Any]) -> None:
 
     from backstream.definition.loader import load_definition
     from backstream.orchestration.dags import reprocess_dag
-    from backstream.runs.home import definitions_folder
+    from backstream.runs.bundled_files import bundled_folder
 
-    path = definitions_folder() / "flights.toml"
+    path = bundled_folder("definitions") / "flights.toml"
     dag = reprocess_dag(load_definition(path), path)
     process_params(dag, dag.get_task("plan"), SOUND_FORM | form, suppress_exception=False)
 
@@ -472,7 +545,9 @@ def _operator(**options: Any) -> Any:
     from backstream.orchestration.operators import ReplayOperator
 
     arguments = ["--plan", "/nowhere/plan.json", "--chunk", "0000"]
-    return ReplayOperator(task_id="replay", name="flights 0000", application_args=arguments, **options)
+    file = "/nowhere/flights.toml"
+    name = "flights 0000"
+    return ReplayOperator(task_id="replay", name=name, definition_path=file, application_args=arguments, **options)
 
 
 def _ended_with(status: int) -> None:

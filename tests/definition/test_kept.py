@@ -14,7 +14,7 @@ from tests.definition.clicks import Lines, written
 from backstream.definition.loader import json_schema, parse_definition
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
 from backstream.eventtime.windows import Sliding, Tumbling
-from backstream.runs.home import definitions_folder
+from backstream.runs.bundled_files import bundled_folder
 
 EVERYTHING: Lines = {
     "window": '{ kind = "sliding", size = "90m", slide = "30m", offset = "-10m" }',
@@ -93,7 +93,7 @@ def fits_schema(content: Mapping[str, Any]) -> bool:
 
 
 def test_an_editor_with_the_schema_takes_what_a_person_writes_and_nothing_else() -> None:
-    assert fits_schema(tomllib.loads((definitions_folder() / "flights.toml").read_text()))
+    assert fits_schema(tomllib.loads((bundled_folder("definitions") / "flights.toml").read_text()))
     assert fits_schema(written(EVERYTHING))
     assert not fits_schema(written({"window.size": "60"}))
     assert not fits_schema(written({"window.size": '"1 hour"'}))

@@ -15,7 +15,7 @@ from airflow.cli.cli_parser import get_parser
 from airflow.configuration import conf
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-from backstream.orchestration.operators import CONNECTION_ID, POOL
+from backstream.orchestration.dag_options import CONNECTION_ID, POOL
 
 
 def refusals(commands: list[list[str]]) -> dict[str, str]:

@@ -198,10 +198,10 @@ def test_whoever_writes_the_lake_sees_the_same_folder() -> None:
 def test_the_image_is_built_from_the_lock_with_the_extras_that_exist() -> None:
     synced = [run for run in instructions("RUN") if run.startswith("uv sync")]
     assert synced == [
-        "uv sync --locked --no-install-project --extra airflow --extra spark --extra postgres",
-        "uv sync --locked --extra airflow --extra spark --extra postgres",
+        "uv sync --locked --no-install-project --extra airflow --extra spark --extra native --extra postgres",
+        "uv sync --locked --extra airflow --extra spark --extra native --extra postgres",
     ]
-    assert {"airflow", "spark", "postgres"} <= PROJECT["optional-dependencies"].keys()
+    assert {"airflow", "spark", "native", "postgres"} <= PROJECT["optional-dependencies"].keys()
 
 
 def test_one_service_builds_the_image_and_no_other_looks_for_it_elsewhere() -> None:

@@ -11,7 +11,7 @@ import backstream
 from backstream.errors import NO_RETRY_STATUS, BackstreamError, JobError
 
 PACKAGE = Path(backstream.__path__[0])
-USER_INTERFACES = ("backstream.orchestration", "backstream.ui")
+USER_INTERFACES = ("backstream.airflow", "backstream.orchestration", "backstream.ui")
 IS_RETRYABLE = {
     "AuditError": True,
     "BackstreamError": True,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,14 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table as IcebergTable
+from tests.sources.rest_server import RestCatalog, serving
+from tests.sources.tables import Archive
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.lake.catalog import NAMESPACE, open_catalog_for_reading, open_catalog_for_writing
+from backstream.lake.catalog import open_catalog_for_reading, open_catalog_for_writing
+from backstream.lake.catalog_address import table_identifier
 from backstream.lake.planned_tables import create_tables, plan_tables
 from backstream.lake.publish import publish_range
 from backstream.lake.reader import load_rows
-from backstream.runs.home import CATALOG_VARIABLE, WAREHOUSE_VARIABLE, Home
+from backstream.runs.home import CATALOG_VARIABLE, NAMESPACE_VARIABLE, WAREHOUSE_VARIABLE, Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import ArrivalOrder, Chunk, Mode, Plan
 from backstream.runs.results import Publication
@@ -162,12 +166,12 @@ class Lake:
     def table(self, name: str = "flights") -> IcebergTable:
         """Return the table from PyIceberg."""
         with open_catalog_for_writing(self.home) as catalog:
-            return catalog.load_table((NAMESPACE, name))
+            return catalog.load_table(table_identifier(name))
 
     def drop(self, name: str = "flights") -> None:
         """Remove a table from the catalog, but keep its files."""
         with open_catalog_for_writing(self.home) as catalog:
-            catalog.drop_table((NAMESPACE, name))
+            catalog.drop_table(table_identifier(name))
 
     def expire(self, publication: Publication) -> None:
         """Expire the snapshot of a run, after the removal of its tag, which protects it."""
@@ -181,6 +185,8 @@ def _text(at: datetime) -> str:
 
 ON_POSTGRES = ("test_publish", "test_conflicts", "test_concurrency", "test_rollback")
 """Modules whose tests depend on the behavior of the catalog's database; they run on both databases."""
+ON_REST = ("test_rest",)
+"""Modules whose tests use a REST catalog."""
 IN_A_STORE = ("test_store",)
 """Modules whose tests use a warehouse in an S3 store."""
 
@@ -190,6 +196,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "lake" in metafunc.fixturenames:
         module = metafunc.module.__name__
         kinds = ["sqlite", "postgres"] if module.endswith(ON_POSTGRES) else ["sqlite"]
+        kinds = ["rest"] if module.endswith(ON_REST) else kinds
         metafunc.parametrize("lake", ["s3"] if module.endswith(IN_A_STORE) else kinds, indirect=True)
 
 
@@ -198,8 +205,22 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     """An empty lake, with the catalog database and the warehouse that the test requests."""
     if request.param == "s3":
         monkeypatch.setenv(WAREHOUSE_VARIABLE, request.getfixturevalue("s3").new_warehouse())
-    if request.param == "postgres":
+    if request.param == "rest":
+        served = request.getfixturevalue("rest_catalog")
+        monkeypatch.setenv(CATALOG_VARIABLE, f"{served.address}?header.X-Client=test")
+        monkeypatch.setenv(NAMESPACE_VARIABLE, f"team.{uuid.uuid4().hex}")
+        monkeypatch.setenv(WAREHOUSE_VARIABLE, str(tmp_path / "warehouse"))
+    elif request.param == "postgres":
         monkeypatch.setenv(CATALOG_VARIABLE, request.getfixturevalue("postgres").new_database())
     else:
         monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
     return Lake(Home(tmp_path / "home"))
+
+
+@pytest.fixture(scope="session")
+def rest_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCatalog]:
+    """One REST catalog for all tests that need it; each test has a namespace of its own."""
+    folder = tmp_path_factory.mktemp("rest")
+    archive = Archive(f"sqlite:///{folder}/server.db?timeout=60", f"file://{folder}/warehouse", {})
+    with serving(archive, folder / "server.log") as served:
+        yield served

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backstream.errors import LedgerError, SetupError
-from backstream.lake.catalog import load_table, mask_password, open_catalog, open_catalog_for_writing
+from backstream.lake.catalog import load_table, open_catalog, open_catalog_for_writing
+from backstream.lake.catalog_address import mask_password
 from backstream.runs.home import CATALOG_VARIABLE, Home
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ def test_an_invalid_uri_is_refused_and_not_shown(tmp_path: Path, monkeypatch: py
         open_catalog(Home(tmp_path))
 
     assert str(caught.value) == (
-        "the catalog URI must be a database URI such as sqlite:///catalog.db (BACKSTREAM_CATALOG_URI)"
+        "the catalog address must be a database URI such as sqlite:///catalog.db,"
+        " or https://, thrift:// or glue:// (BACKSTREAM_CATALOG_URI)"
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyiceberg.transforms import DayTransform
-from tests.lake.conftest import METRICS_TABLE
+from tests.lake.conftest import METRICS_TABLE, WINDOWS_TABLE
 
 from backstream.errors import BackstreamError, ContractError, LedgerError, PlanError
 from backstream.lake.catalog import open_catalog_for_writing
@@ -385,3 +385,35 @@ def test_a_missing_table_of_published_rows_is_not_created_again(lake: Lake) -> N
     assert str(caught.value) == (
         f"no table `flights` in the lake (sqlite:///{lake.home.path}/catalog.db?timeout=60)"
     )
+
+
+def test_a_new_table_declares_its_order_and_describes_itself_without_paths_of_this_machine(lake: Lake) -> None:
+    plan = lake.plan("2013-02-01", "2013-02-02")
+    aggregates = {"departures": "count(*)", "mean_delay_min": "avg(dep_delay)"}
+    described = {**plan.definition, "description": "Departures by hour", "aggregates": aggregates}
+    lake.make(replace(plan, definition=described))
+
+    table = lake.table()
+
+    order = [table.schema().find_column_name(field.source_id) for field in table.sort_order().fields]
+    assert order == ["window_start", "carrier"]
+    assert {field.name: field.doc for field in table.schema().fields} == {
+        "window_start": "start of the window, inclusive",
+        "window_end": "end of the window, exclusive",
+        "carrier": "key",
+        "departures": "count(*)",
+        "mean_delay_min": "avg(dep_delay)",
+        "record_count": "number of records behind the row",
+        "run_id": "run that wrote the row",
+    }
+    assert table.properties["comment"] == "Departures by hour"
+    assert "/" not in "".join(table.properties.values())
+
+
+def test_a_column_that_is_added_later_has_a_comment_too(lake: Lake) -> None:
+    lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 1})
+    wider = replace(WINDOWS_TABLE, columns=(*WINDOWS_TABLE.columns, Column("total_delay_min", "double")))
+    plan = lake.plan("2013-02-02", "2013-02-03", tables=[wider, METRICS_TABLE])
+    lake.make(replace(plan, definition={**plan.definition, "aggregates": {"total_delay_min": "sum(dep_delay)"}}))
+
+    assert lake.table().schema().find_field("total_delay_min").doc == "sum(dep_delay)"

@@ -1,18 +1,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyiceberg.table.snapshots import Operation
 
 from backstream.errors import ContractError, CountError, LedgerError, PlanError
-from backstream.lake import commit
+from backstream.lake import snapshot_producers
 from backstream.lake.catalog import FORMAT, FORMAT_VERSION, open_catalog_for_writing
 from backstream.lake.publish import append_side_tables, publish_range
 from backstream.lake.reader import load_rows
 from backstream.lake.snapshots import list_ancestors, summary_property
 from backstream.lake.staged_files import check_staged_files
+from backstream.runs.plan import definition_id
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
@@ -113,6 +115,7 @@ def test_a_publication_is_one_snapshot_with_the_properties_of_its_run(lake: Lake
         "backstream.files": "1",
         "backstream.keys": '["carrier"]',
         "backstream.plan_hash": plan.plan_hash,
+        "backstream.definition": definition_id(Path("flights.toml")),
         "backstream.definition_hash": "d1",
         "backstream.mode": "recompute",
     }
@@ -289,14 +292,14 @@ def test_a_snapshot_that_would_lack_a_staged_file_is_not_committed(
 ) -> None:
     plan = lake.plan("2013-02-01", "2013-02-03")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3, "2013-02-02T05:00Z": 5})
-    append, appended = commit._SingleOverwrite.append_data_file, list[str]()  # noqa: SLF001 - a fault is put there
+    append, appended = snapshot_producers._SingleOverwrite.append_data_file, list[str]()  # noqa: SLF001 - a fault is put there
 
     def lossy(producer: Any, file: Any) -> Any:
         appended.append(file.file_path)
         return producer if len(appended) == 1 else append(producer, file)
 
     with monkeypatch.context() as patch:
-        patch.setattr(commit._SingleOverwrite, "append_data_file", lossy)  # noqa: SLF001 - the same
+        patch.setattr(snapshot_producers._SingleOverwrite, "append_data_file", lossy)  # noqa: SLF001 - the same
         with pytest.raises(CountError) as caught:
             publish_range(plan, manifests)
 

@@ -8,7 +8,8 @@ from backstream.errors import ConflictError
 from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake import publish as module
-from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
+from backstream.lake.catalog import open_catalog_for_writing
+from backstream.lake.catalog_address import table_identifier
 from backstream.lake.publish import publish_range
 from backstream.lake.reader import load_published_rows, load_rows
 
@@ -30,7 +31,7 @@ def test_a_first_publication_restates_nothing(lake: Lake) -> None:
     lake.publish("2013-02-03", "2013-02-04", {"2013-02-03T05:00Z": 1})
 
     with open_catalog_for_writing(lake.home) as catalog:
-        assert not catalog.table_exists((NAMESPACE, "flights__restatements"))
+        assert not catalog.table_exists(table_identifier("flights__restatements"))
     assert restatements(lake) == []
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
 from tests.lake.conftest import Lake
 
@@ -21,6 +20,7 @@ from backstream.lake.maintenance import expire_side_table_snapshots, vacuum_tabl
 from backstream.lake.publish import publish_range
 from backstream.lake.reader import load_published_rows
 from backstream.lake.rollback import roll_back_run
+from backstream.lake.snapshot_producers import write_data_files
 from backstream.lake.snapshots import list_tagged_snapshots
 from backstream.runs.plan import Plan
 from backstream.runs.results import Publication, Verdict
@@ -113,10 +113,10 @@ def test_a_row_that_is_recorded_while_files_become_one_is_kept(
         with monkeypatch.context() as undone:
             undone.setattr(compaction, "MOST_FILES", 100)
             _published(lake, 5)
-        return _dataframe_to_data_files(*arguments)
+        return write_data_files(*arguments)
 
     monkeypatch.setattr(compaction, "MOST_FILES", 3)
-    monkeypatch.setattr(compaction, "_dataframe_to_data_files", interrupted)
+    monkeypatch.setattr(compaction, "write_data_files", interrupted)
     with open_catalog_for_writing(lake.home) as catalog:
         assert compaction.compact_data_files(catalog, "runs") == 0
 

@@ -268,7 +268,8 @@ def test_a_store_that_cannot_be_used_is_named_before_anything_is_made(
 @pytest.mark.parametrize(
     "address",
     [
-        "gs://bucket/prefix",
+        "ftp://bucket/prefix",
+        "hdfs:///prefix",
         "s3://key:sec/ret@bucket/prefix",
         "s3://key:sec?ret@bucket/prefix",
         "s3://key:sec#ret@bucket/prefix",
@@ -283,7 +284,9 @@ def test_an_invalid_address_is_not_shown_because_it_may_contain_a_key(
     monkeypatch.setenv(WAREHOUSE_VARIABLE, address)
 
     assert refusal(lambda: Warehouse.from_home(Home(tmp_path)), SetupError) == (
-        "the address of the warehouse must be a folder or s3://bucket/prefix (BACKSTREAM_WAREHOUSE)\n\n"
+        "the address of the warehouse must be a folder, s3://bucket/prefix, gs://bucket/prefix,"
+        " abfss://container@account.dfs.core.windows.net/prefix, or hdfs://host:port/folder"
+        " (BACKSTREAM_WAREHOUSE)\n\n"
         "hint: BACKSTREAM_WAREHOUSE='s3://bucket/prefix?region=eu-central-1'"
     )
 

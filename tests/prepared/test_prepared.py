@@ -166,11 +166,12 @@ BAD_LINES = [
 ]
 
 
-def quarantined(home: Home) -> list[tuple[str, str]]:
+def quarantined(home: Home) -> list[dict[str, Any]]:
     with open_catalog(home) as catalog:
-        rows = catalog.load_table("backstream.orders__quarantine").scan().to_arrow().to_pylist()
-    assert all(row["file"].endswith("/data/events.json") for row in rows)
-    return sorted((row["reason"], row["record"]) for row in rows)
+        rows: list[dict[str, Any]] = (
+            catalog.load_table("backstream.orders__quarantine").scan().to_arrow().to_pylist()
+        )
+    return sorted(rows, key=lambda row: (row["reason"], row["file"], row["line"] or 0))
 
 
 @pytest.mark.usefixtures("spark")
@@ -181,14 +182,16 @@ def test_records_that_cannot_be_read_go_to_quarantine_with_their_text(tmp_path: 
     backstream.run(definition, "2024-03-01", "2024-03-03", home=home.path, allow_unsealed=True)
     assert published(home, "payload_user_id") == sums_by_hour(events)
     rows = quarantined(home)
-    assert [reason for reason, _ in rows] == [
-        *["malformed_record"] * 2,
-        "null_arrival_time",
-        "null_event_time",
-        "unparsable_event_time",
+    assert all(row["file"].endswith("/data/events.json") for row in rows)
+    assert [(row["reason"], row["line"]) for row in rows] == [
+        ("malformed_record", 51),
+        ("malformed_record", 55),
+        ("null_arrival_time", None),
+        ("null_event_time", None),
+        ("unparsable_event_time", None),
     ]
-    assert {text for reason, text in rows if reason == "malformed_record"} == {BAD_LINES[0], BAD_LINES[4]}
-    assert json.loads(rows[-1][1])["payload"]["at"] == "yesterday"
+    assert [row["record"] for row in rows[:2]] == [BAD_LINES[0], BAD_LINES[4]]
+    assert json.loads(rows[-1]["record"])["payload"]["at"] == "yesterday"
 
 
 @pytest.mark.usefixtures("spark")

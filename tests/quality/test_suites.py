@@ -18,7 +18,7 @@ from backstream.quality.suites import (
     suite_digest,
     suite_parameters,
 )
-from backstream.runs.home import expectations_folder
+from backstream.runs.bundled_files import bundled_folder
 
 BETWEEN = "(expect_column_values_to_be_between)"
 ENTRY: dict[str, Any] = {
@@ -43,7 +43,7 @@ def refusal(folder: Path) -> str:
 
 def test_every_suite_of_the_checkout_loads_whole() -> None:
     for name in list_suites():
-        content = json.loads((expectations_folder() / f"{name}.json").read_text())
+        content = json.loads((bundled_folder("expectations") / f"{name}.json").read_text())
 
         included = content["meta"].get("includes", ())
         expected = len(content["expectations"]) + sum(len(load_suite(name).entries) for name in included)
@@ -55,12 +55,12 @@ def test_the_suites_of_the_checkout_are_in_the_schema_of_great_expectations() ->
     from great_expectations import ExpectationSuite
 
     for name in list_suites():
-        content = json.loads((expectations_folder() / f"{name}.json").read_text())
+        content = json.loads((bundled_folder("expectations") / f"{name}.json").read_text())
         assert len(ExpectationSuite(**content).expectations) == len(content["expectations"])
 
 
 def test_the_default_suite_includes_all_others() -> None:
-    content = json.loads((expectations_folder() / "window_audit.json").read_text())
+    content = json.loads((bundled_folder("expectations") / "window_audit.json").read_text())
 
     assert {*content["meta"]["includes"], "window_audit"} == set(list_suites())
 
@@ -277,7 +277,7 @@ def test_a_suite_is_looked_at_again_once_one_that_it_includes_has_changed(tmp_pa
 
 
 def test_the_digests_of_the_bundled_suites_are_correct() -> None:
-    folder = expectations_folder()
+    folder = bundled_folder("expectations")
     for name in list_suites(folder):
         load_suite(name, folder)
 
@@ -286,7 +286,7 @@ def test_the_digests_of_the_bundled_suites_are_correct() -> None:
 
 def test_a_changed_bundled_suite_is_checked_again(tmp_path: Path) -> None:
     folder = tmp_path / "suites"
-    shutil.copytree(expectations_folder(), folder)
+    shutil.copytree(bundled_folder("expectations"), folder)
     require_valid_suite("volume", tmp_path / "sound", folder)
     content = json.loads((folder / "volume.json").read_text())
     content["expectations"][0]["type"] = "expect_the_best"

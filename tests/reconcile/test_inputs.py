@@ -17,7 +17,8 @@ from typer.testing import CliRunner, Result
 
 from backstream.cli import app
 from backstream.eventtime.instants import instant_ms
-from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
+from backstream.lake.catalog import open_catalog_for_writing
+from backstream.lake.catalog_address import table_identifier
 from backstream.reconcile.causes import Cause
 from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
 from backstream.runs.home import HOME_VARIABLE
@@ -100,9 +101,9 @@ def test_csv_under_other_names_with_seconds_and_no_end(published: Published, tmp
 def test_a_table_of_the_lake(published: Published) -> None:
     theirs = pa.Table.from_pandas(published.truth()[3:], preserve_index=False)
     with open_catalog_for_writing(published.home) as catalog:
-        catalog.create_table((NAMESPACE, "live"), theirs.schema).append(theirs)
+        catalog.create_table(table_identifier("live"), theirs.schema).append(theirs)
         found = reconcile_dataset(ReconcileRequest(published.folder / "clicks.toml", "live"), published.home)
-        catalog.drop_table((NAMESPACE, "live"))
+        catalog.drop_table(table_identifier("live"))
 
     assert (found.theirs, found.causes) == ("table live", {Cause.UNKNOWN: 3})
 

@@ -37,10 +37,10 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
 @pytest.fixture
 def rest(archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The same tables, by a REST catalog."""
-    with serving(archive, tmp_path / "rest.log") as address:
-        monkeypatch.setenv("PYICEBERG_CATALOG__SERVED__URI", address)
+    with serving(archive, tmp_path / "rest.log") as served:
+        monkeypatch.setenv("PYICEBERG_CATALOG__SERVED__URI", served.address)
         monkeypatch.setenv("PYICEBERG_CATALOG__SERVED__TYPE", "rest")
-        yield address
+        yield served.address
 
 
 def stale_days(definition: Path, home: Home, spark: SparkSession) -> list[int]:

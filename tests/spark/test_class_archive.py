@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from backstream.runs.home import CLASS_ARCHIVE_VARIABLE
 from backstream.spark.java import (
     QUIET,
-    VARIABLE,
     archive_options,
     archive_path,
     archive_read_options,
@@ -32,7 +32,7 @@ print([each for each in jvm.java.lang.management.ManagementFactory.getRuntimeMXB
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "archives"))
+    monkeypatch.setenv(CLASS_ARCHIVE_VARIABLE, str(tmp_path / "archives"))
     result = archive_path()
     assert result is not None
     return result
@@ -97,11 +97,11 @@ def spark_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_nobody_writes_where_nobody_may_or_wants(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "/proc/nowhere")
+    monkeypatch.setenv(CLASS_ARCHIVE_VARIABLE, "/proc/nowhere")
     assert archive_options() == ""
-    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv(CLASS_ARCHIVE_VARIABLE, "")
     assert (archive_path(), archive_options()) == (None, "")
-    monkeypatch.setenv(VARIABLE, f"{path.parent}/with space")
+    monkeypatch.setenv(CLASS_ARCHIVE_VARIABLE, f"{path.parent}/with space")
     assert archive_path() is None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from backstream.runs.home import CLASS_ARCHIVE_VARIABLE
 from backstream.spark import java
 from backstream.spark.java import (
     ASK_FOR_HUGE_PAGES,
@@ -30,7 +31,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in (OPTIONS_VARIABLE, *OTHERS):
         monkeypatch.setenv(name, "")  # of a variable that is not there nothing would be put back
         monkeypatch.delenv(name)
-    monkeypatch.setenv(java.VARIABLE, "")
+    monkeypatch.setenv(CLASS_ARCHIVE_VARIABLE, "")
     return monkeypatch
 
 

@@ -15,7 +15,8 @@ from tests.workflow.publishing import publish_counts, stage_counts
 
 from backstream import __version__
 from backstream.errors import PlanError
-from backstream.lake.catalog import NAMESPACE, load_table, open_catalog_for_writing
+from backstream.lake.catalog import load_table, open_catalog_for_writing
+from backstream.lake.catalog_address import table_identifier
 from backstream.lake.commit import commit_snapshot
 from backstream.lake.publish import publish_range
 from backstream.runs.home import Home
@@ -212,7 +213,7 @@ def test_a_table_of_an_older_format_is_refused_with_both_formats(tmp_path: Path,
 
 def _as_it_is(catalog: Catalog) -> Table:
     """Whatever its format: `loaded` refuses that of a newer version."""
-    return catalog.load_table((NAMESPACE, "clicks"))
+    return catalog.load_table(table_identifier("clicks"))
 
 
 def set_property(folder: Path, name: str, value: str | None) -> None:

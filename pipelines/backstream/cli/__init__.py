@@ -1,6 +1,19 @@
 """The command line: what the DAGs do, without Airflow."""
 
-from backstream.cli import check, engine, history, init, inspect, prepare, reports, run
+from backstream.cli import check, config, doctor, engine, history, init, inspect, prepare, reports, run
 from backstream.cli.app import app, main
 
-__all__ = ["app", "check", "engine", "history", "init", "inspect", "main", "prepare", "reports", "run"]
+__all__ = [
+    "app",
+    "check",
+    "config",
+    "doctor",
+    "engine",
+    "history",
+    "init",
+    "inspect",
+    "main",
+    "prepare",
+    "reports",
+    "run",
+]

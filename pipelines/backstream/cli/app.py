@@ -14,8 +14,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from backstream import __version__
 from backstream.errors import BackstreamError, QualityError
 from backstream.runs.plan import Mode
+from backstream.runs.settings import misspelt_variables, provide_settings
 from backstream.workflow.requested_range import RangeNames
 
 app = typer.Typer(
@@ -136,3 +138,23 @@ def report_errors() -> Iterator[None]:
             raise
         print(f"error: {error.strerror}: {error.filename}", file=sys.stderr)
         raise typer.Exit(1) from None
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(f"backstream {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def start_command(
+    context: typer.Context,
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and exit")
+    ] = False,
+) -> None:
+    """Provide the settings of the project to the command, and warn about misspelt variables."""
+    with report_errors():
+        context.obj = provide_settings()
+    for sentence in misspelt_variables():
+        print(f"warning: {sentence}", file=sys.stderr)

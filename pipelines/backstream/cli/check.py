@@ -83,10 +83,10 @@ def _quarantine_lines(found: CheckedSample) -> Iterator[str]:
     gate = f"; above {limit}, nothing is published (quality.quarantined_ratio)" if is_too_many else ""
     yield f"quarantine: {len(rows):,} of {found.read:,} records ({share_text(len(rows), found.read)}){gate}"
     for row in rows[:_QUARANTINED_SHOWN]:
-        reason, file, record = row.values()
+        reason, file, line, record = row.values()
         text = record if len(record) <= _MAX_RECORD_LENGTH else f"{record[:_MAX_RECORD_LENGTH]}..."
         yield f"  {reason}: {text}"
-        yield f"    in {file}"
+        yield f"    in {file}" if line is None else f"    in line {line:,} of {file}"
 
 
 def _window_lines(found: CheckedSample) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Define the command `init`, which writes a definition from what lies in an archive."""
+"""Define the command `init`, which writes a project, a DAG file, or a definition from what lies in an archive."""
 
 from __future__ import annotations
 
@@ -26,19 +26,24 @@ _QUESTIONS = {
 }
 _REQUIRED = ("event_time",)
 _NONE = "none"
+_AIRFLOW = "airflow"
+_EXAMPLE = "backstream init orders --from data/orders"
+_PROJECT_EXAMPLE = 'backstream init orders --from "$PWD/data/orders" --to definitions/orders.toml'
 
 
 @app.command()
 def init(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new dataset, e.g., `orders`")],
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the new dataset, e.g., `orders`; or `airflow`, without --from")
+    ] = None,
     location: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--from",
             metavar="PATH",
             help="Folder, file, path with wildcards, or S3 URI of the events, e.g., `data/orders`",
         ),
-    ],
+    ] = None,
     preset: Annotated[
         Preset | None,
         typer.Option(help="Kind of archive whose columns are known. Default: detected by the columns"),
@@ -49,30 +54,70 @@ def init(
     yes: Annotated[bool, typer.Option("--yes", help="Take the best guess instead of asking")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file")] = False,
 ) -> None:
-    """Write a definition from the events that lie at a path.
+    """Write a project, a DAG file, or a definition from the events that lie at a path.
 
-    backstream reads a sample without Spark: Parquet, JSON lines, CSV, ORC, Avro, or access logs, also compressed.
-    It guesses the times, the source partition, the order, and the key, and shows the evidence. It asks for guesses
-    that are not certain, unless --yes is given or there is no terminal.
+    `backstream init` writes a project into the working directory: settings, a quality suite, and a DAG file.
+    `backstream init airflow` writes only the DAG file, and lists what Airflow lacks.
+    `backstream init NAME --from PATH` writes a definition.
+
+    For a definition, backstream reads a sample without Spark: Parquet, JSON lines, CSV, ORC, Avro, or access logs,
+    also compressed. It guesses the times, the source partition, the order, and the key, and shows the evidence. It
+    asks for guesses that are not certain, unless --yes is given or there is no terminal.
 
     Example: `backstream init orders --from data/orders`
     """
+    with report_errors():
+        if name and location:
+            _write_definition(
+                name, location, preset, to or Path(f"{name}.toml"), is_asking=not yes, is_forced=force
+            )
+        elif name == _AIRFLOW:
+            _write_dag_file()
+        elif name or location:
+            missing = "--from" if name else "NAME"
+            msg = f"a definition needs NAME and --from, got no {missing}\n\nhint: {_EXAMPLE}"
+            raise SpecError(msg)
+        else:
+            _write_project()
+
+
+def _write_project() -> None:
+    from backstream.workflow.new_project import write_project
+
+    folder = Path.cwd()
+    for file in write_project(folder):
+        print(f"Wrote {file.relative_to(folder)}.")
+    print("\n".join(["", "next:", "  backstream doctor", f"  {_PROJECT_EXAMPLE}"]))
+
+
+def _write_dag_file() -> None:
+    from backstream.cli.doctor import airflow_findings
+    from backstream.workflow.findings import State
+    from backstream.workflow.new_project import list_missing_settings, write_dag_file
+
+    print(f"Wrote {write_dag_file(Path.cwd())}.")
+    findings = [*list_missing_settings(), *airflow_findings()]
+    if lacking := [str(finding) for finding in findings if finding.state is not State.OK]:
+        print("\n".join(["", "missing:", *(f"  {line}" for line in lacking)]))
+
+
+def _write_definition(
+    name: str, location: str, preset: Preset | None, file: Path, *, is_asking: bool, is_forced: bool
+) -> None:
     from backstream.source.archive.definition_text import write_definition_text
     from backstream.source.archive.evidence import evidence_lines, examine_archive
 
-    file = to or Path(f"{name}.toml")
-    with report_errors():
-        _require_new(file, is_forced=force)
-        evidence = examine_archive(location, preset)
-        is_asking = not yes and sys.stdin.isatty()
-        if is_asking:
-            print("\n".join(evidence_lines(evidence)), end="\n\n")
-        evidence, settings = _ask(evidence, name, is_asking=is_asking)
-        text = write_definition_text(evidence, settings)
-        if not is_asking:
-            print("\n".join(evidence_lines(evidence)), end="\n\n")
-        file.write_text(text, encoding="utf-8")
-        print("\n".join(_next_lines(evidence, file)))
+    _require_new(file, is_forced=is_forced)
+    evidence = examine_archive(location, preset)
+    is_asking = is_asking and sys.stdin.isatty()
+    if is_asking:
+        print("\n".join(evidence_lines(evidence)), end="\n\n")
+    evidence, settings = _ask(evidence, name, is_asking=is_asking)
+    text = write_definition_text(evidence, settings)
+    if not is_asking:
+        print("\n".join(evidence_lines(evidence)), end="\n\n")
+    file.write_text(text, encoding="utf-8")
+    print("\n".join(_next_lines(evidence, file)))
 
 
 def _require_new(file: Path, *, is_forced: bool) -> None:

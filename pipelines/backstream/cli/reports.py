@@ -21,7 +21,7 @@ from backstream.cli.history import FormatOption
 from backstream.definition.folder import find_definition
 from backstream.errors import SpecError
 from backstream.eventtime.instants import instant_ms
-from backstream.runs.home import Home, expectations_folder
+from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.text import ReportFormat, RowFormat
 
@@ -102,9 +102,6 @@ def check(
 
     with report_errors():
         locations = [_suite_location(suite) for suite in suites or list_suites()]
-        if not locations:
-            msg = f"no suite in {expectations_folder()}"
-            raise SpecError(msg)
         is_valid = True
         for name, folder in locations:
             try:

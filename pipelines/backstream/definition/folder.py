@@ -1,26 +1,53 @@
-"""Find the file of a definition."""
+"""Find the files of definitions in their folders."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 
 from backstream.errors import SpecError
-from backstream.runs.home import definitions_folder
+from backstream.runs.home import definitions_folders
+from backstream.runs.settings import PROJECT_FILE
+
+_NO_DEFINITIONS = {PROJECT_FILE, "pyproject.toml"}
 
 
 def find_definition(definition: str) -> Path:
-    """Return the file of a definition, given as a path or as a name in the definitions folder.
+    """Return the file of a definition, given as a path or as a name in the folders of definitions.
 
     Raises:
-        SpecError: with the names in the folder, when the definition does not exist.
+        SpecError: with the names in the folders, when the definition does not exist or its name is ambiguous.
     """
     path = Path(definition)
     if path.is_file() or path.suffix == ".toml":
         return path
-    folder = definitions_folder()
-    names = sorted(file.stem for file in folder.glob("*.toml"))
-    if definition in names:
-        return folder / f"{definition}.toml"
+    files = list_definition_files(*definitions_folders())
+    found = [file for file in files if file.stem == definition]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = "".join(f"\n  {file}" for file in found)
+        msg = f"{len(found)} files have the name {definition!r}{listed}\n\nhint: give the path of one of them"
+        raise SpecError(msg)
+    names = sorted({file.stem for file in files})
     listed = f"\n  there are: {', '.join(names) or 'none'}"
-    msg = f"no definition {definition!r}: neither a file, nor a name in {folder}{listed}"
+    nearest = get_close_matches(definition, names, n=1)
+    hint = f"\n\nhint: did you mean {nearest[0]}?" if nearest else ""
+    where = ", ".join(map(str, definitions_folders()))
+    msg = f"no definition {definition!r}: neither a file, nor a name in {where}{listed}{hint}"
     raise SpecError(msg)
+
+
+def list_definition_files(*folders: Path) -> list[Path]:
+    """Return the TOML files in folders and their subfolders, without those in hidden folders, sorted."""
+    return sorted({file for folder in folders for file in _walk(folder)})
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for path, subfolders, names in os.walk(folder):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        for name in names:
+            if name.endswith(".toml") and not name.startswith(".") and name not in _NO_DEFINITIONS:
+                yield Path(path) / name

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from backstream.definition.folder import find_definition
 from backstream.definition.model import Definition
 from backstream.definition.prepared import as_copied, as_prepared, is_copied, is_in_store, is_prepared
+from backstream.definition.references import fill_values
 from backstream.definition.source_section import SideInput, Source
 from backstream.definition.union import with_united_source
 from backstream.definition.values import DURATION_PATTERN
@@ -24,6 +25,7 @@ from backstream.eventtime.instants import duration_text
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.runs.home import HOME_VARIABLE, Home
 from backstream.runs.plan import Mode, Plan
+from backstream.runs.settings import project_environment
 from backstream.text import describe_differences
 
 
@@ -48,7 +50,7 @@ def load_definition(definition: Path | str) -> Definition:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         msg = f"definition is not TOML: {error} ({path})"
         raise SpecError(msg) from error
-    return parse_definition(content, str(path))
+    return parse_definition(fill_values(content, project_environment(path.parent), str(path)), str(path))
 
 
 def parse_definition(content: Mapping[str, Any], where: str) -> Definition:

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from backstream.definition.result_sections import Having, Job, Process, UserFunction
-from backstream.definition.run_sections import Approval, Backfill, Quality
+from backstream.definition.run_sections import Approval, Backfill, Publish, Quality
 from backstream.definition.source_section import PREPARED_MARKER, SHARED_KEYS, SideInput, Source
 from backstream.definition.values import Name, Section
 from backstream.definition.watermark_sections import LatenessSection, WatermarkSection
@@ -40,7 +40,7 @@ class TimeKind(StrEnum):
     """Time at which the record arrived; windows fire by the same clock, so no record is late."""
 
 
-_OPTIONAL_SECTIONS = ("job", "process", "derive_after", "having", "functions", "inputs")
+_OPTIONAL_SECTIONS = ("job", "process", "derive_after", "having", "functions", "inputs", "publish")
 
 
 class Definition(Section):
@@ -80,6 +80,8 @@ class Definition(Section):
     """The limits of the quality gate."""
     approval: Approval = Approval()
     """The approval by a person."""
+    publish: Publish | None = None
+    """Another table for published ranges."""
 
     @property
     def code_columns(self) -> dict[str, str] | None:

@@ -1,4 +1,4 @@
-"""Define the sections `[backfill]`, `[quality]`, and `[approval]` of a definition."""
+"""Define the sections `[backfill]`, `[publish]`, `[quality]`, and `[approval]` of a definition."""
 
 from __future__ import annotations
 
@@ -40,6 +40,15 @@ class Backfill(Section):
     max_arrival_delay: NonNegativeDuration | None = None
     """Maximum delay between the event time and the arrival time of a record. A day is sealed when each partition
     has a later arrival. Only sealed days are published as final. None: seals are not checked."""
+
+
+class Publish(Section):
+    """A table of yours that gets each published range too, in one commit, and keeps its layout and other rows."""
+
+    table: Annotated[str, Field(pattern=r"^[^.]+(\.[^.]+)+$")]
+    """The table in the catalog, with its namespace, e.g., `sales.hourly`."""
+    columns: dict[str, str] = {}
+    """Your column by column of the result, where their names differ, e.g., `{window_start = "hour"}`."""
 
 
 class Limits(Section):

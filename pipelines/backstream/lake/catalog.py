@@ -2,52 +2,56 @@
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
-from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog, SqlCatalogBaseTable
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NotInstalledError,
+)
 from pyiceberg.table import Table
-from sqlalchemy import inspect
-from sqlalchemy.engine import Engine, create_engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.exc import NoSuchModuleError
 
 from backstream import __version__
-from backstream.errors import CatalogError, LedgerError, PlanError, SetupError, StorageError, storage_error
-from backstream.lake.metadata_pointers import CATALOG_NAME, NAMESPACE
+from backstream.errors import (
+    BackstreamError,
+    CatalogError,
+    LedgerError,
+    PlanError,
+    SetupError,
+    StorageError,
+    storage_error,
+)
+from backstream.lake.catalog_address import SQL, CatalogAddress, namespace, table_identifier
+from backstream.lake.catalog_errors import describe_cause, is_catalog_error
+from backstream.lake.sql_catalog import create_sql_catalog, find_sql_catalog
 from backstream.lake.storage import Warehouse, create_folder
-from backstream.runs.home import Home
+from backstream.runs.home import WAREHOUSE_VARIABLE, Home
 from backstream.source.object_stores import describe_store_error, is_from_store
-
-__all__ = ["NAMESPACE", "load_table", "mask_password", "open_catalog", "open_catalog_for_writing"]
 
 FORMAT = "backstream.format"
 """Table property: the version of the table format."""
 FORMAT_VERSION = 2
 MADE_BY = "backstream.made_by"
 """Table property: the version of backstream that created the table."""
-DEFINITION = "backstream.definition"
-"""Table property: the absolute path of the definition that writes the table."""
-KEYS = "backstream.keys"
-"""Table property: the key columns of the table's rows, a JSON list."""
-
-_MAX_ATTEMPTS = 8
-_MAX_PAUSE_S = 0.05
+SHOWN = "shown"
+"""Property of an open catalog: its address without passwords."""
+PLACE = "location-of-tables"
+"""Property of an open catalog: the location of the warehouse; empty if only the catalog's namespaces have one."""
 
 
-def open_catalog(home: Home) -> SqlCatalog:
+def open_catalog(home: Home) -> Catalog:
     """Return the catalog of a home, and create it if it is missing; several processes may do so at once.
 
     The caller closes it; `open_catalog_for_writing` closes it by itself.
 
     Raises:
-        SetupError: if the address of the catalog or warehouse is invalid, or the database driver isn't installed.
-        CatalogError: if the database cannot be reached.
+        SetupError: if the address of the catalog or warehouse is invalid, or a package for it isn't installed.
+        CatalogError: if the catalog cannot be reached.
         StorageError: if the folder of the warehouse cannot be created, or its object store has no such bucket.
     """
     Warehouse.from_home(home).require_exists()
@@ -55,24 +59,35 @@ def open_catalog(home: Home) -> SqlCatalog:
     return _open_with(home, _create_catalog)
 
 
-def _open_with(home: Home, opener: Callable[[Home], SqlCatalog]) -> SqlCatalog:
-    address = mask_password(home.catalog_uri)
+def _open_with(home: Home, opener: Callable[[CatalogAddress, Mapping[str, str]], Catalog | None]) -> Catalog:
+    address = CatalogAddress.from_home(home)
+    shown = address.shown
     try:
-        return opener(home)
-    except (ModuleNotFoundError, NoSuchModuleError) as error:
-        msg = f"no database driver for the catalog {address}\n  {error}"
+        catalog = opener(address, _properties(home, address))
+    except (ImportError, NoSuchModuleError, NotInstalledError) as error:
+        kind = "database driver" if address.kind == SQL else "client"
+        msg = f"no {kind} for the catalog {shown}\n  {error}"
         raise SetupError(msg) from error
-    except SQLAlchemyError as error:
-        msg = f"cannot open the catalog {address}\n  {_cause(error)}"
-        raise CatalogError(msg) from error
+    except BackstreamError:
+        raise
+    except Exception as error:
+        if not (is_catalog_error(error) or isinstance(error, ValueError)):
+            raise
+        msg = f"cannot open the catalog {shown}\n  {describe_cause(error)}"
+        raise (CatalogError if is_catalog_error(error) else SetupError)(msg) from error
+    catalog = catalog or _empty_catalog(home)
+    warehouse = Warehouse.from_home(home)
+    is_known = warehouse.is_given or address.warehouse
+    catalog.properties |= {SHOWN: shown, PLACE: warehouse.location if is_known else ""}
+    return catalog
 
 
 @contextmanager
-def open_catalog_for_writing(home: Home) -> Iterator[SqlCatalog]:
-    """Open the catalog for the length of a block, and translate errors of the database, disk, and object store.
+def open_catalog_for_writing(home: Home) -> Iterator[Catalog]:
+    """Open the catalog for the length of a block, and translate errors of the catalog, disk, and object store.
 
     Raises:
-        CatalogError: with the database and the attempted action.
+        CatalogError: with the catalog and the attempted action.
         StorageError: with the warehouse and the attempted action.
     """
     with _translate_errors(home, open_catalog(home)) as catalog:
@@ -80,29 +95,33 @@ def open_catalog_for_writing(home: Home) -> Iterator[SqlCatalog]:
 
 
 @contextmanager
-def open_catalog_for_reading(home: Home) -> Iterator[SqlCatalog]:
+def open_catalog_for_reading(home: Home) -> Iterator[Catalog]:
     """Open the catalog for a block that only reads; a missing catalog is not created but read as an empty one.
 
     Raises:
         SetupError: as `open_catalog` does.
-        CatalogError: with the database, if it cannot be reached or read.
+        CatalogError: with the catalog, if it cannot be reached or read.
         StorageError: with the warehouse, if it cannot be read or its object store has no such bucket.
     """
     warehouse = Warehouse.from_home(home)
     if not warehouse.is_on_disk:
         warehouse.require_exists()
-    with _translate_errors(home, _open_with(home, _open_existing)) as catalog:
+    with _translate_errors(home, _open_with(home, _find_catalog)) as catalog:
         yield catalog
 
 
 @contextmanager
-def _translate_errors(home: Home, catalog: SqlCatalog) -> Iterator[SqlCatalog]:
+def _translate_errors(home: Home, catalog: Catalog) -> Iterator[Catalog]:
     try:
         yield catalog
-    except SQLAlchemyError as error:
-        raise _catalog_failed(home, error) from error
-    except OSError as error:
-        raise _storage_failed(home, error) from error
+    except BackstreamError:
+        raise
+    except Exception as error:
+        if is_catalog_error(error):  # before the disk: a failed request is an `OSError` too
+            raise _catalog_failed(catalog, error) from error
+        if isinstance(error, OSError):
+            raise _storage_failed(home, error) from error
+        raise
     finally:
         catalog.close()
 
@@ -115,10 +134,32 @@ def load_table(catalog: Catalog, name: str) -> Table:
         PlanError: if a newer version of backstream created it.
     """
     try:
-        return require_known_format(catalog.load_table((NAMESPACE, name)))
+        return require_known_format(catalog.load_table(table_identifier(name)))
     except NoSuchTableError:
-        msg = f"no table `{name}` in the lake ({mask_password(catalog.properties['uri'])})"
+        msg = f"no table `{name}` in the lake ({catalog.properties.get(SHOWN, catalog.name)})"
         raise LedgerError(msg) from None
+
+
+def new_table_location(catalog: Catalog, name: str) -> str:
+    """Return the location of a table that does not exist yet: in the warehouse, or where its namespace is.
+
+    Raises:
+        SetupError: if neither the settings nor the namespace has a location.
+    """
+    *levels, table = table_identifier(name)
+    place = catalog.properties[PLACE]
+    if catalog.properties.get("warehouse") != place:
+        with suppress(NoSuchNamespaceError):
+            if location := catalog.load_namespace_properties(tuple(levels)).get("location"):
+                return f"{location.rstrip('/')}/{table}"
+    if not place:
+        msg = (
+            f"no location for the new table `{name}`: the namespace {'.'.join(levels)} of the catalog"
+            f" {catalog.properties[SHOWN]} has no property `location`\n\n"
+            f"hint: set {WAREHOUSE_VARIABLE}"
+        )
+        raise SetupError(msg)
+    return "/".join((place.rstrip("/"), *levels, table))
 
 
 def require_known_format(table: Table) -> Table:
@@ -141,21 +182,8 @@ def require_known_format(table: Table) -> Table:
     raise PlanError(msg)
 
 
-def mask_password(uri: str) -> str:
-    """Return the URI without its password, as it may be displayed.
-
-    Raises:
-        SetupError: if it is not a database URI.
-    """
-    try:
-        return make_url(uri).render_as_string(hide_password=True)
-    except ArgumentError:
-        msg = "the catalog URI must be a database URI such as sqlite:///catalog.db (BACKSTREAM_CATALOG_URI)"
-        raise SetupError(msg) from None  # the value may hold a password
-
-
-def _catalog_failed(home: Home, error: SQLAlchemyError) -> CatalogError:
-    facts = f"the catalog failed: {mask_password(home.catalog_uri)}\n  {_cause(error)}"
+def _catalog_failed(catalog: Catalog, error: Exception) -> CatalogError:
+    facts = f"the catalog failed: {catalog.properties.get(SHOWN, catalog.name)}\n  {describe_cause(error)}"
     if not (action := _attempt_text(error)):
         return CatalogError(facts)
     return CatalogError(
@@ -182,75 +210,49 @@ def _attempt_text(error: Exception) -> str:
     return next(iter(getattr(error, "__notes__", ())), "")
 
 
-def _create_catalog(home: Home) -> SqlCatalog:
-    """Create the catalog, and try again while another process creates the same tables."""
-    for attempt in range(1, _MAX_ATTEMPTS):
-        try:
-            return _with_namespace(home)
-        except DBAPIError as error:
-            if not _exists_already(error):
-                raise
-            time.sleep(random.uniform(0, _MAX_PAUSE_S * attempt))  # noqa: S311 - jitter, not a secret
-    return _with_namespace(home)
-
-
-def _with_namespace(home: Home) -> SqlCatalog:
-    engine = _engine(home)
-    SqlCatalogBaseTable.metadata.create_all(engine)
-    catalog = _catalog(home, engine)
-    with suppress(NamespaceAlreadyExistsError):
-        catalog.create_namespace(NAMESPACE)
+def _create_catalog(address: CatalogAddress, properties: Mapping[str, str]) -> Catalog:
+    if address.kind == SQL:
+        return create_sql_catalog(address, properties, _create_namespace)
+    catalog = _load_service(address, properties)
+    if not _has_namespace(catalog):
+        _create_namespace(catalog)
     return catalog
 
 
-def _open_existing(home: Home) -> SqlCatalog:
-    """Return the catalog of a home; an empty one in memory if there is none."""
-    if (file := _sqlite_file(home.catalog_uri)) and not file.exists():  # SQLite would create it
-        return _empty_catalog(home)
-    engine = _engine(home)
-    existing_tables = set(inspect(engine).get_table_names())
-    if not existing_tables.issuperset(SqlCatalogBaseTable.metadata.tables):
-        return _empty_catalog(home)
-    catalog = _catalog(home, engine)
-    return catalog if catalog.namespace_exists(NAMESPACE) else _empty_catalog(home)
+def _find_catalog(address: CatalogAddress, properties: Mapping[str, str]) -> Catalog | None:
+    """Return the catalog with the namespace of the installation; None if there is none."""
+    is_sql = address.kind == SQL
+    catalog = find_sql_catalog(address, properties) if is_sql else _load_service(address, properties)
+    return catalog if catalog and _has_namespace(catalog) else None
 
 
-def _sqlite_file(uri: str) -> Path | None:
-    """Return the file of an SQLite catalog; None for another database, or if the URI has no path."""
-    url = make_url(uri)
-    name = (url.database or "") if url.get_backend_name() == "sqlite" else ""
-    return Path(name) if name and not name.startswith((":", "file:")) else None
+def _load_service(address: CatalogAddress, properties: Mapping[str, str]) -> Catalog:
+    kind = {"type": address.kind} if address.kind else {}
+    return load_catalog(address.name, **kind, **properties)
+
+
+def _create_namespace(catalog: Catalog) -> None:
+    levels = namespace()
+    for depth in range(1, len(levels) + 1):
+        with suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(levels[:depth])
+
+
+def _has_namespace(catalog: Catalog) -> bool:
+    try:
+        catalog.load_namespace_properties(namespace())
+    except NoSuchNamespaceError:
+        return False
+    return True
 
 
 def _empty_catalog(home: Home) -> SqlCatalog:
-    catalog = SqlCatalog(CATALOG_NAME, **_properties(home) | {"uri": "sqlite://"})
-    catalog.create_namespace(NAMESPACE)
-    catalog.properties["uri"] = home.catalog_uri
+    properties = Warehouse.from_home(home).catalog_properties
+    catalog = SqlCatalog("empty", **properties | {"uri": "sqlite://"})
+    _create_namespace(catalog)
     return catalog
 
 
-def _engine(home: Home) -> Engine:
-    # One connection per use: no connection stays open or is shared with a forked process.
-    return create_engine(home.catalog_uri, poolclass=NullPool)
-
-
-def _catalog(home: Home, engine: Engine) -> SqlCatalog:
-    """Return the catalog of a home in a database that has the tables of a catalog."""
-    catalog = SqlCatalog(CATALOG_NAME, **_properties(home))
-    catalog.engine.dispose()
-    catalog.engine = engine
-    return catalog
-
-
-def _properties(home: Home) -> dict[str, str]:
-    warehouse = Warehouse.from_home(home)
-    return {"uri": home.catalog_uri, "warehouse": warehouse.location, **warehouse.properties}
-
-
-def _exists_already(error: DBAPIError) -> bool:
-    return isinstance(error, IntegrityError) or "already exists" in str(error.orig)
-
-
-def _cause(error: SQLAlchemyError) -> str:
-    """Return the message of the database itself, without the statement and its parameters."""
-    return str(error.orig if isinstance(error, DBAPIError) else error).strip().replace("\n", "\n  ")
+def _properties(home: Home, address: CatalogAddress) -> dict[str, str]:
+    """Return the properties of PyIceberg: those of the address, and over them those of the warehouse."""
+    return {**address.properties, **Warehouse.from_home(home).catalog_properties}

@@ -4,123 +4,40 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, Self, TypeVar
+from typing import TypeVar
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.io.pyarrow import (
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-)
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntryStatus, ManifestFile
+from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.table.update import (
-    ValidatableTableRequirement,
-    _apply_table_update,
-    _TableMetadataUpdateContext,
-)
-from pyiceberg.table.update.snapshot import ManageSnapshots, _MergeAppendFiles, _OverwriteFiles
+from pyiceberg.table.update.snapshot import ManageSnapshots
 from sqlalchemy.exc import SQLAlchemyError
 
 from backstream.errors import CommitError, CountError, LedgerError
-from backstream.lake.catalog import DEFINITION, KEYS
-from backstream.lake.storage import location_of
-from backstream.runs.manifest import StagedFile
-from backstream.runs.parquet_footer import Footer
+from backstream.lake.catalog_errors import is_catalog_error
+from backstream.lake.snapshot_producers import OneTransaction, remove_manifests, stage_snapshot
 
 ATTEMPTS = 8
 _FIRST_PAUSE_S = 0.05
 _MAX_PAUSE_S = 2.0
 
-_CONFLICT = "another commit was made in the meantime"
+OWNER_PROPERTIES = ("backstream.definition", "backstream.keys")
+"""The table properties that record the owner of a table of windows (`ownership.py`)."""
 _SUMMARY_COUNTS = ("added-data-files", "added-records", "deleted-data-files", "deleted-records")
 
 Result = TypeVar("Result")
 
 
-class _SingleAppend(_MergeAppendFiles):
-    """PyIceberg's append, which merges manifests when there are many (`tables.py` sets how many)."""
-
-    def _refresh_for_retry(self) -> None:
-        """Refuse PyIceberg's retry, as `_SingleOverwrite` does."""
-        raise CommitFailedException(_CONFLICT)
-
-
-class _Unchanged(ValidatableTableRequirement):
-    """A commit requirement that Iceberg lacks: unchanged table properties and an unchanged current snapshot."""
-
-    type: Literal["assert-unchanged"] = "assert-unchanged"
-    properties: Mapping[str, str | None]
-    snapshot_id: int | None
-
-    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override] # as PyIceberg's own do
-        """Refuse a commit to a changed table; the catalog validates just before it commits.
-
-        Raises:
-            CommitFailedException: if the table has changed.
-        """
-        if base_metadata is None or self != _unchanged(base_metadata, self.properties):
-            raise CommitFailedException(_CONFLICT)
-
-
-def _unchanged(metadata: TableMetadata, names: Iterable[str]) -> _Unchanged:
-    properties = {name: metadata.properties.get(name) for name in names}
-    return _Unchanged(properties=properties, snapshot_id=metadata.current_snapshot_id)
-
-
-class OneTransaction(Transaction):
-    """PyIceberg's transaction without copies of the metadata.
-
-    PyIceberg copies the metadata, with all snapshots, whenever it reads it.
-    """
-
-    def __init__(self, table: Table) -> None:
-        super().__init__(table)
-        self._applied, self._metadata, self._context = 0, table.metadata, _TableMetadataUpdateContext()
-
-    def __enter__(self) -> Self:
-        """Begin the transaction."""
-        return self
-
-    def require_unchanged(self, names: Iterable[str]) -> None:
-        """Make the commit fail if these properties or the current snapshot changed since the table was loaded."""
-        self._requirements += (_unchanged(self._table.metadata, names),)  # type: ignore[operator] # a union of its own
-
-    @property
-    def table_metadata(self) -> TableMetadata:
-        """The metadata with all updates so far; each update is applied once, without a copy."""
-        for update in self._updates[self._applied :]:
-            self._metadata = _apply_table_update(update, self._metadata, self._context)
-        self._applied = len(self._updates)
-        return self._metadata
-
-
-class _SingleOverwrite(_OverwriteFiles):
-    """PyIceberg's overwrite, without a retry that ignores our conflict rules (docs/decisions/0002)."""
-
-    def _existing_manifests(self) -> list[ManifestFile]:
-        """Return the manifests to keep, without those that list only deleted files."""
-        manifests = super()._existing_manifests()
-        return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
-
-    def _refresh_for_retry(self) -> None:
-        """Refuse PyIceberg's retry, which a table may configure: it doesn't check for conflicting runs."""
-        raise CommitFailedException(_CONFLICT)
-
-
 @contextmanager
 def note_attempt(what: str) -> Iterator[None]:
-    """Add the attempted action as a note to errors of the disk and the database; the catalog's messages use it."""
+    """Add the attempted action as a note to errors of the disk and the catalog; the catalog's messages use it."""
     try:
         yield
-    except (OSError, SQLAlchemyError) as error:
-        error.add_note(what)
+    except Exception as error:
+        if isinstance(error, OSError) or is_catalog_error(error):
+            error.add_note(what)
         raise
 
 
@@ -132,13 +49,18 @@ def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
     Raises:
         CommitError: if all attempts conflicted with other commits.
     """
+    last = CommitFailedException()
     for retry in range(ATTEMPTS):
         try:
             with note_attempt(what):
                 return attempt()
-        except CommitFailedException:
+        except CommitFailedException as error:
+            last = error
             max_pause_s = min(_FIRST_PAUSE_S * 2**retry, _MAX_PAUSE_S)
             time.sleep(random.uniform(0, max_pause_s))  # noqa: S311 - jitter, not a secret
+    if last.__cause__ is not None and is_catalog_error(last.__cause__):
+        last.__cause__.add_note(what)
+        raise last.__cause__
     msg = f"could not {what}: all {ATTEMPTS} attempts conflicted with other commits\n\nhint: try again"
     raise CommitError(msg)
 
@@ -153,30 +75,46 @@ def commit_snapshot(
 ) -> Snapshot:
     """Commit one snapshot that removes and adds files, set its tag in the same commit, and return it.
 
-    The snapshot is read back before the commit, to check that readers will see the added and the kept files.
+    The snapshot is read back before the commit, to check that readers will see the added and the kept files. If
+    the answer of the catalog is lost or is an error, the table is loaded again to see if the commit was applied.
 
     Raises:
-        CommitFailedException: if the table changed since it was loaded; nothing was changed.
+        CommitFailedException: if the commit was not applied, for example because the table changed since it was
+            loaded. It may be tried again: the catalog applies only one of several commits to the same state.
         CountError: if the snapshot would not add, remove, and keep exactly these files; nothing was changed.
         LedgerError: if the commit succeeded and its snapshot cannot be found.
     """
-    kind = _SingleAppend if operation is Operation.APPEND else _SingleOverwrite
     transaction = OneTransaction(table)
-    transaction.require_unchanged((DEFINITION, KEYS))
-    with transaction:
-        producer = kind(operation, transaction, table.io, snapshot_properties=properties)
-        for file in removed:
-            producer.delete_data_file(file)
-        for file in added:
-            producer.append_data_file(file)
-        producer.commit()
-        _require_exact_files(table, transaction, producer.snapshot_id, added, removed)
-        if tag is not None:
-            ManageSnapshots(transaction).create_tag(producer.snapshot_id, tag).commit()
+    transaction.require_current_snapshot(OWNER_PROPERTIES)
+    producer = stage_snapshot(transaction, table, operation, added, removed, properties)
+    _require_exact_files(table, transaction, producer.snapshot_id, added, removed)
+    if tag is not None:
+        ManageSnapshots(transaction).create_tag(producer.snapshot_id, tag).commit()
+    try:
+        transaction.commit_transaction()
+    except (CommitFailedException, ValidationException) as error:
+        if (snapshot := _find_applied(table, producer.snapshot_id)) is not None:
+            return snapshot
+        remove_manifests(producer)
+        raise CommitFailedException(*error.args) from error
+    except SQLAlchemyError:
+        raise  # a database that fails takes long to answer again; the next run sees whether it was applied
+    except Exception as error:
+        if not is_catalog_error(error):
+            raise
+        if (snapshot := _find_applied(table, producer.snapshot_id)) is not None:
+            return snapshot
+        msg = "the catalog did not confirm the commit"  # keep the manifests: it may still be applied
+        raise CommitFailedException(msg) from error
     if (snapshot := table.snapshot_by_id(producer.snapshot_id)) is None:
         msg = f"snapshot {producer.snapshot_id} of table `{table.name()[-1]}` is missing after its commit"
         raise LedgerError(msg)
     return snapshot
+
+
+def _find_applied(table: Table, snapshot_id: int) -> Snapshot | None:
+    """Return the snapshot of a commit whose success is unknown; None if the catalog has not applied it."""
+    return table.refresh().snapshot_by_id(snapshot_id)
 
 
 def _require_exact_files(
@@ -243,49 +181,3 @@ def _difference_text(status: str, listed: dict[str, int], expected: dict[str, in
 
 def _rows_by_path(files: Sequence[DataFile]) -> dict[str, int]:
     return {file.file_path: file.record_count for file in files}
-
-
-def to_data_files(table: Table, files: Sequence[StagedFile], locations: Sequence[str] = ()) -> list[DataFile]:
-    """Return the manifest entries of checked files, in their order.
-
-    PyIceberg's own function refuses Parquet columns that are optional if the table requires a value. Spark writes
-    nearly all columns as optional; the checks of staged files have counted the nulls instead.
-
-    Args:
-        table: the table to which the entries belong.
-        files: the checked files.
-        locations: the locations of their copies; empty if the files are used in place.
-    """
-    schema, spec = table.schema(), table.spec()
-    columns, ids = compute_statistics_plan(schema, table.properties), parquet_path_to_id_mapping(schema)
-
-    def to_entry(file: StagedFile, location: str) -> DataFile:
-        statistics = data_file_statistics_from_parquet_metadata(
-            parquet_metadata=_footer(table, file.path),
-            stats_columns=columns,
-            parquet_column_mapping=ids,
-        )
-        data_file = DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=location,
-            file_format=FileFormat.PARQUET,
-            partition=statistics.partition(spec, schema),
-            file_size_in_bytes=file.size_bytes,
-            spec_id=spec.spec_id,
-            sort_order_id=None,
-            equality_ids=None,
-            key_metadata=None,
-            **statistics.to_serialized_dict(),
-        )
-        data_file.spec_id = spec.spec_id  # `from_args` ignores it, because it isn't a field of the entry
-        return data_file
-
-    targets = locations or [location_of(file.path) for file in files]
-    return [to_entry(file, target) for file, target in zip(files, targets, strict=True)]
-
-
-def _footer(table: Table, path: str) -> pq.FileMetaData:
-    if "://" not in path:
-        return pq.read_metadata(pa.BufferReader(Footer.from_file(path).content))
-    with table.io.new_input(path).open() as file:
-        return pq.read_metadata(file)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table
-from backstream.lake.commit import OneTransaction, commit_snapshot
+from backstream.lake.commit import commit_snapshot
+from backstream.lake.snapshot_producers import OneTransaction, write_data_files
 
 MOST_FILES = 50
 """The number of files above which the small files of a table are merged into one."""
@@ -66,7 +66,7 @@ def compact_data_files(catalog: Catalog, name: str) -> int:
     if current is None or int(snapshots.summary_property(current, _DATA_FILES) or 0) <= MOST_FILES:
         return 0
     files = [task.file for task in table.scan().plan_files()]
-    merged = list(_dataframe_to_data_files(table.metadata, table.scan().to_arrow(), table.io))
+    merged = write_data_files(table, table.scan().to_arrow())
     try:
         commit_snapshot(table, Operation.OVERWRITE, merged, files, {})
     except CommitFailedException:

@@ -21,8 +21,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
 from backstream.lake import snapshots
-from backstream.lake.catalog import NAMESPACE, load_table
-from backstream.lake.commit import commit_snapshot, note_attempt, to_data_files, with_retries
+from backstream.lake.catalog import load_table
+from backstream.lake.catalog_address import table_identifier
+from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
+from backstream.lake.data_files import to_data_files
 from backstream.lake.list_columns import plain_column
 from backstream.lake.scans import pair_files_by_day, scan_files
 from backstream.lake.storage import plain_path
@@ -259,7 +261,7 @@ def append_restatements(catalog: Catalog, dataset: str, replacement: Replacement
 
 def _is_recorded(catalog: Catalog, name: str, run_id: str) -> bool:
     return (
-        catalog.table_exists((NAMESPACE, name))
+        catalog.table_exists(table_identifier(name))
         and snapshots.find_append_of_run(load_table(catalog, name), run_id) is not None
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, And, In, Reference
 from pyiceberg.expressions.literals import literal
-from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Operation
@@ -20,6 +20,7 @@ from backstream.lake.commit import commit_snapshot, with_retries
 from backstream.lake.compaction import compact_data_files, expire_old_snapshots
 from backstream.lake.ledger import CHECKS_TABLE, RUNS, RUNS_TABLE
 from backstream.lake.scans import equal_values
+from backstream.lake.snapshot_producers import write_data_files
 from backstream.lake.tables import create_or_evolve_table
 from backstream.runs.file_summaries import load_summary, write_summary
 from backstream.runs.home import Home
@@ -41,7 +42,7 @@ def append_rows(
             if key and _contains(table, {column: stored[0][column] for column in key}):
                 return False
             rows = pa.Table.from_pylist(list(stored), schema=table.schema().as_arrow())
-            files = list(_dataframe_to_data_files(table.metadata, rows, table.io))
+            files = write_data_files(table, rows)
             commit_snapshot(table, Operation.APPEND, files, [], {})
             return True
 

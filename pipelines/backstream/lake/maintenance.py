@@ -17,7 +17,8 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots
 from backstream.errors import LedgerError, SpecError
 from backstream.eventtime.instants import HOUR_MS, duration_text, utc_datetime
 from backstream.lake import snapshots
-from backstream.lake.catalog import NAMESPACE, load_table, open_catalog_for_writing
+from backstream.lake.catalog import load_table, open_catalog_for_writing
+from backstream.lake.catalog_address import table_identifier
 from backstream.lake.commit import with_retries
 from backstream.lake.compaction import expire_old_snapshots
 from backstream.lake.published_runs import list_published_run_ids
@@ -211,7 +212,7 @@ def _remove_orphans(
 
 def _folders(home: Home, catalog: Catalog, dataset: str) -> dict[str, list[Folder]]:
     names = [f"{dataset}__{suffix}" if suffix else dataset for suffix in (*TABLES, RESTATEMENTS)]
-    existing = [name for name in names if catalog.table_exists((NAMESPACE, name))]
+    existing = [name for name in names if catalog.table_exists(table_identifier(name))]
     if dataset not in existing:
         msg = f"no dataset `{dataset}` in {home.path}"
         raise LedgerError(msg)
@@ -262,7 +263,7 @@ def _expire_side_tables(home: Home, catalog: Catalog, dataset: str) -> None:
 
     for suffix in (*TABLES, RESTATEMENTS):
         name = f"{dataset}__{suffix}"
-        if suffix and catalog.table_exists((NAMESPACE, name)):
+        if suffix and catalog.table_exists(table_identifier(name)):
             expire_old_snapshots(catalog, name, published)
 
 

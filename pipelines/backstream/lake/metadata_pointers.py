@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 from urllib.parse import quote
 
+from backstream.lake.catalog_address import CatalogAddress, table_identifier
 from backstream.runs.home import Home
 
-CATALOG_NAME = "backstream"
-NAMESPACE = "backstream"
-_SQLITE = "sqlite:///"
 _TIMEOUT_S = 60
 _QUERY = (
     "select metadata_location from iceberg_tables"
@@ -25,30 +22,30 @@ def find_metadata_location(home: Home, name: str) -> str | None:
     Raises:
         CatalogError: if the catalog cannot be reached.
     """
-    file = _sqlite_file(home.catalog_uri)
+    address = CatalogAddress.from_home(home)
+    file = address.sqlite_file
     if file is None:
         return _find_with_pyiceberg(home, name)
     if not file.exists():
         return None
+    *levels, table = table_identifier(name)
     try:
         with closing(
             sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True, timeout=_TIMEOUT_S)
         ) as database:
-            row = database.execute(_QUERY, (CATALOG_NAME, NAMESPACE, name)).fetchone()
+            row = database.execute(_QUERY, (address.name, ".".join(levels), table)).fetchone()
     except sqlite3.Error:  # PyIceberg raises a readable error, or creates the missing tables
         return _find_with_pyiceberg(home, name)
     return None if row is None else str(row[0])
 
 
-def _sqlite_file(uri: str) -> Path | None:
-    """Return the file of an SQLite catalog; None for another database."""
-    path = uri.removeprefix(_SQLITE).partition("?")[0]
-    return Path(path) if uri.startswith(_SQLITE) and path and path != ":memory:" else None
-
-
 def _find_with_pyiceberg(home: Home, name: str) -> str | None:
-    from backstream.lake.catalog import open_catalog_for_writing
+    from pyiceberg.exceptions import NoSuchTableError
 
-    with open_catalog_for_writing(home) as catalog:
-        identifier = (NAMESPACE, name)
-        return catalog.load_table(identifier).metadata_location if catalog.table_exists(identifier) else None
+    from backstream.lake.catalog import open_catalog_for_reading
+
+    with open_catalog_for_reading(home) as catalog:
+        try:
+            return catalog.load_table(table_identifier(name)).metadata_location
+        except NoSuchTableError:
+            return None

@@ -1,4 +1,9 @@
-"""Record which definition writes a dataset, and refuse another definition or other key columns."""
+"""Record which definition writes a dataset, and refuse another definition or other key columns.
+
+A table records an id of the definition's file, and no path of a machine; each home keeps the paths by id. The
+early check reads the properties of the table. The check that holds in a race reads the snapshots: each publication
+records its definition and keys in its snapshot, and its commit fails if another snapshot was added meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +17,23 @@ from typing import Self
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from backstream.errors import PlanError
-from backstream.lake.catalog import DEFINITION, KEYS, NAMESPACE
-from backstream.lake.commit import OneTransaction
+from backstream.lake import snapshots
+from backstream.lake.catalog_address import table_identifier
 from backstream.lake.published_runs import list_datasets
-from backstream.runs.plan import Plan
+from backstream.lake.snapshot_producers import OneTransaction
+from backstream.runs.home import Home, write_text
+from backstream.runs.plan import Plan, definition_id
+from backstream.runs.table_schemas import ROW_POSITION
 
 
 @dataclass(frozen=True, slots=True)
 class TableOwner:
     """A definition that is about to write a dataset; the path is absolute."""
 
+    home: Home
     dataset: str
     definition: Path
     keys: tuple[str, ...]
@@ -32,36 +42,37 @@ class TableOwner:
     def from_plan(cls, plan: Plan) -> Self:
         """Return the owner from a plan's definition."""
         keys = plan.definition.get("source", {}).get("key", ())
-        return cls(plan.dataset, Path(plan.definition_path), tuple(keys))
+        return cls(Home(Path(plan.home)), plan.dataset, Path(plan.definition_path), tuple(keys))
 
     @property
     def properties(self) -> dict[str, str]:
         """The table properties that record the owner."""
-        return {DEFINITION: str(self.definition), KEYS: json.dumps(self.keys)}
+        return {snapshots.DEFINITION: definition_id(self.definition), snapshots.KEYS: json.dumps(self.keys)}
 
 
 def require_ownable(catalog: Catalog, owner: TableOwner) -> None:
     """Check that no other definition writes the dataset, and that its published rows have the same key columns.
 
-    A definition whose file is missing, or has another dataset name now, no longer owns the dataset.
+    A definition whose file is missing, or has another dataset name now, no longer owns the dataset. Neither does
+    one that this home does not know.
 
     Raises:
         PlanError: with both definitions, or both lists of key columns.
     """
     try:
-        table = catalog.load_table((NAMESPACE, owner.dataset))
+        table = catalog.load_table(table_identifier(owner.dataset))
     except NoSuchTableError:
         return
-    _require_owner(table, owner)
+    require_owner(table, owner)
 
 
 def list_former_tables(catalog: Catalog, owner: TableOwner) -> list[str]:
     """Return the tables that this definition's file wrote under other names; none if its present table exists."""
-    if catalog.table_exists((NAMESPACE, owner.dataset)):
+    if catalog.table_exists(table_identifier(owner.dataset)):
         return []
-    writers = {table.name()[-1]: table.properties.get(DEFINITION) for table in list_datasets(catalog)}
-    path = owner.definition.resolve()
-    return [name for name, writer in writers.items() if writer is not None and Path(writer).resolve() == path]
+    own_id = definition_id(owner.definition)
+    writers = {table.name()[-1]: table.properties.get(snapshots.DEFINITION) for table in list_datasets(catalog)}
+    return [name for name, writer in writers.items() if writer == own_id]
 
 
 def record_owner(table: Table, owner: TableOwner) -> None:
@@ -69,26 +80,57 @@ def record_owner(table: Table, owner: TableOwner) -> None:
 
     Raises:
         PlanError: if another definition writes the table, or its published rows have other key columns.
-        CommitFailedException: if properties or rows changed since the table was loaded; nothing is recorded.
+        CommitFailedException: if the rows, or the owner in a catalog other than REST, changed since the table was
+            loaded; nothing is recorded.
     """
-    _require_owner(table, owner)
+    require_owner(table, owner)
     if any(table.properties.get(name) != value for name, value in owner.properties.items()):
         transaction = OneTransaction(table)
-        transaction.require_unchanged(owner.properties)
+        transaction.require_current_snapshot(owner.properties)
         with transaction:
             transaction.set_properties(owner.properties)
 
 
-def _require_owner(table: Table, owner: TableOwner) -> None:
-    _require_only_writer(table, owner)
-    _require_same_keys(table, owner)
+def remember_definition(owner: TableOwner) -> None:
+    """Keep the path of the definition in the home, by its id."""
+    path = owner.home.definition_path(definition_id(owner.definition))
+    if not path.exists():
+        write_text(path, str(owner.definition.resolve()))
 
 
-def _require_only_writer(table: Table, owner: TableOwner) -> None:
-    writer = table.properties.get(DEFINITION)
-    if writer is None or Path(writer).resolve() == owner.definition.resolve():
+def require_owner(table: Table, owner: TableOwner) -> None:
+    """Check a loaded table, as `require_ownable` does.
+
+    Raises:
+        PlanError: with both definitions, or both lists of key columns.
+    """
+    published = _find_latest_publication(table)
+    _require_only_writer(table, owner, published)
+    _require_same_keys(table, owner, published)
+
+
+def _find_latest_publication(table: Table) -> Snapshot | None:
+    """Return the newest snapshot of a run; a foreign one in between changes neither owner nor keys."""
+    ancestors = snapshots.list_ancestors(table)
+    return next((one for one in ancestors if snapshots.summary_property(one, snapshots.RUN_ID)), None)
+
+
+def _require_only_writer(table: Table, owner: TableOwner, published: Snapshot | None) -> None:
+    own_id = definition_id(owner.definition)
+    recorded = table.properties.get(snapshots.DEFINITION)
+    if recorded != own_id:
+        _require_inactive(recorded, owner)
+    elif published and (writer := snapshots.summary_property(published, snapshots.DEFINITION)) != own_id:
+        _require_inactive(writer, owner)
+
+
+def _require_inactive(writer_id: str | None, owner: TableOwner) -> None:
+    """Check that the definition with an id has no file any more, or another dataset name."""
+    file = owner.home.definition_path(writer_id) if writer_id else None
+    if file is None or not file.is_file():
         return
-    if _dataset_of_file(Path(writer)) == owner.dataset:
+    writer = Path(file.read_text(encoding="utf-8"))
+    if _dataset_of_file(writer) == owner.dataset:
         msg = (
             f"two definitions have the name {owner.dataset!r}, and only one can write the table\n"
             f"  {writer}\n  {owner.definition}\n\n"
@@ -97,10 +139,10 @@ def _require_only_writer(table: Table, owner: TableOwner) -> None:
         raise PlanError(msg)
 
 
-def _require_same_keys(table: Table, owner: TableOwner) -> None:
+def _require_same_keys(table: Table, owner: TableOwner, published: Snapshot | None) -> None:
     if table.metadata.current_snapshot_id is None:
         return  # a table without rows can take any key
-    keys = _published_keys(table, owner)
+    keys = _published_keys(table, owner, published)
     if set(keys) != set(owner.keys):
         path = owner.definition
         msg = (
@@ -111,9 +153,12 @@ def _require_same_keys(table: Table, owner: TableOwner) -> None:
         raise PlanError(msg)
 
 
-def _published_keys(table: Table, owner: TableOwner) -> Sequence[str]:
-    """Return the keys of the published rows; without a recorded key, those that the table has as columns."""
-    if (recorded := table.properties.get(KEYS)) is not None:
+def _published_keys(table: Table, owner: TableOwner, published: Snapshot | None) -> Sequence[str]:
+    """Return the keys of the published rows; without recorded keys, those that the table has as columns."""
+    if published is not None:
+        keys = snapshots.key_columns_of_snapshot(published)
+        return [name for name in keys if name not in ROW_POSITION or name in owner.keys]
+    if (recorded := table.properties.get(snapshots.KEYS)) is not None:
         return list(json.loads(recorded))
     return [name for name in owner.keys if name in table.schema().column_names]
 

@@ -14,9 +14,11 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import ListType
 
 from backstream.errors import ContractError, PlanError
-from backstream.lake.catalog import NAMESPACE, load_table
+from backstream.lake.catalog import load_table, new_table_location
+from backstream.lake.column_comments import column_comments
 from backstream.lake.commit import with_retries
-from backstream.lake.ownership import TableOwner, record_owner
+from backstream.lake.ownership import TableOwner, record_owner, remember_definition
+from backstream.lake.scans import DAY_COLUMN
 from backstream.lake.storage import location_of, plain_path
 from backstream.lake.tables import (
     RESERVED,
@@ -34,6 +36,9 @@ from backstream.lake.tables import (
 )
 from backstream.runs.plan import Plan, PlannedTable
 from backstream.runs.table_schemas import WINDOWS, Column, Table
+
+_DESCRIPTION = "comment"
+"""Table property that Spark and other readers show as the description of a table."""
 
 _Fields = Mapping[str, tuple[str, int]]
 """Type and field id by column name."""
@@ -108,20 +113,21 @@ def _plan_table(catalog: Catalog, dataset: str, wanted: Table, table: IcebergTab
     columns = tuple(
         (column.name, column.type, fields[column.name][1], column.required) for column in wanted.columns
     )
-    location = table.location() if table else _new_location(catalog, name)
+    location = table.location() if table else new_table_location(catalog, name)
     return PlannedTable(name, plain_path(location), columns, wanted.day_column)
-
-
-def _new_location(catalog: Catalog, name: str) -> str:
-    """Return the location of a table that does not exist yet."""
-    return f"{catalog.properties['warehouse'].rstrip('/')}/{NAMESPACE}/{name}"
 
 
 def _create_one(catalog: Catalog, plan: Plan, suffix: str) -> IcebergTable:
     planned = plan.tables[suffix]
     owner = TableOwner.from_plan(plan) if suffix == WINDOWS else None
-    columns = [Column(name, type_name, required) for name, type_name, _, required in planned.columns]
+    comments = column_comments(plan.definition)
+    columns = [
+        Column(name, type_name, required, comments.get(name, ""))
+        for name, type_name, _, required in planned.columns
+    ]
     wanted = Table(suffix, tuple(columns), planned.day_column)
+    if owner:
+        remember_definition(owner)  # before the table names it
 
     def attempt() -> IcebergTable:
         table = _find_or_create(catalog, plan, wanted, owner)
@@ -144,7 +150,13 @@ def _find_or_create(catalog: Catalog, plan: Plan, wanted: Table, owner: TableOwn
         return table
     location = location_of(planned.location)
     _require_new(catalog, plan, wanted)
-    return create_table(catalog, planned.name, wanted, location, owner.properties if owner else None)
+    if owner is None:
+        return create_table(catalog, planned.name, wanted, location)
+    properties, names = owner.properties, [column.name for column in wanted.columns]
+    order = [name for name in (DAY_COLUMN, *plan.row_key) if name in names]
+    if description := plan.definition.get("description"):
+        properties |= {_DESCRIPTION: description}
+    return create_table(catalog, planned.name, wanted, location, properties, order)
 
 
 def _require_new(catalog: Catalog, plan: Plan, wanted: Table) -> None:

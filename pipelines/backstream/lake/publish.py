@@ -9,23 +9,27 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.types import IcebergType
 
 from backstream.errors import ConflictError
 from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import require_aligned
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
-from backstream.lake.commit import commit_snapshot, note_attempt, to_data_files, with_retries
+from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
+from backstream.lake.conflicts import require_no_conflict
+from backstream.lake.data_files import to_data_files
 from backstream.lake.diff import Replacement, append_restatements
 from backstream.lake.file_copies import upload_staged_files
 from backstream.lake.maintenance import touch_staged_files
 from backstream.lake.ownership import TableOwner, record_owner
 from backstream.lake.planned_tables import create_tables, require_planned_schema
 from backstream.lake.published_runs import find_rollback_of, load_publication
+from backstream.lake.range_copies import RangeCopy, copy_range, require_copyable
 from backstream.lake.scans import list_files
 from backstream.lake.snapshots import ensure_tag, tag_name
 from backstream.lake.staged_files import check_staged_files, require_complete_staging
-from backstream.lake.tables import find_table
+from backstream.lake.tables import find_table, iceberg_type
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Plan
@@ -39,8 +43,8 @@ def publish_range(plan: Plan, manifests: Sequence[Manifest], home: Home | None =
     """Replace exactly the plan's range with the staged rows of its chunks; a second call changes nothing.
 
     Raises:
-        PlanError: if the range is not aligned to UTC days, a newer version created a table, or another definition
-            writes the dataset.
+        PlanError: if the range is not aligned to UTC days, a newer version created a table, another definition
+            writes the dataset, or the table of `[publish]` cannot take the rows.
         LedgerError: if a chunk has no manifest, or a table or the catalog is missing.
         ContractError: if a staged file, the counts of a chunk, or a table differs from the plan.
         ConflictError: if another run published into the range since this one was planned, or this one was rolled
@@ -49,20 +53,34 @@ def publish_range(plan: Plan, manifests: Sequence[Manifest], home: Home | None =
     _require_whole_days(plan)
     home = home or Home(Path(plan.home))
     with open_catalog_for_writing(home) as catalog:
-        existing = find_table(catalog, plan.tables[WINDOWS].name)
-        if existing and (publication := _find_publication(catalog, existing, plan, home)):
-            return publication
-        require_complete_staging(plan, manifests)
-        touch_staged_files(manifests)
-        staged = {suffix: check_staged_files(plan, suffix, manifests) for suffix in plan.tables}
-        table = create_tables(catalog, plan)[WINDOWS]
-        # The first check is before any write, so that a refused run leaves no rows. Each attempt checks again.
-        snapshots.require_no_conflict(table, plan)
-        with note_attempt(f"publish {plan.dataset} {plan.range}"):
-            added = _import_files(table, plan, WINDOWS, staged[WINDOWS])
-        append_side_tables(catalog, plan, staged)
-        append_restatements(catalog, plan.dataset, plan_replacement(table, plan, added))
-        return _commit_windows(catalog, plan, added)
+        copy = None if plan.folder.publication.exists() else RangeCopy.from_plan(plan)
+        if copy:
+            require_copyable(catalog, copy, _column_types(plan))
+        publication = _publish_windows(catalog, plan, manifests, home)
+        if copy:
+            copy_range(catalog, copy)
+        return publication
+
+
+def _column_types(plan: Plan) -> dict[str, IcebergType]:
+    return {name: iceberg_type(kind) for name, kind, *_ in plan.tables[WINDOWS].columns}
+
+
+def _publish_windows(catalog: Catalog, plan: Plan, manifests: Sequence[Manifest], home: Home) -> Publication:
+    existing = find_table(catalog, plan.tables[WINDOWS].name)
+    if existing and (publication := _find_publication(catalog, existing, plan, home)):
+        return publication
+    require_complete_staging(plan, manifests)
+    touch_staged_files(manifests)
+    staged = {suffix: check_staged_files(plan, suffix, manifests) for suffix in plan.tables}
+    table = create_tables(catalog, plan)[WINDOWS]
+    # The first check is before any write, so that a refused run leaves no rows. Each attempt checks again.
+    require_no_conflict(table, plan)
+    with note_attempt(f"publish {plan.dataset} {plan.range}"):
+        added = _import_files(table, plan, WINDOWS, staged[WINDOWS])
+    append_side_tables(catalog, plan, staged)
+    append_restatements(catalog, plan.dataset, plan_replacement(table, plan, added))
+    return _commit_windows(catalog, plan, added)
 
 
 def preview_replacement(catalog: Catalog, plan: Plan, manifests: Sequence[Manifest]) -> Replacement:
@@ -137,7 +155,7 @@ def _commit_windows(catalog: Catalog, plan: Plan, added: Sequence[DataFile]) -> 
         table = load_table(catalog, name)
         if published := snapshots.find_snapshot_of_run(table, run_id):
             return _publication(catalog, plan, published, already=True)
-        snapshots.require_no_conflict(table, plan)
+        require_no_conflict(table, plan)
         record_owner(table, TableOwner.from_plan(plan))
         replacement = plan_replacement(table, plan, added)
         snapshot = commit_snapshot(

@@ -14,7 +14,8 @@ from backstream.errors import LedgerError
 from backstream.eventtime.instants import instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.lake import snapshots
-from backstream.lake.catalog import NAMESPACE, load_table
+from backstream.lake.catalog import load_table
+from backstream.lake.catalog_address import namespace
 from backstream.lake.diff import Replacement
 from backstream.lake.ledger import RunRow, Status, list_runs
 from backstream.lake.snapshots import list_tagged_snapshots
@@ -147,6 +148,6 @@ def load_replacement(run: PublishedRun) -> Replacement:
 
 def list_datasets(catalog: Catalog) -> Iterator[Table]:
     """Yield the tables of windows; each table is loaded when it is needed."""
-    for _, name in sorted(catalog.list_tables(NAMESPACE)):
+    for *_, name in sorted(catalog.list_tables(namespace())):
         if name not in RESERVED and not name.endswith(_SIDE_TABLE_SUFFIXES):
             yield load_table(catalog, name)

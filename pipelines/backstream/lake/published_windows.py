@@ -57,7 +57,7 @@ class PublishedWindows:
             return pa.table({name: pa.nulls(0) for name in (*keys, START, END, RUN)})
         from backstream.lake import window_files
 
-        return window_files.scan_window_keys(self.home, self.location, paths, keys)
+        return window_files.scan_window_keys(self.home, self.dataset, self.location, paths, keys)
 
     def runs_by_day(self) -> dict[int, set[str]]:
         """Return the runs by published UTC day (in ms); for a day without rows, the newest run that covers it."""

@@ -12,7 +12,8 @@ from pyiceberg.table import Table
 
 from backstream.errors import ContractError, LedgerError
 from backstream.eventtime.intervals import Interval
-from backstream.lake.catalog import NAMESPACE, load_table, open_catalog_for_writing
+from backstream.lake.catalog import load_table, open_catalog_for_writing
+from backstream.lake.catalog_address import table_identifier
 from backstream.lake.list_columns import plain_column, sort_keys
 from backstream.lake.published_runs import list_published_run_ids
 from backstream.lake.scans import in_interval
@@ -57,7 +58,7 @@ def load_published_rows(home: Home, dataset: str, suffix: str, interval: Interva
     with open_catalog_for_writing(home) as catalog:
         published = list_published_run_ids(home, load_table(catalog, dataset))
         name = f"{dataset}__{suffix}"
-        if not catalog.table_exists((NAMESPACE, name)):
+        if not catalog.table_exists(table_identifier(name)):
             return pa.table({})
     rows = load_rows(home, name, interval)
     return rows.filter(pc.is_in(rows[_RUN_COLUMN], pa.array(sorted(published), rows[_RUN_COLUMN].type)))

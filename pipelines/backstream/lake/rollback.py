@@ -14,10 +14,13 @@ from backstream.errors import ConflictError
 from backstream.eventtime.instants import instant_text
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
-from backstream.lake.commit import commit_snapshot, note_attempt, to_data_files, with_retries
+from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
+from backstream.lake.conflicts import changes_range, describe_author
+from backstream.lake.data_files import to_data_files
 from backstream.lake.diff import Replacement, append_restatements
 from backstream.lake.file_copies import copy_data_files
 from backstream.lake.published_runs import PublishedRun, load_published_run
+from backstream.lake.range_copies import RangeCopy, column_types, copy_range, require_copyable
 from backstream.lake.scans import list_files
 from backstream.lake.snapshots import ensure_tag, tag_name
 from backstream.lake.storage import plain_path
@@ -50,14 +53,25 @@ def roll_back_run(home: Home, run_id: str) -> RollbackResult:
     with open_catalog_for_writing(home) as catalog:
         run = load_published_run(home, catalog, run_id)
         undo_id, name = rollback_id(run_id), run.dataset
+        copy = RangeCopy.from_rollback(catalog, run)
         if snapshot := snapshots.find_snapshot_of_run(run.table, undo_id):
             ensure_tag(catalog, name, undo_id, snapshot.snapshot_id)
-            return _to_result(run, snapshot, already=True)
-        _require_latest(run.table, run)
-        with note_attempt(f"roll back {run_id}"):
-            restored = _copy_files(run.table, undo_id, _list_previous_files(run))
-        append_restatements(catalog, name, _replacement(run.table, run, restored))
-        return _commit_rollback(catalog, run, restored)
+            result = _to_result(run, snapshot, already=True)
+        else:
+            if copy:
+                require_copyable(catalog, copy, column_types(run.table))
+            result = _restore_rows(catalog, run)
+        if copy:
+            copy_range(catalog, copy)
+        return result
+
+
+def _restore_rows(catalog: Catalog, run: PublishedRun) -> RollbackResult:
+    _require_latest(run.table, run)
+    with note_attempt(f"roll back {run.run_id}"):
+        restored = _copy_files(run.table, rollback_id(run.run_id), _list_previous_files(run))
+    append_restatements(catalog, run.dataset, _replacement(run.table, run, restored))
+    return _commit_rollback(catalog, run, restored)
 
 
 def _commit_rollback(catalog: Catalog, run: PublishedRun, restored: Sequence[DataFile]) -> RollbackResult:
@@ -87,8 +101,8 @@ def _require_latest(table: Table, run: PublishedRun) -> None:
     for later in snapshots.list_ancestors(table):
         if later.snapshot_id == run.snapshot.snapshot_id:
             return
-        if snapshots.overlaps_range(later, run.interval):
-            version, author = snapshots.snapshot_version(later), snapshots.describe_author(later)
+        if changes_range(table, later, run.interval):
+            version, author = snapshots.snapshot_version(later), describe_author(later)
             fact = f"version {version} changed it ({author})"
             raise _refusal(run, "its range was published again", fact)
     fact = "snapshots between the run and the current table have expired"

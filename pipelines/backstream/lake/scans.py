@@ -27,7 +27,8 @@ from pyiceberg.types import IntegerType
 from backstream.errors import ContractError
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
-from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
+from backstream.lake.catalog import open_catalog_for_writing
+from backstream.lake.catalog_address import table_identifier
 from backstream.lake.first_rows import first_rows
 from backstream.lake.list_columns import sort_keys
 from backstream.runs.home import Home
@@ -70,7 +71,7 @@ def count_rows_by_day(home: Home, dataset: str, interval: Interval) -> dict[int,
     """
     with open_catalog_for_writing(home) as catalog:
         try:
-            table = catalog.load_table((NAMESPACE, dataset))
+            table = catalog.load_table(table_identifier(dataset))
         except NoSuchTableError:
             return {}
         days = group_files_by_day(list_files(table, interval))

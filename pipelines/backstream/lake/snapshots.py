@@ -8,18 +8,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-from backstream.errors import ConflictError, LedgerError
+from backstream import __version__
+from backstream.errors import LedgerError
 from backstream.eventtime.instants import instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import load_table
-from backstream.lake.commit import with_retries
-from backstream.runs.plan import Plan
+from backstream.lake.commit import OWNER_PROPERTIES, with_retries
+from backstream.runs.plan import Plan, definition_id
 
 _PREFIX = "backstream."
 RUN_ID = f"{_PREFIX}run_id"
@@ -28,10 +30,12 @@ UNTIL_MS = f"{_PREFIX}until_ms"
 ROWS = f"{_PREFIX}rows"
 REPLACED_ROWS = f"{_PREFIX}replaced_rows"
 FILES = f"{_PREFIX}files"
-KEYS = f"{_PREFIX}keys"
 PLAN_HASH = f"{_PREFIX}plan_hash"
+DEFINITION, KEYS = OWNER_PROPERTIES
 DEFINITION_HASH = f"{_PREFIX}definition_hash"
 MODE = f"{_PREFIX}mode"
+TARGET = f"{_PREFIX}target"
+"""The section `[publish]` of the definition, JSON."""
 ROLLED_BACK = f"{_PREFIX}rolled_back"
 _FIRST_VERSION = 1  # if the oldest retained snapshot has a later version, snapshots have expired
 _TAG_PREFIX = "run/"
@@ -48,9 +52,14 @@ def summary_properties(plan: Plan, rows: int, replaced_rows: int, files: int) ->
         FILES: files,
         KEYS: json.dumps(key_columns_of_plan(plan)),
         PLAN_HASH: plan.plan_hash,
+        DEFINITION: definition_id(Path(plan.definition_path)),
         DEFINITION_HASH: plan.definition_hash,
         MODE: plan.mode.value,
+        "engine-name": "backstream",
+        "engine-version": __version__,
     }
+    if target := plan.definition.get("publish"):
+        properties[TARGET] = json.dumps(target)
     return {key: str(value) for key, value in properties.items()}
 
 
@@ -160,57 +169,6 @@ def find_parent(table: Table, snapshot: Snapshot) -> Snapshot | None:
         )
         raise LedgerError(msg)
     return parent
-
-
-def overlaps_range(snapshot: Snapshot, interval: Interval) -> bool:
-    """Return whether a snapshot may have changed rows of the interval; one of another program may always have."""
-    replaced = range_of_snapshot(snapshot)
-    return replaced is None or replaced.overlaps(interval)
-
-
-def require_no_conflict(table: Table, plan: Plan) -> None:
-    """Check that no other commit changed the plan's range since the plan was made.
-
-    Raises:
-        ConflictError: with the conflicting run or snapshot, or because the history has expired.
-    """
-    base_id = plan.base_snapshots.get("")
-    oldest = None
-    for snapshot in list_ancestors(table):
-        if snapshot.snapshot_id == base_id:
-            return
-        if overlaps_range(snapshot, plan.range) and summary_property(snapshot, RUN_ID) != plan.run_id:
-            fact = f"{_base_text(table, base_id)}, found version {snapshot.sequence_number}"
-            author = describe_author(snapshot)
-            raise _conflict(plan, "the table changed since it was planned", f"{fact} ({author})")
-        oldest = snapshot
-    is_complete = oldest is None or is_first_snapshot(oldest)
-    if base_id is not None or not is_complete:
-        fact = f"{_base_text(table, base_id)}, and the table's history does not lead back to that"
-        raise _conflict(plan, "the table has another history now", fact)
-
-
-def _base_text(table: Table, base_id: int | None) -> str:
-    if base_id is None:
-        return "planned when the table was empty"
-    base = table.snapshot_by_id(base_id)
-    return f"planned against version {base.sequence_number}" if base else f"planned against snapshot {base_id}"
-
-
-def describe_author(snapshot: Snapshot) -> str:
-    """Return the range and the run that made a snapshot as text, or the operation of another program."""
-    interval = range_of_snapshot(snapshot)
-    if interval is None:
-        operation = snapshot.summary.operation.value if snapshot.summary else "change"
-        return f"{operation}, made by another program"
-    return f"{interval}, published by run {summary_property(snapshot, RUN_ID)}"
-
-
-def _conflict(plan: Plan, reason: str, fact: str) -> ConflictError:
-    return ConflictError(
-        f"refusing to publish {plan.dataset} {plan.range}: {reason}\n  {fact}\n\n"
-        "hint: plan the range again; nothing was published"
-    )
 
 
 def tag_name(run_id: str) -> str:

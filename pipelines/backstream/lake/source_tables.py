@@ -23,7 +23,7 @@ from pyiceberg.utils.config import Config
 from backstream.definition.source_section import Source
 from backstream.errors import CatalogError, LedgerError, PlanError, SpecError
 from backstream.lake.catalog import open_catalog_for_reading
-from backstream.lake.metadata_pointers import CATALOG_NAME
+from backstream.lake.catalog_address import CATALOG_NAME
 from backstream.lake.necessary_filter import necessary_filter
 from backstream.runs.home import Home, load_json, write_json
 from backstream.source.raw_files import RawFile

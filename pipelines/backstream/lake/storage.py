@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import SplitResult, parse_qsl, urlsplit
@@ -19,15 +19,20 @@ from pyiceberg.table import Table
 
 from backstream.errors import SetupError, StorageError, storage_error
 from backstream.eventtime.instants import SECOND_MS
+from backstream.lake.catalog_address import SQL, CatalogAddress
 from backstream.runs.home import WAREHOUSE_VARIABLE, Home
 from backstream.source.object_stores import STORE_OPTIONS, address_keys, describe_store_error, store_options
 
 _DATA_FOLDER = "data"
 _REMOVED_SUFFIX = "vacuumed"
-_SCHEME = "s3"
+_S3_SCHEMES = ("s3", "s3a", "s3n")
+_OTHER_SCHEMES = ("gs", "abfs", "abfss", "hdfs")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]+")
+_FILE_IO = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
 _INVALID_ADDRESS = (
-    f"the address of the warehouse must be a folder or s3://bucket/prefix ({WAREHOUSE_VARIABLE})\n\n"
+    "the address of the warehouse must be a folder, s3://bucket/prefix, gs://bucket/prefix,"
+    " abfss://container@account.dfs.core.windows.net/prefix, or hdfs://host:port/folder"
+    f" ({WAREHOUSE_VARIABLE})\n\n"
     f"hint: {WAREHOUSE_VARIABLE}='s3://bucket/prefix?region=eu-central-1'"
 )
 """The message leaves out the address itself, because it may contain a key."""
@@ -41,26 +46,41 @@ _CREDENTIALS_HINT = (
 class Warehouse:
     """The location of all tables and the properties with which PyIceberg opens it.
 
-    `location` is `file:///folder` or `s3://bucket/prefix`; `properties` may contain keys.
+    `location` is `file:///folder` or an address such as `s3://bucket/prefix`; `properties` may contain keys.
+    `is_given` is false if the catalog chooses the location of a table in its namespace.
     """
 
     location: str
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    is_given: bool = True
 
     @classmethod
     def from_home(cls, home: Home) -> Warehouse:
-        """Return the warehouse of a home.
+        """Return the warehouse of a home: as configured, or that of the catalog, or a folder in the home.
 
         Raises:
             SetupError: if its address is invalid.
         """
+        address = CatalogAddress.from_home(home)
+        is_set = bool(os.environ.get(WAREHOUSE_VARIABLE))
+        text = home.warehouse_uri if is_set else address.warehouse or str(home.warehouse)
         try:
-            parts = urlsplit(home.warehouse_uri)
+            parts = urlsplit(text)
         except ValueError:
             raise SetupError(_INVALID_ADDRESS) from None
         if parts.scheme in {"", "file"}:
-            return cls(location_of(str(Path(parts.path).resolve())))
-        return _warehouse_in_store(parts)
+            warehouse = cls(location_of(str(Path(parts.path).resolve())))
+        else:
+            warehouse = _warehouse_in_store(parts)
+        return replace(warehouse, is_given=is_set or address.kind == SQL)
+
+    @property
+    def catalog_properties(self) -> dict[str, str]:
+        """The properties of a catalog with this warehouse; a service keeps its own name of the warehouse."""
+        place = {"warehouse": self.location} if self.is_given else {}
+        # For Azure, PyIceberg prefers file systems other than PyArrow's.
+        file_io = _FILE_IO if self.location.startswith("abfs") or not self.is_given else {}
+        return {**place, **file_io, **self.properties}
 
     @property
     def shown(self) -> str:
@@ -84,8 +104,14 @@ class Warehouse:
             self._require_bucket()
 
     def _require_bucket(self) -> None:
-        filesystem, path = filesystem_of(load_file_io(dict(self.properties), self.location), self.location)
-        endpoint, bucket = self.properties.get("s3.endpoint"), path.partition("/")[0]
+        try:
+            filesystem, path = filesystem_of(
+                load_file_io({**_FILE_IO, **self.properties}, self.location), self.location
+            )
+        except (ImportError, OSError) as error:
+            msg = f"cannot use the warehouse {self.shown}: {error}"
+            raise SetupError(msg) from error
+        endpoint, bucket = self.properties.get("s3.endpoint"), path.partition("/")[0] or "/"
         fact = f"\n  endpoint {endpoint}" if endpoint else ""
         try:
             info = filesystem.get_file_info(bucket)
@@ -134,11 +160,14 @@ def filesystem_of(io: FileIO, location: str) -> tuple[Any, str]:
 
 
 def _warehouse_in_store(parts: SplitResult) -> Warehouse:
+    if parts.scheme in _OTHER_SCHEMES and parts.netloc and not parts.fragment:
+        location = parts._replace(query="", fragment="").geturl().rstrip("/")
+        return Warehouse(location, dict(parse_qsl(parts.query)))
     keys, _, bucket = parts.netloc.rpartition("@")
     prefix = parts.path.strip("/")
-    if parts.scheme != _SCHEME or not _BUCKET.fullmatch(bucket) or "@" in prefix or parts.fragment:
+    if parts.scheme not in _S3_SCHEMES or not _BUCKET.fullmatch(bucket) or "@" in prefix or parts.fragment:
         raise SetupError(_INVALID_ADDRESS)
-    return Warehouse(f"{_SCHEME}://{bucket}/{prefix}".rstrip("/"), _options(parts.query) | address_keys(keys))
+    return Warehouse(f"s3://{bucket}/{prefix}".rstrip("/"), _options(parts.query) | address_keys(keys))
 
 
 def _options(query: str) -> dict[str, str]:
@@ -204,11 +233,11 @@ class DiskFolder:
 
 @dataclass(frozen=True, slots=True)
 class StoreFolder:
-    """The objects below an address in an object store; `path` begins with the bucket."""
+    """The objects below an address in an object store; `path` is the address as the file system spells it."""
 
     filesystem: Any
     path: str
-    scheme: str
+    address: str
 
     def files(self) -> Iterator[StoredFile]:
         """Yield every object except folder placeholders."""
@@ -216,13 +245,13 @@ class StoreFolder:
         for info in self.filesystem.get_file_info(selector):
             if info.is_file:
                 run_id = _run_id_of(tuple(info.path.removeprefix(f"{self.path}/").split("/")))
-                location = f"{self.scheme}://{info.path}"
+                location = self.address + info.path.removeprefix(self.path)
                 yield StoredFile(location, info.size, info.mtime_ns // 1_000_000, run_id, location)
 
     def remove(self, file: StoredFile, grace_ms: int) -> bool:
         """Remove an object and return whether it existed; no publication reuses objects of another attempt."""
         try:
-            self.filesystem.delete_file(file.location.removeprefix(f"{self.scheme}://"))
+            self.filesystem.delete_file(self.path + file.location.removeprefix(self.address))
         except FileNotFoundError:
             return False
         return True
@@ -236,8 +265,7 @@ def list_table_folders(home: Home, table: Table) -> list[Folder]:
     if is_on_disk(table.location()):
         return [DiskFolder(Path(plain_path(table.location())))]
     filesystem, path = filesystem_of(table.io, table.location())
-    scheme = table.location().partition("://")[0]
-    return [StoreFolder(filesystem, path, scheme), DiskFolder(home.staging(table.name()[-1]))]
+    return [StoreFolder(filesystem, path, table.location()), DiskFolder(home.staging(table.name()[-1]))]
 
 
 def list_existing(paths: Iterable[Path]) -> Iterator[StoredFile]:

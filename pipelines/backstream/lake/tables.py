@@ -10,7 +10,8 @@ from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.transforms import DayTransform
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
+from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import (
     BooleanType,
     DateType,
@@ -29,7 +30,8 @@ from pyiceberg.types import (
 
 from backstream import __version__
 from backstream.errors import PlanError
-from backstream.lake.catalog import FORMAT, FORMAT_VERSION, MADE_BY, NAMESPACE, require_known_format
+from backstream.lake.catalog import FORMAT, FORMAT_VERSION, MADE_BY, new_table_location, require_known_format
+from backstream.lake.catalog_address import table_identifier
 from backstream.lake.commit import with_retries
 from backstream.runs.table_schemas import Column, Table
 
@@ -87,7 +89,7 @@ def find_table(catalog: Catalog, name: str) -> IcebergTable | None:
         PlanError: if a newer version created it.
     """
     try:
-        return require_known_format(catalog.load_table((NAMESPACE, name)))
+        return require_known_format(catalog.load_table(table_identifier(name)))
     except NoSuchTableError:
         return None
 
@@ -98,6 +100,7 @@ def create_table(
     wanted: Table,
     location: str | None = None,
     properties: Mapping[str, str] | None = None,
+    order: Sequence[str] = (),
 ) -> IcebergTable:
     """Create a table; if another process created it first, return that one.
 
@@ -105,16 +108,18 @@ def create_table(
         catalog: the catalog of the lake.
         name: the name of the table.
         wanted: the columns and the day column of the partitioning.
-        location: the location of its files; None: the catalog chooses it.
+        location: the location of its files; None: as `new_table_location` says.
         properties: properties in addition to those of every table.
+        order: the columns of the sort order, for programs that rewrite files; the job doesn't sort its files.
     """
-    identifier, schema = (NAMESPACE, name), _schema(wanted)
+    identifier, schema = table_identifier(name), _schema(wanted)
     try:
         return catalog.create_table(
             identifier,
             schema,
-            location=location,
+            location=location or new_table_location(catalog, name),
             partition_spec=_partition_spec(wanted, schema),
+            sort_order=_sort_order(order, schema),
             properties=_properties(wanted) | dict(properties or {}),
         )
     except TableAlreadyExistsError:
@@ -145,7 +150,7 @@ def add_columns(table: IcebergTable, wanted: Sequence[Column]) -> None:
     if missing := find_missing_columns(table, wanted):
         with table.update_schema() as update:
             for column in missing:
-                update.add_column(column.name, iceberg_type(column.type))
+                update.add_column(column.name, iceberg_type(column.type), doc=column.comment or None)
 
 
 def find_missing_columns(table: IcebergTable, wanted: Sequence[Column]) -> list[Column]:
@@ -229,6 +234,7 @@ def _schema(wanted: Table) -> Schema:
                 column.name,
                 iceberg_type(column.type, element_ids.get(column.name, 0)),
                 required=column.required,
+                doc=column.comment or None,
             )
             for field_id, column in enumerate(wanted.columns, start=1)
         )
@@ -252,3 +258,8 @@ def _partition_spec(wanted: Table, schema: Schema) -> PartitionSpec:
     source_id = schema.find_field(wanted.day_column).field_id
     name = f"{wanted.day_column}_day"
     return PartitionSpec(PartitionField(source_id, _FIRST_PARTITION_FIELD, DayTransform(), name))
+
+
+def _sort_order(columns: Sequence[str], schema: Schema) -> SortOrder:
+    fields = [SortField(schema.find_field(name).field_id, IdentityTransform()) for name in columns]
+    return SortOrder(*fields) if fields else UNSORTED_SORT_ORDER

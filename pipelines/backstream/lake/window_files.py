@@ -20,7 +20,6 @@ from backstream.eventtime.instants import DAY_MS
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.published_windows import END, RUN, START
-from backstream.lake.storage import Warehouse
 from backstream.runs.file_summaries import write_summary
 from backstream.runs.home import Home
 
@@ -57,14 +56,17 @@ def summarize_window_files(home: Home, dataset: str, known: Mapping[str, Any] | 
     return summary
 
 
-def scan_window_keys(home: Home, location: str, paths: Collection[str], keys: Sequence[str]) -> pa.Table:
+def scan_window_keys(
+    home: Home, dataset: str, location: str, paths: Collection[str], keys: Sequence[str]
+) -> pa.Table:
     """Return key columns, window, and run of the rows of some files.
 
     `location` is that of a metadata file: the table is read in this state. A key that the table lacks is null.
     """
     names = (START, END, RUN)
-    with open_catalog_for_writing(home):  # it translates errors of files that cannot be read
-        table = StaticTable.from_metadata(location, dict(Warehouse.from_home(home).properties))
+    with open_catalog_for_writing(home) as catalog:
+        properties = load_table(catalog, dataset).io.properties
+        table = StaticTable.from_metadata(location, properties)
         tasks = [task for task in table.scan().plan_files() if task.file.file_path in paths]
         rows = _scan_columns(table, tasks, [*keys, *names])
     columns = [rows[key] if key in rows.column_names else pa.nulls(rows.num_rows) for key in keys]

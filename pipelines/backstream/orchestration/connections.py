@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from airflow.sdk import BaseHook, Connection
-from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from backstream.errors import SpecError
+from backstream.orchestration.airflow_versions import AirflowNotFoundException
 from backstream.runs.home import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
+from backstream.runs.settings import misspelt_variables, provide_settings
+
+log = logging.getLogger(__name__)
 
 CATALOG_CONNECTION_ID = "backstream_catalog"
 WAREHOUSE_CONNECTION_ID = "backstream_warehouse"
@@ -19,6 +24,18 @@ _STORES = ("aws", "generic")
 """Connection types of the warehouse; the form of Airflow offers `aws` only with the provider of Amazon."""
 _OPTIONS = {"region_name": "region", "endpoint_url": "endpoint", "aws_session_token": "session_token"}
 """Keys of the extra of a connection, as in the provider of Amazon, and keys of the warehouse address."""
+
+
+def provide_environment(definition_path: Path) -> None:
+    """Set the variables of the project of a definition, then those of the Airflow connections.
+
+    Raises:
+        SpecError: when the project file or a connection is not valid.
+    """
+    provide_settings(definition_path.parent)
+    for sentence in misspelt_variables():
+        log.warning("%s", sentence)
+    provide_lake()
 
 
 def provide_lake() -> None:

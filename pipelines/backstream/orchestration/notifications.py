@@ -23,8 +23,8 @@ from urllib.request import Request, urlopen
 
 from airflow.sdk import BaseHook, BaseNotifier
 from airflow.sdk.definitions.context import Context
-from airflow.sdk.exceptions import AirflowNotFoundException
 
+from backstream.orchestration.airflow_versions import AirflowNotFoundException
 from backstream.runs.plan import Plan
 
 PLAN_TASK, PLAN_KEY = "plan", "plan"
@@ -62,7 +62,8 @@ class VerdictNotifier(BaseNotifier):
 def verdict_message(context: Context | MutableMapping[str, Any]) -> dict[str, str] | None:
     """Return the message about the verdict of a run; None for a pass, and for a run without a verdict."""
     ti = context["ti"]
-    plan_file = ti.xcom_pull(task_ids=PLAN_TASK, key=PLAN_KEY)
+    group = ti.task_id.rpartition(".")[0]  # a run in a task group has the task `<group>.plan`
+    plan_file = ti.xcom_pull(task_ids=f"{group}.{PLAN_TASK}" if group else PLAN_TASK, key=PLAN_KEY)
     if not plan_file or not Path(plan_file).exists():
         return None
     plan = Plan.read(Path(plan_file))

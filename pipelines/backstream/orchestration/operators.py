@@ -16,10 +16,16 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException
 
 from backstream.errors import BackstreamError, JobError, QualityError, SetupError, SpecError
-from backstream.orchestration.connections import provide_lake
+from backstream.orchestration.airflow_versions import (
+    HAS_PAUSED_STATE,
+    AirflowNotFoundException,
+    AirflowSkipException,
+)
+from backstream.orchestration.connections import provide_environment
+from backstream.orchestration.dag_options import CONNECTION_ID
 from backstream.orchestration.notifications import report_link
 from backstream.orchestration.run_range import data_interval, resolve_range, with_seconds
 from backstream.orchestration.tasks import fail_without_retry, load_workflow
@@ -30,9 +36,6 @@ from backstream.runs.progress import load_progress
 from backstream.runs.results import ApprovalDecision
 from backstream.spark.heap import CONF_VARIABLE, OUT_OF_MEMORY_STATUS, SETTING
 from backstream.spark.java import set_java_options, settings_beside_class_path
-
-CONNECTION_ID = "backstream_spark"
-POOL = "spark"
 
 
 class _JobOperator(SparkSubmitOperator):
@@ -45,8 +48,8 @@ class _JobOperator(SparkSubmitOperator):
 
     job_module = ""
 
-    def __init__(self, **kwargs: Any) -> None:
-        """Set the arguments that are the same for each job."""
+    def __init__(self, *, definition_path: str, **kwargs: Any) -> None:
+        """Set the arguments that are the same for each job; the project of the definition has the settings."""
         spark_home = _spark_home()
         defaults: dict[str, Any] = {
             "conn_id": CONNECTION_ID,
@@ -61,6 +64,7 @@ class _JobOperator(SparkSubmitOperator):
             "conf": {"spark.pyspark.driver.python": sys.executable},
         }
         super().__init__(**(defaults | kwargs))
+        self.definition_path = definition_path
 
     def execute(self, context: Any) -> None:
         """Run the job, and check its result.
@@ -72,7 +76,7 @@ class _JobOperator(SparkSubmitOperator):
         """
         with fail_without_retry():
             self._require_connection()
-            provide_lake()  # the job inherits these environment variables
+            provide_environment(Path(self.definition_path))  # the job inherits these environment variables
             self._run_job(context)
             self._check_result()
 
@@ -105,7 +109,7 @@ class _JobOperator(SparkSubmitOperator):
     @property
     def _is_local(self) -> bool:
         """Return whether Spark runs in one process; a cluster can need other files of the settings folder."""
-        return (BaseHook.get_connection(CONNECTION_ID).host or "").startswith("local")
+        return (BaseHook.get_connection(self._conn_id).host or "").startswith("local")
 
     def _use_class_archive(self) -> None:
         """Pass the settings file instead of the settings folder, with which Java cannot use its class archive."""
@@ -126,22 +130,22 @@ class _JobOperator(SparkSubmitOperator):
             SpecError: when there is no connection, or Spark cannot be reached with it.
         """
         try:
-            connection = BaseHook.get_connection(CONNECTION_ID)
+            connection = BaseHook.get_connection(self._conn_id)
         except AirflowNotFoundException:
             msg = (
-                f"no Airflow connection {CONNECTION_ID!r}; it defines the Spark that runs the chunks\n\n"
-                f"hint: airflow connections add {CONNECTION_ID} --conn-type spark --conn-host 'local[*]'"
+                f"no Airflow connection {self._conn_id!r}; it defines the Spark that runs the chunks\n\n"
+                f"hint: airflow connections add {self._conn_id} --conn-type spark --conn-host 'local[*]'"
             )
             raise SpecError(msg) from None
         if (connection.host or "").startswith("k8s://") and not _is_installed("airflow.providers.cncf.kubernetes"):
             msg = (
-                f"Spark on Kubernetes needs a package that is not installed (connection {CONNECTION_ID!r})\n\n"
+                f"Spark on Kubernetes needs a package that is not installed (connection {self._conn_id!r})\n\n"
                 "hint: pip install apache-airflow-providers-cncf-kubernetes"
             )
             raise SpecError(msg)
         if (mode := connection.extra_dejson.get("deploy-mode") or "client") != "client":
             msg = (
-                f"connection {CONNECTION_ID!r} must have the deploy-mode client, got {mode!r}\n"
+                f"connection {self._conn_id!r} must have the deploy-mode client, got {mode!r}\n"
                 "  the driver reads the plan and the addresses of the lake where the task runs\n\n"
                 'hint: its extra should be {"deploy-mode": "client"}'
             )
@@ -236,7 +240,7 @@ def _find_module_file(module: str) -> Path:
     """
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
-        msg = f"no module {module} in this environment ({sys.executable})\n\nhint: uv sync --locked --all-extras"
+        msg = f"no module {module} in this environment ({sys.executable})\n\nhint: pip install 'backstream[spark]'"
         raise SetupError(msg)
     return Path(spec.origin)
 
@@ -250,16 +254,17 @@ class ApproveOperator(ApprovalOperator):
 
     template_fields = (*ApprovalOperator.template_fields, "plan_path")
 
-    def __init__(self, *, plan_path: str, **kwargs: Any) -> None:
+    def __init__(self, *, plan_path: str, definition_path: str, **kwargs: Any) -> None:
         # Airflow's form highlights a default. Without one, the event of a timeout has an error: a rejection too.
         super().__init__(subject="Publish?", **kwargs)
         self.plan_path = plan_path
+        self.definition_path = definition_path
 
     def execute(self, context: Any) -> None:
         """Request the approval if the run requires one."""
         with fail_without_retry():
             plan = Plan.read(Path(self.plan_path))
-            request = load_workflow().request_approval(plan, context["ti"].dag_id)
+            request = load_workflow(Path(self.definition_path)).request_approval(plan, context["ti"].dag_id)
         if request is None:
             self.log.info("%s %s: no approval required", plan.dataset, plan.range)
             return
@@ -278,7 +283,7 @@ class ApproveOperator(ApprovalOperator):
         decision = parse_decision(event)
         with fail_without_retry():
             plan = Plan.read(Path(self.plan_path))
-            load_workflow().record_approval(plan, decision)
+            load_workflow(Path(self.definition_path)).record_approval(plan, decision)
             if not decision.is_approved:
                 msg = f"{plan.run_id} was {decision}: nothing was published, and its staged files are kept"
                 raise QualityError(msg)
@@ -326,7 +331,7 @@ class RestateOperator(TriggerDagRunOperator):
         if run_type != SCHEDULED:
             msg = f"only a scheduled run restates earlier days, and this run has the type {run_type.value}"
             raise AirflowSkipException(msg)
-        if context["ti"].get_dag(self.trigger_dag_id).is_paused:
+        if HAS_PAUSED_STATE and context["ti"].get_dag(self.trigger_dag_id).is_paused:
             msg = f"{self.trigger_dag_id} is paused: stale and missing days are not reprocessed"
             raise AirflowSkipException(msg)
         with fail_without_retry():

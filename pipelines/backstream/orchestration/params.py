@@ -17,6 +17,19 @@ from backstream.runs.plan import Mode
 AS_DEFINED = "as defined"
 """Choice that uses the value of the definition."""
 
+GROUP_PARAMS: dict[str, Any] = {
+    "since": None,
+    "until": None,
+    "time_zone": None,
+    "mode": AS_DEFINED,
+    **dict.fromkeys(OVERRIDE_FIELDS),
+    "max_spark_jobs": None,
+    "allow_unsealed": False,
+    "gate_override": None,
+    "replan": False,
+    "reason": "",
+}
+"""Parameters of a run in a task group of a team's DAG, with their default values."""
 _AIRFLOW_KEYS = {"openlineage"}
 """Keys that Airflow adds to the configuration of a run."""
 

@@ -44,14 +44,18 @@ class RecordedRequest:
 
 
 @contextmanager
-def record_request(context: Mapping[str, Any], dataset: str) -> Iterator[RecordedRequest]:
+def record_request(
+    context: Mapping[str, Any], dataset: str, params: Mapping[str, Any], trigger: str
+) -> Iterator[RecordedRequest]:
     """Write the request of a run, and its error in one sentence if the block fails.
 
     Args:
         context: context of the task `plan`.
         dataset: name of the dataset.
+        params: parameters of the run.
+        trigger: id of the DAG run, or of the task group in it.
     """
-    recorded = RecordedRequest(Home.from_environment(), _request_of(context, dataset))
+    recorded = RecordedRequest(Home.from_environment(), _request_of(context, dataset, params, trigger))
     recorded.add()
     try:
         yield recorded
@@ -60,12 +64,12 @@ def record_request(context: Mapping[str, Any], dataset: str) -> Iterator[Recorde
         raise
 
 
-def _request_of(context: Mapping[str, Any], dataset: str) -> RunRequest:
-    params, run = context["params"], context.get("dag_run")
+def _request_of(context: Mapping[str, Any], dataset: str, params: Mapping[str, Any], trigger: str) -> RunRequest:
+    run = context.get("dag_run")
     request = RunRequest(
         dataset=dataset,
         dag_id=context["dag"].dag_id,
-        triggered_by=context["run_id"],
+        triggered_by=trigger,
         requested_at_ms=int(time.time() * SECOND_MS),
         by=str(getattr(run, "triggering_user_name", None) or ""),
         reason=str(params.get("reason") or "").strip(),

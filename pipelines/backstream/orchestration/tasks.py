@@ -11,15 +11,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from backstream.definition.loader import load_definition, parse_definition
 from backstream.definition.model import Definition
 from backstream.errors import BackstreamError, QualityError
 from backstream.eventtime.instants import duration_text, instant_text
-from backstream.eventtime.intervals import Interval
-from backstream.orchestration.connections import provide_lake
-from backstream.orchestration.params import AS_DEFINED, RunParams, require_known_params
+from backstream.eventtime.intervals import Interval, LocalDays
+from backstream.orchestration.airflow_versions import AirflowFailException
+from backstream.orchestration.connections import provide_environment
+from backstream.orchestration.params import AS_DEFINED, GROUP_PARAMS, RunParams, require_known_params
 from backstream.orchestration.requests import record_request
 from backstream.orchestration.run_range import (
     data_interval,
@@ -62,31 +61,41 @@ def fail_without_retry() -> Iterator[None]:
         raise AirflowFailException(str(error)) from None
 
 
-def execute_plan(definition_path: Path, context: Mapping[str, Any]) -> list[dict[str, Any]]:
+def execute_plan(
+    definition_path: Path, dataset: str, context: Mapping[str, Any], request: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
     """Create the plan of the run, and push its file as `PLAN_KEY`.
 
     A cleared run resumes its plan, unless the run has ended or its parameters have changed.
 
     Args:
         definition_path: TOML file of the definition.
+        dataset: its name.
         context: context of the task, with the run id, the parameters, and the data interval.
+        request: parameters of a run in a task group; None for those of the DAG run.
 
     Returns:
         The arguments of each Spark job, one job per batch of chunks; an empty list for a dry run.
     """
-    dataset = context["dag"].dag_id.partition("_")[2]
-    with fail_without_retry(), record_request(context, dataset) as request:
-        run_params = RunParams.from_params(context["params"], list(context["dag"].params), context["dag"].dag_id)
-        interval = resolve_range(context["params"], data_interval(context))
-        is_new = run_params.is_replan or run_params.is_dry_run
-        resumed = None if is_new else _find_resumable_plan(definition_path, interval, run_params, context)
-        plan = resumed or _create_plan(definition_path, interval, run_params, context)
-        request.add_plan(plan)
-        if run_params.is_dry_run:
-            impact = load_workflow().estimate_impact(
-                definition_path, plan.range, Home.from_environment(), plan.expected_events
+    params = context["params"] if request is None else request
+    known = context["dag"].params if request is None else GROUP_PARAMS
+    trigger = context["run_id"] if request is None else _group_trigger(context)
+    with fail_without_retry():
+        provide_environment(definition_path)
+        with record_request(context, dataset, params, trigger) as recorded:
+            run_params = RunParams.from_params(params, list(known), context["dag"].dag_id)
+            interval = resolve_range(params, data_interval(context))
+            is_new = run_params.is_replan or run_params.is_dry_run
+            resumed = None if is_new else _find_resumable_plan(definition_path, interval, run_params, trigger)
+            plan = resumed or _create_plan(
+                definition_path, interval, run_params, trigger, resolve_local_days(params)
             )
-            request.add(impact=impact.as_json())
+            recorded.add_plan(plan)
+            if run_params.is_dry_run:
+                impact = load_workflow(definition_path).estimate_impact(
+                    definition_path, plan.range, Home.from_environment(), plan.expected_events
+                )
+                recorded.add(impact=impact.as_json())
     if run_params.is_dry_run:
         log.info("dry run: created the plan only\n%s", describe_plan(plan))
         return []
@@ -97,20 +106,25 @@ def execute_plan(definition_path: Path, context: Mapping[str, Any]) -> list[dict
     ]
 
 
+def _group_trigger(context: Mapping[str, Any]) -> str:
+    """Return the origin of a run in a task group; runs of other DAGs can have the same run id."""
+    return f"{context['ti'].dag_id}.{context['ti'].task_id}.{context['run_id']}"
+
+
 def _create_plan(
-    definition_path: Path, interval: Interval, run_params: RunParams, context: Mapping[str, Any]
+    definition_path: Path, interval: Interval, run_params: RunParams, trigger: str, local_days: LocalDays | None
 ) -> Plan:
-    plan: Plan = load_workflow().plan_run(
+    plan: Plan = load_workflow(definition_path).plan_run(
         definition_path,
         interval.start_ms,
         interval.end_ms,
         mode=run_params.mode,
-        trigger=context["run_id"],
+        trigger=trigger,
         reason=run_params.reason,
         is_unsealed_allowed=run_params.is_unsealed_allowed,
         overrides=run_params.overrides,
         gate_override=run_params.gate_override,
-        local_days=resolve_local_days(context["params"]),
+        local_days=local_days,
         home=Home.from_environment(),
     )
     log.info(
@@ -127,13 +141,12 @@ def _create_plan(
 
 
 def _find_resumable_plan(
-    definition_path: Path, interval: Interval, run_params: RunParams, context: Mapping[str, Any]
+    definition_path: Path, interval: Interval, run_params: RunParams, trigger: str
 ) -> Plan | None:
     """Return the plan of an earlier attempt of this run; None if it has ended or has other parameters."""
     definition = load_definition(definition_path)
-    plan: Plan | None = load_workflow().find_unfinished_plan(
-        context["run_id"], definition.name, Home.from_environment()
-    )
+    workflow = load_workflow(definition_path)
+    plan: Plan | None = workflow.find_unfinished_plan(trigger, definition.name, Home.from_environment())
     if plan is None:
         return None
     mode = run_params.mode or definition.backfill.mode
@@ -141,7 +154,7 @@ def _find_resumable_plan(
     if planned_for != (interval, mode, dict(run_params.overrides), run_params.gate_override):
         log.warning("creating a new plan: the parameters of this run changed since plan %s", plan.plan_hash)
         return None
-    load_workflow().require_resumable(plan, REPLAN_HINT)
+    workflow.require_resumable(plan, REPLAN_HINT)
     log.info("%s %s: resuming plan %s; %s", plan.dataset, plan.range, plan.plan_hash, load_progress(plan))
     return plan
 
@@ -156,7 +169,7 @@ def execute_find_intervals(definition_path: Path, context: Mapping[str, Any]) ->
     params = context["params"]
     with fail_without_retry():
         require_known_params(params, list(context["dag"].params), context["dag"].dag_id)
-        restatements = load_workflow().find_restatements(
+        restatements = load_workflow(definition_path).find_restatements(
             definition_path,
             Home.from_environment(),
             *resolve_limits(params),
@@ -202,27 +215,27 @@ def _reprocess_run(stale_range: RestateRange, params: Mapping[str, Any], run_id:
     }
 
 
-def execute_audit(plan_path: str) -> str:
+def execute_audit(definition_path: Path, plan_path: str) -> str:
     """Audit the result and return the verdict; a verdict that forbids publication fails the task without retry."""
     with fail_without_retry():
         plan = Plan.read(Path(plan_path))
         try:
-            audit: Audit = load_workflow().audit_run(plan)
+            audit: Audit = load_workflow(definition_path).audit_run(plan)
         except QualityError:
-            _refresh_dataset_state(plan)  # the later tasks don't run
+            _refresh_dataset_state(definition_path, plan)  # the later tasks don't run
             raise
     log.info("verdict %s: %s", audit.verdict, audit.summary)
     return audit.verdict.value
 
 
-def execute_publish(plan_path: str, context: Mapping[str, Any], asset: Any) -> int:
+def execute_publish(definition_path: Path, plan_path: str, context: Mapping[str, Any], asset: Any) -> int:
     """Replace the rows of the range in one commit, and return the number of published rows.
 
     The asset gets one event for the whole range, with its counts.
     """
     with fail_without_retry():
         plan = Plan.read(Path(plan_path))
-        publication: Publication = load_workflow().publish_run(plan)
+        publication: Publication = load_workflow(definition_path).publish_run(plan)
     log.info(
         "published %s rows of %s, replacing %s%s",
         *(f"{publication.rows:,}", publication.dataset, f"{publication.replaced_rows:,}"),
@@ -240,18 +253,18 @@ def execute_publish(plan_path: str, context: Mapping[str, Any], asset: Any) -> i
     return publication.rows
 
 
-def execute_report(plan_path: str) -> str:
+def execute_report(definition_path: Path, plan_path: str) -> str:
     """Write the run report, refresh the dataset state for the pages, and return the report file."""
     with fail_without_retry():
         plan = Plan.read(Path(plan_path))
-        path: Path = load_workflow().report_run(plan)
+        path: Path = load_workflow(definition_path).report_run(plan)
     log.info("wrote %s", path)
-    _refresh_dataset_state(plan)
+    _refresh_dataset_state(definition_path, plan)
     return str(path)
 
 
-def _refresh_dataset_state(plan: Plan) -> None:
-    if warning := load_workflow().refresh_after_run(plan):
+def _refresh_dataset_state(definition_path: Path, plan: Plan) -> None:
+    if warning := load_workflow(definition_path).refresh_after_run(plan):
         log.warning("%s", warning)
 
 
@@ -265,11 +278,14 @@ def describe_plan(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def load_workflow() -> ModuleType:
-    """Return the steps of a run. Only tasks import them, because they import pandas and Great Expectations."""
+def load_workflow(definition_path: Path) -> ModuleType:
+    """Return the steps of a run, after providing the settings of the project of a definition.
+
+    Only tasks import the steps, because they import pandas and Great Expectations.
+    """
     # At level INFO, Great Expectations logs hundreds of notes about its own documentation.
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
-    provide_lake()
+    provide_environment(definition_path)
     return import_module("backstream.workflow")
 
 

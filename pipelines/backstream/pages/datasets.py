@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from backstream.definition.folder import list_definition_files
 from backstream.definition.loader import load_definition
 from backstream.definition.model import Definition
 from backstream.errors import SpecError
@@ -19,7 +20,7 @@ from backstream.pages.days import CalendarDay, DayRange, DayStatus, calendar_day
 from backstream.pages.runs import BACKFILL, dataset_of_dag
 from backstream.pages.store import PageStore, cached_by_mtime
 from backstream.runs.dataset_state import DatasetState, DayTotals
-from backstream.runs.home import definitions_folder
+from backstream.runs.home import definitions_folders
 from backstream.runs.status import RunStatus
 from backstream.workflow.status import RunState, list_unfinished_runs
 
@@ -178,7 +179,7 @@ def find_definition_entry(name: str) -> DefinitionEntry | None:
 
 def list_definition_entries() -> list[DefinitionEntry]:
     """Return all definition files, valid or not."""
-    return [_load_entry(path) for path in sorted(definitions_folder().glob("*.toml"))]
+    return [_load_entry(path) for path in list_definition_files(*definitions_folders())]
 
 
 @cached_by_mtime

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import PurePosixPath
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,21 +17,23 @@ MOST_EXAMPLES = 10
 _MAX_IN_SENTENCE = 3
 _MAX_LENGTH = 60
 """The maximum number of characters of a value in a sentence."""
-READ_OF_QUARANTINE = ["reason", "event_time", "arrival_time", "record", "file"]
+READ_OF_QUARANTINE = ["reason", "event_time", "arrival_time", "record", "file", "line"]
 """The columns of the quarantine table that `count_unreadable` reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRecord:
-    """A quarantined record: the reason, the unreadable value (else the record), and its file."""
+    """A quarantined record: the reason, the unreadable value (else the record), its file, and its line."""
 
     reason: str
     value: str
     file: str
+    line: int | None = None
 
     def __str__(self) -> str:
-        """Return, e.g., `'noon' in a.parquet`."""
-        return f"{self.value!r} in {self.file}"
+        """Return, e.g., `'noon' in a.parquet`, or `'{' in line 7 of a.json`."""
+        place = self.file if self.line is None else f"line {self.line:,} of {self.file}"
+        return f"{self.value!r} in {place}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +118,9 @@ def count_unreadable(quarantine: Iterable[pa.Table]) -> UnreadableRecords:
     return UnreadableRecords(dict(counts.most_common()), list(chain.from_iterable(ordered))[:MOST_EXAMPLES])
 
 
-def _example(reason: str, row: Mapping[str, str | None]) -> UnreadableRecord:
+def _example(reason: str, row: Mapping[str, Any]) -> UnreadableRecord:
     """Return the unreadable value and its file; the whole record if the value is missing."""
     column = next((name for name in ("event_time", "arrival_time") if reason.endswith(name)), "record")
     value = row[column] or row["record"] or ""
     shown = value if len(value) <= _MAX_LENGTH else f"{value[:_MAX_LENGTH]}.."
-    return UnreadableRecord(reason, shown, PurePosixPath(row["file"] or "").name)
+    return UnreadableRecord(reason, shown, PurePosixPath(row["file"] or "").name, row["line"])

@@ -24,7 +24,8 @@ from backstream.errors import SpecError, StorageError, format_problems
 from backstream.quality.audit_frame import PARTITION_COLUMNS, RUN_COLUMNS, WINDOW_COLUMNS
 from backstream.quality.known_suites import SOUND
 from backstream.quality.results_frame import RESULT_COLUMNS
-from backstream.runs.home import expectations_folder, write_text
+from backstream.runs.bundled_files import bundled_folder
+from backstream.runs.home import expectations_folders, write_text
 from backstream.runs.results import Severity
 
 FRAMES = {
@@ -107,8 +108,25 @@ PARAMETER_NAMES = (
 
 
 def list_suites(folder: Path | None = None) -> tuple[str, ...]:
-    """Return the names of the suites, sorted."""
-    return tuple(sorted(path.stem for path in (folder or expectations_folder()).glob("*.json")))
+    """Return the names of the suites in a folder, by default in all folders of the installation, sorted."""
+    folders = (folder,) if folder else expectations_folders()
+    return tuple(sorted({path.stem for each in folders for path in each.glob("*.json")}))
+
+
+def suite_file(name: str, folder: Path | None = None) -> Path:
+    """Return the file of a suite: in the folder, by default in those of the installation, or else bundled.
+
+    Raises:
+        SpecError: if there is no such suite.
+    """
+    folders = (folder, bundled_folder("expectations")) if folder else expectations_folders()
+    for each in folders:
+        if (each / f"{name}.json").is_file():
+            return each / f"{name}.json"
+    names = ", ".join(list_suites(folder)) or "none"
+    where = folder or " or ".join(map(str, folders))
+    msg = f"no suite {name!r} in {where}, which has: {names}"
+    raise SpecError(msg)
 
 
 def load_suite(name: str, folder: Path | None = None, *, is_asked: bool = True) -> Suite:
@@ -123,9 +141,8 @@ def load_suite(name: str, folder: Path | None = None, *, is_asked: bool = True) 
         SpecError: if there is no such suite, it is empty, or an entry is invalid. Each problem has the position of
             its entry (from 1), the type, the value, and the file.
     """
-    folder = folder or expectations_folder()
     entries = tuple(_load_entries(name, folder, (), is_asked=is_asked))
-    path = str(folder / f"{name}.json")
+    path = str(suite_file(name, folder))
     if not entries:
         msg = f"suite must hold at least one expectation, got none ({path})"
         raise SpecError(msg)
@@ -148,7 +165,6 @@ def require_valid_suite(name: str, remembered: Path, folder: Path | None = None)
     Raises:
         SpecError: as `load_suite` does.
     """
-    folder = folder or expectations_folder()
     digest = suite_digest(name, folder)
     marker = remembered / digest
     is_known = digest in SOUND.values() or marker.exists()
@@ -158,7 +174,7 @@ def require_valid_suite(name: str, remembered: Path, folder: Path | None = None)
             write_text(marker, "")
 
 
-def suite_digest(name: str, folder: Path) -> str:
+def suite_digest(name: str, folder: Path | None) -> str:
     """Return a digest of the files of a suite and of the version of Great Expectations.
 
     Raises:
@@ -166,22 +182,24 @@ def suite_digest(name: str, folder: Path) -> str:
     """
     digest = hashlib.sha256(version("great-expectations").encode())
     for suite in _list_included(name, folder, set()):
-        digest.update(suite.encode() + b"\0" + (folder / f"{suite}.json").read_bytes())
+        digest.update(suite.encode() + b"\0" + suite_file(suite, folder).read_bytes())
     return digest.hexdigest()[:32]
 
 
-def _list_included(name: str, folder: Path, seen: set[str]) -> list[str]:
+def _list_included(name: str, folder: Path | None, seen: set[str]) -> list[str]:
     """Return the name of a suite and of those that it includes, each once."""
     if name in seen:
         return []
     seen.add(name)
-    included = _load_content(folder / f"{name}.json", name).get("meta", {}).get("includes", ())
+    included = _load_content(suite_file(name, folder), name).get("meta", {}).get("includes", ())
     return [name, *(suite for child in included for suite in _list_included(child, folder, seen))]
 
 
-def _load_entries(name: str, folder: Path, including: tuple[str, ...], *, is_asked: bool) -> Iterator[SuiteEntry]:
+def _load_entries(
+    name: str, folder: Path | None, including: tuple[str, ...], *, is_asked: bool
+) -> Iterator[SuiteEntry]:
     """Yield the entries of the included suites, then those of the suite itself."""
-    path = folder / f"{name}.json"
+    path = suite_file(name, folder)
     if name in including:
         msg = f"suites include each other: {' includes '.join((*including, name))} ({path})"
         raise SpecError(msg)
@@ -206,10 +224,6 @@ def _type_text(entry: Any) -> str:
 def _load_content(path: Path, name: str) -> Mapping[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        names = ", ".join(list_suites(path.parent)) or "none"
-        msg = f"no suite {name!r} in {path.parent}, which has: {names}"
-        raise SpecError(msg) from None
     except ValueError as error:
         msg = f"suite is not JSON: {error} ({path})"
         raise SpecError(msg) from error

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from pyiceberg.exceptions import NoSuchTableError
 
 from backstream.errors import SpecError
-from backstream.lake.catalog import NAMESPACE, open_catalog_for_writing
+from backstream.lake.catalog import open_catalog_for_writing
+from backstream.lake.catalog_address import table_identifier
 from backstream.reconcile.frames import ColumnMappings, is_number_type
 from backstream.runs.home import Home
 
@@ -41,15 +42,13 @@ def load_live_output(against: str, home: Home) -> LiveOutput:
     path = Path(against)
     if path.exists():
         return _output_of_files(path)
-    with open_catalog_for_writing(home) as catalog:
-        parts = against.split(".")
-        with suppress(NoSuchTableError):
-            table = catalog.load_table((NAMESPACE, parts[0]) if len(parts) == 1 else tuple(parts))
+    with open_catalog_for_writing(home) as catalog, suppress(NoSuchTableError):
+        table = catalog.load_table(table_identifier(against))
 
-            def scan(columns: ColumnMappings, _: Mapping[str, pa.DataType]) -> pa.Table:
-                return table.scan(selected_fields=tuple(column.theirs for column in columns.all())).to_arrow()
+        def scan(columns: ColumnMappings, _: Mapping[str, pa.DataType]) -> pa.Table:
+            return table.scan(selected_fields=tuple(column.theirs for column in columns.all())).to_arrow()
 
-            return LiveOutput(f"table {against}", table.schema().column_names, scan)
+        return LiveOutput(f"table {against}", table.schema().column_names, scan)
     msg = f"--against must be a file, a folder, or a table of the lake, got {against!r}"
     raise SpecError(msg)
 

@@ -18,7 +18,8 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Sliding, Tumbling
 from backstream.lake import published_windows as lake_windows
-from backstream.lake.catalog import NAMESPACE, load_table, open_catalog_for_writing
+from backstream.lake.catalog import load_table, open_catalog_for_writing
+from backstream.lake.catalog_address import table_identifier
 from backstream.lake.scans import in_interval
 from backstream.reconcile.frames import (
     END,
@@ -237,7 +238,7 @@ def _days(rows: pd.DataFrame) -> list[int]:
 
 def _scan_table(catalog: Catalog, dataset: str, suffix: str, interval: Interval | None) -> pa.Table | None:
     name = f"{dataset}__{suffix}" if suffix else dataset
-    if not catalog.table_exists((NAMESPACE, name)):
+    if not catalog.table_exists(table_identifier(name)):
         return None
     row_filter = in_interval(WINDOW_START, interval) if interval else AlwaysTrue()
     return load_table(catalog, name).scan(row_filter=row_filter).to_arrow()

@@ -13,17 +13,30 @@ from pathlib import Path
 from typing import Any
 
 from backstream.errors import LedgerError, storage_error
+from backstream.runs.bundled_files import bundled_folder
 
+PROJECT_VARIABLE = "BACKSTREAM_PROJECT"
+"""The folder with `backstream.toml` and `.env`; by default the nearest one above the working directory."""
 HOME_VARIABLE = "BACKSTREAM_HOME"
-"""The folder with all state of an installation; by default `.backstream` in the working directory."""
+"""The folder with all state of an installation; by default `.backstream` in the project or working directory."""
 DEFINITIONS_VARIABLE = "BACKSTREAM_DEFINITIONS"
-"""The folder of definitions; by default `pipelines/definitions` beside the package."""
+"""The folders of definitions, separated by `:`; by default `definitions` in the project, or else the demo's."""
 EXPECTATIONS_VARIABLE = "BACKSTREAM_EXPECTATIONS"
-"""The folder of expectation suites; by default `expectations` at the top of the checkout."""
+"""The folders of your own suites, separated by `:`; by default `expectations` in the project."""
 CATALOG_VARIABLE = "BACKSTREAM_CATALOG_URI"
-"""The SQLAlchemy URI of the Iceberg catalog; by default SQLite in the home folder."""
+"""The address of the Iceberg catalog: a database, `https://` (REST), `thrift://` (Hive), or `glue://`; by default
+SQLite in the home folder."""
+CATALOG_NAME_VARIABLE = "BACKSTREAM_CATALOG"
+"""The name of a catalog in PyIceberg's configuration, in place of `BACKSTREAM_CATALOG_URI`."""
+NAMESPACE_VARIABLE = "BACKSTREAM_NAMESPACE"
+"""The namespace of the tables in the catalog, e.g., `sales.hourly`; by default `backstream`."""
 WAREHOUSE_VARIABLE = "BACKSTREAM_WAREHOUSE"
-"""The folder or `s3://bucket/prefix` of the tables; by default a folder in the home folder."""
+"""The folder or `s3://bucket/prefix` (or `gs`, `abfss`, `hdfs`) of the tables; by default that of the catalog, or
+a folder in the home folder."""
+HEAP_VARIABLE = "BACKSTREAM_DRIVER_MEMORY"
+"""The heap of Spark's Java, e.g., `8g`; by default a share of the memory of this machine."""
+CLASS_ARCHIVE_VARIABLE = "BACKSTREAM_CLASS_ARCHIVE"
+"""The folder of Java's class archives; by default in the Python environment. An empty text disables archives."""
 TASK_VARIABLE = "BACKSTREAM_PARENT_TASK"
 """Variable of a Spark job: the task that waits for it, as `host/process`."""
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{32}")
@@ -61,7 +74,7 @@ class Home:
 
     @property
     def catalog_uri(self) -> str:
-        """The SQLAlchemy URI of the Iceberg catalog: `$BACKSTREAM_CATALOG_URI`, by default SQLite in the home."""
+        """The address of the Iceberg catalog: `$BACKSTREAM_CATALOG_URI`, by default SQLite in the home."""
         return os.environ.get(CATALOG_VARIABLE) or f"sqlite:///{self.path / 'catalog.db'}?timeout=60"
 
     def run(self, dataset: str, run_id: str) -> RunFolder:
@@ -80,6 +93,10 @@ class Home:
     def observation(self, dataset: str) -> Path:
         """Return the file of the latest state of a dataset: seals and stale days, JSON."""
         return self.path / "dataset_state" / f"{dataset}.json"
+
+    def definition_path(self, definition_id: str) -> Path:
+        """Return the file with the path of a definition that writes a table, which records only an id of it."""
+        return self.path / "definitions" / f"{definition_id}.txt"
 
     def advice(self, dataset: str) -> Path:
         """Return the file of the latest advice on a dataset's delay, with the whole curve, JSON."""
@@ -221,11 +238,16 @@ def load_json(path: Path, what: str) -> dict[str, Any]:
     return content
 
 
-def definitions_folder() -> Path:
-    """Return the folder of definitions: `$BACKSTREAM_DEFINITIONS`, by default beside the package."""
-    return Path(os.environ.get(DEFINITIONS_VARIABLE) or Path(__file__).parents[2] / "definitions")
+def definitions_folders() -> tuple[Path, ...]:
+    """Return the folders of definitions: `$BACKSTREAM_DEFINITIONS`, by default that of the demo."""
+    return _folders(DEFINITIONS_VARIABLE) or (bundled_folder("definitions"),)
 
 
-def expectations_folder() -> Path:
-    """Return the folder of suites: `$BACKSTREAM_EXPECTATIONS`, by default at the top of the checkout."""
-    return Path(os.environ.get(EXPECTATIONS_VARIABLE) or Path(__file__).parents[3] / "expectations")
+def expectations_folders() -> tuple[Path, ...]:
+    """Return the folders of suites: those of `$BACKSTREAM_EXPECTATIONS`, then that of the bundled suites."""
+    return (*_folders(EXPECTATIONS_VARIABLE), bundled_folder("expectations"))
+
+
+def _folders(variable: str) -> tuple[Path, ...]:
+    """Return the folders in a variable, without repetitions."""
+    return tuple(dict.fromkeys(Path(path) for path in os.environ.get(variable, "").split(os.pathsep) if path))

@@ -286,6 +286,11 @@ class Plan:
         return cls(**content | _from_json_types(content))
 
 
+def definition_id(path: Path) -> str:
+    """Return an id of a definition's file, a hash of its path: a table is read on other machines too."""
+    return hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:_HASH_LENGTH]
+
+
 def slug(trigger: str) -> str:
     """Return the trigger of a run in the form for run ids; different triggers may have the same slug."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", trigger)

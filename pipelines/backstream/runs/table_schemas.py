@@ -16,6 +16,7 @@ class Column:
     name: str
     type: str
     required: bool = False
+    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ QUARANTINE_TABLE = Table(
         Column("arrival_time", "string"),
         Column("record", "string", required=True),
         Column("file", "string", required=True),
+        Column("line", "long"),
         *_RUN,
     ),
 )

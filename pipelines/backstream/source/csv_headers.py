@@ -6,8 +6,12 @@ import csv
 from collections.abc import Iterable, Mapping
 from io import TextIOWrapper
 
+import pyarrow as pa
+
 from backstream.definition.source_section import Source
 from backstream.source.archive.files import open_text
+from backstream.source.files import read_error_text
+from backstream.source.reader import UnreadableError
 
 _OTHER = "string"
 """Type of a column that the definition does not declare."""
@@ -22,18 +26,28 @@ def group_by_header(source: Source, paths: Iterable[str]) -> list[tuple[dict[str
     """Return groups of files with the same header, each with the types of its columns in their order.
 
     Names are compared without regard to case, as Spark does. A declared column that a file lacks is left out.
+    A file without a line is in no group.
+
+    Raises:
+        UnreadableError: when a file is damaged, or compressed in another way than its suffix says.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
     for path in paths:
-        groups.setdefault(_read_header(path, source.options), []).append(path)
+        if header := _read_header(path, source.options):
+            groups.setdefault(header, []).append(path)
     return [(_columns_in_order(header, source.columns), files) for header, files in groups.items()]
 
 
 def _read_header(path: str, options: Mapping[str, str]) -> tuple[str, ...]:
     separator = options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t")
-    with TextIOWrapper(open_text(path), encoding="utf-8-sig", errors="replace", newline="") as text:
-        rows = csv.reader(text, delimiter=separator, quotechar=options.get("quote", '"') or '"')
-        return tuple(next((row for row in rows if row), []))
+    try:
+        with TextIOWrapper(open_text(path), encoding="utf-8-sig", errors="replace", newline="") as text:
+            rows = csv.reader(text, delimiter=separator, quotechar=options.get("quote", '"') or '"')
+            return tuple(next((row for row in rows if row), []))
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableError(path, read_error_text(error)) from None
 
 
 def _columns_in_order(header: Iterable[str], declared: Mapping[str, str]) -> dict[str, str]:

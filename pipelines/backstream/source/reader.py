@@ -21,6 +21,10 @@ class UnreadableError(PlanError):
 
     is_retryable = False  # a rewritten file would differ from the planned one
 
+    def __init__(self, path: Path | str, reason: str) -> None:
+        super().__init__(f"cannot read input file {path}: {reason}")
+        self.path, self.reason = str(path), reason
+
 
 def scan_row_groups(path: Path, names: Iterable[str]) -> Iterator[pa.Table]:
     """Return columns of each row group; a column that the file lacks is null.
@@ -39,8 +43,7 @@ def scan_row_groups(path: Path, names: Iterable[str]) -> Iterator[pa.Table]:
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
-        msg = f"cannot read input file {path}: {read_error_text(error)}"
-        raise UnreadableError(msg) from None
+        raise UnreadableError(path, read_error_text(error)) from None
 
 
 def _int96_columns(schema: pq.ParquetSchema) -> set[str]:

@@ -34,8 +34,11 @@ def split_pattern(path: str) -> tuple[str, str]:
 
 
 def is_hidden(parts: Sequence[str]) -> bool:
-    """Return whether a part of a path begins with `_` or `.`: writers use such names for their own files."""
-    return any(part.startswith(("_", ".")) for part in parts)
+    """Return whether a part of a path begins with `_` or `.`: writers use such names for their own files.
+
+    Kafka Connect's HDFS sink uses the folder `+tmp`.
+    """
+    return any(part.startswith(("_", ".")) or part == "+tmp" for part in parts)
 
 
 def parts_below(parts: Sequence[str], pattern: str) -> tuple[str, ...] | None:

@@ -223,6 +223,7 @@ def load_quarantine(group: ChunkGroup) -> DataFrame:
             "event_time": F.col(source.WRITTEN_EVENT_TIME),
             "arrival_time": F.col(source.WRITTEN_ARRIVAL_TIME),
             "file": F.coalesce(F.col(prepared.FILE), F.col(source.FILE)) if is_prepared else F.col(source.FILE),
+            "line": F.col(prepared.LINE) if prepared.LINE in events.columns else F.lit(None).cast("long"),
             CHUNK: _chunk_of_file(group),
         }
     )

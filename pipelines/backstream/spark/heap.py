@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backstream.errors import SpecError
+from backstream.runs.home import HEAP_VARIABLE
 
-HEAP_VARIABLE = "BACKSTREAM_DRIVER_MEMORY"
-"""The heap of Spark's Java, e.g., `8g`; by default a share of the memory of this machine."""
 SETTING = "spark.driver.memory"
 CONF_VARIABLE = "SPARK_CONF_DIR"
 """The folder of Spark's settings."""

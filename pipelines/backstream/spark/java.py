@@ -23,6 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from backstream.errors import SetupError
+from backstream.runs.home import CLASS_ARCHIVE_VARIABLE
 from backstream.spark.heap import CONF_VARIABLE, SETTINGS_FILE, SUBMIT_ARGUMENTS, conf_folder, heap_mb, spark_home
 
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
@@ -35,8 +36,6 @@ _MAGIC = (0xF00BABA8).to_bytes(4, sys.byteorder)
 """The first bytes of a complete archive: Java writes them last."""
 _ABANDONED_S = 600
 """The number of seconds after which an unfinished write counts as abandoned."""
-VARIABLE = "BACKSTREAM_CLASS_ARCHIVE"
-"""The variable with a folder for archives, in place of the one of the Python environment; empty for no archive."""
 
 
 def archive_read_options() -> str:
@@ -72,10 +71,15 @@ def settings_beside_class_path(home: Path) -> Path | None:
     return file if file.is_file() and [*file.parent.iterdir()] == [file] else None
 
 
+def archive_folder() -> Path:
+    """Return the default folder of class archives, in the Python environment."""
+    return Path(sys.prefix) / "share" / "backstream"
+
+
 def archive_path() -> Path | None:
     """Return the path of the archive for this Spark and Java; None if it is disabled, or there is no Java."""
-    folder = os.environ.get(VARIABLE, str(Path(sys.prefix) / "share" / "backstream"))
-    java = _java()
+    folder = os.environ.get(CLASS_ARCHIVE_VARIABLE, str(archive_folder()))
+    java = find_java()
     if not folder or java is None or " " in folder:  # Java options are separated by spaces
         return None
     file = java.resolve()
@@ -103,7 +107,8 @@ def is_archive_complete(path: Path) -> bool:
         return False
 
 
-def _java() -> Path | None:
+def find_java() -> Path | None:
+    """Return the Java program that Spark starts; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     return Path(path) if path and Path(path).exists() else None
@@ -144,7 +149,7 @@ def _remove_old_archives(path: Path) -> None:
 
 
 OLDEST_JAVA = 17
-JAVA_HINT = "run bin/setup, which installs Java or shows how to install it"
+JAVA_HINT = "install a Java 17 runtime, and set JAVA_HOME to its folder"
 OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
 """The variable with options for the driver's Java; options of a session are added after them."""
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")

@@ -109,7 +109,8 @@ def normalize_events(definition: Definition) -> Step:
         }
         if source.partition and isinstance(_type_of(rows, F.col(source.partition)), IntegralType):
             columns[PARTITION_NUMBER] = F.col(source.partition)
-        names = [name for name in dict.fromkeys((*kept, RECORD, prepared.FILE)) if name in rows.columns]
+        wanted = dict.fromkeys((*kept, RECORD, prepared.FILE, prepared.LINE))
+        names = [name for name in wanted if name in rows.columns]
         kept_columns = [F.col(quote_column(name)) for name in names]
         columns[REASON] = _first_of(rows, prepared.REASON, _reason(source, columns))
         return rows.select(*(column.alias(name) for name, column in columns.items()), *kept_columns)

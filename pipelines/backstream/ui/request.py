@@ -14,6 +14,7 @@ from fastapi.responses import HTMLResponse
 
 from backstream.orchestration.connections import provide_lake
 from backstream.runs.home import Home
+from backstream.runs.settings import provide_settings
 
 if TYPE_CHECKING:
     from airflow.api_fastapi.auth.managers.base_auth_manager import ResourceMethod
@@ -41,7 +42,8 @@ def page_store() -> PageStore:
 
 @cache
 def provide_lake_once() -> None:
-    """Read the connections once; a changed connection takes effect after a restart of Airflow's API server."""
+    """Read settings and connections once; a changed one takes effect after a restart of Airflow's API server."""
+    provide_settings()
     provide_lake()
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition, TimeKind
@@ -26,6 +25,9 @@ from backstream.source.damaged_files import require_no_damage
 from backstream.source.files import find_arrival_bounds, inspect_files, list_source_files
 from backstream.spark.delay_analysis import AnalysisRange, measure_delays
 from backstream.spark.windows.assignment import FixedWindow, end_step_ms
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 STAGES = ("watermarks", "critical delays")
 """The two passes over the data, in order."""

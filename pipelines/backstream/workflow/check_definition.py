@@ -16,6 +16,7 @@ from backstream.native.supported import describe_engine, require_engine
 from backstream.quality.suites import require_valid_suite
 from backstream.runs.home import Home
 from backstream.source.columns import resolve_columns
+from backstream.source.compressions import require_known_compressions
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
 from backstream.source.raw_files import RawFile, list_raw_files
@@ -95,6 +96,8 @@ def _find_files(checked: CheckedDefinition, home: Home) -> CheckedDefinition:
     for single in prepared.list_single_sources(definition):
         with RawSource.open(single, home, checked.place) as source:
             files += source.files
+            if source.is_local:
+                require_known_compressions(single.source, (file.path for file in source.files))
     reason = prepared.reason_to_prepare(definition)
     if reason is None and list_parquet_to_prepare(definition, checked.place):
         reason = "a time or a column of the files needs it"

@@ -243,9 +243,12 @@ def _window_rows(spark: SparkSession, definition: Definition, events: pa.Table, 
 
 
 def _quarantined_table(unreadable: pa.Table) -> pa.Table:
-    """Return the reason, the raw file, and the content of unreadable records."""
+    """Return the reason, the raw file, the line if it is known, and the content of unreadable records."""
     file = prepared.FILE if prepared.FILE in unreadable.column_names else FILE
-    return unreadable.select([REASON, file, RECORD])
+    rows = unreadable.select([REASON, file, RECORD])
+    has_lines = prepared.LINE in unreadable.column_names
+    lines = unreadable[prepared.LINE] if has_lines else pa.nulls(unreadable.num_rows, pa.int64())
+    return rows.add_column(2, "line", lines)
 
 
 def _record_table(table: pa.Table, definition: Definition) -> pa.Table:
@@ -257,8 +260,8 @@ def _record_table(table: pa.Table, definition: Definition) -> pa.Table:
         "arrival_seq": source.sequence,
     }
     unset = [name for name, key in keys.items() if key is None]
-    working = (REASON, RECORD, FILE, prepared.FILE, WRITTEN_EVENT_TIME, WRITTEN_ARRIVAL_TIME, PARTITION_NUMBER)
-    hidden = (*working, *unset)
+    working = (REASON, RECORD, FILE, WRITTEN_EVENT_TIME, WRITTEN_ARRIVAL_TIME, PARTITION_NUMBER)
+    hidden = (*working, prepared.FILE, prepared.LINE, *unset)
     kept = table.drop_columns([name for name in hidden if name in table.column_names])
     names = [name.replace("_time_ms", "_time") for name in kept.column_names]
     columns = [

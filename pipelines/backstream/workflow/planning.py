@@ -23,10 +23,12 @@ from backstream.eventtime.windows import Session
 from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.ownership import TableOwner, list_former_tables, require_ownable
 from backstream.lake.planned_tables import plan_element_ids, plan_tables
+from backstream.lake.range_copies import plan_target
+from backstream.lake.target_table import TargetTable
 from backstream.native.supported import require_engine
 from backstream.quality.suites import require_valid_suite
 from backstream.runs.home import Home
-from backstream.runs.plan import ArrivalOrder, Chunk, InputFile, Mode, Plan, PlannedTable
+from backstream.runs.plan import ArrivalOrder, Chunk, InputFile, Mode, Plan, PlannedTable, definition_id
 from backstream.runs.table_schemas import (
     METRICS_TABLE,
     QUARANTINE_TABLE,
@@ -137,7 +139,7 @@ def plan_run(  # noqa: PLR0913 - keyword arguments, each an option of the comman
     days = _find_seals(scope, source.inputs, is_unsealed_allowed=is_unsealed_allowed)
     clock_start_ms, clock_end_ms = _find_clock(scope, source.inputs)
     prepared = summarize_preparation(definition.source)
-    owner = TableOwner(definition.name, definition_path.absolute(), definition.source.key)
+    owner = TableOwner(home, definition.name, definition_path.absolute(), definition.source.key)
     tables = _plan_tables(scope, owner, source.columns.types)
     plan = Plan(
         dataset=definition.name,
@@ -291,7 +293,11 @@ def _plan_tables(scope: _RunScope, owner: TableOwner, types: Mapping[str, str]) 
         for former in list_former_tables(catalog, owner):
             log.warning(_RENAMED, scope.place, name, former, name)
         wanted = _list_tables(scope.definition, types, scope.mode)
-        return _RunTables(*plan_tables(catalog, name, wanted), plan_element_ids(catalog, name, wanted))
+        planned, bases = plan_tables(catalog, name, wanted)
+        if section := scope.definition.publish:
+            target, writer = TargetTable(**section.model_dump()), definition_id(owner.definition)
+            bases |= plan_target(catalog, target, wanted[0].columns, writer)
+        return _RunTables(planned, bases, plan_element_ids(catalog, name, wanted))
 
 
 def _list_tables(definition: Definition, types: Mapping[str, str], mode: Mode) -> list[Table]:

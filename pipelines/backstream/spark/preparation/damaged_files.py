@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 
-from backstream.errors import ContractError
+from backstream.errors import ContractError, StorageError
+from backstream.source.reader import UnreadableError
 from backstream.spark.preparation.expressions import first_sentence
 from backstream.spark.preparation.settings import Preparation
 
@@ -30,15 +32,26 @@ class DamagedFileError(ContractError):
 
 
 @contextmanager
-def explain_damaged_files(preparation: Preparation) -> Iterator[None]:
-    """Convert Spark's errors about a file into `DamagedFileError`.
+def explain_damaged_files(preparation: Preparation, paths: Sequence[str]) -> Iterator[None]:
+    """Convert errors about one of these files into `DamagedFileError`.
 
     Raises:
         DamagedFileError: with the file, and the innermost reason.
+        StorageError: when a file was removed since it was listed; the next preparation lists the files again.
     """
     try:
         yield
-    except (PySparkException, Py4JJavaError) as error:
+    except UnreadableError as error:
+        address = preparation.addresses.get(error.path, error.path)
+        raise DamagedFileError(address, error.reason, preparation.where) from None
+    except (PySparkException, Py4JJavaError, FileNotFoundError) as error:
+        if removed := next((path for path in paths if not Path(path).exists()), None):
+            address = preparation.addresses.get(removed, removed)
+            msg = (
+                f"input file {address} was removed while it was prepared ({preparation.where}, source.path)\n\n"
+                "hint: repeat the command; it reads the files that are there then"
+            )
+            raise StorageError(msg) from None
         text = str(error)  # the file is in the message of an inner cause
         failed = _FAILED_FILE.search(text)
         if isinstance(error, AnalysisException):

@@ -8,12 +8,13 @@ from pathlib import Path
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 
-from backstream.definition.prepared import REASON
+from backstream.definition.prepared import MALFORMED_RECORD, REASON
 from backstream.source.prepared import BatchCounts
 from backstream.spark.preparation.damaged_files import explain_damaged_files
+from backstream.spark.preparation.line_numbers import number_malformed_lines
 from backstream.spark.preparation.prepared_columns import IS_KEPT, add_derived_columns, prepared_columns
 from backstream.spark.preparation.raw_records import load_raw_records
-from backstream.spark.preparation.settings import Preparation
+from backstream.spark.preparation.settings import PARQUET_OPTIONS, Preparation
 from backstream.spark.preparation.transformation import explain_transformation, transform_records
 from backstream.spark.user_functions import register_functions
 
@@ -33,6 +34,7 @@ def prepare_files(
     Raises:
         SpecError: when an expression of the definition has an error, or a column does not exist.
         DamagedFileError: when a file cannot be read.
+        StorageError: when a file was removed.
         UserCodeError: when the transformation fails.
     """
     if not paths:
@@ -41,21 +43,22 @@ def prepare_files(
     register_functions(spark, preparation.definition)
     scanned, kept = Observation(), Observation()
     source = preparation.source
-    with explain_damaged_files(preparation):
+    with explain_damaged_files(preparation, paths):
         raw = load_raw_records(spark, preparation, paths, limit)
     raw = raw.observe(scanned, F.count(F.lit(1)).alias("rows"))
     with explain_transformation(preparation, paths):
         records = add_derived_columns(transform_records(raw, preparation), preparation)
     prepared = records.select(*prepared_columns(records, preparation))
     is_unreadable = F.count_if(F.col(REASON).isNotNull()).alias("unreadable")
+    is_malformed = F.count_if(F.col(REASON) == F.lit(MALFORMED_RECORD)).alias("malformed")
     returned = F.count(F.lit(1)).alias("rows")
-    if source.where:
-        is_kept = F.col(IS_KEPT)
-        left_out = F.count_if(~is_kept).alias("left_out")
-        observed = prepared.observe(kept, returned, is_unreadable, left_out).where(is_kept).drop(IS_KEPT)
-    else:
-        observed = prepared.observe(kept, returned, is_unreadable, F.lit(0).alias("left_out"))
-    with explain_transformation(preparation, paths), explain_damaged_files(preparation):
-        observed.write.option("compression", "zstd").parquet(str(folder))
-    counts = kept.get
+    is_kept = F.col(IS_KEPT) if source.where else F.expr("true")
+    left_out = F.count_if(~is_kept).alias("left_out")
+    observed = prepared.observe(kept, returned, is_unreadable, is_malformed, left_out)
+    observed = observed.where(is_kept).drop(IS_KEPT)
+    with explain_transformation(preparation, paths), explain_damaged_files(preparation, paths):
+        observed.write.options(**PARQUET_OPTIONS).parquet(str(folder))
+        counts = kept.get
+        if counts["malformed"]:
+            number_malformed_lines(spark, preparation, folder)
     return BatchCounts(scanned.get["rows"], counts["rows"], counts["left_out"], counts["unreadable"])

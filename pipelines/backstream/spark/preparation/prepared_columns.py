@@ -11,6 +11,8 @@ from backstream.definition.prepared import (
     EVENT_TEXT,
     EVENT_TIME,
     FILE,
+    LINE,
+    MALFORMED_RECORD,
     MARKER,
     PARTITION,
     PREPARED_COLUMNS,
@@ -48,7 +50,7 @@ def prepared_columns(rows: DataFrame, preparation: Preparation) -> list[Column]:
     if arrival := WrittenTime.arrival(source):
         times.append((arrival, ARRIVAL_TIME, ARRIVAL_TEXT))
     malformed = F.col(MALFORMED) if MALFORMED in rows.columns else F.lit(None).cast("string")
-    reasons = [F.when(malformed.isNotNull(), F.lit("malformed_record"))]
+    reasons = [F.when(malformed.isNotNull(), F.lit(MALFORMED_RECORD))]
     instants: dict[str, Column] = {}
     texts: dict[str, Column] = {}
     for time, column, text_column in times:
@@ -72,6 +74,7 @@ def prepared_columns(rows: DataFrame, preparation: Preparation) -> list[Column]:
     columns[REASON] = reason
     if FILE in rows.columns:  # a transformation may remove it
         columns[FILE] = F.col(FILE)
+    columns[LINE] = F.lit(None).cast("long")  # `number_malformed_lines` sets it
     if source.where:
         condition = resolve_expression(rows, "source.where", source.where, preparation)
         columns[IS_KEPT] = malformed.isNotNull() | F.coalesce(condition, F.expr("false"))

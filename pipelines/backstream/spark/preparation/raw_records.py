@@ -17,7 +17,10 @@ from backstream.definition.prepared import FILE
 from backstream.definition.source_section import Source
 from backstream.definition.values import TimeUnit
 from backstream.source.column_types import quote_column
+from backstream.source.compressions import require_known_compressions
 from backstream.source.csv_headers import group_by_header, has_header
+from backstream.source.files import read_error_text
+from backstream.source.reader import UnreadableError
 from backstream.source.wildcards import split_pattern
 from backstream.spark.preparation.settings import MALFORMED, Preparation
 from backstream.spark.preparation.times import instant_of_number
@@ -38,7 +41,7 @@ def load_raw_records(
     groups = group_by_columns(source, paths)
     if limit is not None:
         groups = [(own, [path]) for own, files in groups for path in files]
-    frames = [_add_file(load_files_of_format(spark, own, files), preparation) for own, files in groups]
+    frames = [add_raw_file(load_files_of_format(spark, own, files), preparation) for own, files in groups]
     limited = frames if limit is None else [frame.limit(limit) for frame in frames]
     rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), limited)
     present = {name.lower() for name in rows.columns}
@@ -50,12 +53,14 @@ def group_by_columns(source: Source, paths: Sequence[str]) -> list[tuple[Source,
     """Return groups of files with their source; CSV files with a header may differ in their columns."""
     if not has_header(source):
         return [(source, list(paths))]
-    by_header = group_by_header(source, paths)
+    require_known_compressions(source, paths)
+    by_header = group_by_header(source, paths) or [(dict(source.columns), list(paths))]
     return [(source.model_copy(update={"columns": columns}), files) for columns, files in by_header]
 
 
 def load_files_of_format(spark: SparkSession, source: Source, paths: Sequence[str]) -> DataFrame:
     """Return the records of raw files, with `MALFORMED` for the formats whose records can be malformed."""
+    require_known_compressions(source, paths)
     spark.conf.set("spark.sql.files.openCostInBytes", _OPEN_COST_BYTES)
     reader = _reader(spark, source)
     roots = [root for root, _ in map(split_pattern, source.paths) if Path(root).is_dir()]
@@ -64,7 +69,7 @@ def load_files_of_format(spark: SparkSession, source: Source, paths: Sequence[st
     if source.format in {"parquet", "iceberg"}:
         # Spark has no type for nanoseconds; as numbers, they can be rounded down here.
         spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-    rows = reader.load([_literal_path(path) for path in paths])
+    rows = reader.load([literal_path(path) for path in paths])
     if source.format in {"parquet", "iceberg"}:
         rows = _round_nanoseconds(rows, paths)
     return rows if source.format in _WITH_TEXT else rows.withColumn(MALFORMED, F.lit(None).cast("string"))
@@ -83,7 +88,7 @@ def _reader(spark: SparkSession, source: Source) -> DataFrameReader:
 
 def _round_nanoseconds(rows: DataFrame, paths: Sequence[str]) -> DataFrame:
     """Replace columns of nanoseconds, which are numbers here, by timestamps in microseconds, rounded down."""
-    kinds = {field.name: field.type for path in paths for field in pq.read_schema(path)}
+    kinds = {field.name: field.type for path in paths for field in _read_schema(path)}
     for name, kind in kinds.items():
         if pa.types.is_timestamp(kind) and kind.unit == "ns" and isinstance(rows.schema[name].dataType, LongType):
             instant = instant_of_number(F.col(quote_column(name)), LongType(), TimeUnit.NANOSECONDS)
@@ -91,11 +96,22 @@ def _round_nanoseconds(rows: DataFrame, paths: Sequence[str]) -> DataFrame:
     return rows
 
 
-def _literal_path(path: str) -> str:
+def _read_schema(path: str) -> pa.Schema:
+    try:
+        return pq.read_schema(path)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableError(path, read_error_text(error)) from None
+
+
+def literal_path(path: str) -> str:
+    """Return the pattern of Spark that names only this path."""
     return "".join(f"\\{character}" if character in "{}[]*?\\" else character for character in path)
 
 
-def _add_file(rows: DataFrame, preparation: Preparation) -> DataFrame:
+def add_raw_file(rows: DataFrame, preparation: Preparation) -> DataFrame:
+    """Add the URI of the raw file of each record; that of a copy is the URI of the original."""
     file = F.col("_metadata.file_path")
     if preparation.fetched is None:
         return rows.withColumn(FILE, file)

@@ -1,0 +1,193 @@
+"""Copy a published range into a table of another owner, in one commit; rows outside the range stay as they are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.types import IcebergType
+
+from backstream.errors import PlanError
+from backstream.eventtime.instants import utc_datetime
+from backstream.eventtime.intervals import Interval
+from backstream.lake import snapshots
+from backstream.lake.catalog import load_table
+from backstream.lake.commit import commit_snapshot, with_retries
+from backstream.lake.conflicts import require_unchanged
+from backstream.lake.partitioned_files import write_partitioned_files
+from backstream.lake.published_runs import PublishedRun
+from backstream.lake.scans import MOST_ROWS, in_interval, scan_files, scan_rows_by_day
+from backstream.lake.tables import iceberg_type
+from backstream.lake.target_table import TargetTable
+from backstream.runs.plan import Plan, definition_id
+from backstream.runs.results import rollback_id
+from backstream.runs.table_schemas import Column
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeCopy:
+    """A range of a dataset for a table; `base_id` is the snapshot of the table that the run assumed."""
+
+    dataset: str
+    run_id: str
+    interval: Interval
+    definition_id: str
+    target: TargetTable
+    base_id: int | None
+
+    @classmethod
+    def from_plan(cls, plan: Plan) -> Self | None:
+        """Return the copy that a run makes; None if its definition names no other table."""
+        target = TargetTable.from_definition(plan.definition)
+        if target is None:
+            return None
+        base_id, writer = plan.base_snapshots.get(target.table), definition_id(Path(plan.definition_path))
+        return cls(plan.dataset, plan.run_id, plan.range, writer, target, base_id)
+
+    @classmethod
+    def from_rollback(cls, catalog: Catalog, run: PublishedRun) -> Self | None:
+        """Return the copy that the rollback of a run makes; None if the run made none, or the table is gone."""
+        text = snapshots.summary_property(run.snapshot, snapshots.TARGET)
+        target = TargetTable.from_text(text) if text else None
+        if target is None or not catalog.table_exists(target.identifier):
+            return None
+        table = target.load(catalog)
+        copied = snapshots.find_snapshot_of_run(table, run.run_id)
+        if copied is None and not snapshots.is_history_expired(table):
+            return None
+        writer = snapshots.summary_property(run.snapshot, snapshots.DEFINITION) or ""
+        base_id = copied.snapshot_id if copied else None
+        return cls(run.dataset, rollback_id(run.run_id), run.interval, writer, target, base_id)
+
+    @property
+    def text(self) -> str:
+        """The copy as an action."""
+        return f"publish {self.dataset} {self.interval} into `{self.target.table}`"
+
+
+def plan_target(
+    catalog: Catalog, target: TargetTable, columns: Sequence[Column], writer: str
+) -> dict[str, int | None]:
+    """Return the current snapshot of a table by its name, after a check that a run can publish into it.
+
+    Raises:
+        PlanError: if there is no such table, or it cannot take the rows.
+    """
+    table = target.load(catalog)
+    target.require_writable(table, {column.name: iceberg_type(column.type) for column in columns}, writer)
+    return {target.table: table.metadata.current_snapshot_id}
+
+
+def require_copyable(catalog: Catalog, copy: RangeCopy, columns: Mapping[str, IcebergType]) -> Table | None:
+    """Return the table of a copy that can be made now; None if it was made.
+
+    Raises:
+        PlanError: if the table cannot take the rows.
+        ConflictError: if another program changed the range of the table since the base.
+    """
+    table = copy.target.load(catalog)
+    if snapshots.find_snapshot_of_run(table, copy.run_id):
+        return None
+    copy.target.require_writable(table, columns, copy.definition_id)
+
+    def is_own(snapshot: Snapshot) -> bool:
+        return snapshots.summary_property(snapshot, snapshots.DEFINITION) == copy.definition_id
+
+    require_unchanged(table, copy.base_id, copy.interval, copy.text, is_own, copy.target.window_start)
+    return table
+
+
+def copy_range(catalog: Catalog, copy: RangeCopy) -> None:
+    """Replace a range of a table with the rows that the dataset has there now; a second call changes nothing.
+
+    Raises:
+        PlanError: if the table cannot take the rows, or has row-level deletes in the range.
+        ConflictError: if another program changed the range of the table since the base.
+        ContractError: if a row lacks a value that the table requires.
+    """
+
+    def attempt() -> None:
+        windows = load_table(catalog, copy.dataset)
+        table = require_copyable(catalog, copy, column_types(windows))
+        if table is None:
+            return
+        removed, kept = _split_replaced_files(table, copy)
+        added = [file for rows in _new_rows(windows, table, copy) for file in write_partitioned_files(table, rows)]
+        commit_snapshot(table, Operation.OVERWRITE, [*added, *kept], removed, _summary(copy))
+        log.info("Published %s rows to `%s`.", f"{sum(file.record_count for file in added):,}", copy.target.table)
+
+    with_retries(copy.text, attempt)
+
+
+def column_types(table: Table) -> dict[str, IcebergType]:
+    """Return the types of a table's columns by name."""
+    return {field.name: field.field_type for field in table.schema().fields}
+
+
+def _split_replaced_files(table: Table, copy: RangeCopy) -> tuple[list[DataFile], list[DataFile]]:
+    """Return the files that have rows of the range, and new files with their rows outside it."""
+    column, removed, kept = copy.target.window_start, list[DataFile](), list[DataFile]()
+    for task in table.scan(row_filter=in_interval(column, copy.interval)).plan_files():
+        if task.delete_files:
+            failure = f"cannot publish into table `{copy.target.table}`"
+            msg = (
+                f"{failure}: a file of {copy.interval} has row-level deletes\n  {task.file.file_path}\n\n"
+                "hint: compact the table, then publish again"
+            )
+            raise PlanError(msg)
+        rows = scan_files(table, [task.file])
+        outside = rows.filter(_is_outside(rows[column], copy.interval))
+        if outside.num_rows == rows.num_rows:
+            continue
+        removed.append(task.file)
+        if outside.num_rows:
+            kept += write_partitioned_files(table, outside.cast(table.schema().as_arrow()))
+    return removed, kept
+
+
+def _is_outside(starts: pa.ChunkedArray, interval: Interval) -> pa.ChunkedArray:
+    """Return whether each window start is outside the interval; a null is."""
+    since, until = (
+        pa.scalar(utc_datetime(at_ms)).cast(pa.timestamp("us", tz=starts.type.tz))
+        for at_ms in (interval.start_ms, interval.end_ms)
+    )
+    is_inside = pc.and_(pc.greater_equal(starts, since), pc.less(starts, until))
+    return pc.fill_null(pc.invert(is_inside), fill_value=True)
+
+
+def _new_rows(windows: Table, table: Table, copy: RangeCopy) -> Iterator[pa.Table]:
+    """Yield the rows of the range in the schema of the table, in parts of whole days that fit into memory."""
+    pending: list[pa.Table] = []
+    snapshot = windows.current_snapshot()
+    for rows in scan_rows_by_day(windows, copy.interval, snapshot.snapshot_id) if snapshot else ():
+        if pending and _count(pending) + rows.num_rows > MOST_ROWS:
+            yield pa.concat_tables(pending)
+            pending = []
+        pending.append(copy.target.convert(rows, table.schema()))
+    if pending:
+        yield pa.concat_tables(pending)
+
+
+def _count(parts: Sequence[pa.Table]) -> int:
+    return sum(part.num_rows for part in parts)
+
+
+def _summary(copy: RangeCopy) -> dict[str, str]:
+    """Return the properties of the snapshot: the run, its range, and its definition."""
+    return {
+        snapshots.RUN_ID: copy.run_id,
+        snapshots.SINCE_MS: str(copy.interval.start_ms),
+        snapshots.UNTIL_MS: str(copy.interval.end_ms),
+        snapshots.DEFINITION: copy.definition_id,
+    }

@@ -1,0 +1,116 @@
+"""Load the definitions of DAG files: each content is parsed once, and problems are collected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+from backstream.definition.folder import list_definition_files
+from backstream.definition.loader import load_definition
+from backstream.definition.model import Definition
+from backstream.errors import SpecError
+from backstream.orchestration.run_range import load_timetable
+from backstream.runs.home import definitions_folders
+from backstream.runs.settings import project_environment
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedDefinitions:
+    """The valid definitions by file, and the problems of the others."""
+
+    definitions: Mapping[Path, Definition]
+    problems: tuple[str, ...]
+
+
+def find_folders(folder: Path | str | None = None, package: str | None = None) -> tuple[Path, ...]:
+    """Return the folders of definitions: a folder, a Python package, or those of the settings.
+
+    Raises:
+        SpecError: when the given folder or package does not exist, or both are given.
+    """
+    if folder is not None and package is not None:
+        msg = f"definitions come from a folder or a package, got both: {folder} and {package}"
+        raise SpecError(msg)
+    if package is not None:
+        return (_package_folder(package),)
+    return definitions_folders() if folder is None else require_folders(Path(folder))
+
+
+def require_folders(*folders: Path) -> tuple[Path, ...]:
+    """Return the folders after checking that each exists.
+
+    Raises:
+        SpecError: with the first one that does not.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            msg = f"no folder of definitions at {folder}"
+            raise SpecError(msg)
+    return folders
+
+
+def load_definitions(folders: tuple[Path, ...]) -> LoadedDefinitions:
+    """Return the definitions in folders and their subfolders; a name that is used twice is a problem."""
+    valid: dict[Path, Definition] = {}
+    paths: dict[str, Path] = {}
+    problems = []
+    for path in list_definition_files(*folders):
+        definition, problem = _load_once(path)
+        if definition is None:
+            problems.append(problem)
+        elif definition.name in paths:
+            problems.append(f"name is already used by {paths[definition.name]}, got {definition.name!r} ({path})")
+        else:
+            valid[path], paths[definition.name] = definition, path
+    return LoadedDefinitions(valid, tuple(problems))
+
+
+def _load_once(path: Path) -> tuple[Definition | None, str]:
+    """Return the definition in a file, or its problem; the DAG files of a process share the result."""
+    try:
+        content = path.read_bytes()
+        variables = project_environment(path.parent)
+    except OSError as error:
+        return None, f"cannot read the definition at {path}: {error.strerror}"
+    except SpecError as error:
+        return None, str(error)
+    return _parse(path, sha256(content).hexdigest(), tuple(sorted(variables.items())))
+
+
+@lru_cache(maxsize=4096)
+def _parse(path: Path, _digest: str, _variables: tuple[tuple[str, str], ...]) -> tuple[Definition | None, str]:
+    """Parse a file; the other arguments are the key of the cache."""
+    try:
+        definition = load_definition(path)
+        require_timetable(definition, path)
+    except SpecError as error:
+        return None, str(error)
+    except Exception as error:  # noqa: BLE001 - no error may hide the DAGs of other definitions
+        return None, f"{type(error).__name__}: {error} ({path})"
+    return definition, ""
+
+
+def require_timetable(definition: Definition, path: Path) -> None:
+    """Check that Airflow understands the schedule of a definition.
+
+    Raises:
+        SpecError: when the schedule is not a cron expression.
+    """
+    schedule = definition.backfill.schedule
+    try:
+        load_timetable(schedule)
+    except Exception as error:
+        msg = f"backfill.schedule must be a cron expression such as @daily, got {schedule!r} ({path})"
+        raise SpecError(msg) from error
+
+
+def _package_folder(package: str) -> Path:
+    try:
+        return Path(str(files(package)))
+    except (ModuleNotFoundError, TypeError) as error:
+        msg = f"no package {package!r} with definitions: {error}"
+        raise SpecError(msg) from None

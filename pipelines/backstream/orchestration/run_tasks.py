@@ -1,0 +1,129 @@
+"""Add the tasks of a run to a DAG or a task group: plan, replay, audit, approve, publish, and report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import Asset, get_current_context, task
+
+from backstream.definition.model import Definition
+from backstream.definition.prepared import reason_to_prepare
+from backstream.orchestration import tasks
+from backstream.orchestration.airflow_versions import HAS_PAUSED_STATE
+from backstream.orchestration.dag_options import DagOptions
+from backstream.orchestration.notifications import VerdictNotifier
+from backstream.orchestration.operators import (
+    WAITING,
+    ApproveOperator,
+    PrepareOperator,
+    ReplayOperator,
+    RestateOperator,
+)
+
+
+def dataset_asset(definition: Definition) -> Asset:
+    """Return the asset that schedules downstream DAGs: one event per published range, with its counts."""
+    return Asset(name=definition.name, uri=f"backstream://{definition.name}", group="backstream")
+
+
+def add_run_tasks(
+    definition: Definition, path: Path, options: DagOptions, request: Mapping[str, Any] | None = None
+) -> None:
+    """Add the tasks of a run: plan, replay each batch of chunks, audit, approve, publish, and report.
+
+    Args:
+        definition: definition of the dataset.
+        path: its TOML file.
+        options: pool and connection of the Spark jobs.
+        request: parameters of the run, as templates; None for the parameters of the DAG.
+    """
+    asset = dataset_asset(definition)
+
+    @task
+    def plan(request: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Create the plan: the input files, the chunks, and the snapshots that the run replaces."""
+        return tasks.execute_plan(path, definition.name, get_current_context(), request)
+
+    @task(on_success_callback=VerdictNotifier(), on_failure_callback=VerdictNotifier())
+    def audit(plan_path: str) -> str:
+        """Check the result. If the verdict is fail, the run ends without publication, and writes its report."""
+        return tasks.execute_audit(path, plan_path)
+
+    @task(outlets=[asset])
+    def publish(plan_path: str) -> int:
+        """Replace exactly the range in the published table, in one commit."""
+        return tasks.execute_publish(path, plan_path, get_current_context(), asset)
+
+    @task
+    def report(plan_path: str) -> str:
+        """Write the run report: verdict, checks, record accounting, and publication."""
+        return tasks.execute_report(path, plan_path)
+
+    jobs: Any = plan() if request is None else plan(dict(request))
+    add_prepare_task(definition, path, options, jobs)
+    replay = ReplayOperator.partial(
+        task_id="replay",
+        definition_path=str(path),
+        map_index_template="{{ task.name }}",
+        doc_md="Replay a batch of chunks as a Spark job, and stage windows, panes, and metrics beside the lake.",
+        **options.job_arguments,
+    ).expand_kwargs(jobs)
+    plan_path = jobs[tasks.PLAN_KEY]
+    approve = ApproveOperator(
+        task_id="approve",
+        plan_path=plan_path,
+        definition_path=str(path),
+        response_timeout=timedelta(milliseconds=definition.approval.timeout),
+        doc_md="Wait for approval if the definition or the form requires it. A timeout rejects the publication.",
+    )
+    replay >> audit(plan_path) >> approve >> publish(plan_path) >> report(plan_path)
+
+
+def add_prepare_task(definition: Definition, path: Path, options: DagOptions, before: Any) -> None:
+    """Add the task that prepares new files before another task, if the source needs it."""
+    if reason_to_prepare(definition) is None:
+        return
+    prepare = PrepareOperator(
+        task_id="prepare",
+        name=f"prepare {definition.name}",
+        definition_path=str(path),
+        application_args=["--definition", str(path)],
+        doc_md="Read the new files of the source, and write their records to Parquet files with plain columns.",
+        **options.job_arguments,
+    )
+    prepare >> before
+
+
+def add_restate_trigger(restate_dag_id: str) -> None:
+    """Add the task that triggers the restatement of days before the data interval of a scheduled run."""
+    RestateOperator(
+        task_id="restate",
+        trigger_dag_id=restate_dag_id,
+        doc_md="In a scheduled run, reprocess earlier days that are stale or missing, and wait for the end.",
+        **WAITING,
+    )
+
+
+def add_restate_tasks(definition: Definition, path: Path, options: DagOptions, reprocess_dag_id: str) -> None:
+    """Add the tasks that find stale and missing ranges, and reprocess one range after another."""
+
+    @task
+    def find_intervals() -> list[dict[str, Any]]:
+        """Compare published days with the current input files, and find days that no run covers."""
+        return tasks.execute_find_intervals(path, get_current_context())
+
+    intervals = find_intervals()
+    add_prepare_task(definition, path, options, intervals)
+    TriggerDagRunOperator.partial(
+        task_id="reprocess",
+        trigger_dag_id=reprocess_dag_id,
+        fail_when_dag_is_paused=HAS_PAUSED_STATE,  # otherwise the task waits while the DAG is paused
+        max_active_tis_per_dagrun=1,
+        map_index_template="{{ task.conf['since'] }} to {{ task.conf['until'] }}",
+        doc_md="Trigger a run of the other DAG for one range, and wait for its end.",
+        **WAITING,
+    ).expand_kwargs(intervals)

@@ -1,0 +1,166 @@
+"""Check the parts of an installation without a run, from Python to the warehouse."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from pyiceberg.io import load_file_io
+
+from backstream.definition.folder import list_definition_files
+from backstream.definition.loader import load_definition
+from backstream.errors import BackstreamError, SpecError
+from backstream.lake.catalog import open_catalog_for_reading
+from backstream.lake.catalog_address import CatalogAddress
+from backstream.lake.storage import Warehouse
+from backstream.runs.home import HOME_VARIABLE, WAREHOUSE_VARIABLE, Home, definitions_folders
+from backstream.runs.settings import find_project, misspelt_variables
+from backstream.source.object_stores import describe_store_error
+from backstream.spark.heap import driver_heap
+from backstream.spark.installation import find_overwritten_spark
+from backstream.spark.java import find_java, require_java
+from backstream.workflow.findings import Finding, fail, ok, warn
+
+_LOWEST_PYTHON, _EXCLUDED_PYTHON = (3, 11), (3, 14)
+_MAX_CLOCK_DIFFERENCE_S = 5
+
+
+def check_installation(home: Home) -> Iterator[Finding]:
+    """Yield a finding per part of an installation. Nothing is left behind, and no Spark is started.
+
+    Args:
+        home: home of the installation.
+    """
+    checks: list[tuple[str, Callable[[str], Iterator[Finding]]]] = [
+        ("python", _check_python),
+        ("java", _check_java),
+        ("spark", _check_spark),
+        ("native", _check_native),
+        ("settings", _check_settings),
+        ("definitions", _check_definitions),
+        ("home", lambda part: _check_home(part, home)),
+        ("catalog", lambda part: _check_catalog(part, home)),
+        ("warehouse", lambda part: _check_warehouse(part, home)),
+    ]
+    for part, check in checks:
+        try:
+            yield from check(part)
+        except BackstreamError as error:
+            yield Finding.from_error(part, error)
+
+
+def _check_python(part: str) -> Iterator[Finding]:
+    text = f"{platform.python_version()} ({sys.executable})"
+    if _LOWEST_PYTHON <= sys.version_info[:2] < _EXCLUDED_PYTHON:
+        yield ok(part, text)
+    else:
+        yield fail(part, f"must be 3.11, 3.12, or 3.13, got {text}", "install backstream into another environment")
+
+
+def _check_java(part: str) -> Iterator[Finding]:
+    require_java()
+    yield ok(part, str(find_java()))
+
+
+def _check_spark(part: str) -> Iterator[Finding]:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        yield fail(part, "pyspark is not installed", "pip install 'backstream[spark]'")
+        return
+    found = find_overwritten_spark()
+    folder = found.folder if found else Path(spec.origin).parent
+    if not (folder / "jars").is_dir():
+        yield fail(part, f"no jars in {folder}: it is pyspark-client", "pip install 'backstream[spark]'")
+    elif found is None:
+        yield ok(part, f"{version('pyspark')}, heap {driver_heap().said}")
+    elif found.archive.is_file():
+        text = f"files of pyspark {found.version} are those of pyspark-client {found.client_version}"
+        yield warn(part, f"{text}; backstream uses the archive of pyspark, your own scripts do not", found.remedy)
+    else:
+        text = f"files of pyspark {found.version} are those of pyspark-client {found.client_version}"
+        yield fail(part, text, found.remedy)
+
+
+def _check_native(part: str) -> Iterator[Finding]:
+    if find_spec("duckdb"):
+        yield ok(part, f"DuckDB {version('duckdb')}")
+    else:
+        yield warn(part, "no DuckDB, so Spark computes every definition", "pip install 'backstream[native]'")
+
+
+def _check_settings(part: str) -> Iterator[Finding]:
+    project = find_project()
+    yield ok(part, f"project {project}" if project else "no project; settings are environment variables")
+    for sentence in misspelt_variables():
+        yield warn(part, sentence)
+
+
+def _check_definitions(part: str) -> Iterator[Finding]:
+    files = list_definition_files(*definitions_folders())
+    folders = ", ".join(map(str, definitions_folders()))
+    if not files:
+        yield warn(part, f"none in {folders}", "backstream init orders --from data/orders")
+        return
+    yield ok(part, f"{len(files):,} in {folders}")
+    for file in files:
+        try:
+            load_definition(file)
+        except SpecError as error:
+            yield Finding.from_error(part, error)
+
+
+def _check_home(part: str, home: Home) -> Iterator[Finding]:
+    folder = _existing_folder(home.path)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            difference_s = os.fstat(file.fileno()).st_mtime - time.time()
+    except OSError as error:
+        yield fail(part, f"cannot write to {folder}: {error.strerror}", f"set {HOME_VARIABLE} to another folder")
+        return
+    yield ok(part, str(home.path))
+    if abs(difference_s) > _MAX_CLOCK_DIFFERENCE_S:
+        text = f"the clock of the disk of {folder} differs from that of this machine by {difference_s:,.0f} s"
+        yield fail("clock", text, "synchronize both clocks, e.g., with NTP")
+
+
+def _check_catalog(part: str, home: Home) -> Iterator[Finding]:
+    with open_catalog_for_reading(home) as catalog:
+        catalog.list_namespaces()
+    yield ok(part, CatalogAddress.from_home(home).shown)
+
+
+def _check_warehouse(part: str, home: Home) -> Iterator[Finding]:
+    warehouse = Warehouse.from_home(home)
+    if warehouse.is_on_disk:
+        folder = _existing_folder(Path(warehouse.shown))
+        if os.access(folder, os.W_OK):
+            yield ok(part, warehouse.shown)
+        else:
+            remedy = f"set {WAREHOUSE_VARIABLE} to another folder"
+            yield fail(part, f"cannot write to {folder}: Permission denied", remedy)
+        return
+    warehouse.require_exists()
+    file = f"{warehouse.location}/backstream-doctor-{uuid.uuid4().hex}"
+    store = load_file_io(dict(warehouse.properties), warehouse.location)
+    try:
+        with store.new_output(file).create() as stream:
+            stream.write(b"written and deleted by `backstream doctor`")
+        store.delete(file)
+    except OSError as error:
+        text = f"cannot write to {warehouse.shown}: {describe_store_error(error)}"
+        yield fail(part, text, "permit this user to write and delete objects there")
+    else:
+        yield ok(part, warehouse.shown)
+
+
+def _existing_folder(path: Path) -> Path:
+    """Return the path, or its nearest parent that exists."""
+    return next(each for each in (path, *path.parents) if each.is_dir())

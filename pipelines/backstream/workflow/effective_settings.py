@@ -1,0 +1,63 @@
+"""Return every setting with its effective value, for people: defaults are computed, and secrets are masked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from backstream.lake.catalog_address import CatalogAddress, namespace
+from backstream.lake.storage import Warehouse
+from backstream.runs.home import (
+    CATALOG_NAME_VARIABLE,
+    CATALOG_VARIABLE,
+    CLASS_ARCHIVE_VARIABLE,
+    DEFINITIONS_VARIABLE,
+    EXPECTATIONS_VARIABLE,
+    HEAP_VARIABLE,
+    HOME_VARIABLE,
+    NAMESPACE_VARIABLE,
+    WAREHOUSE_VARIABLE,
+    Home,
+    definitions_folders,
+    expectations_folders,
+)
+from backstream.runs.settings import SettingValue, mask_secrets
+from backstream.spark.heap import driver_heap
+from backstream.spark.java import archive_folder
+
+
+def effective_settings(settings: Sequence[SettingValue], home: Home) -> Iterator[SettingValue]:
+    """Yield the settings with the values that a command uses.
+
+    Args:
+        settings: settings as resolved from the environment and the project.
+        home: home of the installation.
+
+    Raises:
+        SpecError: when the value of a setting is invalid.
+        SetupError: when the address of the catalog or warehouse is invalid.
+    """
+    defaults = _default_values(home)
+    for setting in settings:
+        text = defaults[setting.variable] if setting.text is None else setting.text
+        yield SettingValue(setting.variable, mask_secrets(text), setting.source)
+
+
+def _default_values(home: Home) -> dict[str, str]:
+    catalog, warehouse = CatalogAddress.from_home(home), Warehouse.from_home(home)
+    return {
+        HOME_VARIABLE: str(home.path),
+        DEFINITIONS_VARIABLE: _path_list(definitions_folders()),
+        EXPECTATIONS_VARIABLE: _path_list(expectations_folders()),
+        CATALOG_VARIABLE: catalog.shown,
+        CATALOG_NAME_VARIABLE: "",
+        NAMESPACE_VARIABLE: ".".join(namespace()),
+        WAREHOUSE_VARIABLE: warehouse.shown if warehouse.is_given else "that of the namespace",
+        HEAP_VARIABLE: driver_heap().said,
+        CLASS_ARCHIVE_VARIABLE: str(archive_folder()),
+    }
+
+
+def _path_list(folders: Sequence[Path]) -> str:
+    return os.pathsep.join(map(str, folders))

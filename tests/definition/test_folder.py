@@ -1,0 +1,49 @@
+"""The files of definitions: in subfolders, and in several folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backstream.definition.folder import find_definition, list_definition_files
+from backstream.errors import SpecError
+from backstream.runs.home import DEFINITIONS_VARIABLE
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two folders of the settings, `a` and `b`, with definitions and with files that are none."""
+    names = "a/eu/orders.toml", "a/us/clicks.toml", "b/clicks.toml", "b/flights.toml"
+    for name in (*names, "a/.git/x.toml", "a/.draft.toml", "a/notes.md", "b/backstream.toml", "b/pyproject.toml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.setenv(DEFINITIONS_VARIABLE, f"{tmp_path}/a:{tmp_path}/b")
+    return tmp_path
+
+
+def refusal(name: str) -> str:
+    with pytest.raises(SpecError) as caught:
+        find_definition(name)
+    return str(caught.value)
+
+
+def test_definitions_in_subfolders_and_several_folders_are_found(folders: Path) -> None:
+    found = [str(file.relative_to(folders)) for file in list_definition_files(folders / "a", folders / "b")]
+    assert found == ["a/eu/orders.toml", "a/us/clicks.toml", "b/clicks.toml", "b/flights.toml"]
+    assert find_definition("orders") == folders / "a/eu/orders.toml"
+    assert find_definition("flights") == folders / "b/flights.toml"
+
+
+def test_a_name_that_two_files_have_is_an_error(folders: Path) -> None:
+    assert refusal("clicks") == (
+        f"2 files have the name 'clicks'\n  {folders}/a/us/clicks.toml\n  {folders}/b/clicks.toml\n\n"
+        "hint: give the path of one of them"
+    )
+
+
+def test_a_misspelt_name_is_told_the_nearest_one(folders: Path) -> None:
+    assert refusal("oders") == (
+        f"no definition 'oders': neither a file, nor a name in {folders}/a, {folders}/b\n"
+        "  there are: clicks, flights, orders\n\nhint: did you mean orders?"
+    )
